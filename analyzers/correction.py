@@ -15,11 +15,15 @@ the normal distribution truncated at 0. A short row is thus uncertain, but never
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from tracer.support.types import FloatArray
+
+Point = tuple[float, float]
+"""A place, and the value of a function there."""
 
 _SCALE = 0.3
 """Standard deviation of the scale of all overheads. Machines with a variable clock or other users
@@ -114,14 +118,39 @@ def _amount(first: Correction, raw: FloatArray, share: FloatArray, goal: float) 
         return float(_mean_above_zero(raw - first.added - amount * share, first.own).sum()) - goal
 
     low, high = -1.0, 1.0
-    for _ in range(_MOST_DOUBLINGS):
-        too_high, too_low = excess(low) < 0, excess(high) > 0
-        if not (too_high or too_low):
+    at_low, at_high = excess(low), excess(high)
+    for _ in range(_MOST_DOUBLINGS):  # more amount is less excess
+        if at_low < 0:
+            high, at_high, low = low, at_low, 2 * low
+            at_low = excess(low)
+        elif at_high > 0:
+            low, at_low, high = high, at_high, 2 * high
+            at_high = excess(high)
+        else:
             break
-        low, high = low * (1 + too_high), high * (1 + too_low)
-    while high - low > _CLOSE * max(1.0, -low, high):
-        middle = (low + high) / 2
-        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
+    return _root(excess, (low, at_low), (high, at_high))
+
+
+def _root(of: Callable[[float], float], left: Point, right: Point) -> float:
+    """Returns where a falling function is 0, between two points of it, from above.
+
+    It takes the secant, with half the value of an end that stays twice (Dowell and Jarratt, A
+    modified regula falsi method, 1971), and every third time the middle, which bounds the steps.
+    """
+    (low, at_low), (high, at_high) = left, right
+    steps, was_low = 0, None
+    while high - low > (close := _CLOSE * max(1.0, -low, high)):
+        steps += 1
+        share = at_low / (at_low - at_high) if steps % 3 and at_low > at_high else 0.5
+        place = min(max(low + share * (high - low), low + close / 2), high - close / 2)
+        value = of(place)
+        if value > 0:
+            low, at_low = place, value
+            at_high /= 1 + (was_low is True)
+        else:
+            high, at_high = place, value
+            at_low /= 1 + (was_low is False)
+        was_low = value > 0
     return high
 
 

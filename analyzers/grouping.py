@@ -65,7 +65,7 @@ def by_node(nodes: pd.DataFrame, serves: Mapping[str, str] | None = None) -> pd.
     """
     nodes = nodes.drop(columns="timed_in", errors="ignore")  # a row has its own time
     kernels = kernel_numbers(nodes)
-    served = _served(nodes, kernels, serves or {})
+    served = served_numbers(nodes, kernels, serves or {})
     nodes = nodes.assign(kernel=served, fused=nodes["time_us"].isna(), serving=served != kernels)
     order = ["kernel", "fused", "serving"]
     nodes = nodes.sort_values(order, kind="stable").drop(columns=order[1:])
@@ -180,10 +180,10 @@ def kernel_numbers(nodes: pd.DataFrame) -> npt.NDArray[np.integer[Any]]:
     return groups.ngroup().to_numpy()
 
 
-def _served(
+def served_numbers(
     nodes: pd.DataFrame, kernels: npt.NDArray[np.integer[Any]], serves: Mapping[str, str]
 ) -> npt.NDArray[np.integer[Any]]:
-    """Returns the numbers of `kernels`; a node in none has the number of the node it serves."""
+    """Returns the `kernel_numbers`; a node in no kernel has the number of the node it serves."""
     if not serves:
         return kernels
     names, ran = nodes["node"].to_numpy(object), nodes["kernels"].notna()

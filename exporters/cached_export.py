@@ -30,17 +30,21 @@ _PACKAGES = ("tracer-onnx", "torch", "onnxscript", "onnx", "onnxruntime", "chain
 """Packages whose versions an exported model depends on."""
 
 
-def exported(name: str, shapes: Sequence[Sequence[int]] | None) -> Model:
+def exported(
+    name: str, shapes: Sequence[Sequence[int]] | None, dtypes: str | Sequence[str] = "float32"
+) -> Model:
     """Returns the model that `name` names, with inputs of `shapes`, or its own `input_shape`.
+
+    `dtypes` is the element type of all inputs, or one for each.
 
     Raises UsageError if there is neither, and the errors of `load_source` and `pipeline.convert`.
     """
-    record = cache.file("exported", (name, shapes, str(Path.cwd()), _versions()))
+    record = cache.file("exported", (name, shapes, dtypes, str(Path.cwd()), _versions()))
     kept = _kept(record)
     if kept is not None:
         return replace(kept, subject=name)
     with files_read() as files:
-        proto = _converted(name, shapes)
+        proto = _converted(name, shapes, dtypes)
     data = encoded(proto, name)
     digest = hashlib.sha256(data).hexdigest()
     model = record.with_name(f"exported-{digest[:16]}.onnx")
@@ -50,11 +54,13 @@ def exported(name: str, shapes: Sequence[Sequence[int]] | None) -> Model:
     return replace(loading.from_proto(proto), subject=name)
 
 
-def _converted(name: str, shapes: Sequence[Sequence[int]] | None) -> onnx.ModelProto:
+def _converted(
+    name: str, shapes: Sequence[Sequence[int]] | None, dtypes: str | Sequence[str]
+) -> onnx.ModelProto:
     """Runs the code, and returns the ONNX model; what the code prints goes to stderr."""
     with contextlib.redirect_stdout(sys.stderr):
         model = load_source(name, seed=ExportOptions().seed)
-        inputs = inputs_of(model, shapes, "float32")
+        inputs = inputs_of(model, shapes, dtypes)
         if not inputs and not hasattr(model, "graph_signature"):
             raise UsageError(
                 f"the shape of the input of {name} is not known",

@@ -17,11 +17,13 @@ from tracer.graph.model import Model
 class Code:
     """The model that `name` names, as FILE.py:NAME or FILE.pt2, with the shapes of its inputs.
 
-    The batch is first; None for the model's own `input_shape`.
+    The batch is first; None for the model's own `input_shape`. `input_dtype` is the element type of
+    all inputs, or one for each.
     """
 
     name: str
     input_shape: Sequence[Sequence[int]] | None = None
+    input_dtype: str | Sequence[str] = "float32"
 
     def __str__(self) -> str:
         """Returns the name."""
@@ -45,7 +47,7 @@ def open_subject(subject: Subject) -> Model:
     if names_code(subject.name):
         from exporters.cached_export import exported  # imports onnxruntime, which counting spares
 
-        return exported(subject.name, subject.input_shape)
+        return exported(subject.name, subject.input_shape, subject.input_dtype)
     if subject.input_shape is not None:
         raise UsageError(
             f"{subject.name}: an ONNX model declares the shapes of its inputs",

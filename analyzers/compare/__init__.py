@@ -8,6 +8,7 @@ import pandas as pd
 
 from analyzers.compare import layers, totals, work
 from analyzers.compare.alignment import Layer, align
+from analyzers.compare.gates import Verdict
 from analyzers.compare.numbers import Numbers
 from analyzers.compare.rows import rows_of
 from analyzers.compare.sides import Side
@@ -26,7 +27,7 @@ class Comparison(Result):
 
     `totals` has a row for each side, `layers` a row for each layer (see `analyzers.compare.totals`
     and `layers` for the columns), and `groups` the rows of the sides' tables that make a layer.
-    `layers` is None for a comparison by model.
+    `layers` is None for a comparison by model. `verdicts` are those of the gates, if there are any.
     """
 
     view: ClassVar[str] = "analyzers.compare.views.comparison"
@@ -38,6 +39,12 @@ class Comparison(Result):
     notes: tuple[str, ...]
     numbers: tuple[Numbers, ...] = ()
     groups: tuple[Layer, ...] = field(default=(), repr=False)
+    verdicts: tuple[Verdict, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether all gates let it pass, and no compared values differ."""
+        return not self.differ and all(verdict.passed for verdict in self.verdicts)
 
     @property
     def differ(self) -> bool:

@@ -1,5 +1,6 @@
 """Compare the values of two models on the same input, and find the first layer that differs."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,6 +15,10 @@ from tracer.support.difference import Difference, compare
 from tracer.support.tolerance import Precision, Tolerance, rounding
 
 _ERRORS = ("max_abs", "max_share", "rms_share", "cosine")
+
+_LOSS_DB = 10.0
+"""A layer of a quantised model loses some dB to every layer before it; one that loses more than
+this at once is where to look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +82,35 @@ class Numbers:
         return None
 
     @property
+    def first_loss(self) -> tuple[str, float, float] | None:
+        """The first layer with a signal-to-noise ratio over 10 dB below that of all before it.
+
+        Returns the layer, the least ratio (dB) before it and its own; None if there is none.
+        """
+        least = math.inf
+        for layer, ratio in zip(self.layers["layer"], sqnr(self.layers["rms_share"]), strict=True):
+            if ratio < least - _LOSS_DB and math.isfinite(least):
+                return str(layer), least, ratio
+            if not math.isnan(ratio):
+                least = min(least, ratio)
+        return None
+
+    @property
     def differing_optimised(self) -> tuple[str, ...]:
         """The outputs out of tolerance whose own layer, which ran without optimisation, is not."""
         rounded = self.layers.loc[self.layers["fault"] != "", "layer"]
         faulty = self.outputs[self.outputs["fault"] != ""]
         return tuple(faulty.loc[~faulty["made_by"].isin(rounded), "output"])
+
+
+def sqnr(rms_share: "pd.Series[float]") -> list[float]:
+    """Returns signal-to-noise ratios in dB of errors (RMS ÷ RMS of the signal); NaN without noise.
+
+    A layer whose error is infinite or unknown has none either.
+    """
+    return [
+        -20 * math.log10(each) if 0 < each < math.inf else math.nan for each in rms_share.tolist()
+    ]
 
 
 Pair = tuple[str, str]

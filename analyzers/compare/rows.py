@@ -43,21 +43,22 @@ _READ = (
 def rows_of(nodes: pd.DataFrame, kernels: Sequence[Kernel] = ()) -> tuple[LayerRow, ...]:
     """Returns the features of each row of a node table of one run, in order."""
     before = _before(nodes, kernels)
-    read = nodes[list(_READ)]
-    records = read.astype(object).where(read.notna(), None).to_dict("records")
+    columns = [nodes[name].astype(object).where(nodes[name].notna(), None) for name in _READ]
     shapes = cache(_shapes)  # most rows share theirs
     return tuple(
         LayerRow(
-            node=record["node"],
-            op=canonical(record["op_type"] or ""),
-            module=record["module"],
-            inputs=shapes(record["input_shapes"], record["batch"]),
-            outputs=shapes(record["output_shapes"], record["batch"]),
-            kernels=record["kernels"],
-            is_runtime=record["index"] is None and record["node"].startswith(f"{RUNTIME}:"),
+            node=node,
+            op=canonical(op or ""),
+            module=module,
+            inputs=shapes(inputs, batch),
+            outputs=shapes(outputs, batch),
+            kernels=ran,
+            is_runtime=position is None and node.startswith(f"{RUNTIME}:"),
             before=before.get(index, ()),
         )
-        for index, record in enumerate(records)
+        for index, (node, op, module, inputs, outputs, batch, ran, position) in enumerate(
+            zip(*(column.tolist() for column in columns), strict=True)
+        )
     )
 
 

@@ -11,6 +11,10 @@ from tracer.support.types import Array
 
 Fingerprint: TypeAlias = tuple[int, int, int]
 
+_AT_ONCE = 1 << 20
+"""Elements whose sums are taken at once: the bits of each take eight bytes."""
+_MODULUS = 1 << 64
+
 
 def unshared(first: Model, second: Model) -> tuple[int, int]:
     """Returns how many weights of `second` are not in `first`, and how many it has.
@@ -35,5 +39,10 @@ def _is_weight(array: Array) -> bool:
 
 def _fingerprint(array: Array) -> Fingerprint:
     """Returns the size and two sums over the bits of the elements, modulo 2^64."""
-    bits = np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}").astype(np.uint64)
-    return array.size, int(bits.sum(dtype=np.uint64)), int((bits * bits).sum(dtype=np.uint64))
+    bits = np.ascontiguousarray(array).reshape(-1).view(f"u{array.dtype.itemsize}")
+    total = squares = 0
+    for start in range(0, bits.size, _AT_ONCE):
+        part = bits[start : start + _AT_ONCE].astype(np.uint64)
+        total += int(part.sum(dtype=np.uint64))
+        squares += int((part * part).sum(dtype=np.uint64))
+    return array.size, total % _MODULUS, squares % _MODULUS

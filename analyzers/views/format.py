@@ -22,7 +22,7 @@ class Format:
     """A file format, named by its extension: `csv`, `roofline.png`.
 
     `part` is the function of a result's view module that yields what `render` makes bytes of:
-    `page`, `table`, `document`, `figure`, `roofline`, `stored` or `model`. A result without that
+    `page`, `table`, `document`, `figure`, `checks`, `stored` and others. A result without that
     function does not have this format. With `in_full`, large numbers always have all their digits.
     """
 

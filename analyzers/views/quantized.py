@@ -9,6 +9,8 @@ import pandas as pd
 from analyzers.options import ViewOptions
 from analyzers.views.file_formats.json import fields
 from analyzers.views.page import Column, Page, Table, name_column, number_column
+from analyzers.views.quantized_report import of_quantized
+from analyzers.views.report.content import Content
 from analyzers.views.text import score
 from tracer.records.quantized import Accuracy, LayerError, OutputError, Quantized
 
@@ -44,6 +46,11 @@ def document(result: Quantized, options: ViewOptions) -> dict[str, Any]:
 def model(result: Quantized, options: ViewOptions) -> bytes:
     """The quantised model."""
     return result.proto.SerializeToString()
+
+
+def report(result: Quantized, options: ViewOptions) -> Content:
+    """The nodes of the float model, and the error of each."""
+    return of_quantized(result, page(result, options), table(result, options))
 
 
 def _title(result: Quantized) -> str:

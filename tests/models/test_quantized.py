@@ -59,11 +59,13 @@ def test_the_interpreter_predicts_what_onnxruntime_does(family):
 
 
 @pytest.mark.parametrize("family", SHIPPED)
-def test_it_is_what_the_command_makes(family):
+def test_it_is_what_the_command_makes(family, tmp_path):
     path = quantised(family)
     model = loading.load(families.shipped(family, "torch"))
     data = open_dataset("digits", model, limit=512, split="train")
-    _, proto = quantized_graphs(model, CalibrationSamples(data, 32), QuantizationOptions())
+    _, proto = quantized_graphs(
+        model, CalibrationSamples(data, 32), QuantizationOptions(), tmp_path
+    )
     batch = digits(path)
     built, shipped = (scores(m, batch.inputs) for m in (proto.SerializeToString(), str(path)))
     np.testing.assert_array_equal(built.argmax(1), shipped.argmax(1))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import tracer
 from analyzers.grouping import grouped
+from analyzers.serving import served
 from analyzers.views.report.encoding import _rounded
 from analyzers.views.text import FORMATS, FULL_FORMATS
 from tests.graphs import integers
@@ -84,7 +85,8 @@ def test_missing_and_infinite_numbers_are_written_as_elsewhere(browser, narrowed
 def test_groups_are_those_of_python(browser, of, by, request):
     path, trace = request.getfixturevalue(of)
     own = trace.nodes[trace.nodes["executor"] == trace.runs[0].executor]
-    expected = grouped(own, "node" if by == "kernel" else by)
+    serves = served(trace.model.topology) if by == "kernel" else None
+    expected = grouped(own, "node" if by == "kernel" else by, serves=serves)
     browser.open(path)
     names = [spec.name for spec in SPECS if spec.kind != "displayed"]
     shown = browser.driver.execute_script(

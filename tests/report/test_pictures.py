@@ -10,6 +10,7 @@ import pytest
 
 import tracer
 from analyzers.overflow import by_width
+from analyzers.views.text import digits
 from tests.graphs import integers
 from tracer.records.whatif import WidthChoice
 from tracer.storage import whatif_file
@@ -212,3 +213,24 @@ def test_fusions_show_what_became_of_each_node(browser, tmp_path):
         fates, True
     )
     assert json.dumps(labels(browser, "graph")).count("group") >= 2
+
+
+def test_a_quantisation_shows_the_error_of_each_node(browser, tmp_path):
+    result = tracer.quantize("models/lenet/lenet.onnx", "digits", limit=32, test_limit=32)
+    browser.open(result.save(tmp_path / "q.html"), fragment="#by=node&every=true")
+    cells = browser.ask(
+        "[...document.querySelectorAll('.table tbody tr')].map((row) => "
+        "[...row.children].map((cell) => cell.textContent))"
+    )
+    shown = {row[0]: row for row in cells}
+    assert set(result.model.topology.nodes) <= set(shown)
+    for layer in result.layers:
+        for decibels in (layer.sqnr_db, layer.worst_channel.sqnr_db):
+            assert digits(decibels) in shown[layer.node]
+    text = browser.ask("document.body.textContent")
+    assert "output linear_2: SQNR" in text
+    assert len(labels(browser, "graph")) > len(result.layers)
+    colours = browser.ask(
+        "[...document.querySelectorAll('.tools option')].map((o) => o.textContent)"
+    )
+    assert {"added noise", "SQNR dB", "worst channel dB"} <= set(colours)

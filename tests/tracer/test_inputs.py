@@ -3,6 +3,7 @@ import os
 import numpy as np
 import onnx
 import onnx.parser
+import onnxruntime
 import pytest
 from onnx import numpy_helper
 
@@ -43,6 +44,26 @@ def test_an_assumed_dimension_is_told():
     assert feedset.feeds["ids"].shape == (1, 128)
     assert feedset.notes[0].startswith("sizes chosen: ids[1,128] (tokens), attention_mask[1,128]")
     assert feedset.notes[0].endswith("change them with --dim sequence=128")
+
+
+def test_indices_stay_inside_a_table_whose_size_is_computed():
+    """The first rows of a table, as many as a quarter of the features: one row."""
+    proto = parse(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (int64[N,5] ids, float[N,4] x) => (float[N,5,3] y) {
+          shape = Shape (x)
+          features = Slice (shape, one, two)
+          rows = Div (features, four)
+          part = Slice (table, zero, rows, zero)
+          y = Gather (part, ids)
+        }""",
+        zero=np.array([0]), one=np.array([1]), two=np.array([2]), four=np.array([4]),
+        table=np.ones((9, 3), np.float32),
+    )  # fmt: skip
+    feeds = make_feeds(loading.from_proto(proto)).feeds
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    (output,) = session.run(None, dict(feeds))  # refuses an index out of range
+    assert output.shape == (1, 5, 3)
 
 
 def test_indices_are_followed_through_operators_that_hand_them_on():

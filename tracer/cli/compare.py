@@ -122,10 +122,17 @@ def _weights(texts: tuple[str, ...]) -> Path | dict[str, Path] | None:
         type=Percent(),
         help="Exit 1 if a side is significantly slower than A by more than this, e.g. 5%.",
     ),
+    cloup.option(
+        "--fail-unless-within",
+        type=Percent(),
+        help="Exit 1 unless every side is shown to be as fast as A, within this, e.g. 2%.",
+    ),
 )
 @_limits.OF_PROCESS
 @_options.TOLERANCE
-@_options.view(".html .json .csv .md .png .svg", _options.TOP, _options.NOTES)  # fmt: skip
+@_options.view(
+    ".html .json .csv .md .junit.xml .png .svg", _options.TOP, _options.NOTES
+)  # fmt: skip
 def command(
     sides: tuple[str, ...],
     by: str,
@@ -138,19 +145,20 @@ def command(
     rtol: float | None,
     atol: float | None,
     fail_above: float | None,
+    fail_unless_within: float | None,
     output: Output,
 ) -> int:
     """Compare models or saved runs in time, work and values.
 
     Every side is compared with A. A side is one of: a .trace that `tracer profile` saved;
     FILE.onnx, run by onnxruntime (FILE.onnx@ort:none sets the optimisation level);
-    FILE.onnx@interpreter; FILE.py:NAME@torch or @chainer, any module, which runs on the inputs of
-    the first ONNX model. Sides that are run take turns. The exit code is 1 if computed values
-    differ.
+    FILE.onnx@interpreter; FILE.py:NAME, any module in its framework, which runs on the inputs of
+    the first ONNX model; FILE.py:NAME@ort, its export. Sides that are run take turns. The exit
+    code is 1 if computed values differ.
 
     \b
     Examples:
-      tracer compare old.trace new.onnx --fail-above 5%
+      tracer compare old.onnx new.onnx --fail-above 5% -o speed.junit.xml
       tracer compare net.onnx@ort:none net.onnx
       tracer compare net.onnx net.py:Net@torch --weights net.safetensors
       tracer compare torch.onnx chainer.onnx --by module -o layers.png
@@ -165,11 +173,8 @@ def command(
 
     refuse_depth(by, depth)
     several = batches if batches and len(batches) > 1 else None
-    if several and fail_above is not None:
-        raise UsageError(
-            "--fail-above compares sides, and several batch sizes are compared with each other",
-            "Give one --batch.",
-        )
+    if several:
+        _refuse_gates(fail_above, fail_unless_within)
     output.check(Sweeps if several else Comparison)
     if batches and not several:
         settings = replace(settings, batch=batches[0])
@@ -181,7 +186,14 @@ def command(
             compare.sweep(sides, several, settings=settings, **turns)
             if several
             else compare.compare(
-                sides, by=by, depth=depth, settings=settings, tolerance=tolerance, **turns
+                sides,
+                by=by,
+                depth=depth,
+                settings=settings,
+                tolerance=tolerance,
+                fail_above=fail_above,
+                fail_unless_within=fail_unless_within,
+                **turns,
             )
         )
     if result.is_incomplete:  # the signal that broke it off is told after this
@@ -192,9 +204,19 @@ def command(
     output.emit(result)
     if isinstance(result, Sweeps):
         return 0
-    failed = result.differ
-    if fail_above is not None:
-        verdict, slower = compare.check(result, fail_above)
-        tell(verdict)
-        failed = failed or slower
-    return int(failed)
+    for verdict in result.verdicts:
+        tell(verdict.line)
+    return int(not result.passed)
+
+
+def _refuse_gates(fail_above: float | None, fail_unless_within: float | None) -> None:
+    """Raises UsageError where a gate is set, for a comparison of batch sizes."""
+    for option, share in (
+        ("--fail-above", fail_above),
+        ("--fail-unless-within", fail_unless_within),
+    ):
+        if share is not None:
+            raise UsageError(
+                f"{option} compares sides, and several batch sizes are compared with each other",
+                "Give one --batch.",
+            )

@@ -10,7 +10,8 @@ import cloup
 
 from tracer.cli import _data, _limits, _options
 from tracer.cli._messages import tell
-from tracer.cli._types import Count, PathName
+from tracer.cli._types import Count
+from tracer.errors import UsageError
 from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOptions
 
 if TYPE_CHECKING:
@@ -64,19 +65,14 @@ if TYPE_CHECKING:
                       "float model); or FILE.py:NAME.  [default: chosen by the data]"),
 )  # fmt: skip
 @_limits.OF_PROCESS
-@_options.bundle("view", _options.to_output, cloup.option_group(
-    "What is shown", _options.top("10", 10), _options.NOTES, _options.JSON
-))  # fmt: skip
-@cloup.option_group(
-    "Output",
-    cloup.option("-o", "--output", type=PathName(), required=True,
-                 help="The .onnx file to write."),
-    _options.FORCE,
+@_options.view(
+    ".onnx .html .json .csv .parquet .md", _options.top("10", 10), _options.NOTES,
+    more="One is the .onnx of the quantised model. ",
 )  # fmt: skip
 def command(
     model: Subject,
     calibrate: str,
-    output: Path,
+    output: Output,
     limit: int,
     options: QuantizationOptions,
     test: str | None,
@@ -84,8 +80,6 @@ def command(
     metric: str | None,
     batch: int,
     data_dir: Path,
-    force: bool,
-    view: Output,
 ) -> None:
     """Quantise a model to 8 bits and measure the accuracy loss.
 
@@ -98,19 +92,23 @@ def command(
     Examples:
       tracer quantize model.onnx --calibrate digits -o model.int8.onnx
       tracer quantize model.onnx --calibrate inputs.npz --format qoperator --reduce-range -o q.onnx
-      tracer quantize model.onnx --calibrate digits --exclude Gemm --method entropy -o q.onnx
+      tracer quantize model.onnx --calibrate digits --exclude Gemm -o q.onnx -o q.html --open
     """
     from tracer.api.quantize import quantize
     from tracer.cli import _progress
     from tracer.records.quantized import Quantized
 
-    view.check(Quantized)
+    paths, others = output.split(Quantized, "onnx")
+    target = paths[0] if len(paths) == 1 else None
+    if target is None:
+        raise UsageError("the quantised model goes to one .onnx file", "Name it: -o FILE.onnx.")
+    others.check(Quantized)
     with _progress.progress() as report:
         result = quantize(
             model,
             calibrate,
-            output=output,
-            force=force,
+            output=target,
+            force=output.force,
             options=options,
             limit=limit,
             test=test,
@@ -120,5 +118,5 @@ def command(
             folder=data_dir,
             progress=report,
         )
-    tell(f"wrote {output} ({output.stat().st_size:,} bytes)")
-    view.emit(result)
+    tell(f"wrote {target} ({target.stat().st_size:,} bytes)")
+    others.emit(result)

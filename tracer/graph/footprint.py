@@ -2,6 +2,8 @@
 
 import os
 
+from tracer.graph import tensor_type
+from tracer.graph.model import Model
 from tracer.graph.shape_inference import TensorTypes
 
 _COPIES = 6
@@ -10,6 +12,9 @@ weights, packed for their kernels as well, and kernels copy what they read."""
 
 _LEAST = 4 << 30
 """Bytes for tensors whose size is not known, and for the runtime itself."""
+
+_LARGE = 1 << 30
+"""Bytes of weights that are held once at a time, and not in protobufs, which end at 2 GB."""
 
 _A_CORE = 64 << 20
 """Bytes for each processor: stacks of the threads of all sessions."""
@@ -23,3 +28,17 @@ def allowance(types: TensorTypes) -> int:
     """
     known = [tensor.nbytes or 0 for graph in types.tensors.values() for tensor in graph.values()]
     return _LEAST + _A_CORE * (os.cpu_count() or 1) + _COPIES * sum(known)
+
+
+def is_large(model: Model) -> bool:
+    """Returns whether the weights should be in memory once at a time: what holds them takes turns.
+
+    A session of onnxruntime holds weights of its own, packed for its kernels.
+    """
+    return stored_bytes(model) >= _LARGE
+
+
+def stored_bytes(model: Model) -> int:
+    """Returns the bytes of all initializers, wherever they are stored; 0 for each of strings."""
+    stored = (tensor for scope in model.scopes for tensor in scope.graph.initializer)
+    return sum(tensor_type.from_initializer(tensor).nbytes or 0 for tensor in stored)

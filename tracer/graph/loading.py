@@ -9,11 +9,10 @@ from typing import TypeAlias
 import onnx
 import onnx.inliner
 from google.protobuf.message import DecodeError
-from onnx.external_data_helper import _get_all_tensors, uses_external_data
 
 from tracer.containment import activity
 from tracer.errors import ModelError, UsageError
-from tracer.graph import calls, declarations, packed, provenance, validation
+from tracer.graph import calls, declarations, external_data, packed, provenance, validation
 from tracer.graph.encoding import encoded
 from tracer.graph.model import Model, expanded_keys, expansion, node_protos
 
@@ -71,7 +70,7 @@ def _unpacked(file: Path) -> onnx.ModelProto:
         proto = onnx.ModelProto.FromString(packed.unpacked(file))
     _check_is_model(proto, file)
     declarations.check(proto, str(file))
-    if any(map(uses_external_data, _get_all_tensors(proto))):
+    if external_data.has_external_data(proto):
         raise ModelError(f"{file}: its weights are in other files", "Unpack it next to them first.")
     validation.check_proto(proto, str(file))
     return proto

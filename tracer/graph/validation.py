@@ -4,15 +4,11 @@ import stat
 from pathlib import Path
 
 import onnx
-from onnx.external_data_helper import (
-    _get_all_tensors,
-    load_external_data_for_tensor,
-    uses_external_data,
-)
+from onnx.external_data_helper import _get_all_tensors, uses_external_data
 
 from tracer.containment import activity
 from tracer.errors import ModelError
-from tracer.graph import node_order
+from tracer.graph import external_data, node_order
 from tracer.graph.encoding import encoded
 
 IN_MEMORY = "<model in memory>"
@@ -109,7 +105,7 @@ def _check_untyped(proto: onnx.ModelProto, name: str, folder: Path) -> None:
         _complete(value)
     try:
         for tensor in filter(uses_external_data, _get_all_tensors(copy)):
-            _probe(tensor, folder)
+            external_data.probe(tensor, folder)
             tensor.data_location = onnx.TensorProto.DEFAULT
             tensor.ClearField("external_data")
             tensor.dims[:] = [0]
@@ -125,17 +121,6 @@ def _complete(value: onnx.ValueInfoProto) -> None:
         value.type.tensor_type.elem_type = 1  # any type: runtimes infer it
     if kind in (None, "tensor_type") and not value.type.tensor_type.HasField("shape"):
         value.type.tensor_type.shape.dim.add()
-
-
-def _probe(tensor: onnx.TensorProto, folder: Path) -> None:
-    """Reads the last byte of external data, by onnx's rules for their location."""
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    last = int(entries.get("offset", 0)) + max(int(entries.get("length", 1)), 1) - 1
-    probe = onnx.TensorProto(name=tensor.name, data_type=onnx.TensorProto.UINT8, dims=[1])
-    probe.data_location = onnx.TensorProto.EXTERNAL
-    for key, value in (("location", entries.get("location", "")), ("offset", last), ("length", 1)):
-        probe.external_data.add(key=key, value=str(value))
-    load_external_data_for_tensor(probe, str(folder))
 
 
 def _invalid(name: str, proto: onnx.ModelProto, error: Exception) -> ModelError:

@@ -7,9 +7,9 @@ import ml_dtypes
 import numpy as np
 import onnx
 
-from tracer import limits
+from tracer import limits, shapes
 from tracer.errors import InputError, LimitError
-from tracer.graph import shape_inference, tensor_type
+from tracer.graph import tensor_type
 from tracer.graph.model import Model, Node
 from tracer.graph.shape_inference import Shapes, TensorTypes
 from tracer.inputs.feedset import Feeds
@@ -44,8 +44,7 @@ def generate(model: Model, chosen: Shapes, seed: int) -> Feeds:
     Floats are uniform in [0, 1): in the domain of Sqrt and Log, and free of denormals. Raises
     InputError for inputs that are not tensors, LimitError before it draws more than the limits.
     """
-    types = shape_inference.infer(model, chosen)
-    readers = _readers(model)
+    bounds = _bounds(model, chosen)
     rng = np.random.default_rng(seed)
     budget = limits.in_force()
     feeds: dict[str, Any] = {}
@@ -56,13 +55,13 @@ def generate(model: Model, chosen: Shapes, seed: int) -> Feeds:
                 f"input '{value.name}' of {model.name} is not a tensor",
                 "Set the inputs by a test_data_set folder: --inputs FOLDER.",
             )
-        high = _bound(value.name, readers, types)
         try:
             budget.tensor(chosen[value.name], kind.dtype)
         except LimitError as error:
             where = f"input '{value.name}' of {model.name}"
             hint = "Set smaller sizes with --batch and --dim, or give --inputs."
             raise LimitError(f"{where}: {error.what}", hint) from error
+        high = bounds.get(value.name)
         feeds[value.name] = _draw(rng, kind.dtype, chosen[value.name], high)
         budget.hold(feeds[value.name].nbytes)
     return feeds
@@ -94,14 +93,20 @@ def _in_blocks(shape: tuple[int, ...], dtype: np.dtype[Any], draw: Callable[[int
     return drawn
 
 
-def _bound(
-    name: str, readers: Mapping[str, list[tuple[Node, int]]], types: TensorTypes
-) -> int | None:
-    """Returns the exclusive upper bound of an input of indices: its smallest table's size.
+def _bounds(model: Model, chosen: Shapes) -> dict[str, int]:
+    """Returns the exclusive upper bounds of inputs of indices: the sizes of their smallest tables.
 
-    Returns None for other inputs; their integers are 1, valid as a mask, a length or a count.
+    Other inputs have none; their integers are 1, valid as a mask, a length or a count.
     """
-    return min(_table_sizes(name, readers, types), default=None)
+    kinds = {value.name: tensor_type.from_type_proto(value.type) for value in model.inputs}
+    indices = [
+        name for name, kind in kinds.items() if kind and kind.dtype.startswith(("int", "uint"))
+    ]
+    if not indices:  # the shapes of a large model take time
+        return {}
+    types, readers = shapes.infer(model, chosen), _readers(model)
+    sizes = {name: min(_table_sizes(name, readers, types), default=None) for name in indices}
+    return {name: size for name, size in sizes.items() if size is not None}
 
 
 def _table_sizes(

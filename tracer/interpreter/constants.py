@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,22 @@ _GROWTH = 4
 """int8 becomes float32. What grows more is computed in each run: memory would grow as well."""
 _SMALL = 1 << 20
 """Bytes that are kept whatever they are computed from."""
+_MOST = 1 << 29
+"""Bytes that one model keeps: the floats of large integer weights take four times their memory."""
 
 
-def once(kernel: Kernel) -> Kernel:
-    """Returns a kernel that keeps its outputs, read-only, as long as it gets the same arrays."""
+@dataclass(slots=True)
+class Room:
+    """The bytes that kernels of one model may still keep."""
+
+    nbytes: int = _MOST
+
+
+def once(kernel: Kernel, room: Room) -> Kernel:
+    """Returns a kernel that keeps its outputs, read-only, as long as it gets the same arrays.
+
+    It takes the bytes from `room`, and computes outputs that do not fit in each run.
+    """
     kept: list[tuple[Sequence[Value], Sequence[Value]]] = []
 
     def kernel_once(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
@@ -27,7 +40,9 @@ def once(kernel: Kernel) -> Kernel:
             if all(map(operator.is_, before, inputs)):
                 return outputs
         outputs = kernel(inputs, bodies)
-        if not kept and _worthwhile(inputs, outputs):
+        size = sum(map(nbytes, outputs))
+        if not kept and size <= room.nbytes and _worthwhile(inputs, outputs):
+            room.nbytes -= size
             for array in outputs:
                 array.flags.writeable = False
             kept.append((inputs, outputs))

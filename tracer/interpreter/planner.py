@@ -11,7 +11,7 @@ from tracer.graph import tensor_type
 from tracer.graph.model import Model, Node
 from tracer.interpreter import functions, values
 from tracer.interpreter.binding import Kernel, NodeContext, bind, with_room
-from tracer.interpreter.constants import once
+from tracer.interpreter.constants import Room, once
 from tracer.interpreter.fallback import reference_kernel
 from tracer.interpreter.plan import Expand, Plan, Task, describe, schedule
 from tracer.interpreter.registry import Registry, standard
@@ -33,6 +33,7 @@ class Planner:
     ) -> None:
         self._model = model
         self._own = own
+        self._room = Room()
         self._folder = folder
         self._around = around
         self._functions = functions.local_functions(model)
@@ -89,7 +90,7 @@ class Planner:
             plain, kernel = kernel, self._around(node, kernel)
             ours = ours and kernel is plain
         if kernel is not None and ours and not bodies and constants.issuperset(node.inputs):
-            kernel = once(kernel)
+            kernel = once(kernel, self._room)
             constants.update(node.outputs)
         return Task((node,), opset, kernel, expand, bodies, node.inputs, node.outputs)
 

@@ -14,7 +14,7 @@ import onnx
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.graph import tensor_type
+from tracer.graph import external_data, tensor_type
 from tracer.support.types import Array
 
 Value: TypeAlias = Any
@@ -22,7 +22,7 @@ Value: TypeAlias = Any
 
 
 def from_tensor(proto: onnx.TensorProto, folder: Path | None = None) -> Array:
-    """Returns a stored tensor as an array; external data are read from `folder`.
+    """Returns a stored tensor as an array; external data are read from `folder`, large ones mapped.
 
     Raises ModelError, with the tensor's name, if the data do not fit the type.
     """
@@ -34,9 +34,7 @@ def from_tensor(proto: onnx.TensorProto, folder: Path | None = None) -> Array:
         if onnx.external_data_helper.uses_external_data(proto):
             if folder is None:
                 raise ValueError("its data are external, and the model has no folder")
-            copy = onnx.TensorProto()
-            copy.CopyFrom(proto)
-            return onnx.numpy_helper.to_array(copy, base_dir=str(folder))
+            return external_data.read(proto, folder)
         return onnx.numpy_helper.to_array(proto)
     except (ValueError, OSError, onnx.checker.ValidationError) as error:
         raise ModelError(f"tensor '{proto.name}' ({type_}) cannot be read: {error}") from error

@@ -1,5 +1,6 @@
 """The channels of a tensor: slices whose values may have a scale of their own."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -25,6 +26,13 @@ def channel_axes(rank: int) -> tuple[int, ...]:
     return (1, 2) if rank == IMAGE_RANK - 1 else (1,)
 
 
+def squares_along(axis: int, values: Array) -> FloatArray:
+    """Returns the sum of the squares of each slice of float64 `values` along an axis."""
+    before, after = values.shape[:axis], values.shape[axis + 1 :]
+    split = values.reshape(math.prod(before), values.shape[axis], math.prod(after))
+    return np.asarray(np.einsum("bca,bca->c", split, split))
+
+
 def unlike_channels_note(metric: Metric, runs: Iterable[Outputs]) -> str | None:
     """Returns a note where small channels of an output do not count in `metric`, else None.
 
@@ -37,7 +45,7 @@ def unlike_channels_note(metric: Metric, runs: Iterable[Outputs]) -> str | None:
     for outputs in runs:
         for name, value in outputs.items():
             for axis in channel_axes(value.ndim) if value.ndim >= IMAGE_RANK - 1 else ():
-                squares[name, axis].append(_squares(value, axis))
+                squares[name, axis].append(squares_along(axis, value.astype(np.float64)))
     unlike = [(_ratio(sums), name, axis) for (name, axis), sums in squares.items()]
     ratio, name, axis = max(unlike, default=(0.0, "", 0))
     if ratio < _UNLIKE:
@@ -47,12 +55,6 @@ def unlike_channels_note(metric: Metric, runs: Iterable[Outputs]) -> str | None:
         f"those of others, whose loss {metric.name} does not show. "
         f"Give --metric channel-noise@{axis}"
     )
-
-
-def _squares(value: Array, axis: int) -> FloatArray:
-    """Returns the sum of the squares of each channel, float64."""
-    others = tuple(each for each in range(value.ndim) if each != axis)
-    return np.asarray(np.square(value, dtype=np.float64).sum(axis=others))
 
 
 def _ratio(sums: list[FloatArray]) -> float:

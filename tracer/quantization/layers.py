@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from tracer.graph import loading
-from tracer.graph.model import Node
+from tracer.graph.model import Model, Node
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import Observer
 from tracer.interpreter.recording import TensorRecorder, named_tensors
@@ -32,7 +32,7 @@ class Losses:
 
 
 def losses(
-    prepared: onnx.ModelProto,
+    prepared: Model,
     quantized: onnx.ModelProto,
     batches: CalibrationBatches,
     progress: Progress | None = None,
@@ -43,10 +43,10 @@ def losses(
     data: both graphs run one batch at a time.
     """
     report = progress or silent
-    twins_by_name = twins(prepared, quantized)
+    twins_by_name = twins(prepared.proto, quantized)
     recorder = TensorRecorder({twin.original for twin in twins_by_name.values()})
     noise, joined = _NoiseMeter(twins_by_name, recorder), JoinedRanges(quantized)
-    plain = Interpreter(loading.from_proto(prepared), observers=[recorder, joined])
+    plain = Interpreter(prepared, observers=[recorder, joined])
     narrow = Interpreter(loading.from_proto(quantized), observers=[noise])
     for done, feeds in enumerate(batches, 1):
         recorder.tensors = dict(feeds)

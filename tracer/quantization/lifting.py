@@ -8,6 +8,7 @@ from onnx import version_converter
 
 from tracer.errors import ModelError
 from tracer.graph import loading
+from tracer.graph.external_data import has_external_data
 from tracer.inputs.feedset import Feeds
 from tracer.interpreter.interpreter import Interpreter
 from tracer.quantization import metadata
@@ -30,6 +31,8 @@ def lifted(
     opset = next(entry.version for entry in proto.opset_import if not entry.domain)
     if options.format != "qdq" or not options.per_channel or opset >= _PER_CHANNEL_OPSET:
         return proto
+    if has_external_data(proto):
+        raise _refused(name, opset, "its weights are too large")
     try:
         converted = version_converter.convert_version(proto, _PER_CHANNEL_OPSET)
     except Exception as error:  # the converter raises all kinds of exceptions

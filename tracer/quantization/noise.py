@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tracer.metrics.channels import channel_axes
+from tracer.metrics.channels import channel_axes, squares_along
 from tracer.records.quantized import WorstChannel
 from tracer.support.types import Array, FloatArray
 
@@ -23,14 +23,14 @@ class Noise:
 
     def add(self, values: Array, errors: Array) -> None:
         """Adds a batch: float64 arrays of one shape, with 0 for what is not to count."""
-        squares = np.square(values), np.square(errors)
-        self._whole += [[each.sum()] for each in squares]
+        self._whole += _sums(0, values.reshape(1, -1), errors.reshape(1, -1))
         for axis in channel_axes(values.ndim):
-            others = tuple(each for each in range(values.ndim) if each != axis)
-            sums = np.stack([each.sum(axis=others) for each in squares])
+            sums = _sums(axis, values, errors)
             before = self._by_axis.get(axis, np.zeros_like(sums))
-            is_alike = before is not None and before.shape == sums.shape
-            self._by_axis[axis] = before + sums if is_alike else None  # a length, then
+            if before is None or before.shape != sums.shape:  # a length, then
+                self._by_axis[axis] = None
+            else:
+                self._by_axis[axis] = before + sums
 
     @property
     def share(self) -> float:
@@ -51,6 +51,11 @@ class Noise:
         share, axis, index, shares = max(found, key=lambda each: each[0])
         lost = int((shares > _LOST).sum())
         return WorstChannel(axis, index, decibels(share), lost, len(shares))
+
+
+def _sums(axis: int, values: Array, errors: Array) -> FloatArray:
+    """Returns (signal, noise) of each slice along an axis."""
+    return np.stack([squares_along(axis, each) for each in (values, errors)])
 
 
 def decibels(share: float) -> float:

@@ -1,39 +1,44 @@
 """Prepares a float model for quantisation, as onnxruntime advises: fold and fuse."""
 
-import onnx
+from pathlib import Path
 
-from tracer.errors import LimitError, ModelError
+import onnx
+from onnx.external_data_helper import load_external_data_for_model
+
+from tracer.errors import ModelError
 from tracer.executors.onnxruntime import node_names, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.graph import footprint
 from tracer.graph.encoding import encoded
 from tracer.graph.model import Model, canonical_domain, node_protos
 from tracer.graph.quantized import quantized_node
 from tracer.quantization import metadata
-from tracer.support.temporary import TemporaryFolder
-
-_PROTOBUF_LIMIT = 2**31 - 1
 
 
-def prepare(model: Model) -> onnx.ModelProto:
-    """Returns a copy of `model`, weights included, for onnxruntime's quantizer.
+def prepare(model: Model, folder: Path) -> onnx.ModelProto:
+    """Returns a copy of `model` for onnxruntime's quantizer, with its weights.
+
+    The weights of a large model are external data in `folder`.
 
     Basic optimisation folds constants, and BatchNormalization into the convolution before it, so
     that it is not quantised by itself. Nodes are named by their keys and keep module and source; a
     fused node is named after its first node. Raises ModelError for a model that is already
-    quantised or does not run, LimitError for a model of more than 2 GB.
+    quantised or does not run.
     """
     _refuse_quantized(model)
-    with TemporaryFolder() as folder:
-        path = folder / "prepared.onnx"
-        options = OrtSettings(optimization="basic")
-        sessions.Factory(model, node_names.serialize(model), options).open(optimized=path)
-        proto = onnx.load(path)
-    if proto.ByteSize() > _PROTOBUF_LIMIT:
-        raise LimitError(f"{model.name}: quantising takes models of up to 2 GB")
+    path = folder / "optimized.onnx"
+    options = OrtSettings(optimization="basic")
+    sessions.Factory(model, node_names.serialize(model), options).open(optimized=path)
+    proto = onnx.load(path, load_external_data=False)
     _rename(proto, model)
     proto.metadata_props.extend(model.proto.metadata_props)  # what sessions run has none
     keep_imports(proto, model)
-    return onnx.shape_inference.infer_shapes(encoded(proto, model.name))
+    if not footprint.is_large(model):
+        load_external_data_for_model(proto, str(folder))
+        return onnx.shape_inference.infer_shapes(encoded(proto, model.name))
+    path.write_bytes(encoded(proto, model.name))
+    onnx.shape_inference.infer_shapes_path(path, path)
+    return onnx.load(path, load_external_data=False)
 
 
 def keep_imports(proto: onnx.ModelProto, model: Model) -> None:

@@ -1,11 +1,13 @@
 """Quantises a float model with onnxruntime's static quantisation, and measures layer errors."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import onnx
 
 from tracer.errors import ModelError
 from tracer.graph import loading
+from tracer.graph.encoding import encoded
 from tracer.graph.model import Model
 from tracer.quantization import ordering
 from tracer.quantization.calibration import CalibrationBatches, CalibrationReader
@@ -20,6 +22,7 @@ from tracer.quantization.static import quantize_static
 from tracer.records import environment
 from tracer.records.quantized import LayerError, OutputError
 from tracer.support.progress import Progress
+from tracer.support.temporary import TemporaryFolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,10 @@ def quantize(
     Raises the errors of `quantized_graphs`.
     """
     options = options or QuantizationOptions()
-    prepared, proto = quantized_graphs(model, batches, options, progress)
-    lost = losses(prepared, proto, batches, progress)
+    with TemporaryFolder() as folder:
+        source, proto = quantized_graphs(model, batches, options, folder, progress)
+        prepared = replace(loading.load(source), subject=model.name)
+        lost = losses(prepared, proto, batches, progress)
     notes = (*_notes(model, loading.from_proto(proto), options), *lost.notes)
     return QuantizedGraph(proto, lost.layers, lost.outputs, notes)
 
@@ -53,26 +58,29 @@ def quantized_graphs(
     model: Model,
     batches: CalibrationBatches,
     options: QuantizationOptions,
+    folder: Path,
     progress: Progress | None = None,
-) -> tuple[onnx.ModelProto, onnx.ModelProto]:
-    """Returns the float graph prepared for quantisation, and the quantised graph.
+) -> tuple[Path, onnx.ModelProto]:
+    """Returns the file in `folder` of the graph prepared for quantisation, and the quantised graph.
 
     Nodes are named by their keys, and keep module and source. Raises ModelError for a model that is
     already quantised, or that onnxruntime cannot run or quantise; UsageError for patterns that
-    match nothing; InputError for batches that do not fit; LimitError for more than 2 GB.
+    match nothing; InputError for batches that do not fit.
     """
     reader = CalibrationReader(model, batches, progress)
-    prepared = lifted(model.name, prepare(model), options, batches)
+    prepared = lifted(model.name, prepare(model, folder), options, batches)
     chosen = select(prepared, options)
     if not chosen:
         raise _nothing(model)
-    proto = quantize_static(model.name, prepared, reader, chosen, options)
+    source = folder / "prepared.onnx"
+    source.write_bytes(encoded(prepared, model.name))
+    proto = quantize_static(model.name, source, reader, chosen, options)
     ordering.sort(proto.graph)
     restore(proto, prepared)
     keep_imports(proto, model)
     if not any("QuantizeLinear" in node.op_type for node in proto.graph.node):
         raise _nothing(model)
-    return prepared, proto
+    return source, proto
 
 
 def _nothing(model: Model) -> ModelError:

@@ -16,7 +16,7 @@ from onnxruntime import quantization as ort
 
 from tracer.containment import activity
 from tracer.errors import ModelError, TracerError
-from tracer.graph.encoding import encoded
+from tracer.graph.external_data import has_external_data
 from tracer.quantization.calibration import CalibrationReader
 from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOptions
 from tracer.support.temporary import TemporaryFolder, check_room
@@ -27,21 +27,20 @@ _WARNINGS, _FATAL_ONLY = 2, 4
 
 def quantize_static(
     name: str,
-    proto: onnx.ModelProto,
+    source: Path,
     reader: CalibrationReader,
     nodes: Sequence[str],
     options: QuantizationOptions,
 ) -> onnx.ModelProto:
-    """Returns `proto`, called `name` in messages, with the nodes of these names quantised.
+    """Returns the model at `source`, `name` in messages, with the nodes of these names quantised.
 
     Raises ModelError where onnxruntime cannot quantise, and the errors of the reader.
     """
     clause = f"onnxruntime {onnxruntime.__version__} quantised the model"
     doing = activity.doing(name, clause, patient=True)
     with doing, TemporaryFolder() as folder, _temporary(folder), _quiet():
-        source, target = folder / "prepared.onnx", folder / "quantized.onnx"
-        # onnxruntime would move the weights out of a model in memory
-        source.write_bytes(encoded(proto, name))
+        target = folder / "quantized.onnx"
+        proto = onnx.load(source, load_external_data=False)
         try:
             ort.quantize_static(
                 source,
@@ -53,6 +52,7 @@ def quantize_static(
                 activation_type=ort.QuantType[TYPES[options.activation_type]],
                 weight_type=ort.QuantType[TYPES[options.weight_type]],
                 nodes_to_quantize=list(nodes),
+                use_external_data_format=has_external_data(proto),
                 calibrate_method=ort.CalibrationMethod[METHODS[options.method]],
                 extra_options={"ActivationSymmetric": options.symmetric, "CalibStridedMinMax": 1},
             )

@@ -6,15 +6,17 @@ use: as it is, channels last, channels in padded blocks (com.microsoft.nchwc), i
 and, if all of these fail, in any order.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from tracer.support.difference import rms
 from tracer.support.types import Array
+
+K = TypeVar("K", bound=Hashable)
 
 SAME_SHAPE, LAYOUT, ANY_ORDER = 0, 1, 2
 """How a tensor must be read to equal another one: the lower, the stronger the evidence."""
@@ -121,22 +123,22 @@ def match(candidate: NumericTensor, original: NumericTensor, rounded: bool = Fal
     return None
 
 
-class Candidates:
+class Candidates(Generic[K]):
     """Tensors of which a few match another one: most differ in two statistics, all at once."""
 
-    def __init__(self, tensors: Mapping[str, NumericTensor], rounded: bool = False) -> None:
+    def __init__(self, tensors: Mapping[K, NumericTensor], rounded: bool = False) -> None:
         self._rounded = rounded
-        self._names = np.array(list(tensors), object)
+        self._keys = np.array(list(tensors), object)
         self._sizes = np.array([tensor.array.size for tensor in tensors.values()])
-        self._by_shape: dict[tuple[int, ...], list[str]] = {}
-        for name, tensor in tensors.items():
-            self._by_shape.setdefault(tensor.array.shape, []).append(name)
+        self._by_shape: dict[tuple[int, ...], list[K]] = {}
+        for key, tensor in tensors.items():
+            self._by_shape.setdefault(tensor.array.shape, []).append(key)
         told = [_statistics(tensor, rounded) for tensor in tensors.values()]
         self._statistics = np.array(told, np.float64).reshape(-1, 2)
         self._shares = np.array([_share(tensor.array.dtype) for tensor in tensors.values()])
 
-    def near(self, original: NumericTensor) -> list[str]:
-        """Returns the names of tensors with nearly the values of `original`, or padded in blocks.
+    def near(self, original: NumericTensor) -> list[K]:
+        """Returns the keys of tensors with nearly the values of `original`, or padded in blocks.
 
         `match` is None for all others.
         """
@@ -148,9 +150,9 @@ class Candidates:
             shares = np.maximum(self._shares, _share(original.array.dtype))[:, None]
             near = _close(self._statistics, theirs[None], shares, original)
         same_size = self._sizes == original.array.size
-        alike: list[str] = self._names[near.all(axis=1) & same_size].tolist()
+        alike: list[K] = self._keys[near.all(axis=1) & same_size].tolist()
         padded = _padded(original.array.shape)
-        return alike + [name for shape in padded for name in self._by_shape.get(shape, ())]
+        return alike + [key for shape in padded for key in self._by_shape.get(shape, ())]
 
 
 def _padded(shape: tuple[int, ...]) -> set[tuple[int, ...]]:

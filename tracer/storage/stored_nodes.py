@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from tracer.records.columns import ColumnSpec, stored_spec
@@ -45,8 +46,6 @@ def _column(name: str, spec: ColumnSpec, cells: Sequence[Any]) -> Any:
     if not allowed.issuperset(map(type, cells)):
         number = next(n for n, cell in enumerate(cells, 1) if type(cell) not in allowed)
         raise ValueError(f"table nodes, row {number}: {name} is of a wrong type")
-    return (
-        pd.array(cells, dtype=spec.dtype)
-        if spec.dtype != "float64"
-        else [float("nan") if cell is None else float(cell) for cell in cells]
-    )
+    if spec.dtype == "float64":
+        return np.array(cells, np.float64)  # None becomes NaN
+    return pd.array(cells, dtype=spec.dtype)

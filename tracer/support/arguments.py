@@ -130,6 +130,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "receivers": ANYTHING,
     "min_time": maybe(amount("seconds")),
+    **dict.fromkeys(("fail_above", "fail_unless_within"), maybe(amount())),
     "dims": maybe(mapping(whole(0))),
     "args": maybe(mapping(ANYTHING)),
     "feeds": _FEEDS,

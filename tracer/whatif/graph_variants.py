@@ -13,6 +13,7 @@ from tracer.quantization.calibration import CalibrationSamples
 from tracer.quantization.options import QuantizationOptions
 from tracer.quantization.quantizer import quantized_graphs
 from tracer.support.progress import Progress
+from tracer.support.temporary import TemporaryFolder
 from tracer.whatif.options import WhatIfOptions
 
 _SAMPLES = 512
@@ -52,9 +53,9 @@ def _quantised(
     name = dataset.name
     split = "test" if Path(name).is_dir() else "train"
     samples = open_dataset(name, model, limit=_SAMPLES, split=split, folder=folder)
-    _, proto = quantized_graphs(
-        model, CalibrationSamples(samples, _BATCH), QuantizationOptions(), progress
-    )
+    batches = CalibrationSamples(samples, _BATCH)
+    with TemporaryFolder() as work:
+        _, proto = quantized_graphs(model, batches, QuantizationOptions(), work, progress)
     note = (
         f"{model.name} is a float model and was quantised first, as tracer quantize does: int8 "
         f"weights per channel, uint8 activations, ranges of up to {_SAMPLES} samples of {name} "

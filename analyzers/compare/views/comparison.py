@@ -10,13 +10,15 @@ import pandas as pd
 
 from analyzers.compare import Comparison
 from analyzers.compare.contrast import LEVEL
+from analyzers.compare.gates import Verdict
 from analyzers.compare.layers import letter
 from analyzers.compare.sides import Side
 from analyzers.compare.views import charts
 from analyzers.compare.views.charts import MARK
-from analyzers.compare.views.numbers import numbers_table
+from analyzers.compare.views.numbers import numbers_table, values_check
 from analyzers.compare.views.report import of_comparison
 from analyzers.options import ViewOptions
+from analyzers.views.checks import Check
 from analyzers.views.file_formats.json import records
 from analyzers.views.page import (
     Column,
@@ -91,13 +93,42 @@ def document(result: Comparison, options: ViewOptions) -> dict[str, Any]:
             }
             for numbers in result.numbers
         ],
+        "verdicts": [
+            {"side": each.side, "gate": each.gate, "outcome": each.outcome, "line": each.line}
+            for each in result.verdicts
+        ],
         "notes": result.notes,
     }
 
 
+def checks(result: Comparison, options: ViewOptions) -> list[Check]:
+    """A test for each gate and side, and for the values of each side.
+
+    Without a gate, the time of a side is a test that passes.
+    """
+    lines = list(_verdicts(result))
+    names = [str(side) for side in result.totals["side"]]
+    speed = [Check("time", name, text) for name, text in zip(names[1:], lines, strict=True)]
+    if result.verdicts:
+        speed = [_check(verdict) for verdict in result.verdicts]
+    return [*speed, *map(values_check, result.numbers)]
+
+
+def _check(verdict: Verdict) -> Check:
+    name, text = f"{verdict.side} {verdict.gate}", verdict.line
+    match verdict.outcome:
+        case "pass":
+            return Check("time", name, text)
+        case "FAIL":
+            return Check("time", name, text, failure=text)
+        case "undecided":
+            return Check("time", name, text, error=text)
+
+
 def report(result: Comparison, options: ViewOptions) -> Content:
     """The sides as runs, with the ratio of each layer's times."""
-    return of_comparison(result, page(result, options), tuple(_verdicts(result)))
+    lines = (*(verdict.line for verdict in result.verdicts), *_verdicts(result))
+    return of_comparison(result, page(result, options), lines)
 
 
 def _side(side: Side, letter: str) -> dict[str, Any]:
@@ -148,7 +179,8 @@ def _totals(result: Comparison) -> Table:
         name_column("executor", "executor", 14),
     )
     lines = (*_verdicts(result), *_parameters(result))
-    return Table("Whole runs, without profiler", columns, rows, lines)
+    head = tuple(verdict.line for verdict in result.verdicts)
+    return Table("Whole runs, without profiler", columns, rows, lines, head=head)
 
 
 def _parameters(result: Comparison) -> Iterator[str]:

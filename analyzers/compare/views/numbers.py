@@ -1,15 +1,15 @@
 """The numbers of a comparison as a table: outputs, and the first layers that differ."""
 
-import math
 from collections.abc import Iterator
 
 import pandas as pd
 
-from analyzers.compare.numbers import Numbers
+from analyzers.compare.numbers import Numbers, sqnr
 from analyzers.options import ViewOptions
+from analyzers.views.checks import Check
 from analyzers.views.page import Table, name_column, number_column
 from analyzers.views.text import cosine, digits, plural
-from tracer.text import printable
+from tracer.text import brief, printable
 
 _DIFFERING = 3
 """Layers that are shown of those whose values differ: differences spread from the first on."""
@@ -40,12 +40,19 @@ def numbers_table(numbers: Numbers, options: ViewOptions) -> Table:
         name_column("beyond tolerance", "beyond", 9),
     )
     if numbers.no_verdict:
-        rows["sqnr"] = [-20 * math.log10(each) if each else math.nan for each in rows["rms_share"]]
+        rows["sqnr"] = sqnr(rows["rms_share"])
     else:
         rows["beyond"] = rows["own_fault"].where(rows["own_fault"].fillna("") != "", rows["fault"])
     title = f"Numbers of {numbers.second} against {numbers.first}, same input"
     more = (f"{hidden:,} more of these layers: --notes",) if hidden else ()
     return Table(title, columns, rows, (*_divergence(numbers), *more, *numbers.notes), is_long=True)
+
+
+def values_check(numbers: Numbers) -> Check:
+    """Whether the values of a side are those of the first, as a test."""
+    text = "; ".join(_divergence(numbers))
+    name = f"{numbers.second} against {numbers.first}"
+    return Check("values", name, text, failure=text if numbers.differ else "")
 
 
 def _shown(numbers: Numbers, options: ViewOptions) -> tuple[pd.DataFrame, int]:
@@ -72,6 +79,15 @@ def _divergence(numbers: Numbers) -> Iterator[str]:
         yield "outputs: " + ", ".join(f"{count:,} {what}" for what, count in counts.items())
 
 
+def _loss(numbers: Numbers) -> str:
+    """Names the first layer that loses much of the signal, if there is one."""
+    loss = numbers.first_loss
+    if loss is None:
+        return ""
+    layer, before, after = loss
+    return f"; the first large loss is in '{brief(layer)}': from {before:.1f} dB to {after:.1f}"
+
+
 def _optimised(numbers: Numbers) -> str:
     """Names the first output that an optimised graph computes in another way than its layers."""
     names = numbers.differing_optimised if numbers.is_isolated else ()
@@ -82,7 +98,7 @@ def _verdict(numbers: Numbers) -> str:
     """Whether the layers agree; those that differ, and the first of them."""
     layers = plural(len(numbers.layers), "layer")
     if numbers.no_verdict:
-        return f"no verdict on {layers}"
+        return f"no verdict on {layers}{_loss(numbers)}"
     first = numbers.first_divergence
     where = f", first in '{printable(first)}'" if first else ""
     own = int((numbers.layers["own_fault"] != "").sum())

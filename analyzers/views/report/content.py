@@ -87,13 +87,18 @@ class RunContent:
 
     `label` tells it from the other runs, and `title` stands at the head while it is shown. `rows`
     have the columns of the node table and those that views compute. Rows with the same entry of
-    `kernels` share a kernel. `graph` is the position of its graph in the report.
+    `kernels` share a kernel. With the same entry of `folded`, which is None where it is the same,
+    they are one row of a table that folds constants and conversions into the node that they serve.
+    `prefix` are folders that most names begin with, and that long ones leave out. `graph` is the
+    position of its graph in the report.
     """
 
     label: str
     lines: tuple[str, ...]
     rows: pd.DataFrame
     kernels: Sequence[int]
+    folded: Sequence[int] | None = None
+    prefix: str = ""
     letter: str | None = None
     sum: Sum | None = None
     findings: tuple[Finding, ...] = ()

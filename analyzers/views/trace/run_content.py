@@ -4,11 +4,13 @@ import numpy as np
 import pandas as pd
 
 from analyzers.advice import advise
-from analyzers.grouping import kernel_numbers
+from analyzers.grouping import kernel_numbers, served_numbers
 from analyzers.overflow import by_width
 from analyzers.roofline import INT8, arithmetic
+from analyzers.serving import served
 from analyzers.timing import coverage, empty, wall, wall_interval
 from analyzers.views.report.content import Finding, Roofline, Roofs, RunContent, Sum, Widths
+from analyzers.views.short_names import without_prefix
 from analyzers.views.trace import headline
 from analyzers.views.trace.overflow import described, has_overflow
 from analyzers.views.trace.roofline import points
@@ -25,12 +27,16 @@ def run_content(
     """
     nodes, run = section.nodes, section.run
     rows = displayed(nodes)
+    kernels = kernel_numbers(nodes)
+    folded = served_numbers(nodes, kernels, served(section.topology))
     return RunContent(
         label=label,
         title=headline.headline(trace, section),
         lines=lines,
         rows=(described(rows) if has_overflow(rows) else rows).reset_index(drop=True),
-        kernels=kernel_numbers(nodes).tolist(),
+        kernels=kernels.tolist(),
+        folded=None if (folded == kernels).all() else folded.tolist(),
+        prefix=without_prefix(nodes["node"].tolist())[1],
         sum=_sum(run, nodes) if run is not None and not run.sums else None,
         findings=_findings(trace, section),
         notes=run.notes if run is not None else (),

@@ -130,7 +130,8 @@ def _front(axes: Axes, result: WhatIf, variant: Variant) -> None:
     axes.set_ylabel(plain(words.metric(result.judgement)), fontsize=8)
     title = f"energy against score, within {words.budget(result.judgement)}: B and C"
     axes.set_title(plain(title), fontsize=8, loc="left")
-    axes.legend(fontsize=7, frameon=False, loc="lower right")
+    falls = bool(front) and front[-1].score < front[0].score  # an error: the upper right is free
+    axes.legend(fontsize=7, frameon=False, loc="upper right" if falls else "lower right")
     _finish(axes)
 
 

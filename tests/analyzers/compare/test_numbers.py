@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analyzers.compare.numbers import Values, numbers
+from analyzers.compare.numbers import Values, numbers, sqnr
 from analyzers.compare.views.numbers import numbers_table
 from analyzers.options import ViewOptions
 from tests.analyzers.compare.tables import nodes
@@ -123,3 +123,32 @@ def test_a_quantised_model_gets_signal_to_noise_and_no_verdict(sides):
     assert "no verdict on 7 layers (b is quantised)" in table.lines
     assert table.rows["sqnr"].tolist() == pytest.approx([60] * 4, abs=0.1)
     assert "beyond" not in table.rows
+
+
+def noisy(label, ratios):
+    """A model whose layers have these signal-to-noise ratios in dB against `clean`."""
+    signal = np.resize(np.float32([1, -1]), 1000)
+    noise = np.resize(np.float32([1, 1, -1, -1]), 1000)  # uncorrelated with the signal
+    return values(label, [signal + noise * np.float32(10 ** (-r / 20)) for r in ratios])
+
+
+@pytest.mark.parametrize(
+    ("ratios", "loss"),
+    [
+        ((40, 38, 37, 30, 29, 28, 25), None),
+        ((40, 38, 37, 20, 19, 28, 2), ("Tanh_3", 37, 20)),
+        ((40, 45, 38, 29, 28, 17, 17), ("Relu_5", 28, 17)),
+    ],
+)
+def test_the_first_layer_of_a_quantised_model_that_loses_10_db_is_named(ratios, loss):
+    result = numbers(noisy("a", [np.inf] * 7), noisy("b", ratios), Tolerance())
+    result = replace(result, no_verdict="b is quantised")
+    assert sqnr(result.layers["rms_share"]) == pytest.approx(ratios, abs=0.01)
+    if loss is None:
+        assert result.first_loss is None
+        assert "large loss" not in lines(result)
+    else:
+        layer, before, after = loss
+        assert result.first_loss == (layer, pytest.approx(before, 0.01), pytest.approx(after, 0.01))
+        told = f"the first large loss is in '{layer}': from {before:.1f} dB to {after:.1f}"
+        assert told in lines(result)

@@ -41,12 +41,12 @@ CHARTS = {f"{chart}.{picture}" for chart in ("roofline", "sums") for picture in 
     ("kind", "extensions"),
     [
         (Trace, BASIC | PICTURES | CHARTS | {"trace", "html"}),
-        (Comparison, BASIC | PICTURES | {"html"}),
+        (Comparison, BASIC | PICTURES | {"html", "junit.xml"}),
         (Sweeps, BASIC | PICTURES | {"html"}),
         (WhatIf, BASIC | PICTURES | {"trace", "html"}),
         (Fusions, BASIC | {"html"}),
         (Environment, BASIC),
-        (Quantized, BASIC | {"onnx"}),
+        (Quantized, BASIC | {"html", "onnx"}),
         (Exported, BASIC | {"onnx"}),
     ],
 )

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from xml.etree import ElementTree
 
+import junitparser
 import numpy as np
 import onnx
 import pytest
@@ -113,6 +114,57 @@ def test_the_gate_says_one_line_and_sets_the_exit_code(recorded, capfd, factor, 
     assert "By layer" in out
 
 
+@pytest.mark.parametrize(("factor", "code", "verdict"), [(1.03, 1, "FAIL"), (1.0, 0, "pass")])
+def test_a_side_that_is_not_shown_to_be_as_fast_fails(recorded, capfd, factor, code, verdict):
+    old, new = recorded("old.trace", 1), recorded("new.trace", factor)
+    exit_code, _, err = run(capfd, old, new, "--fail-unless-within", "2%")
+    assert exit_code == code
+    assert err.startswith(f"{verdict}: new.trace is ")
+    assert "allowed ±2.0%" in err
+
+
+def test_a_summary_for_ci_begins_with_the_verdicts(recorded, capfd, tmp_path):
+    old, new = recorded("old.trace", 1), recorded("new.trace", 1.2)
+    names = ["summary.md", "speed.junit.xml", "all.json"]
+    outputs = [part for name in names for part in ("-o", tmp_path / name)]
+    gates = ("--fail-above", "5%", "--fail-unless-within", "30%")
+    code, _, err = run(capfd, old, new, *gates, *outputs)
+    assert code == 1
+    title, _, first, second, *_ = (tmp_path / "summary.md").read_text().splitlines()
+    assert title == "### Whole runs, without profiler"
+    assert first.startswith("- FAIL: new.trace is 20.0% slower") and second.startswith("- pass: ")
+    suites = junitparser.JUnitXml.fromfile(str(tmp_path / "speed.junit.xml"))
+    (suite,) = suites
+    assert (suite.tests, suite.failures, suite.errors) == (2, 1, 0)
+    failed, passed = suite
+    assert (failed.classname, failed.name) == ("time", "new.trace --fail-above 5%")
+    assert "20.0% slower" in failed.result[0].message
+    assert not passed.result
+    verdicts = json.loads((tmp_path / "all.json").read_text())["verdicts"]
+    assert [(each["gate"], each["outcome"]) for each in verdicts] == [
+        ("--fail-above 5%", "FAIL"), ("--fail-unless-within 30%", "pass"),
+    ]  # fmt: skip
+    assert [line for line in err.splitlines() if not line.startswith("wrote")] == [
+        each["line"] for each in verdicts
+    ]
+
+
+def test_values_that_differ_are_a_failed_test(model, capfd, tmp_path):
+    proto = onnx.load(model)
+    weight = proto.graph.initializer[0]
+    array = onnx.numpy_helper.to_array(weight)
+    weight.CopyFrom(onnx.numpy_helper.from_array(array * 2, weight.name))
+    onnx.save(proto, tmp_path / "other.onnx")
+    target = tmp_path / "t.junit.xml"
+    code, _, _ = run(capfd, model, tmp_path / "other.onnx", *QUICK, "-o", target)
+    assert code == 1
+    (suite,) = junitparser.JUnitXml.fromfile(str(target))
+    speed, numbers = suite
+    assert (speed.classname, numbers.classname) == ("time", "values")
+    assert not speed.result  # without a gate
+    assert "compute" in numbers.result[0].message
+
+
 def test_networks_with_nothing_in_common(model, capfd, tmp_path):
     text = '<ir_version: 8, opset_import: ["": 16]> g (float[2] x) => (float[2] y) { y = Erf (x) }'
     onnx.save(parse(text), tmp_path / "other.onnx")
@@ -132,6 +184,7 @@ def test_networks_with_nothing_in_common(model, capfd, tmp_path):
         (["{m}", "{m}", "--fail-above", "much%"], 2, "not a percentage"),
         (["{m}", "{m}", "--fail-above", "-5%"], 2, "not a percentage"),
         (["{m}", "{m}", "--batch", "1,2", "--fail-above", "5%"], 2, "Give one --batch"),
+        (["{m}", "{m}", "--batch", "1,2", "--fail-unless-within", "5%"], 2, "Give one --batch"),
         (["{m}", "none.trace"], 3, "no such trace"),
         (["{m}", ""], 3, "'': no such file"),
         (["{m}", "{m}@tpu"], 2, "no executor 'tpu'"),

@@ -165,11 +165,11 @@ def test_what_a_file_holds_is_kept_unless_forced(small, capfd):
 
 BAD = [
     (["m.onnx", "-o", "q.onnx"], 2, "Missing option '--calibrate'"),
-    (["m.onnx", "--calibrate", "x.npz"], 2, "Missing option '-o'"),
+    (["m.onnx", "--calibrate", "x.npz"], 2, "Name it: -o FILE.onnx."),
     (["m.onnx", "--calibrate", "nothing", "-o", "q.onnx"], 2, "no data set 'nothing'"),
     (["m.onnx", "--calibrate", "gone.npz", "-o", "q.onnx"], 3, "gone.npz: no such file"),
     (["m.onnx", "--calibrate", "wide.npz", "-o", "q.onnx"], 3, "dimension 2 is fixed at 8, not 9"),
-    (["m.onnx", "--calibrate", "x.npz", "-o", "q.bin"], 2, "Give one that ends in .onnx"),
+    (["m.onnx", "--calibrate", "x.npz", "-o", "q.bin"], 2, "The formats are csv, html, json"),
     (["m.onnx", "--calibrate", "x.npz", "-o", "no/q.onnx"], 3, "does not exist. Make it first"),
     (["gone.onnx", "--calibrate", "x.npz", "-o", "q.onnx"], 3, "gone.onnx: no such file"),
     (["m.onnx", "--calibrate", "x.npz", "-o", "q.onnx", "--metric", "bleu"], 2, "no metric 'bleu'"),
@@ -237,8 +237,11 @@ def test_outputs_show_their_worst_channel_in_table_json_and_csv(tmp_path, capfd,
     assert "note: output 'y' loses 2 of its 6 channels" in out
     (output,) = json.loads(run(capfd, *arguments, "--force", "--json")[1])["outputs"]
     assert output["worst_channel"]["lost"] == 2
-    quantized = tracer.quantize(tmp_path / "d.onnx", tmp_path / "x.npz")
-    rows = pd.read_csv(quantized.save(tmp_path / "layers.csv")).set_index("node")
+    files = ("-o", tmp_path / "layers.csv", "-o", tmp_path / "q.html")
+    code, out, err = run(capfd, *arguments, *files, "--force")
+    assert code == 0, err
+    assert "in its worst channel" in (tmp_path / "q.html").read_text()
+    rows = pd.read_csv(tmp_path / "layers.csv").set_index("node")
     assert rows.loc["join", "worst_channel"] == output["worst_channel"]["index"]
     assert rows.loc["join", "worst_channel_db"] == output["worst_channel"]["sqnr_db"]
     assert rows.loc["join", "channel_axis"] == 1

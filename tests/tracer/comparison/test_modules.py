@@ -215,6 +215,45 @@ def test_shapes_set_the_symbols_of_an_onnx_model(nets, capfd):
     assert code == 3 and "2 shapes are given" in err
 
 
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_an_export_on_the_fly_gets_the_inputs_of_the_onnx_file(nets, capfd, name, first):
+    net = nets[name]
+    sides = [f"{net.file}:Torch@ort", net.model]
+    dims = () if name == "mlp" else ("--dim", "batch=3")
+    code, out, err = run(capfd, *sides[:: 1 if first else -1], *dims, "--json")
+    assert code == 0, err
+    result = json.loads(out)
+    batch = 3 if dims else 1
+    assert [row["macs"] for row in result["totals"]] == [batch * net.macs] * 2
+    assert result["numbers"][0]["first_divergence"] is None
+
+
+def test_shapes_and_types_reach_an_export_on_the_fly(nets, capfd):
+    for name, shape, dtype in (("mlp", "3,8", "float32"), ("tokens", "3,12", "int64")):
+        net = nets[name]
+        sides = (f"{net.file}:Torch@ort", f"{net.file}:Torch", f"{net.file}:Chainer@interpreter")
+        options = ("--input-shape", shape, "--input-dtype", dtype)
+        code, out, err = run(capfd, *sides, *options, "--json")
+        assert code == 0, err
+        result = json.loads(out)
+        executors = [row["executor"] for row in result["totals"]]
+        assert executors == ["onnxruntime", "torch", "reference"]
+        assert [row["batch"] for row in result["totals"]] == [3] * 3
+        assert [one["first_divergence"] for one in result["numbers"]] == [None] * 2
+    code, _, err = run(capfd, *sides[:2])
+    assert code == 2
+    assert "--input-shape 1,3,32,32" in err
+
+
+def test_an_export_on_the_fly_does_without_weights_and_says_so(nets, capfd):
+    net = nets["mlp"]
+    sides = (net.model, f"{net.file}:Torch", f"{net.file}:Torch@ort")
+    code, _, err = run(capfd, *sides, "--weights", "w.pt")
+    assert code == 2
+    assert "mlp.py:Torch: it is exported without --weights. Export it first: tracer export" in err
+
+
 def test_weights_of_each_framework_make_trained_sides_equal(nets, capfd, tmp_path):
     import torch
 
@@ -289,7 +328,9 @@ class Guarded(nn.Module):
         ("Two@chainer", 2, "not a chainer model"),
         ("text@torch", 2, "not a model"),
         ("Absent@torch", 3, "has no 'Absent'"),
-        ("Two", 2, "no framework is named"),
+        ("Two", 3, "takes (a, b), and the inputs are float32[1,8]"),
+        ("Arguments@ort", 2, "needs arguments: width"),
+        ("Wide@ort", 3, "torch cannot export Wide"),
     ],
 )
 def test_what_cannot_be_compared_is_one_line_that_names_file_and_class(

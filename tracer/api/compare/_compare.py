@@ -5,11 +5,12 @@ from dataclasses import replace
 
 from analyzers.compare import Comparison
 from analyzers.compare import compare as compare_sides
+from analyzers.compare.gates import Equivalent, Gate, NotSlower, judged
 from analyzers.compare.sides import Side, measured, recorded
 from analyzers.compare.sweep import Sweeps
 from analyzers.compare.sweep import sweep as sweep_of
 from tracer.api.compare import inputs, values
-from tracer.api.compare.naming import parse, refuse_unused, with_short_labels
+from tracer.api.compare.naming import named_sides, refuse_unused
 from tracer.api.compare.rounds import quieter, take_turns
 from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import LiveSide, NamedSide, Recorded
@@ -53,6 +54,18 @@ def compare(
     return replace(comparison, numbers=numbers, notes=(*comparison.notes, *notes))
 
 
+def gated(
+    comparison: Comparison, fail_above: float | None, fail_unless_within: float | None
+) -> Comparison:
+    """Returns the comparison with the verdicts of the gates; None stands for no gate."""
+    gates: list[Gate] = []
+    if fail_above is not None:
+        gates.append(NotSlower(fail_above))
+    if fail_unless_within is not None:
+        gates.append(Equivalent(fail_unless_within))
+    return replace(comparison, verdicts=judged(comparison.totals, gates))
+
+
 def sweep(
     sides: Sequence[str],
     batches: Sequence[int],
@@ -80,7 +93,7 @@ def sweep(
 def _named(
     sides: Sequence[str], settings: SideSettings, rounds: int | None, runs: int | None
 ) -> list[NamedSide]:
-    named = with_short_labels([parse(side) for side in sides])
+    named = named_sides(sides, settings)
     refuse_unused(named, settings, rounds, runs)
     return named
 

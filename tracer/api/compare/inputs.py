@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exporters.records import draw, input_specs
+from exporters.source import names_code
 from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import (
     FrameworkSide,
@@ -108,7 +109,7 @@ def _refuse_contradictions(sides: Sequence[NamedSide], settings: SideSettings) -
     if settings.input_dtype == SideSettings().input_dtype:
         return
     for side in sides:
-        if isinstance(side, OnnxSide):
+        if isinstance(side, OnnxSide) and not names_code(str(side.source)):
             raise UsageError(
                 f"--input-dtype would do nothing: {side.label} declares the types of its inputs",
                 "Leave it out.",

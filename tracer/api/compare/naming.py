@@ -1,7 +1,7 @@
 """What a user names as sides of a comparison.
 
 `run.trace` is a saved recording. `model.onnx`, `model.onnx@ort:basic`, `model.onnx@interpreter` and
-`FILE.py:NAME@torch`, a framework's own model, are run now; `FILE.py:NAME@ort` is its export.
+`FILE.py:NAME`, a framework's own model, are run now; `FILE.py:NAME@ort` is its export.
 """
 
 import importlib.util
@@ -9,9 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from exporters.frameworks import frameworks
-from exporters.source import names_code, runs_in_framework
-from exporters.subject import open_subject
+from exporters.registry import exporter_of
+from exporters.source import load_source, names_code, runs_in_framework
+from exporters.subject import Code, open_subject
 from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import (
     DEFAULT,
@@ -20,15 +23,18 @@ from tracer.api.compare.sides import (
     NamedSide,
     OnnxSide,
     Recorded,
+    naming_errors,
 )
 from tracer.errors import InputError, UsageError
 from tracer.executors import registry
+from tracer.graph.model import Model
 from tracer.storage import trace_file
 from tracer.support.optional import not_installed
 
+_DEFAULT = SideSettings()
 _FORMS = (
     "A side is FILE.trace, FILE.onnx, FILE.onnx@ort, @ort:none … @ort:all or @interpreter, "
-    "or FILE.py:NAME@torch or @chainer."
+    "or FILE.py:NAME, FILE.py:NAME@torch or @chainer."
 )
 
 _FLAGS = {
@@ -40,22 +46,61 @@ _FLAGS = {
 """Options of the settings that some kinds of sides do not use."""
 
 
-def parse(text: str) -> NamedSide:
-    """Returns the side that `text` names. Raises UsageError or InputError if there is none."""
+def named_sides(texts: Sequence[str], settings: SideSettings) -> list[NamedSide]:
+    """Returns the sides that `texts` name, with short labels.
+
+    A model that is exported gets the inputs that the settings describe, else those of the first
+    ONNX file, as far as its sizes are not guessed, else its own. Raises the errors of `parse`.
+    """
+    sides = {text: parse(text, settings) for text in texts if not _is_exported(text)}
+    files = [side for side in sides.values() if isinstance(side, OnnxSide)]
+    exported = [text for text in texts if _is_exported(text)]
+    if exported and files and settings.input_shape is None:
+        settings = _with_inputs_of(files[0], settings)
+    sides |= {text: parse(text, settings) for text in exported}
+    return with_short_labels([sides[text] for text in texts])
+
+
+def _is_exported(text: str) -> bool:
+    """Whether a side is code of a framework that runs as ONNX."""
+    name, executor = _divided(text)
+    if executor in frameworks() or not names_code(name):
+        return False
+    return bool(executor) or not runs_in_framework(name)
+
+
+def _with_inputs_of(side: OnnxSide, settings: SideSettings) -> SideSettings:
+    """Returns settings with the shapes and types of the inputs of `side`, unless guessed."""
+    feedset = side.request(settings).feeds()
+    arrays = list(feedset.feeds.values())
+    if feedset.chosen or not all(isinstance(array, np.ndarray) for array in arrays):
+        return settings
+    shapes, dtypes = zip(*((array.shape, array.dtype.name) for array in arrays), strict=True)
+    return replace(settings, input_shape=shapes, input_dtype=dtypes)
+
+
+def _divided(text: str) -> tuple[str, str]:
+    """Returns the model of a side and its executor, which may be empty."""
     name, at, executor = text.rpartition("@")
-    if not at or Path(text).exists():
-        name, executor = text, ""
+    return (text, "") if not at or Path(text).exists() else (name, executor)
+
+
+def parse(text: str, settings: SideSettings = _DEFAULT) -> NamedSide:
+    """Returns the side that `text` names.
+
+    Raises UsageError or InputError if there is none, and for code the errors of `load_source` and
+    `open_subject`.
+    """
+    name, executor = _divided(text)
+    if executor == "" and Path(name).suffix == ".trace":
+        return Recorded(text, trace_file.load(name))
+    if executor == "" and runs_in_framework(name):
+        model = load_source(name, settings.arguments, seed=settings.seed)
+        executor = exporter_of(model).name
     if executor in frameworks():
         if importlib.util.find_spec(executor) is None:
             raise not_installed(text, ModuleNotFoundError(name=executor))
         return FrameworkSide(text, name, executor)
-    if executor == "" and Path(name).suffix == ".trace":
-        return Recorded(text, trace_file.load(name))
-    if executor == "" and runs_in_framework(name):
-        choices = " or ".join(f"@{framework}" for framework in frameworks())
-        raise UsageError(
-            f"{text}: no framework is named", f"Add {choices}, or @ort for its export to ONNX."
-        )
     engine, _, level = executor.partition(":")
     if engine not in ("", *registry.SHORT_NAMES) or (
         level and not (engine and registry.has_setting(engine, LEVEL))
@@ -67,7 +112,21 @@ def parse(text: str) -> NamedSide:
         raise UsageError(f"{text}: {error.what}", error.hint) from error
     if not name or not (Path(name).exists() or names_code(name)):
         raise InputError(f"{name or repr(text)}: no such file", _FORMS)
-    return OnnxSide(text, open_subject(name), Path(name), engine or DEFAULT, level or None)
+    return OnnxSide(text, _opened(name, settings), Path(name), engine or DEFAULT, level or None)
+
+
+def _opened(name: str, settings: SideSettings) -> Model:
+    if not names_code(name):
+        return open_subject(name)
+    unknown = {"--arg": settings.arguments, "--weights": settings.weights}
+    given = [flag for flag, value in unknown.items() if value]
+    if given:
+        raise UsageError(
+            f"{name}: it is exported without {' and '.join(given)}",
+            f"Export it first: tracer export {name} {' … '.join(given)} … -o FILE.onnx.",
+        )
+    with naming_errors(name):
+        return open_subject(Code(name, settings.shapes(None), settings.input_dtype))
 
 
 def refuse_unused(

@@ -167,7 +167,7 @@ class FrameworkSide:
         self, runs: int | None, settings: SideSettings, progress: Progress | None = None
     ) -> Trace:
         """Profiles the model in its framework."""
-        with self.naming_errors():
+        with naming_errors(self.source):
             return profile_framework(
                 self.source,
                 **_measuring(self.batch or settings.batch, runs, settings),
@@ -185,15 +185,16 @@ class FrameworkSide:
         """Profiles the model once more: its node table is what the framework ran."""
         return self.run(runs, settings)
 
-    @contextmanager
-    def naming_errors(self) -> Iterator[None]:
-        """Names the side in errors of the block that do not name its file."""
-        try:
-            yield
-        except TracerError as error:
-            if self.source in error.what:
-                raise
-            raise type(error)(f"{self.label}: {error.what}", error.hint) from error
+
+@contextmanager
+def naming_errors(source: str) -> Iterator[None]:
+    """Names the code of a side in errors of the block that do not."""
+    try:
+        yield
+    except TracerError as error:
+        if source in error.what:
+            raise
+        raise type(error)(f"{source}: {error.what}", error.hint) from error
 
 
 NamedSide: TypeAlias = Recorded | OnnxSide | FrameworkSide

@@ -16,6 +16,7 @@ from tracer.executors.onnxruntime import (
     recording,
     sessions,
 )
+from tracer.executors.onnxruntime.plain_session import PlainSession
 from tracer.executors.onnxruntime.saved_graph import Folder, SavedGraph
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.executors.protocol import OptimizingExecutor, Profiled, Tensors
@@ -33,10 +34,10 @@ def _recorded(
     factory = sessions.Factory(model, node_names.serialize(model), settings)
     if sessions.opens_slowly(model):
         progress(0, 0, "onnxruntime opens the model")
-    plain = feeding.runner(model, factory.open(), feedset.feeds)
-    warm_up(plain, settings, progress)
+    plain = PlainSession(factory, feedset)
+    warm_up(plain.run, settings, progress)
     began = time.perf_counter()
-    results = plain()
+    results = plain.run()
     run_s = time.perf_counter() - began
     empty = empty_run.runner(model, feedset.feeds, results, settings)
     bias = calibration.measure(settings.threads, settings.provider)

@@ -2,15 +2,22 @@
 
 The reference interpreter computes the model, node by node and without rewriting. Each tensor is
 compared as soon as it is computed, so that only the tensors of the optimised graph are all held.
+
+Tensors of the same values are one kind. Kinds are compared instead of tensors, since a graph may
+have thousands of tensors of one kind.
 """
 
+from __future__ import annotations
+
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tracer.executors.onnxruntime import all_outputs
+from tracer.graph import footprint
 from tracer.graph.model import Model, Node
 from tracer.graph.quantized import rounds_values
 from tracer.inputs.feedset import Feeds
@@ -31,9 +38,6 @@ _ZERO = "is 0 everywhere"
 _CONSTANT = "is one value everywhere, on every input"
 _FIXED = "is the same on every input"
 
-Readings = Mapping[str, Mapping[str, int]]
-"""For each tensor of the optimised graph, the equal tensors of the model and how each is read."""
-
 
 def evidence(
     model: Model,
@@ -47,50 +51,69 @@ def evidence(
 
     Raises the errors of onnxruntime and of the interpreter.
     """
-    run = all_outputs.runner_of_saved(saved, {value.name for value in model.inputs}, threads)
+    optimized = _optimized(model, saved, inputs, threads)
     interpreter = Interpreter(model, limits=limits, threads=threads or None, progress=progress)
     rounded = any(rounds_values(node.op_type) for node in model.nodes)
     comparers: list[_Comparer] = []
     for index, feeds in enumerate(inputs):
         progress(index, len(inputs), "comparing values")
-        previous = comparers[-1].readings if comparers else None
-        comparer = _Comparer({**feeds, **run(feeds)}, previous, rounded)
+        previous = comparers[-1] if comparers else None
+        comparer = _Comparer({**feeds, **next(optimized)}, previous, rounded)
         comparer.compare(feeds)
         interpreter.with_observers(comparer).run(None, feeds)
-        comparer.optimized.clear()
+        comparer.tensors.clear()
         comparers.append(comparer)
-    readings = comparers[-1].readings
+    equal, reordered = comparers[-1].strongest()
     return Evidence(
         inputs=len(inputs),
-        equal={name: _strongest(equal) for name, equal in readings.items()},
-        reordered=frozenset(
-            name for name, equal in readings.items() if min(equal.values(), default=0) == ANY_ORDER
-        ),
+        equal=equal,
+        reordered=reordered,
         uninformative=_uninformative([comparer.optimized_marks for comparer in comparers]),
         constant=frozenset(_uninformative([comparer.model_marks for comparer in comparers])),
         not_numeric=frozenset(comparers[-1].not_numeric),
     )
 
 
+def _optimized(
+    model: Model, saved: Path, inputs: Sequence[Feeds], threads: int
+) -> Iterator[Mapping[str, Any]]:
+    """Yields the tensors of the graph at `saved` on each of `inputs`.
+
+    Of a large model, all are computed first, so that its session is gone when the interpreter runs.
+    """
+    run = all_outputs.runner_of_saved(saved, {value.name for value in model.inputs}, threads)
+    return iter([*map(run, inputs)]) if footprint.is_large(model) else map(run, inputs)
+
+
 class _Comparer:
     """Compares the tensors of the model with the `optimized` tensors, on one input.
 
-    Only pairs that were equal on the `previous` input are compared.
+    `tensors` has one of the optimised tensors of each kind. Only kinds that were equal on the
+    `previous` input are compared. `readings` has, for each kind of the optimised graph, the equal
+    kinds of the model, and how each is read.
     """
 
     def __init__(
-        self, optimized: Mapping[str, Any], previous: Readings | None, rounded: bool
+        self, optimized: Mapping[str, Any], previous: _Comparer | None, rounded: bool
     ) -> None:
-        self.optimized = {
-            n: tensor for n, value in optimized.items() if (tensor := numeric_tensor(value))
-        }
-        self._candidates = Candidates(self.optimized, rounded)
-        self.optimized_marks = {name: _mark(tensor) for name, tensor in self.optimized.items()}
-        self.model_marks: dict[str, _Mark] = {}
-        self.not_numeric: set[str] = set()
-        self.readings: dict[str, dict[str, int]] = {name: {} for name in self.optimized}
         self._previous = previous
         self._rounded = rounded
+        self.optimized_marks: dict[str, _Mark] = {}
+        self.model_marks: dict[str, _Mark] = {}
+        self.not_numeric: set[str] = set()
+        self.optimized_kinds: dict[str, _Kind] = {}
+        self.model_kinds: dict[str, _Kind] = {}
+        self.tensors: dict[_Kind, NumericTensor] = {}
+        self._compared: set[_Kind] = set()
+        before = {} if previous is None else previous.optimized_kinds
+        for name, value in optimized.items():
+            tensor = numeric_tensor(value)
+            if tensor is not None:
+                mark = self.optimized_marks[name] = _mark(tensor)
+                kind = self.optimized_kinds[name] = _kind(before.get(name), tensor, mark)
+                self.tensors.setdefault(kind, tensor)
+        self._candidates = Candidates(self.tensors, rounded)
+        self.readings: dict[_Kind, dict[_Kind, int]] = {kind: {} for kind in self.tensors}
 
     def before(self, node: Node, inputs: Sequence[Value]) -> None:
         """Does nothing: the outputs of `node` are not computed yet."""
@@ -102,19 +125,53 @@ class _Comparer:
 
     def compare(self, tensors: Mapping[str, Any]) -> None:
         """Records which tensors of the optimised graph equal these tensors of the model."""
+        before = {} if self._previous is None else self._previous.model_kinds
         for name, value in tensors.items():
             original = numeric_tensor(value)
             if original is None:
                 self.not_numeric.add(name)
                 continue
-            self.model_marks[name] = _mark(original)
-            for other in self._candidates.near(original):
-                previous = 0 if self._previous is None else self._previous.get(other, {}).get(name)
-                if previous is None:
-                    continue
-                reading = match(self.optimized[other], original, self._rounded)
-                if reading is not None:
-                    self.readings[other][name] = max(reading, previous)
+            mark = self.model_marks[name] = _mark(original)
+            kind = self.model_kinds[name] = _kind(before.get(name), original, mark)
+            if kind not in self._compared:
+                self._compared.add(kind)
+                self._compare(original, kind)
+
+    def strongest(self) -> tuple[dict[str, tuple[str, ...]], frozenset[str]]:
+        """Returns `equal` and `reordered` of the evidence."""
+        places = {name: place for place, name in enumerate(self.model_kinds)}
+        members: dict[_Kind, list[str]] = defaultdict(list)
+        for name, kind in self.model_kinds.items():
+            members[kind].append(name)
+        equal: dict[_Kind, tuple[str, ...]] = {}
+        reordered: set[_Kind] = set()
+        for kind, readings in self.readings.items():
+            best = min(readings.values(), default=0)
+            names = [n for other, how in readings.items() if how == best for n in members[other]]
+            equal[kind] = tuple(sorted(names, key=places.__getitem__))
+            if best == ANY_ORDER:
+                reordered.add(kind)
+        return (
+            {name: equal[kind] for name, kind in self.optimized_kinds.items()},
+            frozenset(n for n, kind in self.optimized_kinds.items() if kind in reordered),
+        )
+
+    def _compare(self, original: NumericTensor, kind: _Kind) -> None:
+        for other in self._candidates.near(original):
+            previous = self._reading_before(other, kind)
+            if previous is None:
+                continue
+            reading = match(self.tensors[other], original, self._rounded)
+            if reading is not None:
+                self.readings[other][kind] = max(reading, previous)
+
+    def _reading_before(self, other: _Kind, kind: _Kind) -> int | None:
+        """Returns how two kinds were read on the inputs before; None where they differed."""
+        if self._previous is None:
+            return 0
+        if other.before is None or kind.before is None:
+            return None
+        return self._previous.readings[other.before].get(kind.before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +187,20 @@ def _mark(tensor: NumericTensor) -> _Mark:
     return _Mark(digest, tensor.extremes)
 
 
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What tensors have in common that nothing can tell apart, also on the inputs before."""
+
+    before: _Kind | None
+    dtype: str
+    shape: tuple[int, ...]
+    digest: bytes
+
+
+def _kind(before: _Kind | None, tensor: NumericTensor, mark: _Mark) -> _Kind:
+    return _Kind(before, tensor.array.dtype.str, tensor.array.shape, mark.digest)
+
+
 def _uninformative(marks: Sequence[Mapping[str, _Mark]]) -> dict[str, str]:
     """Returns the tensors whose values are the same on every input, with the reason."""
     reasons = {}
@@ -140,9 +211,3 @@ def _uninformative(marks: Sequence[Mapping[str, _Mark]]) -> dict[str, str]:
             continue
         reasons[name] = _ZERO if low == high == 0 else _CONSTANT if low == high else _FIXED
     return reasons
-
-
-def _strongest(equal: Mapping[str, int]) -> tuple[str, ...]:
-    """Returns the tensors that are equal in the strictest way, in the order of the model."""
-    best = min(equal.values(), default=0)
-    return tuple(name for name, match in equal.items() if match == best)

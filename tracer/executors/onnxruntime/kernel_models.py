@@ -94,11 +94,6 @@ def cut(model: Model, saved: Path, feeds: Feeds, kernels: Sequence[Kernel]) -> l
     ]
 
 
-def total_bytes(model: Model) -> int:
-    """Returns the size of all stored tensors of the model."""
-    return sum(tensor.ByteSize() for tensor in model.proto.graph.initializer)
-
-
 def _node_of(kernel: Kernel, makers: Mapping[str, onnx.NodeProto]) -> onnx.NodeProto | None:
     if kernel.scope or any(_is_foreign(kind.dtype) for kind in kernel.input_types):
         return None

@@ -24,6 +24,7 @@ from tracer.executors.onnxruntime import (
     self_times,
     sessions,
 )
+from tracer.executors.onnxruntime.plain_session import PlainSession
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
@@ -68,7 +69,7 @@ class Recording:
     feedset: FeedSet
     saved: Path
     progress: Progress = silent
-    plain: _Inference | None = None
+    plain: PlainSession | None = None
     empty: _Inference | None = None
     run_s: float = 0.0
     total: int = 0
@@ -94,23 +95,40 @@ class Recording:
 
         Undisturbed runs come before, after and in between, so that drift affects both kinds of
         runs alike. The `warmup` profiled runs after each turn of undisturbed runs are dropped.
+        Sessions that do not fit side by side take turns once: opening one takes seconds.
+        """
+        turn = chunk_plan.undisturbed(count)[1]
+        if self.plain is not None and self.plain.gives_way:
+            self._add_plain(turn, max(1, warmup))
+            self.plain.close()
+            fewer = self._add_session(warmup, [count], 0)
+            self._add_plain(turn, max(1, warmup))
+        else:
+            fewer = self._add_session(warmup, chunk_plan.parts(count), turn)
+        if fewer:
+            self.add_profiled(0, fewer)
+
+    def _add_session(self, warmup: int, parts: Sequence[int], turn: int) -> int:
+        """Records `parts` in a new session, with `turn` undisturbed runs around each.
+
+        Returns 0, or how many runs to make in another session instead: some made more events than
+        before, and the profiler lost events.
         """
         session = self._open()
         run = feeding.runner(self.factory.model, session, self.feedset.feeds)
         done = self.state.runs
-        plain_runs = chunk_plan.undisturbed(count)[1]
         counted: list[bool] = []
         self._let_threads_sleep()
-        self._add_plain(plain_runs, warmup)
+        self._add_plain(turn, warmup)
         try:
-            for part in chunk_plan.parts(count):
+            for part in parts:
                 self._let_threads_sleep()
                 for index in range(warmup + part):
                     run()
                     counted.append(index >= warmup)
                     self.progress(done + sum(counted), self.total, "profiling")
                 self._let_threads_sleep()
-                self._add_plain(plain_runs, warmup)
+                self._add_plain(turn, warmup)
         except signals.ENDINGS:
             if signals.ending() and any(counted):
                 self._keep(self._read(session), counted)
@@ -119,14 +137,14 @@ class Recording:
             table = self._read(session)
             if len(table.dur) >= len(counted) or signals.ending():
                 self._keep(table, counted)
-                return
+                return 0
         if len(counted) == 1:
             raise LimitError(
                 f"{self.factory.model.name}: one inference makes more than the 1,000,000 events "
                 "that onnxruntime's profiler holds",
                 "Profile fewer loop iterations.",
             )
-        self.add_profiled(0, max(1, len(table.dur) // 2))  # runs make more events than before
+        return max(1, len(table.dur) // 2)
 
     def _keep(self, table: self_times.RunTable, counted: Sequence[bool]) -> None:
         """Adds the runs that are `counted`; a run that was broken off may be missing or follow."""
@@ -155,13 +173,13 @@ class Recording:
         So an empty run starts with the caches as a run leaves them, as the next run does. The
         `warmup` runs before, in which threads wake up, are not counted.
         """
-        if self.plain is None:
+        if self.plain is None or not count:
             return
         for _ in range(warmup):
-            self.plain()
+            self.plain.run()
             activity.step()
         for _ in range(count):
-            self.wall_us.append(elapsed_us(self.plain))
+            self.wall_us.append(elapsed_us(self.plain.run))
             activity.step()
             if self.empty is not None:
                 self.empty_us.append(elapsed_us(self.empty))

@@ -19,6 +19,7 @@ from tracer.errors import InputError, ModelError
 from tracer.executors.onnxruntime import feeding, kernel_models, node_names, sessions
 from tracer.executors.onnxruntime.kernel_models import Piece
 from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.graph import footprint
 from tracer.graph.encoding import encoded
 from tracer.graph.loading import from_proto
 from tracer.graph.model import Model
@@ -57,7 +58,7 @@ def shares(
     """
     factory = sessions.Factory(model, node_names.serialize(model), settings)
     whole = feeding.runner(model, factory.open(), feedset.feeds)
-    model_bytes = kernel_models.total_bytes(model)
+    model_bytes = footprint.stored_bytes(model)
     pieces = kernel_models.cut(model, saved, feedset.feeds, kernels)
     shares = np.full(len(kernels), np.nan)
     for index, piece in enumerate(pieces):

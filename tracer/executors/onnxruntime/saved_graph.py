@@ -7,6 +7,7 @@ from pathlib import Path
 from tracer.errors import LimitError
 from tracer.executors.onnxruntime import fusion_check, recording, replay, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings, is_cpu
+from tracer.graph import footprint
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.limits import Limits, size_text
@@ -52,7 +53,8 @@ class SavedGraph:
         memory again. Raises LimitError beyond that, and the errors of onnxruntime and interpreter.
         """
         types = [kind for kernel in self.kernels for kind in kernel.output_types]
-        need = sum(_ELEMENT_BYTES * (kind.size or 0) for kind in types)
+        held = len(feed_sets) if footprint.is_large(self.model) else 1
+        need = held * sum(_ELEMENT_BYTES * (kind.size or 0) for kind in types)
         if need > limits.live_bytes:
             raise LimitError(
                 f"all tensors of the optimised graph take {size_text(need)} at once, and at most "

@@ -31,6 +31,9 @@ _MANY = 5_000
 """Nodes, inputs and outputs that a session opens in half a second. 100,000 nodes in a chain take 5
 seconds; the time grows with the square of the readers of one tensor, and of the outputs."""
 
+_STORED_APART = 1 << 10
+"""Bytes from which a weight of a saved graph goes to a file of its own."""
+
 _NO_MEMORY = ("Cannot allocate memory", "Failed to allocate memory", "bad allocation", "bad_alloc")
 WITHOUT = "`tracer interpret` runs it without onnxruntime, node by node."
 """What to try if a run crashes."""
@@ -104,6 +107,9 @@ class Factory:
             settings.optimized_model_filepath = str(optimized)
             entry = "session.optimized_model_external_initializers_file_name"
             settings.add_session_config_entry(entry, f"{optimized.name}.weights")
+            # shapes and axes stay in the graph, where shape inference reads them
+            entry = "session.optimized_model_external_initializers_min_size_in_bytes"
+            settings.add_session_config_entry(entry, str(_STORED_APART))
         if self.model.path is not None:
             entry = "session.model_external_initializers_file_folder_path"
             settings.add_session_config_entry(entry, str(self.model.path.resolve().parent))

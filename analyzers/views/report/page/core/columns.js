@@ -1,8 +1,8 @@
 /* The rows of one run by columns: numbers as Float64Array (missing: NaN), text with codes. */
 
 class Columns {
-  constructor({ size, columns, kernels }, specs) {
-    Object.assign(this, { size, data: columns, kernels, specs, decoded: new Map() });
+  constructor({ size, columns, kernels, prefix, folded }, specs) {
+    Object.assign(this, { size, data: columns, kernels, prefix, served: folded ?? kernels, specs, decoded: new Map() });
   }
 
   /** Positions of equal values, in the order in which they appear; missing values are left out. */
@@ -55,17 +55,19 @@ class Columns {
     return [row];
   }
 
-  /** Rows by kernel; the row with the time is first. */
-  get byKernel() {
-    const time = this.column("time_us"), untimed = (row) => !time || Number.isNaN(time[row]);
-    this.kernelRows ??= [...Columns.positions(this.kernels).values()].map((rows) => rows.sort((a, b) => untimed(a) - untimed(b) || a - b));
-    return this.kernelRows;
+  /** Rows with equal `keys`: the one with the time first, those that only serve it last. */
+  by(keys) {
+    const time = this.column("time_us"), last = (row) => (!time || Number.isNaN(time[row])) + (keys[row] !== this.kernels[row]);
+    return [...Columns.positions(keys).values()].map((rows) => rows.sort((a, b) => last(a) - last(b) || a - b));
   }
 
-  /** All rows of the kernel of a row, the one with the time first. */
-  kernelOf(row) {
-    this.kernelIndex ??= new Map(this.byKernel.map((rows) => [this.kernels[rows[0]], rows]));
-    return this.kernelIndex.get(this.kernels[row]);
+  get byKernel() {
+    return (this.kernelRows ??= this.by(this.kernels));
+  }
+
+  /** The same, constants and conversions beside the node they serve. */
+  get folded() {
+    return (this.foldedRows ??= this.by(this.served));
   }
 
   ofNode(index) {

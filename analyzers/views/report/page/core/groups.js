@@ -7,14 +7,10 @@ class Groups extends Columns {
   /** The rows as `by` names them: node, kernel, op, module or source. */
   static by(rows, by) {
     if (by === "node") return rows;
-    if (by === "kernel") return new Groups(rows, "node", rows.byKernel, true);
-    const [key, folded] = by === "op" ? ["op_type", Groups.by(rows, "kernel")] : [by, rows];
+    if (by === "kernel" || by === "folded node") return new Groups(rows, "node", rows.folded, true);
+    const [key, folded] = by === "op" ? ["op_type", new Groups(rows, "node", rows.byKernel, true)] : [by, rows];
     const keys = by === "op" ? folded.column(key) : Array.from({ length: rows.size }, (_, row) => Groups.named(rows, by, row));
     return new Groups(folded, key, [...Columns.positions(keys).values()], false, by === "op" ? null : keys);
-  }
-
-  static one(rows, members) {
-    return new Groups(rows, "node", [members]);
   }
 
   static named(rows, by, row) {
@@ -24,7 +20,7 @@ class Groups extends Columns {
   }
 
   constructor(rows, key, groups, isKernel = false, keys = null) {
-    super({ size: groups.length, columns: rows.data, kernels: [] }, rows.specs);
+    super({ size: groups.length, columns: rows.data, prefix: rows.prefix }, rows.specs);
     Object.assign(this, { rows, key, groups, isKernel, keys });
   }
 

@@ -25,7 +25,7 @@ class Report {
 
   /** What a row of the table may be, in a run: the first is what it is at first. */
   groupings(run) {
-    const rows = this.rows(run), isFused = rows.has("time_us") && rows.byKernel.length < rows.size;
-    return [...(isFused ? ["kernel"] : []), "node", "op", ...["module", "source"].filter((name) => rows.has(name))];
+    const rows = this.rows(run), folded = rows.has("time_us") ? "kernel" : "folded node";
+    return [...(rows.folded.length < rows.size ? [folded] : []), "node", "op", ...["module", "source"].filter((name) => rows.has(name))];
   }
 }

@@ -30,17 +30,16 @@ class Details extends View {
   }
 
   several(selected) {
-    const kernel = this.rows.kernelOf(selected[0]), [first] = kernel, others = selected.length - Details.most;
-    const isWhole = kernel.length === selected.length && selected.every((row) => kernel.includes(row)), rows = isWhole ? kernel : selected;
-    const title = `${this.rows.title(first)} +${selected.length - 1}`, name = this.rows.value("kernels", first) ?? "";
-    const head = isWhole ? [...Details.head(title, `one kernel: ${name}`), ...this.source(first)]
+    const whole = this.rows.folded.find((rows) => rows.includes(selected[0])), [first] = whole, others = selected.length - Details.most;
+    const isWhole = whole.length === selected.length && selected.every((row) => whole.includes(row)), rows = isWhole ? whole : selected;
+    const title = `${this.rows.title(first)} +${selected.length - 1}`, name = this.rows.value("kernels", first);
+    const head = isWhole ? [...Details.head(title, name ? `one kernel: ${name}` : "one row"), ...this.source(first)]
       : Details.head(Format.plural(selected.length, "node"));
     return [
       ...head,
       html.p({ class: "nodes" }, this.links(rows.slice(0, Details.most)), others > 0 ? ` and ${others} more` : ""),
       ...this.advice(rows),
-      isWhole ? this.facts(this.report.grouped(this.state.run, "kernel"), this.rows.byKernel.indexOf(kernel))
-        : this.facts(Groups.one(this.rows, selected), 0),
+      this.facts(new Groups(this.rows, "node", [rows], isWhole), 0),
     ];
   }
 
@@ -52,7 +51,7 @@ class Details extends View {
 
   /** The other nodes of the same kernel; the first has the time. */
   kernel(row) {
-    const nodes = this.rows.kernelOf(row), [first, ...others] = nodes;
+    const nodes = this.rows.byKernel.find((rows) => rows.includes(row)), [first, ...others] = nodes;
     if (!others.length) return [];
     const [said, named] = first === row ? ["one kernel with ", others] : ["its time is in the kernel of ", [first]];
     return [html.p({ class: "nodes" }, said, this.links(named))];

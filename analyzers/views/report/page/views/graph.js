@@ -150,7 +150,7 @@ class Graph extends Chart {
 
   /** The value of one row or of several together; null where there is none. */
   value(rows) {
-    const value = rows.length === 1 ? this.rows.value(this.name, rows[0]) : Groups.one(this.rows, rows).value(this.name, 0);
+    const value = rows.length === 1 ? this.rows.value(this.name, rows[0]) : new Groups(this.rows, "node", [rows]).value(this.name, 0);
     return Number.isNaN(value) ? null : value;
   }
 

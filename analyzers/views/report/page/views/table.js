@@ -14,8 +14,6 @@ class Table extends View {
   constructor(host, report, state) {
     super(host, report, state);
     this.members = new WeakMap();
-    const type = () => state.set({ filter: this.filter.value });
-    const hint = { "aria-label": "filter rows", placeholder: "filter: conv, time_us > 100" };
     this.filter = html.input({
       type: "search", "aria-label": "filter rows", placeholder: "filter: conv, time_us > 100",
       oninput: () => state.set({ filter: this.filter.value }),
@@ -146,7 +144,8 @@ class Table extends View {
     }
     const text = this.rows.text(name, row), isText = this.rows.isText(name);
     const attributes = { class: isText ? "name" : "number", title: isText && text.length > this.longest && text };
-    return html[isFirst ? "th" : "td"]({ ...attributes, scope: isFirst && "row" }, text);
+    const { prefix } = this.rows, isCut = name === "node" && attributes.title && prefix && text.startsWith(prefix);
+    return html[isFirst ? "th" : "td"]({ ...attributes, scope: isFirst && "row" }, isCut ? `…${text.slice(prefix.length)}` : text);
   }
 
   /** Marks the selected rows; those whose place is further down are shown below the others. */

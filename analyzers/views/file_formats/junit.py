@@ -1,0 +1,35 @@
+"""`.junit.xml`: checks as test results, for the CI services that show them."""
+
+from collections.abc import Sequence
+from xml.etree.ElementTree import Element, SubElement, tostring
+
+from analyzers.options import ViewOptions
+from analyzers.views.checks import Check
+from analyzers.views.format import Format
+from tracer.text import line
+
+
+def render(checks: Sequence[Check], options: ViewOptions) -> bytes:
+    """UTF-8 XML as Ant's JUnit task writes it: one suite with a test for each check."""
+    suite = Element("testsuite", name="tracer")
+    suite.attrib |= {"tests": str(len(checks)), "skipped": "0", "time": "0"}
+    suite.attrib["failures"] = str(sum(bool(check.failure) for check in checks))
+    suite.attrib["errors"] = str(sum(bool(check.error) for check in checks))
+    for check in checks:
+        _add(suite, check)
+    root = Element("testsuites")
+    root.append(suite)
+    xml: bytes = tostring(root, encoding="utf-8", xml_declaration=True)
+    return xml + b"\n"
+
+
+def _add(suite: Element, check: Check) -> None:
+    case = SubElement(suite, "testcase", classname=line(check.group), name=line(check.name))
+    case.attrib["time"] = "0"
+    for kind, message in (("failure", check.failure), ("error", check.error)):
+        if message:
+            SubElement(case, kind, message=line(message), type=kind).text = line(check.text)
+    SubElement(case, "system-out").text = line(check.text)
+
+
+FORMATS = (Format("junit.xml", "checks", render),)

@@ -1,0 +1,185 @@
+"""Weights in files beside the model: read in place, and held once."""
+
+import gc
+import subprocess
+import sys
+import weakref
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import helper
+
+from analyzers.compare import weights
+from tracer.executors.onnxruntime import fusion_check, sessions
+from tracer.executors.onnxruntime.executor import executor
+from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.graph import external_data, footprint, loading
+from tracer.inputs.feedset import FeedSet
+from tracer.interpreter.constants import Room, once
+from tracer.interpreter.interpreter import Interpreter
+from tracer.limits import Limits
+from tracer.quantization.options import QuantizationOptions
+from tracer.quantization.quantizer import quantize
+from tracer.support.progress import silent
+
+
+def chain(folder, size, layers=2, shift=0):
+    """Writes a chain of matrix products, whose weights begin `shift` bytes into their file."""
+    random, stored = np.random.default_rng(0), []
+    with (folder / "w.bin").open("wb") as stream:
+        stream.write(bytes(shift))
+        for place in range(layers):
+            tensor = onnx.TensorProto(name=f"w{place}", data_type=1, dims=[size, size])
+            tensor.data_location = onnx.TensorProto.EXTERNAL
+            entries = {"location": "w.bin", "offset": stream.tell(), "length": 4 * size**2}
+            for key, value in entries.items():
+                tensor.external_data.add(key=key, value=str(value))
+            stream.write((random.standard_normal((size, size)) / size**0.5).astype("f4").tobytes())
+            stored.append(tensor)
+    nodes = [
+        helper.make_node("MatMul", [f"x{place}", f"w{place}"], [f"x{place + 1}"], f"mm{place}")
+        for place in range(layers)
+    ]
+    ends = [helper.make_tensor_value_info(f"x{n}", 1, [1, size]) for n in (0, layers)]
+    graph = helper.make_graph(nodes, "chain", ends[:1], ends[1:], stored)
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), folder / "m.onnx")
+    return folder / "m.onnx", {"x0": random.standard_normal((1, size)).astype("f4")}
+
+
+LIMITED = """
+import sys
+import numpy as np
+from tracer.interpreter.interpreter import Interpreter
+from tracer.containment import memory
+Interpreter(sys.argv[2]).run(None, {"x0": np.ones((1, 512), np.float32)})
+memory.limit(1 << 40)
+memory.limit((1 << 40) - memory.room_bytes() + (96 << 20))
+outputs = Interpreter(sys.argv[1]).run(None, {"x0": np.ones((1, 4096), np.float32)})
+print(outputs[0].sum())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux alone limits its memory")
+def test_weights_take_no_memory_of_the_interpreters_own(tmp_path):
+    for name in ("large", "small"):
+        (tmp_path / name).mkdir()
+    large, _ = chain(tmp_path / "large", 4096, 3)  # 192 MiB, of which 96 may be allocated
+    small, _ = chain(tmp_path / "small", 512)
+    command = [sys.executable, "-c", LIMITED, str(large), str(small)]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    feeds = {"x0": np.ones((1, 4096), np.float32)}
+    (theirs,) = ort.InferenceSession(large).run(None, feeds)
+    assert not ended.returncode, ended.stderr
+    assert float(ended.stdout) == pytest.approx(theirs.sum(), rel=1e-3)
+
+
+@pytest.mark.parametrize("shift", [0, 4, 2, 1])
+def test_weights_are_read_wherever_they_begin(shift, tmp_path):
+    path, feeds = chain(tmp_path, 160, shift=shift)
+    (theirs,) = ort.InferenceSession(path).run(None, feeds)
+    np.testing.assert_allclose(Interpreter(path).run(None, feeds)[0], theirs, rtol=1e-4, atol=1e-6)
+    tensor = loading.load(path).graph.initializer[0]
+    read = external_data.read(tensor, tmp_path)
+    np.testing.assert_array_equal(read, onnx.numpy_helper.to_array(tensor, str(tmp_path)))
+    assert not read.flags.writeable
+
+
+@pytest.fixture
+def side_by_side(monkeypatch):
+    """The largest number of sessions on a model with weights that were open at a time."""
+    opened, most = [], [0]
+    open_ = sessions.Factory.open
+
+    def counting(factory, *args, **kwargs):
+        session = open_(factory, *args, **kwargs)
+        if factory.model.graph.initializer and not factory.stored:
+            opened.append(weakref.ref(session))
+            gc.collect()
+            most[0] = max(most[0], alive())
+        return session
+
+    def alive():
+        return sum(reference() is not None for reference in opened)
+
+    monkeypatch.setattr(sessions.Factory, "open", counting)
+    return lambda: (most[0], alive(), len(opened))
+
+
+@pytest.mark.parametrize(("large", "most"), [(1, 1), (1 << 20, 2)])
+def test_sessions_on_a_large_model_are_open_one_at_a_time(
+    large, most, side_by_side, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(footprint, "_LARGE", large)
+    path, feeds = chain(tmp_path, 64)
+    settings = OrtSettings(runs=6, warmup=1)
+    run = executor.profile(loading.load(path), FeedSet(feeds, 1), settings).run
+    assert side_by_side()[0] == most
+    assert side_by_side()[1] == 0
+    assert len(run.instrumented_us) == 6
+    assert len(run.wall_us) >= 6
+    assert [kernel.op_type for kernel in run.kernels] == ["MatMul", "MatMul"]
+
+
+@pytest.mark.parametrize(("large", "most"), [(1, 0), (1 << 20, 1)])
+def test_the_session_of_a_large_model_is_closed_before_the_interpreter_reads_the_weights(
+    large, most, side_by_side, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(footprint, "_LARGE", large)
+    path, feeds = chain(tmp_path, 64)
+    model = loading.load(path)
+    graph = executor.optimize(model, FeedSet(feeds, 1), OrtSettings())
+    read, other = [], {"x0": -feeds["x0"]}
+
+    def interpreter(*args, **kwargs):
+        read.append(side_by_side())
+        return Interpreter(*args, **kwargs)
+
+    monkeypatch.setattr(fusion_check, "Interpreter", interpreter)
+    found = fusion_check.evidence(model, graph.folder.graph, [feeds, other], 1, Limits(), silent)
+    ((_, alive, opened),) = read
+    assert (alive, opened) == (most, 2)
+    assert {name: set(equal) for name, equal in found.equal.items()}["x2"] == {"x2"}
+
+
+@pytest.mark.parametrize("format_", ["qdq", "qoperator"])
+def test_weights_that_stay_in_a_file_are_quantised_alike(format_, tmp_path, monkeypatch):
+    path, feeds = chain(tmp_path, 64)
+    options = QuantizationOptions(format=format_)
+    whole = quantize(loading.load(path), [feeds], options)
+    monkeypatch.setattr(footprint, "_LARGE", 1)
+    apart = quantize(loading.load(path), [feeds], options)
+    assert apart.layers == whole.layers
+    assert not any(weight.external_data for weight in apart.proto.graph.initializer)
+    values = [
+        ort.InferenceSession(each.proto.SerializeToString()).run(None, feeds)[0]
+        for each in (apart, whole)
+    ]
+    np.testing.assert_array_equal(*values)
+
+
+@pytest.mark.parametrize(("room", "times", "left"), [(1 << 20, 1, (1 << 20) - 400), (399, 2, 399)])
+def test_constants_beyond_the_room_of_a_model_are_computed_in_each_run(room, times, left):
+    calls, space = [], Room(room)
+
+    def kernel(inputs, bodies):
+        calls.append(inputs)
+        return [np.ones(100, np.float32)]
+
+    kept = once(kernel, space)
+    inputs = [np.ones(100, np.float32)]
+    assert [kept(inputs, {})[0].sum() for _ in range(2)] == [100, 100]
+    assert len(calls) == times
+    assert space.nbytes == left
+
+
+def test_fingerprints_do_not_depend_on_how_much_is_summed_at_once(tmp_path, monkeypatch):
+    model = loading.load(chain(tmp_path, 64)[0])
+    before = weights._weights(model)
+    monkeypatch.setattr(weights, "_AT_ONCE", 1000)
+    assert weights._weights(model) == before
+    arrays = [external_data.read(tensor, tmp_path) for tensor in model.graph.initializer]
+    by_hand = [sum(int(bits) ** 2 for bits in a.view("u4").flat) % (1 << 64) for a in arrays]
+    assert sorted(squares for _, _, squares in before) == sorted(by_hand)
