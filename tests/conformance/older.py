@@ -187,7 +187,7 @@ def _without_training(form: Form) -> None:
     form.attributes.pop("seed", None)
 
 
-@rewrites("Dropout", last=9)
+@rewrites("Dropout", last=11)
 def _without_mask(form: Form) -> None:
     if len(form.outputs) > 1:
         raise UnsuitableError("the mask is not defined in inference")

@@ -1,6 +1,7 @@
 """Random shapes and attributes; onnxruntime is the oracle."""
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -236,6 +237,16 @@ def test_integer_products_are_exact(zero, depth):
     exact = (feeds["a"].astype(int) - zero) @ feeds["b"].astype(int)
     result = Interpreter(single("MatMulInteger", feeds)).run(None, feeds)[0]
     assert (result == exact).all()
+
+
+@pytest.mark.parametrize("opset", [7, 9, 10, 11, 12, 13])
+def test_the_mask_of_dropout_in_inference(opset):
+    mask = "float" if opset < 10 else "bool"
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": {opset}]>'
+        f"g (float[2,3] x) => (float[2,3] y, {mask}[2,3] m) {{ y, m = Dropout (x) }}"
+    )
+    agree(model, {"x": normal(2, 3)})
 
 
 @pytest.mark.parametrize("opset", [7, 11, 13])

@@ -18,13 +18,13 @@ TRACE, QUANTISED = "times.trace", "int8.onnx"
 class Command:
     """`args` with `{model}` and `{feeds}`. It is left out without the file `needs` of another.
 
-    `dims`: whether it takes `--dim`.
+    `sized`: whether it takes `--dim` and `--inputs`.
     """
 
     name: str
     args: tuple[str, ...]
     needs: str = ""
-    dims: bool = True
+    sized: bool = True
 
 
 COMMANDS = (
@@ -43,12 +43,15 @@ COMMANDS = (
 )
 
 REASONS = {
+    "in bodies": r"nothing in it was quantised: .* in bodies",
     "no kernel": r"DynamicQuantizeLSTM.*has no implementation",
     "is int8": r"is quantised already|already quantised|quantized already",
-    "ort's quantiser": r"onnxruntime's quantizer",
+    "ort's tool": r"onnxruntime cannot quantise it: .*--exclude|onnxruntime's quantizer",
 }
-"""Answers that a user accepts although the command does not do what was asked: onnxruntime's own
-operator without a kernel of ours, a model that is quantised, and bugs of onnxruntime's tool."""
+"""Answers that a user accepts although the command does not do what was asked: all work is in
+bodies, which onnxruntime's tool does not quantise; an operator of its own has no kernel of ours;
+the model is quantised already; onnxruntime's tool fails at a node, or makes a graph that
+onnxruntime refuses, and the message says so."""
 
 
 @dataclass(frozen=True)
@@ -66,21 +69,35 @@ def answered(command, model, path, folder, limit):
     if command.needs and not (folder / command.needs).exists():
         return None
     feeds = folder / "feeds.npz"
-    if "{feeds}" in command.args and not feeds.exists():
-        chosen = dict(each.rsplit("=", 1) for each in model.dims)
-        fed = {name: int(size) for name, size in chosen.items()}
-        np.savez(feeds, **request_for(path, open_model(path), None, fed).feeds().feeds)
+    if not feeds.exists():
+        np.savez(feeds, **feeds_of(model, path))
     args = [each.format(model=path, feeds=feeds) for each in command.args]
-    dims = [word for dim in model.dims for word in ("--dim", dim)]
-    begun = time.monotonic()
     limits = ["--max-seconds", str(limit)] if command.name != "report" else []
-    sizes = dims if command.dims else []
+    begun = time.monotonic()
     result = subprocess.run(
-        [sys.executable, "-m", "tracer", *args, *sizes, *limits, "--force"],
+        [sys.executable, "-m", "tracer", *args, *_sizes(command, model, feeds), *limits, "--force"],
         capture_output=True, text=True, cwd=folder,
     )  # fmt: skip
     seconds = time.monotonic() - begun
     return Answer(_word(result), seconds, result.stdout, result.stderr)
+
+
+def _sizes(command, model, feeds):
+    if not command.sized:
+        return []
+    if model.scalars:
+        return ["--inputs", str(feeds)]
+    return [word for dim in model.dims for word in ("--dim", dim)]
+
+
+def feeds_of(model, path):
+    """Random inputs of the sizes that were set, or usual ones; scalars as they were set."""
+    opened = open_model(path)
+    sizes = {name: int(size) for name, size in (each.rsplit("=", 1) for each in model.dims)}
+    feeds = dict(request_for(path, opened, None, sizes).feeds().feeds)
+    for name, value in model.scalars:
+        feeds[name] = np.array(value, feeds[name].dtype)
+    return feeds
 
 
 def _word(result):

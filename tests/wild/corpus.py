@@ -11,7 +11,8 @@ from pathlib import Path
 class Wild:
     """A model in a wheel; `dims` are options that set open dimensions.
 
-    `macs` is the work of these sizes by an independent count, None where there is none.
+    `scalars` are values of inputs that no random number would do for. `macs` is the work where
+    `torch_count` has no answer: that of the same network in a file without bodies.
     """
 
     package: str
@@ -20,6 +21,7 @@ class Wild:
     licence: str
     dims: tuple[str, ...] = ()
     macs: int | None = None
+    scalars: tuple[tuple[str, int], ...] = ()
 
     @property
     def name(self):
@@ -28,6 +30,7 @@ class Wild:
 
 
 _SILERO = ("silero-vad", "6.2.3", "MIT")
+_AT_16_KHZ = (("sr", 16000),)
 _RAPID = ("rapidocr-onnxruntime", "1.4.4", "Apache-2.0")
 _DDDD = ("ddddocr", "1.6.1", "MIT")
 _MOS = ("speechmos", "0.0.1.1", "MIT")
@@ -40,11 +43,11 @@ def _of(package, folder, files):
 
 CORPUS = (
     *_of(_SILERO, "silero_vad/data", [
-        ("silero_vad.onnx", ("input:1=576",)),
+        ("silero_vad.onnx", ("input:1=576",), 679_552, _AT_16_KHZ),
         ("silero_vad_16k_op15.onnx", ("sequence=576",), 679_552),
         ("silero_vad_half.onnx", ("sequence=576",), 679_552),
-        ("silero_vad_op18_ifless.onnx",),
-        ("silero_vad_openvino_16k.onnx", (), 679_552),
+        ("silero_vad_op18_ifless.onnx", ("sequence=576",), 679_552, _AT_16_KHZ),
+        ("silero_vad_openvino_16k.onnx",),
         ("silero_vad_16k_sequence.onnx",),
     ]),
     *_of(_RAPID, "rapidocr_onnxruntime/models", [

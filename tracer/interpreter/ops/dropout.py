@@ -33,8 +33,8 @@ def dropout(
 
 @operator("Dropout", since=10)
 def dropout_10(data: Array, *, ratio: float = 0.5) -> tuple[Array, Array]:
-    """Dropout of opset 10: returns the input and a mask of ones."""
-    return data, np.ones(data.shape, np.bool_)
+    """Dropout of opset 10: returns the input, and a mask of zeros as onnxruntime does."""
+    return data, np.zeros(data.shape, np.bool_)
 
 
 @operator("Dropout")
@@ -45,5 +45,5 @@ def dropout_1(
     is_test: int = 0,
     ratio: float = 0.5,
 ) -> tuple[Array, Array]:
-    """Dropout before opset 10: the mask has the type of the input."""
-    return data, np.ones(data.shape, data.dtype)
+    """Dropout before opset 10: the mask, which nothing fills, has the type of the input."""
+    return data, np.zeros(data.shape, data.dtype)
