@@ -96,7 +96,8 @@ def _session(
         end = ready + max(ready - began, _LEAST_SESSION_S)
         while len(blocks[0]) < _LEAST_TURNS or time.monotonic() < end:
             for place in chance.sample(places, len(sides)):
-                time.sleep(rest_s)
+                if rest_s:
+                    time.sleep(rest_s)
                 blocks[place].append(_block(opened[place], counts[place]))
             activity.step()
     return [np.array(of_side) for of_side in blocks]
@@ -119,7 +120,7 @@ def _note(blocks: Sequence[Blocks], settings: SideSettings) -> str:
     reached, turns = _half_width(blocks), sum(map(len, blocks[0]))
     made = f"{len(blocks[0])} sessions of each side, {turns:,} turns"
     if reached <= settings.precision:
-        return f"whole runs took turns: {made}"
+        return f"whole runs took turns in {made}"
     return (
         f"whole runs are compared to ±{reached:.2g}, not ±{settings.precision:.2g}, in {made}: "
         "--max-seconds allows more time, --precision less"
