@@ -7,6 +7,7 @@ model, by more than blocks scatter: so all sessions are opened anew several time
 
 import math
 import random
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -20,7 +21,7 @@ from tracer.containment import activity, signals
 from tracer.support.progress import Progress
 from tracer.support.types import FloatArray
 
-_SECONDS = 20.0
+_SECONDS = 10.0
 """Longest time for whole runs, unless the command has a limit of its own."""
 _SHARE = 0.5
 """Share of the time that is left to a command with a limit; layers and values need the rest."""
@@ -37,7 +38,7 @@ next side needs; so each block waits until they sleep, and must be worth it."""
 
 
 Blocks = list[FloatArray]
-"""Times of a run, µs, on average of each block: an array for each session."""
+"""Median time of the runs of each block, µs: an array for each session."""
 
 
 def whole_runs(
@@ -104,9 +105,9 @@ def _session(
 
 
 def _block(timed: Callable[[], float], runs: int) -> float:
-    """Returns the mean time of `runs` after one that fills caches and wakes threads, µs."""
+    """Returns the median time of `runs` after one that fills caches and wakes threads, µs."""
     timed()
-    return sum(timed() for _ in range(runs)) / runs
+    return statistics.median(timed() for _ in range(runs))
 
 
 def _half_width(blocks: Sequence[Blocks]) -> float:
