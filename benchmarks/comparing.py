@@ -55,11 +55,9 @@ def slowed(folder: Path, count: int) -> Path:
     model, path = onnx.load(MODEL), folder / f"slower{count}.onnx"
     before = model.graph.node[AFTER]
     name = before.output[0]
-    before.output[0] = f"{name}_0"
+    before.output[0] = "chain_0"
     nodes = [
-        onnx.helper.make_node(
-            "Floor", [f"{name}_{index}"], [f"{name}_{index + 1}"], f"chain{index}"
-        )
+        onnx.helper.make_node("Floor", [f"chain_{index}"], [f"chain_{index + 1}"], f"chain{index}")
         for index in range(count)
     ]
     nodes[-1].output[0] = name

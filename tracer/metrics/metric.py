@@ -61,7 +61,8 @@ class Metric:
         `truth` does not fit the outputs, or a score is not a number.
         """
         count = len(next(iter(outputs.values())))
-        scores = np.asarray(self.function(outputs, truth))
+        with np.errstate(all="ignore"):  # a score that is not a number is told below
+            scores = np.asarray(self.function(outputs, truth))
         if scores.shape != (count,) or scores.dtype.kind not in "buif":
             raise InputError(
                 f"metric {self.name} returned {scores.dtype}{list(scores.shape)} for {count} "

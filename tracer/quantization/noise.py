@@ -70,4 +70,5 @@ def _shares(sums: FloatArray) -> FloatArray:
     signal, noise = sums
     noise = np.where(np.isnan(noise), np.inf, noise)  # no number where the other graph has one
     silent = np.where(noise > 0, np.inf, 0.0)
-    return np.asarray(np.divide(noise, signal, out=silent, where=(signal > 0) & (noise > 0)))
+    with np.errstate(invalid="ignore"):  # of infinities on both sides
+        return np.asarray(np.divide(noise, signal, out=silent, where=(signal > 0) & (noise > 0)))

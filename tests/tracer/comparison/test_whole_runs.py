@@ -59,17 +59,17 @@ def test_turns_go_on_until_the_ratio_is_as_exact_as_asked(machine):
     sides = [Fake(machine, "a", 50, 0.01), Fake(machine, "b", 51, 0.01)]
     (first, second), (note,) = measured(machine, *sides, precision=0.005)
     found = of_sessions(first, second)
-    assert len(first) > 16 and len(first) % 8 == 0
+    assert len(first) > 24 and len(first) % 8 == 0
     assert (found.high - found.low) / 2 / found.ratio <= 0.005
     assert found.low <= 1.02 <= found.high
     assert f"{len(first)} sessions of each side" in note
     assert machine.opened == 2 * len(first)
 
 
-def test_a_steady_machine_needs_two_passes(machine):
+def test_a_steady_machine_needs_three_passes(machine):
     sides = [Fake(machine, "a", 50, 1e-4), Fake(machine, "b", 50, 1e-4)]
     (first, second), _ = measured(machine, *sides, sessions=3)
-    assert len(first) == len(second) == 6
+    assert len(first) == len(second) == 9
 
 
 def test_turns_end_when_the_time_is_up_and_say_what_is_not_reached(machine):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -241,6 +243,8 @@ def test_labels_that_a_data_set_does_not_have_are_missed():
 
 
 OWN = """
+from dataclasses import replace
+
 import numpy as np
 def near(outputs, labels):
     return np.abs(outputs[:, 0] - labels) < 1
@@ -296,3 +300,13 @@ def test_an_unknown_metric_is_answered_with_those_there_are():
         UsageError, match=r"'f1'. There are top1, top5, mse, noise, channel-noise, agreement; "
     ):
         metrics.find("f1")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["noise", "mse", "channel-noise"])
+def test_infinite_outputs_have_no_score_and_no_warning(name):
+    outputs = {"y": np.full((2, 3, 4, 4), np.inf, np.float32)}
+    metric = replace(metrics.find(name), needs_labels=False)
+    metric = metric if metric.unlabelled is None else replace(metric, function=metric.unlabelled)
+    with pytest.raises(InputError, match="sample 0 of the batch is not a number"):
+        metric.scores(outputs, outputs)

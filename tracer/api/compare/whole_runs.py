@@ -30,7 +30,7 @@ _BLOCK_US = 100.0
 _LEAST_SESSION_S = 0.05
 """A session lasts as long as it took to open, at least this: many short ones say more than few
 long ones, as the layouts of memory differ by more than the blocks of a session."""
-_LEAST_TURNS, _LEAST_SESSIONS, _LEAST_PASSES = 3, 4, 2
+_LEAST_TURNS, _LEAST_SESSIONS, _LEAST_PASSES = 3, 4, 3
 
 _AWAKE_BLOCK_US, _SPINNING_S = 5_000.0, 0.05
 """With several threads. Those of a pool spin for 30 ms and more after a run, on the cores that the
