@@ -243,8 +243,6 @@ def test_labels_that_a_data_set_does_not_have_are_missed():
 
 
 OWN = """
-from dataclasses import replace
-
 import numpy as np
 def near(outputs, labels):
     return np.abs(outputs[:, 0] - labels) < 1
