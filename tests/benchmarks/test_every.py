@@ -10,7 +10,7 @@ from benchmarks.__main__ import names
 
 SMALLEST = {
     "accumulators": "--threads 1 --runs 1",
-    "comparing": "--comparisons 0 --slowdowns 1 --layers 0",
+    "comparing": "--comparisons 0 --slowdowns 1",
     "containment": "--help",  # starts a dozen processes
     "counting": "--nodes 8 --many 9 --repeats 1",
     "interpreter": "resnet20 --runs 1 --no-reference",
