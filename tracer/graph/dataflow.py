@@ -68,7 +68,9 @@ def _defined(scope: Scope) -> set[str]:
 
 
 def _address(names: Mapping[str, frozenset[str]], name: str, scope: Scope) -> Address:
-    for outer in scope.outward():
+    outer: Scope | None = scope
+    while outer is not None:
         if name in names.get(outer.path, ()):
             return outer.path, name
+        outer = outer.parent
     return scope.path, name
