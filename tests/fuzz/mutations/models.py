@@ -28,7 +28,7 @@ def mutated(random: Random, content: bytes, other: bytes) -> tuple[bytes, str]:
         mutation = random.choice(MUTATIONS)
         try:
             mutation(random, model, donor)
-        except NothingToMutateError:
+        except (NothingToMutateError, UnicodeDecodeError):  # or a mutation before made a name bytes
             continue
         names.append(mutation.__name__)
     if "name" not in names and random.random() < 0.3:  # so that more mutants pass the checks
