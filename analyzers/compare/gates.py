@@ -112,7 +112,7 @@ def _verdict(gate: Gate, side: str, first: str, changes: tuple[float, float, flo
     if math.isnan(low):
         line = (
             f"undecided: {side} has too few runs, or too uneven ones, for a confidence interval; "
-            "give more --rounds and --runs, or a quieter machine"
+            "give them more time, or a quieter machine"
         )
         return Verdict(side, gate.option, "undecided", line)
     outcome: Outcome = "pass" if gate.holds(low, high) else "FAIL"

@@ -1,17 +1,19 @@
 """A check: what a program that gathers test results shows of a comparison, as one test."""
 
 from dataclasses import dataclass
+from typing import Literal
+
+Fault = Literal["", "failure", "error"]
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A test of this name in a group; it passed without a `failure` and without an `error`.
+    """A test of this name in a group, and the figures in words.
 
-    `failure` tells what is wrong, `error` why nothing could be decided. `text` are the figures.
+    It passed without a `fault`; an `error` is a test that could not decide.
     """
 
     group: str
     name: str
     text: str
-    failure: str = ""
-    error: str = ""
+    fault: Fault = ""

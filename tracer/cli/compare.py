@@ -80,8 +80,8 @@ def _weights(texts: tuple[str, ...]) -> Path | dict[str, Path] | None:
         cloup.option("--precision", type=Percent(), default="1%", show_default=True,
                      help="Compare whole runs until the ratio is known to this, either way."),
         cloup.option("--sessions", type=Count.of("sessions"), default=8, show_default=True,
-                     help="Sessions of every side in which whole runs take turns; more follow "
-                          "where they do not reach the precision."),
+                     help="Sessions of every side in a pass of whole runs: there are three passes, "
+                          "and more until the precision is reached."),
         cloup.option("--rounds", type=Count.of("rounds"),
                      help="Profiled turns of every side, for the layers.  [default: 8 to 30]"),
         cloup.option("--runs", type=Count.of("runs"),

@@ -10,7 +10,7 @@ import pandas as pd
 
 from analyzers.compare import Comparison
 from analyzers.compare.contrast import LEVEL
-from analyzers.compare.gates import Verdict
+from analyzers.compare.gates import Outcome
 from analyzers.compare.layers import letter
 from analyzers.compare.sides import Side
 from analyzers.compare.views import charts
@@ -18,7 +18,7 @@ from analyzers.compare.views.charts import MARK
 from analyzers.compare.views.numbers import numbers_table, values_check
 from analyzers.compare.views.report import of_comparison
 from analyzers.options import ViewOptions
-from analyzers.views.checks import Check
+from analyzers.views.checks import Check, Fault
 from analyzers.views.file_formats.json import records
 from analyzers.views.page import (
     Column,
@@ -41,6 +41,7 @@ _NAMES = {
 }  # fmt: skip
 """The columns that name the rows, and their ranks, by grouping."""
 
+_FAULTS: Mapping[Outcome, Fault] = {"pass": "", "FAIL": "failure", "undecided": "error"}
 _LISTED = 10
 
 _INTERVAL = f"{1 - LEVEL:.0%} interval"
@@ -110,19 +111,11 @@ def checks(result: Comparison, options: ViewOptions) -> list[Check]:
     names = [str(side) for side in result.totals["side"]]
     speed = [Check("time", name, text) for name, text in zip(names[1:], lines, strict=True)]
     if result.verdicts:
-        speed = [_check(verdict) for verdict in result.verdicts]
+        speed = [
+            Check("time", f"{each.side} {each.gate}", each.line, _FAULTS[each.outcome])
+            for each in result.verdicts
+        ]
     return [*speed, *map(values_check, result.numbers)]
-
-
-def _check(verdict: Verdict) -> Check:
-    name, text = f"{verdict.side} {verdict.gate}", verdict.line
-    match verdict.outcome:
-        case "pass":
-            return Check("time", name, text)
-        case "FAIL":
-            return Check("time", name, text, failure=text)
-        case "undecided":
-            return Check("time", name, text, error=text)
 
 
 def report(result: Comparison, options: ViewOptions) -> Content:

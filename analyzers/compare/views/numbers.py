@@ -52,7 +52,7 @@ def values_check(numbers: Numbers) -> Check:
     """Whether the values of a side are those of the first, as a test."""
     text = "; ".join(_divergence(numbers))
     name = f"{numbers.second} against {numbers.first}"
-    return Check("values", name, text, failure=text if numbers.differ else "")
+    return Check("values", name, text, "failure" if numbers.differ else "")
 
 
 def _shown(numbers: Numbers, options: ViewOptions) -> tuple[pd.DataFrame, int]:

@@ -13,8 +13,8 @@ def render(checks: Sequence[Check], options: ViewOptions) -> bytes:
     """UTF-8 XML as Ant's JUnit task writes it: one suite with a test for each check."""
     suite = Element("testsuite", name="tracer")
     suite.attrib |= {"tests": str(len(checks)), "skipped": "0", "time": "0"}
-    suite.attrib["failures"] = str(sum(bool(check.failure) for check in checks))
-    suite.attrib["errors"] = str(sum(bool(check.error) for check in checks))
+    suite.attrib["failures"] = str(sum(check.fault == "failure" for check in checks))
+    suite.attrib["errors"] = str(sum(check.fault == "error" for check in checks))
     for check in checks:
         _add(suite, check)
     root = Element("testsuites")
@@ -26,9 +26,8 @@ def render(checks: Sequence[Check], options: ViewOptions) -> bytes:
 def _add(suite: Element, check: Check) -> None:
     case = SubElement(suite, "testcase", classname=line(check.group), name=line(check.name))
     case.attrib["time"] = "0"
-    for kind, message in (("failure", check.failure), ("error", check.error)):
-        if message:
-            SubElement(case, kind, message=line(message), type=kind).text = line(check.text)
+    if check.fault:
+        SubElement(case, check.fault, message=line(check.text), type=check.fault)
     SubElement(case, "system-out").text = line(check.text)
 
 

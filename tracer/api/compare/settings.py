@@ -16,8 +16,8 @@ class SideSettings:
 
     `weights` is a file for all models of frameworks, or a file for each framework by name.
     `input_shape` also sets the open dimensions of ONNX models. Whole runs of several sides take
-    turns in `sessions`, and in as many more, until the interval of their ratio is no wider than
-    `precision`, a share, either way.
+    turns in three passes of `sessions`, and more until the interval of their ratio is no wider
+    than `precision`, a share, either way.
     """
 
     batch: int | None = None

@@ -52,24 +52,26 @@ def whole_runs(
     """
     began, chance = time.monotonic(), random.Random(settings.seed)  # noqa: S311
     seconds = _seconds()
-    blocks: list[Blocks] = [[] for _ in sides]
+    made: list[list[FloatArray]] = []  # whole sessions: a signal leaves none of one side alone
     try:
         while True:
             for _ in range(settings.sessions):
-                session = _session(sides, settings, chance)
-                for of_side, new in zip(blocks, session, strict=True):
-                    of_side.append(new)
+                made.append(_session(sides, settings, chance))
                 spent = time.monotonic() - began
                 progress(round(min(spent, seconds)), round(seconds), "comparing whole runs")
-                if spent > seconds and len(blocks[0]) >= _LEAST_SESSIONS:
-                    return blocks, (_note(blocks, settings),)
-            passes = len(blocks[0]) // settings.sessions
+                if spent > seconds and len(made) >= _LEAST_SESSIONS:
+                    return _by_side(made), (_note(_by_side(made), settings),)
+            blocks, passes = _by_side(made), len(made) // settings.sessions
             if passes >= _LEAST_PASSES and _half_width(blocks) <= settings.precision:
                 return blocks, (_note(blocks, settings),)
     except signals.ENDINGS:
         if not signals.ending():
             raise
-        return blocks, ()
+        return _by_side(made) or [[] for _ in sides], ()
+
+
+def _by_side(made: Sequence[Sequence[FloatArray]]) -> list[Blocks]:
+    return [list(of_side) for of_side in zip(*made, strict=True)]
 
 
 def _seconds() -> float:
