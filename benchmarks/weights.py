@@ -24,7 +24,7 @@ _COMMANDS = {
     "profile": "profile MODEL --runs 3",
     "interpret": "interpret MODEL",
     "fusions": "fusions MODEL",
-    "compare": "compare MODEL MODEL@ort:none --rounds 2 --runs 1",
+    "compare": "compare MODEL MODEL@ort:none --sessions 2 --precision 100%",
     "quantize": "quantize MODEL --calibrate DATA -o OUTPUT --limit 1 --test-limit 1",
 }
 _EVERY_S = 0.05
