@@ -79,9 +79,9 @@ def _weights(texts: tuple[str, ...]) -> Path | dict[str, Path] | None:
         "Runs",
         cloup.option("--precision", type=Percent(), default="1%", show_default=True,
                      help="Compare whole runs until the ratio is known to this, either way."),
-        cloup.option("--sessions", type=Count.of("sessions"), default=8, show_default=True,
-                     help="Sessions of every side in a pass of whole runs: there are three passes, "
-                          "and more until the precision is reached."),
+        cloup.option("--sessions", type=Count.of("sessions"), default=24, show_default=True,
+                     help="Least number of sessions of every side for whole runs: there are more "
+                          "until the precision is reached."),
         cloup.option("--rounds", type=Count.of("rounds"),
                      help="Profiled turns of every side, for the layers.  [default: 8 to 30]"),
         cloup.option("--runs", type=Count.of("runs"),

@@ -24,7 +24,7 @@ from tracer.storage import trace_file
 from tracer.support.progress import silent
 from tracer.support.tolerance import Tolerance
 
-QUICK = SideSettings(threads=1, warmup=0, sessions=2, precision=1.0)
+QUICK = SideSettings(threads=1, warmup=0, sessions=4, precision=1.0)
 
 
 @pytest.fixture

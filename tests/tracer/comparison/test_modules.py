@@ -13,7 +13,7 @@ import tracer.cli
 if not (find_spec("torch") and find_spec("chainer")):
     pytest.skip("torch or Chainer is not installed", allow_module_level=True)
 
-QUICK = ("--rounds", "2", "--runs", "2", "--warmup", "0", "--threads", "1", "--sessions", "2",
+QUICK = ("--rounds", "2", "--runs", "2", "--warmup", "0", "--threads", "1", "--sessions", "4",
          "--precision", "100%")  # fmt: skip
 
 WEIGHTS = """

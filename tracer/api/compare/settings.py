@@ -16,8 +16,8 @@ class SideSettings:
 
     `weights` is a file for all models of frameworks, or a file for each framework by name.
     `input_shape` also sets the open dimensions of ONNX models. Whole runs of several sides take
-    turns in three passes of `sessions`, and more until the interval of their ratio is no wider
-    than `precision`, a share, either way.
+    turns in `sessions` of each, and more until the interval of their ratio is no wider than
+    `precision`, a share, either way.
     """
 
     batch: int | None = None
@@ -35,7 +35,7 @@ class SideSettings:
     input_shape: Sequence[int] | Sequence[Sequence[int]] | None = None
     input_dtype: str | Sequence[str] = "float32"
     precision: float = 0.01
-    sessions: int = 8
+    sessions: int = 24
 
     def __post_init__(self) -> None:
         """Raises UsageError for a value that is not allowed."""

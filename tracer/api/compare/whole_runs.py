@@ -30,7 +30,9 @@ _BLOCK_US = 100.0
 _LEAST_SESSION_S = 0.05
 """A session lasts as long as it took to open, at least this: many short ones say more than few
 long ones, as the layouts of memory differ by more than the blocks of a session."""
-_LEAST_TURNS, _LEAST_SESSIONS, _LEAST_PASSES = 3, 4, 3
+_LEAST_TURNS, _LEAST_SESSIONS = 3, 4
+_PASS = 8
+"""Sessions between two looks at the interval."""
 
 _AWAKE_BLOCK_US, _SPINNING_S = 5_000.0, 0.05
 """With several threads. Those of a pool spin for 30 ms and more after a run, on the cores that the
@@ -47,27 +49,34 @@ def whole_runs(
     """Returns the blocks of each side, and a note on how exact their ratios are.
 
     In a session all sides have the same number of blocks, which belong together by position.
-    Passes of `settings.sessions` are made until all intervals lie within `settings.precision` of
-    their ratio, or the time is up. A signal leaves the sessions that are complete by then.
+    After `settings.sessions` further ones are made until all intervals lie within
+    `settings.precision` of their ratio, or the time is up. A signal leaves the sessions that are
+    complete by then.
     """
     began, chance = time.monotonic(), random.Random(settings.seed)  # noqa: S311
     seconds = _seconds()
     made: list[list[FloatArray]] = []  # whole sessions: a signal leaves none of one side alone
     try:
         while True:
-            for _ in range(settings.sessions):
-                made.append(_session(sides, settings, chance))
-                spent = time.monotonic() - began
-                progress(round(min(spent, seconds)), round(seconds), "comparing whole runs")
-                if spent > seconds and len(made) >= _LEAST_SESSIONS:
-                    return _by_side(made), (_note(_by_side(made), settings),)
-            blocks, passes = _by_side(made), len(made) // settings.sessions
-            if passes >= _LEAST_PASSES and _half_width(blocks) <= settings.precision:
-                return blocks, (_note(blocks, settings),)
+            made.append(_session(sides, settings, chance))
+            spent = time.monotonic() - began
+            progress(round(min(spent, seconds)), round(seconds), "comparing whole runs")
+            late = spent > seconds and len(made) >= _LEAST_SESSIONS
+            if late or (_is_time_to_look(len(made), settings) and _is_exact(made, settings)):
+                return _by_side(made), (_note(_by_side(made), settings),)
     except signals.ENDINGS:
         if not signals.ending():
             raise
         return _by_side(made) or [[] for _ in sides], ()
+
+
+def _is_time_to_look(count: int, settings: SideSettings) -> bool:
+    """Tells whether to look at the interval: each look more would end a few turns too early."""
+    return count >= settings.sessions and (count - settings.sessions) % _PASS == 0
+
+
+def _is_exact(made: Sequence[Sequence[FloatArray]], settings: SideSettings) -> bool:
+    return _half_width(_by_side(made)) <= settings.precision
 
 
 def _by_side(made: Sequence[Sequence[FloatArray]]) -> list[Blocks]:
