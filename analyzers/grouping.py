@@ -63,7 +63,8 @@ def by_node(nodes: pd.DataFrame, serves: Mapping[str, str] | None = None) -> pd.
     The main node, which has the time of the kernel, comes first. A node in no kernel is in the row
     of the node that it `serves`.
     """
-    nodes = nodes.drop(columns="timed_in", errors="ignore")  # a row has its own time
+    # a row has its own time, all of it
+    nodes = nodes.drop(columns=["timed_in", "time_us_split"], errors="ignore")
     kernels = kernel_numbers(nodes)
     served = served_numbers(nodes, kernels, serves or {})
     nodes = nodes.assign(kernel=served, fused=nodes["time_us"].isna(), serving=served != kernels)
@@ -113,13 +114,23 @@ def by_origin(nodes: pd.DataFrame, of: str, depth: int | None = None) -> pd.Data
     """Returns a row for each `module` or `source`, in the order of the graph.
 
     Modules below `depth` are summed into their ancestor. The time of a kernel with nodes of several
-    rows is in the row of its main node: its `also_holds` names the other rows, and their `timed_in`
-    names this row. Nodes without an origin share a row, and so do the runtime's own kernels.
+    rows is divided by their estimated parts. Without these it is in the row of its main node, whose
+    `also_holds` names the other rows, and their `timed_in` names this row. Nodes without an origin
+    share a row, and so do the runtime's own kernels.
     """
     own = nodes["node"].str.startswith(f"{RUNTIME}:") & nodes["index"].isna()
     names = [named(name, of, depth) for name in nodes[of].mask(own, OF_RUNTIME)]
     rows = nodes.assign(**{of: pd.array(names, "string")}, nodes=1)
-    return _fold(rows, of).join(_across(rows, of), on=of)
+    whole = rows[rows["time_us"].notna() | rows["time_us_split"].isna()]
+    return _fold(_divided(rows), of).join(_across(whole, of), on=of)
+
+
+def _divided(rows: pd.DataFrame) -> pd.DataFrame:
+    """Returns the rows with their parts of fused kernels as times, where these were estimated."""
+    parts = rows["time_us_split"]
+    if parts.isna().all():
+        return rows
+    return rows.assign(time_us=parts, time_share=parts / parts.sum())
 
 
 def named(name: object, of: str = "module", depth: int | None = None) -> str:

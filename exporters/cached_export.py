@@ -13,18 +13,20 @@ from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
-import onnx
-
 from exporters import pipeline
-from exporters.records import ExportOptions, inputs_of
+from exporters.records import Conversion, ExportOptions, inputs_of
 from exporters.registry import exporter_of
 from exporters.source import load_source
+from exporters.writing import write
 from tracer.errors import TracerError, UsageError
-from tracer.graph import loading
+from tracer.graph import data_file, loading
 from tracer.graph.encoding import encoded
 from tracer.graph.model import Model
 from tracer.support import cache
 from tracer.support.files_read import files_read
+
+_kept_folders: list[object] = []
+"""Folders of external data that models of this process are read from."""
 
 _PACKAGES = ("tracer-onnx", "torch", "onnxscript", "onnx", "onnxruntime", "chainer", "numpy")
 """Packages whose versions an exported model depends on."""
@@ -44,19 +46,50 @@ def exported(
     if kept is not None:
         return replace(kept, subject=name)
     with files_read() as files:
-        proto = _converted(name, shapes, dtypes)
-    data = encoded(proto, name)
-    digest = hashlib.sha256(data).hexdigest()
-    model = record.with_name(f"exported-{digest[:16]}.onnx")
-    content = {"model": model.name, "files": {str(path): _digest(path) for path in files}}
-    if cache.store(model, data) and cache.store(record, json.dumps(content).encode()):
+        conversion = _converted(name, shapes, dtypes)
+    model = record.with_name(f"exported-{_content(conversion, name)[:16]}.onnx")
+    own = conversion.folder and conversion.folder.resolve()
+    read = [path for path in files if own not in path.parents]
+    content = {"model": model.name, "files": {str(path): _digest(path) for path in read}}
+    if _store(conversion, model) and cache.store(record, json.dumps(content).encode()):
         return replace(loading.load(model), subject=name)
-    return replace(loading.from_proto(proto), subject=name)
+    return replace(_uncached(conversion), subject=name)
+
+
+def _content(conversion: Conversion, name: str) -> str:
+    """Returns the SHA-256 of a model and its external data, in hexadecimal."""
+    digest = hashlib.sha256(encoded(conversion.proto, name))
+    if conversion.folder is not None:
+        for file in sorted(data_file.locations(conversion.proto)):
+            digest.update(_digest(conversion.folder / file).encode())
+    return digest.hexdigest()
+
+
+def _store(conversion: Conversion, path: Path) -> bool:
+    """Writes the model to the cache; returns whether it succeeded."""
+    if conversion.folder is None:
+        return cache.store(path, encoded(conversion.proto, str(path)))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(conversion.proto, path, conversion.folder)
+    except (OSError, TracerError):
+        return False
+    return True
+
+
+def _uncached(conversion: Conversion) -> Model:
+    """Returns the model; its external data stay where they are until the program ends."""
+    if conversion.folder is None:
+        return loading.from_proto(conversion.proto)
+    _kept_folders.append(conversion.files)
+    path = conversion.folder / "model.onnx"
+    path.write_bytes(encoded(conversion.proto, str(path)))
+    return loading.load(path)
 
 
 def _converted(
     name: str, shapes: Sequence[Sequence[int]] | None, dtypes: str | Sequence[str]
-) -> onnx.ModelProto:
+) -> Conversion:
     """Runs the code, and returns the ONNX model; what the code prints goes to stderr."""
     with contextlib.redirect_stdout(sys.stderr):
         model = load_source(name, seed=ExportOptions().seed)

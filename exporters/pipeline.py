@@ -1,6 +1,7 @@
 """The steps of an export: check target, convert, validate, compare with the framework, write."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -9,9 +10,12 @@ from exporters import runtime
 from exporters.records import BATCH, Conversion, Exported, Exporter, ExportOptions, InputSpec, draw
 from exporters.registry import exporter_of
 from exporters.verify import insensitive, verify
-from exporters.writing import check_size, check_target, write
+from exporters.writing import check_target, notes, write
 from tracer.errors import ModelError, UsageError
+from tracer.graph import data_file, footprint
+from tracer.graph.encoding import encoded
 from tracer.support.optional import not_installed
+from tracer.support.temporary import TemporaryFolder
 
 _COMPARED = 2**16
 """Number of the random draw for the comparison, and the next is another input of the check; no
@@ -29,14 +33,14 @@ def export(
     check_target(path, options.force)
     try:
         exporter = exporter_of(model, options.framework)
-        proto, exported = convert(exporter, model, inputs, options, path)
+        conversion, exported = convert(exporter, model, inputs, options, path)
     except SystemExit as error:
         raise ModelError(
             f"{type(model).__name__} ends the program (sys.exit) when it is run",
             "Take that out of its code.",
         ) from error
-    write(proto, path)
-    return exported
+    written = write(conversion.proto, path, conversion.folder)
+    return replace(exported, notes=(*exported.notes, *notes(written)))
 
 
 def convert(
@@ -45,11 +49,14 @@ def convert(
     inputs: Sequence[InputSpec],
     options: ExportOptions,
     path: Path,
-) -> tuple[onnx.ModelProto, Exported]:
-    """Returns the finished model and its record; onnx has checked it and its values match."""
+) -> tuple[Conversion, Exported]:
+    """Returns the finished model and its record; onnx has checked it and its values match.
+
+    The weights of a large model are external data.
+    """
     _check_request(inputs, options)
     try:
-        conversion = exporter.convert(model, inputs, options)
+        conversion = _light(exporter.convert(model, inputs, options))
     except ModuleNotFoundError as error:
         raise not_installed(f"exporting from {exporter.name}", error) from error
     proto = conversion.proto
@@ -59,15 +66,10 @@ def convert(
             "This model cannot be converted to an opset that old: leave --opset out.",
         )
     runtime.fit_ir_version(proto)
-    check_size(proto, path)  # before onnx's checker fails with its own error
-    try:
-        onnx.checker.check_model(proto)
-    except onnx.checker.ValidationError as error:
-        reason = str(error).splitlines()[0]
-        raise ModelError(f"the exported model is not valid ONNX: {reason}") from error
+    _check(conversion)
     dynamic = _is_dynamic(proto)
     batches = _batches(conversion, dynamic)
-    return proto, Exported(
+    return conversion, Exported(
         path=path,
         framework=exporter.name,
         nodes=len(proto.graph.node),
@@ -78,6 +80,27 @@ def convert(
         max_abs_error=_compare(conversion, batches, options, exporter.name),
         notes=_notes(conversion, options, exporter.name),
     )
+
+
+def _light(conversion: Conversion) -> Conversion:
+    """Returns the conversion with the weights of a large model in a file, not in the protobuf."""
+    proto = conversion.proto
+    if conversion.files is not None or not footprint.is_much(data_file.nbytes(proto)):
+        return conversion
+    files = TemporaryFolder()
+    return replace(conversion, proto=data_file.apart(proto, files.path), files=files)
+
+
+def _check(conversion: Conversion) -> None:
+    checked: onnx.ModelProto | Path = conversion.proto
+    if conversion.folder is not None:
+        checked = conversion.folder / "checked.onnx"
+        checked.write_bytes(encoded(conversion.proto, "the exported model"))
+    try:
+        onnx.checker.check_model(checked)
+    except onnx.checker.ValidationError as error:
+        reason = str(error).splitlines()[0]
+        raise ModelError(f"the exported model is not valid ONNX: {reason}") from error
 
 
 def opset_of(proto: onnx.ModelProto) -> int:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tracer.errors import UsageError
 from tracer.records.result import Result
+from tracer.support.temporary import TemporaryFolder
 
 Arrays: TypeAlias = "Sequence[NDArray[Any]]"
 BATCH = "batch"
@@ -122,13 +123,20 @@ class Conversion:
     """A framework's model as ONNX, and functions that compute its values in the framework.
 
     `run` maps inputs to the framework's outputs, in the order of the graph. `values` maps inputs to
-    the framework's values of the tensors of `proto`, by name, as far as it has them.
+    the framework's values of the tensors of `proto`, by name, as far as it has them. `files` has
+    the external data of `proto`, if it has any.
     """
 
     proto: onnx.ModelProto = field(repr=False)
     run: Callable[[Arrays], list[NDArray[Any]]] = field(repr=False)
     values: Callable[[Arrays], Mapping[str, NDArray[Any]]] = field(repr=False)
     inputs: tuple[InputSpec, ...] = ()
+    files: TemporaryFolder | None = field(default=None, repr=False)
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the external data."""
+        return None if self.files is None else self.files.path
 
 
 @dataclass(frozen=True, slots=True, repr=False)

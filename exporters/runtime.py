@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -34,17 +35,22 @@ def fit_ir_version(proto: onnx.ModelProto) -> None:
     proto.ir_version = min(max(_METADATA_IR, needed), newest_ir())
 
 
-def run(proto: onnx.ModelProto, arrays: Arrays, names: Sequence[str] = ()) -> list[NDArray[Any]]:
+def run(
+    proto: onnx.ModelProto,
+    arrays: Arrays,
+    names: Sequence[str] = (),
+    folder: Path | None = None,
+) -> list[NDArray[Any]]:
     """Returns the values of the tensors `names` [default: the graph's outputs].
 
-    The graph runs without onnxruntime's optimisations. Raises ModelError if onnxruntime refuses the
-    model.
+    The graph runs without onnxruntime's optimisations, on external data as they are in `folder`.
+    Raises ModelError if onnxruntime refuses the model.
     """
     names = list(names) or [output.name for output in proto.graph.output]
     inputs = [value.name for value in proto.graph.input]
     feeds = dict(zip(inputs, arrays, strict=True))
     try:
-        return list(_session(_exposing(proto, names)).run(names, feeds))
+        return list(_session(_exposing(proto, names), folder).run(names, feeds))
     except Exception as error:  # onnxruntime's errors have no common base class
         reason = str(error).splitlines()[0]
         raise ModelError(f"onnxruntime does not run the exported model: {reason}") from error
@@ -63,10 +69,15 @@ def _accepts(ir_version: int, opset: int) -> bool:
     return True
 
 
-def _session(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
+def _session(proto: onnx.ModelProto, folder: Path | None = None) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # messages come as exceptions
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if folder is not None:
+        entry = "session.model_external_initializers_file_folder_path"
+        options.add_session_config_entry(entry, str(folder))
+        # packed weights would be a copy of them
+        options.add_session_config_entry("session.disable_prepacking", "1")
     return onnxruntime.InferenceSession(
         proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )

@@ -26,7 +26,7 @@ def verify(conversion: Conversion, arrays: Arrays, options: ExportOptions, frame
     """
     names = [output.name for output in conversion.proto.graph.output]
     expected = _expected(conversion, arrays, options, framework)
-    actual = runtime.run(conversion.proto, arrays)
+    actual = runtime.run(conversion.proto, arrays, folder=conversion.folder)
     if len(expected) != len(actual):
         raise ModelError(f"{framework} gives {len(expected)} outputs, the export {len(actual)}")
     for name, ours, theirs in zip(names, actual, expected, strict=True):
@@ -105,7 +105,8 @@ def _first_differing(conversion: Conversion, arrays: Arrays, options: ExportOpti
         for name in node.output
         if name in expected
     ]
-    actual = runtime.run(conversion.proto, arrays, [name for name, _, _ in producers])
+    named = [name for name, _, _ in producers]
+    actual = runtime.run(conversion.proto, arrays, named, conversion.folder)
     for (name, node, index), value in zip(producers, actual, strict=True):
         fault = difference(value, expected[name], options)
         if fault:

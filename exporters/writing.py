@@ -1,13 +1,21 @@
-"""Write the exported model atomically."""
+"""Writes a model, with its weights in the file or in a file beside it, atomically."""
 
 from pathlib import Path
+from typing import BinaryIO
 
 import onnx
+from google.protobuf.message import DecodeError
 
-from tracer.errors import LimitError, UsageError
-from tracer.support.files import check_writable, write_atomically
+from tracer.errors import UsageError
+from tracer.graph import data_file
+from tracer.graph.encoding import encoded
+from tracer.support.files import check_writable, data_names, write_atomically, write_with_data
 
-_PROTOBUF_LIMIT = 2**31 - 1
+_MOST_INSIDE = 3 << 29
+"""Bytes of weights in the file of a model: protobuf ends at 2 GiB, and nodes need room as well."""
+
+_MOST_REPLACED = 9
+"""Names of data that are looked at when a model is replaced."""
 
 
 def check_target(path: Path, force: bool) -> None:
@@ -17,13 +25,57 @@ def check_target(path: Path, force: bool) -> None:
     check_writable(path, force)
 
 
-def check_size(proto: onnx.ModelProto, path: Path) -> None:
-    """Raises LimitError for more than one protobuf file can hold."""
-    if proto.ByteSize() > _PROTOBUF_LIMIT:
-        raise LimitError(f"{path}: the model exceeds the 2 GB that one protobuf file can hold")
+def write(proto: onnx.ModelProto, path: Path, folder: Path | None = None) -> onnx.ModelProto:
+    """Writes `proto`, with external data from `folder`, to `path`; returns it as it is there.
+
+    Weights of more than 1.5 GiB go to a file of data beside it. The data of a model that is
+    replaced are removed. Raises LimitError where protobuf cannot hold the rest, or no memory is
+    left, InputError where nothing can be written.
+    """
+    before = _data_of(path)
+    if data_file.nbytes(proto) <= _MOST_INSIDE:
+        written = data_file.whole(proto, folder)
+        write_atomically(path, encoded(written, str(path), sorted_maps=True))
+    else:
+        written = onnx.ModelProto()
+        written.CopyFrom(proto)
+        _write_apart(written, path, folder)
+    for data in before:
+        data.unlink(missing_ok=True)
+    return written
 
 
-def write(proto: onnx.ModelProto, path: Path) -> None:
-    """Writes `proto` to `path`. Raises LimitError for more than one protobuf file can hold."""
-    check_size(proto, path)
-    write_atomically(path, proto.SerializeToString(deterministic=True))
+def notes(written: onnx.ModelProto) -> tuple[str, ...]:
+    """Returns a note for each file of data that a model needs beside it."""
+    return tuple(
+        f"the weights are in {name}, which must stay beside the model"
+        for name in sorted(data_file.locations(written))
+    )
+
+
+def _write_apart(proto: onnx.ModelProto, path: Path, folder: Path | None) -> None:
+    """Writes `proto`, which then refers to the file of its data beside `path`."""
+    moved: list[onnx.TensorProto] = []
+
+    def write_data(stream: BinaryIO) -> None:
+        moved.extend(data_file.move(proto, folder, stream))
+
+    def content(name: str) -> bytes:
+        data_file.name(moved, name)
+        return encoded(proto, str(path), sorted_maps=True)
+
+    write_with_data(path, write_data, content)
+
+
+def _data_of(path: Path) -> list[Path]:
+    """Returns the files of data that `write` has written for the model at `path`."""
+    own = [name for name, _ in zip(data_names(path), range(_MOST_REPLACED), strict=False)]
+    files = [path.resolve().with_name(name) for name in own]
+    present = [file for file in files if file.is_file()]
+    try:
+        if not present or not path.is_file():
+            return []
+        referred = data_file.locations(onnx.load(path, load_external_data=False))
+    except DecodeError:  # no model: then it has no data
+        return []
+    return [file for file in present if file.name in referred]

@@ -3,11 +3,13 @@
 from dataclasses import asdict, replace
 from typing import Any
 
+import onnx
 import pandas as pd
 
 from analyzers.options import ViewOptions
 from analyzers.views.page import Page, facts
 from exporters.records import Exported
+from tracer.graph import data_file
 
 
 def page(result: Exported, options: ViewOptions) -> Page:
@@ -28,5 +30,6 @@ def document(result: Exported, options: ViewOptions) -> dict[str, Any]:
 
 
 def model(result: Exported, options: ViewOptions) -> bytes:
-    """The file that was written."""
+    """The file that was written. Raises UsageError where its weights are in a file beside it."""
+    data_file.refuse_apart(onnx.load(result.path, load_external_data=False))
     return result.path.read_bytes()

@@ -12,6 +12,7 @@ from analyzers.views.page import Column, Page, Table, name_column, number_column
 from analyzers.views.quantized_report import of_quantized
 from analyzers.views.report.content import Content
 from analyzers.views.text import score
+from tracer.graph import data_file
 from tracer.records.quantized import Accuracy, LayerError, OutputError, Quantized
 
 
@@ -44,7 +45,8 @@ def document(result: Quantized, options: ViewOptions) -> dict[str, Any]:
 
 
 def model(result: Quantized, options: ViewOptions) -> bytes:
-    """The quantised model."""
+    """The quantised model. Raises UsageError where its weights are in a file beside the output."""
+    data_file.refuse_apart(result.proto)
     return result.proto.SerializeToString()
 
 

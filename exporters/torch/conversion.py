@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import onnx
+import onnx_ir
 import torch
 from numpy.typing import NDArray
 
@@ -14,9 +16,12 @@ from exporters.torch.annotate import annotate, name_batch
 from exporters.torch.optimize import optimize
 from exporters.torch.quiet import quiet
 from tracer.errors import ModelError, UsageError
+from tracer.graph import footprint
 from tracer.support.temporary import TemporaryFolder
 
 _OPSET = 20  # the first with Gelu; torch implements none before 18
+_APART = 1 << 10
+"""Bytes from which a weight of a large model is external data: shapes stay in the graph."""
 _CACHE = "TORCHINDUCTOR_CACHE_DIR"
 _TRAINING = ("train", "training", "use_input_stats")
 """Arguments of ATen operators that are true in training mode."""
@@ -93,11 +98,25 @@ def _check_program(program: torch.export.ExportedProgram, options: ExportOptions
 
 def _conversion(program: Any, run: Any, inputs: Sequence[InputSpec], options: Any) -> Conversion:
     optimize(program.model, keep_batchnorm=options.keep_batchnorm)
-    proto = program.model_proto
+    proto, files = _serialized(program.model)
     annotate(proto)
     return Conversion(
-        proto, run, lambda arrays: _values(program.exported_program, arrays), tuple(inputs)
+        proto, run, lambda arrays: _values(program.exported_program, arrays), tuple(inputs), files
     )
+
+
+def _serialized(model: onnx_ir.Model) -> tuple[onnx.ModelProto, TemporaryFolder | None]:
+    """Returns the protobuf, and for a large model the folder of its external data.
+
+    The weights of a large model go straight from torch's tensors to the file.
+    """
+    weights = (value.const_value for value in model.graph.initializers.values())
+    if not footprint.is_much(sum(weight.nbytes for weight in weights if weight is not None)):
+        return onnx_ir.to_proto(model), None
+    files = TemporaryFolder()
+    path = files.path / "converted.onnx"
+    onnx_ir.save(model, path, external_data=f"{path.name}.data", size_threshold_bytes=_APART)
+    return onnx.load(path, load_external_data=False), files
 
 
 def _export(

@@ -54,6 +54,23 @@ def test_every_node_and_every_microsecond_is_in_one_row(nodes, of, depth):
         assert folded[column].sum() == nodes[column].sum()
 
 
+@given(tables(), st.data())
+def test_nodes_with_an_estimated_part_have_it_in_the_row_of_their_own_module(nodes, data):
+    kernels = nodes["kernels"]
+    divided = data.draw(st.sets(st.sampled_from(sorted(set(kernels)))))
+    share = kernels.map(kernels.value_counts())
+    whole = nodes.groupby("kernels")["time_us"].transform("sum")
+    parts = (whole / share).where(kernels.isin(divided), nodes["time_us"])
+    folded = by_origin(nodes.assign(time_us_split=parts), "module").set_index("module")
+    assert folded["time_us"].sum() == pytest.approx(nodes["time_us"].sum())
+    if divided == set(kernels):
+        assert folded["also_holds"].isna().all()
+        own = nodes["module"].fillna("(no module)").replace("", "(root)")
+        own = own.mask(nodes["index"].isna(), "(runtime)")
+        expected = parts.groupby(own).sum()
+        assert folded["time_us"].to_dict() == pytest.approx(expected.to_dict())
+
+
 @given(tables(), st.none() | st.integers(1, 5))
 def test_what_was_fused_across_rows_is_told_at_both_ends(nodes, depth):
     folded = by_origin(nodes, "module", depth).set_index("module")

@@ -8,7 +8,7 @@ from exporters import frameworks, pipeline, registry
 from exporters.records import _DTYPES, Conversion, ExportOptions, InputSpec, draw
 from exporters.writing import write
 from tracer.api.export import export
-from tracer.errors import InputError, LimitError, ThresholdError, UsageError
+from tracer.errors import InputError, ThresholdError, UsageError
 from tracer.graph import loading
 
 torch = pytest.importorskip("torch")
@@ -40,16 +40,6 @@ def test_force_overwrites(target):
 def test_a_name_that_is_no_models_is_refused_before_the_work(tmp_path):
     with pytest.raises(UsageError, match=r"m\.txt: not the name of a model.*\.onnx"):
         export(Untouchable(), tmp_path / "m.txt", input_shape=(1, 3))
-
-
-def test_a_model_of_more_than_a_file_holds_is_refused_before_onnx_checks_it(target, monkeypatch):
-    def refuse(proto):
-        raise ValueError("This protobuf of onnx model is too large (>2GB).")
-
-    monkeypatch.setattr("exporters.writing._PROTOBUF_LIMIT", 100)
-    monkeypatch.setattr("onnx.checker.check_model", refuse)
-    with pytest.raises(LimitError, match="2 GB"):
-        export(torch.nn.Linear(30, 30), target, input_shape=(2, 30))
 
 
 def test_a_folder_that_is_not_there_is_refused_before_the_work(tmp_path):

@@ -11,11 +11,14 @@ import onnxruntime as ort
 import pytest
 from onnx import helper
 
+import tracer
 from analyzers.compare import weights
+from exporters import writing
+from tracer.errors import UsageError
 from tracer.executors.onnxruntime import fusion_check, sessions
 from tracer.executors.onnxruntime.executor import executor
 from tracer.executors.onnxruntime.settings import OrtSettings
-from tracer.graph import external_data, footprint, loading
+from tracer.graph import data_file, external_data, footprint, loading
 from tracer.inputs.feedset import FeedSet
 from tracer.interpreter.constants import Room, once
 from tracer.interpreter.interpreter import Interpreter
@@ -144,20 +147,102 @@ def test_the_session_of_a_large_model_is_closed_before_the_interpreter_reads_the
     assert {name: set(equal) for name, equal in found.equal.items()}["x2"] == {"x2"}
 
 
-@pytest.mark.parametrize("format_", ["qdq", "qoperator"])
-def test_weights_that_stay_in_a_file_are_quantised_alike(format_, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "options",
+    [
+        QuantizationOptions(),
+        QuantizationOptions(format="qoperator"),
+        QuantizationOptions(method="percentile", per_channel=False, symmetric=True),
+        QuantizationOptions(method="entropy", weight_type="uint8", reduce_range=True),
+    ],
+)
+def test_weights_that_stay_in_a_file_are_quantised_alike(options, tmp_path, monkeypatch):
     path, feeds = chain(tmp_path, 64)
-    options = QuantizationOptions(format=format_)
-    whole = quantize(loading.load(path), [feeds], options)
+    whole = quantize(loading.load(path), [feeds, feeds], options)
     monkeypatch.setattr(footprint, "_LARGE", 1)
-    apart = quantize(loading.load(path), [feeds], options)
+    apart = quantize(loading.load(path), [feeds, feeds], options)
     assert apart.layers == whole.layers
-    assert not any(weight.external_data for weight in apart.proto.graph.initializer)
+    assert all(
+        weight.external_data for weight in apart.proto.graph.initializer if len(weight.dims) > 1
+    )
+    graphs = (
+        data_file.whole(each.proto, each.folder).SerializeToString() for each in (apart, whole)
+    )
+    values = [ort.InferenceSession(graph).run(None, feeds)[0] for graph in graphs]
+    np.testing.assert_array_equal(*values)
+
+
+def test_a_large_quantised_model_is_two_files(tmp_path, monkeypatch):
+    path, feeds = chain(tmp_path, 64)
+    np.savez(tmp_path / "x.npz", **feeds)
+    kept = tracer.quantize(path, tmp_path / "x.npz", in_process=True)
+    monkeypatch.setattr(footprint, "_LARGE", 1)
+    monkeypatch.setattr(writing, "_MOST_INSIDE", 1)
+    (tmp_path / "out").mkdir()
+    output = tmp_path / "out" / "q.onnx"
+    for force in (False, True):
+        result = tracer.quantize(
+            path, tmp_path / "x.npz", output=output, force=force, in_process=True
+        )
+    assert (result.layers, result.accuracy) == (kept.layers, kept.accuracy)
+    names = sorted(file.name for file in output.parent.iterdir())
+    assert names == ["q.onnx", "q.onnx.2.data"]
+    assert any("q.onnx.2.data, which must stay" in note for note in result.notes)
     values = [
-        ort.InferenceSession(each.proto.SerializeToString()).run(None, feeds)[0]
-        for each in (apart, whole)
+        ort.InferenceSession(model).run(None, feeds)[0]
+        for model in (output, kept.proto.SerializeToString())
     ]
     np.testing.assert_array_equal(*values)
+    with pytest.raises(UsageError, match="in a file of their own"):
+        result.save(tmp_path / "copy.onnx")
+
+
+def test_no_weights_are_loaded_to_be_quantised(tmp_path, monkeypatch):
+    path, feeds = chain(tmp_path, 64)
+    monkeypatch.setattr(footprint, "_LARGE", 1)
+    loaded, load = [], onnx.external_data_helper.load_external_data_for_tensor
+
+    def counting(tensor, folder):
+        loaded.append(tensor.name)
+        load(tensor, folder)
+
+    for module in (onnx.external_data_helper, onnx):
+        monkeypatch.setattr(module, "load_external_data_for_tensor", counting, raising=False)
+    quantize(loading.load(path), [feeds], QuantizationOptions())
+    assert not {"w0", "w1"} & set(loaded)
+
+
+def test_the_opset_of_weights_in_a_file_is_raised(tmp_path, monkeypatch):
+    path, feeds = chain(tmp_path, 64)
+    old = onnx.load(path, load_external_data=False)
+    old.opset_import[0].version = 12
+    onnx.save(old, path)
+    monkeypatch.setattr(footprint, "_LARGE", 1)
+    quantized = quantize(loading.load(path), [feeds])
+    assert quantized.model.opsets[""] == 13
+    assert quantized.layers == quantize(loading.load(chain(tmp_path, 64)[0]), [feeds]).layers
+
+
+def test_the_floats_of_integer_weights_are_not_alive_together(tmp_path):
+    path, feeds = chain(tmp_path, 64, 8)
+    quantized = quantize(loading.load(path), [feeds]).model
+    first = [node.op_type for node in quantized.graph.node[:8]]
+    interpreter = Interpreter(quantized)
+    outputs = interpreter.run(None, feeds)
+    assert first == ["DequantizeLinear"] * 8
+    assert interpreter.peak_bytes < 2 * 4 * 64**2
+    theirs = ort.InferenceSession(quantized.proto.SerializeToString()).run(None, feeds)
+    np.testing.assert_allclose(outputs, theirs, rtol=0.02, atol=0.02)
+
+
+def test_pages_of_mapped_weights_leave_the_process_and_come_back(tmp_path):
+    path, _ = chain(tmp_path, 512)
+    tensor = loading.load(path).graph.initializer[0]
+    read = external_data.read(tensor, tmp_path)
+    before = read.copy()
+    external_data.leave(read)
+    external_data.leave(before)  # has no file
+    np.testing.assert_array_equal(read, before)
 
 
 @pytest.mark.parametrize(("room", "times", "left"), [(1 << 20, 1, (1 << 20) - 400), (399, 2, 399)])

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TypeAlias
 
 import pandas as pd
 
-from analyzers import roofline
+from analyzers import roofline, split
 from analyzers.attribution import attribute
 from analyzers.bit_operations import bit_operations
 from analyzers.cost import Cost, cost, fused
@@ -59,11 +60,13 @@ def analyze(
     evidence: Evidence | None = None,
     groups: Groups | None = None,
     pricing: Pricing | None = None,
+    alone: Mapping[str, float] = MappingProxyType({}),
 ) -> Analyzed:
     """Returns the node table of `run`; `calls` are executions of nodes, where observed.
 
     `evidence` says which tensors of the optimised graph equal tensors of the model; `groups` are
-    the nodes of each kernel [default: from names and evidence]. `pricing` fills the energies.
+    the nodes of each kernel [default: from names and evidence]. `pricing` fills the energies;
+    `alone`, the times of nodes that ran alone, fills the parts of nodes in fused kernels.
     """
     typed_model = TypedModel(model, types)
     counted = cost(typed_model, calls, convention)
@@ -76,11 +79,12 @@ def analyze(
     moved = fused.traffic(typed_model, [row.nodes for row in rows], calls)
     roofs = roofline.roofline(rows, counted.table["flops"], moved, peaks)
     needs = memory(typed_model, groups, counted.idle).join(arena(run, headed))
-    measured = [times, *work, roofs, needs, overflow(run.sums), value_columns(run.values)]
+    parts = split.parts(times, headed, alone)
+    measured = [times, parts, *work, roofs, needs, overflow(run.sums), value_columns(run.values)]
     table = node_table(model, types, measured, run)
     table.loc[table["node"].isin(counted.idle), "calls"] = 0.0
     unconfirmed = doubted(model, run.kernels, groups, evidence) if evidence else ()
-    measuring = (*notes(run, groups), *roofline.notes(table, peaks))
+    measuring = (*notes(run, groups), *split.notes(headed, alone), *roofline.notes(table, peaks))
     every_note = (*run.notes, *unconfirmed, *measuring, *cost_notes(counted), *unpriced)
     return Analyzed(run, table, parameter_count(counted), every_note)
 

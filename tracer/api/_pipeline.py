@@ -1,4 +1,4 @@
-"""The stages of a profile: run, compare tensors, replay kernels, observe shapes, analyze."""
+"""The stages of a profile: run, compare tensors, replay kernels and nodes, observe, analyze."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,6 +8,8 @@ import numpy as np
 
 from analyzers import observed_shapes
 from analyzers.attribution import attribute
+from analyzers.cost.typed_model import TypedModel
+from analyzers.split import longest_fused
 from analyzers.timing import largest, wall
 from tracer.api._assembly import Analyzed, Groups, Pricing, analyze, configured
 from tracer.containment import signals
@@ -39,6 +41,7 @@ class Pipeline:
     pricing: Pricing | None
     roofs: Callable[[int], Peaks | None]
     replay: int
+    split: int
     confirm: bool
     progress: Progress
 
@@ -81,10 +84,15 @@ class Pipeline:
         if self.replay and graph is not None:
             run = self._replayed(run, graph, groups, feedset)
         types, calls = observed(self.model, feedset, run, graph)
+        alone: Mapping[str, float] = {}
+        if self.split and graph is not None:
+            nodes = longest_fused(run, groups, self.split)
+            alone = self._alone(graph, TypedModel(self.model, types), nodes, feedset)
         peaks = self.roofs(run.threads or 0)
         return analyze(
-            self.model, run, types, calls, self.convention, peaks, evidence, groups, self.pricing
-        )
+            self.model, run, types, calls, self.convention, peaks, evidence, groups, self.pricing,
+            alone,
+        )  # fmt: skip
 
     def _replayed(self, run: Run, graph: OptimizedGraph, groups: Groups, feedset: FeedSet) -> Run:
         """Returns `run` with the times of the kernels of the slowest rows, each run alone."""
@@ -93,6 +101,20 @@ class Pipeline:
         times = np.full(len(run.kernels), np.nan)
         times[positions] = graph.replay(feedset, kernels, self.progress) * wall(run)["mean"]
         return replace(run, replayed_us=times)
+
+    def _alone(
+        self, graph: OptimizedGraph, typed: TypedModel, keys: Sequence[str], feedset: FeedSet
+    ) -> Mapping[str, float]:
+        """Returns the times of these nodes, each run alone as the model has it ÷ a whole run.
+
+        What is computed from weights alone was computed before the run, and takes no time.
+        """
+        nodes = {node.key: node for node in self.model.nodes}
+        constant = typed.sources.of_tensors
+        outputs = {key: list(typed.flow.outputs_of(nodes[key])) for key in keys}
+        running = [key for key in keys if not all(map(constant.__contains__, outputs[key]))]
+        shares = graph.replay_unfused(feedset, [nodes[key] for key in running], self.progress)
+        return dict.fromkeys(keys, 0.0) | dict(zip(running, shares.tolist(), strict=True))
 
 
 def matched(

@@ -31,6 +31,7 @@ def profile(
     energy: str | None,
     peaks: Callable[[int], Peaks] | None,
     replay: int,
+    split: int,
     confirm: bool,
     progress: Progress | None,
     executor: str,
@@ -50,11 +51,12 @@ def profile(
     roofs = cache(lambda count: peaks(count) if peaks else None)
     pipeline = Pipeline(
         loaded,
-        registry.find_optimizing(executor) if replay else registry.find(executor),
+        registry.find_optimizing(executor) if replay or split else registry.find(executor),
         convention,
         None if energy_model is None else Pricing(energy_model),
         roofs,
         replay,
+        split,
         confirm,
         progress or silent,
     )
@@ -63,6 +65,7 @@ def profile(
     recorded = {
         **asdict(settings[0]), **several, **asked, "convention": convention,
         "energy": energy_settings(energy_model), "replay": replay,
+        "split": split,
     }  # fmt: skip
     planned = list(product(each(batch), settings))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from exporters import writing
 from exporters.subject import Subject, open_subject
 from tracer import metrics
-from tracer.graph import loading
+from tracer.graph import data_file
 from tracer.inputs.datasets.opening import open_dataset, without_split
 from tracer.quantization import quantizer
 from tracer.quantization.accuracy import accuracy, check
@@ -45,10 +45,11 @@ def quantize(
         check(loaded, test_data, chosen_metric)
     samples = CalibrationSamples(calibration, batch)
     graph = quantizer.quantize(loaded, samples, options, progress)
-    if target is not None:
-        writing.write(graph.proto, target)
-    quantized = loading.from_proto(graph.proto)
-    scores = accuracy(loaded, quantized, test_data, chosen_metric, batch, progress)
+    if target is None:
+        proto = data_file.whole(graph.proto, graph.folder)
+    else:
+        proto = writing.write(graph.proto, target, graph.folder)
+    scores = accuracy(loaded, graph.model, test_data, chosen_metric, batch, progress)
     missing = () if scores else (f"no metric fits {test_data.name}: give --metric",)
     return Quantized(
         model=ModelInfo.of(loaded),
@@ -59,6 +60,6 @@ def quantize(
         accuracy=scores,
         layers=graph.layers,
         outputs=graph.outputs,
-        notes=(*graph.notes, *missing),
-        proto=graph.proto,
+        notes=(*graph.notes, *missing, *writing.notes(proto)),
+        proto=proto,
     )  # fmt: skip

@@ -44,8 +44,8 @@ def export(
     `in_process` in this one. So does a copy of a live model, if it can be pickled.
 
     Raises UsageError or ModelError if the model cannot be exported, InputError if `path` exists or
-    cannot be written, LimitError above 2 GB, ThresholdError if onnxruntime and the framework
-    disagree. Nothing is written in these cases.
+    cannot be written, ThresholdError if onnxruntime and the framework disagree. Nothing is written
+    in these cases. Weights of more than 1.5 GiB go to a file beside `path`.
     """
     from tracer.api import _export
 

@@ -42,6 +42,7 @@ class ProfileOptions:
     optimization: str | Sequence[str] = "all"
     provider: str = "cpu"
     replay: int = 0
+    split: int = 0
     convention: str = "plain"
     energy: str | None = None
     peaks: Callable[[int], Peaks] | None = None
@@ -118,6 +119,7 @@ def profile(
     energy: str | None = None,
     peaks: Callable[[int], Peaks] | None = None,
     replay: int = 0,
+    split: int = 0,
     confirm: bool = True,
     progress: Progress | None = None,
     executor: str = "onnxruntime",
@@ -134,7 +136,8 @@ def profile(
     `convention` says how additions are counted (see `analyzers.cost`). `energy` names a model of
     `analyzers.energy`, which fills the column `energy`, in 32-bit accumulators. `peaks` is called
     with `threads` after the runs; its peaks are the roofs of the roofline. The kernels of the
-    `replay` slowest rows are also run alone, without the profiler. `confirm` checks which nodes
+    `replay` slowest rows are also run alone, without the profiler. So are the nodes of the `split`
+    slowest kernels that contain several: this fills `time_us_split`. `confirm` checks which nodes
     fused kernels contain by comparing tensors with the interpreter.
 
     `keep` is called before every further run, with a trace of the runs so far that is marked
@@ -149,5 +152,5 @@ def profile(
     return _profile.profile(
         model, batch, dims, feeds, seed, threads, optimization,
         {"runs": runs, "warmup": warmup, "min_time": min_time, "provider": provider},
-        convention, energy, peaks, replay, confirm, progress, executor, keep,
+        convention, energy, peaks, replay, split, confirm, progress, executor, keep,
     )  # fmt: skip

@@ -40,9 +40,9 @@ def quantize(
 
     A data set is a name (`digits`; files of other names are in `folder`), an .npz file or a folder
     with test_data_sets; calibration uses the training split where there is one, unless the name
-    says otherwise (`digits:test`). Writes the model to `output`, if there is one. Then scores both
-    models by `metric` on the data set `test` [default: the test split of `calibrate`]; see
-    `tracer.quantization.accuracy`.
+    says otherwise (`digits:test`). Writes the model to `output`, if there is one; weights of more
+    than 1.5 GiB go to a file beside it. Then scores both models by `metric` on the data set `test`
+    [default: the test split of `calibrate`]; see `tracer.quantization.accuracy`.
 
     All this is done in a child process, within `seconds` and `process_bytes` of `limits`, or with
     `in_process` in this one. Raises the errors of `tracer.errors`; replaces an existing file only

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _ONNX_ONLY = (
     "dims", "inputs", "data", "data_dir", "limit", "optimization", "provider", "convention",
-    "energy", "roofline", "replay", *_accumulating.NAMES,
+    "energy", "roofline", "replay", "split", *_accumulating.NAMES,
 )  # fmt: skip
 _FRAMEWORK_ONLY = (
     "framework", "args", "weights", "shapes", "dtypes", "train", "backward", "loss", "optimizer",

@@ -85,6 +85,9 @@ def _peaks(threads: int) -> Peaks:
         cloup.option("--replay", type=Count.of("replay"), default=0,
                      help="Re-time the kernels of the N slowest rows in isolation as a "
                           "cross-check."),
+        cloup.option("--split", type=Count.of("split"), default=0,
+                     help="Estimate the parts of the nodes in the N slowest fused kernels, from "
+                          "runs of each node alone."),
         _options.CONVENTION,
         _energy.energy("none"),
     ),

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from tracer.executors.eager.calls import OperatorRow
 from tracer.executors.turns import Recorder
+from tracer.graph.model import Node
 from tracer.inputs.feedset import FeedSet
 from tracer.limits import Limits
 from tracer.records.tensor_match import Evidence
@@ -48,6 +49,11 @@ class OptimizedGraph(Protocol):
 
     def replay(self, feedset: FeedSet, kernels: Sequence[Kernel], progress: Progress) -> FloatArray:
         """Returns the time of a call of each kernel, run alone ÷ a whole run; NaN if impossible."""
+
+    def replay_unfused(
+        self, feedset: FeedSet, nodes: Sequence[Node], progress: Progress
+    ) -> FloatArray:
+        """Returns the same for nodes of the model, as they are before the runtime fuses them."""
 
     def unoptimized_kernels(self, feedset: FeedSet) -> tuple[Kernel, ...]:
         """Returns the kernels of a run of the model without optimisation, in order."""

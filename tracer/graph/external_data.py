@@ -1,5 +1,6 @@
 """Reads weights that lie in files beside the model, without a copy in memory."""
 
+import mmap
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from onnx.external_data_helper import (
     load_external_data_for_tensor,
     uses_external_data,
 )
+from onnx.numpy_helper import to_array
 
 from tracer.graph import tensor_type
 from tracer.support.types import Array
@@ -55,7 +57,19 @@ def read(tensor: onnx.TensorProto, folder: Path) -> Array:
         return np.asarray(np.memmap(file, dtype, "r", offset, kind.concrete))
     copy = onnx.TensorProto()
     copy.CopyFrom(tensor)
-    return onnx.numpy_helper.to_array(copy, base_dir=str(folder))
+    return to_array(copy, base_dir=str(folder))
+
+
+def leave(array: Array) -> None:
+    """Takes the pages of an array that `read` has mapped out of this process, where that is known.
+
+    They come back when the array is read; the system keeps them in its cache meanwhile.
+    """
+    base = array.base
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        base.madvise(mmap.MADV_DONTNEED)
 
 
 def _mappable(tensor: onnx.TensorProto) -> int:

@@ -35,7 +35,12 @@ def is_large(model: Model) -> bool:
 
     A session of onnxruntime holds weights of its own, packed for its kernels.
     """
-    return stored_bytes(model) >= _LARGE
+    return is_much(stored_bytes(model))
+
+
+def is_much(nbytes: int) -> bool:
+    """Returns whether so many bytes of weights should be in memory once at a time."""
+    return nbytes >= _LARGE
 
 
 def stored_bytes(model: Model) -> int:

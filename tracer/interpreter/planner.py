@@ -1,18 +1,19 @@
 """Plans a graph for many runs: finds what computes each node, then schedules it."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import onnx
 
 from tracer.errors import ModelError, TracerError
-from tracer.graph import tensor_type
+from tracer.graph import footprint, tensor_type
 from tracer.graph.model import Model, Node
 from tracer.interpreter import functions, values
 from tracer.interpreter.binding import Kernel, NodeContext, bind, with_room
 from tracer.interpreter.constants import Room, once
 from tracer.interpreter.fallback import reference_kernel
+from tracer.interpreter.mapped_weights import leaving
 from tracer.interpreter.plan import Expand, Plan, Task, describe, schedule
 from tracer.interpreter.registry import Registry, standard
 from tracer.interpreter.values import Value
@@ -36,6 +37,7 @@ class Planner:
         self._room = Room()
         self._folder = folder
         self._around = around
+        self._is_large = footprint.is_large(model)
         self._functions = functions.local_functions(model)
         self._nodes: dict[str, list[Node]] = defaultdict(list)
         for node in model.nodes:
@@ -56,7 +58,7 @@ class Planner:
         types = tuple(tensor_type.from_type_proto(value.type) for value in graph.output)
         constants = {"", *weights}
         tasks = [self._task(node, constants) for node in nodes]
-        return schedule(tasks, inputs, outputs, types, weights)
+        return schedule(_postponed(tasks, constants), inputs, outputs, types, weights)
 
     def _weights(self, graph: onnx.GraphProto) -> dict[str, Array]:
         try:
@@ -92,6 +94,8 @@ class Planner:
         if kernel is not None and ours and not bodies and constants.issuperset(node.inputs):
             kernel = once(kernel, self._room)
             constants.update(node.outputs)
+        if kernel is not None and self._is_large:
+            kernel = leaving(kernel)
         return Task((node,), opset, kernel, expand, bodies, node.inputs, node.outputs)
 
     def _is_ours(self, node: Node, opset: int) -> bool:
@@ -149,3 +153,30 @@ class Planner:
                 f"It imports {', '.join(repr(d) for d in self._model.opsets) or 'none'}.",
             )
         return opset
+
+
+def _postponed(tasks: Sequence[Task], constants: set[str]) -> list[Task]:
+    """Puts what follows from weights alone right before the first task that reads it.
+
+    A quantised graph begins with the floats of all its weights, which would be alive together.
+    """
+    order: list[Task] = []
+    waiting: dict[str, int] = {}
+
+    def due(names: Iterable[str]) -> list[Task]:
+        found, unseen = set[int](), list(names)
+        while unseen:
+            at = waiting.get(unseen.pop())
+            if at is not None:
+                found.add(at)
+                unseen += tasks[at].captures
+                for name in tasks[at].writes:
+                    waiting.pop(name, None)
+        return [tasks[at] for at in sorted(found)]
+
+    for at, task in enumerate(tasks):
+        if task.writes and constants.issuperset(task.writes):
+            waiting.update((name, at) for name in task.writes if name)
+        else:
+            order += [*due(task.captures), task]
+    return order + due(list(waiting))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import onnx
 
-from tracer.graph.model import Node
+from tracer.graph.model import Model, Node
 from tracer.interpreter.observers import Observer
-from tracer.interpreter.values import Value
+from tracer.interpreter.values import Value, from_tensor
 
 _FEWEST_STEPS = 16
 """Steps that each input of a Concat needs: 4 of 8 bits, of ranges that differ up to 16 times."""
@@ -20,9 +19,10 @@ _MOST_TOLD = 3
 class JoinedRanges(Observer):
     """Observes the float graph, and tells which Concats `quantized` gives too coarse a scale."""
 
-    def __init__(self, quantized: onnx.ModelProto) -> None:
+    def __init__(self, quantized: Model) -> None:
+        folder = quantized.path.parent if quantized.path is not None else None
         self._scales = {
-            weight.name.removesuffix("_scale"): float(onnx.numpy_helper.to_array(weight).max())
+            weight.name.removesuffix("_scale"): float(from_tensor(weight, folder).max())
             for weight in quantized.graph.initializer
             if weight.name.endswith("_scale")
         }

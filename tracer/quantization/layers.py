@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import onnx
 
-from tracer.graph import loading
 from tracer.graph.model import Model, Node
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import Observer
@@ -33,7 +31,7 @@ class Losses:
 
 def losses(
     prepared: Model,
-    quantized: onnx.ModelProto,
+    quantized: Model,
     batches: CalibrationBatches,
     progress: Progress | None = None,
 ) -> Losses:
@@ -43,11 +41,11 @@ def losses(
     data: both graphs run one batch at a time.
     """
     report = progress or silent
-    twins_by_name = twins(prepared.proto, quantized)
+    twins_by_name = twins(prepared.proto, quantized.proto)
     recorder = TensorRecorder({twin.original for twin in twins_by_name.values()})
     noise, joined = _NoiseMeter(twins_by_name, recorder), JoinedRanges(quantized)
     plain = Interpreter(prepared, observers=[recorder, joined])
-    narrow = Interpreter(loading.from_proto(quantized), observers=[noise])
+    narrow = Interpreter(quantized, observers=[noise])
     for done, feeds in enumerate(batches, 1):
         recorder.tensors = dict(feeds)
         plain.run(None, feeds)

@@ -1,6 +1,7 @@
 """Raises the opset of a graph to the first whose DequantizeLinear has a scale for each channel."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -8,7 +9,8 @@ from onnx import version_converter
 
 from tracer.errors import ModelError
 from tracer.graph import loading
-from tracer.graph.external_data import has_external_data
+from tracer.graph.encoding import encoded
+from tracer.graph.model import Model
 from tracer.inputs.feedset import Feeds
 from tracer.interpreter.interpreter import Interpreter
 from tracer.quantization import metadata
@@ -21,25 +23,33 @@ _TOLERANCE = 1e-3
 
 
 def lifted(
-    name: str, proto: onnx.ModelProto, options: QuantizationOptions, batches: CalibrationBatches
+    name: str,
+    proto: onnx.ModelProto,
+    options: QuantizationOptions,
+    batches: CalibrationBatches,
+    folder: Path,
 ) -> onnx.ModelProto:
     """Returns `proto`, called `name` in messages, in the opset that `options` need.
 
-    All nodes have names, and keep them with their metadata. Raises ModelError where onnx cannot
-    convert the graph, or the result computes something else on the first batch.
+    Its external data are in `folder`. All nodes have names, and keep them with their metadata.
+    Raises ModelError where onnx cannot convert the graph, or the result computes something else on
+    the first batch.
     """
-    opset = next(entry.version for entry in proto.opset_import if not entry.domain)
+    opset = _opset(proto)
     if options.format != "qdq" or not options.per_channel or opset >= _PER_CHANNEL_OPSET:
         return proto
-    if has_external_data(proto):
-        raise _refused(name, opset, "its weights are too large")
     try:
         converted = version_converter.convert_version(proto, _PER_CHANNEL_OPSET)
     except Exception as error:  # the converter raises all kinds of exceptions
         raise _refused(name, opset, " ".join(str(error).split())) from error
     _restore(converted, proto)
-    _check(name, opset, proto, converted, next(iter(batches)))
+    model, raised = (_stored(each, name, folder) for each in (proto, converted))
+    _check(name, opset, model, raised, next(iter(batches)))
     return converted
+
+
+def _opset(proto: onnx.ModelProto) -> int:
+    return next(entry.version for entry in proto.opset_import if not entry.domain)
 
 
 def _restore(converted: onnx.ModelProto, proto: onnx.ModelProto) -> None:
@@ -55,14 +65,16 @@ def _restore(converted: onnx.ModelProto, proto: onnx.ModelProto) -> None:
     converted.metadata_props.extend(proto.metadata_props)
 
 
-def _check(
-    name: str, opset: int, proto: onnx.ModelProto, converted: onnx.ModelProto, feeds: Feeds
-) -> None:
-    expected, computed = (
-        Interpreter(replace(loading.from_proto(each), subject=name)).run(None, feeds)
-        for each in (proto, converted)
-    )
-    for value, mine, theirs in zip(proto.graph.output, computed, expected, strict=True):
+def _stored(proto: onnx.ModelProto, name: str, folder: Path) -> Model:
+    """Returns the model, from a file beside its external data."""
+    path = folder / f"opset{_opset(proto)}.onnx"
+    path.write_bytes(encoded(proto, name))
+    return replace(loading.load(path), subject=name)
+
+
+def _check(name: str, opset: int, model: Model, converted: Model, feeds: Feeds) -> None:
+    expected, computed = (Interpreter(each).run(None, feeds) for each in (model, converted))
+    for value, mine, theirs in zip(model.graph.output, computed, expected, strict=True):
         if not isinstance(theirs, np.ndarray) or theirs.dtype.kind != "f":
             continue
         most = np.abs(theirs).max(initial=0, where=np.isfinite(theirs))

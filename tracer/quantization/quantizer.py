@@ -27,12 +27,26 @@ from tracer.support.temporary import TemporaryFolder
 
 @dataclass(frozen=True, slots=True)
 class QuantizedGraph:
-    """The quantised graph, the errors of its layers, in graph order, and outputs, and notes."""
+    """The quantised graph, the errors of its layers, in graph order, and outputs, and notes.
 
-    proto: onnx.ModelProto = field(repr=False)
+    `files` has the file of `model`, with its external data.
+    """
+
+    model: Model = field(repr=False)
+    files: TemporaryFolder = field(repr=False)
     layers: tuple[LayerError, ...]
     outputs: tuple[OutputError, ...]
     notes: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the external data."""
+        return self.files.path
+
+    @property
+    def proto(self) -> onnx.ModelProto:
+        """The graph as onnx has it; large weights are external data in `files`."""
+        return self.model.proto
 
 
 def quantize(
@@ -46,12 +60,12 @@ def quantize(
     Raises the errors of `quantized_graphs`.
     """
     options = options or QuantizationOptions()
-    with TemporaryFolder() as folder:
-        source, proto = quantized_graphs(model, batches, options, folder, progress)
-        prepared = replace(loading.load(source), subject=model.name)
-        lost = losses(prepared, proto, batches, progress)
-    notes = (*_notes(model, loading.from_proto(proto), options), *lost.notes)
-    return QuantizedGraph(proto, lost.layers, lost.outputs, notes)
+    files = TemporaryFolder()
+    paths = quantized_graphs(model, batches, options, files.path, progress)
+    prepared, quantized = (replace(loading.load(path), subject=model.name) for path in paths)
+    lost = losses(prepared, quantized, batches, progress)
+    notes = (*_notes(model, quantized, options), *lost.notes)
+    return QuantizedGraph(quantized, files, lost.layers, lost.outputs, notes)
 
 
 def quantized_graphs(
@@ -60,15 +74,16 @@ def quantized_graphs(
     options: QuantizationOptions,
     folder: Path,
     progress: Progress | None = None,
-) -> tuple[Path, onnx.ModelProto]:
-    """Returns the file in `folder` of the graph prepared for quantisation, and the quantised graph.
+) -> tuple[Path, Path]:
+    """Returns files in `folder`: the graph prepared for quantisation, and the quantised graph.
 
-    Nodes are named by their keys, and keep module and source. Raises ModelError for a model that is
-    already quantised, or that onnxruntime cannot run or quantise; UsageError for patterns that
-    match nothing; InputError for batches that do not fit.
+    The weights of a large model are external data there. Nodes are named by their keys, and keep
+    module and source. Raises ModelError for a model that is already quantised, or that onnxruntime
+    cannot run or quantise; UsageError for patterns that match nothing; InputError for batches that
+    do not fit.
     """
     reader = CalibrationReader(model, batches, progress)
-    prepared = lifted(model.name, prepare(model, folder), options, batches)
+    prepared = lifted(model.name, prepare(model, folder), options, batches, folder)
     chosen = select(prepared, options)
     if not chosen:
         raise _nothing(model)
@@ -80,7 +95,9 @@ def quantized_graphs(
     keep_imports(proto, model)
     if not any("QuantizeLinear" in node.op_type for node in proto.graph.node):
         raise _nothing(model)
-    return source, proto
+    target = folder / "quantized.onnx"
+    target.write_bytes(encoded(proto, model.name))
+    return source, target
 
 
 def _nothing(model: Model) -> ModelError:

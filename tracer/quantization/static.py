@@ -17,6 +17,7 @@ from onnxruntime import quantization as ort
 from tracer.containment import activity
 from tracer.errors import ModelError, TracerError
 from tracer.graph.external_data import has_external_data
+from tracer.quantization import in_place
 from tracer.quantization.calibration import CalibrationReader
 from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOptions
 from tracer.support.temporary import TemporaryFolder, check_room
@@ -34,28 +35,17 @@ def quantize_static(
 ) -> onnx.ModelProto:
     """Returns the model at `source`, `name` in messages, with the nodes of these names quantised.
 
+    Where weights are external data, those of the result are as well, in the folder of `source`.
     Raises ModelError where onnxruntime cannot quantise, and the errors of the reader.
     """
     clause = f"onnxruntime {onnxruntime.__version__} quantised the model"
     doing = activity.doing(name, clause, patient=True)
     with doing, TemporaryFolder() as folder, _temporary(folder), _quiet():
-        target = folder / "quantized.onnx"
+        target = source.with_name(f"quantized-{source.name}")
         proto = onnx.load(source, load_external_data=False)
+        run = in_place.quantize if has_external_data(proto) else _quantize
         try:
-            ort.quantize_static(
-                source,
-                target,
-                reader,
-                quant_format=ort.QuantFormat[FORMATS[options.format]],
-                per_channel=options.per_channel,
-                reduce_range=options.reduce_range,
-                activation_type=ort.QuantType[TYPES[options.activation_type]],
-                weight_type=ort.QuantType[TYPES[options.weight_type]],
-                nodes_to_quantize=list(nodes),
-                use_external_data_format=has_external_data(proto),
-                calibrate_method=ort.CalibrationMethod[METHODS[options.method]],
-                extra_options={"ActivationSymmetric": options.symmetric, "CalibStridedMinMax": 1},
-            )
+            run(source, target, reader, nodes, options)
         except (TracerError, MemoryError):
             raise
         except Exception as error:  # its quantizer raises all kinds of exceptions
@@ -68,7 +58,29 @@ def quantize_static(
                 "types or another format.",
             ) from error
         _check_result(name, target)
-        return onnx.load(target)
+        return onnx.load(target, load_external_data=False)
+
+
+def _quantize(
+    source: Path,
+    target: Path,
+    reader: CalibrationReader,
+    nodes: Sequence[str],
+    options: QuantizationOptions,
+) -> None:
+    ort.quantize_static(
+        source,
+        target,
+        reader,
+        quant_format=ort.QuantFormat[FORMATS[options.format]],
+        per_channel=options.per_channel,
+        reduce_range=options.reduce_range,
+        activation_type=ort.QuantType[TYPES[options.activation_type]],
+        weight_type=ort.QuantType[TYPES[options.weight_type]],
+        nodes_to_quantize=list(nodes),
+        calibrate_method=ort.CalibrationMethod[METHODS[options.method]],
+        extra_options={"ActivationSymmetric": options.symmetric, "CalibStridedMinMax": 1},
+    )
 
 
 def _check_result(name: str, path: Path) -> None:

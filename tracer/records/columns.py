@@ -179,6 +179,7 @@ SPECS = (
           format="count", scope="node"),
     _text("optimization", None, 99, "optimisation level of the run"),
     _work("bops", "BOPs", 18, "bit operations per run: MACs x bits of both factors", "sum"),
+    _time("time_us_split", "≈ part µs", 2, "estimated part of the node in the time of its kernel"),
 )  # fmt: skip
 
 JOINT = (

@@ -1,13 +1,16 @@
 """Checks that a file can be written, and writes it atomically."""
 
 import contextlib
+import itertools
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from tracer.errors import InputError
 from tracer.support.file_lock import refuse_in_use
+from tracer.support.signals import held
 from tracer.support.temporary import sweep, temporary_file
 
 
@@ -101,6 +104,58 @@ def create_atomically(path: Path, data: bytes) -> bool:
     return True
 
 
+def write_with_data(
+    path: Path, write_data: Callable[[BinaryIO], None], content: Callable[[str], bytes]
+) -> Path:
+    """Writes a file that refers to a file of data beside it: both completely, or none of them.
+
+    `write_data` writes the data to a stream. They get the first free name of PATH.data,
+    PATH.2.data, … and `content` returns what PATH contains for that name. So a file that is
+    replaced has its own data until the moment it is replaced. Returns the path of the data. Raises
+    the errors of `write_atomically`.
+    """
+    refuse_in_use(path)
+    with _errors_naming(path):
+        target = _target(path)
+        with temporary_file(target.parent) as new_data, temporary_file(target.parent) as new:
+            with new_data.open("wb") as stream:
+                write_data(stream)
+                _flush(stream)
+            free = (target.with_name(name) for name in data_names(target))
+            for data in itertools.filterfalse(os.path.lexists, free):
+                with new.open("wb") as stream:
+                    stream.write(content(data.name))
+                    _flush(stream)
+                if _placed(new_data, data, new, target):
+                    break
+        _sync_folder(target.parent)
+    return data
+
+
+def data_names(path: Path) -> Iterator[str]:
+    """Yields the names that data beside `path` may have, in the order they are tried."""
+    name = path.resolve().name
+    yield f"{name}.data"
+    yield from (f"{name}.{number}.data" for number in itertools.count(2))
+
+
+def _placed(new_data: Path, data: Path, new: Path, target: Path) -> bool:
+    """Gives two temporary files their names; returns False if a file is at `data` by then."""
+    with held():
+        try:
+            os.link(new_data, data)
+        except FileExistsError:
+            return False
+        except OSError:  # a file system without links
+            new_data.replace(data)
+        try:
+            new.replace(target)
+        except OSError:
+            data.unlink()
+            raise
+    return True
+
+
 @contextlib.contextmanager
 def _written(path: Path, data: bytes) -> Iterator[tuple[Path, Path]]:
     """Gives a temporary file that holds `data`, and the target at `path` that it is to become."""
@@ -109,10 +164,14 @@ def _written(path: Path, data: bytes) -> Iterator[tuple[Path, Path]]:
         with temporary_file(target.parent) as temporary:
             with temporary.open("wb") as stream:
                 stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
+                _flush(stream)
             yield temporary, target
         _sync_folder(target.parent)
+
+
+def _flush(stream: BinaryIO) -> None:
+    stream.flush()
+    os.fsync(stream.fileno())
 
 
 def _sync_folder(folder: Path) -> None:

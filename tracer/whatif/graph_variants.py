@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import onnx
+
 from tracer.graph import loading
 from tracer.graph.model import Model
 from tracer.graph.quantized import quantized_node
@@ -55,13 +57,14 @@ def _quantised(
     samples = open_dataset(name, model, limit=_SAMPLES, split=split, folder=folder)
     batches = CalibrationSamples(samples, _BATCH)
     with TemporaryFolder() as work:
-        _, proto = quantized_graphs(model, batches, QuantizationOptions(), work, progress)
+        _, path = quantized_graphs(model, batches, QuantizationOptions(), work, progress)
+        quantised = loading.from_proto(onnx.load(path))
     note = (
         f"{model.name} is a float model and was quantised first, as tracer quantize does: int8 "
         f"weights per channel, uint8 activations, ranges of up to {_SAMPLES} samples of {name} "
         f"({split})"
     )
-    return loading.from_proto(proto), (note,)
+    return quantised, (note,)
 
 
 def _narrowed(model: Model, weight_bits: int | None, activation_bits: int | None) -> GraphVariant:

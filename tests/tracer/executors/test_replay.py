@@ -105,3 +105,51 @@ def test_where_no_output_can_be_stored_there_is_no_empty_run():
     model = loading.from_proto(residual())
     sequences = [[np.ones(2)] for _ in model.proto.graph.output]
     assert empty_run.runner(model, make_feeds(model).feeds, sequences, OrtSettings()) is None
+
+
+def test_a_node_alone_makes_the_values_it_makes_in_the_model_whatever_it_is_fused_with():
+    model = loading.from_proto(residual())
+    feeds = make_feeds(model).feeds
+    expected = tensors(model, feeds, threads=1)
+    pieces = kernel_models.cut_unfused(model, feeds, model.nodes)
+    for node, piece in zip(model.nodes, pieces, strict=True):
+        (value,) = replay.runner(piece, 3, 2, OrtSettings(threads=1))()
+        np.testing.assert_allclose(value, expected[node.outputs[0]], rtol=1e-5, atol=1e-6)
+
+
+def test_nodes_in_bodies_and_with_bodies_cannot_run_alone():
+    model = loading.from_proto(onnx.parser.parse_model(BRANCHES))
+    feeds = {
+        "x": np.ones(4, np.float32), "flag": np.array(True), "trips": np.array(3, np.int64),
+    }  # fmt: skip
+    pieces = kernel_models.cut_unfused(model, feeds, model.nodes)
+    for node, piece in zip(model.nodes, pieces, strict=True):
+        left_out = node.scope.owner is not None or node.op_type in ("If", "Loop")
+        assert (piece is None) == left_out
+
+
+WITH_CONSTANTS = """
+<ir_version: 9, opset_import: ["": 19]>
+g (float[1,8,16,16] x) => (float[1,8,16,16] y)
+<float[8,8,3,3] w, float s = {0.5}, float r = {0.25}> {
+  doubled = Add (w, w)
+  c = Conv <pads = [1, 1, 1, 1]> (x, doubled)
+  bias = Constant <value = float[1] {0.5}> ()
+  y = Relu (c)
+}
+"""
+
+
+def test_the_parts_of_nodes_sum_to_the_time_of_their_kernel(monkeypatch):
+    monkeypatch.setattr(replay, "_SECONDS", 0.0)
+    proto = onnx.parser.parse_model(WITH_CONSTANTS)
+    weight = np.random.default_rng(0).normal(size=(8, 8, 3, 3)).astype(np.float32)
+    proto.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weight, "w"))
+    trace = tracer.profile(proto, runs=5, threads=1, split=1)
+    rows = trace.nodes.set_index("op_type")
+    (kernel,) = rows["kernels"].dropna().loc[["Relu"]]
+    assert rows.at["Conv", "kernels"] == kernel
+    assert np.isnan(rows.at["Relu", "time_us"])
+    assert 0 < rows.at["Relu", "time_us_split"] < rows.at["Conv", "time_us_split"]
+    assert rows["time_us_split"].sum() == pytest.approx(rows["time_us"].sum())
+    assert any("1 of 1 fused kernels" in note for note in trace.notes)

@@ -150,6 +150,7 @@ def test_infinite_values_do_not_count_and_silent_channels_are_exact():
     text = "(float[N,2] x) => (float[N,2] y) { [z] z = Reciprocal (x)  [y] y = Neg (z) }"
     proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}')
     feeds = {"x": np.array([[0, np.inf], [2, np.inf]], np.float32)}
-    (output,) = losses(loading.from_proto(proto), proto, [feeds]).outputs
+    model = loading.from_proto(proto)
+    (output,) = losses(model, model, [feeds]).outputs
     assert (output.sqnr_db, output.worst_channel.sqnr_db) == (np.inf, np.inf)
     assert output.worst_channel.lost == 0

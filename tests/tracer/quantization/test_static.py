@@ -352,9 +352,8 @@ def test_nodes_without_names_and_bodies_that_read_from_around_them(format_):
 def test_infinite_values_have_no_error():
     text = "(float[N] x) => (float[N] y) { [z] z = Reciprocal (x)  [y] y = Neg (z) }"
     proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}')
-    layers = losses(
-        loading.from_proto(proto), proto, [{"x": np.array([0, 1, 2], np.float32)}]
-    ).layers
+    model = loading.from_proto(proto)
+    layers = losses(model, model, [{"x": np.array([0, 1, 2], np.float32)}]).layers
     assert {layer.node: layer.sqnr_db for layer in layers} == {"z": np.inf, "y": np.inf}
 
 

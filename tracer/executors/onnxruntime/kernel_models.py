@@ -1,9 +1,10 @@
-"""Cuts single kernels out of the optimised graph: a node, its weights and its input values.
+"""Cuts single nodes out of a graph: a node, its weights and its input values.
 
-A kernel is located in the graph by the tensors it computes. Its inputs have the values of one run.
+The graph is the optimised one, whose nodes are kernels, or the model itself. A kernel is located by
+the tensors it computes. Inputs have the values of one run.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tracer.executors.onnxruntime import all_outputs
-from tracer.graph.model import Model
+from tracer.executors.onnxruntime import all_outputs, node_names
+from tracer.graph.model import Model, Node, bodies
 from tracer.inputs.feedset import Feeds
 from tracer.records.trace import Kernel
 
@@ -76,22 +77,55 @@ def cut(model: Model, saved: Path, feeds: Feeds, kernels: Sequence[Kernel]) -> l
     """
     proto = onnx.load(saved)
     makers = {name: node for node in proto.graph.node for name in node.output if name}
-    nodes = [_node_of(kernel, makers) for kernel in kernels]
-    weights = {tensor.name: tensor for tensor in proto.graph.initializer}
+    return _pieces(model, proto, feeds, [_node_of(kernel, makers) for kernel in kernels])
+
+
+def cut_unfused(model: Model, feeds: Feeds, nodes: Sequence[Node]) -> list[Piece | None]:
+    """Returns a piece of `model` itself for each of its nodes.
+
+    None stands for a node with a body or inside one, or of element types that numpy lacks.
+    """
+    proto = onnx.ModelProto.FromString(node_names.serialize(model))
+    protos = [
+        None if node.scope.owner is not None or bodies(node.proto) else node.proto for node in nodes
+    ]
+    return _pieces(model, proto, feeds, protos)
+
+
+def _pieces(
+    model: Model,
+    proto: onnx.ModelProto,
+    feeds: Feeds,
+    nodes: Sequence[onnx.NodeProto | None],
+) -> list[Piece | None]:
+    """Returns a piece for each of `nodes` of the main graph of `proto`, a form of `model`."""
+    weights = {tensor.name: tensor for tensor in (*proto.graph.initializer, *_constants(proto))}
     names = {n for node in nodes if node is not None for n in node.input if n} - set(weights)
     values = _values(model, proto, feeds, sorted(names))
-    return [
-        Piece(
-            node,
-            {name: weights[name] for name in node.input if name in weights},
-            {name: values[name] for name in node.input if name in values},
-            list(proto.opset_import),
-            proto.ir_version,
-        )
-        if node is not None
-        else None
-        for node in nodes
-    ]
+    return [None if node is None else _piece(proto, node, weights, values) for node in nodes]
+
+
+def _piece(
+    proto: onnx.ModelProto,
+    node: onnx.NodeProto,
+    weights: Mapping[str, onnx.TensorProto],
+    values: Mapping[str, Any],
+) -> Piece | None:
+    fed = {name: values[name] for name in node.input if name in values}
+    if not all(_is_plain(value) for value in fed.values()):
+        return None
+    stored = {name: weights[name] for name in node.input if name in weights}
+    return Piece(node, stored, fed, list(proto.opset_import), proto.ir_version)
+
+
+def _constants(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yields the tensors of Constant nodes, under the names of their outputs."""
+    for node in proto.graph.node:
+        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
+            tensor = onnx.TensorProto()
+            tensor.CopyFrom(node.attribute[0].t)
+            tensor.name = node.output[0]
+            yield tensor
 
 
 def _node_of(kernel: Kernel, makers: Mapping[str, onnx.NodeProto]) -> onnx.NodeProto | None:
@@ -109,6 +143,11 @@ def _is_foreign(dtype: str) -> bool:
         return np.dtype(dtype).kind not in "biufc"
     except TypeError:
         return True
+
+
+def _is_plain(value: Any) -> bool:
+    """Returns whether a value is an array of numbers: None is of a type that numpy lacks."""
+    return isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
 
 
 def _values(

@@ -1,4 +1,4 @@
-"""Times kernels alone, without the profiler: an independent check of the corrected times.
+"""Times kernels and nodes alone, without the profiler: a check of the corrected times.
 
 A graph of many copies of a kernel takes longer than a graph of few copies, by the time of the
 extra copies. The two alternate with each other and with undisturbed runs of the whole model, so
@@ -11,12 +11,11 @@ so many bytes pass between two uses of a weight in the model.
 
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from tracer.errors import InputError, ModelError
-from tracer.executors.onnxruntime import feeding, kernel_models, node_names, sessions
+from tracer.executors.onnxruntime import feeding, node_names, sessions
 from tracer.executors.onnxruntime.kernel_models import Piece
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import footprint
@@ -24,13 +23,12 @@ from tracer.graph.encoding import encoded
 from tracer.graph.loading import from_proto
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
-from tracer.records.trace import Kernel
 from tracer.support.progress import Progress
 from tracer.support.timing import times_us
 from tracer.support.types import FloatArray
 
 _SECONDS = 0.4
-"""Time spent on each kernel."""
+"""Time spent on each piece."""
 
 _LEAST_ROUNDS = 9
 _RUNS = 3
@@ -46,21 +44,19 @@ _MOST_BYTES = 1 << 30
 
 def shares(
     model: Model,
-    saved: Path,
+    pieces: Sequence[Piece | None],
     feedset: FeedSet,
-    kernels: Sequence[Kernel],
     settings: OrtSettings,
     progress: Progress,
 ) -> FloatArray:
-    """Returns the time of one call of each kernel of the graph `saved` ÷ the time of a whole run.
+    """Returns the time of one call of each piece of `model` ÷ the time of a whole run.
 
-    NaN stands for a kernel with a body or inside one, or of element types that numpy lacks.
+    NaN stands for what is no piece, or onnxruntime refuses to run alone.
     """
     factory = sessions.Factory(model, node_names.serialize(model), settings)
     whole = feeding.runner(model, factory.open(), feedset.feeds)
     model_bytes = footprint.stored_bytes(model)
-    pieces = kernel_models.cut(model, saved, feedset.feeds, kernels)
-    shares = np.full(len(kernels), np.nan)
+    shares = np.full(len(pieces), np.nan)
     for index, piece in enumerate(pieces):
         progress(index, len(pieces), "replaying")
         if piece is not None:

@@ -1,14 +1,20 @@
-"""The optimised graph that a session saved: its tensors, and its kernels run alone."""
+"""The optimised graph that a session saved: its tensors, its kernels and nodes run alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tracer.errors import LimitError
-from tracer.executors.onnxruntime import fusion_check, recording, replay, sessions
+from tracer.executors.onnxruntime import (
+    fusion_check,
+    kernel_models,
+    recording,
+    replay,
+    sessions,
+)
 from tracer.executors.onnxruntime.settings import OrtSettings, is_cpu
 from tracer.graph import footprint
-from tracer.graph.model import Model
+from tracer.graph.model import Model, Node
 from tracer.inputs.feedset import FeedSet
 from tracer.limits import Limits, size_text
 from tracer.records.tensor_match import Evidence
@@ -69,9 +75,15 @@ class SavedGraph:
 
     def replay(self, feedset: FeedSet, kernels: Sequence[Kernel], progress: Progress) -> FloatArray:
         """Returns the time of one call of each kernel, run alone, as a share of a whole run."""
-        return replay.shares(
-            self.model, self.folder.graph, feedset, kernels, self.settings, progress
-        )
+        pieces = kernel_models.cut(self.model, self.folder.graph, feedset.feeds, kernels)
+        return replay.shares(self.model, pieces, feedset, self.settings, progress)
+
+    def replay_unfused(
+        self, feedset: FeedSet, nodes: Sequence[Node], progress: Progress
+    ) -> FloatArray:
+        """Returns the time of one call of each node, run alone, as a share of a whole run."""
+        pieces = kernel_models.cut_unfused(self.model, feedset.feeds, nodes)
+        return replay.shares(self.model, pieces, feedset, self.settings, progress)
 
     def unoptimized_kernels(self, feedset: FeedSet) -> tuple[Kernel, ...]:
         """Returns the kernels of one run of the model without optimisation."""

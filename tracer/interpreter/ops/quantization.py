@@ -63,10 +63,16 @@ def dequantize_linear(
     if compiled_quantization.suits(x, x_scale, x_zero_point, dtype):
         return compiled_quantization.dequantize(x, x_scale, x_zero_point)
     wide = np.float64 if x.dtype == np.int32 else np.float32  # float32 would round int32
-    centred: Array = x.astype(wide)
-    if x_zero_point is not None:
-        centred -= aligned(x_zero_point, x, axis, block_size).astype(wide)
-    return (centred * aligned(x_scale, x, axis, block_size).astype(wide)).astype(dtype)
+    scale = aligned(x_scale, x, axis, block_size).astype(wide)
+    shift = aligned(np.zeros(1) if x_zero_point is None else x_zero_point, x, axis, block_size)
+
+    def compute(x: Array, shift: Array, scale: Array, out: Array) -> None:
+        centred: Array = x.astype(wide)
+        np.subtract(centred, shift, out=centred)
+        np.multiply(centred, scale, out=centred)
+        out[...] = centred
+
+    return apply(compute, x, shift.astype(wide), scale, dtype=dtype)
 
 
 @operator("DynamicQuantizeLinear", since=11)
