@@ -19,6 +19,7 @@ from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import LiveSide
 from tracer.containment import activity, signals
 from tracer.support.progress import Progress
+from tracer.support.timing import SPINNING_S
 from tracer.support.types import FloatArray
 
 _SECONDS = 10.0
@@ -34,9 +35,9 @@ _LEAST_TURNS, _LEAST_SESSIONS = 3, 4
 _PASS = 8
 """Sessions between two looks at the interval."""
 
-_AWAKE_BLOCK_US, _SPINNING_S = 5_000.0, 0.05
-"""With several threads. Those of a pool spin for 30 ms and more after a run, on the cores that the
-next side needs; so each block waits until they sleep, and must be worth it."""
+_AWAKE_BLOCK_US = 5_000.0
+"""With several threads: each block waits until those of the side before sleep, and must be worth
+it."""
 
 
 Blocks = list[FloatArray]
@@ -95,7 +96,7 @@ def _session(
     places = range(len(sides))
     shortest_us, rest_s = (_BLOCK_US, 0.0)
     if settings.threads != 1:
-        shortest_us, rest_s = _AWAKE_BLOCK_US, _SPINNING_S
+        shortest_us, rest_s = _AWAKE_BLOCK_US, SPINNING_S
     blocks: list[list[float]] = [[] for _ in sides]
     began = time.monotonic()
     with ExitStack() as stack:
