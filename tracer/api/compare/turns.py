@@ -17,6 +17,7 @@ from typing import Protocol, TypeAlias, TypeVar
 from tracer.api.compare.settings import SideSettings
 from tracer.containment import activity, signals
 from tracer.support.progress import Progress
+from tracer.support.timing import SPINNING_S
 
 _SECONDS = 10.0
 """Longest time for the sessions of whole runs, and for those of layers, unless the command has a
@@ -26,9 +27,9 @@ _SHARE = 0.5
 
 _LEAST_TURNS = 3
 
-_AWAKE_BLOCK_US, _SPINNING_S = 5_000.0, 0.05
-"""With several threads. Those of a pool spin for 30 ms and more after a run, on the cores that the
-next side needs; so each block waits until they sleep, and must be worth it."""
+_AWAKE_BLOCK_US = 5_000.0
+"""With several threads: each block waits until those of the side before sleep, and must be worth
+it."""
 
 MeasuredT = TypeVar("MeasuredT", covariant=True)
 Measured = TypeVar("Measured")
@@ -88,7 +89,7 @@ def sessions(
     began, chance = time.monotonic(), random.Random(settings.seed)  # noqa: S311
     seconds, made = _seconds(), list[list[Measured]]()
     session = _session if together else _one_by_one
-    rest = (lambda: None) if settings.threads == 1 else partial(time.sleep, _SPINNING_S)
+    rest = (lambda: None) if settings.threads == 1 else partial(time.sleep, SPINNING_S)
     if settings.threads != 1:
         pace = replace(pace, block_us=max(pace.block_us, _AWAKE_BLOCK_US))
     try:
