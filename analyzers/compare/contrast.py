@@ -11,7 +11,8 @@ added to the variance of the mean, whatever the number of sessions.
 """
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,6 +24,10 @@ LEVEL = 0.01
 """Significance level of tests and intervals. Stricter than the documented 5 % of false alarms:
 sessions on a shared machine are less independent than the formula assumes."""
 
+_ALIKE = 0.05
+"""Standard deviation by which the overhead of alike kernels differs between two models, as a share.
+Rows of one model in which another layer is slower differ by up to 0.15 of 2 µs."""
+
 _MOST_DOF = 500
 """Student's t equals the normal distribution to a thousandth from here on."""
 
@@ -33,9 +38,9 @@ class Sample:
 
     `systematic` is the standard deviation of errors that more runs do not reduce, and `misfit` its
     part that is no scale of all times, which sides that took turns share. `overhead` (µs) was
-    subtracted from what was measured; `calibrated` (µs) is what the profiler adds by calibration,
-    before it was fitted to the run. `sessions` are the blocks of whole runs that alternated with
-    those of other sides, if any.
+    subtracted from what was measured; `kernels` tell what a profiler adds to each: it is the same
+    for equal ones. `sessions` are the blocks of whole runs that alternated with those of other
+    sides, if any.
     """
 
     mean: float
@@ -44,7 +49,7 @@ class Sample:
     systematic: float = 0.0
     misfit: float = 0.0
     overhead: float = 0.0
-    calibrated: float = 0.0
+    kernels: tuple[Hashable, ...] = ()
     sessions: Sequence[FloatArray] | None = None
 
 
@@ -143,17 +148,17 @@ def of_turns(logs: FloatArray, first: Sample, second: Sample) -> Contrast:
 
     These are ratios of measured times, overhead included. With a ratio r, the second side took
     `r (a + o) - p` where the first took a and their overheads are o and p. An overhead that is
-    calibrated alike on both sides is the same, the mean of both, and its error is the same too: it
-    changes the size of a difference and not whether there is one.
+    calibrated alike on both sides is the mean of both: its error is the same, and changes the size
+    of a difference rather than whether there is one.
     """
     if not np.isfinite(logs).all():
         return Contrast(change=second.mean - first.mean)
     log, count = float(logs.mean()), len(logs)
     raw, time = first.mean + first.overhead, first.mean
-    added, misfit = second.overhead - first.overhead, math.hypot(first.misfit, second.misfit)
+    added, misfit = second.overhead - first.overhead, misfit_of(first, second)
     if is_shared(first, second):
         time = time - added / 2 if added < 2 * time else time
-        added = misfit = 0.0
+        added = 0.0
     change = raw * math.expm1(log) - added
     plain = Contrast(max(0.0, 1 + change / time) if time > 0 else math.nan, change=change)
     error = float(logs.std(ddof=1)) / math.sqrt(count) if count > 1 else math.nan
@@ -205,7 +210,18 @@ def holm(p: Sequence[float]) -> list[float]:
 
 def is_shared(first: Sample, second: Sample) -> bool:
     """Returns whether the profiler adds the same to both sides: their kernels look alike to it."""
-    return math.isclose(first.calibrated, second.calibrated, rel_tol=1e-3, abs_tol=1e-9)
+    return Counter(first.kernels) == Counter(second.kernels)
+
+
+def misfit_of(first: Sample, second: Sample) -> float:
+    """Returns the standard deviation of the difference of the overheads of both sides, µs.
+
+    It is that of the kernels which one side alone has, and a little for those of both.
+    """
+    common = (Counter(first.kernels) & Counter(second.kernels)).total()
+    apart = [1 - common / len(side.kernels) if side.kernels else 0.0 for side in (first, second)]
+    alike = _ALIKE * abs(first.overhead) * (1 - apart[0])
+    return math.hypot(alike, first.misfit * apart[0], second.misfit * apart[1])
 
 
 def _slope(log: float) -> float:

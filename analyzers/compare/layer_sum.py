@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from analyzers.compare.alignment import Layer
-from analyzers.compare.contrast import LEVEL, is_shared, log_ratios
+from analyzers.compare.contrast import LEVEL, is_shared, log_ratios, misfit_of
 from analyzers.compare.layers import RowsOfTwo
 from analyzers.compare.sides import Side
 from analyzers.statistics import t_quantile
@@ -96,9 +96,11 @@ def _overheads(first: Side, second: Side, rows: RowsOfTwo) -> list[tuple[float, 
 
 
 def _systematic(first: Side, second: Side, rows: RowsOfTwo) -> float:
-    """Returns the error of the overheads that are not the same on both sides, as such a share."""
+    """Returns the standard deviation of the overheads' differences, as such a share."""
     variance = 0.0
     for a, b in zip(first.times_of(rows[0]), second.times_of(rows[1]), strict=True):
-        if a is None or b is None or not is_shared(a, b):
+        if a is not None and b is not None:
+            variance += misfit_of(a, b) ** 2
+        else:
             variance += sum(each.misfit**2 for each in (a, b) if each is not None)
     return math.sqrt(variance) / float(first.run.wall_us.mean())

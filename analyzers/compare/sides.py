@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -40,7 +40,7 @@ class Side:
     `wall` is the time of an inference. `time_us` (rows) has the times of the rows, NaN for untimed
     rows; `error_us` their standard errors with `dof` degrees of freedom; `systematic_us` the
     standard deviation of errors common to all runs, and `misfit_us` its part that is the row's own.
-    `calibrated_us` (rows) is the profiler's overhead before it was fitted to the run. `turns_us`
+    `kernels` (rows) are the kernels of each row as the profiler sees them. `turns_us`
     (turns × rows) has an array for each session of turns with other sides, as the profiler told
     them; it is None for a stored trace. `lender` is the side whose work its rows have, if they
     count none themselves.
@@ -56,7 +56,7 @@ class Side:
     dof: int
     systematic_us: FloatArray = field(repr=False)
     misfit_us: FloatArray = field(repr=False)
-    calibrated_us: FloatArray = field(repr=False)
+    kernels: tuple[tuple[Hashable, ...], ...] = field(repr=False)
     turns_us: tuple[FloatArray, ...] | None = field(default=None, repr=False)
     lender: Side | None = field(default=None, repr=False)
 
@@ -84,13 +84,13 @@ class Side:
             levels = self.levels_of(layers)
             overheads = levels.mean(axis=0) - means
             errors = np.array([contrast.of_means(column).error for column in levels.T])
-        calibrated = _totals(self.calibrated_us, timed)
-        arrays = (means.round(_DIGITS), errors, *systematic, overheads, calibrated)
+        arrays = (means.round(_DIGITS), errors, *systematic, overheads)
+        figures = zip(*(array.tolist() for array in arrays), strict=True)
         return [
-            Sample(mean, error, self.dof, *rest) if rows else None
-            for rows, mean, error, *rest in zip(
-                timed, *(array.tolist() for array in arrays), strict=True
-            )
+            Sample(mean, error, self.dof, bias, misfit, overhead, self._kernels_of(rows))
+            if rows
+            else None
+            for rows, (mean, error, bias, misfit, overhead) in zip(timed, figures, strict=True)
         ]
 
     def turns_of(self, layers: Sequence[Sequence[int]]) -> list[FloatArray]:
@@ -101,6 +101,9 @@ class Side:
     def levels_of(self, layers: Sequence[Sequence[int]]) -> FloatArray:
         """Returns the time of each layer in each session (sessions × layers), with overhead."""
         return np.array([middle_mean(turns) for turns in self.turns_of(layers)])
+
+    def _kernels_of(self, rows: Sequence[int]) -> tuple[Hashable, ...]:
+        return tuple(kernel for row in rows for kernel in self.kernels[row])
 
     def _timed(self, layers: Sequence[Sequence[int]]) -> list[list[int]]:
         is_timed = (~np.isnan(self.time_us)).tolist()
@@ -165,7 +168,7 @@ def recorded(label: str, trace: Trace, batch: int | None = None) -> Side:
         dof=dof,
         systematic_us=_known(times["systematic_us"]),
         misfit_us=_known(times["misfit_us"]),
-        calibrated_us=_calibrated(run, rows),
+        kernels=_kernels(run, rows),
     )
 
 
@@ -200,15 +203,20 @@ def measured(
         dof=count - 1,
         systematic_us=_known(times["systematic_us"]),
         misfit_us=_known(times["misfit_us"]),
-        calibrated_us=_calibrated(run, rows),
+        kernels=_kernels(run, rows),
         turns_us=tuple(by_row(turns, rows) for turns in kernels.turns),
     )
 
 
-def _calibrated(run: Run, rows: Sequence[Sequence[int]]) -> FloatArray:
-    """Returns the calibrated overhead of each row, µs a run; 0 for a row without kernels."""
-    calls = np.array([kernel.calls for kernel in run.kernels])
-    return np.nan_to_num(by_row(run.bias_us * calls, rows))
+def _kernels(run: Run, rows: Sequence[Sequence[int]]) -> tuple[tuple[Hashable, ...], ...]:
+    """Returns for each row what decides the overhead of its kernels: operator, calls, calibration.
+
+    The calibration depends on the number of tensors and their dimensions.
+    """
+    biases = run.bias_us.round(_DIGITS).tolist()
+    pairs = zip(run.kernels, biases, strict=True)
+    seen = [(kernel.op_type, kernel.calls, bias) for kernel, bias in pairs]
+    return tuple(tuple(seen[place] for place in kernels) for kernels in rows)
 
 
 def _known(errors: pd.Series[float]) -> FloatArray:

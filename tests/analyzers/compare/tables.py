@@ -41,7 +41,7 @@ def side(label, rows, sessions_us, batch=1, executor="onnxruntime", overhead=0.0
     return Side(
         label, trace, run, table, contrast.of_blocks(wall[:, None]), sessions_us.mean(axis=0),
         sessions_us.std(axis=0, ddof=1) / np.sqrt(len(wall)), len(wall) - 1,
-        *np.zeros((3, len(rows))), tuple(sessions_us[:, None]),
+        *np.zeros((2, len(rows))), ((),) * len(rows), tuple(sessions_us[:, None]),
     )  # fmt: skip
 
 

@@ -310,9 +310,9 @@ def test_a_fifth_more_of_a_real_kernel_is_found_and_a_clock_tick_of_a_short_one_
         replace(
             side(label, ROWS, shaken(times, seed=seed)),
             misfit_us=np.full(4, 0.4),
-            calibrated_us=np.full(4, calibrated),
+            kernels=((kernel,),) * 4,
         )
-        for label, times, seed, calibrated in (("a", before, 1, 2.0), ("b", after, 2, 2.2))
+        for label, times, seed, kernel in (("a", before, 1, "x"), ("b", after, 2, "y"))
     )
     rows = compare([first, second]).layers.set_index("layer")["significant_b"]
     assert rows[rows].index.tolist() == ["Conv_0"]
