@@ -131,7 +131,10 @@ def test_an_overhead_that_both_sides_have_makes_no_difference_uncertain_and_othe
     assert other.p > 0.5 and other.low < 1 < other.high
     more = contrast.of_turns(logs, a, replace(alike, overhead=2.5, kernels=("Conv", "Relu")))
     assert more.change == pytest.approx(0, abs=0.03)  # all that was more is overhead
-    assert 0.5 < (more.change_high - more.change_low) / (other.change_high - other.change_low) < 0.8
+    widths = [each.change_high - each.change_low for each in (same, more, other)]
+    # of 0.05 × 2, of half of 1, of 1 on both sides
+    assert widths[1] / widths[2] == pytest.approx(math.hypot(0.1, 0.5) / math.sqrt(2), rel=0.02)
+    assert widths[0] / widths[2] == pytest.approx(0.1 / math.sqrt(2), rel=0.05)
 
 
 def test_a_layer_of_one_side_is_tested_against_nothing_as_scipy_does():
