@@ -99,16 +99,18 @@ def _layer_lines(result: Comparison, rows: pd.DataFrame) -> Iterator[str]:
 
 def _sums(result: Comparison) -> Iterator[str]:
     """Yields for each side whether its layers differ by as much as its whole runs do."""
+    letters = {side.label: letter(index).upper() for index, side in enumerate(result.sides)}
     for each in result.sums:
         layers = _share(each.layers, each.layers_low, each.layers_high)
         whole = _share(each.whole, each.whole_low, each.whole_high)
-        both = f"all layers together {layers} of a run of A, whole runs {whole}"
-        who = f"{each.side}: " if len(result.sides) > 2 else ""
+        both = (
+            f"{letters[each.side]}: all layers together {layers} of a run of A, whole runs {whole}"
+        )
         if each.agrees:
-            yield f"{who}{both}: they agree"
+            yield f"{both}: they agree"
         else:
             yield (
-                f"{who}{both}: they do not agree. {signed_percent(each.whole - each.layers)} is in "
+                f"{both}: they do not agree. {signed_percent(each.whole - each.layers)} is in "
                 "no layer: outside the nodes, or an effect of the profiler"
             )
 
