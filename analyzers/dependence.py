@@ -1,6 +1,6 @@
 """The inputs on which the result of a node depends."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from tracer.graph.model import Node, bodies
 from tracer.graph.randomness import draws
@@ -18,15 +18,14 @@ def needs(node: Node) -> tuple[str, ...]:
     return tuple(name for name in inputs if name)
 
 
-def constants(nodes: Sequence[Node], path: str) -> set[str]:
-    """Returns the tensors of the main graph that a runtime may compute when it loads the model.
+def constants(nodes: Sequence[Node], around: Set[str] = frozenset()) -> set[str]:
+    """Returns the tensors that a runtime may compute when it loads the model.
 
-    They include tensors that depend only on shapes, since shapes may be fixed.
+    `nodes` are all nodes of a graph; `around` are such tensors of the graphs around it. They
+    include tensors that depend only on shapes, since shapes may be fixed.
     """
-    if path:
-        return set()  # a body may read the tensors around it
     graph = nodes[0].scope.graph if nodes else None
-    constant = {weight.name for weight in graph.initializer} if graph else set()
+    constant = {*around, *((weight.name for weight in graph.initializer) if graph else ())}
     for node in nodes:
         follows = constant.issuperset(needs(node)) and not bodies(node.proto)
         if (follows and not draws(node.op_type)) or node.op_type in _OF_SHAPES:

@@ -65,6 +65,18 @@ def in_batches(samples: FloatArray) -> FloatArray:
     return samples[len(samples) - size * batches :].reshape(batches, size, *samples.shape[1:])
 
 
+def middle_mean(values: FloatArray) -> FloatArray:
+    """Returns the mean of the middle half along the first axis, the median of up to four values.
+
+    A quarter of disturbed values at either end does not touch it, as with a median; unlike a
+    median, it tells 2.4 from 1.6 where values are whole numbers.
+    """
+    ordered = np.sort(values, axis=0)
+    cut = (len(ordered) + 1) // 4
+    middle: FloatArray = ordered[cut : len(ordered) - cut].mean(axis=0)
+    return middle
+
+
 def t_quantile(level: float, dof: int) -> float:
     """Returns the t that |T| exceeds with probability `level`, for Student's t distribution."""
     from scipy.special import stdtrit  # 0.35 s

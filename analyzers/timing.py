@@ -44,8 +44,9 @@ def timing(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
     other nodes name the kernel, and in `timed_in` the first node. A kernel that belongs to the
     runtime has a row called `runtime:<name>`. Outliers (see `statistics.outliers`) are excluded;
     `notes` counts them. Confidence intervals include the variation between runs and the uncertainty
-    of the correction (see `correction`). Two more columns separate them: `random_us`, half the 95 %
-    interval of the variation, and `systematic_us`, the standard deviation of the correction.
+    of the correction (see `correction`). More columns separate them: `random_us`, half the 95 %
+    interval of the variation, `systematic_us`, the standard deviation of the correction, and
+    `misfit_us`, its part that is the row's own.
     """
     rows = _rows(run, groups)
     raw = summarize(rows.samples)
@@ -69,6 +70,7 @@ def timing(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
             "kernels": [_joined(run, members) for members in rows.members.values()],
             "random_us": raw.ci95_half,
             "systematic_us": correction.error,
+            "misfit_us": correction.own,
         },
         index=list(rows.members),
     )

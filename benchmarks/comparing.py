@@ -1,7 +1,7 @@
-"""False alarms and detections of `tracer compare`: LeNet with itself, and with a slower one.
+"""False alarms and detections of `tracer compare`: LeNet with itself, and with slower ones.
 
-The slower one has a chain of an operator whose cost is measured first. With `--busy 1` a program
-computes on every core meanwhile.
+A slower one has a chain of an operator whose cost is measured first: on the smallest tensor for
+whole runs, and in a module for layers. With `--busy 1` a program computes on every core meanwhile.
 """
 
 import multiprocessing
@@ -11,6 +11,8 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import onnx
@@ -18,53 +20,108 @@ import onnx
 from benchmarks._measure import counts, machine
 from tracer.api.compare import compare
 from tracer.api.compare.settings import SideSettings
+from tracer.graph.provenance import MODULE_KEY
 
 MODEL = Path("models/lenet/lenet.onnx")
-AFTER = -2
-"""Index of the node that the chain reads: the last Relu, whose tensor is the smallest."""
-_SLOWER = 0.02
-_CALIBRATED = 40
-"""Operators in the chain that tells the cost of one; alone it is as small as the noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A chain of an operator that nothing can fold away, in a module, before the node at `place`.
+
+    A chain of `calibrated` operators tells the cost of one; alone it is as small as the noise.
+    """
+
+    operator: str
+    place: int
+    module: str
+    calibrated: int
+
+
+WHOLE = Chain("Floor", -1, "", 40)
+"""Reads the last Relu, whose tensor is the smallest."""
+LAYER = Chain("Erf", 0, "conv1", 10)
+"""Reads the input of the first convolution. Two of its operators are a fifth of the layer: the
+profiler adds as much to each as a cheaper one takes."""
+
+_SLOWER, _LAYER_SLOWER = 0.02, 0.2
 
 
 def main() -> None:
     """Measures and prints."""
-    args = counts(__doc__, comparisons=100, slowdowns=40, busy=0)
+    args = counts(__doc__, comparisons=100, slowdowns=40, layers=40, busy=0)
     print(machine() + (", every core busy" if args.busy else ""))
     with tempfile.TemporaryDirectory() as folder:
-        one = cost_of_one(Path(folder))
+        one = cost_of_one(WHOLE, Path(folder))
         print(f"an operator of the chain takes {one:.2%} of a run")
         with load() if args.busy else nothing():
             totals("the same model twice", [MODEL] * args.comparisons)
             count = max(1, round(_SLOWER / one))
-            totals(f"{count * one:.1%} slower", [slowed(Path(folder), count)] * args.slowdowns)
+            slower = slowed(WHOLE, Path(folder), count)
+            totals(f"{count * one:.1%} slower", [slower] * args.slowdowns)
+        if args.layers:
+            one = cost_of_one(LAYER, Path(folder)) / share_of(LAYER.module)
+            count = max(1, round(_LAYER_SLOWER / one))
+            with load() if args.busy else nothing():
+                layers(count * one, slowed(LAYER, Path(folder), count), args.layers)
 
 
-def cost_of_one(folder: Path) -> float:
+def cost_of_one(chain: Chain, folder: Path) -> float:
     """Returns the time that one operator of the chain adds, as a share of a run."""
     settings = SideSettings(threads=1, precision=0.005)
-    sides = [str(MODEL), str(slowed(folder, _CALIBRATED))]
+    sides = [str(MODEL), str(slowed(chain, folder, chain.calibrated))]
     comparison = compare(sides, by="model", settings=settings)
-    return float(comparison.totals["ratio"].iloc[1] - 1) / _CALIBRATED
+    return float(comparison.totals["ratio"].iloc[1] - 1) / chain.calibrated
 
 
-def slowed(folder: Path, count: int) -> Path:
-    """Writes LeNet with a chain of `count` operators that nothing can fold away."""
-    model, path = onnx.load(MODEL), folder / f"slower{count}.onnx"
-    before = model.graph.node[AFTER]
-    name = before.output[0]
-    before.output[0] = "chain_0"
+def share_of(module: str) -> float:
+    """Returns the time of a module as a share of a run."""
+    comparison = compare([str(MODEL)] * 2, by="module", settings=SideSettings(threads=1))
+    assert comparison.layers is not None
+    rows = comparison.layers.set_index("module")
+    return float(rows.loc[module, "time_us_a"] / comparison.sides[0].run.wall_us.mean())
+
+
+def slowed(chain: Chain, folder: Path, count: int) -> Path:
+    """Writes LeNet with `count` operators of a chain."""
+    model, path = onnx.load(MODEL), folder / f"{chain.operator}{count}.onnx"
+    reader = model.graph.node[chain.place]
+    names = [reader.input[0], *(f"chain_{index}" for index in range(count))]
     nodes = [
-        onnx.helper.make_node("Floor", [f"chain_{index}"], [f"chain_{index + 1}"], f"chain{index}")
-        for index in range(count)
+        onnx.helper.make_node(chain.operator, [before], [after], after)
+        for before, after in pairwise(names)
     ]
-    nodes[-1].output[0] = name
-    at = len(model.graph.node) + AFTER + 1
+    for node in nodes:
+        node.metadata_props.add(key=MODULE_KEY, value=chain.module)
+    reader.input[0] = names[-1]
+    at = chain.place % len(model.graph.node)
     for node in reversed(nodes):
         model.graph.node.insert(at, node)
     onnx.checker.check_model(model)
     onnx.save(model, path)
     return path
+
+
+def layers(share: float, slower: Path, times: int) -> None:
+    """Compares the modules of LeNet with the slower one; prints how often the slower is named."""
+    began, found, others, ratios, sums = time.perf_counter(), 0, 0, list[float](), 0
+    for _ in range(times):
+        settings = SideSettings(threads=1)
+        comparison = compare([str(MODEL), str(slower)], by="module", settings=settings)
+        assert comparison.layers is not None
+        rows = comparison.layers.set_index("module")
+        row = rows.loc[LAYER.module]
+        found += bool(row["significant_b"] and row["ratio_b"] > 1)
+        others += int(rows["significant_b"].drop(LAYER.module).sum())
+        ratios.append(float(row["ratio_b"]))
+        sums += comparison.sums[0].agrees
+    ratios.sort()
+    print(
+        f"{LAYER.module} {share:.0%} slower: named in {found} of {times}; ratio "
+        f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}); {others} others "
+        f"named; layers and whole runs agree in {sums}; "
+        f"{(time.perf_counter() - began) / times:.1f} s each"
+    )
 
 
 def totals(label: str, others: Sequence[Path]) -> None:

@@ -49,15 +49,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = _page.parser(__doc__)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 16, 64])
     parser.add_argument("--runs", type=int, default=100, help="inferences at each batch size")
-    parser.add_argument("--rounds", type=int, default=12, help="rounds of each batch size")
+    parser.add_argument("--sessions", type=int, default=12, help="sessions of each batch size")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--data", default="digits", help="training data, such as digits or mnist")
     args = parser.parse_args(argv)
-    make(args.batches, args.runs, args.rounds, args.epochs, args.data, args.threads).write(args.out)
+    make(args.batches, args.runs, args.sessions, args.epochs, args.data, args.threads).write(
+        args.out
+    )
 
 
 def make(
-    batches: Sequence[int], runs: int, rounds: int, epochs: int, data: str, threads: int
+    batches: Sequence[int], runs: int, sessions: int, epochs: int, data: str, threads: int
 ) -> Page:
     """Returns the page: a short training, then the trained network at each batch size."""
     with tempfile.TemporaryDirectory() as folder:
@@ -65,15 +67,15 @@ def make(
         trace = tracer.profile_framework(
             NETWORK, framework="torch", weights=weights, batch=batches, runs=runs, threads=threads
         )
-        settings = SideSettings(threads=threads, weights=weights)
+        settings = SideSettings(threads=threads, weights=weights, sessions=sessions)
         sides = [f"{NETWORK}@torch", str(weights.parent / "model.onnx")]
-        sweeps = sweep(sides, batches, settings=settings, rounds=rounds)
+        sweeps = sweep(sides, batches, settings=settings)
     parts = [
         "The basic MNIST convnet in torch: trained with its curves in TensorBoard, then its "
         f"operators at batch {_listed(batches)}. As in the original, times are for "
         f"{IMAGES:,} images. The original had no memory figures: its memory profile failed.",
         "## Commands",
-        _commands(batches, runs, rounds, epochs, data, threads),
+        _commands(batches, runs, sessions, epochs, data, threads),
         "## Training",
         learning(rows),
         _page.picture("3-training.png", "loss and accuracy by epoch"),
@@ -207,7 +209,7 @@ def convolution_calls(trace: Trace) -> dict[int, float]:
 
 
 def _commands(
-    batches: Sequence[int], runs: int, rounds: int, epochs: int, data: str, threads: int
+    batches: Sequence[int], runs: int, sessions: int, epochs: int, data: str, threads: int
 ) -> str:
     sizes = f"--batch {','.join(map(str, batches))} --runs {runs} --threads {threads}"
     weights = "--weights runs/mnist/weights.safetensors"
@@ -219,11 +221,11 @@ def _commands(
         f"tracer profile {NETWORK} --framework torch {weights} \\",
         f"    {sizes} --by kernel --sort total --top {TOP}",
         f"tracer compare {NETWORK}@torch runs/mnist/model.onnx {weights} \\",
-        f"    --batch {','.join(map(str, batches))} --rounds {rounds} --threads {threads} "
+        f"    --batch {','.join(map(str, batches))} --sessions {sessions} --threads {threads} "
         "-o batches.png",
         "tracer env",
         f"python -m experiments.batches --data {data} --epochs {epochs} --runs {runs} "
-        f"--rounds {rounds} --threads {threads}  # this page",
+        f"--sessions {sessions} --threads {threads}  # this page",
         "python -m experiments.batches --data mnist  # the original's images",
     )
 

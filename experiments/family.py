@@ -57,22 +57,24 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = _page.parser(__doc__)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--size", type=int, default=224, help="height and width of the images")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of each network")
-    parser.add_argument("--runs", type=int, default=1, help="forward passes per round")
+    parser.add_argument("--sessions", type=int, default=5, help="sessions of each network")
+    parser.add_argument("--runs", type=int, default=1, help="half the training steps")
     parser.add_argument("--networks", nargs="+", default=list(ORIGINAL), metavar="NAME")
     args = parser.parse_args(argv)
-    make(args.networks, args.batch, args.size, args.rounds, args.runs, args.threads).write(args.out)
+    make(args.networks, args.batch, args.size, args.sessions, args.runs, args.threads).write(
+        args.out
+    )
 
 
 def make(
-    networks: Sequence[str], batch: int, size: int, rounds: int, runs: int, threads: int
+    networks: Sequence[str], batch: int, size: int, sessions: int, runs: int, threads: int
 ) -> Page:
     """Returns the page; the last network is also profiled in training."""
     sides = [f"{NETWORKS}:{name}@torch" for name in networks]
     settings = SideSettings(
-        batch=batch, threads=threads, warmup=1, arguments={"size": size}, train=True
+        batch=batch, threads=threads, sessions=sessions, arguments={"size": size}, train=True
     )
-    comparison = compare(sides, by="model", settings=settings, rounds=rounds, runs=runs)
+    comparison = compare(sides, by="model", settings=settings)
     step = tracer.profile_framework(
         f"{NETWORKS}:{networks[-1]}", framework="torch", args={"size": size}, batch=batch,
         runs=2 * runs, warmup=1, threads=threads, backward=True, loss="cross-entropy",
@@ -83,7 +85,7 @@ def make(
         "training mode, the share of convolution, and the time of the backward pass. The original "
         f"ran batch 32 at 224×224; this page ran batch {batch} at {size}×{size}.",
         "## Commands",
-        _commands(networks, batch, size, rounds, runs, threads),
+        _commands(networks, batch, size, sessions, runs, threads),
         "## Forward",
         forward(rows),
         _page.picture("2-family.png", "time of a forward pass, and the share of convolution"),
@@ -175,17 +177,17 @@ def operators(step: Trace) -> str:
 
 
 def _commands(
-    networks: Sequence[str], batch: int, size: int, rounds: int, runs: int, threads: int
+    networks: Sequence[str], batch: int, size: int, sessions: int, runs: int, threads: int
 ) -> str:
     sizes = f"--arg size={size} --batch {batch} --threads {threads}"
-    original = "--batch 32 --size 224 --threads 0 --rounds 2"
+    original = "--batch 32 --size 224 --threads 0 --sessions 2"
     return _page.code(
         f"tracer compare {NETWORKS}:{networks[0]}@torch … {NETWORKS}:{networks[-1]}@torch \\",
-        f"    --by model --train {sizes} --rounds {rounds} --runs {runs} -o family.png",
+        f"    --by model --train {sizes} --sessions {sessions} -o family.png",
         f"tracer profile {NETWORKS}:{networks[-1]} --framework torch {sizes} \\",
         f"    --backward --loss cross-entropy --by kernel --top {TOP}  # or --sort total",
         f"python -m experiments.family --batch {batch} --size {size} --threads {threads} "
-        f"--rounds {rounds} --runs {runs}  # this page",
+        f"--sessions {sessions} --runs {runs}  # this page",
         f"python -m experiments.family {original}  # the original's sizes",
     )
 

@@ -1,6 +1,6 @@
 """Experiment 1: time each layer of ResNet-20 in Chainer and three other executors.
 
-python -m experiments.layers [--runs 10000] [--rounds 12]
+python -m experiments.layers [--runs 10000] [--sessions 12]
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,24 +45,23 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measures and writes the page."""
     parser = _page.parser(__doc__)
     parser.add_argument("--runs", type=int, default=10_000, help="inferences in Chainer")
-    parser.add_argument("--rounds", type=int, default=8, help="rounds of each executor")
-    parser.add_argument("--turn", type=int, default=None, help="inferences per round")
+    parser.add_argument("--sessions", type=int, default=8, help="sessions of each executor")
     args = parser.parse_args(argv)
-    make(args.runs, args.rounds, args.turn, args.threads).write(args.out)
+    make(args.runs, args.sessions, args.threads).write(args.out)
 
 
-def make(runs: int, rounds: int, turn: int | None, threads: int) -> Page:
-    """Returns the page, from `runs` inferences in Chainer and `rounds` of all executors."""
+def make(runs: int, sessions: int, threads: int) -> Page:
+    """Returns the page, from `runs` inferences in Chainer and `sessions` of all executors."""
     trace = tracer.profile_framework(
         CHAINER, framework="chainer", runs=runs, threads=threads, train=True
     )
-    layers, totals, numbers = _compared(rounds, turn, threads)
+    layers, totals, numbers = _compared(sessions, threads)
     threshold = _threshold(trace.nodes)
     drawn = render(trace, "png", ViewOptions(threshold=threshold))
     parts = [
         _question(),
         "## Commands",
-        _commands(runs, rounds, threads, threshold),
+        _commands(runs, sessions, threads, threshold),
         "## By type",
         by_type(trace.nodes, runs),
         "## Layer by layer",
@@ -81,12 +80,10 @@ def make(runs: int, rounds: int, turn: int | None, threads: int) -> Page:
     return Page("1-layers", "Experiment 1: ResNet-20, layer by layer", parts, pictures)
 
 
-def _compared(
-    rounds: int, turn: int | None, threads: int
-) -> tuple[Comparison, Comparison, Sequence[Numbers]]:
+def _compared(sessions: int, threads: int) -> tuple[Comparison, Comparison, Sequence[Numbers]]:
     """Compares by node (without fusing executors), in total, and the values."""
-    settings = SideSettings(threads=threads)
-    totals = compare(SIDES, by="model", settings=settings, rounds=rounds, runs=turn)
+    settings = SideSettings(threads=threads, sessions=sessions)
+    totals = compare(SIDES, by="model", settings=settings)
     plain = [parse(side) for side in SIDES[:-1]]
     arrays = shared(plain, settings)
     numbers, _ = values.compare_values(plain, arrays, settings, Tolerance(1e-3, 1e-4))
@@ -138,14 +135,14 @@ def _question() -> str:
     )
 
 
-def _commands(runs: int, rounds: int, threads: int, threshold: float) -> str:
+def _commands(runs: int, sessions: int, threads: int, threshold: float) -> str:
     return _page.code(
         f"tracer profile {CHAINER} --framework chainer --train --runs {runs} \\",
         f"    --threads {threads} --threshold {threshold:.0f} -o layers.png",
         f"tracer compare {' '.join(SIDES[:2])} \\",
         f"    {' '.join(SIDES[2:4])} \\",
-        f"    --rounds {rounds} --threads {threads}",
-        f"python -m experiments.layers --runs {runs} --rounds {rounds} --threads {threads}"
+        f"    --sessions {sessions} --threads {threads}",
+        f"python -m experiments.layers --runs {runs} --sessions {sessions} --threads {threads}"
         "  # this page",
         "python -m experiments.layers --runs 10000  # the original's inferences",
     )

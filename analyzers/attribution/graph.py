@@ -61,4 +61,5 @@ class Graph:
         for node in nodes:
             for name in node.inputs:
                 readers.setdefault(name, []).append(node)
-        return cls(makers, readers, {node.key: node for node in nodes}, constants(nodes, path))
+        constant = set() if path else constants(nodes)  # a body may read the tensors around it
+        return cls(makers, readers, {node.key: node for node in nodes}, constant)

@@ -9,6 +9,7 @@ import pandas as pd
 from analyzers.compare import layers, totals, work
 from analyzers.compare.alignment import Layer, align
 from analyzers.compare.gates import Verdict
+from analyzers.compare.layer_sum import LayerSum, layer_sums
 from analyzers.compare.numbers import Numbers
 from analyzers.compare.rows import rows_of
 from analyzers.compare.sides import Side
@@ -27,7 +28,8 @@ class Comparison(Result):
 
     `totals` has a row for each side, `layers` a row for each layer (see `analyzers.compare.totals`
     and `layers` for the columns), and `groups` the rows of the sides' tables that make a layer.
-    `layers` is None for a comparison by model. `verdicts` are those of the gates, if there are any.
+    `layers` is None for a comparison by model. `sums` hold the layers against whole runs, for sides
+    that took turns. `verdicts` are those of the gates, if there are any.
     """
 
     view: ClassVar[str] = "analyzers.compare.views.comparison"
@@ -39,6 +41,7 @@ class Comparison(Result):
     notes: tuple[str, ...]
     numbers: tuple[Numbers, ...] = ()
     groups: tuple[Layer, ...] = field(default=(), repr=False)
+    sums: tuple[LayerSum, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
 
     @property
@@ -82,7 +85,9 @@ def compare(sides: Sequence[Side], by: str = "layer", depth: int | None = None) 
         notes += _alignment_notes(sides, aligned)
         sides = work.lent(sides, aligned)
         table, groups = layers.table(sides, aligned, by, depth)
-    return Comparison(tuple(sides), by, totals.table(sides), table, notes, groups=groups)
+    whole = totals.table(sides)
+    sums = layer_sums(sides, groups, whole) if groups else ()
+    return Comparison(tuple(sides), by, whole, table, notes, groups=groups, sums=sums)
 
 
 def _alignment_notes(sides: Sequence[Side], aligned: Sequence[Layer]) -> tuple[str, ...]:
@@ -118,7 +123,7 @@ def _node_count(nodes: pd.DataFrame) -> int:
 def _notes(sides: Sequence[Side]) -> tuple[str, ...]:
     """Returns notes on differences of machine, version and batch that limit the comparison."""
     notes = []
-    recorded = [side.label for side in sides if side.rounds_us is None]
+    recorded = [side.label for side in sides if side.turns_us is None]
     if recorded and any(side.trace is not sides[0].trace for side in sides[1:]):
         notes.append(
             f"recorded earlier, not alternating: {', '.join(recorded)}; the ratio includes changes "

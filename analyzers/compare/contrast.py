@@ -1,25 +1,32 @@
-"""Compare two mean times: their ratio, its confidence interval, and a significance test.
+"""Compare two times: their ratio and difference, the confidence intervals, and a significance test.
 
-The interval is Fieller's (Fieller, Some problems in interval estimation, 1954): the ratios r for
-which `b - r a` does not differ significantly from 0 by Student's t. It agrees with the test: 1 lies
-outside exactly if the difference is significant.
+Sides that take turns are compared by the logarithms of the ratios of their turns: see `log_ratios`
+and `of_turns`. Stored traces are independent samples: the interval of their ratio is Fieller's
+(Fieller, Some problems in interval estimation, 1954), the ratios r for which `b - r a` does not
+differ significantly from 0 by Welch's test.
 
-Systematic errors of a time (profiler overhead, clock) are equal in every round. Their variance is
-added to the variance of the mean, whatever the number of rounds.
+All intervals agree with their tests: 1 lies outside exactly if the difference is significant.
+Systematic errors of a time (profiler overhead, clock) are equal in every session. Their variance is
+added to the variance of the mean, whatever the number of sessions.
 """
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analyzers.statistics import in_batches, t_p_value, t_quantile
+from analyzers.statistics import in_batches, middle_mean, t_p_value, t_quantile
 from tracer.support.types import FloatArray
 
 LEVEL = 0.01
 """Significance level of tests and intervals. Stricter than the documented 5 % of false alarms:
-rounds on a shared machine are less independent than the formula assumes."""
+sessions on a shared machine are less independent than the formula assumes."""
+
+_ALIKE = 0.05
+"""Standard deviation by which the overhead of alike kernels differs between two models, as a share.
+Rows of one model in which another layer is slower differ by up to 0.15 of 2 µs."""
 
 _MOST_DOF = 500
 """Student's t equals the normal distribution to a thousandth from here on."""
@@ -29,69 +36,83 @@ _MOST_DOF = 500
 class Sample:
     """A mean (µs), its standard error and degrees of freedom; 0 if unknown.
 
-    `rounds` are measurements that alternated with the other side's, if any, and `sessions` the
-    blocks of runs that did so within each of them. `systematic` is the standard deviation of errors
-    that more rounds do not reduce.
+    `systematic` is the standard deviation of errors that more runs do not reduce, and `misfit` its
+    part that is no scale of all times, which sides that took turns share. `overhead` (µs) was
+    subtracted from what was measured; `kernels` tell what a profiler adds to each: it is the same
+    for equal ones. `sessions` are the blocks of whole runs that alternated with those of other
+    sides, if any.
     """
 
     mean: float
     error: float
     dof: int
-    rounds: FloatArray | None = None
     systematic: float = 0.0
+    misfit: float = 0.0
+    overhead: float = 0.0
+    kernels: tuple[Hashable, ...] = ()
     sessions: Sequence[FloatArray] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """Ratio of the second mean to the first; NaN for unknown values.
+    """Ratio of the second mean to the first, and the change in µs; NaN for unknown values.
 
-    `low` and `high` bound it with confidence 1 - LEVEL; `p` is the p-value of the difference.
+    `low` and `high` bound the ratio with confidence 1 - LEVEL, `change_low` and `change_high` the
+    change; `p` is the p-value of the difference.
     """
 
-    ratio: float
-    low: float
-    high: float
-    p: float
+    ratio: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    change: float = math.nan
+    change_low: float = math.nan
+    change_high: float = math.nan
+    p: float = math.nan
 
 
-def of_rounds(rounds: FloatArray) -> Sample:
-    """Returns the sample of one side of alternating rounds."""
-    error = math.nan
-    if len(rounds) > 1:
-        error = math.sqrt(_covariance(rounds, rounds) / len(rounds) * _inflation(rounds))
-    return Sample(float(rounds.mean()), error, len(rounds) - 1, rounds)
+def of_means(means: FloatArray) -> Sample:
+    """Returns the sample of independent means."""
+    error = float(means.std(ddof=1)) / math.sqrt(len(means)) if len(means) > 1 else math.nan
+    return Sample(float(means.mean()), error, len(means) - 1)
 
 
 def of_blocks(sessions: Sequence[FloatArray]) -> Sample:
     """Returns the sample of one side of sessions, each with the times of its blocks."""
-    return replace(
-        of_rounds(np.array([np.median(blocks) for blocks in sessions])), sessions=sessions
-    )
+    sample = of_means(np.array([np.median(blocks) for blocks in sessions]))
+    return replace(sample, sessions=sessions)
 
 
 def of_runs(runs: FloatArray) -> Sample:
     """Returns the sample of consecutive runs: medians of up to 30 consecutive batches.
 
     Neighbouring runs are correlated; long batches are nearly independent (see
-    `analyzers.statistics.ci95_half`). A median ignores a single disturbed run.
+    `analyzers.statistics.ci95_half`). A median ignores a single disturbed run. What correlation is
+    left raises the variance.
     """
-    return replace(of_rounds(np.median(in_batches(runs), axis=1)), rounds=None)
+    medians = np.median(in_batches(runs), axis=1)
+    sample = of_means(medians)
+    return replace(sample, error=sample.error * math.sqrt(_inflation(medians)))
 
 
 def contrast(first: Sample, second: Sample) -> Contrast:
-    """Compares two means: pairwise if they alternated, else as independent samples."""
+    """Compares two means: by their sessions if they alternated, else as independent samples."""
     if first.sessions is not None and second.sessions is not None:
         return of_sessions(first.sessions, second.sessions)
     ratio = second.mean / first.mean if first.mean > 0 else math.nan
+    change = second.mean - first.mean
     if min(first.dof, second.dof) < 1:
-        return Contrast(ratio, math.nan, math.nan, math.nan)
-    aa, ab, bb, dof = _spread(first, second, ratio)
-    difference, variance = second.mean - first.mean, aa - 2 * ab + bb
-    if variance <= 0:  # the clock of whole µs never moved, so the error is unknown
-        return Contrast(ratio, math.nan, math.nan, math.nan)
-    low, high = _fieller(first.mean, second.mean, (aa, ab, bb), t_quantile(LEVEL, dof))
-    return Contrast(ratio, low, high, t_p_value(difference / math.sqrt(variance), dof))
+        return Contrast(ratio, change=change)
+    aa, bb = first.error**2, second.error**2
+    dof = _welch(aa, first.dof, bb, second.dof)
+    systematic = math.hypot(first.systematic, second.systematic)
+    error, dof = _with_systematic(math.sqrt(aa + bb), dof, systematic)
+    if not error > 0:  # the clock of whole µs never moved, so the error is unknown
+        return Contrast(ratio, change=change)
+    t = t_quantile(LEVEL, dof)
+    spread = aa + first.systematic**2, bb + second.systematic**2
+    low, high = _fieller(first.mean, second.mean, spread, t)
+    p = t_p_value(change / error, dof)
+    return Contrast(ratio, low, high, change, change - t * error, change + t * error, p)
 
 
 def of_sessions(first: Sequence[FloatArray], second: Sequence[FloatArray]) -> Contrast:
@@ -102,13 +123,75 @@ def of_sessions(first: Sequence[FloatArray], second: Sequence[FloatArray]) -> Co
     Student's, of the logarithms of their ratios.
     """
     logs = np.array([np.median(np.log(b / a)) for a, b in zip(first, second, strict=True)])
-    mean, count = float(logs.mean()), len(logs)
-    error = float(logs.std(ddof=1)) / math.sqrt(count) if count > 1 else 0.0
-    if error == 0:  # one session, or a clock that never moved
-        return Contrast(math.exp(mean), math.nan, math.nan, math.nan)
-    half = t_quantile(LEVEL, count - 1) * error
-    p = t_p_value(mean / error, count - 1)
-    return Contrast(math.exp(mean), math.exp(mean - half), math.exp(mean + half), p)
+    level = float(np.mean([np.median(blocks) for blocks in first]))
+    return of_turns(logs, Sample(level, math.nan, 0), Sample(math.nan, math.nan, 0))
+
+
+def log_ratios(first: Sequence[FloatArray], second: Sequence[FloatArray]) -> FloatArray:
+    """Returns the logarithm of the ratio of each layer in each session (sessions × layers).
+
+    `first` and `second` have the times of the layers (turns × layers) of each session, of sides
+    that took turns. The ratio of a session is the mean of the middle half of its turns. It is
+    infinite for a layer that mostly took no time that the clock could tell, on one side.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.array(
+            [
+                middle_mean(np.where(a == b, 0.0, np.log(b) - np.log(a)))
+                for a, b in zip(first, second, strict=True)
+            ]
+        )
+
+
+def of_turns(logs: FloatArray, first: Sample, second: Sample) -> Contrast:
+    """Compares two sides by the logarithms of the ratios of their sessions.
+
+    These are ratios of measured times, overhead included. With a ratio r, the second side took
+    `r (a + o) - p` where the first took a and their overheads are o and p. An overhead that is
+    calibrated alike on both sides is the mean of both: its error is the same, and changes the size
+    of a difference rather than whether there is one.
+    """
+    if not np.isfinite(logs).all():
+        return Contrast(change=second.mean - first.mean)
+    log, count = float(logs.mean()), len(logs)
+    raw, time = first.mean + first.overhead, first.mean
+    added, misfit = second.overhead - first.overhead, misfit_of(first, second)
+    if is_shared(first, second):
+        time = time - added / 2 if added < 2 * time else time
+        added = 0.0
+    change = raw * math.expm1(log) - added
+    plain = Contrast(max(0.0, 1 + change / time) if time > 0 else math.nan, change=change)
+    error = float(logs.std(ddof=1)) / math.sqrt(count) if count > 1 else math.nan
+    error, dof = _with_systematic(error, count - 1, misfit / (raw * _slope(log)))
+    if not error > 0:  # one session, or a clock that never moved
+        return plain
+    half = t_quantile(LEVEL, dof) * error
+    low, high = (raw * math.expm1(end) - added for end in (log - half, log + half))
+    p = t_p_value((log - math.log1p(added / raw)) / error, dof)
+    ratio_low, ratio_high = _ratios(low, high, time, half / error * first.systematic)
+    return replace(plain, low=ratio_low, high=ratio_high, change_low=low, change_high=high, p=p)
+
+
+def only_first(sample: Sample) -> Contrast:
+    """Compares a time with nothing in its place: the whole of it is the change."""
+    alone = only_second(sample)
+    return Contrast(
+        change=-alone.change,
+        change_low=-alone.change_high,
+        change_high=-alone.change_low,
+        p=alone.p,
+    )
+
+
+def only_second(sample: Sample) -> Contrast:
+    """Compares nothing with a time in its place: the whole of it is the change."""
+    error, dof = _with_systematic(sample.error, sample.dof, sample.systematic)
+    if not error > 0:
+        return Contrast(change=sample.mean)
+    half = t_quantile(LEVEL, dof) * error
+    p = t_p_value(sample.mean / error, dof)
+    low, high = sample.mean - half, sample.mean + half
+    return Contrast(change=sample.mean, change_low=low, change_high=high, p=p)
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -125,27 +208,51 @@ def holm(p: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def _spread(first: Sample, second: Sample, ratio: float) -> tuple[float, float, float, int]:
-    """Returns variances and covariance of the means, and degrees of freedom of the difference."""
-    aa, ab, bb, dof = _random_spread(first, second, ratio)
-    systematic = first.systematic**2 + second.systematic**2
-    varying = aa - 2 * ab + bb
-    if systematic > 0:  # Welch's formula, with one variance known exactly
-        growth = 1 + systematic / varying if varying > 0 else math.inf
+def is_shared(first: Sample, second: Sample) -> bool:
+    """Returns whether the profiler adds the same to both sides: their kernels look alike to it."""
+    return Counter(first.kernels) == Counter(second.kernels)
+
+
+def misfit_of(first: Sample, second: Sample) -> float:
+    """Returns the standard deviation of the difference of the overheads of both sides, µs.
+
+    It is that of the kernels which one side alone has, and a little for those of both.
+    """
+    common = (Counter(first.kernels) & Counter(second.kernels)).total()
+    apart = [1 - common / len(side.kernels) if side.kernels else 0.0 for side in (first, second)]
+    alike = _ALIKE * abs(first.overhead) * (1 - apart[0])
+    return math.hypot(alike, first.misfit * apart[0], second.misfit * apart[1])
+
+
+def _slope(log: float) -> float:
+    """Returns (r - 1) / ln r of a ratio r: its change for a change of the logarithm, on average."""
+    return math.expm1(log) / log if log else 1.0
+
+
+def _ratios(low: float, high: float, first: float, uncertain: float) -> tuple[float, float]:
+    """Returns the ends of a ratio to a time `first` ± `uncertain` that changes by `low` to `high`.
+
+    Its size is uncertain where that time is, not whether it lies beside 1. NaN if it is unbounded.
+    """
+    least, most = first - uncertain, first + uncertain
+    if least <= 0:
+        return math.nan, math.nan
+    return max(0.0, 1 + low / (least if low < 0 else most)), 1 + high / (
+        most if high < 0 else least
+    )
+
+
+def _with_systematic(error: float, dof: int, systematic: float) -> tuple[float, int]:
+    """Returns an error with a systematic one, and its degrees of freedom.
+
+    These are Welch's, with one variance known exactly. Few measurements have no error at all: NaN.
+    """
+    if math.isnan(error) or dof < 1:
+        return math.nan, dof
+    if systematic > 0:
+        growth = 1 + (systematic / error) ** 2 if error > 0 else math.inf
         dof = int(min(dof * growth**2, _MOST_DOF))
-    return aa + first.systematic**2, ab, bb + second.systematic**2, dof
-
-
-def _random_spread(first: Sample, second: Sample, ratio: float) -> tuple[float, float, float, int]:
-    """Returns the values of `_spread` for random errors alone."""
-    a, b = first.rounds, second.rounds
-    if a is not None and b is not None and len(a) == len(b):
-        slack = _inflation(b - (ratio if math.isfinite(ratio) else 1.0) * a)
-        pairs = ((a, a), (a, b), (b, b))
-        aa, ab, bb = (_covariance(x, y) / len(a) * slack for x, y in pairs)
-        return aa, ab, bb, first.dof
-    aa, bb = first.error**2, second.error**2
-    return aa, 0.0, bb, _welch(aa, first.dof, bb, second.dof)
+    return math.hypot(error, systematic), dof
 
 
 def _welch(aa: float, dof_a: int, bb: float, dof_b: int) -> int:
@@ -154,20 +261,14 @@ def _welch(aa: float, dof_a: int, bb: float, dof_b: int) -> int:
     return int((aa + bb) ** 2 / scale) if scale > 0 else min(dof_a, dof_b)
 
 
-def _fieller(
-    a: float, b: float, spread: tuple[float, float, float], t: float
-) -> tuple[float, float]:
-    """Returns the range of r with (b - r a)² <= t² (bb - 2 r ab + r² aa); NaN if unbounded."""
-    aa, ab, bb = (t * t * value for value in spread)
-    square, middle, rest = a * a - aa, a * b - ab, b * b - bb
+def _fieller(a: float, b: float, spread: tuple[float, float], t: float) -> tuple[float, float]:
+    """Returns the range of r with (b - r a)² <= t² (bb + r² aa); NaN if unbounded."""
+    aa, bb = (t * t * value for value in spread)
+    square, middle, rest = a * a - aa, a * b, b * b - bb
     if a <= 0 or square <= 0:
         return math.nan, math.nan
     root = math.sqrt(max(middle * middle - square * rest, 0.0))
     return max((middle - root) / square, 0.0), (middle + root) / square
-
-
-def _covariance(a: FloatArray, b: FloatArray) -> float:
-    return float(((a - a.mean()) * (b - b.mean())).sum()) / (len(a) - 1)
 
 
 def _inflation(series: FloatArray) -> float:

@@ -2,15 +2,26 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import pandas as pd
 
 from analyzers.compare.alignment import Layer
-from analyzers.compare.contrast import LEVEL, Sample, contrast, holm
+from analyzers.compare.contrast import (
+    LEVEL,
+    Contrast,
+    Sample,
+    contrast,
+    holm,
+    log_ratios,
+    of_turns,
+    only_first,
+    only_second,
+)
 from analyzers.compare.sides import Side
 from analyzers.grouping import OF_RUNTIME, named
 from tracer.errors import UsageError
+from tracer.support.types import FloatArray
 
 WORK = ("macs", "flops", "params", "bytes_read", "bytes_written")
 GROUPINGS = ("layer", "module", "op")
@@ -32,8 +43,9 @@ def table(
     of the sides that have it); `also_holds` (by module: other modules of the row's nodes, if a
     kernel spans them); for each side `nodes_a` (joined by "; "), `time_us_a` and the work `macs_a`
     …; for each side but the first `ratio_b` to the first, its interval `ratio_low_b` and
-    `ratio_high_b`, `change_us_b`, `p_b` (adjusted by Holm over the layers) and `significant_b`.
-    Modules below `depth` count for their parent.
+    `ratio_high_b`, `change_us_b` and its interval `change_low_us_b` and `change_high_us_b`, `p_b`
+    (adjusted by Holm over the layers) and `significant_b`. The change of a row that one side alone
+    has is its whole time. Modules below `depth` count for their parent.
     """
     if by not in GROUPINGS:
         raise UsageError(f"cannot compare by '{by}'", f"Compare by {', '.join(GROUPINGS)}, model.")
@@ -42,16 +54,15 @@ def table(
     identities = [_identity(named, layer) for layer in folded]
     names = ("layer", "module", "op", "on", *(["also_holds"] if by == "module" else []))
     columns: dict[str, list[Any]] = {name: [each[name] for each in identities] for name in names}
-    samples: list[Sequence[Sample | None]] = []
     for index, side in enumerate(sides):
         end = letter(index)
         rows = [layer.rows[index] for layer in folded]
         columns[f"nodes_{end}"] = [named[index].nodes(each) for each in rows]
-        samples.append(side.times_of(rows))
-        columns[f"time_us_{end}"] = [math.nan if s is None else s.mean for s in samples[index]]
+        samples = side.times_of(rows)
+        columns[f"time_us_{end}"] = [math.nan if s is None else s.mean for s in samples]
         columns |= {f"{name}_{end}": list(side.sums_of(name, rows)) for name in WORK}
     for index in range(1, len(sides)):
-        columns |= _contrasts(samples[0], samples[index], letter(index))
+        columns |= _columns(contrasts(sides[0], sides[index], _rows(folded, index)), letter(index))
     comparison = pd.DataFrame(columns)
     changes = [f"change_us_{letter(index)}" for index in range(1, len(sides))]
     order = comparison[changes].abs().max(axis=1).sort_values(ascending=False, kind="stable")
@@ -59,24 +70,48 @@ def table(
     return comparison.loc[order.index].reset_index(drop=True), ordered
 
 
-def _contrasts(
-    first: Sequence[Sample | None], second: Sequence[Sample | None], end: str
-) -> dict[str, list[Any]]:
-    columns: dict[str, list[Any]] = {
-        f"{name}_{end}": [] for name in ("ratio", "ratio_low", "ratio_high", "change_us", "p")
+RowsOfTwo: TypeAlias = tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]
+"""The rows of each layer on the first side, and on another."""
+
+
+def contrasts(first: Side, second: Side, rows: RowsOfTwo) -> list[Contrast]:
+    """Compares each layer of two sides; a layer that one side alone has, with nothing."""
+    pairs = list(zip(first.times_of(rows[0]), second.times_of(rows[1]), strict=True))
+    if first.turns_us is None or second.turns_us is None or not _are_paired(first, second):
+        return [_contrast(a, b, None) for a, b in pairs]
+    logs = log_ratios(first.turns_of(rows[0]), second.turns_of(rows[1]))
+    return [_contrast(a, b, column) for (a, b), column in zip(pairs, logs.T, strict=True)]
+
+
+def _are_paired(first: Side, second: Side) -> bool:
+    """Whether both sides have the same sessions, and more than one."""
+    return first.dof == second.dof > 0
+
+
+def _contrast(first: Sample | None, second: Sample | None, logs: FloatArray | None) -> Contrast:
+    if first is None:
+        return Contrast() if second is None else only_second(second)
+    if second is None:
+        return only_first(first)
+    return contrast(first, second) if logs is None else of_turns(logs, first, second)
+
+
+def _columns(contrasts: Sequence[Contrast], end: str) -> dict[str, list[Any]]:
+    p = holm([each.p for each in contrasts])
+    return {
+        f"ratio_{end}": [each.ratio for each in contrasts],
+        f"ratio_low_{end}": [each.low for each in contrasts],
+        f"ratio_high_{end}": [each.high for each in contrasts],
+        f"change_us_{end}": [each.change for each in contrasts],
+        f"change_low_us_{end}": [each.change_low for each in contrasts],
+        f"change_high_us_{end}": [each.change_high for each in contrasts],
+        f"p_{end}": p,
+        f"significant_{end}": [each < LEVEL for each in p],  # NaN is not significant
     }
-    for a, b in zip(first, second, strict=True):
-        tested = contrast(a, b) if a is not None and b is not None else None
-        figures = (tested.ratio, tested.low, tested.high) if tested else (math.nan,) * 3
-        change = (b.mean if b else 0.0) - (a.mean if a else 0.0) if a or b else math.nan
-        p = tested.p if tested else math.nan
-        for column, value in zip(columns.values(), (*figures, change, p), strict=True):
-            column.append(value)
-    columns[f"p_{end}"] = holm(columns[f"p_{end}"])
-    columns[f"significant_{end}"] = [
-        p < LEVEL for p in columns[f"p_{end}"]
-    ]  # NaN is not significant
-    return columns
+
+
+def _rows(layers: Sequence[Layer], index: int) -> RowsOfTwo:
+    return [layer.rows[0] for layer in layers], [layer.rows[index] for layer in layers]
 
 
 class _Names:

@@ -1,7 +1,9 @@
 """One side of a comparison: a node table with the uncertainty of each time."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 
 import numpy as np
@@ -9,11 +11,19 @@ import pandas as pd
 
 from analyzers.compare import contrast
 from analyzers.compare.contrast import Sample
-from analyzers.compare.rounds import corrected, in_rounds, joined, tabulated
-from analyzers.statistics import BATCHES, outliers, t_quantile
+from analyzers.compare.turns import (
+    by_row,
+    corrected,
+    joined,
+    kernels_of,
+    kernels_of_rows,
+    of_run,
+)
+from analyzers.statistics import BATCHES, middle_mean, outliers, t_quantile
 from analyzers.table import own_rows, rows_of
 from tracer.errors import InputError
 from tracer.records.trace import INCOMPLETE, Run, Trace, distinctions
+from tracer.records.turns import Turns
 from tracer.support.types import FloatArray, IntArray
 
 _TABLE_LEVEL = 0.05
@@ -29,9 +39,11 @@ class Side:
 
     `wall` is the time of an inference. `time_us` (rows) has the times of the rows, NaN for untimed
     rows; `error_us` their standard errors with `dof` degrees of freedom; `systematic_us` the
-    standard deviation of errors common to all runs. `rounds_us` (rounds × rows) has the times in
-    rounds that alternated with other sides, if any. `lender` is the side whose work its rows have,
-    if they count none themselves.
+    standard deviation of errors common to all runs, and `misfit_us` its part that is the row's own.
+    `kernels` (rows) are the kernels of each row as the profiler sees them. `turns_us`
+    (turns × rows) has an array for each session of turns with other sides, as the profiler told
+    them; it is None for a stored trace. `lender` is the side whose work its rows have, if they
+    count none themselves.
     """
 
     label: str
@@ -42,14 +54,16 @@ class Side:
     time_us: FloatArray = field(repr=False)
     error_us: FloatArray = field(repr=False)
     dof: int
-    rounds_us: FloatArray | None = field(repr=False)
     systematic_us: FloatArray = field(repr=False)
-    lender: "Side | None" = field(default=None, repr=False)
+    misfit_us: FloatArray = field(repr=False)
+    kernels: tuple[tuple[Hashable, ...], ...] = field(repr=False)
+    turns_us: tuple[FloatArray, ...] | None = field(default=None, repr=False)
+    lender: Side | None = field(default=None, repr=False)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes of the trace, or of the joined run: noise in a single round is not worth a note."""
-        return self.trace.notes if self.rounds_us is None else self.run.notes
+        """Notes of the trace, or of the joined run: noise in a few runs is not worth a note."""
+        return self.trace.notes if self.turns_us is None else self.run.notes
 
     @property
     def is_incomplete(self) -> bool:
@@ -59,21 +73,41 @@ class Side:
     def times_of(self, layers: Sequence[Sequence[int]]) -> list[Sample | None]:
         """Returns the total time of the rows of each layer, None for a layer without a time.
 
-        Errors of rows of one run are correlated, so systematic errors add up linearly; without
-        rounds, so do standard errors.
+        Errors of rows of one run are correlated, so they add up linearly; sessions tell the error
+        of their sum.
         """
+        timed = self._timed(layers)
+        fields = (self.time_us, self.error_us, self.systematic_us, self.misfit_us)
+        means, errors, *systematic = (_totals(values, timed) for values in fields)
+        overheads = np.zeros(len(layers))
+        if self.turns_us is not None:
+            levels = self.levels_of(layers)
+            overheads = levels.mean(axis=0) - means
+            errors = np.array([contrast.of_means(column).error for column in levels.T])
+        arrays = (means.round(_DIGITS), errors, *systematic, overheads)
+        figures = zip(*(array.tolist() for array in arrays), strict=True)
+        return [
+            Sample(mean, error, self.dof, bias, misfit, overhead, self._kernels_of(rows))
+            if rows
+            else None
+            for rows, (mean, error, bias, misfit, overhead) in zip(timed, figures, strict=True)
+        ]
+
+    def turns_of(self, layers: Sequence[Sequence[int]]) -> list[FloatArray]:
+        """Returns the time of each layer (turns × layers) of each session, overhead included."""
+        timed = self._timed(layers)
+        return [_totals(turns, timed) for turns in self.turns_us or ()]
+
+    def levels_of(self, layers: Sequence[Sequence[int]]) -> FloatArray:
+        """Returns the time of each layer in each session (sessions × layers), with overhead."""
+        return np.array([middle_mean(turns) for turns in self.turns_of(layers)])
+
+    def _kernels_of(self, rows: Sequence[int]) -> tuple[Hashable, ...]:
+        return tuple(kernel for row in rows for kernel in self.kernels[row])
+
+    def _timed(self, layers: Sequence[Sequence[int]]) -> list[list[int]]:
         is_timed = (~np.isnan(self.time_us)).tolist()
-        timed = [[row for row in rows if is_timed[row]] for rows in layers]
-        systematic = _totals(self.systematic_us, timed)
-        if self.rounds_us is not None:
-            by_layer = _totals(self.rounds_us, timed).T
-            pairs = zip(by_layer, systematic.tolist(), strict=True)
-            samples = [_of_rounds(rounds, error) for rounds, error in pairs]
-        else:
-            arrays = (_totals(self.time_us, timed), _totals(self.error_us, timed), systematic)
-            figures = zip(*(array.tolist() for array in arrays), strict=True)
-            samples = [Sample(mean, error, self.dof, None, bias) for mean, error, bias in figures]
-        return [sample if rows else None for sample, rows in zip(samples, timed, strict=True)]
+        return [[row for row in rows if is_timed[row]] for rows in layers]
 
     def sums_of(self, column: str, layers: Sequence[Sequence[int]]) -> FloatArray:
         """Returns the sum of a column over the rows of each layer, NaN if unknown for all."""
@@ -89,13 +123,6 @@ class Side:
         if self.lender is None or total == self.lender.total_of(column):
             return total
         return None
-
-
-def _of_rounds(rounds: FloatArray, systematic: float) -> Sample:
-    """Returns the sample of a layer that took `rounds` (µs)."""
-    sample = contrast.of_rounds(rounds)
-    mean = round(max(sample.mean, 0.0), _DIGITS)
-    return replace(sample, mean=mean, systematic=systematic)
 
 
 def _totals(values: FloatArray, layers: Sequence[Sequence[int]]) -> FloatArray:
@@ -122,7 +149,8 @@ def recorded(label: str, trace: Trace, batch: int | None = None) -> Side:
     run = _run_of(label, trace, batch)
     nodes = rows_of(trace, run).reset_index(drop=True)
     batches = min(BATCHES, int((~outliers(run.instrumented_us)).sum()))
-    times = corrected(run, nodes)
+    rows = kernels_of_rows(nodes, run)
+    times = corrected(run, nodes, rows)
     tabulated_half = (nodes["time_us_ci95_high"] - nodes["time_us"]).to_numpy(
         np.float64, na_value=np.nan
     )
@@ -138,43 +166,63 @@ def recorded(label: str, trace: Trace, batch: int | None = None) -> Side:
         time_us=nodes["time_us"].to_numpy(np.float64, na_value=np.nan),
         error_us=np.where(np.isnan(half), tabulated_half, half) / t,
         dof=dof,
-        rounds_us=None,
-        systematic_us=_systematic(times),
+        systematic_us=_known(times["systematic_us"]),
+        misfit_us=_known(times["misfit_us"]),
+        kernels=_kernels(run, rows),
     )
 
 
 def measured(
-    label: str, rounds: Sequence[Trace], sessions: Sequence[FloatArray] | None = None
+    label: str, trace: Trace, sessions: Sequence[Turns], blocks: Sequence[FloatArray]
 ) -> Side:
-    """Returns the side of a model that alternated with others; each round is a trace of one run.
+    """Returns the side of a model that took turns with others, after a first run, its `trace`.
 
-    `sessions` have the times of blocks of whole runs that alternated, if any did.
+    `blocks` are the whole runs of each session (blocks), µs. Where there are no sessions, the runs
+    of the trace are the only one.
     """
-    run = joined(rounds)
-    nodes = rounds[0].nodes.reset_index(drop=True)
-    times = corrected(run, nodes)
-    by_round = in_rounds(run, nodes, times)
-    by_round = np.where(np.isnan(by_round), tabulated(rounds), by_round)
-    count = len(rounds)
-    error = by_round.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else by_round[0] * np.nan
+    first = trace.runs[0]
+    sessions = sessions or [of_run(first)]
+    kernels = kernels_of(sessions, first.kernels)
+    run = joined(first, sessions, kernels)
+    nodes = trace.nodes.reset_index(drop=True)
+    rows = kernels_of_rows(nodes, run)
+    times = corrected(run, nodes, rows)
+    means = times["time_us"].to_numpy(np.float64, na_value=np.nan)
+    by_session, count = by_row(run.samples, rows), len(sessions)
+    error = np.full(len(means), np.nan)
+    if count > 1:
+        error = by_session.std(axis=0, ddof=1) / np.sqrt(count)
     return Side(
         label=label,
-        trace=rounds[0],
+        trace=trace,
         run=run,
         nodes=nodes,
-        wall=contrast.of_blocks(sessions) if sessions else contrast.of_rounds(run.wall_us),
-        time_us=np.maximum(by_round.mean(axis=0), 0.0).round(_DIGITS),
+        wall=contrast.of_blocks(blocks) if blocks else contrast.of_means(run.wall_us),
+        time_us=means.round(_DIGITS),
         error_us=error,
         dof=count - 1,
-        rounds_us=by_round,
-        systematic_us=_systematic(times),
+        systematic_us=_known(times["systematic_us"]),
+        misfit_us=_known(times["misfit_us"]),
+        kernels=_kernels(run, rows),
+        turns_us=tuple(by_row(turns, rows) for turns in kernels.turns),
     )
 
 
-def _systematic(times: pd.DataFrame) -> FloatArray:
-    """Returns the systematic error of each row; 0 without a kernel, as nothing was subtracted."""
-    systematic: FloatArray = times["systematic_us"].fillna(0.0).to_numpy("float64")
-    return systematic
+def _kernels(run: Run, rows: Sequence[Sequence[int]]) -> tuple[tuple[Hashable, ...], ...]:
+    """Returns for each row what decides the overhead of its kernels: operator, calls, calibration.
+
+    The calibration depends on the number of tensors and their dimensions.
+    """
+    biases = run.bias_us.round(_DIGITS).tolist()
+    pairs = zip(run.kernels, biases, strict=True)
+    seen = [(kernel.op_type, kernel.calls, bias) for kernel, bias in pairs]
+    return tuple(tuple(seen[place] for place in kernels) for kernels in rows)
+
+
+def _known(errors: pd.Series[float]) -> FloatArray:
+    """Returns the errors of rows; 0 without a kernel, as nothing was subtracted."""
+    known: FloatArray = errors.fillna(0.0).to_numpy(np.float64).astype(np.float64)
+    return known
 
 
 def _run_of(label: str, trace: Trace, batch: int | None) -> Run:

@@ -7,7 +7,7 @@ The kernel then computes the nodes of the model between these tensors.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -38,15 +38,35 @@ def confirm(
 
     Kernels of the same nodes are judged together, and so are those of a region (`regions`).
     """
-    graph = _Graph.of(model, kernels, evidence)
+    places: dict[str, list[int]] = defaultdict(list)
+    for position, kernel in enumerate(kernels):
+        places[kernel.scope].append(position)
     verdicts: list[Verdict | None] = [None] * len(kernels)
-    for region in regions(kernels, groups, graph.nodes, graph.makers, evidence):
+    for path, positions in places.items():
+        known = evidence.bodies.get(path) if path else evidence
+        own = [kernels[position] for position in positions]
+        graph = None if known is None else _Graph.of(model, path, own, known)
+        for position, verdict in zip(
+            positions, _of_graph(graph, own, [groups[p] for p in positions]), strict=True
+        ):
+            verdicts[position] = verdict if groups[position] else None
+    return tuple(verdicts)
+
+
+def _of_graph(
+    graph: _Graph | None, kernels: Sequence[Kernel], groups: Sequence[Group]
+) -> list[Verdict]:
+    """Returns a verdict for each kernel of one graph."""
+    if graph is None:
+        return [Verdict(UNKNOWN, "inside a body that cannot run alone")] * len(kernels)
+    verdicts = [Verdict(UNKNOWN)] * len(kernels)
+    for region in regions(kernels, groups, graph.nodes, graph.makers, graph.evidence):
         parts = [kernels[position] for position in region]
         keys = dict.fromkeys(key for position in region for key in groups[position])
         verdict = _judge(graph, _Unit.of(graph, parts, tuple(keys)))
         for position in region:
-            verdicts[position] = verdict if groups[position] else None
-    return tuple(verdicts)
+            verdicts[position] = verdict
+    return verdicts
 
 
 def doubted(
@@ -66,10 +86,10 @@ def doubted(
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    """The main graph of the model, and the evidence on its values.
+    """A graph of the model, and the evidence on its values.
 
     `uses` counts the kernels that read each tensor of the runtime's graph, plus 1 for an output of
-    the model. `readers` counts the nodes that read each tensor of the model. `idle` tensors need
+    the graph. `readers` counts the nodes that read each tensor of the model. `idle` tensors need
     not be read by a kernel.
     """
 
@@ -81,19 +101,23 @@ class _Graph:
     readers: Counter[str]
 
     @classmethod
-    def of(cls, model: Model, kernels: Sequence[Kernel], evidence: Evidence) -> _Graph:
-        """Indexes the model and its kernels."""
-        main = [node for node in model.nodes if not node.scope.path]
-        uses = Counter(value.name for value in model.graph.output)
+    def of(cls, model: Model, path: str, kernels: Sequence[Kernel], evidence: Evidence) -> _Graph:
+        """Indexes the graph at `path` of the model, and its kernels."""
+        scope = next(scope for scope in model.scopes if scope.path == path)
+        constant: set[str] = set()
+        for each in reversed(list(scope.outward())):
+            nodes = [node for node in model.nodes if node.scope.path == each.path]
+            constant = constants(nodes, constant)
+        uses = Counter(value.name for value in scope.graph.output)
         for kernel in kernels:
             uses.update(set(kernel.inputs))
         return cls(
             evidence=evidence,
             nodes={node.key: node for node in model.nodes},
-            makers={name: node.key for node in main for name in node.outputs if name},
-            idle=constants(main, "") | evidence.constant | evidence.not_numeric,
+            makers={name: node.key for node in nodes for name in node.outputs if name},
+            idle=constant | evidence.constant | evidence.not_numeric,
             uses=uses,
-            readers=Counter(name for node in main for name in set(node.inputs)),
+            readers=Counter(name for node in nodes for name in set(node.inputs)),
         )
 
     def shows(self, name: str) -> bool:
@@ -121,7 +145,6 @@ class _Unit:
     nodes that a kernel must read, `inputs` all tensors that the nodes read.
     """
 
-    scope: str
     keys: frozenset[str]
     reads: tuple[str, ...]
     returns: tuple[str, ...]
@@ -135,7 +158,6 @@ class _Unit:
         nodes = [graph.nodes[key] for key in group]
         reads = tuple(n for n in read if n in graph.evidence.equal and n not in outputs)
         return cls(
-            scope=parts[0].scope,
             keys=frozenset(group),
             reads=reads,
             returns=tuple(n for n in outputs if graph.uses[n] > read[n]) or tuple(outputs),
@@ -167,8 +189,6 @@ def _begins(graph: _Graph, nodes: Sequence[Node], reads: Sequence[str]) -> tuple
 
 
 def _judge(graph: _Graph, unit: _Unit) -> Verdict:
-    if unit.scope:
-        return Verdict(UNKNOWN, "inside a body, whose tensors onnxruntime does not return")
     faults = list(_results(graph, unit))
     if not graph.evidence.uninformative.keys() >= set(unit.returns):
         faults += _origins(graph, unit)

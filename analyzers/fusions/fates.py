@@ -62,7 +62,8 @@ def fates(
     decided: dict[str, Fate] = {}
     for scope in model.scopes:
         nodes = [node for node in model.nodes if node.scope.path == scope.path]
-        same = constants(nodes, scope.path) | (frozenset() if scope.path else fixed)
+        # a body may read the tensors around it
+        same = set() if scope.path else constants(nodes) | fixed
         live, twins = _live(model, scope, nodes), _twins(nodes)
         if not scope.path:
             _join(twins, nodes, shared)

@@ -38,7 +38,7 @@ def regions(
             for name in kernel.inputs:
                 readers[name].append(position)
     for position, (kernel, group) in enumerate(zip(kernels, groups, strict=True)):
-        if not kernel.scope and _known_by_name(kernel, group, nodes):
+        if _known_by_name(kernel, group, nodes):
             for name in _between(kernel, makers, evidence):
                 computed = {makers.get(tensor) for tensor in evidence.equal[name]}
                 if name in evidence.reordered or region.keys(position).isdisjoint(computed):
@@ -55,10 +55,10 @@ def _between(kernel: Kernel, makers: Mapping[str, str], evidence: Evidence) -> I
 
 
 def _known_by_name(kernel: Kernel, group: Group, nodes: Mapping[str, Node]) -> bool:
-    """Returns whether a kernel has name and operator of one of its nodes, or converts numbers."""
+    """Returns whether a kernel has the name of one of its nodes, or is a conversion as its node."""
     if kernel.node is None:
         return kernel.op_type in CONVERSIONS and len(group) == 1 and _same(kernel, nodes[group[0]])
-    return kernel.node in group and _same(kernel, nodes[kernel.node])
+    return kernel.node in group
 
 
 def _same(kernel: Kernel, node: Node) -> bool:

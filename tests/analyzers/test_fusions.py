@@ -12,7 +12,7 @@ import pytest
 
 from analyzers.attribution import attribute
 from analyzers.fusions import GROUP, OVERHEAD
-from analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED, TIED, UNKNOWN, confirm
+from analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED, TIED, confirm
 from analyzers.fusions.fates import FOLDED, IDLE, REMOVED
 from analyzers.statistics import outliers
 from analyzers.timing import RUNTIME, timing
@@ -23,6 +23,7 @@ from tracer.executors.onnxruntime import calibration
 from tracer.executors.onnxruntime.executor import executor
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS, OrtSettings
 from tracer.graph import loading
+from tracer.inputs.feedset import FeedSet
 from tracer.inputs.model_feeds import make_feeds
 from tracer.limits import Limits
 from tracer.support.progress import silent
@@ -244,12 +245,71 @@ def test_a_tensor_that_no_input_changes_confirms_nothing():
     assert found.kernels[0].why == "its result 'z' is 0 everywhere"
 
 
-def test_nodes_of_bodies_are_mapped_and_not_confirmed():
+def test_nodes_of_bodies_are_mapped_and_confirmed():
     found = mapped("branches", "all")
     rows = {row.nodes: row for row in found.kernels}
     assert rows["If_0",].verdict == CONFIRMED
     inside = [row for row in found.kernels if "/" in row.kernel]
     assert inside
-    assert {row.verdict for row in inside} == {UNKNOWN}
+    assert {row.verdict for row in inside} <= {CONFIRMED, TIED}
     idle = [row.node for row in found.nodes if row.fate == IDLE]
     assert len({key.partition(".")[2].partition("/")[0] for key in idle}) == 1
+
+
+CONVOLUTIONS = """
+<ir_version: 10, opset_import: ["": 21]>
+g (float[1,8,12,12] x, int64 trips) => (float[1,8,12,12] y) <bool always = {1}> {
+  y = Loop (trips, always, x) <
+    body = step (int64 i, bool go, float[1,8,12,12] s) => (bool on, float[1,8,12,12] n) {
+      on = Identity (go)
+      a = Conv <pads = [1, 1, 1, 1]> (s, v)
+      b = Relu (a)
+      c = Conv <pads = [1, 1, 1, 1]> (b, w)
+      d = Relu (c)
+      n = Tanh (d)
+    }
+  >
+}
+"""
+
+
+def test_kernels_fused_inside_a_body_are_confirmed_and_wrong_groups_contradicted():
+    draw = np.random.default_rng(0).normal
+    weights = {name: draw(size=(8, 8, 3, 3)).astype(np.float32) for name in "vw"}
+    proto = parse(CONVOLUTIONS, **weights)
+    model = loading.from_proto(proto)
+    states = [draw(size=(1, 8, 12, 12)).astype(np.float32) for _ in range(2)]
+    feed_sets = [FeedSet({"x": state, "trips": np.array(2)}, None) for state in states]
+    graph = executor.optimize(model, feed_sets[0], OrtSettings(1, 0, None, 1, "all"))
+    evidence = graph.match_tensors(feed_sets, Limits(), silent)
+    groups = list(attribute(model, graph.kernels, evidence))
+    one, other = (place for place, group in enumerate(groups) if len(group) > 1)
+    assert graph.kernels[one].scope == "Loop_0.body"
+    verdicts = confirm(model, graph.kernels, groups, evidence)
+    assert verdicts[one].word == verdicts[other].word == CONFIRMED
+    groups[one], groups[other] = groups[other], groups[one]
+    wrong = confirm(model, graph.kernels, groups, evidence)
+    assert wrong[one].word == wrong[other].word == CONTRADICTED
+
+
+STATES = """
+<ir_version: 10, opset_import: ["": 21]>
+g (float[2,1,8] x) => (float[1,1,8] y, float[1,1,8] z)
+<int64 zero = {0}, int64 one = {1}, int64[1] front = {0}> {
+  h = Gather (x, zero)
+  c = Gather (x, one)
+  u = Unsqueeze (h, front)
+  v = Unsqueeze (c, front)
+  y = Cos (u)
+  z = Sin (v)
+}
+"""
+
+
+def test_gathers_that_became_one_split_are_confirmed_with_the_kernels_behind_it():
+    found = fusions(parse(STATES))
+    if not any(row.op_type == "Split" for row in found.kernels):
+        pytest.skip("this onnxruntime makes no Split of two Gathers")
+    assert {row.verdict for row in found.kernels} <= {CONFIRMED, TIED}
+    whole = {node for row in found.kernels if row.op_type == "Split" for node in row.nodes}
+    assert whole <= {"Gather_0", "Gather_1"}

@@ -100,7 +100,7 @@ COMMANDS = (
         _timed(matplotlib.image.imread),
     ),
     Command(
-        ("compare", LENET, NARROW, "--rounds", "2", "--runs", "5", "--no-numbers"),
+        ("compare", LENET, NARROW, "--sessions", "4", "--precision", "100%", "--no-numbers"),
         "c.json",
         _timed(_text(json.loads)),
     ),

@@ -50,7 +50,7 @@ def check_pictures(page: Page) -> None:
 
 
 def test_resnet20_has_its_66_layers_and_the_same_numbers_in_every_executor():
-    page = layers.make(runs=3, rounds=2, turn=1, threads=1)
+    page = layers.make(runs=3, sessions=2, threads=1)
     check_pictures(page)
     calls = {row[0]: int(row[1].replace(",", "")) for row in rows(page, "By type")}
     assert calls == {name: 3 * of // 10_000 for name, (of, _) in layers.ORIGINAL.items()}
@@ -62,7 +62,7 @@ def test_resnet20_has_its_66_layers_and_the_same_numbers_in_every_executor():
 
 def test_the_family_calls_as_many_convolutions_as_the_original():
     names = ("plain18", "plain34", "bottleneck18")
-    page = family.make(names, batch=2, size=32, rounds=2, runs=1, threads=1)
+    page = family.make(names, batch=2, size=32, sessions=2, runs=1, threads=1)
     check_pictures(page)
     result = rows(page, "Forward")
     assert [row[0] for row in result] == list(names)
@@ -78,7 +78,7 @@ def test_the_family_calls_as_many_convolutions_as_the_original():
 
 
 def test_batch_sizes_have_operators_with_memory_and_a_training_has_curves(images):
-    page = batches.make([1, 2], runs=2, rounds=2, epochs=1, data=images, threads=1)
+    page = batches.make([1, 2], runs=2, sessions=2, epochs=1, data=images, threads=1)
     check_pictures(page)
     memory = [
         {row[0]: float(row[5].replace(",", "")) for row in rows(page, f"Operators at batch {size}")}

@@ -41,9 +41,7 @@ def _sums() -> Result:
 
 def _sides() -> Result:
     folder = RESNET.parent
-    return tracer.compare(
-        [str(folder / f"resnet20{kind}.onnx") for kind in ("", ".int8")], rounds=6
-    )
+    return tracer.compare([str(folder / f"resnet20{kind}.onnx") for kind in ("", ".int8")])
 
 
 PICTURES = {

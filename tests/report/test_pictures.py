@@ -28,7 +28,7 @@ BOXES = """[...document.querySelectorAll('.graph [data-mark]')].map((mark) => {
 def compared(tmp_path_factory):
     """The report of a comparison of two optimisation levels, and the comparison."""
     sides = ["models/lenet/lenet.onnx", "models/lenet/lenet.onnx@ort:none"]
-    comparison = tracer.compare(sides, rounds=4)
+    comparison = tracer.compare(sides)
     return comparison.save(tmp_path_factory.mktemp("compared") / "c.html"), comparison
 
 

@@ -35,7 +35,10 @@ COMMANDS = (
     ),
     Command("against", ("interpret", "{model}", "--against", "ort", "--runs", "1")),
     Command("fusions", ("fusions", "{model}", "--json")),
-    Command("compare", ("compare", "{model}", "{model}@ort:none", "--rounds", "2", "--runs", "2")),
+    Command(
+        "compare",
+        ("compare", "{model}", "{model}@ort:none", "--sessions", "2", "--precision", "100%"),
+    ),
     Command(
         "quantize", ("quantize", "{model}", "--calibrate", "{feeds}", "-o", QUANTISED), "", False
     ),

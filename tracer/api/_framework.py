@@ -3,11 +3,11 @@
 import hashlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import pandas as pd
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from tracer.errors import InputError, TracerError, UsageError
 from tracer.executors import registry
 from tracer.executors.eager.calls import BACKWARD, RANGE, described
 from tracer.executors.eager.settings import EagerSettings
-from tracer.executors.protocol import Profiled
+from tracer.executors.protocol import AlternatingExecutor, Profiled
 from tracer.records import environment
 from tracer.records.trace import ModelInfo, Trace, distinctions
 from tracer.support.progress import Progress
@@ -91,8 +91,16 @@ def profile_framework(
     )
 
 
+Opened = TypeVar("Opened")
+Opening: TypeAlias = Callable[
+    [AlternatingExecutor[Any, Any, EagerSettings], Any, Sequence[NDArray[Any]], EagerSettings],
+    AbstractContextManager[Opened],
+]
+"""Opens a model on inputs in an executor."""
+
+
 @contextmanager
-def ready(
+def opened(
     target: str,
     framework: str,
     args: Mapping[str, object],
@@ -100,18 +108,17 @@ def ready(
     batch: int | None,
     settings: EagerSettings,
     inputs: Sequence[NDArray[Any]] | None,
-) -> Iterator[Callable[[], float]]:
-    """Loads the model and runs it once; inside the block a call times one run, in µs.
-
-    It runs on `inputs`, or on random ones of its own `input_shape`.
-    """
+    opening: Opening[Opened],
+) -> Iterator[Opened]:
+    """Loads the model and opens it on `inputs`, or on random ones of its own `input_shape`."""
     model = load_source(
         target, dict(args), weights=weights, framework=framework, seed=settings.seed
     )
     if inputs is None:
         inputs = _drawn(_specs(model, target, None, "float32"), batch, settings.seed)
-    with registry.find_alternating(framework).ready(model, inputs, settings) as timed:
-        yield timed
+    executor = registry.find_alternating(framework)
+    with opening(executor, model, inputs, settings) as ready:
+        yield ready
 
 
 def _info(

@@ -80,14 +80,8 @@ def _weights(texts: tuple[str, ...]) -> Path | dict[str, Path] | None:
         cloup.option("--precision", type=Percent(), default="1%", show_default=True,
                      help="Compare whole runs until the ratio is known to this, either way."),
         cloup.option("--sessions", type=Count.of("sessions"), default=24, show_default=True,
-                     help="Least number of sessions of every side for whole runs: there are more "
-                          "until the precision is reached."),
-        cloup.option("--rounds", type=Count.of("rounds"),
-                     help="Profiled turns of every side, for the layers.  [default: 8 to 30]"),
-        cloup.option("--runs", type=Count.of("runs"),
-                     help="Inferences per profiled turn.  [default: as many as take 0.02 s]"),
-        cloup.option("--warmup", type=Count.of("warmup"), default=2, show_default=True,
-                     help="Inferences before each profiled turn, not measured."),
+                     help="Sessions of every side for layers, and the least number of them for "
+                          "whole runs: there are more until the precision is reached."),
         _options.THREADS,
     ),
     cloup.option_group("ONNX", _options.OPTIMIZATION),
@@ -104,7 +98,7 @@ def _weights(texts: tuple[str, ...]) -> Path | dict[str, Path] | None:
         cloup.option("--device", type=click.Choice(DEVICES), default="cpu", show_default=True,
                      help="Device that the framework runs on."),
     ),
-    apart=("batches", "rounds", "runs"),
+    apart=("batches",),
 )  # fmt: skip
 @cloup.option_group(
     "Comparison",
@@ -143,8 +137,6 @@ def command(
     by: str,
     depth: int | None,
     batches: tuple[int, ...] | None,
-    rounds: int | None,
-    runs: int | None,
     settings: SideSettings,
     numbers: bool,
     rtol: float | None,
@@ -186,9 +178,8 @@ def command(
     tolerance = Tolerance(rtol, atol) if numbers and by != "model" else None
     # What the code of the user prints is no data of ours.
     with _progress.progress() as report, redirect_stdout(sys.stderr):
-        turns: dict[str, Any] = {"rounds": rounds, "runs": runs, "progress": report}
         result = (
-            compare.sweep(sides, several, settings=settings, **turns)
+            compare.sweep(sides, several, settings=settings, progress=report)
             if several
             else compare.compare(
                 sides,
@@ -198,7 +189,7 @@ def command(
                 tolerance=tolerance,
                 fail_above=fail_above,
                 fail_unless_within=fail_unless_within,
-                **turns,
+                progress=report,
             )
         )
     if result.is_incomplete:  # the signal that broke it off is told after this

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from tracer.executors.eager.calls import OperatorRow
+from tracer.executors.turns import Recorder
 from tracer.graph.model import Node
 from tracer.inputs.feedset import FeedSet
 from tracer.limits import Limits
@@ -93,7 +94,7 @@ class Executor(Protocol[SubjectT, FeedsT, SettingsT]):
 
 @runtime_checkable
 class AlternatingExecutor(Executor[SubjectT, FeedsT, SettingsT], Protocol):
-    """An executor whose undisturbed runs can take turns with those of another subject."""
+    """An executor whose runs can take turns with those of another subject."""
 
     def ready(
         self, subject: SubjectT, feeds: FeedsT, settings: SettingsT
@@ -102,6 +103,11 @@ class AlternatingExecutor(Executor[SubjectT, FeedsT, SettingsT], Protocol):
 
         Inside the block, each call makes a run and returns its time in µs.
         """
+
+    def recording(
+        self, subject: SubjectT, feeds: FeedsT, settings: SettingsT
+    ) -> AbstractContextManager[Recorder]:
+        """Opens the subject anew as `ready` does, for undisturbed and recorded runs in turns."""
 
 
 @runtime_checkable

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracer.graph.channel_axis import channel_axes
 from tracer.graph.model import Model, Node
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import Observer
@@ -48,7 +49,8 @@ def losses(
     report = progress or silent
     twins_by_name = twins(prepared.proto, quantized.proto)
     recorder = TensorRecorder({twin.original for twin in twins_by_name.values()})
-    noise, joined = _NoiseMeter(twins_by_name, recorder), JoinedRanges(quantized)
+    axes = channel_axes(prepared.graph)
+    noise, joined = _NoiseMeter(twins_by_name, recorder, axes), JoinedRanges(quantized)
     plain = Interpreter(prepared, observers=[recorder, joined])
     narrow = Interpreter(quantized, observers=[noise])
     done = 0
@@ -71,9 +73,18 @@ def _early_note(done: int, total: int) -> tuple[str, ...]:
 
 
 class _NoiseMeter(Observer):
-    """Sums the signal and the noise of float tensors, over their finite values, by their twins."""
+    """Sums the signal and the noise of float tensors, over their finite values, by their twins.
 
-    def __init__(self, twins_by_name: Mapping[str, Twin], recorder: TensorRecorder) -> None:
+    `axes` are those of the channels of float tensors, where known.
+    """
+
+    def __init__(
+        self,
+        twins_by_name: Mapping[str, Twin],
+        recorder: TensorRecorder,
+        axes: Mapping[str, int],
+    ) -> None:
+        self._axes = axes
         self._twins = twins_by_name
         self._recorder = recorder
         self._noise: dict[str, Noise] = {}
@@ -87,7 +98,9 @@ class _NoiseMeter(Observer):
                 finite = np.isfinite(real)
                 wide = np.where(finite, real, 0).astype(np.float64)
                 lost = np.where(finite, wide - twin.real(value), 0)
-                self._noise.setdefault(name, Noise()).add(wide, lost)
+                if name not in self._noise:
+                    self._noise[name] = Noise(self._axes.get(twin.original))
+                self._noise[name].add(wide, lost)
 
     def of(self, name: str) -> Noise | None:
         """Returns the noise of a tensor of the quantised graph; None without a twin."""

@@ -15,22 +15,32 @@ _LOST = 1 / 4
 
 
 class Noise:
-    """Sums of the squares of a tensor's values x and of its errors x - q."""
+    """Sums of the squares of a tensor's values x and of its errors x - q.
 
-    def __init__(self) -> None:
+    `axis` is that of the channels, negative if counted from the end. Without it, all axes that may
+    have them are looked at.
+    """
+
+    def __init__(self, axis: int | None = None) -> None:
+        self._axis = axis
         self._whole = np.zeros((2, 1))
         self._by_axis: dict[int, FloatArray | None] = {}
 
     def add(self, values: Array, errors: Array) -> None:
         """Adds a batch: float64 arrays of one shape, with 0 for what is not to count."""
         self._whole += _sums(0, values.reshape(1, -1), errors.reshape(1, -1))
-        for axis in channel_axes(values.ndim):
+        for axis in self._axes(values.ndim):
             sums = _sums(axis, values, errors)
             before = self._by_axis.get(axis, np.zeros_like(sums))
             if before is None or before.shape != sums.shape:  # a length, then
                 self._by_axis[axis] = None
             else:
                 self._by_axis[axis] = before + sums
+
+    def _axes(self, rank: int) -> tuple[int, ...]:
+        if self._axis is None or not -rank <= self._axis < rank:
+            return channel_axes(rank)
+        return tuple(axis for axis in (self._axis % rank,) if axis)  # axis 0 has samples
 
     @property
     def share(self) -> float:

@@ -247,5 +247,5 @@ def summed(names: Iterable[str]) -> list[str]:
     return [*SUMMED, *(spec.name for spec in others if spec.fold == "sum")]
 
 
-INTERMEDIATE = frozenset({"random_us", "systematic_us"})
+INTERMEDIATE = frozenset({"random_us", "systematic_us", "misfit_us"})
 """Columns that `analyzers.timing` hands to `analyzers.compare`, and that no table keeps."""

@@ -6,6 +6,8 @@ use: as it is, channels last, channels in padded blocks (com.microsoft.nchwc), i
 and, if all of these fail, in any order.
 """
 
+from __future__ import annotations
+
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -39,13 +41,16 @@ _TOLERANCES = {2: 1e-2, 4: 1e-4, 8: 1e-7}
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Which tensors of the model equal each tensor of the optimised main graph.
+    """Which tensors of the model equal each tensor of the optimised graph.
 
     `equal` has for each optimised tensor the tensors of the model with its values on every one of
     `inputs` inputs, in the order they are computed; only matches of the strongest reading; () where
     there is none. Optimised tensors in `reordered` match in another order of elements alone, and
     `uninformative` says why a tensor's values prove nothing. Of the model's tensors, `constant` do
     not depend on the input and `not_numeric` are not tensors of numbers.
+
+    All of these are tensors of one graph, the main graph; `bodies` has the same for each body that
+    ran on every input, by its path, with the values of the first time.
     """
 
     inputs: int
@@ -54,6 +59,7 @@ class Evidence:
     uninformative: Mapping[str, str] = field(repr=False)
     constant: frozenset[str] = field(repr=False)
     not_numeric: frozenset[str] = field(repr=False)
+    bodies: Mapping[str, Evidence] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)

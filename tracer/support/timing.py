@@ -3,6 +3,10 @@
 import time
 from collections.abc import Callable
 
+SPINNING_S = 0.05
+"""Time after which the threads of a pool sleep: they spin for 30 ms and more after a run, on the
+cores that the next session needs."""
+
 
 def elapsed_us(call: Callable[[], object], clock: Callable[[], int] | None = None) -> float:
     """Returns the wall time of one call, in µs, by a clock that counts ns."""

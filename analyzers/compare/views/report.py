@@ -25,8 +25,8 @@ from analyzers.views.trace.sections import Section
 from analyzers.views.trace.tables import tables
 from tracer.records.columns import ColumnSpec
 
-_OF_A_ROUND = ("time_us_p50", "time_us_p95", "time_us_min", "time_us_std")
-"""Columns of a single round, which says little of all rounds."""
+_OF_ONE_RUN = ("time_us_p50", "time_us_p95", "time_us_min", "time_us_std")
+"""Columns of a single run, which says little of all sessions."""
 
 _LEVEL = 0.05
 """Significance level of the intervals in a node table."""
@@ -100,8 +100,8 @@ def _headed(run: RunContent, title: str) -> RunContent:
 
 
 def _timed(side: Side) -> pd.DataFrame:
-    """Returns the rows of a side with its own times, which are those of all its rounds."""
-    if side.rounds_us is None:
+    """Returns the rows of a side with its own times, which are those of all its sessions."""
+    if side.turns_us is None:
         return side.nodes
     time, total = side.time_us, float(np.nansum(side.time_us))
     half = t_quantile(_LEVEL, side.dof) * side.error_us if side.dof else np.nan * time
@@ -110,7 +110,7 @@ def _timed(side: Side) -> pd.DataFrame:
         time_share=time / total if total else np.nan,
         time_us_ci95_low=np.maximum(time - half, 0.0),
         time_us_ci95_high=time + half,
-        **dict.fromkeys(_OF_A_ROUND, np.nan),
+        **dict.fromkeys(_OF_ONE_RUN, np.nan),
     )
 
 

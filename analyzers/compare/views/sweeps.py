@@ -79,7 +79,7 @@ def _times(one: Sweep) -> Table:
 
 
 def _counted(side: Side) -> str:
-    return "run" if side.rounds_us is None else "round"
+    return "run" if side.turns_us is None else "session"
 
 
 def _growth(one: Sweep) -> Table:

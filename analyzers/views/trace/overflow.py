@@ -33,8 +33,8 @@ def counted(trace: Trace) -> tuple[str, ...]:
 
 def words(nodes: pd.DataFrame) -> tuple[str, str]:
     """Two sentences on the nodes with sums: what overflows, and which widths suffice."""
-    narrow = nodes[nodes["bits"].notna()]
-    widths = narrow["bits"].unique()
+    narrow = nodes[nodes["outputs"].notna()]
+    widths = narrow["bits"].dropna().unique()  # a damaged trace may lack them
     at = f"at {widths[0]} bits" if len(widths) == 1 else "at their widths"
     return _overflows(narrow, at), _sufficient(narrow)
 
@@ -100,7 +100,7 @@ def described(rows: pd.DataFrame, full_numbers: bool = False) -> pd.DataFrame:
 
 def totals(nodes: pd.DataFrame, full_numbers: bool = False) -> str:
     """The counts over all nodes with narrow accumulators."""
-    narrow = nodes[nodes["bits"].notna()]
+    narrow = nodes[nodes["outputs"].notna()]
     parts = [f"{int(narrow['outputs'].sum()):,} outputs"]
     if len(narrow) and narrow["saturation_events"].notna().all():
         parts.append(f"{int(narrow['saturation_events'].sum()):,} saturation events")

@@ -29,23 +29,23 @@ def nodes(rows, batch=1, executor="onnxruntime"):
     return table.astype(dict.fromkeys(TEXTS, "string"))
 
 
-def side(label, rows, rounds_us, batch=1, executor="onnxruntime", overhead=0.0):
-    """A side whose rows took `rounds_us` (rounds × rows), and whole runs their sum."""
-    rounds_us = np.asarray(rounds_us, np.float64)
-    table = nodes(rows, batch, executor).assign(time_us=rounds_us.mean(axis=0))
-    table.loc[np.isnan(rounds_us).all(axis=0), "time_us"] = np.nan
-    wall = np.nansum(rounds_us, axis=1) + overhead
-    run = Run(executor, batch, {}, wall, wall, rounds_us, np.zeros(len(rows)), ())
+def side(label, rows, sessions_us, batch=1, executor="onnxruntime", overhead=0.0):
+    """A side whose rows took `sessions_us` (sessions × rows), and whole runs their sum."""
+    sessions_us = np.asarray(sessions_us, np.float64)
+    table = nodes(rows, batch, executor).assign(time_us=sessions_us.mean(axis=0))
+    table.loc[np.isnan(sessions_us).all(axis=0), "time_us"] = np.nan
+    wall = np.nansum(sessions_us, axis=1) + overhead
+    run = Run(executor, batch, {}, wall, wall, sessions_us, np.zeros(len(rows)), ())
     info = ModelInfo(label, "0" * 64, 8, {"": 17}, "", len(rows))
     trace = Trace(info, environment.observe(), {}, (run,), table)
     return Side(
-        label, trace, run, table, contrast.of_rounds(wall), rounds_us.mean(axis=0),
-        rounds_us.std(axis=0, ddof=1) / np.sqrt(len(rounds_us)), len(rounds_us) - 1, rounds_us,
-        np.zeros(len(rows)),
+        label, trace, run, table, contrast.of_blocks(wall[:, None]), sessions_us.mean(axis=0),
+        sessions_us.std(axis=0, ddof=1) / np.sqrt(len(wall)), len(wall) - 1,
+        *np.zeros((2, len(rows))), ((),) * len(rows), tuple(sessions_us[:, None]),
     )  # fmt: skip
 
 
-def shaken(times, rounds=20, spread=0.01, seed=0):
-    """Rounds × rows: the times, each with some noise of its own."""
+def shaken(times, sessions=20, spread=0.01, seed=0):
+    """Sessions × rows: the times, each with some noise of its own."""
     random = np.random.default_rng(seed)
-    return np.asarray(times) * (1 + spread * random.standard_normal((rounds, len(times))))
+    return np.asarray(times) * (1 + spread * random.standard_normal((sessions, len(times))))

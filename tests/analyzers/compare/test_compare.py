@@ -1,5 +1,6 @@
 """Tables whose truth is known: what is slower is found, by how much, and where."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -13,9 +14,11 @@ from analyzers.compare.numbers import Values, numbers
 from analyzers.compare.sides import measured, recorded
 from analyzers.compare.sweep import WHOLE, sweep
 from analyzers.compare.totals import table as totals_of
+from analyzers.views import render
 from tests.analyzers.compare.tables import nodes, shaken, side
 from tests.graphs import residual
 from tracer.errors import InputError, UsageError
+from tracer.records.turns import Turns
 from tracer.support.tolerance import Tolerance
 
 ROWS = [
@@ -148,8 +151,14 @@ def test_the_errors_of_a_saved_trace_are_those_of_its_runs(trace):
     assert (result.systematic_us[high.notna()] > 0).all()
 
 
-def test_rounds_of_one_run_have_its_quiet_means_less_the_profilers_cost(trace):
-    result = measured("now", [trace, trace, trace])
+def taken(run, samples_us, wall_us):
+    """A session of turns (turns × runs × kernels), each run with its time without a profiler."""
+    names = tuple(kernel.name for kernel in run.kernels)
+    return Turns(names, samples_us, samples_us.sum(axis=-1), wall_us, run.empty_us)
+
+
+def test_a_side_that_took_no_turns_has_the_quiet_means_of_its_runs_less_the_profilers_cost(trace):
+    result = measured("now", trace, [], [])
     total = trace.runs[0].instrumented_us
     raw = trace.runs[0].samples[total <= np.median(total)].mean(axis=0, dtype=np.float64)
     assert np.nansum(result.time_us) <= result.wall.mean + 1e-6
@@ -162,6 +171,28 @@ def test_rounds_of_one_run_have_its_quiet_means_less_the_profilers_cost(trace):
     ):
         if not np.isnan(time):
             assert 0 <= time <= sum(by_kernel[name] for name in cell.split("; ")) + 1e-3, key
+    alone = compare([result, result])
+    assert alone.layers["p_b"].isna().all() and not alone.sums
+
+
+def test_a_turn_is_the_quieter_half_of_its_runs_and_kernels_are_found_by_name(trace):
+    run = trace.runs[0]
+    count = len(run.kernels)
+    quiet, loud = np.full((2, 3, count), 5.0), np.full((2, 2, count), 900.0)
+    session = taken(run, np.concatenate([quiet, loud], axis=1), run.wall_us)
+    backwards = Turns(
+        session.kernels[::-1],
+        session.samples_us[..., ::-1] + np.arange(count)[::-1],
+        session.profiled_us,
+        session.wall_us,
+        session.empty_us,
+    )
+    side = measured("now", trace, [session, backwards], [])
+    timed = ~np.isnan(side.time_us)
+    first, second = side.turns_us
+    assert (first[:, timed] == first[0, timed][0]).all() and first[0, timed][0] == 5
+    found = dict(zip(side.nodes["kernels"][timed], second[0, timed], strict=True))
+    assert found == {kernel.name: 5.0 + place for place, kernel in enumerate(run.kernels)}
 
 
 def test_a_trace_without_runs_or_with_several_is_asked_about():
@@ -233,45 +264,97 @@ def test_a_folded_batch_norm_is_no_divergence():
 
 def test_a_clock_of_whole_microseconds_makes_no_difference_certain(trace):
     """Kernels of 2.5 µs on average, told as 2 or 3: where there is no difference, none is found."""
-    random = np.random.default_rng(0)
+    random, run = np.random.default_rng(0), trace.runs[0]
 
-    def rounds():
-        results = []
-        for _ in range(12):
-            run = trace.runs[0]
-            samples = 2.0 + random.integers(0, 2, (41, len(run.kernels)))
-            noisy = samples.sum(axis=1) + random.normal(0, 5, 41)
-            run = replace(run, samples=samples, instrumented_us=noisy, wall_us=noisy)
-            results.append(replace(trace, runs=(run,)))
-        return results
+    def sessions():
+        samples = 2.0 + random.integers(0, 2, (12, 7, 5, len(run.kernels)))
+        return [taken(run, each, random.normal(60, 5, 20)) for each in samples]
 
-    results = [compare([measured("a", rounds()), measured("b", rounds())]) for _ in range(20)]
+    def sides():
+        return [measured(name, trace, sessions(), []) for name in "ab"]
+
+    results = [compare(sides()) for _ in range(20)]
     assert sum(bool(one.layers["significant_b"].any()) for one in results) <= 1
 
 
 def test_rows_that_drown_in_what_the_profiler_costs_are_not_called_different(trace):
     run = trace.runs[0]
-    dear = replace(run, bias_us=np.full(len(run.kernels), 1e6), samples=run.samples + 1e6)
-    rounds = [replace(trace, runs=(dear,))] * 5
-    comparison = compare([measured("a", rounds), measured("b", [trace] * 5)])
+    random = np.random.default_rng(1)
+    shape = (5, 4, 5, len(run.kernels))
+    plain = [taken(run, each, run.wall_us) for each in random.normal(9, 1, shape)]
+    dear = replace(run, bias_us=np.full(len(run.kernels), 1e6))
+    costly = [replace(each, samples_us=each.samples_us + 1e6) for each in plain]
+    comparison = compare(
+        [measured("a", replace(trace, runs=(dear,)), costly, []), measured("b", trace, plain, [])]
+    )
     assert (comparison.layers["time_us_a"].dropna() > 0).all()
     assert not comparison.layers["significant_b"].any()
 
 
-def test_rows_that_name_no_kernel_have_the_times_of_their_tables(trace):
-    table = trace.nodes.assign(kernels=trace.nodes["node"] + " row")
-    result = measured("eager", [replace(trace, nodes=table)] * 3)
-    assert result.time_us == pytest.approx(table["time_us"].to_numpy(float), abs=1e-5, nan_ok=True)
+def test_rows_of_a_framework_have_the_times_of_the_kernels_that_name_them(trace):
+    """Their cells hold the row's name and operators, as `analyzers.operations` writes them."""
+    run = trace.runs[0]
+    kernels = [replace(kernel, node=str(place)) for place, kernel in enumerate(run.kernels)]
+    names = [str(len(kernels) - 1), "0"]
+    table = nodes([{"op_type": "Conv", "node": n, "kernels": f"{n}: Conv"} for n in names])
+    eager = replace(run, kernels=tuple(kernels), bias_us=0 * run.bias_us, empty_us=None)
+    samples = np.broadcast_to(np.arange(1.0, len(kernels) + 1), (6, 3, 4, len(kernels)))
+    sessions = [taken(eager, each, eager.wall_us) for each in samples]
+    result = measured("eager", replace(trace, runs=(eager,), nodes=table), sessions, [])
+    assert result.time_us == pytest.approx([len(kernels), 1], rel=0.01)
 
 
 def test_a_fifth_more_of_a_real_kernel_is_found_and_a_clock_tick_of_a_short_one_is_not():
     before, after = [23.0, 7.5, 2.0, 1.2], [23.0 * 1.2, 7.5, 1.4, 0.7]
     first, second = (
-        replace(side(label, ROWS, shaken(times, seed=seed)), systematic_us=np.full(4, 0.4))
-        for label, times, seed in (("a", before, 1), ("b", after, 2))
+        replace(
+            side(label, ROWS, shaken(times, seed=seed)),
+            misfit_us=np.full(4, 0.4),
+            kernels=((kernel,),) * 4,
+        )
+        for label, times, seed, kernel in (("a", before, 1, "x"), ("b", after, 2, "y"))
     )
     rows = compare([first, second]).layers.set_index("layer")["significant_b"]
     assert rows[rows].index.tolist() == ["Conv_0"]
-    sure = [replace(each, systematic_us=np.zeros(4)) for each in (first, second)]
+    sure = [replace(each, misfit_us=np.zeros(4)) for each in (first, second)]
     rows = compare(sure).layers.set_index("layer")["significant_b"]
     assert set(rows[rows].index) == {"Conv_0", "Gemm_2", "Softmax_3"}
+
+
+def test_a_row_of_one_side_counts_with_its_whole_time_and_can_be_significant():
+    extra = [*ROWS, {"op_type": "Erf", "module": "d"}, {"op_type": "Sin", "module": "e"}]
+    second = side("b", extra, shaken([*TIMES, 33.0, 0.1], seed=2))
+    second = replace(second, systematic_us=np.array([0, 0, 0, 0, 0.5, 0.5]))
+    for sides, sign, word in (((0, 1), 1, "new"), ((1, 0), -1, "gone")):
+        both = [side("a", ROWS, shaken(TIMES)), second]
+        comparison = compare([both[place] for place in sides])
+        rows = comparison.layers.set_index("layer")
+        alone = rows.loc["Erf_4"]
+        assert alone["significant_b"] and not rows.loc["Sin_5", "significant_b"]
+        assert alone["change_us_b"] == pytest.approx(sign * 33, rel=0.02)
+        assert alone["change_low_us_b"] < sign * 33 < alone["change_high_us_b"]
+        assert alone["change_high_us_b"] - alone["change_low_us_b"] < 4
+        page = render(comparison, "md").decode()
+        (line,) = (line for line in page.splitlines() if line.startswith("| Erf"))
+        assert f"{word}*" in line.replace("\\", "")
+
+
+@pytest.mark.parametrize(("outside", "agrees"), [(0.0, True), (25.0, False)])
+def test_the_layers_are_held_against_whole_runs(outside, agrees):
+    """15 µs more in a layer, 10 in a new one, 5 less in a third; `outside` all layers."""
+    extra = [*ROWS, {"op_type": "Erf", "module": "d"}]
+    first = side("a", ROWS, shaken(TIMES))
+    times = shaken([115.0, 10.0, 45.0, 5.0, 10.0], seed=1)
+    second = side("b", extra, times, overhead=outside)
+    comparison = compare([first, second])
+    (found,) = comparison.sums
+    assert found.layers == pytest.approx(20 / 165, abs=0.01)
+    assert found.layers_low < 20 / 165 < found.layers_high
+    assert found.layers == pytest.approx(comparison.layers["change_us_b"].sum() / 165, abs=0.003)
+    assert found.whole == pytest.approx((20 + outside) / 165, abs=0.01)
+    assert found.agrees == agrees
+    words = "they agree" if agrees else "they do not agree. +15"
+    assert words in render(comparison, "md").decode()
+    (told,) = json.loads(render(comparison, "json"))["layer_sums"]
+    assert told["agrees"] == agrees and told["side"] == "b"
+    assert not compare([replace(first, turns_us=None), second]).sums

@@ -32,11 +32,17 @@ def rate(make, first, second):
     return np.mean(results)
 
 
-def test_pairs_are_tested_as_scipy_tests_them():
-    b = noise((12, 1), seed=2)[:, 0]
-    a = b + np.array([0.9, -0.3, 0.8, -0.2, 1.0, 0.0] * 2)  # turn by turn: no memory to allow for
-    result = contrast.contrast(contrast.of_rounds(a), contrast.of_rounds(b))
-    assert result.p == pytest.approx(stats.ttest_rel(a, b).pvalue, rel=1e-9)
+def test_layers_that_take_turns_are_tested_as_scipy_tests_their_ratios():
+    logs = np.random.default_rng(2).normal(0.01, 0.02, 12)
+    result = contrast.of_turns(logs, contrast.Sample(100.0, 1.0, 11), contrast.Sample(101, 1.0, 11))
+    expected = stats.ttest_1samp(logs, 0)
+    low, high = np.exp(expected.confidence_interval(1 - contrast.LEVEL))
+    assert result.p == pytest.approx(expected.pvalue, rel=1e-9)
+    assert (result.ratio, result.low, result.high) == pytest.approx(
+        (np.exp(logs.mean()), low, high)
+    )
+    change = [100 * (ratio - 1) for ratio in (result.ratio, result.low, result.high)]
+    assert [result.change, result.change_low, result.change_high] == pytest.approx(change)
 
 
 def test_strangers_are_tested_as_welch_does():
@@ -62,12 +68,6 @@ def test_one_lies_outside_the_interval_where_the_test_finds_a_difference(a, b, e
     assert (result.p < contrast.LEVEL) == (not result.low <= 1 <= result.high)
 
 
-@pytest.mark.parametrize("memory", [0.0, 0.3])
-def test_rounds_without_a_difference_are_rarely_called_different(memory):
-    first, second = noise((20, 1500), memory, 3), noise((20, 1500), memory, 4)
-    assert rate(contrast.of_rounds, first, second) < 0.05
-
-
 @pytest.mark.parametrize("memory", [0.0, 0.5, 0.9])
 def test_runs_that_remember_are_rarely_called_different_where_a_plain_test_often_does(memory):
     first, second = noise((1000, 600), memory, 5), noise((1000, 600), memory, 6)
@@ -76,24 +76,80 @@ def test_runs_that_remember_are_rarely_called_different_where_a_plain_test_often
         assert np.mean(stats.ttest_ind(first, second).pvalue < contrast.LEVEL) > 0.3
 
 
-def test_the_interval_holds_the_true_ratio_as_often_as_it_says():
-    first, second = noise((20, 1500), seed=7), 1.1 * noise((20, 1500), seed=8)
-    held = [
-        (result := contrast.contrast(contrast.of_rounds(a), contrast.of_rounds(b))).low <= 1.1
-        and result.high >= 1.1
-        for a, b in zip(first.T, second.T, strict=True)
-    ]
+def told(a, b, added, count=24, turns=9, runs=10, seed=0):
+    """The ratio that is found of layers of `a` and `b` µs under a profiler.
+
+    It adds `added` µs to each, at the speed that the machine has in a turn, and tells whole µs.
+    """
+    random = np.random.default_rng(seed)
+    sides = [], []
+    for layout in random.normal(0, 0.01, (count, 2)):
+        speed = np.exp(np.cumsum(random.normal(0, 0.05, turns)))[:, None]
+        speed /= speed.mean()
+        for side, us, more, shift in zip(sides, (a, b), added, layout, strict=True):
+            each = speed * (us * np.exp(shift) + more + random.normal(0, 0.5, (turns, runs)))
+            side.append(np.floor(each).mean(axis=1, keepdims=True))
+    first, second = (
+        contrast.Sample(us, 0.0, count - 1, 0.0, 0.1, np.mean(side) - us, (more,))
+        for us, side, more in zip((a, b), sides, added, strict=True)
+    )
+    return contrast.of_turns(contrast.log_ratios(*sides)[:, 0], first, second)
+
+
+@pytest.mark.parametrize(("a", "b"), [(8.0, 8.0), (8.0, 9.6), (1.5, 1.5), (40.0, 48.0)])
+@pytest.mark.parametrize("added", [(2.0, 2.0), (2.0, 6.0)])
+def test_the_interval_holds_the_true_ratio_whatever_the_profiler_adds(a, b, added):
+    found = [told(a, b, added, seed=seed) for seed in range(300)]
+    held = [each.low <= b / a <= each.high for each in found if not math.isnan(each.low)]
     assert np.mean(held) > 1 - 2 * contrast.LEVEL
+    assert np.median([each.ratio for each in found]) == pytest.approx(b / a, rel=0.03)
+    changes = [each.change_low <= b - a <= each.change_high for each in found]
+    assert np.mean(changes) > 1 - 2 * contrast.LEVEL
+    different = np.mean([each.p < contrast.LEVEL for each in found])
+    assert different < 0.03 if a == b else different > 0.97
 
 
 def test_drift_that_meets_both_sides_hides_no_difference():
     drift = np.linspace(0, 60, 20)
     shake = np.array([0.1, -0.1, 0.2, -0.2] * 5)
     a, b = 100 + drift, (100 + drift) * 1.03 + shake
-    paired = contrast.contrast(contrast.of_rounds(a), contrast.of_rounds(b))
+    paired = contrast.of_sessions(a[:, None], b[:, None])
     apart = contrast.contrast(contrast.of_runs(a), contrast.of_runs(b))
     assert paired.p < contrast.LEVEL < apart.p
     assert paired.ratio == pytest.approx(1.03, rel=1e-3)
+
+
+def test_an_overhead_that_both_sides_have_makes_no_difference_uncertain_and_others_do():
+    logs = np.log(1.04) + np.random.default_rng(4).normal(0, 1e-3, 24)
+    a = contrast.Sample(10.0, 0.1, 23, 1.0, 1.0, overhead=2.0, kernels=("Conv",))
+    alike = replace(a, mean=10.5)
+    same = contrast.of_turns(logs, a, alike)
+    assert same.change == pytest.approx(12 * 0.04, rel=0.05)
+    assert same.ratio == pytest.approx(1.048, abs=2e-3)
+    assert same.p < 1e-3 and same.low > 1
+    other = contrast.of_turns(logs, a, replace(alike, kernels=("Gemm",)))
+    assert other.p > 0.5 and other.low < 1 < other.high
+    more = contrast.of_turns(logs, a, replace(alike, overhead=2.5, kernels=("Conv", "Relu")))
+    assert more.change == pytest.approx(0, abs=0.03)  # all that was more is overhead
+    widths = [each.change_high - each.change_low for each in (same, more, other)]
+    # of 0.05 × 2, of half of 1, of 1 on both sides
+    assert widths[1] / widths[2] == pytest.approx(math.hypot(0.1, 0.5) / math.sqrt(2), rel=0.02)
+    assert widths[0] / widths[2] == pytest.approx(0.1 / math.sqrt(2), rel=0.05)
+
+
+def test_a_layer_of_one_side_is_tested_against_nothing_as_scipy_does():
+    times = np.random.default_rng(5).normal(2, 1.5, 24)
+    expected = stats.ttest_1samp(times, 0)
+    second = contrast.only_second(contrast.of_means(times))
+    low, high = expected.confidence_interval(1 - contrast.LEVEL)
+    assert second.p == pytest.approx(expected.pvalue)
+    assert (second.change_low, second.change_high) == pytest.approx((low, high))
+    first = contrast.only_first(contrast.of_means(times))
+    assert (first.change, first.p) == (-second.change, second.p)
+    assert (first.change_low, first.change_high) == pytest.approx((-high, -low))
+    unsure = contrast.only_second(replace(contrast.of_means(times), systematic=3.0))
+    assert unsure.p > contrast.LEVEL > second.p
+    assert math.isnan(contrast.only_second(contrast.of_means(times[:1])).p)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
@@ -114,10 +170,22 @@ def test_what_was_not_tested_does_not_count_among_the_tests():
 
 
 def test_one_measurement_tells_a_ratio_and_nothing_more():
-    one = contrast.of_rounds(np.array([50.0]))
-    result = contrast.contrast(one, contrast.of_rounds(np.array([100.0])))
-    assert result.ratio == 2
+    one = contrast.of_means(np.array([50.0]))
+    result = contrast.contrast(one, contrast.of_means(np.array([100.0])))
+    assert (result.ratio, result.change) == (2, 50)
     assert math.isnan(result.p) and math.isnan(result.low)
+    alone = contrast.of_turns(np.log([2.0]), one, one)
+    assert (alone.ratio, alone.change) == pytest.approx((2, 50))
+    assert math.isnan(alone.p) and math.isnan(alone.low) and math.isnan(alone.change_low)
+
+
+def test_a_layer_that_a_clock_does_not_see_has_no_ratio():
+    seen, unseen = np.full((3, 5, 1), 2.0), np.zeros((3, 5, 1))
+    assert contrast.log_ratios(unseen, unseen).tolist() == [[0]] * 3
+    logs = contrast.log_ratios(seen, unseen)[:, 0]
+    result = contrast.of_turns(logs, contrast.Sample(2, 0.1, 2), contrast.Sample(0.0, 0.0, 2))
+    assert result.change == -2
+    assert math.isnan(result.ratio) and math.isnan(result.p)
 
 
 def test_a_time_that_may_be_nothing_has_no_bounded_ratio():
@@ -127,8 +195,8 @@ def test_a_time_that_may_be_nothing_has_no_bounded_ratio():
 
 def test_what_is_systematic_is_not_averaged_away():
     a, b = noise((20, 1), seed=9)[:, 0], 1.1 * noise((20, 1), seed=10)[:, 0]
-    sure = contrast.contrast(contrast.of_rounds(a), contrast.of_rounds(b))
-    clocks = [replace(contrast.of_rounds(side), systematic=5.0) for side in (a, b)]
+    sure = contrast.contrast(contrast.of_means(a), contrast.of_means(b))
+    clocks = [replace(contrast.of_means(side), systematic=5.0) for side in (a, b)]
     unsure = contrast.contrast(*clocks)
     assert sure.p < contrast.LEVEL < unsure.p
     assert unsure.low < 1 < unsure.high
@@ -137,8 +205,8 @@ def test_what_is_systematic_is_not_averaged_away():
 
 
 def test_a_clock_that_never_moved_is_tested_by_what_it_cuts_off():
-    still = contrast.of_rounds(np.full(8, 3.0))
-    moved = contrast.of_rounds(np.full(8, 4.0))
+    still = contrast.of_means(np.full(8, 3.0))
+    moved = contrast.of_means(np.full(8, 4.0))
     assert math.isnan(contrast.contrast(still, moved).p)
     coarse = [replace(side, systematic=1 / math.sqrt(12)) for side in (still, moved)]
     assert contrast.contrast(*coarse).p > contrast.LEVEL

@@ -57,6 +57,14 @@ def test_words_come_first(narrow):
     assert text.index(first) < text.index(second) < text.index("bits  ") < text.index("time µs")
 
 
+def test_a_trace_that_lost_the_widths_is_shown_without_them(narrow):
+    lost = narrow.nodes.assign(bits=pd.NA, bits_guaranteed=pd.NA).astype({"bits": "Int64"})
+    first, second = overflow.words(lost)
+    assert "at their widths" in first
+    assert second.endswith("no width is guaranteed for 2 nodes")
+    assert "2 nodes with narrow accumulators" in screen(replace(narrow, nodes=lost), 160)
+
+
 def test_words_for_what_never_overflows_and_what_is_not_guaranteed(narrow):
     wide = tracer.interpret(integers(), accumulator=30)
     assert overflow.words(wide.nodes)[0] == "nothing overflows at 30 bits: 2 nodes, 53 outputs"

@@ -15,8 +15,7 @@ import tracer.cli
 from tests.graphs import parse, residual
 from tracer.storage import trace_file
 
-QUICK = ("--rounds", "4", "--runs", "2", "--warmup", "0", "--threads", "1", "--sessions", "4",
-         "--precision", "100%")  # fmt: skip
+QUICK = ("--threads", "1", "--sessions", "4", "--precision", "100%")
 
 
 @pytest.fixture
@@ -51,7 +50,7 @@ def test_json_has_everything_and_is_alone_on_stdout(model, capfd):
     comparison = json.loads(out)
     assert code == 0
     assert [side["letter"] for side in comparison["sides"]] == ["a", "b"]
-    assert [len(side["rounds_us"]) for side in comparison["sides"]] == [4, 4]
+    assert [len(side["sessions_us"]) for side in comparison["sides"]] == [4, 4]
     assert len(comparison["totals"]) == 2
     nodes = [
         name for layer in comparison["layers"] for name in layer["nodes_a"].split("; ") if name
@@ -190,7 +189,7 @@ def test_networks_with_nothing_in_common(model, capfd, tmp_path):
         (["{m}", ""], 3, "'': no such file"),
         (["{m}", "{m}@tpu"], 2, "no executor 'tpu'"),
         (["{m}", "{m}", "-o", "c.trace"], 2, "names no format"),
-        (["{m}", "{m}", "--rounds", "1"], 2, "--rounds"),
+        (["{m}", "{m}", "--sessions", "1"], 2, "--sessions"),
     ],
 )
 def test_bad_input_is_one_line(model, capfd, args, code, message):
@@ -238,7 +237,7 @@ def test_a_depth_of_layers_is_a_usage_error(model, capfd):
     [
         ("r.trace", ("--inputs", "nope.npz"), "--inputs"),
         ("r.trace", ("--backward",), "--backward"),
-        ("r.trace", ("--rounds", "4", "--threads", "1"), "--threads, --rounds"),
+        ("r.trace", ("--sessions", "4", "--threads", "1"), "--threads, --sessions"),
         ("r.trace", ("--batch", "1,2", "--seed", "3"), "--seed"),
         ("{m}", ("--backward",), "--backward"),
         ("{m}", ("--arg", "depth=8", "--weights", "w.npz"), "--arg, --weights"),
@@ -261,7 +260,7 @@ def test_options_of_one_kind_of_side_are_used_where_another_kind_is_beside_it(re
     from tracer.api.compare.settings import SideSettings
 
     sides = [parse(str(recorded("r.trace", 1))), parse(str(model))]
-    refuse_unused(sides, SideSettings(seed=3, optimization="none"), 4, 2)
+    refuse_unused(sides, SideSettings(seed=3, optimization="none", sessions=4))
 
 
 def test_the_gate_calls_equal_times_equal(recorded, capfd):

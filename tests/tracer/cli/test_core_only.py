@@ -49,7 +49,7 @@ def run(*args, folder):
         ("fusions", MODEL),
         ("interpret", MODEL, "--against", "ort", "-o", "outputs.npz"),
         ("interpret", INT8, "--accumulator", "18"),
-        ("compare", MODEL, f"{MODEL}@ort:none", "--rounds", "2", "--runs", "2"),
+        ("compare", MODEL, f"{MODEL}@ort:none", "--sessions", "2", "--precision", "100%"),
         ("env",),
         ("export", "--help"),
         ("quantize", "--help"),

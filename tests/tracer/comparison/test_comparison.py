@@ -1,7 +1,6 @@
 """Sides as a user names them, the turns they take, and what is said of them."""
 
 import importlib.util
-import itertools
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,17 +13,17 @@ import pytest
 import tracer
 from tests.graphs import residual
 from tracer.api import compare
-from tracer.api.compare import rounds
 from tracer.api.compare.naming import parse, with_short_labels
 from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import Recorded
 from tracer.errors import InputError, UsageError
+from tracer.executors.onnxruntime.plain_session import PlainSession
+from tracer.executors.turns import Recorder, RunTimes
 from tracer.graph.loading import open_model
 from tracer.storage import trace_file
-from tracer.support.progress import silent
 from tracer.support.tolerance import Tolerance
 
-QUICK = SideSettings(threads=1, warmup=0, sessions=4, precision=1.0)
+QUICK = SideSettings(threads=1, sessions=4, precision=1.0)
 
 
 @pytest.fixture
@@ -96,72 +95,16 @@ def test_sides_are_called_by_their_files_where_those_differ():
     ]  # fmt: skip
 
 
-class Fake:
-    """A side whose runs take the time it is told, and which remembers its turns."""
-
-    is_large = False
-
-    def __init__(self, label, trace, walls, turns):
-        self.label, self._trace, self._walls, self._turns = label, trace, iter(walls), turns
-
-    def run(self, runs, settings, progress=None):
-        self._turns.append(self.label)
-        wall = next(self._walls)
-        run = self._trace.runs[0]
-        run = replace(run, wall_us=np.full(runs, wall), instrumented_us=run.instrumented_us * wall)
-        return replace(self._trace, runs=(run,))
-
-    def again(self, trace, runs, settings):
-        return self.run(runs, settings)
-
-
-def turns_of(sides, count, runs=None):
-    """The traces of so many rounds, after the first turn of each side."""
-    first, seconds = rounds.first_turns(sides, QUICK, runs)
-    return rounds.take_turns(sides, QUICK, first, seconds, count, runs, silent)
-
-
-def test_sides_take_turns_whose_order_turns_and_the_first_is_not_kept(trace):
-    turns = []
-    fakes = [Fake(name, trace, itertools.count(100.0), turns) for name in "ab"]
-    traces = turns_of(fakes, 3, runs=4)
-    assert "".join(turns) == "ab" + "ab" + "ba" + "ab"
-    assert [[t.runs[0].wall_us[0] for t in side] for side in traces] == [[101, 102, 103]] * 2
-
-
-def test_a_turn_lasts_as_long_as_it_should(trace):
-    asked = []
-
-    class Timed(Fake):
-        def run(self, runs, settings, progress=None):
-            asked.append(runs)
-            return super().run(runs, settings, progress)
-
-    for wall, runs in ((1.0, 100), (1000.0, 20), (1e6, 5)):
-        asked.clear()
-        turns_of([Timed("a", trace, itertools.repeat(wall), [])], 2)
-        assert asked == [5, runs, runs]
-
-
-def test_the_quieter_half_is_kept_and_favours_no_side(trace):
-    walls = {"a": [10.0, 99.0, 10.0, 10.0, 10.0, 12.0, 10.0, 80.0, 50.0],
-             "b": [20.0, 20.0, 20.0, 95.0, 21.0, 20.0, 20.0, 60.0, 90.0]}  # fmt: skip
-    fakes = [Fake(name, trace, times, []) for name, times in walls.items()]
-    traces = rounds.quieter(turns_of(fakes, 8, runs=2))
-    kept = [[t.runs[0].wall_us[0] for t in side] for side in traces]
-    assert kept == [[10, 10, 12, 10], [20, 21, 20, 20]]
-
-
 def test_a_model_compared_with_itself_computes_the_same(model):
-    comparison = compare.compare([model, model], settings=QUICK, rounds=4, runs=3,
-                               tolerance=Tolerance())  # fmt: skip
+    comparison = compare.compare([model, model], settings=QUICK, tolerance=Tolerance())
     assert [side.label for side in comparison.sides] == ["m.onnx", "m.onnx #2"]
     (numbers,) = comparison.numbers
     assert numbers.first_divergence is None
     assert numbers.outputs["max_abs"].tolist() == [0]
     assert len(numbers.layers) == len(residual().graph.node)
     assert set(comparison.layers["on"]) == {"AB"}
-    assert comparison.sides[0].rounds_us.shape[0] == 4
+    assert [len(side.turns_us) for side in comparison.sides] == [4, 4]
+    assert comparison.sums[0].side == "m.onnx #2"
 
 
 def test_other_weights_are_a_divergence_and_its_first_layer_is_named(model, tmp_path):
@@ -171,15 +114,15 @@ def test_other_weights_are_a_divergence_and_its_first_layer_is_named(model, tmp_
     values.flat[0] += 1
     weight.CopyFrom(onnx.numpy_helper.from_array(values, "w2"))
     onnx.save(changed, tmp_path / "changed.onnx")
-    comparison = compare.compare([model, str(tmp_path / "changed.onnx")], settings=QUICK, rounds=2,
-                               runs=1, tolerance=Tolerance())  # fmt: skip
+    sides = [model, str(tmp_path / "changed.onnx")]
+    comparison = compare.compare(sides, settings=QUICK, tolerance=Tolerance())
     second = [node.key for node in open_model(model).nodes if node.op_type == "Conv"][1]
     assert comparison.numbers[0].first_divergence == second
 
 
 def test_the_interpreter_agrees_with_onnxruntime_layer_by_layer(model):
-    comparison = compare.compare([f"{model}@ort:none", f"{model}@interpreter"], settings=QUICK,
-                               rounds=2, runs=1, tolerance=Tolerance())  # fmt: skip
+    sides = [f"{model}@ort:none", f"{model}@interpreter"]
+    comparison = compare.compare(sides, settings=QUICK, tolerance=Tolerance())
     assert [side.run.executor for side in comparison.sides] == ["onnxruntime", "reference"]
     assert comparison.numbers[0].first_divergence is None
 
@@ -191,8 +134,8 @@ def test_inputs_that_do_not_fit_are_a_note_and_no_failure(model, tmp_path):
     extra = onnx.helper.make_tensor_value_info("unused", onnx.TensorProto.FLOAT, [1])
     wide.graph.input.append(extra)
     onnx.save(wide, tmp_path / "wide.onnx")
-    comparison = compare.compare([model, str(tmp_path / "wide.onnx")], settings=QUICK, rounds=2,
-                               runs=1, tolerance=Tolerance())  # fmt: skip
+    sides = [model, str(tmp_path / "wide.onnx")]
+    comparison = compare.compare(sides, settings=QUICK, tolerance=Tolerance())
     assert not comparison.numbers
     assert any("takes 2 inputs, not 1" in note for note in comparison.notes)
 
@@ -209,7 +152,7 @@ def test_an_array_that_one_side_takes_is_left_out_of_the_other_and_said(model, t
     x = np.ones((2, 3, 16, 16), np.float32)
     np.savez(tmp_path / "in.npz", more=x, x=x)
     settings = replace(QUICK, feeds=tmp_path / "in.npz")
-    arguments = {"settings": settings, "tolerance": Tolerance(1e-6, 0.0), "rounds": 2, "runs": 2}
+    arguments = {"settings": settings, "tolerance": Tolerance(1e-6, 0.0)}
     result = tracer.compare([str(both), str(one)], **arguments)
     assert "one.onnx has no input more, which is left out there" in result.notes
     assert not result.differ  # x + x where more is x
@@ -219,15 +162,25 @@ def test_an_array_that_one_side_takes_is_left_out_of_the_other_and_said(model, t
 
 
 def test_saved_traces_are_said_not_to_have_taken_turns(saved, model):
-    comparison = compare.compare([saved, model], settings=QUICK, rounds=3, runs=2)
+    comparison = compare.compare([saved, model], settings=QUICK)
     assert any("recorded earlier, not alternating: m.trace" in note for note in comparison.notes)
 
 
-def test_models_too_large_to_be_open_together_are_compared_by_rounds(model, monkeypatch):
+@pytest.mark.parametrize("by", ["layer", "model"])
+def test_models_too_large_to_be_open_together_take_a_turn_in_each_session(model, monkeypatch, by):
     monkeypatch.setattr("tracer.graph.footprint.is_large", lambda model: True)
-    comparison = compare.compare([model, model], by="model", settings=QUICK, rounds=4, runs=2)
-    assert [side.wall.sessions for side in comparison.sides] == [None, None]
-    assert [len(side.wall.rounds) for side in comparison.sides] == [4, 4]
+    plain, opened = PlainSession.run, []
+
+    def run(self):
+        opened.extend([1] if self._run is None else [])
+        return plain(self)
+
+    monkeypatch.setattr(PlainSession, "run", run)
+    comparison = tracer.compare([model, model], by=by, settings=QUICK, in_process=True)
+    assert [len(side.turns_us) for side in comparison.sides] == [4, 4]
+    assert {len(turns) for side in comparison.sides for turns in side.turns_us} == {1}
+    assert {len(blocks) for side in comparison.sides for blocks in side.wall.sessions} == {1}
+    assert sum(opened) >= 8
     assert any("too large for all sides at once" in note for note in comparison.notes)
 
 
@@ -239,25 +192,42 @@ def test_a_framework_side_is_profiled_by_the_api_and_compared(trace, model, monk
         return trace
 
     @contextmanager
-    def ready(target, framework, args, weights, batch, settings, inputs):
+    def opened(target, framework, args, weights, batch, settings, inputs, opening):
         timed.append((target, framework, args, settings.backward))
-        yield lambda: 100.0
+        yield opening(Executor(), None, None, settings)
+
+    class Executor:
+        def ready(self, *subject):
+            return lambda: 100.0
+
+        def recording(self, *subject):
+            run = trace.runs[0]
+            names = [kernel.name for kernel in run.kernels]
+            times, samples = [], []
+
+            def record(runs):
+                times.extend([110.0] * runs)
+                samples.extend([run.samples[0]] * runs)
+
+            read = lambda: RunTimes(names, np.array(samples), np.array(times))  # noqa: E731
+            return Recorder(lambda: 100.0, record, read)
 
     monkeypatch.setattr("tracer.api.compare.sides.profile_framework", profile_framework)
-    monkeypatch.setattr("tracer.api.compare.sides.ready", ready)
+    monkeypatch.setattr("tracer.api.compare.sides.opened", opened)
     monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     settings = replace(QUICK, arguments={"depth": 20}, backward=True)
-    comparison = compare.compare(["net.py:Net@torch", model], settings=settings, rounds=3, runs=2)
+    comparison = compare.compare(["net.py:Net@torch", model], settings=settings)
     assert [side.label for side in comparison.sides] == ["net.py:Net@torch", "m.onnx"]
     target, options = asked[-1]
     assert (target, options["framework"], options["args"]) == ("net.py:Net", "torch", {"depth": 20})
-    assert options["backward"] and options["runs"] == 2
+    assert options["backward"] and options["runs"] == 5
+    assert len(comparison.sides[0].turns_us) == 4
     assert timed[-1] == ("net.py:Net", "torch", {"depth": 20}, True)
 
 
 def test_a_sweep_of_a_model_and_of_a_trace(model, tmp_path):
-    (live,) = compare.sweep([model], [4, 1], settings=QUICK, rounds=2, runs=2)
+    (live,) = compare.sweep([model], [4, 1], settings=QUICK)
     assert live.batches == (1, 4)
     conv = live.table[live.table["op"].str.startswith("Conv")]
     assert conv[conv["batch"] == 4]["work_growth"].tolist() == [4.0] * (len(conv) // 2)

@@ -13,8 +13,7 @@ import tracer.cli
 if not (find_spec("torch") and find_spec("chainer")):
     pytest.skip("torch or Chainer is not installed", allow_module_level=True)
 
-QUICK = ("--rounds", "2", "--runs", "2", "--warmup", "0", "--threads", "1", "--sessions", "4",
-         "--precision", "100%")  # fmt: skip
+QUICK = ("--threads", "1", "--sessions", "2", "--precision", "100%")
 
 WEIGHTS = """
 import chainer, chainer.functions as F, chainer.links as L

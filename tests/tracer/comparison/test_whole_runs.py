@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from analyzers.compare.contrast import of_sessions
-from tracer.api.compare import whole_runs
+from tracer.api.compare import turns, whole_runs
 from tracer.api.compare.settings import SideSettings
 from tracer.support.progress import silent
 
@@ -32,7 +32,7 @@ class Fake:
         self.chance = random.Random(f"{name}{seed}")
 
     @contextmanager
-    def ready(self, settings):
+    def ready(self):
         self.machine.opened += 1
         us = self.us * math.exp(self.chance.gauss(0, self.scatter))
 
@@ -46,8 +46,8 @@ class Fake:
 @pytest.fixture
 def machine(monkeypatch):
     clock = Machine()
-    monkeypatch.setattr(whole_runs.time, "monotonic", lambda: clock.now)
-    monkeypatch.setattr(whole_runs.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(turns.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(turns.time, "sleep", lambda seconds: None)
     return clock
 
 

@@ -300,18 +300,18 @@ def test_what_was_recorded_is_kept_whatever_follows(module, function, start, fol
     assert len(kept.runs[0].samples) > 0
 
 
-def test_a_comparison_that_is_ended_keeps_the_complete_rounds(start, folder):
-    sides = ("harmless.onnx", "harmless.onnx@ort:none", "--by", "op", "--rounds", "1000")
+def test_a_comparison_that_is_ended_keeps_the_complete_sessions(start, folder):
+    sides = ("harmless.onnx", "harmless.onnx@ort:none", "--by", "op", "--sessions", "1000")
     files = [f"ended.{extension}" for extension in ("json", "md", "csv", "svg")]
     outputs = [word for file in files for word in ("-o", file)]
-    process = start("-c", WATCHED, r"taking turns, ([3-9]|\d\d)", "compare", *sides, *outputs)
+    process = start("-c", WATCHED, r"comparing layers, ([3-9]|\d\d)", "compare", *sides, *outputs)
     assert process.stdout.readline()
     process.terminate()
     page, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (143, "tracer: terminated\n")
     kept = json.loads((folder / "ended.json").read_text())
-    assert all(re.match(r"incomplete: terminated; it has \d+ rounds", side["notes"][0])
-               and len(side["rounds_us"]) > 1 for side in kept["sides"])  # fmt: skip
+    assert all(re.match(r"incomplete: terminated; it has \d+ sessions", side["notes"][0])
+               and len(side["sessions_us"]) > 1 for side in kept["sides"])  # fmt: skip
     assert not kept["numbers"]
     for text in (page, (folder / "ended.md").read_text()):
         assert "incomplete: terminated" in text

@@ -92,6 +92,31 @@ def test_what_the_note_advises_keeps_the_scores(samples, format_):
     assert not any("Concat" in note or "loses" in note for note in quantized.notes)
 
 
+def test_channels_at_the_end_of_an_image_are_found_lost(samples):
+    proto = onnx.parser.parse_model(CHANNELS_LAST)
+    proto.graph.initializer.extend(detector().graph.initializer[:2])
+    model = loading.from_proto(proto)
+    quantized = quantize(model, samples)
+    wide, narrow = (by_onnxruntime(each, samples) for each in (model.proto, quantized.proto))
+    assert not narrow[..., 4:].any()
+    (output,) = quantized.outputs
+    worst = output.worst_channel
+    assert (worst.axis, worst.lost, worst.count) == (3, 2, 6)
+    shares = ((wide - narrow) ** 2).sum((0, 1, 2)) / (wide**2).sum((0, 1, 2))
+    assert worst.sqnr_db == pytest.approx(-10 * np.log10(shares.max()), abs=0.01)
+
+
+CHANNELS_LAST = """
+<ir_version: 8, opset_import: ["": 17]>
+detector (float[N,4,8,8] x) => (float[N,8,8,6] y) {
+  b = Conv (x, wb)
+  c = Conv (x, wc)
+  s = Sigmoid (c)
+  j = Concat <axis = 1> (b, s)
+  y = Transpose <perm = [0, 2, 3, 1]> (j)
+}"""
+
+
 def test_like_ranges_and_finer_types_give_no_note(samples):
     alike = quantize(loading.from_proto(detector(1)), samples)
     wide_types = Options(activation_type="uint16", weight_type="int16")

@@ -26,8 +26,6 @@ def compare(
     by: str = "layer",
     depth: int | None = None,
     settings: SideSettings = _DEFAULT,
-    rounds: int | None = None,
-    runs: int | None = None,
     tolerance: Tolerance | None = None,
     fail_above: float | None = None,
     fail_unless_within: float | None = None,
@@ -53,7 +51,7 @@ def compare(
 
     if len(sides) < 2:
         raise UsageError("one side alone cannot be compared", "Name two or more.")
-    comparison = _compare.compare(sides, by, depth, settings, rounds, runs, tolerance, progress)
+    comparison = _compare.compare(sides, by, depth, settings, tolerance, progress)
     return _compare.gated(comparison, fail_above, fail_unless_within)
 
 
@@ -63,8 +61,6 @@ def sweep(
     batches: Sequence[int],
     *,
     settings: SideSettings = _DEFAULT,
-    rounds: int | None = None,
-    runs: int | None = None,
     progress: Progress | None = None,
     limits: Limits | None = None,
     in_process: bool = False,
@@ -77,4 +73,4 @@ def sweep(
     """
     from tracer.api.compare import _compare
 
-    return _compare.sweep(sides, batches, settings, rounds, runs, progress)
+    return _compare.sweep(sides, batches, settings, progress)

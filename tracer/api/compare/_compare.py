@@ -9,17 +9,23 @@ from analyzers.compare.gates import Equivalent, Gate, NotSlower, judged
 from analyzers.compare.sides import Side, measured, recorded
 from analyzers.compare.sweep import Sweeps
 from analyzers.compare.sweep import sweep as sweep_of
-from tracer.api.compare import inputs, values
+from analyzers.views.text import plural
+from tracer.api.compare import inputs, layers, values
 from tracer.api.compare.naming import named_sides, refuse_unused
-from tracer.api.compare.rounds import first_turns, quieter, take_turns
 from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import LiveSide, NamedSide, Recorded
 from tracer.api.compare.whole_runs import Blocks, whole_runs
 from tracer.containment import signals
 from tracer.records.trace import INCOMPLETE
+from tracer.records.turns import Turns
 from tracer.support.progress import Progress, silent
 from tracer.support.temporary import TemporaryFolder
 from tracer.support.tolerance import Tolerance
+
+_FIRST_RUNS = 5
+"""Runs of the profile that tells which kernels a side has, before the turns."""
+
+_LARGE = "weights are too large for all sides at once, so sides do not alternate within a session"
 
 
 def compare(
@@ -27,17 +33,15 @@ def compare(
     by: str,
     depth: int | None,
     settings: SideSettings,
-    rounds: int | None,
-    runs: int | None,
     tolerance: Tolerance | None,
     progress: Progress | None,
 ) -> Comparison:
     """Compares each of `sides` with the first one, in time and work, and values if tolerated."""
     folder = TemporaryFolder()  # goes when this call ends
-    named, divisions = inputs.divided(_named(sides, settings, rounds, runs), settings, folder.path)
+    named, divisions = inputs.divided(_named(sides, settings), settings, folder.path)
     arrays = inputs.shared(named, settings)
     live = inputs.live(named, arrays)
-    run_now, pace = _measure(live, by, settings, rounds, runs, progress)
+    run_now, pace = _measure(live, by, settings, progress)
     measurements = iter(run_now)
     comparison = compare_sides(
         [
@@ -72,15 +76,13 @@ def sweep(
     sides: Sequence[str],
     batches: Sequence[int],
     settings: SideSettings,
-    rounds: int | None,
-    runs: int | None,
     progress: Progress | None,
 ) -> Sweeps:
     """Compares the batch sizes of each of `sides`."""
-    named = _named(sides, settings, rounds, runs)
+    named = _named(sides, settings)
     by_batch = [_at(named, settings, batch) for batch in batches]
     live = [side for group in zip(*by_batch, strict=True) for side in group]
-    measurements = iter(_measure(live, "op", settings, rounds, runs, progress)[0])
+    measurements = iter(_measure(live, "op", settings, progress)[0])
     return Sweeps(
         sweep_of(
             side.label,
@@ -92,11 +94,9 @@ def sweep(
     )
 
 
-def _named(
-    sides: Sequence[str], settings: SideSettings, rounds: int | None, runs: int | None
-) -> list[NamedSide]:
+def _named(sides: Sequence[str], settings: SideSettings) -> list[NamedSide]:
     named = named_sides(sides, settings)
-    refuse_unused(named, settings, rounds, runs)
+    refuse_unused(named, settings)
     return named
 
 
@@ -106,35 +106,36 @@ def _at(sides: Sequence[NamedSide], settings: SideSettings, batch: int) -> list[
 
 
 def _measure(
-    live: Sequence[LiveSide],
-    by: str,
-    settings: SideSettings,
-    rounds: int | None,
-    runs: int | None,
-    progress: Progress | None,
+    live: Sequence[LiveSide], by: str, settings: SideSettings, progress: Progress | None
 ) -> tuple[list[Side], tuple[str, ...]]:
     """Returns the sides, which ran alternately, and notes on that.
 
-    What a signal left of the rounds is marked incomplete.
+    What a signal left of the sessions is marked incomplete.
     """
     if not live:
         return [], ()
     report = progress or silent
-    first, seconds = first_turns(live, settings, runs)
-    sessions: list[Blocks] = [[] for _ in live]
-    notes: tuple[str, ...] = ()
-    if any(side.is_large for side in live):
-        notes = ("weights are too large for all sides at once, so whole runs do not alternate",)
-    elif len(live) > 1:
-        sessions, notes = whole_runs(live, settings, report)
-    turns = [[trace] for trace in first]
-    if (by != MODEL or not any(sessions)) and not signals.ending():
-        turns = quieter(take_turns(live, settings, first, seconds, rounds, runs, report))
-    parts = zip(live, turns, sessions, strict=True)
-    sides = [measured(side.label, traces, blocks) for side, traces, blocks in parts]
+    first = [side.run(_FIRST_RUNS, settings) for side in live]
+    runners = [side.runner(settings) for side in live]
+    together = not any(side.is_large for side in live)
+    blocks: list[Blocks] = [[] for _ in live]
+    turns: list[list[Turns]] = [[] for _ in live]
+    notes: tuple[str, ...] = () if together else (_LARGE,)
+    if together and len(live) > 1:
+        blocks, notes = whole_runs(runners, settings, report)
+    if (by != MODEL or not any(blocks)) and not signals.ending():
+        turns, more = layers.layers(runners, settings, together, report)
+        blocks = blocks if any(blocks) else [layers.whole(each) for each in turns]
+        notes = (*notes, *more)
+    sides = [
+        measured(side.label, trace, taken, whole)
+        for side, trace, taken, whole in zip(live, first, turns, blocks, strict=True)
+    ]
     if not signals.ending():
         return sides, notes
-    count = len(turns[0])
-    note = f"{INCOMPLETE}{signals.ending()}; it has {count} round{'s' if count > 1 else ''}"
-    marked = [replace(each.run, notes=(note, *each.run.notes)) for each in sides]
-    return [replace(side, run=run) for side, run in zip(sides, marked, strict=True)], notes
+    return [_incomplete(side, len(blocks[0])) for side in sides], notes
+
+
+def _incomplete(side: Side, sessions: int) -> Side:
+    note = f"{INCOMPLETE}{signals.ending()}; it has {plural(sessions, 'session')}"
+    return replace(side, run=replace(side.run, notes=(note, *side.run.notes)))

@@ -38,7 +38,7 @@ _FORMS = (
 )
 
 _FLAGS = {
-    "dims": "--dim", "feeds": "--inputs", "seed": "--seed", "warmup": "--warmup",
+    "dims": "--dim", "feeds": "--inputs", "seed": "--seed",
     "threads": "--threads", "optimization": "--optimization", "arguments": "--arg",
     "weights": "--weights", "train": "--train", "backward": "--backward", "device": "--device",
     "input_shape": "--input-shape", "input_dtype": "--input-dtype", "precision": "--precision",
@@ -130,9 +130,7 @@ def _opened(name: str, settings: SideSettings) -> Model:
         return open_subject(Code(name, settings.shapes(None), settings.input_dtype))
 
 
-def refuse_unused(
-    sides: Sequence[NamedSide], settings: SideSettings, rounds: int | None, runs: int | None
-) -> None:
+def refuse_unused(sides: Sequence[NamedSide], settings: SideSettings) -> None:
     """Raises UsageError for settings that no side uses."""
     default = SideSettings()
     used = frozenset[str]().union(*(side.uses for side in sides))
@@ -144,8 +142,6 @@ def refuse_unused(
     if isinstance(settings.weights, Mapping):
         taken = {side.framework for side in sides if isinstance(side, FrameworkSide)}
         unused += [f"--weights {name}=…" for name in settings.weights if name not in taken]
-    if all(isinstance(side, Recorded) for side in sides):
-        unused += [flag for flag, count in (("--rounds", rounds), ("--runs", runs)) if count]
     if unused:
         kinds = ", ".join(dict.fromkeys(side.kind for side in sides))
         raise UsageError(

@@ -15,16 +15,15 @@ class SideSettings:
     """How sides that are run now are run; the names are those of `tracer.profile`.
 
     `weights` is a file for all models of frameworks, or a file for each framework by name.
-    `input_shape` also sets the open dimensions of ONNX models. Whole runs of several sides take
-    turns in `sessions` of each, and more until the interval of their ratio is no wider than
-    `precision`, a share, either way.
+    `input_shape` also sets the open dimensions of ONNX models. Layers take turns in
+    `sessions` of each side. So do whole runs of several sides, in more sessions until the interval
+    of their ratio is no wider than `precision`, a share, either way.
     """
 
     batch: int | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
     feeds: Path | None = None
     seed: int = 0
-    warmup: int = 2
     threads: int = 0
     optimization: str = "all"
     arguments: Mapping[str, Any] = field(default_factory=dict)

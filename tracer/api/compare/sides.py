@@ -1,22 +1,22 @@
 """The sides of a comparison: recorded traces, ONNX models, models of a framework; how each runs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from numpy.typing import NDArray
 
-from tracer.api._assembly import configured
-from tracer.api._framework import ready
+from tracer.api._framework import Opening, opened
 from tracer.api.compare.settings import SideSettings
 from tracer.api.framework import profile_framework
 from tracer.api.profile import profile
 from tracer.errors import InputError, TracerError
 from tracer.executors import registry
 from tracer.executors.eager.settings import EagerSettings
-from tracer.executors.protocol import Tensors
+from tracer.executors.protocol import AlternatingExecutor, Tensors
+from tracer.executors.turns import Recorder
 from tracer.graph import footprint
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import symbol_sizes
@@ -24,13 +24,17 @@ from tracer.inputs.dims import sizes_of
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import Request, on_sizes_that_run, request_for
 from tracer.records.trace import Trace
-from tracer.support.progress import Progress, silent
+from tracer.support.progress import Progress
 
 DEFAULT, LEVEL = "ort", "optimization"
+_Opened = TypeVar("_Opened")
 
+
+_WARMUP = 2
+"""Runs before those of the profile."""
 
 _INPUT_SETTINGS = {"feeds", "input_shape", "input_dtype", "seed"}
-_PACE = {"precision", "sessions", "warmup", "threads"}
+_PACE = {"precision", "sessions", "threads"}
 _ONNX_SETTINGS = frozenset({"dims"} | _PACE | _INPUT_SETTINGS)
 _FRAMEWORK_SETTINGS = frozenset(
     {"arguments", "weights", "train", "backward", "device"} | _PACE | _INPUT_SETTINGS
@@ -53,11 +57,18 @@ class LiveSide(Protocol):
     ) -> Trace:
         """Returns a trace of one run of `runs` inferences [default: the executor's]."""
 
-    def again(self, trace: Trace, runs: int, settings: SideSettings) -> Trace:
-        """Returns a trace of a further run, after one that `run` returned."""
+    def runner(self, settings: SideSettings) -> "Runner":
+        """Returns what opens the side again and again, on inputs that are made once."""
 
-    def ready(self, settings: SideSettings) -> AbstractContextManager[Callable[[], float]]:
-        """Opens the side anew; inside the block a call times an undisturbed run, in µs."""
+
+class Runner(Protocol):
+    """Opens a side anew for each session."""
+
+    def ready(self) -> AbstractContextManager[Callable[[], float]]:
+        """Opens the side; inside the block a call times an undisturbed run, in µs."""
+
+    def recording(self) -> AbstractContextManager[Recorder]:
+        """Opens the side for turns of undisturbed and of recorded runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,29 +130,18 @@ class OnnxSide:
             executor=self.executor,
         )
 
-    def again(self, trace: Trace, runs: int, settings: SideSettings) -> Trace:
-        """Returns a further run with the node table of `trace`, which each run would make anew."""
-        asked = {"runs": runs, "warmup": settings.warmup, **self._running(settings)}
-        chosen = registry.settings_for(self.executor, asked)
-        executor = registry.find(self.executor)
-        _, profiled = on_sizes_that_run(
-            self.request(settings).cut(),
-            lambda feeds: executor.profile(self.model, feeds, chosen, silent),
-        )
-        measured = {**trace.settings, "runs": runs}
-        return replace(trace, runs=(configured(profiled.run, chosen),), settings=measured)
-
-    @contextmanager
-    def ready(self, settings: SideSettings) -> Iterator[Callable[[], float]]:
-        """Opens a session of its own."""
+    def runner(self, settings: SideSettings) -> "_OnnxRunner":
+        """Returns its runner on inputs of the first sizes that it takes."""
         chosen = registry.settings_for(self.executor, self._running(settings))
         executor = registry.find_alternating(self.executor)
-        with ExitStack() as stack:
-            _, timed = on_sizes_that_run(
-                self.request(settings).cut(),
-                lambda feeds: stack.enter_context(executor.ready(self.model, feeds, chosen)),
-            )
-            yield timed
+
+        def opens(feedset: FeedSet) -> None:
+            if feedset.chosen:
+                with executor.ready(self.model, feedset, chosen):
+                    pass
+
+        feedset, _ = on_sizes_that_run(self.request(settings).cut(), opens)
+        return _OnnxRunner(self.model, feedset, executor, chosen)
 
     def request(self, settings: SideSettings) -> Request:
         """Returns the request for the inputs that it runs on."""
@@ -210,24 +210,58 @@ class FrameworkSide:
                 inputs=self.arrays,
             )
 
-    def again(self, trace: Trace, runs: int, settings: SideSettings) -> Trace:
-        """Profiles the model once more: its node table is what the framework ran."""
-        return self.run(runs, settings)
+    def runner(self, settings: SideSettings) -> "_FrameworkRunner":
+        """Returns its runner, which loads the model again for each session."""
+        return _FrameworkRunner(self, settings)
+
+
+@dataclass(frozen=True, slots=True)
+class _OnnxRunner:
+    """Opens a model in an executor, on the same feeds."""
+
+    model: Model
+    feedset: FeedSet
+    executor: AlternatingExecutor[Model, FeedSet, Any]
+    settings: Any
+
+    def ready(self) -> AbstractContextManager[Callable[[], float]]:
+        """Opens the model for undisturbed runs."""
+        return self.executor.ready(self.model, self.feedset, self.settings)
+
+    def recording(self) -> AbstractContextManager[Recorder]:
+        """Opens the model for undisturbed and recorded runs."""
+        return self.executor.recording(self.model, self.feedset, self.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class _FrameworkRunner:
+    """Loads a model of a framework."""
+
+    side: FrameworkSide
+    settings: SideSettings
+
+    def ready(self) -> AbstractContextManager[Callable[[], float]]:
+        """Loads the model for undisturbed runs."""
+        return self._opened(lambda executor, *subject: executor.ready(*subject))
+
+    def recording(self) -> AbstractContextManager[Recorder]:
+        """Loads the model for undisturbed and recorded runs."""
+        return self._opened(lambda executor, *subject: executor.recording(*subject))
 
     @contextmanager
-    def ready(self, settings: SideSettings) -> Iterator[Callable[[], float]]:
-        """Loads the model again."""
+    def _opened(self, opening: Opening[_Opened]) -> Iterator[_Opened]:
+        side, settings = self.side, self.settings
         eager = EagerSettings(
             threads=settings.threads, seed=settings.seed, device=settings.device,
             backward=settings.backward, train=settings.train,
         )  # fmt: skip
-        weights, batch = settings.weights_of(self.framework), self.batch or settings.batch
+        weights, batch = settings.weights_of(side.framework), side.batch or settings.batch
         with (
-            naming_errors(self.source),
-            ready(self.source, self.framework, settings.arguments, weights, batch, eager,
-                  self.arrays) as timed,
+            naming_errors(side.source),
+            opened(side.source, side.framework, settings.arguments, weights, batch, eager,
+                   side.arrays, opening) as ready,
         ):  # fmt: skip
-            yield timed
+            yield ready
 
 
 @contextmanager
@@ -246,8 +280,8 @@ NamedSide: TypeAlias = Recorded | OnnxSide | FrameworkSide
 
 def _measuring(batch: int | None, runs: int | None, settings: SideSettings) -> dict[str, Any]:
     """Returns the arguments that models of all kinds have."""
-    shared = {name: getattr(settings, name) for name in ("seed", "warmup", "threads")}
-    return {"batch": batch, "runs": runs, **shared}
+    shared = {name: getattr(settings, name) for name in ("seed", "threads")}
+    return {"batch": batch, "runs": runs, "warmup": _WARMUP, **shared}
 
 
 def _feeds(

@@ -1,42 +1,23 @@
-"""Times whole runs of the live sides in short blocks that take turns, in sessions made anew.
+"""Times whole runs of the live sides, without a profiler, in blocks that take turns."""
 
-What slows the machine for longer than a block slows all sides alike, so it leaves the ratio of the
-blocks of one turn. The memory layout makes one session slightly faster than the next on the same
-model, by more than blocks scatter: so all sessions are opened anew several times.
-"""
-
-import math
-import random
 import statistics
-import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from analyzers.compare.contrast import of_sessions
 from tracer.api.compare.settings import SideSettings
-from tracer.api.compare.sides import LiveSide
-from tracer.containment import activity, signals
+from tracer.api.compare.sides import Runner
+from tracer.api.compare.turns import Pace, by_side, counting, sessions
 from tracer.support.progress import Progress
 from tracer.support.types import FloatArray
 
-_SECONDS = 10.0
-"""Longest time for whole runs, unless the command has a limit of its own."""
-_SHARE = 0.5
-"""Share of the time that is left to a command with a limit; layers and values need the rest."""
-
-_BLOCK_US = 100.0
-_LEAST_SESSION_S = 0.05
-"""A session lasts as long as it took to open, at least this: many short ones say more than few
-long ones, as the layouts of memory differ by more than the blocks of a session."""
-_LEAST_TURNS, _LEAST_SESSIONS = 3, 4
+_PACE = Pace(block_us=100.0, least_runs=1, session_s=0.05)
+_LEAST_SESSIONS = 4
 _PASS = 8
 """Sessions between two looks at the interval."""
-
-_AWAKE_BLOCK_US, _SPINNING_S = 5_000.0, 0.05
-"""With several threads. Those of a pool spin for 30 ms and more after a run, on the cores that the
-next side needs; so each block waits until they sleep, and must be worth it."""
 
 
 Blocks = list[FloatArray]
@@ -44,7 +25,7 @@ Blocks = list[FloatArray]
 
 
 def whole_runs(
-    sides: Sequence[LiveSide], settings: SideSettings, progress: Progress
+    runners: Sequence[Runner], settings: SideSettings, progress: Progress
 ) -> tuple[list[Blocks], tuple[str, ...]]:
     """Returns the blocks of each side, and a note on how exact their ratios are.
 
@@ -53,21 +34,17 @@ def whole_runs(
     `settings.precision` of their ratio, or the time is up. A signal leaves the sessions that are
     complete by then.
     """
-    began, chance = time.monotonic(), random.Random(settings.seed)  # noqa: S311
-    seconds = _seconds()
-    made: list[list[FloatArray]] = []  # whole sessions: a signal leaves none of one side alone
-    try:
-        while True:
-            made.append(_session(sides, settings, chance))
-            spent = time.monotonic() - began
-            progress(round(min(spent, seconds)), round(seconds), "comparing whole runs")
-            late = spent > seconds and len(made) >= _LEAST_SESSIONS
-            if late or (_is_time_to_look(len(made), settings) and _is_exact(made, settings)):
-                return _by_side(made), (_note(_by_side(made), settings),)
-    except signals.ENDINGS:
-        if not signals.ending():
-            raise
-        return _by_side(made) or [[] for _ in sides], ()
+
+    def is_enough(made: Sequence[Sequence[FloatArray]]) -> bool:
+        if not _is_time_to_look(len(made), settings):
+            return False
+        return _half_width(by_side(made, len(runners))) <= settings.precision
+
+    openers = [lambda runner=runner: _opened(runner) for runner in runners]
+    report = counting(progress, "comparing whole runs")
+    made = sessions(openers, _PACE, settings, True, _LEAST_SESSIONS, is_enough, report)
+    blocks = by_side(made, len(runners))
+    return blocks, (_note(blocks, settings),) if len(made) > 1 else ()
 
 
 def _is_time_to_look(count: int, settings: SideSettings) -> bool:
@@ -75,50 +52,28 @@ def _is_time_to_look(count: int, settings: SideSettings) -> bool:
     return count >= settings.sessions and (count - settings.sessions) % _PASS == 0
 
 
-def _is_exact(made: Sequence[Sequence[FloatArray]], settings: SideSettings) -> bool:
-    return _half_width(_by_side(made)) <= settings.precision
+@dataclass
+class _Timed:
+    """A side whose runs are timed; `medians` has an entry for each block, µs."""
+
+    timed: Callable[[], float]
+    medians: list[float] = field(default_factory=list)
+
+    def take_turn(self, runs: int, rest: Callable[[], object]) -> None:
+        """Times `runs` after one that fills caches and wakes threads."""
+        rest()
+        self.timed()
+        self.medians.append(statistics.median(self.timed() for _ in range(runs)))
+
+    def finish(self) -> FloatArray:
+        """Returns the blocks."""
+        return np.array(self.medians)
 
 
-def _by_side(made: Sequence[Sequence[FloatArray]]) -> list[Blocks]:
-    return [list(of_side) for of_side in zip(*made, strict=True)]
-
-
-def _seconds() -> float:
-    left = signals.seconds_left()
-    return _SHARE * left if math.isfinite(left) else _SECONDS
-
-
-def _session(
-    sides: Sequence[LiveSide], settings: SideSettings, chance: random.Random
-) -> list[FloatArray]:
-    """Returns the blocks of each side in sessions of their own, which are opened in any order."""
-    places = range(len(sides))
-    shortest_us, rest_s = (_BLOCK_US, 0.0)
-    if settings.threads != 1:
-        shortest_us, rest_s = _AWAKE_BLOCK_US, _SPINNING_S
-    blocks: list[list[float]] = [[] for _ in sides]
-    began = time.monotonic()
-    with ExitStack() as stack:
-        opened = {
-            place: stack.enter_context(sides[place].ready(settings))
-            for place in chance.sample(places, len(sides))
-        }
-        counts = [math.ceil(shortest_us / max(opened[place](), 1e-3)) for place in places]
-        ready = time.monotonic()
-        end = ready + max(ready - began, _LEAST_SESSION_S)
-        while len(blocks[0]) < _LEAST_TURNS or time.monotonic() < end:
-            for place in chance.sample(places, len(sides)):
-                if rest_s:
-                    time.sleep(rest_s)
-                blocks[place].append(_block(opened[place], counts[place]))
-            activity.step()
-    return [np.array(of_side) for of_side in blocks]
-
-
-def _block(timed: Callable[[], float], runs: int) -> float:
-    """Returns the median time of `runs` after one that fills caches and wakes threads, µs."""
-    timed()
-    return statistics.median(timed() for _ in range(runs))
+@contextmanager
+def _opened(runner: Runner) -> Iterator[_Timed]:
+    with runner.ready() as timed:
+        yield _Timed(timed)
 
 
 def _half_width(blocks: Sequence[Blocks]) -> float:

@@ -19,8 +19,10 @@ from tracer.executors.eager.calls import BACKWARD_PHASE, Calls
 from tracer.executors.eager.failure import failing_clearly
 from tracer.executors.eager.profile import Arrays, Measured, profile_of
 from tracer.executors.eager.settings import EagerSettings
+from tracer.executors.eager.turns import recorder
 from tracer.executors.measuring import warm_up
 from tracer.executors.protocol import FrameworkExecutor, Profiled
+from tracer.executors.turns import Recorder
 from tracer.support.progress import Progress
 
 _BLOCK = 100
@@ -132,6 +134,16 @@ class _Chainer:
         """Runs `model` once; inside the block a call times one step, in µs."""
         with preserved(model, settings):
             yield _step(model, arrays, settings).timed
+
+    @contextmanager
+    def recording(
+        self, model: chainer.Link, arrays: Arrays, settings: EagerSettings
+    ) -> Iterator[Recorder]:
+        """Runs `model` once; the profiler is on in recorded runs only."""
+        with preserved(model, settings):
+            step = _step(model, arrays, settings)
+            recording = _Recording(step, hooks.recorder_of(model))
+            yield recorder(step.timed, recording.runs, recording.calls)
 
     def parameters(self, model: chainer.Link) -> Iterator[tuple[str, int, bytes]]:
         """Yields name, number of elements and content of each parameter that has a shape, once."""

@@ -15,11 +15,13 @@ from tracer.executors.onnxruntime import (
     node_names,
     recording,
     sessions,
+    turns,
 )
 from tracer.executors.onnxruntime.plain_session import PlainSession
 from tracer.executors.onnxruntime.saved_graph import Folder, SavedGraph
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.executors.protocol import OptimizingExecutor, Profiled, Tensors
+from tracer.executors.turns import Recorder
 from tracer.graph import footprint
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
@@ -95,6 +97,14 @@ class _Onnxruntime:
             run = feeding.runner(model, session, feedset.feeds)
             run()
             yield lambda: elapsed_us(run)
+
+    @contextmanager
+    def recording(
+        self, model: Model, feedset: FeedSet, settings: OrtSettings
+    ) -> Iterator[Recorder]:
+        """Opens a session without and one with the profiler."""
+        with sessions.running(model), turns.recorder(model, feedset, settings) as recorder:
+            yield recorder
 
     def optimize(self, model: Model, feedset: FeedSet, settings: OrtSettings) -> SavedGraph:
         """Returns the graph that onnxruntime runs, from one inference; raises as `profile`."""

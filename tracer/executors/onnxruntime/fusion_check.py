@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tracer.executors.onnxruntime import all_outputs
+import onnx
+
+from tracer.executors.onnxruntime import all_outputs, body_outputs
 from tracer.graph import footprint
-from tracer.graph.model import Model, Node
+from tracer.graph.model import Model, Node, expanded_keys
 from tracer.graph.quantized import rounds_values
 from tracer.inputs.feedset import Feeds
 from tracer.interpreter.interpreter import Interpreter
@@ -33,6 +35,9 @@ from tracer.records.tensor_match import (
     numeric_tensor,
 )
 from tracer.support.progress import Progress
+
+_MAIN = ""
+"""The path of the main graph."""
 
 _ZERO = "is 0 everywhere"
 _CONSTANT = "is one value everywhere, on every input"
@@ -54,18 +59,28 @@ def evidence(
     optimized = _optimized(model, saved, inputs, threads)
     interpreter = Interpreter(model, limits=limits, threads=threads or None, progress=progress)
     rounded = any(rounds_values(node.op_type) for node in model.nodes)
-    comparers: list[_Comparer] = []
+    weights = frozenset(w.name for scope in model.scopes for w in scope.graph.initializer)
+    comparers: dict[str, list[_Comparer]] = defaultdict(list)
     for index, feeds in enumerate(inputs):
         progress(index, len(inputs), "comparing values")
-        previous = comparers[-1] if comparers else None
-        comparer = _Comparer({**feeds, **next(optimized)}, previous, rounded)
-        comparer.compare(feeds)
-        interpreter.with_observers(comparer).run(None, feeds)
-        comparer.tensors.clear()
-        comparers.append(comparer)
+        of_graph = {
+            path: _Comparer(tensors, comparers[path][-1] if comparers[path] else None, rounded)
+            for path, tensors in next(optimized).items()
+        }
+        of_graph[_MAIN].compare(feeds)
+        interpreter.with_observers(_Observer(of_graph, weights)).run(None, feeds)
+        for path, comparer in of_graph.items():
+            comparer.tensors.clear()
+            comparers[path].append(comparer)
+    found = {path: _found(every) for path, every in comparers.items() if len(every) == len(inputs)}
+    return replace(found.pop(_MAIN), bodies=found)
+
+
+def _found(comparers: Sequence[_Comparer]) -> Evidence:
+    """Returns what the comparison of one graph on each of the inputs shows."""
     equal, reordered = comparers[-1].strongest()
     return Evidence(
-        inputs=len(inputs),
+        inputs=len(comparers),
         equal=equal,
         reordered=reordered,
         uninformative=_uninformative([comparer.optimized_marks for comparer in comparers]),
@@ -76,17 +91,52 @@ def evidence(
 
 def _optimized(
     model: Model, saved: Path, inputs: Sequence[Feeds], threads: int
-) -> Iterator[Mapping[str, Any]]:
-    """Yields the tensors of the graph at `saved` on each of `inputs`.
+) -> Iterator[Mapping[str, Mapping[str, Any]]]:
+    """Yields the tensors of the graph at `saved`, and of its bodies, on each of `inputs`, by path.
 
     Of a large model, all are computed first, so that its session is gone when the interpreter runs.
     """
     run = all_outputs.runner_of_saved(saved, {value.name for value in model.inputs}, threads)
-    return iter([*map(run, inputs)]) if footprint.is_large(model) else map(run, inputs)
+    proto = onnx.load(saved, load_external_data=False)
+    graph = Model(proto, saved, "", expanded_keys(proto))
+
+    def tensors(feeds: Feeds) -> Mapping[str, Mapping[str, Any]]:
+        main = {**feeds, **run(feeds)}
+        return {_MAIN: main, **dict(body_outputs.first_runs(model, graph, main, threads))}
+
+    return iter([*map(tensors, inputs)]) if footprint.is_large(model) else map(tensors, inputs)
+
+
+class _Observer:
+    """Hands the tensors of the model to the comparer of their graph, as they are first computed.
+
+    `weights` are stored tensors, which are not compared.
+    """
+
+    def __init__(self, comparers: Mapping[str, _Comparer], weights: Container[str]) -> None:
+        self._comparers, self._weights = comparers, weights
+        self._ran: set[str] = set()
+
+    def before(self, node: Node, inputs: Sequence[Value]) -> None:
+        """Does nothing: the outputs of `node` are not computed yet."""
+
+    def after(self, node: Node, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
+        """Compares the outputs of a node; in a body also what it reads from outside."""
+        comparer = self._comparers.get(node.scope.path)
+        if comparer is None or node.key in self._ran:
+            return
+        self._ran.add(node.key)
+        if node.scope.path:
+            read = zip(node.inputs, inputs, strict=False)
+            known = comparer.model_kinds
+            comparer.compare(
+                {n: v for n, v in read if n and n not in known and n not in self._weights}
+            )
+        comparer.compare(dict(zip(node.outputs, outputs, strict=False)))
 
 
 class _Comparer:
-    """Compares the tensors of the model with the `optimized` tensors, on one input.
+    """Compares the tensors of a graph of the model with the `optimized` tensors, on one input.
 
     `tensors` has one of the optimised tensors of each kind. Only kinds that were equal on the
     `previous` input are compared. `readings` has, for each kind of the optimised graph, the equal
@@ -114,14 +164,6 @@ class _Comparer:
                 self.tensors.setdefault(kind, tensor)
         self._candidates = Candidates(self.tensors, rounded)
         self.readings: dict[_Kind, dict[_Kind, int]] = {kind: {} for kind in self.tensors}
-
-    def before(self, node: Node, inputs: Sequence[Value]) -> None:
-        """Does nothing: the outputs of `node` are not computed yet."""
-
-    def after(self, node: Node, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
-        """Compares the outputs of a node of the main graph."""
-        if not node.scope.path:
-            self.compare(dict(zip(node.outputs, outputs, strict=False)))
 
     def compare(self, tensors: Mapping[str, Any]) -> None:
         """Records which tensors of the optimised graph equal these tensors of the model."""

@@ -2,7 +2,8 @@
 
 A graph of many copies of a kernel takes longer than a graph of few copies, by the time of the
 extra copies. The two alternate with each other and with undisturbed runs of the whole model, so
-that changes in the machine's speed cancel out. The result is the share of a whole run.
+that changes in the machine's speed cancel out. The result is the share of a whole run. With several
+threads, those of the session before sleep by then, and those of the next are awake as in the model.
 
 Copies share their inputs, which are warm in the cache, as in the model they were just written.
 Copies have weights of their own until the copies hold as many bytes as the weights of the model:
@@ -24,7 +25,7 @@ from tracer.graph.loading import from_proto
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.support.progress import Progress
-from tracer.support.timing import times_us
+from tracer.support.timing import SPINNING_S, times_us
 from tracer.support.types import FloatArray
 
 _SECONDS = 0.4
@@ -99,19 +100,23 @@ def _share(
         many()
     except (InputError, ModelError):
         return float("nan")
+    rest_s = 0.0 if settings.threads == 1 else SPINNING_S
     rounds: list[float] = []
     end = time.monotonic() + _SECONDS
+    before = _block_us(whole, rest_s)
     while len(rounds) < _LEAST_ROUNDS or time.monotonic() < end:
-        before, long, short, after = (_median_us(run) for run in (whole, many, few, whole))
+        long, short, after = (_block_us(run, rest_s) for run in (many, few, whole))
         rounds.append((long - short) / more / (before + after) * 2)
+        before = after
     return float(np.median(rounds))
 
 
 def _extra_copies(few: Callable[[], object], whole: Callable[[], object]) -> int:
-    copies = _median_us(whole) / max(_median_us(few) / _FEW, 1e-9)
+    copies = _block_us(whole, 0) / max(_block_us(few, 0) / _FEW, 1e-9)
     return max(_LEAST_MORE, min(_MOST_MORE, int(copies)))
 
 
-def _median_us(run: Callable[[], object]) -> float:
+def _block_us(run: Callable[[], object], rest_s: float) -> float:
     """Returns the median time of a few runs, after a run that wakes threads and fills caches."""
+    time.sleep(rest_s)
     return sorted(times_us(run, _RUNS, warmup=1))[_RUNS // 2]

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from tracer.executors.protocol import Profiled, Receive, TensorExecutor, Tensors
+from tracer.executors.turns import Recorder as TurnRecorder
+from tracer.executors.turns import RunTimes
 from tracer.graph.model import Model
 from tracer.graph.precision import precisions
 from tracer.inputs.feedset import Feeds, FeedSet
@@ -88,6 +90,30 @@ def _in_isolation(
     return isolation.differences
 
 
+@dataclass
+class _Recorded:
+    """The recorded runs of a session: for each its time, and the time of every node by key, µs."""
+
+    interpreter: Interpreter
+    feeds: Feeds
+    durations: list[float] = field(default_factory=list)
+    by_node: list[Mapping[str, float]] = field(default_factory=list)
+
+    def add(self, runs: int) -> None:
+        """Makes `runs`."""
+        for _ in range(runs):
+            recorder = Recorder(False, {})
+            self.durations.append(recorded(self.interpreter, recorder, self.feeds)[1])
+            self.by_node.append({key: each.time_us for key, each in recorder.records.items()})
+
+    def times(self) -> RunTimes:
+        """Returns the runs; a node that a run did not reach took no time."""
+        keys = list(dict.fromkeys(key for times in self.by_node for key in times))
+        rows = [[times.get(key, 0.0) for key in keys] for times in self.by_node]
+        samples = np.array(rows, np.float64).reshape(len(rows), len(keys))
+        return RunTimes(keys, samples, np.array(self.durations))
+
+
 class _Reference:
     settings = ReferenceSettings
 
@@ -136,6 +162,18 @@ class _Reference:
         once = partial(interpreter.run, None, dict(feedset.feeds))
         once()
         yield lambda: elapsed_us(once, clock_ns)
+
+    @contextmanager
+    def recording(
+        self, model: Model, feedset: FeedSet, settings: ReferenceSettings
+    ) -> Iterator[TurnRecorder]:
+        """Prepares the model and runs it once; recorded runs time every node."""
+        interpreter = Interpreter(model, limits=settings.limits, threads=settings.threads or None)
+        feeds = dict(feedset.feeds)
+        once = partial(interpreter.run, None, feeds)
+        once()
+        runs = _Recorded(interpreter, feeds)
+        yield TurnRecorder(lambda: elapsed_us(once, clock_ns), runs.add, runs.times)
 
     def tensors(self, model: Model, feedset: FeedSet, settings: ReferenceSettings) -> Tensors:
         """Returns the outputs and the tensors of one inference."""

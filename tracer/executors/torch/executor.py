@@ -17,11 +17,13 @@ from tracer.executors.eager.calls import RANGE, Calls
 from tracer.executors.eager.failure import failing_clearly
 from tracer.executors.eager.profile import Arrays, Measured, Overhead, profile_of
 from tracer.executors.eager.settings import EagerSettings
+from tracer.executors.eager.turns import recorder
 from tracer.executors.measuring import warm_up
 from tracer.executors.protocol import FrameworkExecutor, Profiled
 from tracer.executors.torch import calibration, objective, spans
 from tracer.executors.torch.state import preserved
 from tracer.executors.torch.step import Step
+from tracer.executors.turns import Recorder
 from tracer.support.progress import Progress
 
 _SESSION_SPANS = 100_000
@@ -148,6 +150,18 @@ class _Torch:
         """Runs `model` once; inside the block a call times one step, in µs."""
         with preserved(model, settings):
             yield _step(model, arrays, settings, None).timed
+
+    @contextmanager
+    def recording(
+        self, model: torch.nn.Module, arrays: Arrays, settings: EagerSettings
+    ) -> Iterator[Recorder]:
+        """Runs `model` once; the profiler is on in recorded runs only."""
+        with preserved(model, settings):
+            step = _step(model, arrays, settings, None)
+            recording = _Recording(
+                step, spans.Session(settings.device), lambda: spans.marked(model)
+            )
+            yield recorder(step.timed, recording.runs, recording.calls)
 
     def parameters(self, model: torch.nn.Module) -> Iterator[tuple[str, int, bytes]]:
         """Yields name, number of elements and content of each parameter, a shared one once."""

@@ -1,0 +1,161 @@
+"""Sessions in which all sides are open and take turns in short blocks of runs.
+
+What slows the machine for longer than a block slows all sides alike, so it leaves the ratio of the
+blocks of one turn. The memory layout makes one session slightly faster than the next on the same
+model, by more than blocks scatter: so all sessions are opened anew several times.
+"""
+
+import math
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol, TypeAlias, TypeVar
+
+from tracer.api.compare.settings import SideSettings
+from tracer.containment import activity, signals
+from tracer.support.progress import Progress
+from tracer.support.timing import SPINNING_S
+
+_SECONDS = 10.0
+"""Longest time for the sessions of whole runs, and for those of layers, unless the command has a
+limit of its own."""
+_SHARE = 0.5
+"""Share of the time that is left to a command with a limit; what follows needs the rest."""
+
+_LEAST_TURNS = 3
+
+_AWAKE_BLOCK_US = 5_000.0
+"""With several threads: each block waits until those of the side before sleep, and must be worth
+it."""
+
+MeasuredT = TypeVar("MeasuredT", covariant=True)
+Measured = TypeVar("Measured")
+
+
+class Open(Protocol[MeasuredT]):
+    """A side that is open for the turns of one session."""
+
+    def timed(self) -> float:
+        """Makes a run and returns its time, µs."""
+
+    def take_turn(self, runs: int, rest: Callable[[], object]) -> None:
+        """Makes a block of `runs`; a `rest` comes before runs that threads of others may slow."""
+
+    def finish(self) -> MeasuredT:
+        """Returns what the turns measured, in order."""
+
+
+Opener: TypeAlias = Callable[[], AbstractContextManager[Open[Measured]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long a block and a session take.
+
+    A block takes `block_us`, and has `least_runs` or as many as take that many ms. A session lasts
+    as long as it took to open, at least `session_s`: many short ones say more than few long ones,
+    as the layouts of memory differ by more than the blocks of a session.
+    """
+
+    block_us: float
+    least_runs: int
+    session_s: float
+
+    def runs(self, run_us: float) -> int:
+        """Returns the number of runs of a block, one of which takes `run_us`."""
+        run_us = max(run_us, 1e-3)
+        least = min(self.least_runs, 1000 * self.least_runs / run_us)
+        return math.ceil(max(self.block_us / run_us, least))
+
+
+def sessions(
+    openers: Sequence[Opener[Measured]],
+    pace: Pace,
+    settings: SideSettings,
+    together: bool,
+    least: int,
+    is_enough: Callable[[Sequence[Sequence[Measured]]], bool],
+    progress: Callable[[int, int], object],
+) -> list[list[Measured]]:
+    """Returns what was measured, by session and side.
+
+    Sides that do not fit in memory `together` are opened one after the other, for a turn each.
+    Sessions are made until they are enough, or the time is up and there are `least` of them. A
+    signal leaves those that are complete by then: none has one side alone.
+    """
+    began, chance = time.monotonic(), random.Random(settings.seed)  # noqa: S311
+    seconds, made = _seconds(), list[list[Measured]]()
+    session = _session if together else _one_by_one
+    rest = (lambda: None) if settings.threads == 1 else partial(time.sleep, SPINNING_S)
+    if settings.threads != 1:
+        pace = replace(pace, block_us=max(pace.block_us, _AWAKE_BLOCK_US))
+    try:
+        while True:
+            made.append(session(openers, pace, rest, chance))
+            spent = time.monotonic() - began
+            progress(round(min(spent, seconds)), round(seconds))
+            if is_enough(made) or (spent > seconds and len(made) >= least):
+                return made
+    except signals.ENDINGS:
+        if not signals.ending():
+            raise
+        return made
+
+
+def by_side(made: Sequence[Sequence[Measured]], sides: int) -> list[list[Measured]]:
+    """Returns what was measured by side and session."""
+    return [[session[side] for session in made] for side in range(sides)]
+
+
+def counting(progress: Progress, what: str) -> Callable[[int, int], object]:
+    """Returns a progress of seconds."""
+    return lambda done, total: progress(done, total, what)
+
+
+def _seconds() -> float:
+    left = signals.seconds_left()
+    return _SHARE * left if math.isfinite(left) else _SECONDS
+
+
+def _session(
+    openers: Sequence[Opener[Measured]],
+    pace: Pace,
+    rest: Callable[[], object],
+    chance: random.Random,
+) -> list[Measured]:
+    """Opens all sides, which take turns, in any order; returns what each measured."""
+    places, began = range(len(openers)), time.monotonic()
+    with ExitStack() as stack:
+        opened = {p: stack.enter_context(openers[p]()) for p in _shuffled(places, chance)}
+        runs = [pace.runs(opened[place].timed()) for place in places]
+        ready = time.monotonic()
+        end = ready + max(ready - began, pace.session_s)
+        turns = 0
+        while turns < _LEAST_TURNS or time.monotonic() < end:
+            for place in _shuffled(places, chance):
+                opened[place].take_turn(runs[place], rest)
+            turns += 1
+            activity.step()
+        return [opened[place].finish() for place in places]
+
+
+def _one_by_one(
+    openers: Sequence[Opener[Measured]],
+    pace: Pace,
+    rest: Callable[[], object],
+    chance: random.Random,
+) -> list[Measured]:
+    """Opens each side for a turn, in any order; returns what each measured."""
+    measured = {}
+    for place in _shuffled(range(len(openers)), chance):
+        with openers[place]() as side:
+            side.take_turn(pace.runs(side.timed()), rest)
+            measured[place] = side.finish()
+    return [measured[place] for place in range(len(openers))]
+
+
+def _shuffled(places: Sequence[int], chance: random.Random) -> Iterator[int]:
+    return iter(chance.sample(places, len(places)))
