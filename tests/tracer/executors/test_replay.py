@@ -14,7 +14,6 @@ from tracer.graph import loading
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.model_feeds import make_feeds
 
-
 GRAPHS = []
 """Their folders hold the weights of the pieces."""
 
