@@ -1,5 +1,7 @@
 """Memory of commands on a chain of matrix products with 2.4 GB of weights, ÷ these weights.
 
+`export` writes a chain of torch's linear layers of the same size.
+
 The memory is that of a command and its children, each page once: the sum of the proportional set
 sizes (PSS), which Linux tells. Pages of a mapped file count, although the system can drop them;
 `allocated` leaves them out.
@@ -23,10 +25,21 @@ _COMMANDS = {
     "count": "count MODEL",
     "profile": "profile MODEL --runs 3",
     "interpret": "interpret MODEL",
+    "accumulator": "interpret MODEL --fixed 8:5 --accumulator 24",
     "fusions": "fusions MODEL",
     "compare": "compare MODEL MODEL@ort:none --sessions 2 --precision 100%",
     "quantize": "quantize MODEL --calibrate DATA -o OUTPUT --limit 1 --test-limit 1",
+    "export": "export CODE -o EXPORTED",
 }
+_CODE = """
+import torch
+
+class Chain(torch.nn.Sequential):
+    input_shape = ({size},)
+
+    def __init__(self):
+        super().__init__(*(torch.nn.Linear({size}, {size}, bias=False) for _ in range({layers})))
+"""
 _EVERY_S = 0.05
 _ROWS = 256
 
@@ -82,7 +95,11 @@ def _files(folder: Path, layers: int, size: int) -> dict[str, str]:
     opset = [helper.make_opsetid("", 17)]
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), folder / "chain.onnx")
     np.savez(folder / "x.npz", x0=random.standard_normal((2, size), np.float32))
-    names = {"MODEL": "chain.onnx", "DATA": "x.npz", "OUTPUT": "quantized.onnx"}
+    (folder / "chain.py").write_text(_CODE.format(size=size, layers=layers))
+    names = {
+        "MODEL": "chain.onnx", "DATA": "x.npz", "OUTPUT": "quantized.onnx",
+        "CODE": "chain.py:Chain", "EXPORTED": "exported.onnx",
+    }  # fmt: skip
     return {word: str(folder / name) for word, name in names.items()}
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from tracer.accumulators.chains import fusion
+from tracer.accumulators.engine.kept_passes import KeptPasses
 from tracer.accumulators.engine.node_operands import NodeOperands, UnfitError
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
@@ -19,6 +20,7 @@ from tracer.errors import ModelError
 from tracer.graph.model import Model, Node
 from tracer.interpreter import values
 from tracer.interpreter.binding import Body, Kernel
+from tracer.interpreter.constants import Room
 from tracer.interpreter.plan import Plan, Task
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
@@ -46,6 +48,7 @@ class Narrowing:
         self._unfit: dict[str, UnfitError] = {}
         rules = policy.assign(model.nodes)
         self._scales = TensorScales(model)
+        self._room = Room()
         for node in model.nodes:
             if node.key in rules:
                 self._prepare(node, rules[node.key])
@@ -135,7 +138,7 @@ class Narrowing:
         else:
             self._summings[node.key] = summing
             self._quantized[node.key] = summing if rule.format is None else None
-            self._runners[node.key] = SumRunner(rule.accumulator)
+            self._runners[node.key] = SumRunner(rule.accumulator, KeptPasses(self._room))
 
     def _check(self, rules: Mapping[str, Rule]) -> None:
         """Raises ModelError for an entry of the policy that narrows no node."""

@@ -51,6 +51,7 @@ def quantize(
         proto = writing.write(graph.proto, target, graph.folder)
     scores = accuracy(loaded, graph.model, test_data, chosen_metric, batch, progress)
     missing = () if scores else (f"no metric fits {test_data.name}: give --metric",)
+    early = () if scores is None else _early_note(scores.samples, test_data.samples)
     return Quantized(
         model=ModelInfo.of(loaded),
         settings={
@@ -60,6 +61,13 @@ def quantize(
         accuracy=scores,
         layers=graph.layers,
         outputs=graph.outputs,
-        notes=(*graph.notes, *missing, *writing.notes(proto)),
+        notes=(*graph.notes, *missing, *early, *writing.notes(proto)),
         proto=proto,
     )  # fmt: skip
+
+
+def _early_note(done: int, total: int | None) -> tuple[str, ...]:
+    """Returns a note where not all samples were scored."""
+    if total is None or done >= total:
+        return ()
+    return (f"out of time: the accuracy was measured on {done:,} of {total:,} samples",)

@@ -116,7 +116,7 @@ def command(
             metric=metric,
             batch=batch,
             folder=data_dir,
-            progress=report,
+            progress=_progress.estimating(report),
         )
     tell(f"wrote {target} ({target.stat().st_size:,} bytes)")
     others.emit(result)

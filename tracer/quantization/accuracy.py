@@ -7,9 +7,13 @@ from tracer.inputs.datasets.batch import Batch
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.interpreter.interpreter import Interpreter
 from tracer.metrics import Metric, default_metric
+from tracer.quantization.time_left import within_time
 from tracer.records.quantized import Accuracy
 from tracer.support.progress import Progress, silent
 from tracer.support.types import Array
+
+_SHARE = 0.8
+"""Of the time that is left; the rest is for the tables."""
 
 
 def accuracy(
@@ -23,13 +27,14 @@ def accuracy(
     """Scores both models on all samples of `dataset`, `batch` at a time, in the interpreter.
 
     A metric without labels compares with the float model. Without a metric, chooses one that fits
-    labels and outputs, and returns None where none does. Raises the errors of the metric.
+    labels and outputs, and returns None where none does. Where the time limit of the command does
+    not suffice, scores the first samples. Raises the errors of the metric.
     """
     report = progress or silent
     interpreters = Interpreter(model), Interpreter(quantized)
     scores: tuple[list[Array], list[Array]] = ([], [])
     done, total = 0, dataset.samples
-    for part in dataset.batches(batch):
+    for part in within_time(dataset.batches(batch), _SHARE):
         before, after = (_outputs(each, part) for each in interpreters)
         metric = metric or default_metric(part, next(iter(before.values())))
         if metric is None:

@@ -16,9 +16,13 @@ from tracer.interpreter.values import Value
 from tracer.quantization.calibration import CalibrationBatches
 from tracer.quantization.joins import JoinedRanges
 from tracer.quantization.noise import Noise, decibels
+from tracer.quantization.time_left import within_time
 from tracer.quantization.twins import Twin, measured, twins
 from tracer.records.quantized import LayerError, OutputError
 from tracer.support.progress import Progress, silent
+
+_SHARE = 0.5
+"""Of the time that is left; the accuracy is measured afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,8 @@ def losses(
     """Runs `quantized` and `prepared` on `batches`, and returns the errors of the first.
 
     The interpreter makes the results independent of the processor. Memory does not grow with the
-    data: both graphs run one batch at a time.
+    data: both graphs run one batch at a time. Where the time limit of the command does not suffice,
+    it measures fewer batches, and says so.
     """
     report = progress or silent
     twins_by_name = twins(prepared.proto, quantized.proto)
@@ -48,14 +53,23 @@ def losses(
     noise, joined = _NoiseMeter(twins_by_name, recorder, axes), JoinedRanges(quantized)
     plain = Interpreter(prepared, observers=[recorder, joined])
     narrow = Interpreter(quantized, observers=[noise])
-    for done, feeds in enumerate(batches, 1):
+    done = 0
+    for done, feeds in enumerate(within_time(batches, _SHARE), 1):
         recorder.tensors = dict(feeds)
         plain.run(None, feeds)
         narrow.run(None, feeds)
         report(done, len(batches), "comparing layers")
     layers = _layers(narrow.model.nodes, {node.name for node in prepared.graph.node}, noise)
     outputs = _outputs([value.name for value in prepared.graph.output], noise)
-    return Losses(layers, outputs, (*joined.notes(), *filter(None, map(_lost_note, outputs))))
+    lost = filter(None, map(_lost_note, outputs))
+    return Losses(layers, outputs, (*joined.notes(), *lost, *_early_note(done, len(batches))))
+
+
+def _early_note(done: int, total: int) -> tuple[str, ...]:
+    """Returns a note where not all batches were measured."""
+    if done == total:
+        return ()
+    return (f"out of time: the layers were measured on {done:,} of {total:,} batches",)
 
 
 class _NoiseMeter(Observer):

@@ -14,12 +14,16 @@ from tracer.graph import loading
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.model_feeds import make_feeds
 
+GRAPHS = []
+"""Their folders hold the weights of the pieces."""
+
 
 def cut(proto, optimization):
     model = loading.from_proto(proto)
     feedset = make_feeds(model)
     graph = executor.optimize(model, feedset, OrtSettings(threads=1, optimization=optimization))
     pieces = kernel_models.cut(model, graph.folder.graph, feedset.feeds, graph.kernels)
+    GRAPHS.append(graph)
     return model, feedset, graph.kernels, pieces
 
 

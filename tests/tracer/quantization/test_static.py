@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 from contextlib import redirect_stdout
+from itertools import count
 
 import numpy as np
 import onnx
@@ -13,6 +14,7 @@ import onnxruntime as ort
 import pytest
 from onnx import numpy_helper
 
+import tracer
 from models import families
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph import loading
@@ -362,3 +364,24 @@ def test_data_that_are_not_numbers_are_an_error_without_a_warning(recwarn):
     with pytest.raises(ModelError, match=r"not a number|cannot quantise"):
         quantize(loading.from_proto(net()), nothing)
     assert not [str(each.message) for each in recwarn if "NaN" in str(each.message)]
+
+
+def test_a_time_limit_ends_the_measurements_early_and_keeps_the_model(tmp_path, monkeypatch):
+    """A second passes with each look at the clock, and 20 are left when a measurement begins."""
+    clock = count()
+    monkeypatch.setattr("tracer.quantization.time_left.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("tracer.containment.signals.seconds_left", lambda: 20.0)
+    onnx.save(net(), tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", x=RANDOM.standard_normal((40, 2, 8, 8)).astype(np.float32))
+    result = tracer.quantize(
+        tmp_path / "m.onnx", tmp_path / "x.npz", output=tmp_path / "q.onnx", batch=2,
+        in_process=True,
+    )  # fmt: skip
+    assert any(
+        "layers were measured on" in note and "of 20 batches" in note for note in result.notes
+    )
+    scored = result.accuracy.samples
+    assert 2 < scored < 40
+    assert f"out of time: the accuracy was measured on {scored} of 40 samples" in result.notes
+    assert result.layers
+    ort.InferenceSession(tmp_path / "q.onnx")

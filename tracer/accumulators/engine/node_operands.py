@@ -265,6 +265,8 @@ def _whole_steps(bias: Array, step: Array) -> Array:
 
 
 def narrow(integers: Array) -> Array:
-    """int16 where it holds them, else int32."""
+    """int16 where it holds them, else int32; the array itself if it is int16."""
+    if integers.dtype == np.int16:
+        return integers
     small = not integers.size or (integers.min() >= -(1 << 15) and integers.max() < 1 << 15)
     return integers.astype(np.int16 if small else np.int32)

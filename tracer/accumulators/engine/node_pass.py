@@ -21,6 +21,7 @@ from tracer.support.types import Array
 
 _FEWEST_BITS = 32
 """Bits of the floats that are the fastest."""
+_BYTE = 8
 _RARE = 1 / 8
 """Share of sums that leave the range, below which most tiles of them have none."""
 
@@ -58,6 +59,12 @@ class NodePass:
             np.array_equal(a, b) if a is not None and b is not None else a is b
             for a, b in ((self.matrices.left, left), (self.bias, bias))
         )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the factors, as integers and as floats."""
+        left = self.matrices.left
+        return left.nbytes + left.size * self.bits // _BYTE
 
     @property
     def cannot_overflow(self) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 
 from tracer.accumulators.engine import dots
 from tracer.accumulators.engine.column_source import ColumnSource
+from tracer.accumulators.engine.kept_passes import KeptPasses
 from tracer.accumulators.engine.node_pass import NodePass
 from tracer.accumulators.engine.sum_runner import SumRunner, exact_sums
 from tracer.accumulators.spec.accumulator import Accumulator
@@ -37,7 +38,7 @@ class OverflowCounter(SumRunner):
 
     counts_by_channel = False
 
-    def __init__(self, accumulator: Accumulator, passes: list[NodePass] | None = None) -> None:
+    def __init__(self, accumulator: Accumulator, passes: KeptPasses | None = None) -> None:
         super().__init__(accumulator, passes)
         self.counts = Counts()
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from tracer.accumulators.engine import dots, node_pass
 from tracer.accumulators.engine.column_source import ColumnSource
+from tracer.accumulators.engine.kept_passes import KeptPasses
 from tracer.accumulators.engine.node_output import Finish
 from tracer.accumulators.engine.node_pass import NodePass
 from tracer.accumulators.spec.accumulator import Accumulator
@@ -19,9 +20,6 @@ from tracer.accumulators.statistics.tally import Tally
 from tracer.errors import ModelError
 from tracer.interpreter.numeric.products import Product, integers
 from tracer.support.types import Array
-
-_PASSES = 2
-"""Passes that a node keeps: each has the weights as floats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +43,14 @@ class Reduction:
         """Whether the bounds of the sums are the same."""
         mine, theirs = (replace(each, stored=None, bias=None) for each in (self, other))
         return mine == theirs
+
+    def compact(self) -> Reduction:
+        """The same with stored weights in bytes, where bytes hold them: they stay to the end."""
+        stored, byte = self.stored, np.iinfo(np.int8)
+        if stored is None or not stored.size:
+            return self
+        fits = byte.min <= stored.min() and stored.max() <= byte.max
+        return replace(self, stored=stored.astype(np.int8)) if fits else self
 
     def bounds(self, accumulator: Accumulator) -> Bounds:
         """The bounds of the partial sums for any input."""
@@ -86,10 +92,10 @@ class SumRunner:
     counts_by_channel = True
     """Whether statistics are of channels, so that rows must be channels."""
 
-    def __init__(self, accumulator: Accumulator, passes: list[NodePass] | None = None) -> None:
+    def __init__(self, accumulator: Accumulator, passes: KeptPasses | None = None) -> None:
         """Runners of one node, of other widths too, may share their prepared `passes`."""
         self.accumulator = accumulator
-        self.passes = [] if passes is None else passes
+        self.passes = passes or KeptPasses()
         self.tally: Tally | None = None
         self.reductions: list[Reduction] = []
         self._has_inner_widths = False
@@ -127,7 +133,7 @@ class SumRunner:
         elif len(self.tally.outputs) not in (1, reduction.channels):
             self.tally = self.tally.folded()
         if not any(reduction.same_bounds(earlier) for earlier in self.reductions):
-            self.reductions.append(reduction)
+            self.reductions.append(reduction.compact())
 
     def product(self, channels: slice, bias: Array | None, terms: Terms) -> Product:
         """The function that multiplies `left` (M, K) with `right` (K, P) into `out` (M, P), int64.
@@ -167,10 +173,12 @@ class SumRunner:
             return None
         if not sums.rows_are_channels:
             return node_pass.prepared(*case, sums.range)
-        found = next((each for each in self.passes if each.suits(*case)), None)
-        ready = found or node_pass.prepared(*case)
-        if ready is not None and found is None:
-            self.passes[:] = [ready, *self.passes[: _PASSES - 1]]
+        kept = self.passes.find(*case)
+        if kept is not None:
+            return kept
+        ready = node_pass.prepared(*case)
+        if ready is not None:
+            self.passes.keep(ready)
         return ready
 
     def sum_first_axis(self, numbers: Array, channels: slice, out: Array) -> None:

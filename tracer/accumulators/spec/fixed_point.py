@@ -7,12 +7,15 @@ import numpy as np
 
 from tracer.accumulators.spec.accumulator import signed_range
 from tracer.errors import InputError, UsageError
+from tracer.interpreter.numeric.elementwise import apply
 from tracer.support.types import Array
 
 WIDEST = 32
 """Bits of an operand: a product of two must fit 64."""
 
 _MOST_FRACTION_BITS = 64
+_SHORT = 16
+"""Bits of int16."""
 _SPELLING = re.compile(r"(\d{1,4}):([+-]?\d{1,4})")
 
 
@@ -43,14 +46,18 @@ class FixedPoint:
         return signed_range(self.bits)
 
     def quantized(self, values: Array) -> Array:
-        """Returns the nearest q to each of `values`, int64; ties to even, clipped to the range.
+        """Returns the nearest q to each of `values`; ties to even, clipped to the range.
 
-        Raises InputError for NaN.
+        They are int16, or int64 for formats of more bits. Raises InputError for NaN.
         """
-        if np.isnan(values).any():
-            raise InputError("NaN has no fixed-point number", "Find the node that computes it.")
-        scaled = np.rint(np.ldexp(values.astype(np.float64), self.fraction))
-        return np.clip(scaled, *self.range).astype(np.int64)
+
+        def compute(block: Array, out: Array) -> None:
+            if np.isnan(block).any():
+                raise InputError("NaN has no fixed-point number", "Find the node that computes it.")
+            scaled = np.rint(np.ldexp(block.astype(np.float64), self.fraction))
+            out[...] = np.clip(scaled, *self.range)
+
+        return apply(compute, values, dtype=np.int16 if self.bits <= _SHORT else np.int64)
 
     def __str__(self) -> str:
         """The spelling that `formats` reads."""

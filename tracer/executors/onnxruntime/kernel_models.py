@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import helper
+from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
 
 from tracer.executors.onnxruntime import all_outputs, node_names
-from tracer.graph.model import Model, Node, bodies
+from tracer.graph import tensor_type
+from tracer.graph.model import Model, Node, bodies, expanded_keys
 from tracer.inputs.feedset import Feeds
 from tracer.records.trace import Kernel
 
@@ -23,7 +25,8 @@ from tracer.records.trace import Kernel
 class Piece:
     """One node, the stored tensors it reads, and the values (numpy) of its other inputs.
 
-    `opsets` and `ir_version` are taken from the graph of the node.
+    `opsets` and `ir_version` are taken from the graph of the node. External data are in `folder`,
+    and are read when a model is made.
     """
 
     node: onnx.NodeProto
@@ -31,11 +34,13 @@ class Piece:
     feeds: Mapping[str, Any] = field(repr=False)
     opsets: Sequence[onnx.OperatorSetIdProto] = field(repr=False)
     ir_version: int
+    folder: Path | None = None
 
     @property
     def weight_bytes(self) -> int:
         """Size of the stored tensors."""
-        return sum(tensor.ByteSize() for tensor in self.weights.values())
+        kinds = map(tensor_type.from_initializer, self.weights.values())
+        return sum(kind.nbytes or 0 for kind in kinds)
 
     def model(self, count: int, distinct: int) -> onnx.ModelProto:
         """Returns `count` copies of the node side by side, which share `distinct` sets of weights.
@@ -44,6 +49,7 @@ class Piece:
         optimisation the runtime also computes the copies whose output nobody reads.
         """
         nodes, stored = [], []
+        weights = {name: self._whole(tensor) for name, tensor in self.weights.items()}
         for index in range(count):
             node = type(self.node)()
             node.CopyFrom(self.node)
@@ -52,7 +58,7 @@ class Piece:
             node.output[:] = [f"{name}#{index}" if name else "" for name in self.node.output]
             nodes.append(node)
         for index in range(min(count, distinct)):
-            for name, tensor in self.weights.items():
+            for name, tensor in weights.items():
                 stored.append(type(tensor)())
                 stored[-1].CopyFrom(tensor)
                 stored[-1].name = self._copied(name, index)
@@ -66,6 +72,15 @@ class Piece:
         graph.output.add(name=next(name for name in nodes[-1].output if name))
         return helper.make_model(graph, opset_imports=self.opsets, ir_version=self.ir_version)
 
+    def _whole(self, tensor: onnx.TensorProto) -> onnx.TensorProto:
+        """Returns a tensor with its data; external data are read anew, and not kept."""
+        if not uses_external_data(tensor):
+            return tensor
+        whole = onnx.TensorProto()
+        whole.CopyFrom(tensor)
+        load_external_data_for_tensor(whole, str(self.folder))
+        return whole
+
     def _copied(self, name: str, index: int) -> str:
         return f"{name}#{index}" if name in self.weights else name
 
@@ -75,7 +90,8 @@ def cut(model: Model, saved: Path, feeds: Feeds, kernels: Sequence[Kernel]) -> l
 
     None stands for a kernel with a body or inside one, or of element types that numpy lacks.
     """
-    proto = onnx.load(saved)
+    proto = onnx.load(saved, load_external_data=False)
+    model = Model(proto, saved, "", expanded_keys(proto), subject=model.name)
     makers = {name: node for node in proto.graph.node for name in node.output if name}
     return _pieces(model, proto, feeds, [_node_of(kernel, makers) for kernel in kernels])
 
@@ -102,7 +118,10 @@ def _pieces(
     weights = {tensor.name: tensor for tensor in (*proto.graph.initializer, *_constants(proto))}
     names = {n for node in nodes if node is not None for n in node.input if n} - set(weights)
     values = _values(model, proto, feeds, sorted(names))
-    return [None if node is None else _piece(proto, node, weights, values) for node in nodes]
+    folder = None if model.path is None else model.path.parent
+    return [
+        None if node is None else _piece(proto, node, weights, values, folder) for node in nodes
+    ]
 
 
 def _piece(
@@ -110,12 +129,13 @@ def _piece(
     node: onnx.NodeProto,
     weights: Mapping[str, onnx.TensorProto],
     values: Mapping[str, Any],
+    folder: Path | None,
 ) -> Piece | None:
     fed = {name: values[name] for name in node.input if name in values}
     if not all(_is_plain(value) for value in fed.values()):
         return None
     stored = {name: weights[name] for name in node.input if name in weights}
-    return Piece(node, stored, fed, list(proto.opset_import), proto.ir_version)
+    return Piece(node, stored, fed, list(proto.opset_import), proto.ir_version, folder)
 
 
 def _constants(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

@@ -40,7 +40,9 @@ _LEAST_MORE, _MOST_MORE = 4, 60
 """Limits of the extra copies. The long graph takes about as long as a whole run: runs of equal
 length are equally likely to be interrupted."""
 
-_MOST_BYTES = 1 << 30
+_MOST_BYTES, _MOST_BESIDE_A_LARGE_MODEL = 1 << 30, 1 << 28
+"""Bytes of the weights of all copies: more than caches hold. They are in memory four times while a
+session is made."""
 
 
 def shares(
@@ -86,7 +88,9 @@ def _share(
     """Returns the median over rounds; NaN where onnxruntime refuses the piece."""
     distinct = 1
     if piece.weight_bytes:
-        fitting = max(1, _MOST_BYTES // piece.weight_bytes)
+        is_much = footprint.is_much(model_bytes)
+        most = _MOST_BESIDE_A_LARGE_MODEL if is_much else _MOST_BYTES
+        fitting = max(1, most // piece.weight_bytes)
         # weights that are nodes, not initializers, are no bytes of the model
         distinct = max(1, min(-(-model_bytes // piece.weight_bytes), fitting))
     try:
