@@ -118,3 +118,11 @@ def test_the_real_part_of_complex_numbers_is_cast(to):
         (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
     assert result.dtype == expected.dtype
     np.testing.assert_array_equal(result, expected)
+
+
+def test_an_operator_without_complex_numbers_refuses_them_and_drops_nothing():
+    x = np.ones(3, np.complex64)
+    model = single("QuantizeLinear", {"x": x, "s": np.float32(1), "z": np.uint8(0)})
+    feeds = {"x": x, "s": np.array(1, np.float32), "z": np.array(0, np.uint8)}
+    with pytest.raises(ModelError, match=r"x: complex64.*: Casting complex values"):
+        Interpreter(model).run(None, feeds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -166,6 +167,8 @@ class Interpreter:
             parallel.threads(self._threads and min(self._threads, processors.available())),
             announced(self._progress),
             buffer_pool.pooled(self._memory),
+            # an operator that no complex number fits would drop the imaginary part, and go on
+            warnings.catch_warnings(action="error", category=np.exceptions.ComplexWarning),
         ):
             yield Execution(self.model, self._observers, budget)
         self.peak_bytes = budget.peak

@@ -59,3 +59,14 @@ def test_more_texts_than_onnxruntime_checks_in_time_arrive():
     feeds = {name: np.array([name], object) for name in names}
     (y,) = feeding.runner(model, session, feeds)()
     assert y.tolist() == names
+
+
+def test_text_beside_a_type_that_numpy_lacks_is_refused_in_one_line():
+    text = "g (string[1] x, float8e4m3fn[1] like) => (float8e4m3fn[1] y) { y = CastLike (x, like) }"
+    model = loading.from_proto(parse(f'<ir_version: 10, opset_import: ["": 21]> {text}'))
+    session = ort.InferenceSession(
+        model.proto.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    feeds = {"x": np.array(["1"]), "like": np.ones(1, FOREIGN["float8e4m3fn"])}
+    with pytest.raises(InputError, match=r"takes no text, as input 'x' is, .* 'like'"):
+        feeding.runner(model, session, feeds)

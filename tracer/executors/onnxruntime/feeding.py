@@ -7,6 +7,7 @@ import numpy as np
 import onnxruntime as ort
 
 from tracer.containment import search
+from tracer.errors import InputError
 from tracer.executors.onnxruntime import crash_search, interruption, sessions
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
@@ -36,6 +37,7 @@ def runner(model: Model, session: Any, feeds: Feeds) -> Callable[[], list[Any]]:
             bound = sessions.translated(model, lambda: _bound(session, arrays, options))()
             return sessions.translated(model, bound)
         return sessions.translated(model, lambda: session.run(None, arrays, options))
+    _refuse_text(model, feeds)
     types = {value.name: value.type.tensor_type.elem_type for value in model.inputs}
     values = {
         name: ort.OrtValue.ortvalue_from_numpy_with_onnx_type(_raw(value), types[name])
@@ -67,6 +69,18 @@ def _bound(
         return list(binding.copy_outputs_to_cpu())
 
     return run
+
+
+def _refuse_text(model: Model, feeds: Feeds) -> None:
+    """Raises InputError for text, which onnxruntime takes in arrays alone."""
+    for name, value in feeds.items():
+        if np.asarray(value).dtype.kind in "OSU":
+            others = (n for n, v in feeds.items() if _is_foreign(v))
+            raise InputError(
+                f"{model.name}: onnxruntime's Python interface takes no text, as input '{name}' "
+                f"is, beside a type that numpy lacks, as that of '{next(others)}'",
+                sessions.WITHOUT,
+            )
 
 
 def _shared(array: Any) -> ort.OrtValue:
