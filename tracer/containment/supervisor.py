@@ -24,6 +24,7 @@ from tracer.containment import (
     search,
     signals,
     standard_input,
+    termination,
     watch,
 )
 from tracer.errors import CrashError, LimitError
@@ -36,6 +37,9 @@ IN_PROCESS = "TRACER_IN_PROCESS"
 _COLLECTIONS = (10_000, 10, 50)
 """Thresholds of garbage collection: at Python's defaults it takes a fifth of the time of a model
 with 100,000 nodes, of whose objects none is garbage."""
+
+_DYING_S = 2.0
+"""Longest time that processes which are killed take to end."""
 
 _FRAME = re.compile(r'File "(?:.*/)?([^/"]+/[^/"]+)", line (\d+) in (\S+)')
 
@@ -116,6 +120,7 @@ def _handling(wakeup: int) -> Iterator[None]:
 def become_child(page: activity.Page, frames: BinaryIO | None, supervisor: int) -> None:
     """Ties this process to `supervisor`, whose number it is, and limits it."""
     parent.die_with(supervisor)
+    termination.be_quiet()
     activity.supervised_by(page)
     memory.limit_to_share()
     gc.set_threshold(*_COLLECTIONS)
@@ -141,6 +146,7 @@ def _searched(command: Callable[[], int], alarm: int, reading: int) -> activity.
     """Returns what a second run of `command` tells of a crash; None where it finds nothing."""
     page, supervisor = activity.Page.anonymous(alarm), os.getpid()
     page.set_times(time.monotonic() + search.MOST_S, 0.0)
+    parent.adopt_orphans()
     child = os.fork()
     if child == 0:
         try:
@@ -153,6 +159,7 @@ def _searched(command: Callable[[], int], alarm: int, reading: int) -> activity.
         finally:
             os._exit(0)  # what follows in the program is not for this process
     ended = watch.wait(child, page, reading, None)
+    parent.await_children(_DYING_S)  # what it tried in further processes died with it
     return page.read() if (ended.code, ended.signal) == (search.FOUND, 0) else None
 
 

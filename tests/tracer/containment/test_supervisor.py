@@ -60,6 +60,34 @@ sys.exit(supervised(lambda: ctypes.string_at(0), "x"))
 """
 
 
+TERMINATING = """
+import ctypes, sys
+from tracer.containment.supervisor import supervised
+sys.exit(supervised(ctypes.CDLL("libstdc++.so.6")._ZSt9terminatev, "x"))
+"""
+"""std::terminate(), which C++ calls for an exception that nothing catches."""
+
+SEARCHING = """
+import ctypes, sys, time
+from tracer.containment import activity, search
+from tracer.containment.supervisor import supervised
+from tracer.support.temporary import TemporaryFolder
+
+def trial():
+    folder, memory = TemporaryFolder(), b"1" * (1 << 30)
+    time.sleep(60)
+
+def command():
+    with activity.doing("m.onnx", "a runtime ran it", runs_model=True):
+        if search.is_on():
+            search.crashes(trial)
+        ctypes.string_at(0)
+
+search.MOST_S = 2
+sys.exit(supervised(command, "x"))
+"""
+"""A crash whose search takes too long, and is killed together with what it tries."""
+
 IMPATIENT = """
 import sys
 from tracer.containment import activity
@@ -201,6 +229,19 @@ def test_a_crash_that_nothing_announced_is_told_by_the_last_python_frame(start):
     code, err = ended(start("-c", CRASHING))
     assert code == 5
     assert "x: error: the runtime crashed (SIGSEGV) while string_at ran (ctypes/__init__.py" in err
+
+
+def test_what_cpp_would_print_of_an_exception_that_nothing_catches_is_told_in_one_line(start):
+    code, err = ended(start("-c", TERMINATING))
+    assert code == 5
+    assert err.startswith("x: error: the runtime crashed (SIGABRT)")
+    assert err.count("\n") == 1
+
+
+def test_a_search_that_is_killed_leaves_no_folder(start, folder):
+    code, err = ended(start("-c", SEARCHING))
+    assert (code, err.count("\n")) == (5, 1)
+    assert not list((folder / "tmp").glob("tracer-*"))
 
 
 def test_limits_of_time_and_memory_end_a_run_with_what_to_raise(start):
