@@ -234,6 +234,7 @@ def test_an_interrupted_command_keeps_its_epochs_and_says_how_to_go_on(tmp_path,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     log = out / "log.jsonl"
     deadline = time.monotonic() + 60
@@ -242,7 +243,10 @@ def test_an_interrupted_command_keeps_its_epochs_and_says_how_to_go_on(tmp_path,
             break
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, messages = process.communicate(timeout=60)
+    try:
+        _, messages = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130, messages
     assert "continue with --resume" in messages
     assert "Traceback" not in messages
