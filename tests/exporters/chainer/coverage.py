@@ -76,12 +76,13 @@ def measure(case: Case, opset: int | None = None) -> Outcome:
     """Exports the case at a fixed batch and compares; a failure is an outcome, not an error."""
     options = ExportOptions(opset=opset, dynamic_batch=False)
     try:
-        proto, _ = convert(exporter, model(case), _inputs(case), options, Path())
+        conversion, _ = convert(exporter, model(case), _inputs(case), options, Path())
     except TracerError as error:
         return Outcome(case, failure=error.what)
+    nodes = conversion.proto.graph.node
     # onnx_chainer names a node after its function: MatMul_0, MatMul_0_tmp_1
-    functions = tuple(re.sub(r"_\d+(_tmp_\d+)?(_\d+)?$", "", n.name) for n in proto.graph.node)
-    return Outcome(case, functions, tuple(node.op_type for node in proto.graph.node))
+    functions = tuple(re.sub(r"_\d+(_tmp_\d+)?(_\d+)?$", "", n.name) for n in nodes)
+    return Outcome(case, functions, tuple(node.op_type for node in nodes))
 
 
 def model(case: Case) -> Any:

@@ -147,9 +147,9 @@ def test_a_module_its_export_and_its_twin_in_chainer_agree(nets, capfd, name):
     net = nets[name]
     sides = (net.model, f"{net.file}:Torch@torch", f"{net.file}:Chainer@chainer",
              f"{net.model}@interpreter")  # fmt: skip
-    code, out, _ = run(capfd, *sides, "--batch", "2", "--json")
+    code, out, err = run(capfd, *sides, "--batch", "2", "--json")
+    assert code == 0, err
     result = json.loads(out)
-    assert code == 0
     assert [numbers["first_divergence"] for numbers in result["numbers"]] == [None] * 3
     assert all(numbers["layers"] for numbers in result["numbers"])
     totals = result["totals"]
