@@ -159,6 +159,8 @@ def of_turns(logs: FloatArray, first: Sample, second: Sample) -> Contrast:
     if is_shared(first, second):
         time = time - added / 2 if added < 2 * time else time
         added = 0.0
+    if added <= -raw:  # an overhead beyond all that was measured tells nothing of the times
+        return Contrast(change=second.mean - first.mean)
     change = raw * math.expm1(log) - added
     plain = Contrast(max(0.0, 1 + change / time) if time > 0 else math.nan, change=change)
     error = float(logs.std(ddof=1)) / math.sqrt(count) if count > 1 else math.nan

@@ -188,6 +188,13 @@ def test_a_layer_that_a_clock_does_not_see_has_no_ratio():
     assert math.isnan(result.ratio) and math.isnan(result.p)
 
 
+def test_an_overhead_beyond_what_was_measured_is_not_tested():
+    first = contrast.Sample(0.5, 0.1, 2, overhead=3.0, kernels=("Conv",))
+    second = contrast.Sample(1.0, 0.1, 2, overhead=-2.0, kernels=("Gemm",))
+    result = contrast.of_turns(np.array([0.1, 0.2, 0.3]), first, second)
+    assert (result.change, math.isnan(result.p), math.isnan(result.low)) == (0.5, True, True)
+
+
 def test_a_time_that_may_be_nothing_has_no_bounded_ratio():
     result = contrast.contrast(contrast.Sample(1.0, 5.0, 9), contrast.Sample(2.0, 0.1, 9))
     assert math.isnan(result.low) and math.isnan(result.high)
