@@ -8,6 +8,7 @@ from exporters.subject import Subject, open_subject
 from tracer import metrics
 from tracer.graph import data_file
 from tracer.inputs.datasets.opening import open_dataset, without_split
+from tracer.interpreter.interpreter import Interpreter
 from tracer.quantization import quantizer
 from tracer.quantization.accuracy import accuracy, check
 from tracer.quantization.calibration import CalibrationSamples
@@ -45,11 +46,13 @@ def quantize(
         check(loaded, test_data, chosen_metric)
     samples = CalibrationSamples(calibration, batch)
     graph = quantizer.quantize(loaded, samples, options, progress)
+    # They open their weights here: `target` may replace the model, and its data with it.
+    wide, narrow = Interpreter(loaded), Interpreter(graph.model)
     if target is None:
         proto = data_file.whole(graph.proto, graph.folder)
     else:
         proto = writing.write(graph.proto, target, graph.folder)
-    scores = accuracy(loaded, graph.model, test_data, chosen_metric, batch, progress)
+    scores = accuracy(wide, narrow, test_data, chosen_metric, batch, progress)
     missing = () if scores else (f"no metric fits {test_data.name}: give --metric",)
     early = () if scores is None else _early_note(scores.samples, test_data.samples)
     return Quantized(

@@ -17,25 +17,24 @@ _SHARE = 0.8
 
 
 def accuracy(
-    model: Model,
-    quantized: Model,
+    wide: Interpreter,
+    quantized: Interpreter,
     dataset: Dataset,
     metric: Metric | None,
     batch: int,
     progress: Progress | None = None,
 ) -> Accuracy | None:
-    """Scores both models on all samples of `dataset`, `batch` at a time, in the interpreter.
+    """Scores a float model, `wide`, and a quantised one on all samples of `dataset`, by `batch`.
 
     A metric without labels compares with the float model. Without a metric, chooses one that fits
     labels and outputs, and returns None where none does. Where the time limit of the command does
     not suffice, scores the first samples. Raises the errors of the metric.
     """
     report = progress or silent
-    interpreters = Interpreter(model), Interpreter(quantized)
     scores: tuple[list[Array], list[Array]] = ([], [])
     done, total = 0, dataset.samples
     for part in within_time(dataset.batches(batch), _SHARE):
-        before, after = (_outputs(each, part) for each in interpreters)
+        before, after = (_outputs(each, part) for each in (wide, quantized))
         metric = metric or default_metric(part, next(iter(before.values())))
         if metric is None:
             return None

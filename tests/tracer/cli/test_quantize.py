@@ -80,6 +80,17 @@ def test_accuracy_before_and_after_and_the_layers_that_lose_most(tmp_path, capfd
     assert "5 more; --top 0 shows all" in out
 
 
+def test_a_model_whose_data_are_replaced_with_it_is_scored_all_the_same(tmp_path, capfd):
+    path, data = tmp_path / "m.onnx", tmp_path / "m.onnx.data"
+    proto = onnx.load(LENET)
+    onnx.save(proto, path, save_as_external_data=True, location=data.name, size_threshold=100)
+    code, out, err = run(capfd, path, "--calibrate", "digits", "--limit", 8, "-o", path, "--force")
+    assert code == 0, err
+    assert "top1: " in out
+    assert not data.exists()
+    ort.InferenceSession(str(path))
+
+
 def test_json_is_one_object_and_layers_are_in_the_order_of_the_graph(small, capfd):
     code, out, err = run(
         capfd, small / "m.onnx", "--calibrate", small / "x.npz", "-o", small / "q.onnx", "--json",

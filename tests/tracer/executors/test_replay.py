@@ -5,7 +5,7 @@ import onnx.parser
 import pytest
 
 import tracer
-from tests.graphs import BRANCHES, residual
+from tests.graphs import BRANCHES, parse, residual
 from tracer.executors.onnxruntime import empty_run, kernel_models, replay
 from tracer.executors.onnxruntime.all_outputs import tensors
 from tracer.executors.onnxruntime.executor import executor
@@ -134,11 +134,9 @@ def test_nodes_in_bodies_and_with_bodies_cannot_run_alone():
 
 WITH_CONSTANTS = """
 <ir_version: 9, opset_import: ["": 19]>
-g (float[1,8,16,16] x) => (float[1,8,16,16] y)
-<float[8,8,3,3] w, float s = {0.5}, float r = {0.25}> {
+g (float[1,8,16,16] x) => (float[1,8,16,16] y) {
   doubled = Add (w, w)
   c = Conv <pads = [1, 1, 1, 1]> (x, doubled)
-  bias = Constant <value = float[1] {0.5}> ()
   y = Relu (c)
 }
 """
@@ -146,10 +144,8 @@ g (float[1,8,16,16] x) => (float[1,8,16,16] y)
 
 def test_the_parts_of_nodes_sum_to_the_time_of_their_kernel(monkeypatch):
     monkeypatch.setattr(replay, "_SECONDS", 0.0)
-    proto = onnx.parser.parse_model(WITH_CONSTANTS)
     weight = np.random.default_rng(0).normal(size=(8, 8, 3, 3)).astype(np.float32)
-    proto.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weight, "w"))
-    trace = tracer.profile(proto, runs=5, threads=1, split=1)
+    trace = tracer.profile(parse(WITH_CONSTANTS, w=weight), runs=5, threads=1, split=1)
     rows = trace.nodes.set_index("op_type")
     (kernel,) = rows["kernels"].dropna().loc[["Relu"]]
     assert rows.at["Conv", "kernels"] == kernel
