@@ -4,19 +4,17 @@ A slower one has a chain of an operator whose cost is measured first: on the sma
 whole runs, and in a module for layers. With `--busy 1` a program computes on every core meanwhile.
 """
 
-import multiprocessing
-import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import onnx
 
+from benchmarks._load import load
 from benchmarks._measure import counts, machine
 from tracer.api.compare import compare
 from tracer.api.compare.settings import SideSettings
@@ -54,7 +52,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         one = cost_of_one(WHOLE, Path(folder))
         print(f"an operator of the chain takes {one:.2%} of a run")
-        with load() if args.busy else nothing():
+        with load(args.busy > 0):
             totals("the same model twice", [MODEL] * args.comparisons)
             count = max(1, round(_SLOWER / one))
             slower = slowed(WHOLE, Path(folder), count)
@@ -62,7 +60,7 @@ def main() -> None:
         if args.layers:
             one = cost_of_one(LAYER, Path(folder)) / share_of(LAYER.module)
             count = max(1, round(_LAYER_SLOWER / one))
-            with load() if args.busy else nothing():
+            with load(args.busy > 0):
                 layers(count * one, slowed(LAYER, Path(folder), count), args.layers)
 
 
@@ -139,37 +137,6 @@ def totals(label: str, others: Sequence[Path]) -> None:
         f"({ratios[0]:.3f} to {ratios[-1]:.3f}), interval {widths:.4f} wide, "
         f"{(time.perf_counter() - began) / len(rows):.1f} s each"
     )
-
-
-@contextmanager
-def load() -> Iterator[None]:
-    """Keeps every core busy."""
-    programs = [multiprocessing.Process(target=compute, daemon=True) for _ in range(cores())]
-    for program in programs:
-        program.start()
-    try:
-        yield
-    finally:
-        for program in programs:
-            program.kill()
-
-
-@contextmanager
-def nothing() -> Iterator[None]:
-    """Leaves the cores as they are."""
-    yield
-
-
-def cores() -> int:
-    """Returns the number of cores of this process."""
-    return len(os.sched_getaffinity(0))
-
-
-def compute() -> None:
-    """Computes without end."""
-    value = 0
-    while True:
-        value = (value * 1_103_515_245 + 12_345) % 2**31
 
 
 if __name__ == "__main__":

@@ -1,15 +1,18 @@
 """Accuracy of node times: their sum ÷ the undisturbed wall, and each node ÷ its replay.
 
 Each trial profiles a network. The sums are compared with two held-out walls. One is every second
-undisturbed run of the profile; the correction uses the other half. The other is runs in a separate
-session before and after, as in a user's program. Figures are medians over the trials. --figure
-draws reported, corrected and replayed times of the rows with the most time.
+undisturbed run of the profile; the correction uses the other half. The other is a separate session,
+as in a user's program: it takes turns with undisturbed runs beside profiled ones, and their ratio
+tells the one wall from the other. Figures are medians over the trials. --figure draws reported,
+corrected and replayed times of the rows with the most time. With --busy a program computes on
+every core meanwhile.
 """
 
 import argparse
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +22,17 @@ import pandas as pd
 
 import tracer
 from analyzers.attribution import attribute
+from analyzers.compare.contrast import of_sessions
 from analyzers.statistics import outliers
 from analyzers.timing import timing, wall
+from benchmarks._load import load
+from benchmarks._measure import machine
 from benchmarks._networks import Builder, Model, encoder
-from tracer.executors.onnxruntime import empty_run, feeding
+from tracer.api.compare.settings import SideSettings
+from tracer.api.compare.turns import Pace, by_side, sessions
+from tracer.executors.onnxruntime import feeding
 from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.executors.onnxruntime.turns import recorder
 from tracer.graph import loading
 from tracer.graph.loading import open_model
 from tracer.inputs.model_feeds import make_feeds
@@ -31,8 +40,9 @@ from tracer.records.trace import Trace
 from tracer.support.timing import elapsed_us
 from tracer.support.types import FloatArray
 
-_WARMUP, _HELD_OUT = 20, 200
 _AGREEING = 0.15
+_PACE, _SESSIONS = Pace(block_us=500.0, least_runs=1, session_s=0.1), 24
+"""Of the separate session and of runs beside profiled ones."""
 
 
 def _resnet() -> Model:
@@ -76,9 +86,9 @@ class Trial:
     """Sums over nodes: as reported, less the calibrated overhead, and corrected.
 
     They are divided by the mean of the held-out undisturbed runs. All but `raw` have the time of an
-    empty run added. `apart` is the corrected sum ÷ the wall of a separate session. `agreement` is
-    replayed ÷ corrected times; `within` is the share of confidence intervals that contain the
-    replayed time.
+    empty run added. `apart` is the corrected sum ÷ the wall of a separate session that took turns.
+    `agreement` is replayed ÷ corrected times; `within` is the share of confidence intervals that
+    contain the replayed time.
     """
 
     raw: float
@@ -99,7 +109,9 @@ def main() -> None:
     parser.add_argument("--networks", nargs="*", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
     parser.add_argument("--figure", type=Path, help="a PNG of the last trial of the first network")
+    parser.add_argument("--busy", action="store_true", help="compute on every core meanwhile")
     args = parser.parse_args()
+    print(machine() + (", every core busy" if args.busy else ""))
     print(
         "network        threads  raw  calibrated  corrected  apart (÷ wall)  rest  "
         "replayed ÷ corrected: median, within 15 %, in the interval"
@@ -107,7 +119,8 @@ def main() -> None:
     for name in args.networks:
         for threads in args.threads:
             model = NETWORKS[name]()
-            trials = [trial(model, threads, args) for _ in range(args.trials)]
+            with load(args.busy):
+                trials = [trial(model, threads, args) for _ in range(args.trials)]
             report(name, threads, [trial for trial, _ in trials])
             if args.figure is not None and (name, threads) == (args.networks[0], args.threads[0]):
                 draw(trials[-1][1], args.replay, args.figure)
@@ -115,28 +128,27 @@ def main() -> None:
 
 def trial(model: Model, threads: int, args: argparse.Namespace) -> tuple[Trial, Trace]:
     """Profiles once and compares with runs outside the profile."""
-    before = apart(model, threads)
     trace = tracer.profile(
         model, threads=threads, min_time=args.seconds, runs=20, replay=args.replay, confirm=False
     )
-    after = apart(model, threads)
-    whole, empty = ((one + two) / 2 for one, two in zip(before, after, strict=True))
     run, nodes = trace.runs[0], trace.nodes
+    assert run.empty_us is not None
     cost = sum(k.calls * bias for k, bias in zip(run.kernels, run.bias_us, strict=True))
     raw, corrected = nodes["time_us_raw"].sum(), nodes["time_us"].sum()
     used, held_out = (
         replace(run, wall_us=run.wall_us[half::2], empty_us=run.empty_us[half::2])
         for half in (0, 1)
     )
-    mean, idle = wall(held_out)["mean"], settled(held_out.empty_us)
+    mean, idle = wall(held_out)["mean"], settled(run.empty_us[1::2])
     halved = timing(used, attribute(open_model(model), run.kernels))["time_us"].sum()
     rows = replayed(nodes)
     held = rows["time_us_replayed"].between(rows["time_us_ci95_low"], rows["time_us_ci95_high"])
+    sum_to_wall = (halved + idle) / mean
     result = Trial(
         raw=raw / mean,
         calibrated=(raw - cost + idle) / mean,
-        corrected=(halved + idle) / mean,
-        apart=(corrected + empty) / whole,
+        corrected=sum_to_wall,
+        apart=sum_to_wall * apart(model, threads),
         rest=1 - corrected / wall(run)["mean"],
         agreement=tuple(rows["time_us_replayed"] / rows["time_us"]),
         within=float(held.mean()),
@@ -144,24 +156,56 @@ def trial(model: Model, threads: int, args: argparse.Namespace) -> tuple[Trial, 
     return result, trace
 
 
-def apart(model: Model, threads: int) -> tuple[float, float]:
-    """Returns the mean µs of an undisturbed and of an empty run in a separate session.
+@dataclass(slots=True)
+class Runs:
+    """A side whose runs are timed; each block follows as many of `before`."""
 
-    Outliers are left out, as in a profile.
-    """
-    loaded = loading.from_proto(model)
-    feeds = make_feeds(loaded).feeds
-    settings = ort.SessionOptions()
-    settings.intra_op_num_threads = threads
-    session = ort.InferenceSession(
-        model.SerializeToString(), settings, providers=["CPUExecutionProvider"]
+    timed: Callable[[], float]
+    before: Callable[[int], object] = lambda runs: None
+    medians: list[float] = field(default_factory=list)
+
+    def take_turn(self, runs: int, rest: Callable[[], object]) -> None:
+        """Times `runs` after one that fills caches and wakes threads."""
+        self.before(runs)
+        rest()
+        self.timed()
+        self.medians.append(statistics.median(self.timed() for _ in range(runs)))
+
+    def finish(self) -> FloatArray:
+        """Returns the blocks."""
+        return np.array(self.medians)
+
+
+def apart(model: Model, threads: int) -> float:
+    """Returns the time of undisturbed runs beside profiled ones ÷ that in a separate session."""
+    loaded, settings = loading.from_proto(model), OrtSettings(threads=threads)
+    feedset = make_feeds(loaded)
+
+    @contextmanager
+    def own() -> Iterator[Runs]:
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        session = ort.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        run = feeding.runner(loaded, session, feedset.feeds)
+        yield Runs(lambda: elapsed_us(run))
+
+    @contextmanager
+    def beside() -> Iterator[Runs]:
+        with recorder(loaded, feedset, settings) as open_model:
+            yield Runs(open_model.plain, open_model.record)
+
+    made = sessions(
+        [own, beside],
+        _PACE,
+        SideSettings(threads=threads),
+        together=True,
+        least=_SESSIONS,
+        is_enough=lambda made: len(made) >= _SESSIONS,
+        progress=lambda done, total: None,
     )
-    whole = feeding.runner(loaded, session, feeds)
-    empty = empty_run.runner(loaded, feeds, whole(), OrtSettings(threads=threads))
-    assert empty is not None
-    taken = np.array([(elapsed_us(whole), elapsed_us(empty)) for _ in range(_WARMUP + _HELD_OUT)])
-    wall, alone = (settled(each) for each in taken[_WARMUP:].T)
-    return wall, alone
+    return of_sessions(*by_side(made, 2)).ratio
 
 
 def settled(times: FloatArray) -> float:

@@ -297,9 +297,11 @@ def test_rows_of_a_framework_have_the_times_of_the_kernels_that_name_them(trace)
     kernels = [replace(kernel, node=str(place)) for place, kernel in enumerate(run.kernels)]
     names = [str(len(kernels) - 1), "0"]
     table = nodes([{"op_type": "Conv", "node": n, "kernels": f"{n}: Conv"} for n in names])
-    eager = replace(run, kernels=tuple(kernels), bias_us=0 * run.bias_us, empty_us=None)
+    free = np.zeros(len(kernels))
+    eager = replace(run, kernels=tuple(kernels), bias_us=free, bias_error_us=free, empty_us=None)
     samples = np.broadcast_to(np.arange(1.0, len(kernels) + 1), (6, 3, 4, len(kernels)))
-    sessions = [taken(eager, each, eager.wall_us) for each in samples]
+    wall_us = np.full(20, samples[0, 0, 0].sum())
+    sessions = [taken(eager, each, wall_us) for each in samples]
     result = measured("eager", replace(trace, runs=(eager,), nodes=table), sessions, [])
     assert result.time_us == pytest.approx([len(kernels), 1], rel=0.01)
 

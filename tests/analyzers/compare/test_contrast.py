@@ -32,6 +32,13 @@ def rate(make, first, second):
     return np.mean(results)
 
 
+@pytest.fixture
+def same_layout(monkeypatch):
+    """Sides that differ by nothing that lasts for a whole comparison."""
+    monkeypatch.setattr(contrast, "_LAYOUT", 0.0)
+
+
+@pytest.mark.usefixtures("same_layout")
 def test_layers_that_take_turns_are_tested_as_scipy_tests_their_ratios():
     logs = np.random.default_rng(2).normal(0.01, 0.02, 12)
     result = contrast.of_turns(logs, contrast.Sample(100.0, 1.0, 11), contrast.Sample(101, 1.0, 11))
@@ -233,6 +240,7 @@ def sessions(ratio, count=8, blocks=200, seed=0):
     return sides
 
 
+@pytest.mark.usefixtures("same_layout")
 def test_sessions_are_tested_as_scipy_tests_their_ratios():
     first, second = sessions(1.02)
     logs = [np.median(np.log(b / a)) for a, b in zip(first, second, strict=True)]
@@ -251,6 +259,15 @@ def test_turns_find_the_ratio_while_the_machine_wanders(ratio):
     assert np.median([each.high - each.low for each in found]) < 0.02
     if ratio > 1:
         assert np.mean([each.low > 1 for each in found]) > 0.9
+
+
+def test_a_layout_that_lasts_for_a_comparison_is_rarely_called_a_difference():
+    layouts = np.random.default_rng(5).normal(0, 0.0014, 300)
+    found = [
+        contrast.of_sessions(*sessions(math.exp(layout), count=24, seed=seed))
+        for seed, layout in enumerate(layouts)
+    ]
+    assert np.mean([each.p < contrast.LEVEL for each in found]) <= 0.01
 
 
 def test_one_session_has_no_interval():

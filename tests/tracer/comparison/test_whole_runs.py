@@ -79,6 +79,20 @@ def test_turns_end_when_the_time_is_up_and_say_what_is_not_reached(machine):
     assert f"not ±0.001, in {len(first)} sessions" in note
 
 
+def test_a_precision_beyond_what_layouts_allow_is_said_to_be_so(machine):
+    sides = [Fake(machine, "a", 5000, 1e-4), Fake(machine, "b", 5000, 1e-4)]
+    _, (note,) = measured(machine, *sides, precision=0.002)
+    assert "not ±0.002" in note and "±0.0039 through their places in memory alone" in note
+
+
+def test_each_of_two_sides_comes_first_in_every_second_turn(machine):
+    sides = [Fake(machine, name, 500, 0.01) for name in "ab"]
+    blocks, _ = measured(machine, *sides)
+    of_a_session = machine.order[2 : 2 + 4 * len(blocks[0][0])]  # after a run that tells its time
+    firsts = of_a_session[::4]
+    assert all({a, b} == {"a", "b"} for a, b in zip(firsts[::2], firsts[1::2], strict=False))
+
+
 def test_slow_sides_have_few_sessions_and_turns(machine):
     sides = [Fake(machine, "a", 3e6, 0.01), Fake(machine, "b", 3e6, 0.01)]
     (first, second), _ = measured(machine, *sides)

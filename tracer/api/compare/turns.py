@@ -86,7 +86,9 @@ def sessions(
     Sessions are made until they are enough, or the time is up and there are `least` of them. A
     signal leaves those that are complete by then: none has one side alone.
     """
-    began, chance = time.monotonic(), random.Random(settings.seed)  # noqa: S311
+    chance = random.Random(settings.seed)  # noqa: S311
+    openings, turns = (_orders(len(openers), chance) for _ in range(2))
+    began = time.monotonic()
     seconds, made = _seconds(), list[list[Measured]]()
     session = _session if together else _one_by_one
     rest = (lambda: None) if settings.threads == 1 else partial(time.sleep, SPINNING_S)
@@ -94,7 +96,7 @@ def sessions(
         pace = replace(pace, block_us=max(pace.block_us, _AWAKE_BLOCK_US))
     try:
         while True:
-            made.append(session(openers, pace, rest, chance))
+            made.append(session(openers, pace, rest, next(openings), turns))
             spent = time.monotonic() - began
             progress(round(min(spent, seconds)), round(seconds))
             if is_enough(made) or (spent > seconds and len(made) >= least):
@@ -124,18 +126,19 @@ def _session(
     openers: Sequence[Opener[Measured]],
     pace: Pace,
     rest: Callable[[], object],
-    chance: random.Random,
+    opening: Sequence[int],
+    orders: Iterator[Sequence[int]],
 ) -> list[Measured]:
-    """Opens all sides, which take turns, in any order; returns what each measured."""
+    """Opens all sides, which then take turns in these orders; returns what each measured."""
     places, began = range(len(openers)), time.monotonic()
     with ExitStack() as stack:
-        opened = {p: stack.enter_context(openers[p]()) for p in _shuffled(places, chance)}
+        opened = {place: stack.enter_context(openers[place]()) for place in opening}
         runs = [pace.runs(opened[place].timed()) for place in places]
         ready = time.monotonic()
         end = ready + max(ready - began, pace.session_s)
         turns = 0
         while turns < _LEAST_TURNS or time.monotonic() < end:
-            for place in _shuffled(places, chance):
+            for place in next(orders):
                 opened[place].take_turn(runs[place], rest)
             turns += 1
             activity.step()
@@ -146,16 +149,23 @@ def _one_by_one(
     openers: Sequence[Opener[Measured]],
     pace: Pace,
     rest: Callable[[], object],
-    chance: random.Random,
+    opening: Sequence[int],
+    orders: Iterator[Sequence[int]],
 ) -> list[Measured]:
-    """Opens each side for a turn, in any order; returns what each measured."""
+    """Opens each side for a turn, and no two at once; returns what each measured."""
     measured = {}
-    for place in _shuffled(range(len(openers)), chance):
+    for place in opening:
         with openers[place]() as side:
             side.take_turn(pace.runs(side.timed()), rest)
             measured[place] = side.finish()
     return [measured[place] for place in range(len(openers))]
 
 
-def _shuffled(places: Sequence[int], chance: random.Random) -> Iterator[int]:
-    return iter(chance.sample(places, len(places)))
+def _orders(sides: int, chance: random.Random) -> Iterator[Sequence[int]]:
+    """Yields a random order of the sides, then its reverse, and so on: what comes first is slower
+    or faster, by where its memory lies, so each side is first equally often.
+    """
+    while True:
+        order = chance.sample(range(sides), sides)
+        yield order
+        yield order[::-1]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from analyzers.compare.contrast import of_sessions
+from analyzers.compare.contrast import FINEST, of_sessions
 from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import Runner
 from tracer.api.compare.turns import Pace, by_side, counting, sessions
@@ -88,7 +88,10 @@ def _note(blocks: Sequence[Blocks], settings: SideSettings) -> str:
     made = f"{len(blocks[0])} sessions of each side, {turns:,} turns"
     if reached <= settings.precision:
         return f"whole runs took turns in {made}"
+    advice = "--max-seconds allows more time, --precision less"
+    if settings.precision < FINEST:
+        advice = f"two sides may differ by ±{FINEST:.2g} through their places in memory alone"
     return (
         f"whole runs are compared to ±{reached:.2g}, not ±{settings.precision:.2g}, in {made}: "
-        "--max-seconds allows more time, --precision less"
+        f"{advice}"
     )

@@ -30,16 +30,13 @@ from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.records.trace import Kernel, Run
 from tracer.support.progress import Progress, silent
-from tracer.support.timing import elapsed_us
+from tracer.support.timing import SPINNING_S, elapsed_us
 from tracer.support.types import type_text
 
 EXECUTOR = "onnxruntime"
 _CPU = "CPUExecutionProvider"
 _TICK_US = 1.0
 """The profiler truncates every duration to whole µs."""
-
-_SPINNING_S = 0.05
-"""Threads of onnxruntime's pools spin for 30 ms and more after a run."""
 
 _Inference = Callable[[], object]
 
@@ -165,7 +162,7 @@ class Recording:
     def _let_threads_sleep(self) -> None:
         """Waits until threads of one session stop spinning, as they slow the other session."""
         if self.plain is not None and self.factory.settings.threads != 1:
-            time.sleep(_SPINNING_S)
+            time.sleep(SPINNING_S)
 
     def _add_plain(self, count: int, warmup: int) -> None:
         """Times `count` runs without the profiler, and after each of them an empty run.
