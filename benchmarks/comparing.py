@@ -47,7 +47,7 @@ _SLOWER, _LAYER_SLOWER = 0.02, 0.2
 
 def main() -> None:
     """Measures and prints."""
-    args = counts(__doc__, comparisons=100, slowdowns=40, layers=40, busy=0)
+    args = counts(__doc__, comparisons=100, slowdowns=40, layers=40, alike=40, busy=0)
     print(machine() + (", every core busy" if args.busy else ""))
     with tempfile.TemporaryDirectory() as folder:
         one = cost_of_one(WHOLE, Path(folder))
@@ -57,6 +57,7 @@ def main() -> None:
             count = max(1, round(_SLOWER / one))
             slower = slowed(WHOLE, Path(folder), count)
             totals(f"{count * one:.1%} slower", [slower] * args.slowdowns)
+            alike(args.alike)
         if args.layers:
             one = cost_of_one(LAYER, Path(folder)) / share_of(LAYER.module)
             count = max(1, round(_LAYER_SLOWER / one))
@@ -98,6 +99,18 @@ def slowed(chain: Chain, folder: Path, count: int) -> Path:
     onnx.checker.check_model(model)
     onnx.save(model, path)
     return path
+
+
+def alike(times: int) -> None:
+    """Compares the modules of LeNet with its own; prints how many are called different."""
+    false, rows = 0, 0
+    for _ in range(times):
+        comparison = compare([str(MODEL)] * 2, by="module", settings=SideSettings(threads=1))
+        assert comparison.layers is not None
+        false += int(comparison.layers["significant_b"].sum())
+        rows += len(comparison.layers)
+    if times:
+        print(f"modules of the same model: {false} of {rows} different, in {times} comparisons")
 
 
 def layers(share: float, slower: Path, times: int) -> None:

@@ -10,7 +10,7 @@ from benchmarks.__main__ import names
 
 SMALLEST = {
     "accumulators": "--threads 1 --runs 1",
-    "comparing": "--comparisons 0 --slowdowns 1 --layers 1",
+    "comparing": "--comparisons 0 --slowdowns 1 --layers 1 --alike 1",
     "containment": "--help",  # starts a dozen processes
     "counting": "--nodes 8 --many 9 --repeats 1",
     "interpreter": "resnet20 --runs 1 --no-reference",
@@ -26,7 +26,7 @@ SMALLEST = {
 PRINTS = {
     "accumulators": r"192x576x128, 1 thread\(s\)\n  values, 18 bits.* \d+\.\d\d ",
     "comparing": r"an operator of the chain takes .*\n.* slower: different in [01] of 1.*\n"
-    r"conv1 .* slower: named in [01] of 1",
+    r"modules of the same model: \d of \d+ different.*\nconv1 .* slower: named in [01] of 1",
     "containment": r"--turns TURNS",
     "counting": r"tracer count of 8 nodes: \d+\.\d\d s.*\n÷ check.*\na chain of 9: \d+\.\d\d s",
     "interpreter": r"network .*\nresnet20 +64 +\d+\.\d\d",
