@@ -105,10 +105,21 @@ def test_many_terms_pass_from_panel_to_panel():
         check(left, right, bias, Accumulator(bits), 64)
 
 
+def test_sums_of_zeros_never_leave_the_range():
+    zeros = (np.zeros((2, 3), np.int64), np.zeros((3, 9), np.int64), np.zeros(2, np.int64))
+    for overflow in ("saturate", "symmetric"):
+        for bits in (32, 64):
+            check(*zeros, Accumulator(8, overflow), bits)
+
+
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names x86 processors")
 @pytest.mark.parametrize(
     ("processor", "features", "says"),
-    [("x86-64", "+sse2", "SSE2, min and max"), ("haswell", "+avx,+avx2,+fma", "AVX2, min and max")],
+    [
+        ("x86-64", "+sse2", "SSE2, min and max"),
+        ("ivybridge", "+avx", "AVX, min and max"),
+        ("haswell", "+avx,+avx2,+fma", "AVX2, min and max"),
+    ],
 )
 def test_older_processors_compute_the_same(processor, features, says):
     program = (
@@ -118,6 +129,7 @@ def test_older_processors_compute_the_same(processor, features, says):
         "    check(*products(bits, 7, 50, 45, (7, 8)), Accumulator(bits), 32)\n"
         "check(*products(1, 7, 50, 45, (20, 20)), Accumulator(40), 64)\n"
         "test_products_beyond_what_float32_holds_are_limited_exactly(24, 'saturate')\n"
+        "test_sums_of_zeros_never_leave_the_range()\n"
         "print(instruction_set())"
     )
     environment = {**os.environ, "NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": features}

@@ -225,7 +225,8 @@ def test_the_opset_of_weights_in_a_file_is_raised(tmp_path, monkeypatch):
 
 def test_the_floats_of_integer_weights_are_not_alive_together(tmp_path):
     path, feeds = chain(tmp_path, 64, 8)
-    quantized = quantize(loading.load(path), [feeds]).model
+    options = QuantizationOptions(reduce_range=True)  # onnxruntime saturates none of their sums
+    quantized = quantize(loading.load(path), [feeds], options).model
     first = [node.op_type for node in quantized.graph.node[:8]]
     interpreter = Interpreter(quantized)
     outputs = interpreter.run(None, feeds)

@@ -113,10 +113,13 @@ class SumLanes:
 
     @cached_property
     def _bound(self) -> int:
-        """A magnitude that no sum exceeds, whatever its registers and products become."""
+        """A magnitude that no sum exceeds, whatever its registers and products become.
+
+        It is at least 1: the limits 0 and -0 turn a sum of 0 into -0, whose bits count as changed.
+        """
         if not self._own_limit and not self._changing:
-            return self.matrices.bound
-        return self.matrices.depth * self._largest_product + self._largest_bias
+            return max(1, self.matrices.bound)
+        return max(1, self.matrices.depth * self._largest_product + self._largest_bias)
 
     @cached_property
     def _largest_bias(self) -> int:
