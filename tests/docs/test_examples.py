@@ -21,13 +21,19 @@ PAGES = [page for page in ALL if examples(page)]
 TERMINALS = 80, 160
 _MEASURED = ("note: ", "- ")
 """How lines begin that depend on the machine: notes and advice."""
+_MACHINE = re.compile(r"\d+ CPUs? · ")
+"""What the line has that names the machine itself."""
 
 
 def words(text: str) -> set[str]:
     """The words of an output that are the same on every machine: no figures, nothing cut."""
-    lines = (line for line in text.splitlines() if not line.strip().startswith(_MEASURED))
+    lines = (line for line in text.splitlines() if not _depends_on_the_machine(line))
     tokens = (token.strip(".,:;()") for line in lines for token in line.split())
     return {token for token in tokens if re.fullmatch(r"[^\W\d_][^\d…]*", token)}
+
+
+def _depends_on_the_machine(line: str) -> bool:
+    return line.strip().startswith(_MEASURED) or bool(_MACHINE.search(line))
 
 
 @pytest.mark.needs("torch", "chainer", "sklearn", "matplotlib")
