@@ -19,6 +19,7 @@ from tracer.cli._messages import tell
 from tracer.cli._types import Count, Integers, Percent
 from tracer.errors import UsageError
 from tracer.executors.eager.settings import DEVICES
+from tracer.support.arguments import BOUNDS
 
 if TYPE_CHECKING:
     from tracer.api.compare.settings import SideSettings
@@ -82,7 +83,9 @@ def _weights(texts: tuple[str, ...]) -> Path | dict[str, Path] | None:
         cloup.option("--sessions", type=Count.of("sessions"), default=24, show_default=True,
                      help="Sessions of every side for layers, and the least number of them for "
                           "whole runs: there are more until the precision is reached."),
-        _options.THREADS,
+        cloup.option("--threads", type=Integers(*BOUNDS["threads"]),
+                     help="Threads per operator. At several numbers, e.g. 1,2, each side is "
+                          "compared at each of them.  [default: all cores]"),
     ),
     cloup.option_group("ONNX", _options.OPTIMIZATION),
     cloup.option_group(
@@ -98,7 +101,7 @@ def _weights(texts: tuple[str, ...]) -> Path | dict[str, Path] | None:
         cloup.option("--device", type=click.Choice(DEVICES), default="cpu", show_default=True,
                      help="Device that the framework runs on."),
     ),
-    apart=("batches",),
+    apart=("batches", "threads"),
 )  # fmt: skip
 @cloup.option_group(
     "Comparison",
@@ -137,6 +140,7 @@ def command(
     by: str,
     depth: int | None,
     batches: tuple[int, ...] | None,
+    threads: tuple[int, ...] | None,
     settings: SideSettings,
     numbers: bool,
     rtol: float | None,
@@ -161,6 +165,7 @@ def command(
       tracer compare torch.onnx chainer.onnx --by module -o layers.png
       tracer compare r18.onnx r50.onnx r152.onnx --by model
       tracer compare net.onnx --batch 1,16,64 -o batches.svg
+      tracer compare net.onnx --threads 1,2,4 --by model
     """
     from analyzers.compare import Comparison
     from analyzers.compare.sweep import Sweeps
@@ -170,11 +175,15 @@ def command(
 
     refuse_depth(by, depth)
     several = batches if batches and len(batches) > 1 else None
+    swept_threads = threads if threads and len(threads) > 1 else None
     if several:
         _refuse_gates(fail_above, fail_unless_within)
+        _refuse_two_sweeps(swept_threads)
     output.check(Sweeps if several else Comparison)
     if batches and not several:
         settings = replace(settings, batch=batches[0])
+    if threads and not swept_threads:
+        settings = replace(settings, threads=threads[0])
     tolerance = Tolerance(rtol, atol) if numbers and by != "model" else None
     # What the code of the user prints is no data of ours.
     with _progress.progress() as report, redirect_stdout(sys.stderr):
@@ -189,6 +198,7 @@ def command(
                 tolerance=tolerance,
                 fail_above=fail_above,
                 fail_unless_within=fail_unless_within,
+                threads=swept_threads,
                 progress=report,
             )
         )
@@ -203,6 +213,14 @@ def command(
     for verdict in result.verdicts:
         tell(verdict.line)
     return int(not result.passed)
+
+
+def _refuse_two_sweeps(threads: tuple[int, ...] | None) -> None:
+    if threads:
+        raise UsageError(
+            "several batch sizes and several numbers of threads together",
+            "Give one --batch, or one --threads.",
+        )
 
 
 def _refuse_gates(fail_above: float | None, fail_unless_within: float | None) -> None:

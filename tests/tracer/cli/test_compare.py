@@ -9,12 +9,16 @@ from xml.etree import ElementTree
 import junitparser
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 
 import tracer.cli
 from tests.graphs import parse, residual
+from tracer import compare
+from tracer.api.compare.settings import SideSettings
 from tracer.storage import trace_file
 
+RECORDED = "tests/fixtures/traces/profile.trace"
 QUICK = ("--threads", "1", "--sessions", "4", "--precision", "100%")
 
 
@@ -78,6 +82,25 @@ def test_several_batches_are_compared_with_each_other(model, capfd, tmp_path):
     assert one["batches"] == [1, 4]
     whole = [row for row in one["operators"] if row["op"] == "(whole run)"]
     assert [row["batch"] for row in whole] == [1, 4]
+
+
+def test_several_numbers_of_threads_are_sides_that_take_turns(model, capfd):
+    code, out, _ = run(capfd, model, *QUICK, "--threads", "1,2", "--by", "model", "--json")
+    assert code == 0
+    comparison = json.loads(out)
+    labels = [side["label"] for side in comparison["sides"]]
+    assert labels == ["m.onnx (1 thread)", "m.onnx (2 threads)"]
+    session, seen = ort.InferenceSession, []
+
+    def opened(path, sess_options=None, **more):
+        seen.append(sess_options.intra_op_num_threads)
+        return session(path, sess_options, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ort, "InferenceSession", opened)
+        settings = SideSettings(sessions=2, precision=1.0)
+        compare([str(model)], by="model", settings=settings, threads=(1, 2), in_process=True)
+    assert set(seen) == {1, 2}
 
 
 @pytest.mark.parametrize("width", [80, 160])
@@ -185,6 +208,8 @@ def test_networks_with_nothing_in_common(model, capfd, tmp_path):
         (["{m}", "{m}", "--fail-above", "-5%"], 2, "not a percentage"),
         (["{m}", "{m}", "--batch", "1,2", "--fail-above", "5%"], 2, "Give one --batch"),
         (["{m}", "{m}", "--batch", "1,2", "--fail-unless-within", "5%"], 2, "Give one --batch"),
+        (["{m}", "--batch", "1,2", "--threads", "1,2"], 2, "several batch sizes and several"),
+        (["{m}", RECORDED, "--threads", "1,2"], 2, "recorded traces are not compared at several"),
         (["{m}", "none.trace"], 3, "no such trace"),
         (["{m}", ""], 3, "'': no such file"),
         (["{m}", "{m}@tpu"], 2, "no executor 'tpu'"),

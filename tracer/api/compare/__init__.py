@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tracer.api._contained import contained
 from tracer.api.compare.settings import SideSettings
 from tracer.errors import UsageError
+from tracer.support.arguments import RULES, maybe, several
 from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     from tracer.support.tolerance import Tolerance
 
 _DEFAULT = SideSettings()
+_RULES = {"threads": maybe(several(RULES["threads"]))}
 
 
-@contained()
+@contained(_RULES)
 def compare(
     sides: Sequence[str],
     *,
@@ -29,6 +31,7 @@ def compare(
     tolerance: Tolerance | None = None,
     fail_above: float | None = None,
     fail_unless_within: float | None = None,
+    threads: Sequence[int] | None = None,
     progress: Progress | None = None,
     limits: Limits | None = None,
     in_process: bool = False,
@@ -37,7 +40,8 @@ def compare(
 
     Sides are named as on the command line (see `tracer.api.compare.naming`). Those that are not
     saved traces are run now, alternating. With a `tolerance` their values are compared as well, on
-    the inputs of the first ONNX model (see `tracer.api.compare.inputs`).
+    the inputs of the first ONNX model (see `tracer.api.compare.inputs`). With `threads`, each side
+    is compared at each of these numbers of threads, instead of that of the settings.
 
     The comparison has `verdicts` where shares of the time are given: a side fails if it is shown
     to be slower by more than `fail_above`, and if it is not shown to be as fast, within
@@ -49,9 +53,9 @@ def compare(
     """
     from tracer.api.compare import _compare
 
-    if len(sides) < 2:
+    if len(sides) * max(len(set(threads or ())), 1) < 2:
         raise UsageError("one side alone cannot be compared", "Name two or more.")
-    comparison = _compare.compare(sides, by, depth, settings, tolerance, progress)
+    comparison = _compare.compare(sides, by, depth, settings, tolerance, threads, progress)
     return _compare.gated(comparison, fail_above, fail_unless_within)
 
 

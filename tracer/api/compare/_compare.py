@@ -14,6 +14,7 @@ from tracer.api.compare import inputs, layers, values
 from tracer.api.compare.naming import named_sides, refuse_unused
 from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import LiveSide, NamedSide, Recorded
+from tracer.api.compare.threads import at_each
 from tracer.api.compare.whole_runs import Blocks, whole_runs
 from tracer.containment import signals
 from tracer.records.trace import INCOMPLETE
@@ -34,11 +35,15 @@ def compare(
     depth: int | None,
     settings: SideSettings,
     tolerance: Tolerance | None,
+    threads: Sequence[int] | None,
     progress: Progress | None,
 ) -> Comparison:
     """Compares each of `sides` with the first one, in time and work, and values if tolerated."""
     folder = TemporaryFolder()  # goes when this call ends
-    named, divisions = inputs.divided(_named(sides, settings), settings, folder.path)
+    chosen = _named(sides, settings)
+    if threads:
+        chosen = at_each(chosen, threads)
+    named, divisions = inputs.divided(chosen, settings, folder.path)
     arrays = inputs.shared(named, settings)
     live = inputs.live(named, arrays)
     run_now, pace = _measure(live, by, settings, progress)

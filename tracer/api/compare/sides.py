@@ -85,7 +85,7 @@ class Recorded:
 class OnnxSide:
     """An ONNX model in the executor of this short name.
 
-    `optimization`, `batch` and `feeds` replace those of the settings.
+    `optimization`, `batch`, `feeds` and `threads` replace those of the settings.
     """
 
     label: str
@@ -95,6 +95,7 @@ class OnnxSide:
     optimization: str | None = None
     batch: int | None = None
     feeds: Path | None = None
+    threads: int | None = None
     kind: ClassVar[str] = "ONNX models"
 
     @property
@@ -121,7 +122,7 @@ class OnnxSide:
         batch, dims = self._sizes(settings)
         return profile(
             self.model,
-            **_measuring(batch, runs, settings),
+            **_measuring(batch, runs, settings) | self._threads(settings),
             dims=dims,
             feeds=self.feeds or _feeds(self.source, settings, batch, dims),
             optimization=self.level(settings),
@@ -156,7 +157,11 @@ class OnnxSide:
 
     def _running(self, settings: SideSettings) -> dict[str, object]:
         """Returns the settings of the executor that do not depend on what is measured."""
-        return {"threads": settings.threads or None, LEVEL: self.level(settings)}
+        threads = self._threads(settings)["threads"]
+        return {"threads": threads or None, LEVEL: self.level(settings)}
+
+    def _threads(self, settings: SideSettings) -> dict[str, int]:
+        return {"threads": settings.threads if self.threads is None else self.threads}
 
     def _sizes(self, settings: SideSettings) -> tuple[int | None, Mapping[str, int]]:
         """Returns the batch and the open dimensions; shapes of the settings set them all."""
