@@ -8,7 +8,6 @@ import contextlib
 import hashlib
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -17,6 +16,7 @@ from exporters import pipeline
 from exporters.records import Conversion, ExportOptions, inputs_of
 from exporters.registry import exporter_of
 from exporters.source import load_source
+from exporters.subject import Code
 from exporters.writing import write
 from tracer.errors import TracerError, UsageError
 from tracer.graph import data_file, loading
@@ -32,21 +32,19 @@ _PACKAGES = ("tracer-onnx", "torch", "onnxscript", "onnx", "onnxruntime", "chain
 """Packages whose versions an exported model depends on."""
 
 
-def exported(
-    name: str, shapes: Sequence[Sequence[int]] | None, dtypes: str | Sequence[str] = "float32"
-) -> Model:
-    """Returns the model that `name` names, with inputs of `shapes`, or its own `input_shape`.
-
-    `dtypes` is the element type of all inputs, or one for each.
+def exported(code: Code) -> Model:
+    """Returns the model that `code` names, with inputs of its shapes or the model's `input_shape`.
 
     Raises UsageError if there is neither, and the errors of `load_source` and `pipeline.convert`.
     """
-    record = cache.file("exported", (name, shapes, dtypes, str(Path.cwd()), _versions()))
+    name, record = code.name, cache.file("exported", (code, str(Path.cwd()), _versions()))
     kept = _kept(record)
     if kept is not None:
         return replace(kept, subject=name)
     with files_read() as files:
-        conversion = _converted(name, shapes, dtypes)
+        conversion = _converted(code)
+    if code.weights is not None:  # native code may have read them
+        files.add(Path(code.weights).resolve())
     model = record.with_name(f"exported-{_content(conversion, name)[:16]}.onnx")
     own = conversion.folder and conversion.folder.resolve()
     read = [path for path in files if own not in path.parents]
@@ -87,20 +85,20 @@ def _uncached(conversion: Conversion) -> Model:
     return loading.load(path)
 
 
-def _converted(
-    name: str, shapes: Sequence[Sequence[int]] | None, dtypes: str | Sequence[str]
-) -> Conversion:
+def _converted(code: Code) -> Conversion:
     """Runs the code, and returns the ONNX model; what the code prints goes to stderr."""
+    options = ExportOptions()
     with contextlib.redirect_stdout(sys.stderr):
-        model = load_source(name, seed=ExportOptions().seed)
-        inputs = inputs_of(model, shapes, dtypes)
+        model = load_source(
+            code.name, code.arguments, weights=code.weights, trust=code.trust, seed=options.seed
+        )
+        inputs = inputs_of(model, code.input_shape, code.input_dtype)
         if not inputs and not hasattr(model, "graph_signature"):
             raise UsageError(
-                f"the shape of the input of {name} is not known",
+                f"the shape of the input of {code.name} is not known",
                 "Give it with the batch first: --input-shape 1,3,32,32.",
             )
-        options, path = ExportOptions(), Path(name)
-        return pipeline.convert(exporter_of(model), model, inputs, options, path)[0]
+        return pipeline.convert(exporter_of(model), model, inputs, options, Path(code.name))[0]
 
 
 def _kept(record: Path) -> Model | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from exporters.source import names_code
 from tracer.errors import UsageError
@@ -18,12 +18,16 @@ class Code:
     """The model that `name` names, as FILE.py:NAME or FILE.pt2, with the shapes of its inputs.
 
     The batch is first; None for the model's own `input_shape`. `input_dtype` is the element type of
-    all inputs, or one for each.
+    all inputs, or one for each. The model is called with `arguments` and filled with `weights`;
+    nothing is unpickled without `trust`.
     """
 
     name: str
     input_shape: Sequence[Sequence[int]] | None = None
     input_dtype: str | Sequence[str] = "float32"
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    weights: Path | None = None
+    trust: bool = False
 
     def __str__(self) -> str:
         """Returns the name."""
@@ -37,8 +41,8 @@ Subject: TypeAlias = "loading.ModelSource | Code"
 def open_subject(subject: Subject) -> Model:
     """Returns the model that a user named: a Model, a file, or code, which is then run.
 
-    Raises UsageError for shapes of a model that declares its own, and the errors of
-    `loading.open_model` and `cached_export.exported`.
+    Raises UsageError for what a file of ONNX has itself, and the errors of `loading.open_model` and
+    `cached_export.exported`.
     """
     if isinstance(subject, str | Path):
         subject = Code(str(subject))
@@ -47,10 +51,20 @@ def open_subject(subject: Subject) -> Model:
     if names_code(subject.name):
         from exporters.cached_export import exported  # imports onnxruntime, which counting spares
 
-        return exported(subject.name, subject.input_shape, subject.input_dtype)
+        return exported(subject)
+    _refuse_what_only_code_has(subject)
+    return loading.open_model(subject.name)
+
+
+def _refuse_what_only_code_has(subject: Code) -> None:
+    """Raises UsageError for shapes, arguments or weights of an ONNX model."""
     if subject.input_shape is not None:
         raise UsageError(
             f"{subject.name}: an ONNX model declares the shapes of its inputs",
             "Size what it leaves open: --dim x:2=48.",
         )
-    return loading.open_model(subject.name)
+    if subject != Code(subject.name):
+        raise UsageError(
+            f"{subject.name} is an ONNX model, not code",
+            "--arg, --weights, --input-dtype and --trust are for FILE.py:NAME.",
+        )

@@ -1,5 +1,6 @@
 """Writes a model, with its weights in the file or in a file beside it, atomically."""
 
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import BinaryIO
 
@@ -29,8 +30,8 @@ def write(proto: onnx.ModelProto, path: Path, folder: Path | None = None) -> onn
     """Writes `proto`, with external data from `folder`, to `path`; returns it as it is there.
 
     Weights of more than 1.5 GiB go to a file of data beside it. The data of a model that is
-    replaced are removed. Raises LimitError where protobuf cannot hold the rest, or no memory is
-    left, InputError where nothing can be written.
+    replaced are removed, unless another model in the folder refers to them. Raises LimitError where
+    protobuf cannot hold the rest, or no memory is left, InputError where nothing can be written.
     """
     before = _data_of(path)
     if data_file.nbytes(proto) <= _MOST_INSIDE:
@@ -68,7 +69,7 @@ def _write_apart(proto: onnx.ModelProto, path: Path, folder: Path | None) -> Non
 
 
 def _data_of(path: Path) -> list[Path]:
-    """Returns the files of data that `write` has written for the model at `path`."""
+    """Returns the files of data that `write` has written for the model at `path` alone."""
     own = [name for name, _ in zip(data_names(path), range(_MOST_REPLACED), strict=False)]
     files = [path.resolve().with_name(name) for name in own]
     present = [file for file in files if file.is_file()]
@@ -78,4 +79,30 @@ def _data_of(path: Path) -> list[Path]:
         referred = data_file.locations(onnx.load(path, load_external_data=False))
     except DecodeError:  # no model: then it has no data
         return []
-    return [file for file in present if file.name in referred]
+    others = [file for file in path.resolve().parent.glob("*.onnx") if file != path.resolve()]
+    return [
+        file
+        for file in present
+        if file.name in referred and not any(_refers(other, file.name) for other in others)
+    ]
+
+
+def _refers(model: Path, name: str) -> bool:
+    """Returns whether a model may need the file of data `name`, in its folder."""
+    try:
+        if not model.is_file() or not _contains(model, name.encode()):
+            return False
+        found = data_file.locations(onnx.load(model, load_external_data=False))
+    except DecodeError:  # no model
+        return False
+    except OSError:  # it cannot be read: nobody knows
+        return True
+    return name in {Path(location).name for location in found}
+
+
+def _contains(file: Path, text: bytes) -> bool:
+    """Returns whether bytes are in a file, which may be too large to parse it in vain."""
+    if not file.stat().st_size:
+        return False
+    with file.open("rb") as stream, mmap(stream.fileno(), 0, access=ACCESS_READ) as content:
+        return content.find(text) >= 0

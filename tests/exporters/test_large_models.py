@@ -7,6 +7,7 @@ import pytest
 
 from exporters import cached_export
 from exporters.chainer.compat import chainer_ready
+from exporters.subject import Code
 from tracer.api.export import export
 from tracer.errors import ThresholdError, UsageError
 from tracer.interpreter.interpreter import Interpreter
@@ -70,9 +71,9 @@ def test_a_large_model_named_by_its_code_is_cached_with_its_weights(large, tmp_p
         "    input_shape = (30,)\n"
         "    def __init__(self): super().__init__(30, 40)\n"
     )
-    first = cached_export.exported(f"{code}:Net", None)
+    first = cached_export.exported(Code(f"{code}:Net"))
     monkeypatch.setattr("exporters.pipeline.convert", lambda *_: pytest.fail("not cached"))
-    again = cached_export.exported(f"{code}:Net", None)
+    again = cached_export.exported(Code(f"{code}:Net"))
     assert first.sha256 == again.sha256
     feeds = {"input": np.ones((1, 30), np.float32)}
     theirs = ort.InferenceSession(first.path).run(None, feeds)
@@ -85,5 +86,5 @@ def test_a_large_model_without_a_cache_is_kept_while_the_program_runs(large, tmp
         "import torch\nclass Net(torch.nn.Linear):\n"
         "    def __init__(self): super().__init__(30, 40)\n"
     )
-    model = cached_export.exported(f"{tmp_path / 'net.py'}:Net", [(1, 30)])
+    model = cached_export.exported(Code(f"{tmp_path / 'net.py'}:Net", [(1, 30)]))
     assert Interpreter(model).run(None, {"input": np.ones((1, 30), np.float32)})[0].any()

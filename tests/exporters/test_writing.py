@@ -85,6 +85,26 @@ def test_a_model_that_is_replaced_takes_its_data_along(small_files, tmp_path, mo
     assert names(tmp_path) == ["m.onnx"]
 
 
+def test_data_that_another_model_needs_stay_where_they_are(small_files, tmp_path):
+    writing.write(model(1), tmp_path / "m.onnx", tmp_path)
+    (tmp_path / "copy.onnx").write_bytes((tmp_path / "m.onnx").read_bytes())
+    for other in ("xm.onnx", "empty.onnx", "text.onnx", "pipe.onnx"):  # these do not
+        (tmp_path / other).touch()
+    writing.write(model(5), tmp_path / "xm.onnx", tmp_path)
+    (tmp_path / "text.onnx").write_text("see m.onnx.data")
+    (tmp_path / "pipe.onnx").unlink()
+    os.mkfifo(tmp_path / "pipe.onnx")
+    for seed in (2, 3):
+        writing.write(model(seed), tmp_path / "m.onnx", tmp_path)
+        np.testing.assert_array_equal(run(tmp_path / "m.onnx"), expected(seed))
+        np.testing.assert_array_equal(run(tmp_path / "copy.onnx"), expected(1))
+    data = [name for name in names(tmp_path) if name.endswith(".data")]
+    assert data == ["m.onnx.3.data", "m.onnx.data", "xm.onnx.data"]
+    (tmp_path / "copy.onnx").unlink()
+    writing.write(model(4), tmp_path / "m.onnx", tmp_path)
+    np.testing.assert_array_equal(run(tmp_path / "m.onnx"), expected(4))
+
+
 def test_data_of_other_models_are_left_alone(small_files, tmp_path):
     (tmp_path / "m.onnx.data").write_bytes(b"of another model")
     writing.write(model(), tmp_path / "m.onnx", tmp_path)

@@ -15,7 +15,7 @@ import tracer
 from analyzers.compare import weights
 from exporters import writing
 from tracer.errors import UsageError
-from tracer.executors.onnxruntime import fusion_check, sessions
+from tracer.executors.onnxruntime import fusion_check, replay, sessions
 from tracer.executors.onnxruntime.executor import executor
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import data_file, external_data, footprint, loading
@@ -124,6 +124,26 @@ def test_sessions_on_a_large_model_are_open_one_at_a_time(
     assert len(run.instrumented_us) == 6
     assert len(run.wall_us) >= 6
     assert [kernel.op_type for kernel in run.kernels] == ["MatMul", "MatMul"]
+
+
+@pytest.mark.parametrize(("large", "most"), [(1, 0), (1 << 20, 1)])
+def test_the_session_of_a_large_model_is_closed_while_kernels_run_alone(
+    large, most, side_by_side, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(footprint, "_LARGE", large)
+    monkeypatch.setattr(replay, "_SECONDS", 0.0)
+    path, feeds = chain(tmp_path, 64)
+    feedset, run_alone, alive = FeedSet(feeds, 1), replay.runner, []
+    graph = executor.optimize(loading.load(path), feedset, OrtSettings())
+
+    def runner(*args):
+        alive.append(side_by_side()[1])
+        return run_alone(*args)
+
+    monkeypatch.setattr(replay, "runner", runner)
+    shares = graph.replay(feedset, graph.kernels, silent)
+    assert max(alive) == most
+    assert np.isfinite(shares).all()
 
 
 @pytest.mark.parametrize(("large", "most"), [(1, 0), (1 << 20, 1)])

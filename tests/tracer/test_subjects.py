@@ -7,6 +7,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
@@ -131,6 +132,64 @@ def test_code_is_exported_once_until_it_changes(folder):
     without = command("count", "net.py:Net")
     assert without.returncode == 2
     assert b"--input-shape 1,3,32,32" in without.stderr
+
+
+TOKENS = """
+    import torch
+
+    class Net(torch.nn.Module):
+        def __init__(self, width, words=10):
+            super().__init__()
+            self.embed = torch.nn.Embedding(words, width)
+            self.head = torch.nn.Linear(width, 3)
+
+        def forward(self, x):
+            return self.head(self.embed(x))
+"""
+
+
+@pytest.mark.needs("torch", "onnxscript")
+def test_arguments_weights_and_types_reach_an_export(folder):
+    import torch
+
+    def arranged(value):
+        """Weights of a Net(4) whose outputs are all `value`."""
+        shapes = {"embed.weight": (10, 4), "head.weight": (3, 4), "head.bias": (3,)}
+        weights = {name: torch.zeros(shape) for name, shape in shapes.items()}
+        torch.save(weights | {"head.bias": torch.full((3,), value)}, "w.pt")
+
+    Path("net.py").write_text(textwrap.dedent(TOKENS))
+    inputs = ("--input-shape", "2,5", "--input-dtype", "int64")
+    code = ("net.py:Net", "--arg", "width=4", "--weights", "w.pt", *inputs)
+    for value in (3.0, 7.0):  # the content of the weights matters, not their name
+        arranged(value)
+        done = command("interpret", *code, "--batch", "2", "-o", "y.npz", "--force")
+        assert done.returncode == 0, done.stderr
+        (output,) = np.load("y.npz").values()
+        assert (output == np.full((2, 5, 3), value)).all()
+    for name, options in {
+        "count": ("--json",), "fusions": ("--json",),
+        "quantize": ("--calibrate", "x.npz", "-o", "q.onnx"),
+        "whatif": ("--data", "x.npz", "--accumulator", "16", "--fixed", "8:5"),
+    }.items():  # fmt: skip
+        np.savez("x.npz", x=np.arange(10).reshape(2, 5))
+        done = command(name, *code, *options)
+        assert done.returncode == 0, done.stderr
+    missing = command("count", "net.py:Net", *inputs)
+    assert missing.returncode == 2
+    assert b"needs arguments: width. Give --arg width=VALUE" in missing.stderr
+
+
+@pytest.mark.parametrize(
+    "option",
+    [("--arg", "width=3"), ("--weights", "w.pt"), ("--input-dtype", "int64"), ("--trust",)],
+)
+def test_what_only_code_has_is_refused_for_an_onnx_model(folder, option):
+    refused = command("count", "m.onnx", *option)
+    assert refused.returncode == 2
+    assert b"m.onnx is an ONNX model" in refused.stderr
+    assert option[0].encode() in refused.stderr
+    assert refused.stderr.count(b"\n") == 1
 
 
 @pytest.mark.needs("torch", "onnxscript")

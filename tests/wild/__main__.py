@@ -9,14 +9,14 @@ from pathlib import Path
 import onnx
 
 from tests.wild.commands import COMMANDS, answered, feeds_of
-from tests.wild.corpus import CORPUS, fetched
+from tests.wild.corpus import CORPUS, LIGHT, fetched
 from tests.wild.torch_count import counted
 
 
 def main():
     """Prints a row for each model; returns 1 where an answer is wrong, or a count is."""
     options = _options()
-    models = [model for model in CORPUS if options.model in model.name]
+    models = [model for model in (*CORPUS, *LIGHT) if options.model in model.name]
     commands = [command for command in COMMANDS if options.command in command.name]
     width = max(len(model.name) for model in models)
     print(f"{'':{width}}  {'MACs':>14}  " + "  ".join(f"{each.name:10}" for each in commands))

@@ -1,16 +1,19 @@
 """The commands that a user gives a model of others, and what they may answer."""
 
+import os
 import re
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from tracer.graph.loading import open_model
 from tracer.inputs.request import request_for
 
+CHECKOUT = Path(__file__).parents[2]
 TRACE, QUANTISED = "times.trace", "int8.onnx"
 
 
@@ -79,7 +82,7 @@ def answered(command, model, path, folder, limit):
     begun = time.monotonic()
     result = subprocess.run(
         [sys.executable, "-m", "tracer", *args, *_sizes(command, model, feeds), *limits, "--force"],
-        capture_output=True, text=True, cwd=folder,
+        capture_output=True, text=True, cwd=folder, env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
     )  # fmt: skip
     seconds = time.monotonic() - begun
     return Answer(_word(result), seconds, result.stdout, result.stderr)

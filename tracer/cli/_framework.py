@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 import cloup
 
-from exporters.frameworks import frameworks
-from tracer.cli import _accumulating, _options
-from tracer.cli._options import Decorator, bundle
+from tracer.cli import _accumulating
+from tracer.cli._code import (
+    ARGUMENTS,
+    FRAMEWORK,
+    TRUST,
+    WEIGHTS,
+    input_arguments,
+    input_options,
+)
+from tracer.cli._options import bundle
 from tracer.errors import UsageError
 from tracer.executors.eager.settings import DEVICES, LOSSES, OPTIMIZERS
 
@@ -26,34 +33,6 @@ _FRAMEWORK_ONLY = (
     "compiled", "device", "trust",
 )  # fmt: skip
 """Parameters of `tracer profile` that apply to an .onnx file, or to FILE.py:NAME, only."""
-
-FRAMEWORK = cloup.option(
-    "--framework", type=click.Choice(frameworks()),
-    help="Framework of FILE.py:NAME.  [default: detected]",
-)  # fmt: skip
-TRUST = cloup.option(
-    "--trust", is_flag=True, help="Allow unpickling of weights. This can run any code."
-)
-
-
-def input_options(default_shape: str) -> tuple[Decorator, Decorator]:
-    """`--input-shape` and `--input-dtype`; `default_shape` describes the shape without them."""
-    return (
-        cloup.option("--input-shape", "shapes", multiple=True, metavar="1,3,32,32",
-                     help="Shape of an input, batch first. Repeat it for further inputs.  "
-                     f"[default: {default_shape}]"),
-        cloup.option("--input-dtype", "dtypes", multiple=True, metavar="DTYPE",
-                     help="Element type of all inputs; repeated, one for each input.  "
-                     "[default: float32]"),
-    )  # fmt: skip
-
-
-def input_arguments(shapes: tuple[str, ...], dtypes: tuple[str, ...]) -> dict[str, Any]:
-    """Returns the arguments of `tracer.api` that the options of `input_options` set."""
-    return {
-        "input_shape": [_options.shape(text) for text in shapes] or None,
-        "input_dtype": dtypes[0] if len(dtypes) == 1 else (dtypes or "float32"),
-    }
 
 
 def refuse_misplaced(model: Path) -> None:
@@ -95,8 +74,8 @@ OPTIONS = bundle(
     cloup.option_group(
         "Framework (FILE.py:NAME)",
         FRAMEWORK,
-        _options.ARGUMENTS,
-        _options.WEIGHTS,
+        ARGUMENTS,
+        WEIGHTS,
         *input_options("the model's"),
         cloup.option("--train", is_flag=True,
                      help="Measure the forward pass in training mode, recorded for gradients."),

@@ -17,7 +17,7 @@ from analyzers.options import (
     refuse_depth,
     sort_column,
 )
-from tracer.cli._types import Amount, Argument, Count, ModelName, PathName, Size
+from tracer.cli._types import Amount, Count, ModelName, PathName, Size
 from tracer.containment import activity, search
 from tracer.errors import UsageError
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
@@ -144,23 +144,6 @@ def subject(*name: str, **settings: Any) -> Decorator:
 
 
 MODEL = subject("model", type=ModelName())
-INPUT_SHAPE = cloup.option(
-    "--input-shape", "shapes", multiple=True, metavar="1,3,32,32",
-    help="Export FILE.py:NAME with an input of this shape, batch first. Repeat it for further "
-    "inputs.  [default: the model's input_shape]",
-)  # fmt: skip
-
-
-def _subject(model: Path, shapes: tuple[str, ...]) -> Any:
-    from exporters.subject import Code
-
-    return Code(str(model), tuple(shape(text) for text in shapes)) if shapes else model
-
-
-SUBJECT = bundle(
-    "model", _subject, MODEL, cloup.option_group("Model of a framework", INPUT_SHAPE)
-)  # fmt: skip
-"""MODEL, of whatever kind, for commands that take its ONNX graph."""
 
 DIMS = cloup.option(
     "--dim", "dims", type=Size(), multiple=True,
@@ -187,15 +170,6 @@ OPTIMIZATION = cloup.option(
 CONVENTION = cloup.option(
     "--convention", type=click.Choice(ADDITION_CONVENTIONS), default="plain", show_default=True,
     help="How the additions of a convolution are counted; see docs/counting.md.",
-)  # fmt: skip
-
-ARGUMENTS = cloup.option(
-    "--arg", "args", type=Argument(), multiple=True,
-    help="Argument of the class or factory, e.g. --arg depth=32. Repeatable.",
-)  # fmt: skip
-WEIGHTS = cloup.option(
-    "--weights", type=PathName(),
-    help="File of weights: safetensors or a state dict (torch), .npz (Chainer).",
 )  # fmt: skip
 
 DEPTH = cloup.option(

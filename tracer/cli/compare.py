@@ -14,7 +14,7 @@ import cloup
 from analyzers.options import refuse_depth
 from exporters.frameworks import frameworks
 from tracer.cli import _limits, _options
-from tracer.cli._framework import input_arguments, input_options
+from tracer.cli._code import ARGUMENTS, input_arguments, input_options
 from tracer.cli._messages import tell
 from tracer.cli._types import Count, Integers, Percent
 from tracer.errors import UsageError
@@ -90,7 +90,7 @@ def _weights(texts: tuple[str, ...]) -> Path | dict[str, Path] | None:
     cloup.option_group("ONNX", _options.OPTIMIZATION),
     cloup.option_group(
         "Framework (FILE.py:NAME)",
-        _options.ARGUMENTS,
+        ARGUMENTS,
         cloup.option("--weights", multiple=True, metavar="[torch=|chainer=]FILE",
                      help="File of weights: safetensors or a state dict (torch), .npz (Chainer). "
                           "Repeatable for models of both frameworks."),

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 import cloup
 
 from tracer.cli import _limits, _options
-from tracer.cli._framework import FRAMEWORK, TRUST, input_arguments, input_options
+from tracer.cli._code import (
+    ARGUMENTS,
+    FRAMEWORK,
+    TRUST,
+    WEIGHTS,
+    input_arguments,
+    input_options,
+)
 from tracer.cli._messages import tell
 from tracer.cli._types import Count, PathName
 
@@ -28,7 +35,7 @@ def _export_options(static_batch: bool, **values: Any) -> ExportOptions:
 @_options.subject("source")
 @_options.bundle(
     "options", _export_options,
-    cloup.option_group("Model", FRAMEWORK, _options.ARGUMENTS, _options.WEIGHTS, TRUST),
+    cloup.option_group("Model", FRAMEWORK, ARGUMENTS, WEIGHTS, TRUST),
     cloup.option_group("Input", *input_options("the model's")),
     cloup.option_group(
         "ONNX",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import cloup
 
-from tracer.cli import _limits, _options
+from tracer.cli import _code, _limits, _options
 from tracer.cli._types import PathName
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @cloup.command()
-@_options.SUBJECT
+@_code.SUBJECT
 @cloup.option_group(
     "Input",
     _options.batch("Batch size.  [default: 1]"),

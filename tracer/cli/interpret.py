@@ -10,7 +10,7 @@ import click
 import cloup
 
 from analyzers.options import DEFAULT_ENERGY_MODEL, SAMPLE
-from tracer.cli import _accumulating, _data, _energy, _limits, _options, _values
+from tracer.cli import _accumulating, _code, _data, _energy, _limits, _options, _values
 from tracer.cli._messages import tell
 from tracer.cli._types import Count, PathName
 from tracer.errors import UsageError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @cloup.command()
-@_options.SUBJECT
+@_code.SUBJECT
 @_options.bundle(
     "feeds", _data.feeds,
     cloup.option_group(

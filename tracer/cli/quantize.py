@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 import cloup
 
-from tracer.cli import _data, _limits, _options
+from tracer.cli import _code, _data, _limits, _options
 from tracer.cli._messages import tell
 from tracer.cli._types import Count
 from tracer.errors import UsageError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @cloup.command()
-@_options.SUBJECT
+@_code.SUBJECT
 @cloup.option_group(
     "Calibration",
     cloup.option("--calibrate", required=True, metavar="DATA",

@@ -9,7 +9,7 @@ import click
 import cloup
 
 from analyzers.options import ADDITION_CONVENTIONS, DEFAULT_ENERGY_MODEL
-from tracer.cli import _accumulating, _data, _energy, _limits, _options
+from tracer.cli import _accumulating, _code, _data, _energy, _limits, _options
 from tracer.cli._messages import tell
 from tracer.cli._types import Amount, Count, Integers, Words
 from tracer.errors import UsageError
@@ -41,7 +41,7 @@ def _what_if_options(
 
 
 @cloup.command()
-@_options.SUBJECT
+@_code.SUBJECT
 @_options.bundle(
     "options", _what_if_options,
     cloup.option_group(

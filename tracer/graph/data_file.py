@@ -5,7 +5,6 @@ from typing import BinaryIO
 
 import onnx
 from onnx.external_data_helper import (
-    _get_initializer_tensors,
     load_external_data_for_model,
     load_external_data_for_tensor,
     set_external_data,
@@ -14,6 +13,7 @@ from onnx.external_data_helper import (
 
 from tracer.errors import UsageError
 from tracer.graph import tensor_type
+from tracer.graph.stored_tensors import initializers, stored_tensors
 
 _LEAST = 1 << 10
 """Bytes of a weight that is moved; shapes and axes stay in the graph, where tools read them."""
@@ -30,13 +30,13 @@ _AT_ONCE = 1 << 24
 
 def nbytes(proto: onnx.ModelProto) -> int:
     """Returns the bytes of all initializers, wherever they are stored; 0 for each of strings."""
-    tensors = _get_initializer_tensors(proto)
+    tensors = initializers(proto)
     return sum(tensor_type.from_initializer(tensor).nbytes or 0 for tensor in tensors)
 
 
 def whole(proto: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
     """Returns `proto`, or a copy with all of its external data, which are in `folder`."""
-    if not any(map(uses_external_data, _get_initializer_tensors(proto))):
+    if not any(map(uses_external_data, initializers(proto))):
         return proto
     assert folder is not None
     copy = onnx.ModelProto()
@@ -63,7 +63,7 @@ def move(proto: onnx.ModelProto, folder: Path | None, stream: BinaryIO) -> list[
     Returns the tensors that were written. They refer to a file without a name: see `name`.
     """
     moved = []
-    for tensor in _get_initializer_tensors(proto):
+    for tensor in initializers(proto):
         if _stored_bytes(tensor) < _LEAST:
             if uses_external_data(tensor):
                 load_external_data_for_tensor(tensor, str(folder))
@@ -90,10 +90,10 @@ def name(moved: list[onnx.TensorProto], location: str) -> None:
 
 
 def locations(proto: onnx.ModelProto) -> set[str]:
-    """Returns the names of the files that the initializers refer to."""
+    """Returns the names of the files that the tensors refer to."""
     return {
         entry.value
-        for tensor in filter(uses_external_data, _get_initializer_tensors(proto))
+        for tensor in filter(uses_external_data, stored_tensors(proto))
         for entry in tensor.external_data
         if entry.key == "location"
     }

@@ -6,14 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx.external_data_helper import (
-    _get_all_tensors,
-    load_external_data_for_tensor,
-    uses_external_data,
-)
+from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
 from onnx.numpy_helper import to_array
 
 from tracer.graph import tensor_type
+from tracer.graph.stored_tensors import stored_tensors
 from tracer.support.types import Array
 
 _LEAST_MAPPED = 1 << 16
@@ -23,7 +20,7 @@ _BYTE = 8
 
 def has_external_data(proto: onnx.ModelProto) -> bool:
     """Returns whether data of any tensor lie in other files."""
-    return any(map(uses_external_data, _get_all_tensors(proto)))
+    return any(map(uses_external_data, stored_tensors(proto)))
 
 
 def probe(tensor: onnx.TensorProto, folder: Path) -> None:

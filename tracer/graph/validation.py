@@ -4,12 +4,13 @@ import stat
 from pathlib import Path
 
 import onnx
-from onnx.external_data_helper import _get_all_tensors, uses_external_data
+from onnx.external_data_helper import uses_external_data
 
 from tracer.containment import activity
 from tracer.errors import ModelError
 from tracer.graph import external_data, node_order
 from tracer.graph.encoding import encoded
+from tracer.graph.stored_tensors import stored_tensors
 
 IN_MEMORY = "<model in memory>"
 """The name, in messages, of a model that is not from a file."""
@@ -104,7 +105,7 @@ def _check_untyped(proto: onnx.ModelProto, name: str, folder: Path) -> None:
     for value in (*copy.graph.input, *copy.graph.output):
         _complete(value)
     try:
-        for tensor in filter(uses_external_data, _get_all_tensors(copy)):
+        for tensor in filter(uses_external_data, stored_tensors(copy)):
             external_data.probe(tensor, folder)
             tensor.data_location = onnx.TensorProto.DEFAULT
             tensor.ClearField("external_data")

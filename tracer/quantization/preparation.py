@@ -10,7 +10,7 @@ from tracer.executors.onnxruntime import node_names, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import footprint
 from tracer.graph.encoding import encoded
-from tracer.graph.model import Model, canonical_domain, node_protos
+from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, canonical_domain, node_protos
 from tracer.graph.quantized import quantized_node
 from tracer.quantization import metadata
 
@@ -30,6 +30,7 @@ def prepare(model: Model, folder: Path) -> onnx.ModelProto:
     options = OrtSettings(optimization="basic")
     sessions.Factory(model, node_names.serialize(model), options).open(optimized=path)
     proto = onnx.load(path, load_external_data=False)
+    _list_inputs_alone(proto, model)
     _rename(proto, model)
     proto.metadata_props.extend(model.proto.metadata_props)  # what sessions run has none
     keep_imports(proto, model)
@@ -61,6 +62,16 @@ def _refuse_quantized(model: Model) -> None:
             f"{model.name}: it is quantised already: node '{node.key}' is a {node.op_type}",
             "Give the float model.",
         )
+
+
+def _list_inputs_alone(proto: onnx.ModelProto, model: Model) -> None:
+    """Takes weights out of the list of inputs: folding adds some, and makes others needless."""
+    proto.ir_version = max(proto.ir_version, IR_WITH_UNLISTED_WEIGHTS)
+    inputs = {value.name for value in model.inputs}
+    kept = [value for value in proto.graph.input if value.name in inputs]
+    copies = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
+    del proto.graph.input[:]
+    proto.graph.input.extend(copies)
 
 
 def _rename(proto: onnx.ModelProto, model: Model) -> None:

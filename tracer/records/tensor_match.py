@@ -148,6 +148,15 @@ class Candidates(Generic[K]):
 
         `match` is None for all others.
         """
+        padded = _padded(original.array.shape)
+        return self._alike(original) + [
+            key for shape in padded for key in self._by_shape.get(shape, ())
+        ]
+
+    def _alike(self, original: NumericTensor) -> list[K]:
+        same_size = self._sizes == original.array.size
+        if not same_size.any():  # statistics of large weights would take long
+            return []
         theirs = np.array(_statistics(original, self._rounded))
         if self._rounded:
             allowed = _ROUNDED * original.spread
@@ -155,10 +164,8 @@ class Candidates(Generic[K]):
         else:
             shares = np.maximum(self._shares, _share(original.array.dtype))[:, None]
             near = _close(self._statistics, theirs[None], shares, original)
-        same_size = self._sizes == original.array.size
         alike: list[K] = self._keys[near.all(axis=1) & same_size].tolist()
-        padded = _padded(original.array.shape)
-        return alike + [key for shape in padded for key in self._by_shape.get(shape, ())]
+        return alike
 
 
 def _padded(shape: tuple[int, ...]) -> set[tuple[int, ...]]:

@@ -86,6 +86,8 @@ def _unlike(fault: str) -> Difference:
 def _of_tensors(
     ours: Array, theirs: Array, tolerance: Tolerance, precision: Precision
 ) -> Difference:
+    if np.array_equal(ours, theirs):  # most constants, at a tenth of the cost
+        return Difference(0.0, 0.0, 0.0, 1.0 if (theirs != 0).any() else None, "")
     finite, reference = _finite(ours, theirs)
     errors = finite - reference
     largest, typical = float(np.abs(errors).max(initial=0.0)), rms(errors)

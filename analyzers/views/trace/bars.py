@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 _MOST_LABELS = 80
 _MOST_BARS = 2_000
 """More are thinner than a pixel, and are drawn as lines: matplotlib takes 5 ms for a bar."""
+_ALIKE = 0.9
+"""A row of so much of another's length is as long, as far as one can see."""
+
 _MOST_OF_ALL = 0.5
 _TITLE_CHARACTERS_PER_INCH = 10
 
@@ -32,7 +35,7 @@ def figure(trace: Trace, options: ViewOptions) -> Figure:
 
     `options.top` is the number of bars with names [default: 15, 0: all]; one more sums the rest.
     Bars at or above `options.threshold` µs are red; without one, and where MACs are drawn because
-    nothing was timed, the longest rows, which together make up half of all.
+    nothing was timed, the longest rows, which together make up half of all or more.
     """
     drawn = sections(trace)
     panels = [_bars(section, options) for section in drawn]
@@ -95,17 +98,20 @@ def _threshold(
 ) -> tuple[float | None, str]:
     """Returns the value from which bars are red, and why; None if no row stands out.
 
-    Rows stand out if less than half of those above 0 make up half of the total.
+    These are the longest rows, as many as make up half of the total, and all that are about as
+    long; they stand out if they are less than half of the rows above 0.
     """
     if timed and options.threshold is not None:
         return options.threshold, ""
     longest = values[values > 0].sort_values(ascending=False)
     before = longest.cumsum() - longest
     half = longest[before < _MOST_OF_ALL * longest.sum()]
-    if 2 * len(half) >= len(longest):
+    red = longest[longest >= _ALIKE * half.min()]
+    if 2 * len(red) >= len(longest):
         return None, ""
-    what = f"{len(half):,} rows hold" if len(half) > 1 else "1 row holds"
-    return float(half.iloc[-1]), f": {what} half of the {'time' if timed else 'MACs'}"
+    what = f"{len(red):,} rows hold" if len(red) > 1 else "1 row holds"
+    share = f"{red.sum() / longest.sum():.0%} of the {'time' if timed else 'MACs'}"
+    return float(red.iloc[-1]), f": {what} {share}"
 
 
 def _draw_panel(axes: Any, bars: _Bars) -> None:

@@ -246,14 +246,6 @@ def test_shapes_and_types_reach_an_export_on_the_fly(nets, capfd):
     assert "--input-shape 1,3,32,32" in err
 
 
-def test_an_export_on_the_fly_does_without_weights_and_says_so(nets, capfd):
-    net = nets["mlp"]
-    sides = (net.model, f"{net.file}:Torch", f"{net.file}:Torch@ort")
-    code, _, err = run(capfd, *sides, "--weights", "w.pt")
-    assert code == 2
-    assert "mlp.py:Torch: it is exported without --weights. Export it first: tracer export" in err
-
-
 def test_weights_of_each_framework_make_trained_sides_equal(nets, capfd, tmp_path):
     import torch
 
@@ -274,6 +266,16 @@ def test_weights_of_each_framework_make_trained_sides_equal(nets, capfd, tmp_pat
         f"chainer={tmp_path / 'w.npz'}",
     )
     assert run(capfd, *sides, *weights)[0] == 0
+    exports = (f"{untrained}:Torch@ort", f"{untrained}:Chainer@ort", f"{untrained}:Torch@torch")
+    assert run(capfd, sides[0], *exports, *weights)[0] == 0
+    assert run(capfd, sides[0], *exports)[0] == 1
+
+
+def test_a_file_of_weights_for_a_framework_that_no_side_has_is_refused(nets, capfd):
+    sides = (nets["mlp"].model, f"{nets['mlp'].file}:Torch@ort")
+    code, _, err = run(capfd, *sides, "--weights", "chainer=w.npz")
+    assert code == 2
+    assert "--weights chainer=… would do nothing" in err
 
 
 def test_random_weights_are_those_of_the_export(capfd, tmp_path):

@@ -3,6 +3,7 @@
 import numpy as np
 import onnx
 import onnx.parser
+import onnxruntime as ort
 import pytest
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -43,6 +44,25 @@ def test_weights_in_uint8_mean_the_same(op, zero, tmp_path):
     place = 1 if op.endswith("Integer") else 3
     assert kinds[model.graph.node[0].input[place]] == onnx.TensorProto.UINT8
     np.testing.assert_array_equal(ReferenceEvaluator(model).run(None, feeds), before)
+
+
+def test_external_weights_in_uint8_stay_external(tmp_path):
+    rng, size = np.random.default_rng(0), 320  # bytes enough to be mapped
+    weights = {**SCALES, "xz": np.uint8(12), "wz": np.int8(-3)}
+    weights["w"] = rng.integers(-128, 128, (size, size)).astype(np.int8)
+    model = onnx.parser.parse_model(HEAD + GRAPHS["QLinearMatMul"].replace("4,5", f"4,{size}"))
+    stored = [numpy_helper.from_array(np.asarray(w), n) for n, w in weights.items()]
+    model.graph.initializer.extend(stored)
+    feeds = {"x": rng.integers(0, 256, (4, size)).astype(np.uint8)}
+    before = ReferenceEvaluator(model).run(None, feeds)
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="w.bin", size_threshold=1024)
+    apart = onnx.load(path, load_external_data=False)
+    int8_workaround.shift(apart, tmp_path)
+    assert apart.ByteSize() < size**2 / 10
+    onnx.save(apart, path)
+    (after,) = ort.InferenceSession(path).run(None, feeds)
+    np.testing.assert_array_equal(after, before[0])
 
 
 def test_weights_that_old_models_list_as_inputs_do_not_stand_in_the_way():

@@ -257,6 +257,27 @@ def test_an_old_opset_is_raised_for_scales_of_each_channel(opset):
     assert error < 0.05 * np.abs(expected).max()
 
 
+LISTED = """<ir_version: 3, opset_import: ["": 9]>
+g (float[N,2,8,8] x, int64[4] shape, float[3] b) => (float[N,3,6,6] y)
+    <int64[4] shape = {3, 2, 3, 3}, float[3] b = {0.5, -0.5, 0.25}> {
+  w = ConstantOfShape <value = float[1] {0.125}> (shape)
+  y = Conv (x, w, b)
+}"""
+"""Before IR 4, weights are listed as inputs, and constants that are folded into them are not."""
+
+
+@pytest.mark.parametrize("per_channel", [True, False])
+def test_weights_that_are_computed_in_a_graph_of_ir_3_are_quantised(per_channel):
+    proto = onnx.parser.parse_model(LISTED)
+    options = Options(per_channel=per_channel)
+    quantized = quantize(loading.from_proto(proto), batches(2), options)
+    assert [value.name for value in quantized.proto.graph.input] == ["x"]
+    feeds = batches(1)[0]
+    expected = by_onnxruntime(proto, feeds)
+    error = np.abs(by_onnxruntime(quantized.proto, feeds) - expected).max()
+    assert error < 0.05 * np.abs(expected).max()
+
+
 def test_an_opset_that_onnx_cannot_raise_is_refused(monkeypatch):
     def refuse(*_):
         raise RuntimeError("no adapter")

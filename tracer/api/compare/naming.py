@@ -96,8 +96,7 @@ def parse(text: str, settings: SideSettings = _DEFAULT) -> NamedSide:
     if executor == "" and Path(name).suffix == ".trace":
         return Recorded(text, trace_file.load(name))
     if executor == "" and runs_in_framework(name):
-        model = load_source(name, settings.arguments, seed=settings.seed)
-        executor = exporter_of(model).name
+        executor = _framework_of(name, settings)
     if executor in frameworks():
         if importlib.util.find_spec(executor) is None:
             raise not_installed(text, ModuleNotFoundError(name=executor))
@@ -119,15 +118,23 @@ def parse(text: str, settings: SideSettings = _DEFAULT) -> NamedSide:
 def _opened(name: str, settings: SideSettings) -> Model:
     if not names_code(name):
         return open_subject(name)
-    unknown = {"--arg": settings.arguments, "--weights": settings.weights}
-    given = [flag for flag, value in unknown.items() if value]
-    if given:
-        raise UsageError(
-            f"{name}: it is exported without {' and '.join(given)}",
-            f"Export it first: tracer export {name} {' … '.join(given)} … -o FILE.onnx.",
-        )
     with naming_errors(name):
-        return open_subject(Code(name, settings.shapes(None), settings.input_dtype))
+        code = Code(
+            name, settings.shapes(None), settings.input_dtype, settings.arguments,
+            _weights_of(name, settings),
+        )  # fmt: skip
+        return open_subject(code)
+
+
+def _weights_of(name: str, settings: SideSettings) -> Path | None:
+    """Returns the file of weights of an export; its framework chooses among several."""
+    if not isinstance(settings.weights, Mapping):
+        return settings.weights
+    return settings.weights_of(_framework_of(name, settings))
+
+
+def _framework_of(name: str, settings: SideSettings) -> str:
+    return exporter_of(load_source(name, settings.arguments, seed=settings.seed)).name
 
 
 def refuse_unused(sides: Sequence[NamedSide], settings: SideSettings) -> None:
@@ -141,6 +148,8 @@ def refuse_unused(sides: Sequence[NamedSide], settings: SideSettings) -> None:
     ]
     if isinstance(settings.weights, Mapping):
         taken = {side.framework for side in sides if isinstance(side, FrameworkSide)}
+        exports = (side for side in sides if isinstance(side, OnnxSide) and side.is_exported)
+        taken |= {_framework_of(str(side.source), settings) for side in exports}
         unused += [f"--weights {name}=…" for name in settings.weights if name not in taken]
     if unused:
         kinds = ", ".join(dict.fromkeys(side.kind for side in sides))

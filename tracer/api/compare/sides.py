@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from numpy.typing import NDArray
 
+from exporters.source import names_code
 from tracer.api._framework import Opening, opened
 from tracer.api.compare.settings import SideSettings
 from tracer.api.framework import profile_framework
@@ -36,8 +37,9 @@ _WARMUP = 2
 _INPUT_SETTINGS = {"feeds", "input_shape", "input_dtype", "seed"}
 _PACE = {"precision", "sessions", "threads"}
 _ONNX_SETTINGS = frozenset({"dims"} | _PACE | _INPUT_SETTINGS)
+_CODE_SETTINGS = {"arguments", "weights"}
 _FRAMEWORK_SETTINGS = frozenset(
-    {"arguments", "weights", "train", "backward", "device"} | _PACE | _INPUT_SETTINGS
+    {"train", "backward", "device"} | _CODE_SETTINGS | _PACE | _INPUT_SETTINGS
 )
 
 
@@ -102,7 +104,13 @@ class OnnxSide:
     def uses(self) -> frozenset[str]:
         """Names of the settings that change its result, besides the batch size."""
         optimized = self.optimization is None and registry.has_setting(self.executor, LEVEL)
-        return _ONNX_SETTINGS | {LEVEL} if optimized else _ONNX_SETTINGS
+        level = {LEVEL} if optimized else set()
+        return _ONNX_SETTINGS | level | (_CODE_SETTINGS if self.is_exported else set())
+
+    @property
+    def is_exported(self) -> bool:
+        """Whether the model is the export of code."""
+        return names_code(str(self.source))
 
     @property
     def is_large(self) -> bool:

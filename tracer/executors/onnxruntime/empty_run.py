@@ -66,7 +66,7 @@ def _proto(model: Model, stored: Mapping[str, Array]) -> onnx.ModelProto:
 
     The values of the tensors are elsewhere: a protobuf would copy them, and holds 2 GiB at most.
     """
-    tensors = [_elsewhere(name, value) for name, value in stored.items()]
+    tensors = [sessions.elsewhere(name, value) for name, value in stored.items()]
     outputs = [output for output in model.graph.output if output.name in stored]
     graph = helper.make_graph([], "empty", list(model.inputs), outputs, tensors)
     return helper.make_model(
@@ -74,12 +74,3 @@ def _proto(model: Model, stored: Mapping[str, Array]) -> onnx.ModelProto:
         opset_imports=model.proto.opset_import,
         ir_version=max(model.proto.ir_version, IR_WITH_UNLISTED_WEIGHTS),
     )
-
-
-def _elsewhere(name: str, value: Array) -> onnx.TensorProto:
-    """Returns a tensor whose values a session is handed apart."""
-    kind = helper.np_dtype_to_tensor_dtype(value.dtype)
-    tensor = onnx.TensorProto(name=name, data_type=kind, dims=value.shape)
-    tensor.data_location = onnx.TensorProto.EXTERNAL
-    tensor.external_data.add(key="location", value="memory")
-    return tensor

@@ -4,6 +4,8 @@ The graph is the optimised one, whose nodes are kernels, or the model itself. A 
 the tensors it computes. Inputs have the values of one run.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,11 +16,12 @@ import onnx
 from onnx import helper
 from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
 
-from tracer.executors.onnxruntime import all_outputs, node_names
-from tracer.graph import tensor_type
+from tracer.executors.onnxruntime import all_outputs, node_names, sessions
+from tracer.graph import external_data, tensor_type
 from tracer.graph.model import Model, Node, bodies, expanded_keys
 from tracer.inputs.feedset import Feeds
 from tracer.records.trace import Kernel
+from tracer.support.types import Array
 
 
 @dataclass(frozen=True)
@@ -42,14 +45,13 @@ class Piece:
         kinds = map(tensor_type.from_initializer, self.weights.values())
         return sum(kind.nbytes or 0 for kind in kinds)
 
-    def model(self, count: int, distinct: int) -> onnx.ModelProto:
+    def copies(self, count: int, distinct: int) -> Copies:
         """Returns `count` copies of the node side by side, which share `distinct` sets of weights.
 
         All copies read the same inputs; the output is the output of the last copy. Without
         optimisation the runtime also computes the copies whose output nobody reads.
         """
-        nodes, stored = [], []
-        weights = {name: self._whole(tensor) for name, tensor in self.weights.items()}
+        nodes = []
         for index in range(count):
             node = type(self.node)()
             node.CopyFrom(self.node)
@@ -57,11 +59,7 @@ class Piece:
             node.input[:] = [self._copied(name, index % distinct) for name in self.node.input]
             node.output[:] = [f"{name}#{index}" if name else "" for name in self.node.output]
             nodes.append(node)
-        for index in range(min(count, distinct)):
-            for name, tensor in weights.items():
-                stored.append(type(tensor)())
-                stored[-1].CopyFrom(tensor)
-                stored[-1].name = self._copied(name, index)
+        stored, values = self._stored(min(count, distinct))
         inputs = [
             helper.make_tensor_value_info(
                 name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape
@@ -70,19 +68,51 @@ class Piece:
         ]
         graph = helper.make_graph(nodes, "replay", inputs, [], stored)
         graph.output.add(name=next(name for name in nodes[-1].output if name))
-        return helper.make_model(graph, opset_imports=self.opsets, ir_version=self.ir_version)
+        proto = helper.make_model(graph, opset_imports=self.opsets, ir_version=self.ir_version)
+        return Copies(proto, values)
 
-    def _whole(self, tensor: onnx.TensorProto) -> onnx.TensorProto:
-        """Returns a tensor with its data; external data are read anew, and not kept."""
-        if not uses_external_data(tensor):
-            return tensor
+    def _stored(self, sets: int) -> tuple[list[onnx.TensorProto], dict[str, Array]]:
+        """Returns so many sets of the weights, and the values of external ones.
+
+        The first set of these stays in its file, which is mapped; further sets are copies.
+        """
+        stored, values = [], {}
+        for name, tensor in self.weights.items():
+            read = self._mapped(tensor)
+            for index in range(sets):
+                copied = self._copied(name, index)
+                if read is None:
+                    stored.append(self._whole(tensor, copied))
+                else:
+                    values[copied] = read.copy() if index else read
+                    stored.append(sessions.elsewhere(copied, read))
+        return stored, values
+
+    def _mapped(self, tensor: onnx.TensorProto) -> Array | None:
+        """Returns external data of a type that numpy has; None of other tensors."""
+        if not uses_external_data(tensor) or self.folder is None:
+            return None
+        read = external_data.read(tensor, self.folder)
+        return read if _is_plain(read) else None
+
+    def _whole(self, tensor: onnx.TensorProto, name: str) -> onnx.TensorProto:
         whole = onnx.TensorProto()
         whole.CopyFrom(tensor)
-        load_external_data_for_tensor(whole, str(self.folder))
+        whole.name = name
+        if uses_external_data(tensor):
+            load_external_data_for_tensor(whole, str(self.folder))
         return whole
 
     def _copied(self, name: str, index: int) -> str:
         return f"{name}#{index}" if name in self.weights else name
+
+
+@dataclass(frozen=True)
+class Copies:
+    """A model of copies of a node, and the values (numpy) of weights that are not in it."""
+
+    proto: onnx.ModelProto = field(repr=False)
+    values: Mapping[str, Array] = field(repr=False)
 
 
 def cut(model: Model, saved: Path, feeds: Feeds, kernels: Sequence[Kernel]) -> list[Piece | None]:

@@ -2,7 +2,8 @@
 
 A graph of many copies of a kernel takes longer than a graph of few copies, by the time of the
 extra copies. The two alternate with each other and with undisturbed runs of the whole model, so
-that changes in the machine's speed cancel out. The result is the share of a whole run. With several
+that changes in the machine's speed cancel out. A large model runs before and after all kernels: its
+session leaves the memory meanwhile. The result is the share of a whole run. With several
 threads, those of the session before sleep by then, and those of the next are awake as in the model.
 
 Copies share their inputs, which are warm in the cache, as in the model they were just written.
@@ -12,17 +13,19 @@ so many bytes pass between two uses of a weight in the model.
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
+import onnxruntime as ort
 
 from tracer.errors import InputError, ModelError
 from tracer.executors.onnxruntime import feeding, node_names, sessions
-from tracer.executors.onnxruntime.kernel_models import Piece
+from tracer.executors.onnxruntime.kernel_models import Copies, Piece
+from tracer.executors.onnxruntime.plain_session import PlainSession
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import footprint
 from tracer.graph.encoding import encoded
-from tracer.graph.loading import from_proto
-from tracer.graph.model import Model
+from tracer.graph.model import Model, expanded_keys
 from tracer.inputs.feedset import FeedSet
 from tracer.support.progress import Progress
 from tracer.support.timing import SPINNING_S, times_us
@@ -41,8 +44,8 @@ _LEAST_MORE, _MOST_MORE = 4, 60
 length are equally likely to be interrupted."""
 
 _MOST_BYTES, _MOST_BESIDE_A_LARGE_MODEL = 1 << 30, 1 << 28
-"""Bytes of the weights of all copies: more than caches hold. They are in memory four times while a
-session is made."""
+"""Bytes of the weights of all copies: more than caches hold. They are in memory twice: a session
+packs them for its kernels."""
 
 
 def shares(
@@ -57,14 +60,34 @@ def shares(
     NaN stands for what is no piece, or onnxruntime refuses to run alone.
     """
     factory = sessions.Factory(model, node_names.serialize(model), settings)
-    whole = feeding.runner(model, factory.open(), feedset.feeds)
-    model_bytes = footprint.stored_bytes(model)
+    plain = PlainSession(factory, feedset)
+    rest_s = 0.0 if settings.threads == 1 else SPINNING_S
+
+    def whole_us() -> float:
+        with sessions.running(model):
+            return _block_us(plain.run, rest_s)
+
+    if not plain.gives_way:
+        return _shares(model, pieces, whole_us, settings, progress)
+    before = whole_us()
+    plain.close()
+    shares = _shares(model, pieces, lambda: before, settings, progress)
+    return shares * before / (before + whole_us()) * 2
+
+
+def _shares(
+    model: Model,
+    pieces: Sequence[Piece | None],
+    whole_us: Callable[[], float],
+    settings: OrtSettings,
+    progress: Progress,
+) -> FloatArray:
     shares = np.full(len(pieces), np.nan)
     for index, piece in enumerate(pieces):
         progress(index, len(pieces), "replaying")
         if piece is not None:
             with sessions.running(model):
-                shares[index] = _share(piece, whole, model_bytes, settings)
+                shares[index] = _share(piece, whole_us, footprint.stored_bytes(model), settings)
     progress(len(pieces), len(pieces), "replaying")
     return shares
 
@@ -73,29 +96,37 @@ def runner(
     piece: Piece, count: int, distinct: int, settings: OrtSettings
 ) -> Callable[[], list[object]]:
     """Returns a function that runs `count` copies once and returns the output of the last."""
-    proto = piece.model(count, distinct)
+    copies = piece.copies(count, distinct)
     unoptimized = OrtSettings(
         threads=settings.threads, optimization="none", provider=settings.provider
     )
-    model = from_proto(proto)
-    session = sessions.Factory(model, encoded(proto, model.name), unoptimized).open()
-    return feeding.runner(model, session, dict(piece.feeds))
+    model = Model(copies.proto, None, "", expanded_keys(copies.proto))
+    stored = {name: ort.OrtValue.ortvalue_from_numpy(v) for name, v in copies.values.items()}
+    session = sessions.Factory(model, encoded(copies.proto, model.name), unoptimized, stored).open()
+    return partial(_run, feeding.runner(model, session, dict(piece.feeds)), copies)
+
+
+def _run(run: Callable[[], list[object]], copies: Copies) -> list[object]:
+    """Runs a session, which reads weights where they are: `copies` must live as long."""
+    return run()
 
 
 def _share(
-    piece: Piece, whole: Callable[[], object], model_bytes: int, settings: OrtSettings
+    piece: Piece, whole_us: Callable[[], float], model_bytes: int, settings: OrtSettings
 ) -> float:
     """Returns the median over rounds; NaN where onnxruntime refuses the piece."""
-    distinct = 1
+    distinct, most_more = 1, _MOST_MORE
     if piece.weight_bytes:
         is_much = footprint.is_much(model_bytes)
         most = _MOST_BESIDE_A_LARGE_MODEL if is_much else _MOST_BYTES
         fitting = max(1, most // piece.weight_bytes)
         # weights that are nodes, not initializers, are no bytes of the model
         distinct = max(1, min(-(-model_bytes // piece.weight_bytes), fitting))
+        if is_much:  # each copy packs its weights
+            most_more = max(1, model_bytes // piece.weight_bytes // 2)
     try:
         few = runner(piece, _FEW, distinct, settings)
-        more = _extra_copies(few, whole)
+        more = min(_extra_copies(few, whole_us()), most_more)
         many = runner(piece, _FEW + more, distinct, settings)
         many()
     except (InputError, ModelError):
@@ -103,16 +134,17 @@ def _share(
     rest_s = 0.0 if settings.threads == 1 else SPINNING_S
     rounds: list[float] = []
     end = time.monotonic() + _SECONDS
-    before = _block_us(whole, rest_s)
+    before = whole_us()
     while len(rounds) < _LEAST_ROUNDS or time.monotonic() < end:
-        long, short, after = (_block_us(run, rest_s) for run in (many, few, whole))
+        long, short = (_block_us(run, rest_s) for run in (many, few))
+        after = whole_us()
         rounds.append((long - short) / more / (before + after) * 2)
         before = after
     return float(np.median(rounds))
 
 
-def _extra_copies(few: Callable[[], object], whole: Callable[[], object]) -> int:
-    copies = _block_us(whole, 0) / max(_block_us(few, 0) / _FEW, 1e-9)
+def _extra_copies(few: Callable[[], object], whole_us: float) -> int:
+    copies = whole_us / max(_block_us(few, 0) / _FEW, 1e-9)
     return max(_LEAST_MORE, min(_MOST_MORE, int(copies)))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import onnx
 import onnxruntime as ort
 from onnxruntime import GraphOptimizationLevel as Level
 from onnxruntime.capi import onnxruntime_pybind11_state as state
@@ -17,6 +18,7 @@ from tracer.executors.onnxruntime import node_names
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model
 from tracer.support.temporary import check_room
+from tracer.support.types import Array
 
 _Result = TypeVar("_Result")
 _FATAL_ONLY = 4  # errors are translated here, so onnxruntime need not print them too
@@ -129,6 +131,15 @@ class Factory:
             _refuse_memory(self.model, message)
             check_room()
             raise _refusal(self.model, message, ort.__version__) from error
+
+
+def elsewhere(name: str, value: Array) -> onnx.TensorProto:
+    """Returns a tensor whose values a session is handed apart, as `stored` of its Factory."""
+    kind = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+    tensor = onnx.TensorProto(name=name, data_type=kind, dims=value.shape)
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="memory")
+    return tensor
 
 
 def opens_slowly(model: Model) -> bool:

@@ -1,0 +1,77 @@
+"""Options of a model that is named by its code: FILE.py:NAME."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import cloup
+
+from exporters.frameworks import frameworks
+from tracer.cli import _options
+from tracer.cli._options import Decorator
+from tracer.cli._types import Argument, PathName
+
+if TYPE_CHECKING:
+    from exporters.subject import Subject
+
+FRAMEWORK = cloup.option(
+    "--framework", type=click.Choice(frameworks()),
+    help="Framework of FILE.py:NAME.  [default: detected]",
+)  # fmt: skip
+ARGUMENTS = cloup.option(
+    "--arg", "args", type=Argument(), multiple=True,
+    help="Argument of the class or factory, e.g. --arg depth=32. Repeatable.",
+)  # fmt: skip
+WEIGHTS = cloup.option(
+    "--weights", type=PathName(),
+    help="File of weights: safetensors or a state dict (torch), .npz (Chainer).",
+)  # fmt: skip
+TRUST = cloup.option(
+    "--trust", is_flag=True, help="Allow unpickling of weights. This can run any code."
+)
+
+
+def input_options(default_shape: str) -> tuple[Decorator, Decorator]:
+    """`--input-shape` and `--input-dtype`; `default_shape` describes the shape without them."""
+    return (
+        cloup.option("--input-shape", "shapes", multiple=True, metavar="1,3,32,32",
+                     help="Shape of an input, batch first. Repeat it for further inputs.  "
+                     f"[default: {default_shape}]"),
+        cloup.option("--input-dtype", "dtypes", multiple=True, metavar="DTYPE",
+                     help="Element type of all inputs; repeated, one for each input.  "
+                     "[default: float32]"),
+    )  # fmt: skip
+
+
+def input_arguments(shapes: tuple[str, ...], dtypes: tuple[str, ...]) -> dict[str, Any]:
+    """Returns the arguments of `tracer.api` that the options of `input_options` set."""
+    return {
+        "input_shape": [_options.shape(text) for text in shapes] or None,
+        "input_dtype": dtypes[0] if len(dtypes) == 1 else (dtypes or "float32"),
+    }
+
+
+def _subject(
+    model: Path,
+    args: tuple[tuple[str, Any], ...],
+    weights: Path | None,
+    shapes: tuple[str, ...],
+    dtypes: tuple[str, ...],
+    trust: bool,
+) -> Subject:
+    from exporters.subject import Code
+
+    if not any((args, weights, shapes, dtypes, trust)):
+        return model
+    inputs = input_arguments(shapes, dtypes)
+    return Code(str(model), **inputs, arguments=dict(args), weights=weights, trust=trust)
+
+
+SUBJECT = _options.bundle(
+    "model", _subject, _options.MODEL,
+    cloup.option_group("Model of a framework (FILE.py:NAME), exported when it is read",
+                       ARGUMENTS, WEIGHTS, *input_options("the model's input_shape"), TRUST),
+)  # fmt: skip
+"""MODEL, of whatever kind, for commands that take its ONNX graph."""
