@@ -53,6 +53,21 @@ def test_a_fused_product_is_transposition_product_and_scale():
     same(fused, parts, x=(2, 5, 7), z=(2, 5, 3))
 
 
+@pytest.mark.parametrize(("last", "inner"), [(0, 7), (1, 2)])
+def test_a_fused_product_with_batches_between_its_axes(last, inner):
+    """Axes of x: rows, batch, columns; transposing the last two makes the rows the inner axis."""
+
+    def fused(g):
+        options = {"transBatchA": 1, "transA": last, "shape": (5, 9 - inner, 3)}
+        g.fused("FusedMatMul", "x", "z", **options)
+
+    def parts(g):
+        perm = [1, 2, 0] if last else [1, 0, 2]
+        g.op("MatMul", g.op("Transpose", "x", perm=perm), "z")
+
+    same(fused, parts, x=(2, 5, 7), z=(5, inner, 3))
+
+
 def test_a_fused_gemm_is_gemm_and_activation():
     def fused(g):
         weights = g.weight(16, 8), g.weight(8)
