@@ -8,7 +8,7 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter.numeric.half_types import is_half
+from tracer.interpreter.numeric.half_types import widened
 from tracer.interpreter.ops.contrib import DOMAIN
 from tracer.interpreter.ops.normalization import layer_normalization, root_mean_square
 from tracer.interpreter.registry import operator
@@ -38,7 +38,7 @@ def skip_simplified_layer_normalization(
 ) -> tuple[Array, ...]:
     """The RMS normalisation of input + skip + bias; also returns 1 / root (twice) and the sum."""
     total = _total(input, skip, bias, gamma)
-    output, inverse = simplified_layer_normalization(total, _wide(gamma), epsilon=epsilon)
+    output, inverse = simplified_layer_normalization(total, widened(gamma), epsilon=epsilon)
     kind = input.dtype
     return output.astype(kind, copy=False), inverse, inverse, total.astype(kind, copy=False)
 
@@ -55,8 +55,8 @@ def skip_layer_normalization(
 ) -> tuple[Array, ...]:
     """Normalises input + skip + bias; also returns mean, inverse deviation and the sum."""
     total = _total(input, skip, bias, gamma)
-    shift = None if beta is None else _wide(beta)
-    output, mean, inverse = layer_normalization(total, _wide(gamma), shift, epsilon=epsilon)
+    shift = None if beta is None else widened(beta)
+    output, mean, inverse = layer_normalization(total, widened(gamma), shift, epsilon=epsilon)
     kind = input.dtype
     return output.astype(kind, copy=False), mean, inverse, total.astype(kind, copy=False)
 
@@ -87,7 +87,7 @@ def embed_layer_normalization(
     total = total + _looked_up(position_embedding, places, "position_ids")
     if segment_embedding is not None and segment_ids is not None:
         total += _looked_up(segment_embedding, segment_ids, "segment_ids")
-    output, *_ = layer_normalization(total, _wide(gamma), _wide(beta), epsilon=epsilon)
+    output, *_ = layer_normalization(total, widened(gamma), widened(beta), epsilon=epsilon)
     words = np.zeros(batch, np.int32) if mask is None else (mask == 1).sum(axis=1, dtype=np.int32)
     kind = word_embedding.dtype
     return output.astype(kind, copy=False), words, total.astype(kind, copy=False)
@@ -104,8 +104,8 @@ def _total(input: Array, skip: Array, bias: Array | None, gamma: Array) -> Array
     for name, vector in (("gamma", gamma), ("bias", bias)):
         if vector is not None and vector.shape != (width,):
             raise ModelError(f"{name} of shape {list(vector.shape)} is not one for {width} columns")
-    total = _wide(input) + _wide(skip)
-    return total if bias is None else total + _wide(bias)
+    total = widened(input) + widened(skip)
+    return total if bias is None else total + widened(bias)
 
 
 def _looked_up(table: Array, ids: Array, name: str) -> Array:
@@ -113,8 +113,4 @@ def _looked_up(table: Array, ids: Array, name: str) -> Array:
     if ids.size and not 0 <= ids.min() <= ids.max() < len(table):
         wrong = int(ids.min() if ids.min() < 0 else ids.max())
         raise ModelError(f"{name} has {wrong}, and its table has {len(table)} rows, from 0")
-    return _wide(table[ids])
-
-
-def _wide(x: Array) -> Array:
-    return x.astype(np.float32) if is_half(x.dtype) else x
+    return widened(table[ids])
