@@ -18,7 +18,7 @@ def rotary_embedding(
     position_ids: Array | None = None,
     *,
     interleaved: int = 0,
-    num_heads: int = 0,
+    num_heads: int | None = None,
     rotary_embedding_dim: int = 0,
 ) -> Array:
     """Turns the first `rotary_embedding_dim` channels of each head (default: all).
