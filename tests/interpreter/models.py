@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -32,6 +32,32 @@ def single(
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
     return onnx.shape_inference.infer_shapes(model)
+
+
+def fused(
+    op_type: str,
+    inputs: Mapping[str, np.ndarray | None],
+    outputs: Sequence[str] = ("out0",),
+    stored: Collection[str] = (),
+    domain: str = "com.microsoft",
+    **attributes: object,
+) -> onnx.ModelProto:
+    """A model of one operator of onnxruntime; inputs named in `stored` are weights.
+
+    An input of None and an output of '' are left out.
+    """
+    names = [name if value is not None else "" for name, value in inputs.items()]
+    node = helper.make_node(op_type, names, list(outputs), "node", domain=domain, **attributes)
+    given = {name: value for name, value in inputs.items() if value is not None}
+    graph = helper.make_graph(
+        [node],
+        "fused",
+        [value_info(n, v) for n, v in given.items() if n not in stored],
+        [onnx.ValueInfoProto(name=name) for name in outputs if name],
+        [onnx.numpy_helper.from_array(given[n], n) for n in given if n in stored],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
 def value_info(name: str, value: np.ndarray) -> onnx.ValueInfoProto:

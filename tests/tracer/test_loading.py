@@ -159,6 +159,16 @@ def test_a_model_of_open_rank_is_checked_in_all_else(tmp_path):
         loading.from_proto(proto)
 
 
+def test_a_model_with_onnxruntimes_operators_is_checked_in_all_else():
+    proto = loading.from_proto(onnx.parser.parse_model(HEAD + "{ y = Relu (x) }")).proto
+    proto.graph.node[0].op_type = "SimplifiedLayerNormalization"
+    proto.graph.node[0].input.append("x")
+    assert loading.from_proto(proto).nodes[0].domain == ""
+    proto.graph.node.add(op_type="Magic", input=["y"], output=["z"])
+    with pytest.raises(ModelError, match="No Op registered for Magic"):
+        loading.from_proto(proto)
+
+
 @pytest.mark.parametrize("damage", ["gone", "short", "outside", "a link"])
 def test_external_data_of_a_model_of_open_rank_are_verified(damage, tmp_path):
     folder = tmp_path / "inside"

@@ -10,6 +10,7 @@ from tracer.containment import activity
 from tracer.errors import ModelError
 from tracer.graph import external_data, node_order
 from tracer.graph.encoding import encoded
+from tracer.graph.model import canonical_domain, node_protos
 from tracer.graph.stored_tensors import stored_tensors
 
 IN_MEMORY = "<model in memory>"
@@ -17,6 +18,19 @@ IN_MEMORY = "<model in memory>"
 
 _FAILURES = (onnx.checker.ValidationError, ValueError, RuntimeError, OSError)
 """What the checker raises: its own error, and what C++ says of paths that cannot be."""
+
+_OF_ONNXRUNTIME = ("LayerNormalization", "SimplifiedLayerNormalization")
+"""Operators that onnxruntime has in the domain of ONNX, at every version."""
+
+_ACCEPTED = (
+    "Field 'shape' of 'type' is",
+    "Field 'type' of 'value_info' is",
+    *(f"No Op registered for {op_type} with" for op_type in _OF_ONNXRUNTIME),
+)
+"""How the checker begins where it refuses a model that runtimes accept."""
+
+_OTHER_DOMAIN = "tracer.onnxruntime"
+"""A domain that the checker does not know, and so does not look into."""
 
 _NOT_ONNX = (
     # first bytes of a file, its format, remedy
@@ -79,20 +93,17 @@ def _check(checked: str | bytes, proto: onnx.ModelProto, name: str, folder: Path
         with activity.doing(name, f"onnx {onnx.__version__} checked the model"):
             onnx.checker.check_model(checked)
     except _FAILURES as error:
-        if not _lacks_a_type(error):
+        if not str(error).startswith(_ACCEPTED):
             raise _invalid(name, proto, error) from error
-        _check_untyped(proto, name, folder)
+        _check_as_runtimes(proto, name, folder)
 
 
-def _lacks_a_type(error: Exception) -> bool:
-    return str(error).startswith(("Field 'shape' of 'type' is", "Field 'type' of 'value_info' is"))
+def _check_as_runtimes(proto: onnx.ModelProto, name: str, folder: Path) -> None:
+    """Checks a model with what runtimes accept and the checker does not: see `_ACCEPTED`.
 
-
-def _check_untyped(proto: onnx.ModelProto, name: str, folder: Path) -> None:
-    """Checks a model of unknown ranks, which runtimes accept and the checker does not.
-
-    Checks a copy with every rank filled in. The checker looks for external data next to a file,
-    and the copy has none: external data are checked here, and the copy's tensors are empty.
+    Checks a copy with every rank filled in, and with onnxruntime's operators in their own domain.
+    The checker looks for external data next to a file, and the copy has none: external data are
+    checked here, and the copy's tensors are empty.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
@@ -104,6 +115,7 @@ def _check_untyped(proto: onnx.ModelProto, name: str, folder: Path) -> None:
             )
     for value in (*copy.graph.input, *copy.graph.output):
         _complete(value)
+    _set_apart(copy)
     try:
         for tensor in filter(uses_external_data, stored_tensors(copy)):
             external_data.probe(tensor, folder)
@@ -122,6 +134,17 @@ def _complete(value: onnx.ValueInfoProto) -> None:
         value.type.tensor_type.elem_type = 1  # any type: runtimes infer it
     if kind in (None, "tensor_type") and not value.type.tensor_type.HasField("shape"):
         value.type.tensor_type.shape.dim.add()
+
+
+def _set_apart(proto: onnx.ModelProto) -> None:
+    """Moves onnxruntime's operators out of the domain of ONNX, where the checker knows none."""
+    holders: list[onnx.GraphProto | onnx.FunctionProto] = [proto.graph, *proto.functions]
+    for graph in holders:
+        for node in node_protos(graph):
+            if node.op_type in _OF_ONNXRUNTIME and not canonical_domain(node.domain):
+                node.domain = _OTHER_DOMAIN
+    for opsets in (proto.opset_import, *(each.opset_import for each in proto.functions)):
+        opsets.add(domain=_OTHER_DOMAIN, version=1)
 
 
 def _invalid(name: str, proto: onnx.ModelProto, error: Exception) -> ModelError:

@@ -8,6 +8,7 @@ from tracer.graph import tensor_type
 from tracer.graph.model import Model, Node
 from tracer.graph.shape_inference import FAILURES
 from tracer.graph.tensor_type import TensorType
+from tracer.shapes import fused
 from tracer.shapes.contrib import as_standard, with_one_dtype
 from tracer.support.types import Array
 
@@ -30,6 +31,9 @@ def node_outputs(
     version = model.opsets.get(node.domain)
     if version is None:
         return {}
+    own = fused.outputs(node, version, types, values)
+    if own is not None:
+        return own
     proto, domain, version = as_standard(node, version)
     if any(types[name] is None for name in proto.input if name):
         return {}

@@ -3,10 +3,12 @@
 Every score counts, including scores that a causal mask or a sliding window hides.
 """
 
+from analyzers.cost import traffic
 from analyzers.cost.count import Count
 from analyzers.cost.operation import Operation
 from analyzers.cost.registry import counts
 from analyzers.cost.rules import softmax
+from analyzers.cost.traffic import Bytes
 
 
 @counts("Attention", settings=(3, 6))
@@ -36,7 +38,32 @@ def scaled_dot_product(scores: int, width: int, value_width: int, masks: int) ->
     return per_score * scores
 
 
-@counts("RotaryEmbedding", settings=(3,))
+def _rotary_traffic(op: Operation) -> tuple[Bytes, Bytes]:
+    """Reads the rows of both tables that the tokens need; without positions, all of them."""
+    if not op.has(3):
+        return traffic.everything(op)
+    return rotary_traffic(op, tables=(1, 2))
+
+
+def rotary_traffic(op: Operation, tables: tuple[int, int]) -> tuple[Bytes, Bytes]:
+    """Counts everything, but of the tables a row for each token at most."""
+    shape = op.input(0).shape
+    tokens = shape[0] * shape[2 if len(shape) == 4 else 1]
+    names = {op.node.inputs[index] for index in tables}
+    rest = traffic.total(operand for operand in op.inputs() if operand.name not in names)
+    rows = [table_rows(op, index, tokens) for index in tables]
+    return traffic.known_sum((rest, *rows)), traffic.total(op.outputs())
+
+
+def table_rows(op: Operation, index: int, rows: int) -> Bytes:
+    """Returns the bytes of `rows` rows of an input, at most of all."""
+    table = op.input(index)
+    if table.nbytes is None:
+        return None
+    return table.nbytes * min(rows, table.shape[0]) // max(table.shape[0], 1)
+
+
+@counts("RotaryEmbedding", settings=(3,), moves=_rotary_traffic)
 def _rotary(op: Operation) -> Count:
     shape = op.input(0).shape
     heads = op.integer("num_heads", 0)
@@ -51,6 +78,7 @@ def rotary(op: Operation, width: int) -> Count:
 
 
 @counts("LinearAttention", settings=(3,))
+@counts("LinearAttention", domain="com.microsoft", settings=(3,))
 def _linear(op: Operation) -> Count:
     """Counts the recurrence of the specification, token by token, for any size of chunks."""
     batch, tokens = op.input(0).shape[:2]
@@ -59,7 +87,7 @@ def _linear(op: Operation) -> Count:
     value_width = op.input(2).shape[2] // heads
     state = width * value_width
     rule = op.text("update_rule", "gated_delta")
-    read = Count(macs=state, muls=value_width) * query_heads  # scale x q S
+    read = Count(macs=state, muls=value_width) * max(query_heads, heads)  # scale x q S
     update = Count(macs=state)  # S + k v
     if rule.endswith("delta"):
         update += Count(macs=state, adds=value_width, muls=value_width)  # beta (v - S k)

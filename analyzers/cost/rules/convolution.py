@@ -79,6 +79,7 @@ def _deform_conv(op: Operation) -> Count:
 
 
 @counts("CausalConvWithState")
+@counts("CausalConvWithState", domain="com.microsoft")
 def _causal_conv(op: Operation) -> Count:
     outputs = op.output().size
     window = math.prod(op.input(1).shape[1:])

@@ -1,10 +1,21 @@
 """onnxruntime's attention operators; see `rules.attention` for what counts."""
 
+from functools import partial
+
+from analyzers.cost import traffic
 from analyzers.cost.count import Count, UnknownWorkError
-from analyzers.cost.operation import Operation
+from analyzers.cost.operation import Operand, Operation
 from analyzers.cost.registry import counts
-from analyzers.cost.rules.attention import SOFTCAP, rotary, scaled_dot_product
+from analyzers.cost.rules.attention import (
+    SOFTCAP,
+    rotary,
+    rotary_traffic,
+    scaled_dot_product,
+    table_rows,
+)
+from analyzers.cost.rules.normalization import SCALE, root_mean_square
 from analyzers.cost.rules.quantization import zero_points
+from analyzers.cost.traffic import Bytes
 
 _MICROSOFT = "com.microsoft"
 
@@ -56,23 +67,68 @@ def _key_tokens(op: Operation) -> int:
     return key[2] if len(key) == 4 else key[1]
 
 
-@counts("GroupQueryAttention", domain=_MICROSOFT, settings=(5, 6, 7, 8, 9, 12, 13))
+def _group_query_traffic(op: Operation) -> tuple[Bytes, Bytes]:
+    """Reads the past that is filled, and writes the present; of a shared buffer the new tokens.
+
+    Past and present of one length are one buffer, that the runtime extends in place.
+    """
+    batch, tokens = op.input(0).shape[:2]
+    caches, tables = ([i for i in pair if op.has(i)] for pair in ((3, 4), (7, 8)))
+    partly = {op.node.inputs[index] for index in (*caches, *tables)}
+    read = [traffic.total(each for each in op.inputs() if each.name not in partly)]
+    read += [table_rows(op, index, batch * tokens) for index in tables]
+    written = [op.output().nbytes]
+    past = _total_tokens(op, tokens) - tokens
+    read += [_tokens_of(op.input(index), past) for index in caches]
+    for index in (1, 2):
+        if index < len(op.node.outputs) and op.node.outputs[index]:
+            present = op.output(index)
+            shared = op.has(index + 2) and op.input(index + 2).known_shape == present.known_shape
+            written.append(_tokens_of(present, tokens) if shared else present.nbytes)
+    return traffic.known_sum(read), traffic.known_sum(written)
+
+
+def _tokens_of(cache: Operand, tokens: int) -> Bytes:
+    """Returns the bytes of some tokens of a cache [batch, heads, tokens, size]."""
+    if cache.nbytes is None or cache.known_shape is None:
+        return None
+    rows = cache.known_shape[2]
+    return cache.nbytes * min(tokens, rows) // max(rows, 1)
+
+
+@counts("GroupQueryAttention", domain=_MICROSOFT, moves=_group_query_traffic,
+        settings=(5, 6, 7, 8, 9, 12, 13))  # fmt: skip
 def _group_query(op: Operation) -> Count:
     batch, tokens, features = op.input(0).shape
     heads, key_heads = op.integer("num_heads", 1), op.integer("kv_num_heads", 1)
     width = features // (heads if op.has(1) else heads + 2 * key_heads)
-    scores = batch * heads * tokens * _total_tokens(op, tokens)
+    total = _total_tokens(op, tokens)
+    scores = batch * heads * tokens * total
     count = scaled_dot_product(scores, width, width, masks=int(op.has(10)))
     if op.number("softcap", 0.0):
         count += SOFTCAP * scores
+    if op.has(11) or op.integer("smooth_softmax", 0):  # a further term of each softmax
+        count += Count(adds=1, other=1) * (batch * heads * tokens)
+    both = batch * tokens * (heads + key_heads)
+    if op.has(14):
+        count += root_mean_square(both * width, both) + SCALE * (both * width)
     if op.integer("do_rotary", 0):  # of queries and keys; a table is half a head wide
-        rotated = 2 * op.input(7).shape[-1]
-        count += Count(adds=1, muls=2) * (batch * tokens * (heads + key_heads) * rotated)
+        count += Count(adds=1, muls=2) * (both * 2 * op.input(7).shape[-1])
+    return count + _cache_codes(op, batch * key_heads * width, tokens, total)
+
+
+def _cache_codes(op: Operation, channels: int, tokens: int, total: int) -> Count:
+    """Counts quantising the new keys and values, and dequantising all of them."""
+    count = Count()
+    for name in ("k_quant_type", "v_quant_type"):
+        if op.text(name, "NONE") != "NONE":
+            new = Count(other=4) * (channels * tokens)  # divide, round, clamp to both ends
+            count += new + Count(muls=1) * (channels * total)
     return count
 
 
 def _total_tokens(op: Operation, tokens: int) -> int:
-    """Returns the keys per query: a stored number, or the length of the cache + new tokens."""
+    """Returns the keys per query: a known number, or the length of the cache + new tokens."""
     stored = op.constant(6)
     if stored is not None:
         return int(stored.reshape(-1)[0])
@@ -91,7 +147,8 @@ def _past(op: Operation, index: int, axis: int) -> int:
     return op.input(index).shape[axis]
 
 
-@counts("RotaryEmbedding", domain=_MICROSOFT, settings=(1, 2, 3))
+@counts("RotaryEmbedding", domain=_MICROSOFT, settings=(1, 2, 3),
+        moves=partial(rotary_traffic, tables=(2, 3)))  # fmt: skip
 def _rotary(op: Operation) -> Count:
     """Counts X [B, S, H E] or [B, H, S, E]; tables are half as wide as the rotated part."""
     shape = op.input(0).shape

@@ -16,10 +16,24 @@ def _weights(op: Operation) -> int:
 
 @counts("MatMulNBits", domain=_MICROSOFT, settings=(2, 3, 4), packed={1: _weights})
 def _n_bits(op: Operation) -> Count:
-    """Dequantises each weight once; the default zero point is the middle of the range."""
+    """Counts A times the weights, and dequantising each weight once.
+
+    The default zero point is the middle of the range. At accuracy level 4 activations are rounded
+    in blocks, a weight loses its zero point alone, and the sums of blocks are scaled and added.
+    """
     outputs = op.output().size
     macs = Count(macs=outputs * op.integer("K", 0), adds=outputs if op.has(5) else 0)
-    return macs + DEQUANTISE * _weights(op)
+    if not _rounds_activations(op):
+        return macs + DEQUANTISE * _weights(op)
+    blocks = -(-op.integer("K", 0) // max(op.integer("block_size", 0), 1))
+    rounding = Count(muls=1, other=2) * op.input(0).size  # find the largest, scale, round
+    return macs + rounding + Count(adds=_weights(op)) + Count(adds=1, muls=2) * (outputs * blocks)
+
+
+def _rounds_activations(op: Operation) -> bool:
+    """Whether activations may be rounded to 8 bits: not with groups, nor float zero points."""
+    floats = op.has(3) and op.input(3).dtype != "uint8"
+    return op.integer("accuracy_level", 0) == 4 and not op.has(4) and not floats
 
 
 @counts("MatMulBnb4", domain=_MICROSOFT, settings=(2,), packed={1: _weights})

@@ -1,7 +1,7 @@
 """Matrix products: K MACs per output; a bias is one addition per output."""
 
 from analyzers.cost.activations import PER_ELEMENT, per_element
-from analyzers.cost.count import Count, UnknownWorkError
+from analyzers.cost.count import Count
 from analyzers.cost.operation import Operation
 from analyzers.cost.registry import counts
 from analyzers.cost.rules.quantization import REQUANTISE, zero_points
@@ -52,10 +52,12 @@ def _gemm_fast_gelu(op: Operation) -> Count:
 
 @counts("FusedMatMul", "FusedMatMulActivation", "TransposeMatMul", domain="com.microsoft")
 def _fused_matmul(op: Operation) -> Count:
-    """Counts alpha A B, with A or B transposed or not, and an activation."""
-    if op.integer("transBatchA", 0):
-        raise UnknownWorkError("which axis transBatchA makes the inner one is not documented")
+    """Counts alpha A B, with A or B transposed or not, and an activation.
+
+    transBatchA puts the first axis before the last; transA exchanges the last two afterwards.
+    """
     shape, outputs = op.input(0).shape, op.output().size
-    inner = shape[-2] if op.integer("transA", 0) and len(shape) > 1 else shape[-1]
+    rows = 0 if op.integer("transBatchA", 0) else -2
+    inner = shape[rows] if op.integer("transA", 0) and len(shape) > 1 else shape[-1]
     scale = Count(muls=outputs if op.number("alpha", 1.0) != 1.0 else 0)
     return Count(macs=outputs * inner) + scale + per_element(op.text("activation", "")) * outputs

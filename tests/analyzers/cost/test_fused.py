@@ -20,7 +20,7 @@ TOKENS = (2, 5, 16)
 def totals(build, **inputs):
     graph = Graph(**inputs)
     build(graph)
-    model = graph.model(opset=23)
+    model = graph.model(opset=24)
     counted = cost(TypedModel(model, shape_inference.infer(model, {})))
     assert counted.unknown == ()
     return {name: counted.totals[name] for name in (*WORK, "params")}
@@ -51,6 +51,21 @@ def test_a_fused_product_is_transposition_product_and_scale():
         g.op("Mul", y, g.weight())
 
     same(fused, parts, x=(2, 5, 7), z=(2, 5, 3))
+
+
+@pytest.mark.parametrize(("last", "inner"), [(0, 7), (1, 2)])
+def test_a_fused_product_with_batches_between_its_axes(last, inner):
+    """Axes of x: rows, batch, columns; transposing the last two makes the rows the inner axis."""
+
+    def fused(g):
+        options = {"transBatchA": 1, "transA": last, "shape": (5, 9 - inner, 3)}
+        g.fused("FusedMatMul", "x", "z", **options)
+
+    def parts(g):
+        perm = [1, 2, 0] if last else [1, 0, 2]
+        g.op("MatMul", g.op("Transpose", "x", perm=perm), "z")
+
+    same(fused, parts, x=(2, 5, 7), z=(5, inner, 3))
 
 
 def test_a_fused_gemm_is_gemm_and_activation():
@@ -166,6 +181,98 @@ def test_packed_weights_of_a_product_count_by_the_weight_not_by_the_byte():
     row = cost(TypedModel(model, shape_inference.infer(model, {}))).table.iloc[0]
     assert row["macs"] == 3 * 64 * 10
     assert (row["params"], row["param_bytes"]) == (640, 320)
+
+
+@pytest.mark.parametrize("level", [0, 4])
+def test_the_work_of_packed_weights(level):
+    """Level 4: per activation a comparison, a product and a rounding; per block a scaled sum."""
+    graph = Graph(x=(3, 64))
+    packed = graph.weight(10, 2, 16, dtype=TensorProto.UINT8)
+    settings = {"K": 64, "N": 10, "bits": 4, "block_size": 32, "accuracy_level": level}
+    graph.fused("MatMulNBits", "x", packed, graph.weight(10, 2), shape=(3, 10), **settings)
+    row = table(graph).iloc[0]
+    dequantised, rounded = 2 * 640, 640 + 3 * 3 * 64 + 3 * (3 * 10 * 2)
+    assert row["flops"] == 2 * 3 * 64 * 10 + (rounded if level == 4 else dequantised)
+    assert row["bytes_read"] == 4 * 3 * 64 + 320 + 4 * 20
+
+
+def table(graph):
+    model = graph.model()
+    counted = cost(TypedModel(model, shape_inference.infer(model, {})))
+    assert counted.unknown == ()
+    return counted.table
+
+
+def cached(past, rows, new, present, dtype=TensorProto.FLOAT, **attributes):
+    """The costs of grouped attention: 4 heads of 16 channels, 2 of them cached, `past` filled."""
+    graph = Graph(q=(1, new, 64), k=(1, new, 32), v=(1, new, 32))
+    total = graph.ints(past + new)
+    for name in ("past_k", "past_v"):
+        graph.inputs.append(helper.make_tensor_value_info(name, dtype, (1, 2, rows, 16)))
+    tables = (graph.weight(512, 8), graph.weight(512, 8)) if "do_rotary" in attributes else ()
+    extra = ("past_k", "past_v", graph.weight(1, dtype=TensorProto.INT32), total, *tables)
+    options = {"num_heads": 4, "kv_num_heads": 2, "shape": (1, new, 64)}
+    graph.fused("GroupQueryAttention", "q", "k", "v", *extra, **options, **attributes)
+    for name in ("present_k", "present_v"):
+        graph.nodes[-1].output.append(name)
+        graph.declared.append(helper.make_tensor_value_info(name, dtype, (1, 2, present, 16)))
+    return table(graph).iloc[0]
+
+
+@pytest.mark.parametrize(("rows", "present"), [(7, 8), (32, 32)])
+def test_a_cache_is_read_as_far_as_it_is_filled(rows, present):
+    """One buffer of 32 rows gets the new row; otherwise the present is written whole."""
+    row = cached(7, rows, 1, present)
+    of_token = 2 * 2 * 16 * 4  # keys and values, 2 heads, 16 channels, 4 bytes
+    counters = 4 + 8  # seqlens_k, and the stored total
+    assert row["macs"] == 2 * 4 * 16 * 8
+    assert row["bytes_read"] == 4 * (64 + 32 + 32) + 7 * of_token + counters
+    assert row["bytes_written"] == 4 * 64 + (1 if rows == present else 8) * of_token
+
+
+def test_a_cache_of_bytes_is_a_quarter_and_costs_its_conversions():
+    settings = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR"}
+    floats = cached(7, 7, 1, 8)
+    codes = cached(7, 7, 1, 8, TensorProto.INT8, kv_cache_bit_width=8, **settings)
+    of_cache = 2 * 2 * 16
+    assert floats["bytes_read"] - codes["bytes_read"] == 3 * 7 * of_cache
+    assert codes["flops"] - floats["flops"] == of_cache * (4 * 1 + 8)
+
+
+def test_tables_of_angles_are_read_by_the_token():
+    plain, rotary = cached(7, 7, 1, 8), cached(7, 7, 1, 8, do_rotary=1)
+    assert rotary["bytes_read"] - plain["bytes_read"] == 2 * 8 * 4
+    assert rotary["flops"] - plain["flops"] == 3 * (4 + 2) * 16
+
+
+@pytest.mark.parametrize("quantised", [False, True])
+def test_a_mixture_is_its_router_and_the_layers_of_the_chosen(quantised):
+    tokens, experts, k, width, inner = 6, 4, 2, 32, 16
+
+    def fused(g):
+        bits = {"dtype": TensorProto.UINT8} if quantised else {}
+        fc1 = g.weight(experts, inner, width // 2 if quantised else width, **bits)
+        fc2 = g.weight(experts, width, inner // 2 if quantised else inner, **bits)
+        scales = [[g.weight(experts, rows)] if quantised else [] for rows in (inner, width)]
+        layers = (fc1, *scales[0], g.weight(experts, inner), fc2, *scales[1])
+        options = {"k": k, "activation_type": "silu", "shape": (tokens, width)}
+        name = "QMoE" if quantised else "MoE"
+        g.fused(name, "x", "router", *layers, g.weight(experts, width), **options)
+
+    def parts(g):
+        g.op("Softmax", "router")
+        for _ in range(k):
+            y = g.dense("x", width, inner)
+            y = g.op("Swish", y)
+            y = g.op("Mul", g.dense(y, inner, width), g.weight())
+            g.op("Add", y, "x")
+
+    inputs = {"x": (tokens, width), "router": (tokens, experts)}
+    whole, written_out = totals(fused, **inputs), totals(parts, **inputs)
+    weights = experts * 2 * inner * width
+    assert whole["params"] == weights + experts * (inner + width)
+    assert whole["flops"] - written_out["flops"] == (2 * weights if quantised else 0)
+    assert whole["macs"] == written_out["macs"]
 
 
 def test_the_model_onnxruntime_really_runs_has_the_macs_of_the_given_one(tmp_path):

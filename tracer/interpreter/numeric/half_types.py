@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from tracer.support.types import Array
+
 
 @cache
 def is_half(dtype: np.dtype[Any]) -> bool:
@@ -16,3 +18,8 @@ def is_half(dtype: np.dtype[Any]) -> bool:
 def is_narrow(dtype: np.dtype[Any]) -> bool:
     """Whether `dtype` is float16, bfloat16 or a float8."""
     return is_half(dtype) or dtype.name.startswith("float8")
+
+
+def widened(x: Array) -> Array:
+    """Returns `x`, in float32 if it is float16 or bfloat16."""
+    return x.astype(np.float32) if is_half(x.dtype) else x

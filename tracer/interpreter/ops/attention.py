@@ -3,9 +3,8 @@
 import numpy as np
 import onnx
 
-from tracer.errors import ModelError
 from tracer.interpreter.binding import Body
-from tracer.interpreter.numeric import products
+from tracer.interpreter.numeric.heads import grouped_product, joined_heads, split_heads
 from tracer.interpreter.ops.softmax import softmax
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
@@ -34,13 +33,13 @@ def attention(
     """Y, the present key and value, and the scores at the stage that the output mode selects."""
     flat = Q.ndim == 3
     if flat:
-        Q = _heads(Q, q_num_heads)
-        K, V = _heads(K, kv_num_heads), _heads(V, kv_num_heads)
+        Q = split_heads(Q, q_num_heads)
+        K, V = split_heads(K, kv_num_heads), split_heads(V, kv_num_heads)
     key = K if past_key is None else np.concatenate([past_key, K], axis=2)
     value = V if past_value is None else np.concatenate([past_value, V], axis=2)
     queries, keys = Q.shape[2], key.shape[2]
     root = Q.dtype.type(np.sqrt(1 / np.sqrt(Q.shape[3]) if scale is None else scale))
-    scores = _grouped(Q * root, np.swapaxes(key * root, -1, -2))
+    scores = grouped_product(Q * root, np.swapaxes(key * root, -1, -2))
     stages = [scores]
     if softcap:
         scores = (np.tanh(scores / softcap) * softcap).astype(Q.dtype)
@@ -53,9 +52,9 @@ def attention(
     stages.append(scores)
     shares = _softmax(scores, bias, softmax_precision).astype(Q.dtype)
     stages.append(shares)
-    output = _grouped(shares, value)
+    output = grouped_product(shares, value)
     if flat:
-        output = output.transpose(0, 2, 1, 3).reshape(len(output), queries, -1)
+        output = joined_heads(output)
     return output, key, value, stages[qk_matmul_output_mode]
 
 
@@ -72,7 +71,7 @@ def flex_attention(
 ) -> Array:
     """Attention whose scores and shares are modified by graphs."""
     root = Q.dtype.type(np.sqrt(1 / np.sqrt(Q.shape[3]) if scale is None else scale))
-    scores = _grouped(Q * root, np.swapaxes(K * root, -1, -2))
+    scores = grouped_product(Q * root, np.swapaxes(K * root, -1, -2))
     narrow = Q.dtype.itemsize < 4
     kind: np.dtype[np.generic] = np.dtype(np.float32) if narrow else Q.dtype
     if softmax_precision is not None:
@@ -83,25 +82,7 @@ def flex_attention(
     shares = softmax(scores)
     if prob_mod is not None:
         shares = prob_mod(shares)[0].astype(kind)
-    return _grouped(shares, V.astype(kind)).astype(V.dtype)
-
-
-def _heads(x: Array, count: int | None) -> Array:
-    """Reshapes (N, L, heads * size) to (N, heads, L, size)."""
-    if not count or x.shape[2] % count:
-        raise ModelError(f"{x.shape[2]} channels do not fall into {count} heads")
-    return x.reshape(*x.shape[:2], count, -1).transpose(0, 2, 1, 3)
-
-
-def _grouped(a: Array, b: Array) -> Array:
-    """Multiplies heads; several heads of `a` may share one of `b`."""
-    if a.shape[1] == b.shape[1]:
-        return products.matmul(a, b)
-    if a.shape[1] % b.shape[1]:
-        raise ModelError(f"{a.shape[1]} query heads are no multiple of {b.shape[1]}")
-    shared = a.reshape(len(a), b.shape[1], -1, *a.shape[2:])
-    product = products.matmul(shared, b[:, :, None])
-    return product.reshape(*a.shape[:3], b.shape[-1])
+    return grouped_product(shares, V.astype(kind)).astype(V.dtype)
 
 
 def _offset(past_key: Array | None, lengths: Array | None, queries: int) -> Array:

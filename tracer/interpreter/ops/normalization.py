@@ -98,7 +98,7 @@ def group_normalization_18(
     )
 
 
-@operator("LayerNormalization", since=17, copies=2)
+@operator("LayerNormalization", copies=2)
 def layer_normalization(
     X: Array,
     Scale: Array,
@@ -108,7 +108,10 @@ def layer_normalization(
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> tuple[Array, ...]:
-    """Normalises the axes from `axis` on; also returns mean and inverse deviation."""
+    """Normalises the axes from `axis` on; also returns mean and inverse deviation.
+
+    It is of version 17; onnxruntime has it at every version, and its optimiser writes it there.
+    """
     first = nonnegative_axis(axis, X.ndim)
     axes = tuple(range(first, X.ndim))
     wide = _stashed(X, stash_type)
@@ -137,11 +140,20 @@ def rms_normalization(
     X: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Array:
     """Divides by the root mean square over the axes from `axis` on."""
-    axes = tuple(range(nonnegative_axis(axis, X.ndim), X.ndim))
-    wide = _stashed(X, stash_type)
-    square = np.square(wide).mean(axes, keepdims=True)
-    ready = wide / np.sqrt(square + np.array(epsilon, square.dtype))
+    wide, root = root_mean_square(X, axis, epsilon, stash_type)
+    ready = wide / root
     return (ready.astype(X.dtype, copy=False) * scale).astype(scale.dtype, copy=False)
+
+
+def root_mean_square(x: Array, axis: int, epsilon: float, stash_type: int) -> tuple[Array, Array]:
+    """Returns x in the type of its statistics, and sqrt(mean of squares + epsilon) of each row.
+
+    A row has the axes from `axis` on, which the root keeps with size 1.
+    """
+    wide = _stashed(x, stash_type)
+    axes = tuple(range(nonnegative_axis(axis, x.ndim), x.ndim))
+    square = np.square(wide).mean(axes, keepdims=True)
+    return wide, np.sqrt(square + np.array(epsilon, square.dtype))
 
 
 @operator("MeanVarianceNormalization", since=9, copies=2)

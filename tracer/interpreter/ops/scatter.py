@@ -1,4 +1,4 @@
-"""Scatter, ScatterElements, ScatterND: updates of a copy at indices."""
+"""Scatter, ScatterElements, ScatterND, TensorScatter: updates of a copy at indices."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from tracer.errors import ModelError
+from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
 
@@ -37,6 +38,36 @@ def scatter_nd(data: Array, indices: Array, updates: Array, *, reduction: str = 
     depth = indices.shape[-1]
     index = tuple(wrapped(indices[..., axis], data.shape[axis]) for axis in range(depth))
     _put(output, index, updates, reduction)
+    return output
+
+
+@operator("TensorScatter", since=24, copies=1)
+def tensor_scatter(
+    past_cache: Array,
+    update: Array,
+    write_indices: Array | None = None,
+    *,
+    axis: int = -2,
+    mode: str = "linear",
+) -> Array:
+    """A copy of `past_cache` with `update` along `axis`, from a place of each batch entry on.
+
+    Raises ModelError for an update beyond the end, unless `mode` is circular.
+    """
+    at = nonnegative_axis(axis, past_cache.ndim)
+    rows, new = past_cache.shape[at], update.shape[at]
+    shape = (*past_cache.shape[:at], new, *past_cache.shape[at + 1 :])
+    if at == 0 or update.shape != shape or new > rows:
+        raise ModelError(f"an update {list(update.shape)} along axis {axis} of {list(shape)}")
+    starts = np.zeros(len(past_cache), np.int64) if write_indices is None else write_indices
+    if starts.shape != past_cache.shape[:1]:
+        raise ModelError(f"write_indices are {list(starts.shape)}, not [{len(past_cache)}]")
+    if mode != "circular" and starts.size and not 0 <= starts.min() <= starts.max() <= rows - new:
+        raise ModelError(f"write_indices are {starts.tolist()}, from 0 to {rows - new} are allowed")
+    output = past_cache.copy()
+    places = (starts[:, None] + np.arange(new)) % rows if rows else starts[:, None]
+    moved = np.moveaxis(output, at, 1)
+    moved[np.arange(len(moved))[:, None], places] = np.moveaxis(update, at, 1)
     return output
 
 

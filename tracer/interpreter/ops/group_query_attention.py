@@ -1,0 +1,299 @@
+"""GroupQueryAttention, domain com.microsoft: attention with a cache of keys and values.
+
+Entries of a batch have pasts of their own, so each is computed by itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracer.errors import ModelError
+from tracer.interpreter.numeric.half_types import widened
+from tracer.interpreter.numeric.heads import (
+    grouped_product,
+    joined_heads,
+    split_heads,
+    visible_shares,
+)
+from tracer.interpreter.numeric.key_value_cache import Cache, cache_of, storage_of
+from tracer.interpreter.ops.contrib import DOMAIN
+from tracer.interpreter.ops.normalization import rms_normalization
+from tracer.interpreter.ops.rotary_embedding import rotated, rows_at
+from tracer.interpreter.registry import operator
+from tracer.support.types import Array
+
+_Heads = tuple[Array, Array, Array]
+"""Query, key and value as [batch, heads, tokens, size]."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """What a score is, and which keys a query sees: all, or the `window` last; 0 is no window."""
+
+    scale: float
+    softcap: float
+    causal: bool
+    window: int
+    sink: Array | None
+
+    def scores(self, query: Array, keys: Array, bias: Array | None) -> Array:
+        """Returns the scores [heads, L, T] of an entry."""
+        products = grouped_product(query[None], np.swapaxes(keys, -1, -2)[None])[0]
+        scores = products * query.dtype.type(self.scale)
+        if self.softcap:
+            scores = np.tanh(scores / self.softcap) * query.dtype.type(self.softcap)
+        return scores if bias is None else scores + bias
+
+    def visible(self, queries: Array, keys: Array, total: int) -> Array:
+        """Returns which keys the queries see, both by position, of an entry of `total` tokens."""
+        distance = queries[:, None] - keys
+        visible = np.broadcast_to(keys < total, distance.shape)
+        if self.causal:
+            visible = visible & (distance >= 0)
+        return visible & (distance < self.window) if self.window else visible
+
+
+@operator("GroupQueryAttention", domain=DOMAIN)
+def group_query_attention(
+    query: Array,
+    key: Array | None,
+    value: Array | None,
+    past_key: Array | None,
+    past_value: Array | None,
+    seqlens_k: Array,
+    total_sequence_length: Array,
+    cos_cache: Array | None = None,
+    sin_cache: Array | None = None,
+    position_ids: Array | None = None,
+    attention_bias: Array | None = None,
+    head_sink: Array | None = None,
+    k_scale: Array | None = None,
+    v_scale: Array | None = None,
+    q_norm_weight: Array | None = None,
+    k_norm_weight: Array | None = None,
+    *,
+    causal: int = 1,
+    do_rotary: int = 0,
+    k_quant_type: str = "NONE",
+    kv_cache_bit_width: int = 0,
+    kv_num_heads: int,
+    local_window_size: int = -1,
+    num_heads: int,
+    qk_norm_epsilon: float = 1e-6,
+    qk_output: int = 0,
+    rotary_interleaved: int = 0,
+    scale: float = 0.0,
+    sliding_window_cache: int = 0,
+    smooth_softmax: int = 0,
+    softcap: float = 0.0,
+    v_quant_type: str = "NONE",
+) -> tuple[Array, ...]:
+    """The attention [N, L, heads * size], the present key and value, and scores or shares.
+
+    `seqlens_k` is the number of tokens of each entry less 1, `total_sequence_length` that of the
+    longest. Raises ModelError for inputs that do not fit each other.
+    """
+    heads = _normed(
+        _heads(query, key, value, num_heads, kv_num_heads),
+        (q_norm_weight, k_norm_weight), qk_norm_epsilon,
+    )  # fmt: skip
+    batch, _, tokens, size = heads[0].shape
+    longest = _longest(total_sequence_length, tokens)
+    totals, pasts = _lengths(seqlens_k, longest, batch, tokens)
+    if do_rotary:
+        places = _places(position_ids, pasts, tokens, tokens == longest)
+        heads = _turned(heads, (cos_cache, sin_cache), places, bool(rotary_interleaved))
+    window = _window(local_window_size, bool(causal), bool(sliding_window_cache))
+    shape = (batch, kv_num_heads, size)
+    caches = []
+    for past, kind, steps in (
+        (past_key, k_quant_type, k_scale),
+        (past_value, v_quant_type, v_scale),
+    ):
+        storage = storage_of(kind, steps, kv_cache_bit_width, shape[1:], past)
+        kept = window if sliding_window_cache else 0
+        caches.append(cache_of(past, storage, shape, longest, kept))
+    _check_past(caches, longest, tokens)
+    bias = _bias(attention_bias, (batch, num_heads, tokens, longest))
+    sink = _sink(head_sink, bool(smooth_softmax), num_heads)
+    rule = _Rule(scale or 1 / np.sqrt(size), softcap, bool(causal), window, sink)
+    entries = [
+        _entry([each[i] for each in heads], caches, rule, None if bias is None else bias[i], i,
+               int(pasts[i]), int(totals[i]), longest)
+        for i in range(batch)
+    ]  # fmt: skip
+    output, keys, values, *stages = map(np.stack, zip(*entries, strict=True))
+    stage = stages[0 if qk_output == 1 else 1]
+    whole = joined_heads(output).astype(query.dtype, copy=False)
+    return whole, keys, values, stage.astype(query.dtype, copy=False)
+
+
+def _entry(
+    heads: Sequence[Array],
+    caches: Sequence[Cache],
+    rule: _Rule,
+    bias: Array | None,
+    index: int,
+    past: int,
+    total: int,
+    longest: int,
+) -> tuple[Array, ...]:
+    """Returns output, present key, present value, scores and shares of an entry of the batch.
+
+    `past` of its `total` tokens are in the cache; the longest entry has `longest`.
+    """
+    stored = [
+        cache.extended(index, new, past) for cache, new in zip(caches, heads[1:], strict=True)
+    ]
+    keys, values = (cache.storage.read(each) for cache, each in zip(caches, stored, strict=True))
+    first = past - caches[0].kept(past)
+    places = first + np.arange(keys.shape[1])
+    columns = None if bias is None else widened(bias[..., first : first + len(places)])
+    query = widened(heads[0])
+    scores = rule.scores(query, keys, columns)
+    visible = rule.visible(past + np.arange(query.shape[1]), places, total)
+    shares = visible_shares(scores, visible, rule.sink)
+    output = grouped_product(shares[None], values[None])[0]
+    presents = (
+        cache.present(each, past, total) for cache, each in zip(caches, stored, strict=True)
+    )
+    shown = np.where(visible, scores, np.float32(0))
+    stages = (_spread(each, first, longest) for each in (shown, shares))
+    return output, *presents, *stages
+
+
+def _spread(stage: Array, first: int, longest: int) -> Array:
+    """Returns scores [heads, L, T] in columns by position, 0 for positions outside the cache."""
+    spread = np.zeros((*stage.shape[:2], longest), stage.dtype)
+    spread[..., first : first + stage.shape[-1]] = stage
+    return spread
+
+
+def _places(position_ids: Array | None, pasts: Array, tokens: int, is_prompt: bool) -> Array:
+    """Returns the position of each token. Of a prompt onnxruntime reads the first alone."""
+    offsets = np.arange(tokens)
+    if position_ids is None:
+        return pasts[:, None] + offsets
+    if is_prompt and position_ids.size:
+        return np.broadcast_to(position_ids.reshape(-1)[0] + offsets, (len(pasts), tokens))
+    return position_ids
+
+
+def _heads(query: Array, key: Array | None, value: Array | None, count: int, groups: int) -> _Heads:
+    """Returns query, key and value as heads; the query may hold all three. Raises ModelError."""
+    if groups < 1 or count % groups:
+        raise ModelError(f"num_heads, {count}, is no multiple of kv_num_heads, {groups}")
+    if key is None or value is None:
+        if key is not None or value is not None:
+            raise ModelError("key and value are both given, or both in the query")
+        packed = split_heads(query, count + 2 * groups)
+        q, k, v = np.split(packed, [count, count + groups], axis=1)
+        return q, k, v
+    q, k, v = split_heads(query, count), split_heads(key, groups), split_heads(value, groups)
+    expected = (len(q), groups, *q.shape[2:])
+    if k.shape != expected or v.shape != expected:
+        raise ModelError(
+            f"key and value, {list(key.shape)} and {list(value.shape)}, do not have the batch, the "
+            f"tokens and the size of heads, {q.shape[-1]}, of the query, {list(query.shape)}"
+        )
+    return q, k, v
+
+
+def _normed(heads: _Heads, weights: tuple[Array | None, Array | None], epsilon: float) -> _Heads:
+    """Returns heads whose queries and keys are divided by their root mean squares, if weighted."""
+    query, key, value = heads
+    first, second = weights
+    if first is None and second is None:
+        return heads
+    if first is None or second is None:
+        raise ModelError("q_norm_weight and k_norm_weight are both given, or neither")
+    return (
+        rms_normalization(query, first, epsilon=epsilon),
+        rms_normalization(key, second, epsilon=epsilon),
+        value,
+    )
+
+
+def _turned(
+    heads: _Heads, tables: tuple[Array | None, Array | None], places: Array, interleaved: bool
+) -> _Heads:
+    """Returns heads whose queries and keys are turned by their positions. Raises ModelError."""
+    query, key, value = heads
+    cosines, sines = tables
+    if cosines is None or sines is None:
+        raise ModelError("do_rotary is 1, and cos_cache or sin_cache is left out")
+    if places.shape != (len(query), query.shape[2]):
+        raise ModelError(f"position_ids are {list(places.shape)}, not one for each token")
+    angles = rows_at(cosines, places), rows_at(sines, places)
+    return rotated(query, *angles, interleaved), rotated(key, *angles, interleaved), value
+
+
+def _longest(total_sequence_length: Array, tokens: int) -> int:
+    """Returns the tokens of the longest entry, past and new. Raises ModelError."""
+    if total_sequence_length.size != 1:
+        raise ModelError(f"total_sequence_length has {total_sequence_length.size} numbers, not one")
+    longest = int(total_sequence_length.reshape(-1)[0])
+    if longest < tokens:
+        raise ModelError(f"total_sequence_length is {longest}, and there are {tokens} new tokens")
+    return longest
+
+
+def _lengths(seqlens_k: Array, longest: int, batch: int, tokens: int) -> tuple[Array, Array]:
+    """Returns tokens of each entry, and how many of them are past. Raises ModelError.
+
+    Without a past, entries of a batch may end in padding; with one, all tokens are real.
+    """
+    if seqlens_k.size != batch:
+        raise ModelError(f"seqlens_k is {list(seqlens_k.shape)}, and the batch has {batch} entries")
+    totals = seqlens_k.reshape(-1).astype(np.int64) + 1
+    least = 1 if tokens == longest else tokens
+    if totals.size and not least <= totals.min() <= totals.max() <= longest:
+        raise ModelError(
+            f"seqlens_k is {seqlens_k.reshape(-1).tolist()}",
+            f"It is the number of tokens less 1: {least - 1} to {longest - 1} here.",
+        )
+    return totals, np.zeros_like(totals) if tokens == longest else totals - tokens
+
+
+def _window(size: int, causal: bool, kept: bool) -> int:
+    """Returns how many keys a query sees, 0 for all. Raises ModelError."""
+    if size > 0 and not causal:
+        raise ModelError(f"local_window_size is {size}, and attention is not causal")
+    if kept and size <= 0:
+        raise ModelError("sliding_window_cache is 1, and there is no local_window_size")
+    return max(size, 0)
+
+
+def _check_past(caches: Sequence[Cache], longest: int, tokens: int) -> None:
+    """Raises ModelError for a cache that neither ends with the past nor has room for all tokens."""
+    rows = [0 if cache.past is None else cache.past.shape[2] for cache in caches]
+    if rows[0] != rows[1]:
+        raise ModelError(f"past_key has {rows[0]} tokens, and past_value {rows[1]}")
+    if not caches[0].window and rows[0] < longest != rows[0] + tokens:
+        raise ModelError(
+            f"total_sequence_length is {longest}, the cache has {rows[0]} rows, and there are "
+            f"{tokens} new tokens",
+            "It is the sum of both, or at most the rows of a cache with room for all.",
+        )
+
+
+def _bias(bias: Array | None, shape: tuple[int, int, int, int]) -> Array | None:
+    """Returns the bias of each entry, head, query and key. Raises ModelError."""
+    if bias is None:
+        return None
+    whole = [1, 1, *shape[2:]]
+    if bias.ndim != 4 or any(
+        n not in (a, b) for n, a, b in zip(bias.shape, shape, whole, strict=True)
+    ):
+        raise ModelError(f"attention_bias is {list(bias.shape)}, not {list(shape)}")
+    return np.broadcast_to(bias, shape)
+
+
+def _sink(head_sink: Array | None, smooth: bool, heads: int) -> Array | None:
+    """Returns a score [heads, 1, 1] that takes a share and gives nothing. Raises ModelError."""
+    if head_sink is None:
+        return np.zeros((1, 1, 1), np.float32) if smooth else None
+    if head_sink.shape != (heads,):
+        raise ModelError(f"head_sink is {list(head_sink.shape)}, and there are {heads} heads")
+    return widened(head_sink).reshape(heads, 1, 1)

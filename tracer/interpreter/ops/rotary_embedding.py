@@ -1,0 +1,111 @@
+"""RotaryEmbedding of ONNX and of com.microsoft: pairs of channels turned by the position."""
+
+import numpy as np
+
+from tracer.errors import ModelError
+from tracer.interpreter.numeric.half_types import widened
+from tracer.interpreter.numeric.heads import joined_heads, split_heads
+from tracer.interpreter.ops.contrib import DOMAIN
+from tracer.interpreter.registry import operator
+from tracer.support.types import Array
+
+
+@operator("RotaryEmbedding", since=23)
+def rotary_embedding(
+    X: Array,
+    cos_cache: Array,
+    sin_cache: Array,
+    position_ids: Array | None = None,
+    *,
+    interleaved: int = 0,
+    num_heads: int | None = None,
+    rotary_embedding_dim: int = 0,
+) -> Array:
+    """Turns the first `rotary_embedding_dim` channels of each head (default: all).
+
+    The tables are [positions, pairs] with `position_ids` [N, L], else [N, L, pairs].
+    """
+    heads = split_heads(X, num_heads) if X.ndim == 3 else X
+    width = rotary_embedding_dim or heads.shape[-1]
+    cosines, sines = (rows_at(table, position_ids) for table in (cos_cache, sin_cache))
+    pairs = width // 2
+    turned = rotated(heads, cosines[..., :pairs], sines[..., :pairs], bool(interleaved))
+    return joined_heads(turned) if X.ndim == 3 else turned
+
+
+@operator("RotaryEmbedding", domain=DOMAIN)
+def contrib_rotary_embedding(
+    input: Array,
+    position_ids: Array,
+    cos_cache: Array,
+    sin_cache: Array,
+    *,
+    interleaved: int = 0,
+    is_packed_batching: int = 0,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+    scale: float = 1.0,
+) -> Array:
+    """Turns as many channels of each head as the tables have pairs for.
+
+    `position_ids` is the first position of all, of shape (1), or one for each token. The size of
+    a head follows from the tables where `num_heads` is 0.
+    """
+    if scale != 1:
+        raise ModelError(
+            f"scale is {scale}: no definition says what it scales, and onnxruntime ignores it",
+            "Scale the tables of cosines and sines instead.",
+        )
+    flat = input.ndim == 3
+    count = num_heads or input.shape[-1] // max(1, 2 * cos_cache.shape[-1])
+    heads = split_heads(input, count) if flat else input
+    batch, _, tokens, _ = heads.shape
+    places = position_ids
+    if position_ids.size == 1:
+        places = position_ids.reshape(1, 1) + np.arange(tokens)
+    elif position_ids.shape != (batch, tokens):
+        raise ModelError(
+            f"position_ids are {list(position_ids.shape)}, neither [1] nor {[batch, tokens]}"
+        )
+    cosines, sines = (rows_at(table, places) for table in (cos_cache, sin_cache))
+    turned = rotated(heads, cosines, sines, bool(interleaved))
+    return joined_heads(turned) if flat else turned
+
+
+def rotated(heads: Array, cosines: Array, sines: Array, interleaved: bool) -> Array:
+    """Returns heads [N, heads, L, size] with pairs of channels turned; halves in float32.
+
+    `cosines` and `sines` are [N or 1, L, pairs]. Pairs are neighbours if `interleaved`, else the
+    first and second half of the 2 * pairs first channels; the others stay. Raises ModelError.
+    """
+    pairs, size = cosines.shape[-1], heads.shape[-1]
+    if cosines.shape != sines.shape or 2 * pairs > size or cosines.shape[-2] != heads.shape[-2]:
+        raise ModelError(
+            f"tables of shapes {list(cosines.shape)} and {list(sines.shape)} for "
+            f"{heads.shape[-2]} tokens of heads of {size} channels"
+        )
+    cosine, sine = widened(cosines)[:, None], widened(sines)[:, None]
+    first, second = _parts(pairs, interleaved)
+    real, imaginary = widened(heads[..., first]), widened(heads[..., second])
+    turned = heads.copy()
+    turned[..., first] = cosine * real - sine * imaginary
+    turned[..., second] = sine * real + cosine * imaginary
+    return turned
+
+
+def _parts(pairs: int, interleaved: bool) -> tuple[slice, slice]:
+    """Returns the channels that are the first and the second of each pair."""
+    if interleaved:
+        return slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)
+    return slice(0, pairs), slice(pairs, 2 * pairs)
+
+
+def rows_at(table: Array, places: Array | None) -> Array:
+    """Returns the rows [N, L, pairs] of a table at positions. Raises ModelError."""
+    if places is None:
+        return table
+    if places.size and not 0 <= places.min() <= places.max() < len(table):
+        raise ModelError(
+            f"positions {places.min()} to {places.max()}, and a table of {len(table)}, from 0"
+        )
+    return table[places]

@@ -1,0 +1,248 @@
+"""Types of the outputs of onnxruntime's operators that have the shapes of no standard operator.
+
+onnx has no shape inference for them. What a rule does not tell is None.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from tracer.graph.model import Node
+from tracer.graph.tensor_type import Dim, TensorType
+from tracer.support.types import Array
+
+_MICROSOFT = "com.microsoft"
+
+Shape = tuple[Dim, ...] | None
+Outputs = Sequence[TensorType | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a node: its attributes, types and values of its inputs by name."""
+
+    node: Node
+    types: Mapping[str, TensorType | None]
+    values: Mapping[str, Array | None]
+
+    def type_of(self, index: int) -> TensorType | None:
+        """Returns the type of an input; None if it is left out or unknown."""
+        names = self.node.inputs
+        return self.types.get(names[index]) if index < len(names) and names[index] else None
+
+    def shape(self, index: int) -> Shape:
+        """Returns the shape of an input; None if it is left out or unknown."""
+        kind = self.type_of(index)
+        return None if kind is None else kind.shape
+
+    def has(self, index: int) -> bool:
+        """Whether the node has this input."""
+        return index < len(self.node.inputs) and bool(self.node.inputs[index])
+
+    def number(self, index: int) -> int | None:
+        """Returns the value of an input of one number, if it follows from shapes."""
+        value = self.values.get(self.node.inputs[index]) if self.has(index) else None
+        return None if value is None or value.size != 1 else int(value.reshape(-1)[0])
+
+    def integer(self, name: str, default: int = 0) -> int:
+        """Returns an integer attribute."""
+        return next((each.i for each in self.node.proto.attribute if each.name == name), default)
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """Returns a list of integers; empty where the attribute is left out."""
+        found = (each.ints for each in self.node.proto.attribute if each.name == name)
+        return tuple(next(found, ()))
+
+    def typed(self, index: int, shape: Shape) -> TensorType | None:
+        """Returns a type of the elements of an input."""
+        kind = self.type_of(index)
+        return None if kind is None or shape is None else TensorType(kind.dtype, shape)
+
+
+Rule = Callable[[Known], Outputs]
+
+
+def outputs(
+    node: Node,
+    version: int,
+    types: Mapping[str, TensorType | None],
+    values: Mapping[str, Array | None],
+) -> dict[str, TensorType] | None:
+    """Returns the types of the outputs by name, as far as they are known.
+
+    None for an operator that onnx knows at this `version`, or that has no rule.
+    """
+    rule = _RULES.get(node.op_type)
+    is_ours = node.domain == _MICROSOFT or node.op_type in _OF_ONNX
+    if rule is None or not is_ours or onnx.defs.has(node.op_type, version, node.domain):
+        return None
+    found = zip(node.outputs, rule(Known(node, types, values)), strict=False)
+    return {name: kind for name, kind in found if name and kind is not None}
+
+
+def _like_first(known: Known) -> Outputs:
+    return [known.type_of(0)]
+
+
+def _sum_and_normalised(known: Known) -> Outputs:
+    return [known.type_of(0), None, None, known.type_of(0)]
+
+
+def _embeddings(known: Known) -> Outputs:
+    ids, table = known.shape(0), known.shape(2)
+    if ids is None or table is None:
+        return []
+    whole = known.typed(2, (*ids, table[-1]))
+    return [whole, TensorType("int32", ids[:1]), whole]
+
+
+def _packed_product(known: Known) -> Outputs:
+    shape = known.shape(0)
+    return [None if shape is None else known.typed(0, (*shape[:-1], known.integer("N")))]
+
+
+def _gathered(known: Known) -> Outputs:
+    data, indices = known.type_of(0), known.shape(1)
+    if data is None or data.shape is None or indices is None:
+        return []
+    at = known.integer("gather_axis") % len(data.shape)
+    rest = list(data.shape[at + 1 :])
+    if data.dtype == "uint8" and rest and isinstance(rest[-1], int):
+        rest[-1] = rest[-1] * 8 // known.integer("bits", 4)
+    return [known.typed(2, (*data.shape[:at], *indices, *rest))]
+
+
+def _transposed_product(known: Known) -> Outputs:
+    left, right = (
+        _transposed(known.shape(i), known.integer(f"trans{n}"), known.integer(f"transBatch{n}"))
+        for i, n in enumerate("AB")
+    )
+    if left is None or right is None or min(len(left), len(right)) < 2:
+        return []
+    batch = left[:-2] if len(left) >= len(right) else right[:-2]
+    if left[:-2] != right[:-2] and min(len(left), len(right)) > 2:
+        return []
+    return [known.typed(0, (*batch, left[-2], right[-1]))]
+
+
+def _transposed(shape: Shape, last: int, batch: int) -> Shape:
+    """Returns the shape after the first axis moved behind the batch, and the last two changed."""
+    if shape is None or len(shape) < 2:
+        return shape
+    moved = (*shape[1:-1], shape[0], shape[-1]) if batch else shape
+    return (*moved[:-2], moved[-1], moved[-2]) if last else moved
+
+
+def _grouped_attention(known: Known) -> Outputs:
+    query, past = known.shape(0), known.shape(3)
+    if query is None or len(query) != 3:
+        return []
+    heads, groups = known.integer("num_heads", 1), known.integer("kv_num_heads", 1)
+    size = _divided(query[2], heads if known.has(1) else heads + 2 * groups)
+    total = known.number(6) if known.has(3) else query[1]
+    rows: Dim = total
+    if past is not None and len(past) == 4:
+        size_stored, rows = past[3], _longest(past[2], total, known)
+    else:
+        size_stored = size
+    present = None if known.has(3) and past is None else (query[0], groups, rows, size_stored)
+    cache = 3 if known.has(3) else 0
+    output = (*query[:2], query[2] if known.has(1) else _times(size, heads))
+    scores = (query[0], heads, query[1], total)
+    return [
+        known.typed(0, output), known.typed(cache, present), known.typed(cache, present),
+        known.typed(0, scores),
+    ]  # fmt: skip
+
+
+def _longest(past: Dim, total: Dim, known: Known) -> Dim:
+    """Returns the rows of a cache after the run."""
+    if known.integer("sliding_window_cache"):
+        return past
+    return max(past, total) if isinstance(past, int) and isinstance(total, int) else None
+
+
+def _attention_of_heads(known: Known) -> Outputs:
+    query, key, value = (known.shape(index) for index in range(3))
+    heads = known.integer("num_heads", 1)
+    if query is None or (known.has(1) and key is None):
+        return []
+    tokens, size = query[1], query[4] if len(query) == 5 else _divided(query[2], heads)
+    keys, value_size = tokens, size
+    if key is not None:
+        keys = key[2] if len(key) == 4 else key[1]
+    if value is not None:
+        value_size = value[3] if len(value) == 4 else _divided(value[2], heads)
+    past = known.shape(6)
+    total = keys if not known.has(6) else _added(None if past is None else past[2], keys)
+    shapes = (
+        (query[0], tokens, _times(value_size, heads)), (query[0], heads, total, size),
+        (query[0], heads, total, value_size), (query[0], heads, tokens, total),
+    )  # fmt: skip
+    return [known.typed(0, shape) for shape in shapes]
+
+
+def _attention_with_projection(known: Known) -> Outputs:
+    tokens, weights, past = known.shape(0), known.shape(1), known.shape(4)
+    if tokens is None or weights is None or len(tokens) != 3:
+        return []
+    heads = known.integer("num_heads", 1)
+    sizes = known.integers("qkv_hidden_sizes")
+    width = sizes[2] if len(sizes) == 3 else _divided(weights[1], 3)
+    total = tokens[1] if not known.has(4) else _added(None if past is None else past[3], tokens[1])
+    present = (2, tokens[0], heads, total, _divided(width, heads))
+    return [known.typed(0, (*tokens[:2], width)), known.typed(0, present)]
+
+
+def _linear_attention(known: Known) -> Outputs:
+    query, value = known.shape(0), known.shape(2)
+    if query is None or value is None:
+        return []
+    heads, groups = known.integer("q_num_heads", 1), known.integer("kv_num_heads", 1)
+    size, width = _divided(query[2], heads), _divided(value[2], groups)
+    output = (*query[:2], _times(width, max(heads, groups)))
+    return [known.typed(0, output), known.typed(0, (query[0], groups, size, width))]
+
+
+def _causal_convolution(known: Known) -> Outputs:
+    shape, taps = known.shape(0), known.shape(1)
+    if shape is None or taps is None or len(shape) != 3 or not isinstance(taps[-1], int):
+        return [known.type_of(0)]
+    kept = (taps[-1] - 1) * known.integer("dilation", 1)
+    return [known.type_of(0), known.typed(0, (*shape[:2], kept))]
+
+
+def _divided(size: Dim, parts: int) -> Dim:
+    return size // parts if isinstance(size, int) and parts else None
+
+
+def _times(size: Dim, parts: int) -> Dim:
+    return size * parts if isinstance(size, int) else None
+
+
+def _added(past: Dim, new: Dim) -> Dim:
+    return past + new if isinstance(past, int) and isinstance(new, int) else None
+
+
+_RULES: Mapping[str, Rule] = {
+    "Attention": _attention_with_projection,
+    "CausalConvWithState": _causal_convolution,
+    "EmbedLayerNormalization": _embeddings,
+    "FusedMatMul": _transposed_product,
+    "GatherBlockQuantized": _gathered,
+    "GroupQueryAttention": _grouped_attention,
+    "LayerNormalization": _like_first,
+    "LinearAttention": _linear_attention,
+    "MatMulNBits": _packed_product,
+    "MoE": _like_first,
+    "MultiHeadAttention": _attention_of_heads,
+    "QMoE": _like_first,
+    "RotaryEmbedding": _like_first,
+    "SimplifiedLayerNormalization": _like_first,
+    "SkipLayerNormalization": _sum_and_normalised,
+    "SkipSimplifiedLayerNormalization": _sum_and_normalised,
+    "TransposeMatMul": _transposed_product,
+}
+_OF_ONNX = ("LayerNormalization", "SimplifiedLayerNormalization")
+"""Operators that onnxruntime has in the domain of ONNX."""
