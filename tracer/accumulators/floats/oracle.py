@@ -106,7 +106,7 @@ def odd_sum(a: Array, b: Array) -> Array:
 def blocks(left: Array, right: Array, start: Array, accumulator: BlockFma) -> State:
     """Sums `left` (M, K) times `right` (K, P), float64, after `start` (M, P)."""
     state = State(start)
-    total = put(state, start, accumulator.out, "rne")
+    total = put(state, start, accumulator.register, "rne")
     size = accumulator.promote or max(left.shape[1], 1)
     for first in range(0, left.shape[1], size):
         part = slice(first, first + size)
@@ -169,7 +169,7 @@ def aligned(left: Array, right: Array, value: Array, a: BlockFma) -> tuple[Array
     """
     left_digits, left_exponents = _digits(left, a.operands)
     right_digits, right_exponents = _digits(right, a.operands)
-    value_digits, value_exponents = _digits(value, a.out)
+    value_digits, value_exponents = _digits(value, a.register)
     digits = left_digits[:, :, None] * right_digits[None]
     exponents = left_exponents[:, :, None] + right_exponents[None]
     exponents[digits == 0] = _NO_EXPONENT
@@ -178,7 +178,9 @@ def aligned(left: Array, right: Array, value: Array, a: BlockFma) -> tuple[Array
         greatest = np.maximum(greatest, a.least)
     below = a.fraction - 2 * a.operands.fraction_bits
     terms = _shifted(digits, below + exponents - greatest[:, None])
-    start = _shifted(value_digits, a.fraction - a.out.fraction_bits + value_exponents - greatest)
+    start = _shifted(
+        value_digits, a.fraction - a.register.fraction_bits + value_exponents - greatest
+    )
     units = start + terms.sum(1)
     return np.ldexp(units.astype(np.float64), greatest - a.fraction), terms != 0
 

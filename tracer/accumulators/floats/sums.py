@@ -57,6 +57,15 @@ def sum_products(
             key = draws.key(accumulator.rounding.seed, seed)
             outputs = draws.of_outputs(key, indices)
             state = oracle.sequential(wide[0], wide[1], first, accumulator, outputs)
-    return FloatSums(
-        state.values.astype(np.float32), state.overflowed, state.swamped, state.terms, state.exact
-    )
+    values = _single(state.values, accumulator)
+    return FloatSums(values, state.overflowed, state.swamped, state.terms, state.exact)
+
+
+def _single(values: Array, accumulator: FloatAccumulator | BlockFma) -> Array:
+    """Returns float32; NaN of a block multiply-add has the bits of its register's format."""
+    single = values.astype(np.float32)
+    if isinstance(accumulator, BlockFma):
+        unused = 23 - accumulator.register.fraction_bits
+        nan = np.array([0x7FFFFFFF >> unused << unused], np.uint32).view(np.float32)
+        single[np.isnan(single)] = nan
+    return single

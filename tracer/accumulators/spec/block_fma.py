@@ -43,9 +43,10 @@ class BlockFma:
     significand is below 2, and below 1 for a subnormal number of `operands`. A term of 0 has no
     exponent. `least` is a lower bound of e, of which the public models differ; None has none.
 
-    Overflow is decided after rounding. NaN, infinity times 0, and infinities of both signs give
-    NaN. A sum of 0 is +0. With `promote`, each `promote` products are summed from 0, and these sums
-    are added in fp32, to nearest.
+    A start is C of the first block. Overflow is decided after rounding. NaN, infinity times 0, and
+    infinities of both signs give NaN, whose bits are all 1 but the sign. A sum of 0 is +0. With
+    `promote`, each `promote` products are summed from 0, and these sums are added in fp32, to
+    nearest.
 
     Raises UsageError for values that are not possible.
     """
@@ -82,6 +83,11 @@ class BlockFma:
                 f"a promotion after {self.promote} products",
                 f"It is a multiple of the length of a block, {self.length}.",
             )
+
+    @property
+    def register(self) -> FloatFormat:
+        """The format that a start is rounded to: fp16 for sums in fp16, else fp32."""
+        return self.out if self.out == _HALF else _SINGLE
 
     def __str__(self) -> str:
         """The spelling `bfma(L,F,OUT)`, which leaves out what a preset sets besides."""
