@@ -17,6 +17,7 @@ from analyzers.energy.energy_model import EnergyModel, FloatEnergy
 from analyzers.energy.operands import Operands, operands
 from analyzers.energy.work import Work
 from analyzers.options import energy_models
+from tracer.accumulators.spec.any_accumulator import integer
 from tracer.accumulators.spec.policy import Rule
 from tracer.errors import UsageError
 from tracer.graph.model import Model
@@ -86,7 +87,9 @@ def energy(
     factors = operands(model, types, rules)
     work = Work.of(counts, factors)
     bits = {
-        node: rules[node].accumulator.bits if node in rules else _wide(factors[node])
+        node: integer(rules[node].accumulator, "energy models").bits
+        if node in rules
+        else _wide(factors[node])
         for node in work.nodes
     }
     energies = energy_model.per_node(work, bits)

@@ -14,6 +14,7 @@ from tracer.accumulators.engine.node_operands import NodeOperands, UnfitError
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.nodes import ComputeSums, lowerings
+from tracer.accumulators.spec.any_accumulator import integer
 from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.errors import ModelError
@@ -138,7 +139,8 @@ class Narrowing:
         else:
             self._summings[node.key] = summing
             self._quantized[node.key] = summing if rule.format is None else None
-            self._runners[node.key] = SumRunner(rule.accumulator, KeptPasses(self._room))
+            accumulator = integer(rule.accumulator, "quantised sums")
+            self._runners[node.key] = SumRunner(accumulator, KeptPasses(self._room))
 
     def _check(self, rules: Mapping[str, Rule]) -> None:
         """Raises ModelError for an entry of the policy that narrows no node."""

@@ -14,6 +14,7 @@ from analyzers.table import node_table
 from exporters.subject import Subject, open_subject
 from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.any_accumulator import AnyAccumulator
 from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.accumulators.spec.policy_text import policy
 from tracer.api._assembly import (
@@ -56,7 +57,7 @@ def count(
     dims: Mapping[str, int],
     convention: str,
     energy: str | None,
-    accumulator: int | str | Accumulator | Policy | None,
+    accumulator: int | str | AnyAccumulator | Policy | None,
     fixed: str | None,
     feeds: InputPaths | Samples,
     run: bool,
@@ -118,7 +119,7 @@ def _calls(counted: Cost) -> pd.DataFrame:
 
 
 def _narrowed(
-    model: Model, accumulator: int | str | Accumulator | Policy | None, fixed: str | None
+    model: Model, accumulator: int | str | AnyAccumulator | Policy | None, fixed: str | None
 ) -> tuple[Mapping[str, Rule], tuple[str, ...]]:
     """Returns the rules of the nodes that would have narrow accumulators, and notes on others."""
     if accumulator is None:
@@ -134,6 +135,10 @@ def _narrowed(
 
 
 def _widths(rules: Mapping[str, Rule]) -> pd.DataFrame:
-    """Returns the column `bits` (Int64) of nodes with narrow accumulators, by node key."""
-    bits = {node: rule.accumulator.bits for node, rule in rules.items()}
+    """Returns the column `bits` (Int64) of nodes with accumulators of integers, by node key."""
+    bits = {
+        node: rule.accumulator.bits
+        for node, rule in rules.items()
+        if isinstance(rule.accumulator, Accumulator)
+    }
     return pd.DataFrame({"bits": pd.Series(bits, dtype="Int64")})

@@ -8,7 +8,7 @@ from analyzers import energy as energy_models
 from analyzers import observed_shapes
 from analyzers.options import DEFAULT_ENERGY_MODEL
 from exporters.subject import Subject, open_subject
-from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.any_accumulator import AnyAccumulator
 from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.accumulators.spec.policy_text import policy
 from tracer.api._assembly import Pricing, analyze, assembled, configured, energy_settings
@@ -52,7 +52,7 @@ def interpret(
     threads: int,
     against: str | None,
     tolerance: Tolerance | None,
-    accumulator: int | str | Accumulator | Policy | None,
+    accumulator: int | str | AnyAccumulator | Policy | None,
     fixed: str | None,
     by_sample: bool,
     limits: Limits | None,

@@ -9,7 +9,7 @@ from tracer.api._contained import contained
 
 if TYPE_CHECKING:
     from exporters.subject import Subject
-    from tracer.accumulators.spec.accumulator import Accumulator
+    from tracer.accumulators.spec.any_accumulator import AnyAccumulator
     from tracer.accumulators.spec.policy import Policy
     from tracer.inputs.request import InputPaths, Samples
     from tracer.limits import Limits
@@ -24,7 +24,7 @@ def count(
     dims: Mapping[str, int] | None = None,
     convention: str = "plain",
     energy: str | None = None,
-    accumulator: int | str | Accumulator | Policy | None = None,
+    accumulator: int | str | AnyAccumulator | Policy | None = None,
     fixed: str | None = None,
     feeds: InputPaths | Samples = None,
     run: bool = False,

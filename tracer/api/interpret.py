@@ -11,7 +11,7 @@ from tracer.support.progress import Progress, silent
 
 if TYPE_CHECKING:
     from exporters.subject import Subject
-    from tracer.accumulators.spec.accumulator import Accumulator
+    from tracer.accumulators.spec.any_accumulator import AnyAccumulator
     from tracer.accumulators.spec.policy import Policy
     from tracer.executors.protocol import Receive
     from tracer.graph.model import Model
@@ -47,7 +47,7 @@ def interpret(
     threads: int = 0,
     against: Literal["ort"] | None = None,
     tolerance: Tolerance | None = None,
-    accumulator: int | str | Accumulator | Policy | None = None,
+    accumulator: int | str | AnyAccumulator | Policy | None = None,
     fixed: str | None = None,
     by_sample: bool = False,
     limits: Limits | None = None,

@@ -126,7 +126,8 @@ RULES: Mapping[str, Rule] = {
     "model": ANYTHING,  # opening or exporting it says what it is not
     "accumulator": maybe(
         either(whole(), PATH, instance(*(f"tracer.accumulators.spec.{name}" for name in
-                                         ("accumulator.Accumulator", "policy.Policy"))))
+                                         ("accumulator.Accumulator", "any_accumulator.ByOperands",
+                                          "policy.Policy"))))
     ),
     "receivers": ANYTHING,
     "min_time": maybe(amount("seconds")),

@@ -1,8 +1,8 @@
 """The register that a dot product is summed in: its width, and what happens beyond its range."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import assert_never, get_args
+from dataclasses import dataclass, field, fields
+from typing import ClassVar, assert_never, get_args
 
 import numpy as np
 
@@ -47,6 +47,7 @@ class Accumulator:
     an order that is not allowed.
     """
 
+    kind: ClassVar[str] = "integer"
     bits: int
     overflow: Overflow = "saturate"
     order: Order = field(default_factory=Sequential)
@@ -78,6 +79,16 @@ class Accumulator:
                 f"Widths from {NARROWEST} to {self.widest} are possible with '{self.convention}'.",
             )
         return width
+
+    def __str__(self) -> str:
+        """The spelling: the width, and the properties that are not the default."""
+        usual = Accumulator(self.bits)
+        changed = [
+            f"{each.name}={getattr(self, each.name)}"
+            for each in fields(self)
+            if getattr(self, each.name) != getattr(usual, each.name)
+        ]
+        return f"{self.bits}({','.join(changed)})" if changed else f"{self.bits}"
 
     @property
     def uncounted_bits(self) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Generic, TypeVar
 
-from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.any_accumulator import AnyAccumulator
 from tracer.accumulators.spec.fixed_point import Formats
 from tracer.errors import UsageError
 from tracer.graph.model import Node
@@ -45,7 +45,7 @@ class Entry(Generic[ValueT]):
 class Rule:
     """The accumulator of one node, and the `format` of its operands where they are floats."""
 
-    accumulator: Accumulator
+    accumulator: AnyAccumulator
     format: Formats | None = None
 
 
@@ -53,13 +53,13 @@ class Rule:
 class Policy:
     """Accumulators and fixed-point formats by node; the first entry that matches a node counts."""
 
-    accumulators: tuple[Entry[Accumulator], ...]
+    accumulators: tuple[Entry[AnyAccumulator], ...]
     formats: tuple[Entry[Formats], ...] = ()
 
     @classmethod
-    def of(cls, accumulator: Accumulator, fixed: Formats | None = None) -> Policy:
+    def of(cls, accumulator: AnyAccumulator, fixed: Formats | None = None) -> Policy:
         """Returns the policy with the same rule for every node."""
-        text = f"{ALL}={accumulator.bits}"
+        text = f"{ALL}={accumulator}"
         formats = () if fixed is None else (Entry(ALL, fixed, f"{ALL}={fixed}"),)
         return cls((Entry(ALL, accumulator, text),), formats)
 

@@ -1,0 +1,75 @@
+"""Block multiply-adds of NVIDIA's tensor cores, by card and by format of the operands.
+
+Lengths, bits and least exponents are those that Khattak and Mikaitis (arXiv 2512.07004) and MMA-Sim
+(arXiv 2511.10909) found by tests of the cards. A preset is the instruction: a library may part k
+among blocks of threads, and add their sums.
+"""
+
+from collections.abc import Mapping
+
+from tracer.accumulators.spec.block_fma import BlockFma, Schedule
+from tracer.accumulators.spec.float_format import float_format
+
+_FP8 = ("fp8-e4m3", "fp8-e5m2")
+_NARROW = (*_FP8, "fp6-e2m3", "fp6-e3m2", "fp4-e2m1")
+
+
+def _rows(
+    operands: tuple[str, ...], length: int, fraction: int, out: str = "fp32",
+    least: int | None = None, schedule: Schedule = "chain",
+) -> Mapping[str, BlockFma]:  # fmt: skip
+    """Returns an accumulator for each format of operands; sums in fp16 are rounded to nearest."""
+    return {
+        name: BlockFma(
+            length, fraction, float_format(out), "rne" if out == "fp16" else "rz",
+            float_format(name), schedule=schedule, least=least,
+        )
+        for name in operands
+    }  # fmt: skip
+
+
+SUMS: Mapping[str, Mapping[str, BlockFma]] = {
+    "tc:v100": _rows(("fp16",), 4, 23),
+    "tc:t4": _rows(("fp16",), 8, 24, least=-132),
+    "tc:a100": {
+        **_rows(("fp16", "bf16"), 8, 24, least=-132),
+        **_rows(("tf32",), 4, 24, least=-132),
+    },
+    "tc:ada": {
+        **_rows(("fp16", "bf16"), 8, 24, least=-132),
+        **_rows(("tf32",), 4, 24, least=-132),
+        **_rows(_FP8, 16, 13, "e8m13", -132),
+    },
+    "tc:h100": {
+        **_rows(("fp16", "bf16"), 16, 25, least=-133),
+        **_rows(("tf32",), 8, 25, least=-133),
+        **_rows(_FP8, 32, 13, "e8m13", -133),
+    },
+    "tc:b200": {
+        **_rows(("fp16", "bf16"), 16, 25, least=-133),
+        **_rows(("tf32",), 8, 25, least=-133),
+        **_rows(_NARROW, 32, 25, least=-133),
+    },
+    "tc:rtx-blackwell": {
+        **_rows(("fp16", "bf16"), 16, 25, least=-133),
+        **_rows(("tf32",), 8, 25, least=-133),
+        **_rows((*_FP8, "fp4-e2m1"), 32, 25, least=-133),
+    },
+    "tc:hmma-fp8": _rows(_FP8, 16, 25, "fp32", -133, "split"),
+    "tc:v100-fp16-sums": _rows(("fp16",), 4, 23, "fp16", -19),
+    "tc:t4-fp16-sums": _rows(("fp16",), 8, 24, "fp16", -20),
+    "tc:a100-fp16-sums": _rows(("fp16",), 8, 24, "fp16", -20),
+    "tc:ada-fp16-sums": {
+        **_rows(("fp16",), 8, 24, "fp16", -20),
+        **_rows(_FP8, 16, 13, "fp16", -20),
+    },
+    "tc:h100-fp16-sums": {
+        **_rows(("fp16",), 16, 25, "fp16", -21),
+        **_rows(_FP8, 32, 13, "fp16", -21),
+    },
+    "tc:b200-fp16-sums": {
+        **_rows(("fp16",), 16, 25, "fp16", -21),
+        **_rows(_NARROW, 32, 25, "fp16", -21),
+    },
+    "tc:hmma-fp8-fp16-sums": _rows(_FP8, 16, 25, "fp16", -21, "split"),
+}
