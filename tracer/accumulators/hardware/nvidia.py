@@ -7,9 +7,15 @@ among blocks of threads, and add their sums.
 
 from collections.abc import Mapping
 
+from tracer.accumulators.hardware import Preset, Status
+from tracer.accumulators.spec.any_accumulator import ByOperands
 from tracer.accumulators.spec.block_fma import BlockFma, Schedule
 from tracer.accumulators.spec.float_format import float_format
 
+_CHECKED: Status = "checked against hardware vectors"
+_TESTS = "Khattak and Mikaitis, arXiv 2512.07004"
+_SIMULATOR = "MMA-Sim, arXiv 2511.10909"
+_LEAVES_OUT = "A library may part k among blocks of threads, and add their sums."
 _FP8 = ("fp8-e4m3", "fp8-e5m2")
 _NARROW = (*_FP8, "fp6-e2m3", "fp6-e3m2", "fp4-e2m1")
 
@@ -73,3 +79,44 @@ SUMS: Mapping[str, Mapping[str, BlockFma]] = {
     },
     "tc:hmma-fp8-fp16-sums": _rows(_FP8, 16, 25, "fp16", -21, "split"),
 }
+
+
+_WHAT: Mapping[str, tuple[str, str, Status]] = {
+    "tc:v100": ("Volta adds 4 products of fp16 at once, with 23 bits of fraction", _TESTS,
+                _CHECKED),
+    "tc:t4": ("Turing adds 8 products of fp16 at once, with 24 bits of fraction", _SIMULATOR,
+              "modelled"),
+    "tc:a100": ("Ampere adds 8 products at once (tf32: 4), with 24 bits of fraction", _TESTS,
+                _CHECKED),
+    "tc:ada": ("Ada adds as Ampere does, fp8 16 products at once with 13 bits of fraction", _TESTS,
+               _CHECKED),
+    "tc:h100": ("Hopper adds 16 products at once (tf32: 8) with 25 bits of fraction, fp8 by wgmma "
+                "32 with 13", _TESTS, _CHECKED),
+    "tc:b200": ("Blackwell adds 16 products at once (tf32: 8), narrow formats by tcgen05 32, with "
+                "25 bits of fraction", f"{_TESTS}; fp8 and narrower: {_SIMULATOR}", _CHECKED),
+    "tc:rtx-blackwell": ("Blackwell of RTX cards adds 16 products at once (tf32: 8, fp8: 32) with "
+                         "25 bits of fraction", _SIMULATOR, "modelled"),
+    "tc:hmma-fp8": ("mma.sync of fp8 on Hopper and Blackwell adds 2 x 16 products by instructions "
+                    "for fp16, then C", "results of H100, H200 and B200 in MATLAB-tensor-core",
+                    _CHECKED),
+}  # fmt: skip
+"""What each device does, its source, and how it is checked."""
+_UNCHECKED: Mapping[str, str] = {
+    "tc:b200": "No results of tcgen05 with fp8 or narrower formats are public.",
+    "tc:b200-fp16-sums": "No results of tcgen05 with fp8 or narrower formats are public.",
+    "tc:h100-fp16-sums": "No results of wgmma with fp8 and sums in fp16 are public.",
+}
+"""What the check of a device leaves out."""
+_HALF_SUMS = "-fp16-sums"
+
+
+def _preset(name: str) -> Preset:
+    device = name.removesuffix(_HALF_SUMS)
+    what, source, status = _WHAT[device]
+    end = "sums in fp16 to nearest" if name != device else "sums in fp32 towards 0"
+    return Preset(
+        name, f"{what}; {end}.", source, status, _LEAVES_OUT, ByOperands(name, SUMS[name])
+    )
+
+
+PRESETS = tuple(map(_preset, SUMS))

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
 from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.block_fma import BlockFma
+from tracer.accumulators.spec.float_accumulator import FloatAccumulator
 from tracer.errors import UsageError
 
 
@@ -37,7 +39,7 @@ class ByOperands:
         return self.name
 
 
-AnyAccumulator: TypeAlias = Accumulator | ByOperands
+AnyAccumulator: TypeAlias = Accumulator | FloatAccumulator | BlockFma | ByOperands
 
 
 def integer(accumulator: AnyAccumulator, taker: str) -> Accumulator:

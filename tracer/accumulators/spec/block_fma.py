@@ -2,10 +2,10 @@
 
 import re
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from tracer.accumulators.spec.float_accumulator import FloatRoundingName
-from tracer.accumulators.spec.float_format import FloatFormat, float_format
+from tracer.accumulators.spec.float_format import FloatFormat, float_format, is_float_format
 from tracer.errors import UsageError
 
 Rule = Literal["aligned", "exact", "pairwise", "late", "odd-even"]
@@ -26,7 +26,9 @@ Schedule = Literal["chain", "split"]
 is rounded each time. `split`: 32 products at a time, those of k = 0, 1, 4, 5, ... in one block that
 begins with 0, the others in a second block on top; C is added to the rounded sum, to nearest."""
 
-_SPELLING = re.compile(r"bfma\((\d{1,3}),(\d{1,2})(?:,([a-z0-9:-]+))?\)")
+NAME = "bfma"
+_SPELLING = re.compile(r"bfma\((\d{1,3}),(\d{1,2})((?:,[a-z0-9:=-]+)*)\)")
+_NUMBER = re.compile(r"-?\d{1,9}")
 _MOST_LENGTH, _MOST_FRACTION = 128, 35
 """So that sums of a block have fewer than 2^53 units: float64 and int64 hold them exactly."""
 _HALF = FloatFormat(5, 10)
@@ -51,6 +53,7 @@ class BlockFma:
     Raises UsageError for values that are not possible.
     """
 
+    kind: ClassVar[str] = "block"
     length: int
     fraction: int
     out: FloatFormat = _SINGLE
@@ -90,26 +93,66 @@ class BlockFma:
         return self.out if self.out == _HALF else _SINGLE
 
     def __str__(self) -> str:
-        """The spelling `bfma(L,F,OUT)`, which leaves out what a preset sets besides."""
-        return f"bfma({self.length},{self.fraction},{self.out})"
+        """The spelling that `block_fma` reads."""
+        usual = BlockFma(self.length, self.fraction, self.out, _usual_rounding(self.out))
+        options = [
+            str(value) if name in _WORDS else f"{name}={value}"
+            for name in _OPTIONS
+            if (value := getattr(self, name)) != getattr(usual, name)
+        ]
+        return (
+            f"{NAME}({','.join([str(self.length), str(self.fraction), str(self.out), *options])})"
+        )
+
+
+_WORDS = {"rounding": ("rne", "rz"), "rule": get_args(Rule), "schedule": get_args(Schedule)}
+"""Properties that are spelled by a word alone."""
+_OPTIONS = (*_WORDS, "operands", "least", "promote")
 
 
 def is_block_fma(spelling: str) -> bool:
     """Returns whether a text begins as a block multiply-add does."""
-    return spelling.strip().startswith("bfma(")
+    return spelling.strip().startswith(f"{NAME}(")
 
 
-def block_fma(spelling: str, operands: FloatFormat = _HALF) -> BlockFma:
+def block_fma(spelling: str) -> BlockFma:
     """Parses `bfma(16,25)` or `bfma(32,13,e8m13)`: products, bits of fraction, format of the sum.
 
-    Sums in fp16 are rounded to nearest, others towards 0, as NVIDIA does. Raises UsageError.
+    Sums in fp16 are rounded to nearest, others towards 0, as NVIDIA does. Further options are rne
+    or rz, a rule, a schedule, `operands=FORMAT`, `least=N` and `promote=N`. Raises UsageError.
     """
     match = _SPELLING.fullmatch(spelling.strip().replace(" ", ""))
     if match is None:
-        raise UsageError(
-            f"'{spelling}' is not a block multiply-add",
-            "It is bfma(L,F) or bfma(L,F,FORMAT), as in bfma(16,25,fp32).",
-        )
-    out = float_format(match[3] or "fp32")
-    rounding: FloatRoundingName = "rne" if out == _HALF else "rz"
-    return BlockFma(int(match[1]), int(match[2]), out, rounding, operands)
+        raise UsageError(f"'{spelling}' is not a block multiply-add", _HINT)
+    options = match[3].split(",")[1:]
+    out = _SINGLE
+    if options and is_float_format(options[0]):
+        out = float_format(options.pop(0))
+    properties: dict[str, Any] = {"rounding": _usual_rounding(out)}
+    for option in options:
+        properties.update([_property(spelling, option)])
+    return BlockFma(int(match[1]), int(match[2]), out, **properties)
+
+
+_HINT = (
+    "It is bfma(L,F) or bfma(L,F,FORMAT), as in bfma(16,25,fp32); further options are rne, rz, "
+    f"{', '.join([*get_args(Rule), *get_args(Schedule)])}, operands=FORMAT, least=N and promote=N."
+)
+
+
+def _property(spelling: str, option: str) -> tuple[str, Any]:
+    """Returns the name and the value of the property that an option sets."""
+    for name, words in _WORDS.items():
+        if option in words:
+            return name, option
+    name, _, value = option.partition("=")
+    if name == "operands":
+        return name, float_format(value)
+    if name in ("least", "promote") and _NUMBER.fullmatch(value):
+        return name, int(value)
+    raise UsageError(f"'{spelling}': '{option}' is not an option", _HINT)
+
+
+def _usual_rounding(out: FloatFormat) -> FloatRoundingName:
+    """Returns how NVIDIA rounds a sum in this format."""
+    return "rne" if out == _HALF else "rz"

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from tracer.accumulators.spec.float_format import FloatFormat, float_format, is_float_format
 from tracer.errors import UsageError
@@ -51,6 +51,7 @@ class FloatAccumulator:
     Raises UsageError for values that contradict each other.
     """
 
+    kind: ClassVar[str] = "float"
     format: FloatFormat
     rounding: FloatRounding = field(default_factory=FloatRounding)
     saturates: bool = False
