@@ -5,6 +5,8 @@ FOLDER is `model_validation` of https://github.com/north-numerical-computing/MAT
 how many of them a wrong setting would get wrong.
 """
 
+from __future__ import annotations
+
 import argparse
 import sys
 from collections.abc import Iterator
@@ -42,11 +44,15 @@ class Vectors:
     right: np.ndarray
     start: np.ndarray
     want: np.ndarray
-    accumulator: BlockFma
+    accumulator: BlockFma | FloatAccumulator
 
-    def mismatches(self, accumulator: BlockFma | FloatAccumulator) -> int:
-        """Returns how many rows an accumulator gets wrong, compared bit by bit."""
-        got = diagonal(self.left, self.right, self.start, accumulator)
+    def by(self, accumulator: BlockFma | FloatAccumulator) -> Vectors:
+        """Returns the same rows for another accumulator."""
+        return replace(self, accumulator=accumulator)
+
+    def mismatches(self) -> int:
+        """Returns how many rows the accumulator gets wrong, compared bit by bit."""
+        got = diagonal(self.left, self.right, self.start, self.accumulator)
         return int((got.view(np.uint32) != self.want.view(np.uint32)).sum())
 
 
@@ -94,22 +100,31 @@ def _accumulator(card, form, half):
     return SUMS[preset + "-fp16-sums" * half][FORMATS[form]]
 
 
-def mutations(vectors: Vectors) -> dict[str, BlockFma | FloatAccumulator]:
-    """Returns accumulators that differ from the right one in one setting."""
+def mutations(vectors: Vectors) -> dict[str, Vectors]:
+    """Returns the same rows with an accumulator that differs from the right one in one setting."""
     right = vectors.accumulator
-    fp32 = float_format("fp32")
-    wrong: dict[str, BlockFma | FloatAccumulator] = {
-        f"F={right.fraction - 1}": replace(right, fraction=right.fraction - 1),
-        f"F={right.fraction + 1}": replace(right, fraction=right.fraction + 1),
-        f"L={right.length // 2}": replace(right, length=right.length // 2),
-        "exact sum": replace(right, fraction=35, rounding="rne"),
-    }
+    fp32, products = float_format("fp32"), vectors.left * vectors.right  # exact in float32
+    wrong: dict[str, Vectors] = {
+        f"F={right.fraction - 1}": vectors.by(replace(right, fraction=right.fraction - 1)),
+        f"F={right.fraction + 1}": vectors.by(replace(right, fraction=right.fraction + 1)),
+        f"L={right.length // 2}": vectors.by(replace(right, length=right.length // 2)),
+        "exact sum, to nearest": vectors.by(replace(right, rule="exact", rounding="rne")),
+        "normalised products": replace(
+            vectors, left=products, right=np.ones_like(products),
+            accumulator=replace(right, operands=fp32),
+        ),
+    }  # fmt: skip
     if right.out == float_format("e8m13"):
-        wrong["out=fp32"] = replace(right, out=fp32)
+        wrong["out=fp32"] = vectors.by(replace(right, out=fp32))
     if right.schedule == "split":
-        wrong["chain"] = replace(right, schedule="chain")
+        wrong["chain"] = vectors.by(replace(right, schedule="chain"))
     if right.out == fp32:
-        wrong["sequential fused fp32"] = FloatAccumulator(fp32, fused=True)
+        wrong["sequential fused fp32"] = vectors.by(FloatAccumulator(fp32, fused=True))
+    if vectors.left.shape[1] == 2 * right.length and right.schedule == "chain":
+        sides = (np.roll(side, right.length, axis=1) for side in (vectors.left, vectors.right))
+        wrong["halves of k swapped"] = Vectors(
+            vectors.name, *sides, vectors.start, vectors.want, right
+        )
     return wrong
 
 
@@ -121,14 +136,14 @@ def main() -> int:
     arguments = parser.parse_args()
     files = wrong = 0
     for vectors in read(arguments.folder):
-        mismatches = vectors.mismatches(vectors.accumulator)
+        mismatches = vectors.mismatches()
         files, wrong = files + 1, wrong + mismatches
         print(
             f"{vectors.name:<28}{len(vectors.want):>6} rows {mismatches:>6} mismatches", flush=True
         )
         if arguments.mutations:
-            for name, accumulator in mutations(vectors).items():
-                print(f"    {name:<24}{vectors.mismatches(accumulator):>6} mismatches", flush=True)
+            for name, wrong_setting in mutations(vectors).items():
+                print(f"    {name:<24}{wrong_setting.mismatches():>6} mismatches", flush=True)
     print(f"{files} files, {wrong} mismatches")
     return 1 if wrong or not files else 0
 

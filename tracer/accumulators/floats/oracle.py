@@ -3,53 +3,32 @@
 It is slow and plain. Tests compare the compiled kernels with it, bit by bit.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import assert_never
 
 import numpy as np
 
 from tracer.accumulators.floats import draws
-from tracer.accumulators.floats.casting import limited, to_grid
-from tracer.accumulators.spec.block_fma import BlockFma
+from tracer.accumulators.floats.state import State
+from tracer.accumulators.spec.block_fma import SINGLE, BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
 from tracer.accumulators.spec.float_format import FloatFormat
 from tracer.support.types import Array
 
 
-@dataclass
-class State:
-    """Sums (M, P) on their way, and what happened to them."""
-
-    values: Array
-    overflowed: Array = field(init=False)
-    swamped: Array = field(init=False)
-    terms: Array = field(init=False)
-    exact: Array = field(init=False)
-
-    def __post_init__(self) -> None:
-        shape = self.values.shape
-        self.overflowed = np.zeros(shape, bool)
-        self.swamped, self.terms = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        self.exact = self.values.copy()
-
-    def count(self, products: Array, unchanged: Array) -> None:
-        """Counts products (M, P) other than 0, and those of them that changed nothing."""
-        self.terms += products != 0
-        self.swamped += (products != 0) & unchanged
-        self.exact += products
-
-
 def sequential(
-    left: Array, right: Array, start: Array, accumulator: FloatAccumulator, outputs: Array
-) -> State:
+    left: Array, right: Array, start: Array, accumulator: FloatAccumulator, seed: int,
+    indices: Array,
+) -> State:  # fmt: skip
     """Sums `left` (M, K) times `right` (K, P), float64, after `start` (M, P).
 
-    `outputs` (M, P), uint64, are the bits of `draws.of_outputs`. Steps 2 k and 2 k + 1 of a sum are
-    the rounding of product k and of the sum with it; step 2 K is the rounding of the start, and
+    The draws of an output depend on its index in `indices` (M, P). Steps 2 k and 2 k + 1 of a sum
+    are the rounding of product k and of the sum with it; step 2 K is the rounding of the start, and
     steps from 2 K + 1 on add chunks.
     """
+    outputs = draws.of_outputs(draws.key(accumulator.rounding.seed, seed), indices)
     depth, step = left.shape[1], _Step(accumulator, outputs)
-    state = State(start)
+    state = State.beginning(start)
     size = accumulator.chunk or max(depth, 1)
     total = step.put(state, start, accumulator.format, 2 * depth)
     for number, first in enumerate(range(0, depth, size)):
@@ -80,12 +59,9 @@ class _Step:
 
     def put(self, state: State, values: Array, form: FloatFormat, step: int) -> Array:
         """Returns `values` in a format; notes in the state which were outside its range."""
-        name = self.accumulator.rounding.name
-        random = draws.at_step(self.outputs, step) if name == "sr" else None
-        rounded = to_grid(values, form, name, random)
-        result, outside = limited(rounded, form, self.accumulator.saturates)
-        state.overflowed |= outside
-        return result + 0.0  # -0 becomes +0
+        rounding, saturates = self.accumulator.rounding.name, self.accumulator.saturates
+        random = draws.at_step(self.outputs, step) if rounding == "sr" else None
+        return state.put(values, form, rounding, saturates, random)
 
 
 def odd_sum(a: Array, b: Array) -> Array:
@@ -105,26 +81,16 @@ def odd_sum(a: Array, b: Array) -> Array:
 
 def blocks(left: Array, right: Array, start: Array, accumulator: BlockFma) -> State:
     """Sums `left` (M, K) times `right` (K, P), float64, after `start` (M, P)."""
-    state = State(start)
-    total = put(state, start, accumulator.register, "rne")
+    state = State.beginning(start)
+    total = state.put(start, accumulator.register)
     size = accumulator.promote or max(left.shape[1], 1)
     for first in range(0, left.shape[1], size):
         part = slice(first, first + size)
         value = np.zeros_like(start) if accumulator.promote else total
         value = _chained(state, left[:, part], right[part], value, accumulator)
-        total = put(state, odd_sum(total, value), _SINGLE, "rne") if accumulator.promote else value
+        total = state.put(odd_sum(total, value), SINGLE) if accumulator.promote else value
     state.values = total
     return state
-
-
-_SINGLE = FloatFormat(8, 23)
-
-
-def put(state: State, values: Array, form: FloatFormat, name: str) -> Array:
-    """Returns `values` in a format; notes in the state which were outside its range."""
-    result, outside = limited(to_grid(values, form, name), form, saturates=False)  # type: ignore[arg-type]
-    state.overflowed |= outside
-    return result + 0.0
 
 
 def _chained(state: State, left: Array, right: Array, value: Array, a: BlockFma) -> Array:
@@ -142,14 +108,22 @@ def _chained(state: State, left: Array, right: Array, value: Array, a: BlockFma)
 
 def _split(state: State, left: Array, right: Array, value: Array, a: BlockFma) -> Array:
     """Two interleaved blocks from 0, then the sum before, added to nearest."""
-    for first in range(0, left.shape[1], 2 * a.length):
+    order = split_order(left.shape[1], a.length)
+    left, right = (np.pad(left, ((0, 0), (0, len(order) - left.shape[1]))),
+                   np.pad(right, ((0, len(order) - len(right)), (0, 0))))  # fmt: skip
+    for pair in order.reshape(-1, 2, a.length):
         inner = np.zeros_like(value)
-        for odd in (0, 1):
-            k = np.arange(first, min(first + 2 * a.length, left.shape[1]))
-            k = k[(k - first) // 2 % 2 == odd]
+        for k in pair:
             inner = _block(state, left[:, k], right[k], inner, a)
-        value = put(state, odd_sum(inner, value), a.out, "rne")
+        value = state.put(odd_sum(inner, value), a.out)
     return value
+
+
+def split_order(depth: int, length: int) -> Array:
+    """Returns the order of k in pairs of whole blocks: 0, 1, 4, 5, ... and 2, 3, 6, 7, ..."""
+    whole = -(-depth // (2 * length)) * 2 * length
+    k = np.arange(whole)
+    return k[np.lexsort((k, k // 2 % 2, k // (2 * length)))]
 
 
 def _block(state: State, left: Array, right: Array, value: Array, a: BlockFma) -> Array:
@@ -159,7 +133,7 @@ def _block(state: State, left: Array, right: Array, value: Array, a: BlockFma) -
     for k in range(products.shape[1]):
         state.count(products[:, k], ~is_kept[:, k])
     special = value + products.sum(1)  # finite numbers do not overflow in float64
-    return put(state, np.where(np.isfinite(special), total, special), a.out, a.rounding)
+    return state.put(np.where(np.isfinite(special), total, special), a.out, a.rounding)
 
 
 def aligned(left: Array, right: Array, value: Array, a: BlockFma) -> tuple[Array, Array]:
@@ -182,7 +156,8 @@ def aligned(left: Array, right: Array, value: Array, a: BlockFma) -> tuple[Array
         value_digits, a.fraction - a.register.fraction_bits + value_exponents - greatest
     )
     units = start + terms.sum(1)
-    return np.ldexp(units.astype(np.float64), greatest - a.fraction), terms != 0
+    is_kept = (terms != 0) | ~np.isfinite(left[:, :, None] * right[None])
+    return np.ldexp(units.astype(np.float64), greatest - a.fraction), is_kept
 
 
 _NO_EXPONENT = -(1 << 11)

@@ -1,10 +1,12 @@
 """Sums of products in a float accumulator or by block multiply-adds, and what happened to them."""
 
 from dataclasses import dataclass
+from typing import assert_never
 
 import numpy as np
 
-from tracer.accumulators.floats import draws, oracle
+from tracer.accumulators.floats import compiled_sums, oracle
+from tracer.accumulators.floats.state import State
 from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
 from tracer.support.types import Array
@@ -46,19 +48,35 @@ def sum_products(
     has `first_output` c M, and any division gives the same sums.
     """
     rows, columns = len(left), right.shape[1]
-    begin = np.zeros(rows) if start is None else start
-    wide = [np.asarray(each, np.float64) for each in (left, right, begin)]
-    first = np.repeat(wide[2][:, None], columns, axis=1)
+    begin = np.zeros(rows) if start is None else np.asarray(start, np.float64)
+    first = np.repeat(begin[:, None], columns, axis=1)
+    indices = np.arange(rows * columns).reshape(columns, rows).T + first_output
+    sides = [np.asarray(left, np.float64), np.asarray(right, np.float64)]
+    is_turned = columns < rows  # vectors of the kernels have columns in their lanes
+    if is_turned:
+        sides, first, indices = [sides[1].T, sides[0].T], first.T, indices.T
+    operands = [np.ascontiguousarray(each) for each in sides]
     with np.errstate(all="ignore"):
-        if isinstance(accumulator, BlockFma):
-            state = oracle.blocks(wide[0], wide[1], first, accumulator)
-        else:
-            indices = np.arange(rows * columns).reshape(columns, rows).T + first_output
-            key = draws.key(accumulator.rounding.seed, seed)
-            outputs = draws.of_outputs(key, indices)
-            state = oracle.sequential(wide[0], wide[1], first, accumulator, outputs)
-    values = _single(state.values, accumulator)
-    return FloatSums(values, state.overflowed, state.swamped, state.terms, state.exact)
+        state = _summed(operands[0], operands[1], first, accumulator, seed, indices)
+    arrays = (_single(state.values, accumulator), state.overflowed, state.swamped, state.terms,
+              state.exact)  # fmt: skip
+    return FloatSums(*(each.T if is_turned else each for each in arrays))
+
+
+def _summed(
+    left: Array, right: Array, start: Array, accumulator: FloatAccumulator | BlockFma, seed: int,
+    indices: Array,
+) -> State:  # fmt: skip
+    """Returns the sums by the way that has the rule."""
+    match accumulator:
+        case FloatAccumulator():
+            return compiled_sums.sequential(left, right, start, accumulator, seed, indices)
+        case BlockFma(rule="aligned"):
+            return compiled_sums.blocks(left, right, start, accumulator)
+        case BlockFma():
+            return oracle.blocks(left, right, start, accumulator)
+        case _:
+            assert_never(accumulator)
 
 
 def _single(values: Array, accumulator: FloatAccumulator | BlockFma) -> Array:

@@ -32,7 +32,7 @@ _NUMBER = re.compile(r"-?\d{1,9}")
 _MOST_LENGTH, _MOST_FRACTION = 128, 35
 """So that sums of a block have fewer than 2^53 units: float64 and int64 hold them exactly."""
 _HALF = FloatFormat(5, 10)
-_SINGLE = FloatFormat(8, 23)
+SINGLE = FloatFormat(8, 23)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class BlockFma:
     kind: ClassVar[str] = "block"
     length: int
     fraction: int
-    out: FloatFormat = _SINGLE
+    out: FloatFormat = SINGLE
     rounding: FloatRoundingName = "rz"
     operands: FloatFormat = _HALF
     rule: Rule = "aligned"
@@ -81,6 +81,10 @@ class BlockFma:
             raise UsageError(
                 f"{self.fraction} bits of fraction", f"A block keeps from 0 to {_MOST_FRACTION}."
             )
+        if self.promote is not None and self.schedule != "chain":
+            raise UsageError(
+                f"a promotion with the schedule {self.schedule}", "Only a chain has promotions."
+            )
         if self.promote is not None and (self.promote < 1 or self.promote % self.length):
             raise UsageError(
                 f"a promotion after {self.promote} products",
@@ -90,7 +94,7 @@ class BlockFma:
     @property
     def register(self) -> FloatFormat:
         """The format that a start is rounded to: fp16 for sums in fp16, else fp32."""
-        return self.out if self.out == _HALF else _SINGLE
+        return self.out if self.out == _HALF else SINGLE
 
     def __str__(self) -> str:
         """The spelling that `block_fma` reads."""
@@ -125,7 +129,7 @@ def block_fma(spelling: str) -> BlockFma:
     if match is None:
         raise UsageError(f"'{spelling}' is not a block multiply-add", _HINT)
     options = match[3].split(",")[1:]
-    out = _SINGLE
+    out = SINGLE
     if options and is_float_format(options[0]):
         out = float_format(options.pop(0))
     properties: dict[str, Any] = {"rounding": _usual_rounding(out)}

@@ -1,0 +1,167 @@
+"""Sums term after term, as `floats.oracle.sequential` defines them."""
+
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from tracer.accumulators.floats import draws
+from tracer.accumulators.floats.kernels.arrays import (
+    BITS,
+    BITS_OF_ALL,
+    FORMS,
+    LANES,
+    OUTS,
+    ROW,
+    SUMS,
+    TABLE,
+)
+from tracer.accumulators.floats.kernels.rounding import (
+    FLOOR,
+    FORMAT,
+    RNE,
+    RZ,
+    SR,
+    by_draw,
+    down,
+    inlined,
+    is_outside,
+    limited,
+    nearest,
+    odd_sum,
+    towards_0,
+)
+from tracer.accumulators.kernels.array_types import kernel
+
+_WORD = np.uint64(draws.STEP_STEP)
+
+
+@inlined(types.float64(types.float64, FORMAT, types.int64, types.uint64))
+def _rounded(number: float, form: Any, rule: int, words: int) -> float:
+    if rule == RNE:
+        return nearest(number, form)
+    if rule == RZ:
+        return towards_0(number, form)
+    if rule == FLOOR:
+        return down(number, form)
+    return by_draw(number, form, words)
+
+
+@inlined(
+    types.void(types.float64, ROW, SUMS, BITS, types.int64, FORMS, types.int64, types.boolean,
+               types.boolean)
+)  # fmt: skip
+def _step(
+    factor: float, row: Any, sums: Any, bits: Any, k: int, forms: Any, rule: int, is_fused: bool,
+    is_odd: bool,
+) -> None:  # fmt: skip
+    """Adds term k to the sums of some columns of a row."""
+    values, exact, terms, swamped, overflowed = sums
+    form, product_form = forms
+    first, second = np.uint64(2 * k + 1) * _WORD, np.uint64(2 * k + 2) * _WORD
+    for i in range(values.size):
+        product, before = factor * row[i], values[i]
+        term, outside = product, False
+        if not is_fused:
+            term = _rounded(product, product_form, rule, bits[i] + first)
+            outside = is_outside(term, product_form)
+            term = limited(term, product_form)
+        after = odd_sum(before, term) if is_odd else before + term
+        after = _rounded(after, form, rule, bits[i] + second)
+        outside |= is_outside(after, form)
+        after = limited(after, form)
+        values[i] = after
+        exact[i] += product
+        terms[i] += product != 0
+        swamped[i] += (product != 0) & (after == before)
+        overflowed[i] |= outside
+
+
+_TERMS = types.void(
+    types.UniTuple(types.int64, 4), ROW, TABLE, SUMS, BITS, FORMS, types.int64, types.boolean,
+    types.boolean,
+)  # fmt: skip
+
+
+@kernel(_TERMS)
+def _nearest_terms(
+    part: Any, left: Any, right: Any, sums: Any, bits: Any, forms: Any, rule: int, is_fused: bool,
+    is_odd: bool,
+) -> None:  # fmt: skip
+    """`_terms` to nearest; each way has its own loop, in which the way is constant."""
+    low, high, begin, end = part
+    if is_fused:
+        for k in range(begin, end):
+            _step(left[k], right[k, low:high], sums, bits, k, forms, RNE, True, True)
+    elif is_odd:
+        for k in range(begin, end):
+            _step(left[k], right[k, low:high], sums, bits, k, forms, RNE, False, True)
+    else:
+        for k in range(begin, end):
+            _step(left[k], right[k, low:high], sums, bits, k, forms, RNE, False, False)
+
+
+@kernel(_TERMS)
+def _terms(
+    part: Any, left: Any, right: Any, sums: Any, bits: Any, forms: Any, rule: int, is_fused: bool,
+    is_odd: bool,
+) -> None:  # fmt: skip
+    """Adds terms to the sums of some columns: `part` has the columns and the terms."""
+    low, high, begin, end = part
+    if rule == RNE:
+        _nearest_terms(part, left, right, sums, bits, forms, rule, is_fused, is_odd)
+    elif rule == SR:
+        for k in range(begin, end):
+            _step(left[k], right[k, low:high], sums, bits, k, forms, SR, is_fused, True)
+    elif rule == RZ:
+        for k in range(begin, end):
+            _step(left[k], right[k, low:high], sums, bits, k, forms, RZ, is_fused, True)
+    else:
+        for k in range(begin, end):
+            _step(left[k], right[k, low:high], sums, bits, k, forms, FLOOR, is_fused, True)
+
+
+@kernel(types.void(LANES, LANES, SUMS, BITS, types.int64, FORMS, types.int64))
+def _join(total: Any, values: Any, sums: Any, bits: Any, step: int, forms: Any, rule: int) -> None:
+    """Adds to each total a value, and rounds it."""
+    words, form = np.uint64(step + 1) * _WORD, forms[0]
+    for i in range(total.size):
+        after = _rounded(odd_sum(total[i], values[i]), form, rule, bits[i] + words)
+        sums[4][i] |= is_outside(after, form)
+        total[i] = limited(after, form)
+
+
+@kernel(
+    types.void(TABLE, TABLE, types.int64, types.int64, BITS_OF_ALL, FORMS, types.int64,
+               types.boolean, types.boolean, types.int64, OUTS)
+)  # fmt: skip
+def run(
+    left: Any, right: Any, low: int, high: int, bits: Any, forms: Any, rule: int, is_fused: bool,
+    is_odd: bool, chunk: int, outs: Any,
+) -> None:  # fmt: skip
+    """Sums of rows `left` (M, K) times the columns `low` to `high` of `right` (K, P), float64.
+
+    `outs` (M, P): values, which begin as the start, exact sums, float64, which do too, terms other
+    than 0, swamped ones and overflows, int64, which begin with 0. `bits` (M, P), uint64, are those
+    of `draws.of_outputs`, or (M, 0) for rules that draw nothing. `forms` are the formats of sums
+    and of products. A `chunk` of 0 is none.
+    """
+    depth = left.shape[1]
+    zeros, inner = np.zeros(high - low), np.empty(high - low)
+    unused = np.zeros(high - low, np.uint64)
+    for row in range(len(left)):
+        total, exact = outs[0][row, low:high], outs[1][row, low:high]
+        counts = outs[2][row, low:high], outs[3][row, low:high], outs[4][row, low:high]
+        words = bits[row, low:high] if bits.shape[1] else unused
+        sums = (total, exact, counts[0], counts[1], counts[2])
+        _join(total, zeros, sums, words, 2 * depth, forms, rule)
+        if not chunk:
+            part = low, high, 0, depth
+            _terms(part, left[row], right, sums, words, forms, rule, is_fused, is_odd)
+            continue
+        inside = (inner, exact, counts[0], counts[1], counts[2])
+        for number in range(-(-depth // chunk)):
+            part = low, high, number * chunk, min(number * chunk + chunk, depth)
+            inner[:] = 0.0
+            _terms(part, left[row], right, inside, words, forms, rule, is_fused, is_odd)
+            _join(total, inner, sums, words, 2 * depth + 1 + number, forms, rule)
