@@ -43,6 +43,11 @@ _FIXED = cloup.option(
     help="Fixed-point formats of float operands as bits:fraction bits, for activations/weights: "
          "8:5, 'conv1=16:8,*=8:5/8:7'.",
 )  # fmt: skip
+_OPERANDS = cloup.option(
+    "--operands", metavar="FORMATS",
+    help="Formats that operands of float accumulators are cast to: bf16, "
+         "'conv*=fp8-e4m3,*=bf16'.  [default: the type of the graph]",
+)  # fmt: skip
 _OPTIONS = cloup.option_group(
     "Narrow accumulators",
     _ACCUMULATOR,
@@ -66,6 +71,7 @@ _OPTIONS = cloup.option_group(
                       "stochastic(SEED).  [default: half-even]"),
     _MAGNITUDE,
     _FIXED,
+    _OPERANDS,
     cloup.option("--certificate", type=PathName(), metavar="FILE.json",
                  help="Write a certificate that no sum overflows on these inputs. Exit 1 if one "
                       "does."),
@@ -76,7 +82,7 @@ _OPTIONS = cloup.option_group(
 )  # fmt: skip
 NAMES = frozenset({
     "accumulator", "overflow", "order", "bias", "zero_points", "product_bits", "product_shift",
-    "product_rounding", "magnitude", "fixed", "certificate", "check_certificate",
+    "product_rounding", "magnitude", "fixed", "operands", "certificate", "check_certificate",
 })  # fmt: skip
 _ANY = 32
 """A width that every entry of a policy replaces."""
@@ -149,18 +155,20 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
 def _accumulating(
     accumulator: str | None = None,
     fixed: str | None = None,
+    operands: str | None = None,
     certificate: Path | None = None,
     check_certificate: Path | None = None,
     magnitude: bool = False,
     **properties: Any,
 ) -> AccumulatorOptions:
     from tracer.accumulators.spec.accumulator import Accumulator
+    from tracer.accumulators.spec.any_accumulator import integer
     from tracer.accumulators.spec.policy_text import read
 
     checked = None if check_certificate is None else _read(check_certificate)
     if accumulator is None:
         assert checked is not None
-        if fixed is not None or magnitude or properties:
+        if fixed is not None or operands is not None or magnitude or properties:
             raise UsageError(
                 "--check-certificate takes the accumulators from the certificate",
                 "Set --accumulator as well, or leave out the options of accumulators.",
@@ -172,7 +180,10 @@ def _accumulating(
             "Set --product-shift as well.",
         )
     like = Accumulator(_ANY, convention=_convention(magnitude), **properties)
-    policy = read(accumulator, fixed, like)
+    policy = read(accumulator, fixed, like, operands)
+    if certificate is not None or checked is not None:
+        for entry in policy.accumulators:
+            integer(entry.value, "certificates")
     return AccumulatorOptions(policy, certificate, checked)
 
 

@@ -6,6 +6,9 @@ from analyzers.views.text import digits, percent, plural, si
 from tracer.accumulators.statistics.float_tally import FloatTally
 from tracer.text import brief
 
+_LEAST = 0.001
+"""Share below which a percentage with one decimal would be 0."""
+
 
 def described(tally: FloatTally) -> str:
     """The accumulator, and the format of its operands if they were cast."""
@@ -46,9 +49,13 @@ def _lost(floats: pd.DataFrame) -> str:
         return "no sum loses a term"
     worst = floats.iloc[int(share.argmax())]
     return (
-        f"sums of {brief(str(worst['node']))} lose {percent(float(worst['swamped_share']))} of "
-        "their terms" + (", the most" if len(floats) > 1 else "")
+        f"sums of {brief(str(worst['node']))} lose {_part(float(worst['swamped_share']))} of their "
+        "terms" + (", the most" if len(floats) > 1 else "")
     )
+
+
+def _part(share: float) -> str:
+    return percent(share) if share >= _LEAST else f"less than {percent(_LEAST)}"
 
 
 def _errors(floats: pd.DataFrame) -> str:

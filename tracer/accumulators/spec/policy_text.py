@@ -5,12 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tracer.accumulators.spec import kinds
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.any_accumulator import AnyAccumulator
 from tracer.accumulators.spec.fixed_point import Formats, formats
+from tracer.accumulators.spec.float_format import FloatFormat, float_format
 from tracer.accumulators.spec.kinds import Parsed, width
 from tracer.accumulators.spec.kinds.width import PROPERTIES
 from tracer.accumulators.spec.policy import ALL, Entry, Policy
@@ -19,40 +20,65 @@ from tracer.errors import InputError, UsageError
 from tracer.support.files import read_regular
 
 FILE = ".toml"
-_FIELD_TYPES: Mapping[str, type] = {"bits": int, "accumulator": str, **PROPERTIES, "fixed": str}
+_FIELD_TYPES: Mapping[str, type] = {"bits": int, "accumulator": str, **PROPERTIES, "fixed": str,
+                                      "operands": str}  # fmt: skip
 """Fields of a table in a policy file, and their types."""
 
 _ENTRIES = "A policy is one accumulator, or conv1=18,conv2=16,*=17, or a .toml file."
 
 
-def read(accumulator: str, fixed: str | None = None, like: Accumulator | None = None) -> Policy:
+def read(
+    accumulator: str,
+    fixed: str | None = None,
+    like: Accumulator | None = None,
+    operands: str | None = None,
+) -> Policy:
     """Parses `accumulator`: `18`, `conv1=18,*=tc:a100`, or the path of a TOML file.
 
-    A value is a spelling of any kind in `spec.kinds`. `fixed` are formats of float operands: `8:5`,
-    `conv1=16:8,*=8:5/8:7`; they take precedence over formats in a file. `like` has the properties
+    A value is a spelling of any kind in `spec.kinds`. `fixed` are fixed-point formats of float
+    operands: `8:5`, `conv1=16:8,*=8:5/8:7`; `operands` are those of float accumulators: `bf16`,
+    `conv*=fp8-e4m3,*=bf16`. Both take precedence over formats in a file. `like` has the properties
     that an entry leaves out. Raises UsageError, naming the entry, where an entry is invalid, and
     for a property of `like` that no entry takes; InputError for a file that cannot be read.
     """
     like = like or Accumulator(32)
-    fixed_entries = tuple(_formats(fixed)) if fixed is not None else ()
     if accumulator.strip().endswith(FILE):
-        parsed, formats = _file(Path(accumulator.strip()), like)
+        parsed = _file(Path(accumulator.strip()), like)
     else:
-        parsed, formats = tuple(_accumulators(accumulator, like)), ()
-    _check_taken(parsed, like)
-    accumulators = (Entry(each.pattern, each.value.accumulator, each.text) for each in parsed)
-    return Policy(tuple(accumulators), (*fixed_entries, *formats))
+        parsed = _Entries(tuple(_accumulators(accumulator, like)))
+    _check_taken(parsed.accumulators, like)
+    return Policy(
+        tuple(Entry(e.pattern, e.value.accumulator, e.text) for e in parsed.accumulators),
+        (*_formats(fixed), *parsed.fixed),
+        (*_operands(operands), *parsed.operands),
+    )
 
 
-def policy(source: int | str | Path | AnyAccumulator | Policy, fixed: str | None = None) -> Policy:
+def policy(
+    source: int | str | Path | AnyAccumulator | Policy,
+    fixed: str | None = None,
+    operands: str | None = None,
+) -> Policy:
     """Returns the policy for a width, text that `read` parses, an accumulator, or a policy.
 
-    `fixed` are formats as in `read`; they take precedence over formats in the policy.
+    `fixed` and `operands` are formats as in `read`; they take precedence over those in the policy.
     """
     if isinstance(source, int | str | Path):
-        return read(str(source), fixed)
+        return read(str(source), fixed, operands=operands)
     base = source if isinstance(source, Policy) else Policy.of(source)
-    return base if fixed is None else replace(base, formats=(*_formats(fixed), *base.formats))
+    return replace(
+        base,
+        formats=(*_formats(fixed), *base.formats),
+        operands=(*_operands(operands), *base.operands),
+    )
+
+
+class _Entries(NamedTuple):
+    """The entries of a policy, before it is checked which properties they take."""
+
+    accumulators: tuple[Entry[Parsed], ...]
+    fixed: tuple[Entry[Formats], ...] = ()
+    operands: tuple[Entry[FloatFormat], ...] = ()
 
 
 def _accumulators(text: str, like: Accumulator) -> Iterator[Entry[Parsed]]:
@@ -77,10 +103,20 @@ def _changed(like: Accumulator) -> list[str]:
     return [name for name in PROPERTIES if getattr(like, name) != getattr(usual, name)]
 
 
-def _formats(text: str) -> Iterator[Entry[Formats]]:
+def _formats(text: str | None) -> Iterator[Entry[Formats]]:
+    if text is None:
+        return
     for entry, pattern, spelling in entries(text, "Formats are 8:5, or conv1=16:8,*=8:5/8:7."):
         with _named(f"fixed point '{entry}'"):
             yield Entry(pattern, formats(spelling), entry)
+
+
+def _operands(text: str | None) -> Iterator[Entry[FloatFormat]]:
+    if text is None:
+        return
+    for entry, pattern, spelling in entries(text, "Operands are bf16, or conv*=fp8-e4m3,*=bf16."):
+        with _named(f"operands '{entry}'"):
+            yield Entry(pattern, float_format(spelling), entry)
 
 
 def entries(text: str, hint: str) -> Iterator[tuple[str, str, str]]:
@@ -96,9 +132,7 @@ def entries(text: str, hint: str) -> Iterator[tuple[str, str, str]]:
         yield entry, pattern or ALL, value
 
 
-def _file(
-    path: Path, like: Accumulator
-) -> tuple[tuple[Entry[Parsed], ...], tuple[Entry[Formats], ...]]:
+def _file(path: Path, like: Accumulator) -> _Entries:
     """Reads a TOML file with a table for each pattern."""
     try:
         tables = tomllib.loads(read_regular(path).decode())
@@ -106,15 +140,17 @@ def _file(
         raise InputError(f"{path}: not TOML ({error})") from error
     if not tables:
         raise UsageError(f"{path}: no table", 'A table is ["conv1"] and below it bits = 18.')
-    accumulators, fixed = [], []
+    accumulators, fixed, operands = [], [], []
     for pattern, table in tables.items():
         text = f'["{pattern}"] of {path}'
         with _named(text):
             values = _checked(table)
             if "fixed" in values:
                 fixed.append(Entry(pattern, formats(values.pop("fixed")), text))
+            if "operands" in values:
+                operands.append(Entry(pattern, float_format(values.pop("operands")), text))
             accumulators.append(Entry(pattern, _of_table(values, like), text))
-    return tuple(accumulators), tuple(fixed)
+    return _Entries(tuple(accumulators), tuple(fixed), tuple(operands))
 
 
 def _of_table(values: Mapping[str, Any], like: Accumulator) -> Parsed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class FloatTally:
     terms: int
     swamped: int
     greatest_error: float
-    error_histogram: IntArray
+    error_histogram: IntArray = field(repr=False)
 
     @classmethod
     def empty(cls, accumulator: str, operands: str | None) -> FloatTally:
@@ -102,8 +102,8 @@ class FloatTally:
         if not isinstance(other, FloatTally):
             return NotImplemented
         return all(
-            np.array_equal(getattr(self, field.name), getattr(other, field.name))
-            for field in fields(self)
+            np.array_equal(getattr(self, each.name), getattr(other, each.name))
+            for each in fields(self)
         )
 
     __hash__ = None  # type: ignore[assignment]  # an array is not hashable
