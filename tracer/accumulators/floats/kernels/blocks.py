@@ -30,7 +30,7 @@ from tracer.accumulators.floats.kernels.rounding import (
     truncated,
     with_sign,
 )
-from tracer.accumulators.kernels.array_types import kernel
+from tracer.accumulators.kernels.array_types import kernel, several
 
 _INVERSE = np.int64(2 * 1023 << 52)
 """Less the bits of a power of 2, these are the bits of its inverse."""
@@ -52,7 +52,7 @@ def _begin(greatest: Any, sums: Any, least: float, least_sum: float) -> None:
         greatest[i] = power if power > least else least
 
 
-@inlined(types.void(LANES, ROW, ROW, ROW, ROW, types.UniTuple(types.float64, 4)))
+@inlined(types.void(LANES, ROW, ROW, ROW, ROW, several(types.float64, 4)))
 def _raise_by_4(greatest: Any, a: Any, b: Any, c: Any, d: Any, powers: Any) -> None:
     """Raises the greatest exponents to those of 4 products."""
     for i in range(greatest.size):
@@ -125,9 +125,9 @@ def powers(values: Any, least: float, out: Any) -> None:
 
 
 @kernel(
-    types.void(types.UniTuple(ROW, 2), types.UniTuple(TABLE, 2), types.int64, types.int64,
-               types.int64, types.int64, SUMS, types.UniTuple(LANES, 3), FORMAT,
-               types.UniTuple(types.float64, 3), types.boolean)
+    types.void(several(ROW, 2), several(TABLE, 2), types.int64, types.int64,
+               types.int64, types.int64, SUMS, several(LANES, 3), FORMAT,
+               several(types.float64, 3), types.boolean)
 )  # fmt: skip
 def _block(
     left: Any, right: Any, low: int, high: int, begin: int, end: int, sums: Any, spare: Any,
@@ -157,8 +157,8 @@ def _block(
 
 
 @kernel(
-    types.void(types.UniTuple(TABLE, 2), types.UniTuple(TABLE, 2), types.int64, types.int64,
-               NUMBERS, NUMBERS, FORMS, types.UniTuple(types.float64, 3), types.boolean, OUTS)
+    types.void(several(TABLE, 2), several(TABLE, 2), types.int64, types.int64,
+               NUMBERS, NUMBERS, FORMS, several(types.float64, 3), types.boolean, OUTS)
 )  # fmt: skip
 def run(
     left: Any, right: Any, low: int, high: int, ends: Any, joins: Any, forms: Any, limits: Any,
