@@ -115,13 +115,19 @@ def _join(total: Any, sums: Any, form: Any) -> None:
         sums[0][i] = 0.0
 
 
-@kernel(types.void(ROW, types.float64, LANES))
-def powers(values: Any, least: float, out: Any) -> None:
-    """Writes 2 to the exponent of each value, at least `least`; 0 for 0, infinity and NaN."""
+@kernel(types.int64(ROW, FORMAT, LANES))
+def powers(values: Any, form: Any, out: Any) -> int:
+    """Writes 2 to the exponent of each value in its format; 0 for 0, infinity and NaN.
+
+    Returns how many values are no numbers of the format.
+    """
+    others = 0
     for i in range(values.size):
         size = abs(values[i])
-        power = power_of(size, least)
-        out[i] = power if (size > 0) & (size - size == 0) else 0.0
+        is_finite = size - size == 0
+        out[i] = power_of(size, form[2]) if (size > 0) & is_finite else 0.0
+        others += is_finite & ((nearest(size, form) != size) | (size > form[4]))
+    return others
 
 
 @kernel(
