@@ -13,6 +13,7 @@ from tracer.accumulators.floats.sums import sum_products
 from tracer.accumulators.spec.block_fma import block_fma
 from tracer.accumulators.spec.float_accumulator import float_accumulator
 from tracer.accumulators.spec.float_format import float_format
+from tracer.errors import UsageError
 from tracer.interpreter.numeric import parallel
 
 ACCUMULATORS = [
@@ -74,6 +75,13 @@ def test_block_multiply_adds(spelling, case):
     arguments = *operands(**case, form=accumulator.operands), accumulator
     with np.errstate(all="ignore"):
         assert_same(compiled_sums.blocks(*arguments), oracle.blocks(*arguments))
+
+
+def test_operands_of_a_block_that_are_in_another_format_are_refused():
+    operands = np.float32([[1, 1 + 2.0**-11]]), np.float32([[1], [70000]])
+    with pytest.raises(UsageError, match=r"1 operands of bfma\(8,24,fp32\) are no numbers of fp16"):
+        sum_products(*operands, None, block_fma("bfma(8,24)"))
+    sum_products(*operands, None, block_fma("bfma(8,24,operands=fp32)"))
 
 
 @pytest.mark.parametrize("spelling", ["fp16(sr=3)", "bfma(16,25)"])

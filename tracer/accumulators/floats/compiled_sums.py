@@ -10,6 +10,7 @@ from tracer.accumulators.floats.state import State
 from tracer.accumulators.spec.block_fma import SINGLE, BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
 from tracer.accumulators.spec.float_format import FloatFormat
+from tracer.errors import UsageError
 from tracer.interpreter.numeric import parallel
 from tracer.support.types import Array
 
@@ -51,7 +52,10 @@ def sequential(
 
 
 def blocks(left: Array, right: Array, start: Array, accumulator: BlockFma) -> State:
-    """Returns the sums of `oracle.blocks`, of products that are aligned."""
+    """Returns the sums of `oracle.blocks`, of products that are aligned.
+
+    Raises UsageError for operands that are not in the format of operands.
+    """
     kernels = loaded("blocks")
     begin = State.beginning(start)
     outs = _outs(begin.put(start, accumulator.register), start)
@@ -61,7 +65,7 @@ def blocks(left: Array, right: Array, start: Array, accumulator: BlockFma) -> St
         left = np.ascontiguousarray(np.pad(left, ((0, 0), (0, missing)))[:, order])
         right = np.pad(right, ((0, missing), (0, 0)))[order]
     ends, joins = _program(accumulator, left.shape[1])
-    sides = [(side, _powers(side, accumulator.operands)) for side in (left, right)]
+    sides = [(side, _powers(side, accumulator)) for side in (left, right)]
     total = SINGLE if accumulator.promote else accumulator.out
     least = _NO_EXPONENT if accumulator.least is None else accumulator.least
     limits = 2.0**least, accumulator.register.least_normal, 2.0**accumulator.fraction
@@ -89,10 +93,15 @@ def _program(a: BlockFma, depth: int) -> tuple[Array, Array]:
     return ends, joins
 
 
-def _powers(values: Array, form: FloatFormat) -> Array:
-    """Returns 2 to the exponent of each value; 0 for 0, infinity and NaN."""
+def _powers(values: Array, a: BlockFma) -> Array:
+    """Returns 2 to the exponent of each operand; 0 for 0, infinity and NaN."""
     out = np.empty_like(values)
-    loaded("blocks").powers(values.reshape(-1), form.least_normal, out.reshape(-1))
+    others = loaded("blocks").powers(values.reshape(-1), _form(a.operands), out.reshape(-1))
+    if others:
+        raise UsageError(
+            f"{others} operands of {a} are no numbers of {a.operands}",
+            f"Cast the operands to {a.operands}, or choose a block that multiplies what they are.",
+        )
     return out
 
 

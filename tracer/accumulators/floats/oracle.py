@@ -3,14 +3,16 @@
 It is slow and plain. Tests compare the compiled kernels with it, bit by bit.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
 import numpy as np
 
-from tracer.accumulators.floats import draws
+from tracer.accumulators.floats import draws, matrix_cores
+from tracer.accumulators.floats.rounding_to_odd import odd_sum
 from tracer.accumulators.floats.state import State
-from tracer.accumulators.spec.block_fma import SINGLE, BlockFma
+from tracer.accumulators.spec.block_fma import SINGLE, BlockFma, Rule
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
 from tracer.accumulators.spec.float_format import FloatFormat
 from tracer.support.types import Array
@@ -64,21 +66,6 @@ class _Step:
         return state.put(values, form, rounding, saturates, random)
 
 
-def odd_sum(a: Array, b: Array) -> Array:
-    """Returns a + b in float64, rounded to odd: any later rounding to 51 bits or fewer is exact.
-
-    Where the sum is no float64, the neighbour whose last bit is 1 (Boldo and Melquiond, 2008). The
-    error of the sum is exact (Knuth's TwoSum).
-    """
-    total = np.asarray(a + b)
-    part = total - a
-    error = (a - (total - part)) + (b - part)
-    is_even = (total.view(np.int64) & 1) == 0
-    beside = np.nextafter(total, np.copysign(np.inf, error))
-    inexact = np.isfinite(total) & (error != 0) & is_even
-    return np.where(inexact, beside, total)
-
-
 def blocks(left: Array, right: Array, start: Array, accumulator: BlockFma) -> State:
     """Sums `left` (M, K) times `right` (K, P), float64, after `start` (M, P)."""
     state = State.beginning(start)
@@ -129,7 +116,7 @@ def split_order(depth: int, length: int) -> Array:
 def _block(state: State, left: Array, right: Array, value: Array, a: BlockFma) -> Array:
     """One block of at most `length` products (M, k) times (k, P), added to `value` (M, P)."""
     products = left[:, :, None] * right[None]
-    total, is_kept = aligned(left, right, value, a)
+    total, is_kept = _RULES[a.rule](left, right, value, a)
     for k in range(products.shape[1]):
         state.count(products[:, k], ~is_kept[:, k])
     special = value + products.sum(1)  # finite numbers do not overflow in float64
@@ -160,6 +147,10 @@ def aligned(left: Array, right: Array, value: Array, a: BlockFma) -> tuple[Array
     return np.ldexp(units.astype(np.float64), greatest - a.fraction), is_kept
 
 
+_RULES: Mapping[Rule, Callable[[Array, Array, Array, BlockFma], tuple[Array, Array]]] = {
+    "aligned": aligned, "exact": matrix_cores.exact, "pairwise": matrix_cores.pairwise,
+    "late": matrix_cores.late, "odd-even": matrix_cores.odd_even,
+}  # fmt: skip
 _NO_EXPONENT = -(1 << 11)
 """Below the exponent of any term other than 0."""
 

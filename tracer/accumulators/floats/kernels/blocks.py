@@ -30,7 +30,7 @@ from tracer.accumulators.floats.kernels.rounding import (
     truncated,
     with_sign,
 )
-from tracer.accumulators.kernels.array_types import kernel
+from tracer.accumulators.kernels.array_types import kernel, several
 
 _INVERSE = np.int64(2 * 1023 << 52)
 """Less the bits of a power of 2, these are the bits of its inverse."""
@@ -52,7 +52,7 @@ def _begin(greatest: Any, sums: Any, least: float, least_sum: float) -> None:
         greatest[i] = power if power > least else least
 
 
-@inlined(types.void(LANES, ROW, ROW, ROW, ROW, types.UniTuple(types.float64, 4)))
+@inlined(types.void(LANES, ROW, ROW, ROW, ROW, several(types.float64, 4)))
 def _raise_by_4(greatest: Any, a: Any, b: Any, c: Any, d: Any, powers: Any) -> None:
     """Raises the greatest exponents to those of 4 products."""
     for i in range(greatest.size):
@@ -115,19 +115,25 @@ def _join(total: Any, sums: Any, form: Any) -> None:
         sums[0][i] = 0.0
 
 
-@kernel(types.void(ROW, types.float64, LANES))
-def powers(values: Any, least: float, out: Any) -> None:
-    """Writes 2 to the exponent of each value, at least `least`; 0 for 0, infinity and NaN."""
+@kernel(types.int64(ROW, FORMAT, LANES))
+def powers(values: Any, form: Any, out: Any) -> int:
+    """Writes 2 to the exponent of each value in its format; 0 for 0, infinity and NaN.
+
+    Returns how many values are no numbers of the format.
+    """
+    others = 0
     for i in range(values.size):
         size = abs(values[i])
-        power = power_of(size, least)
-        out[i] = power if (size > 0) & (size - size == 0) else 0.0
+        is_finite = size - size == 0
+        out[i] = power_of(size, form[2]) if (size > 0) & is_finite else 0.0
+        others += is_finite & ((nearest(size, form) != size) | (size > form[4]))
+    return others
 
 
 @kernel(
-    types.void(types.UniTuple(ROW, 2), types.UniTuple(TABLE, 2), types.int64, types.int64,
-               types.int64, types.int64, SUMS, types.UniTuple(LANES, 3), FORMAT,
-               types.UniTuple(types.float64, 3), types.boolean)
+    types.void(several(ROW, 2), several(TABLE, 2), types.int64, types.int64,
+               types.int64, types.int64, SUMS, several(LANES, 3), FORMAT,
+               several(types.float64, 3), types.boolean)
 )  # fmt: skip
 def _block(
     left: Any, right: Any, low: int, high: int, begin: int, end: int, sums: Any, spare: Any,
@@ -157,8 +163,8 @@ def _block(
 
 
 @kernel(
-    types.void(types.UniTuple(TABLE, 2), types.UniTuple(TABLE, 2), types.int64, types.int64,
-               NUMBERS, NUMBERS, FORMS, types.UniTuple(types.float64, 3), types.boolean, OUTS)
+    types.void(several(TABLE, 2), several(TABLE, 2), types.int64, types.int64,
+               NUMBERS, NUMBERS, FORMS, several(types.float64, 3), types.boolean, OUTS)
 )  # fmt: skip
 def run(
     left: Any, right: Any, low: int, high: int, ends: Any, joins: Any, forms: Any, limits: Any,

@@ -13,9 +13,10 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from tracer.accumulators.floats import draws
+from tracer.accumulators.kernels.array_types import several
 
 RNE, RZ, FLOOR, SR = range(4)
-FORMAT = types.UniTuple(types.float64, 6)
+FORMAT = several(types.float64, 6)
 """As `floats.sums` makes it: 1.5 times 2^52 units of 1; the unit of 1; the least exponent, as a
 power; numbers below this are 0; the largest number; what is beyond."""
 
@@ -34,30 +35,21 @@ def inlined(signature: Any) -> Callable[[Any], Any]:
     return compiled
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def bits_of(_: Any, number: Any) -> Any:
-    """The bits of a float64, int64."""
-
+def _bits_of(_: Any, number: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.IntType(64))
 
     return types.int64(types.float64), code
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def float_of(_: Any, bits: Any) -> Any:
-    """The float64 with these bits."""
-
+def _float_of(_: Any, bits: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.DoubleType())
 
     return types.float64(types.int64), code
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def truncated(_: Any, number: Any) -> Any:
-    """The integer next to a float64 towards 0: one instruction, which numba's own is not."""
-
+def _truncated(_: Any, number: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         function = builder.module.declare_intrinsic("llvm.trunc", [ir.DoubleType()])
         return builder.call(function, arguments)
@@ -65,10 +57,7 @@ def truncated(_: Any, number: Any) -> Any:
     return types.float64(types.float64), code
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def with_sign(_: Any, number: Any, sign: Any) -> Any:
-    """A float64 with the sign of another."""
-
+def _with_sign(_: Any, number: Any, sign: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         double = ir.DoubleType()
         kind = ir.FunctionType(double, (double, double))
@@ -76,6 +65,16 @@ def with_sign(_: Any, number: Any, sign: Any) -> Any:
         return builder.call(function, arguments)
 
     return types.float64(types.float64, types.float64), code
+
+
+bits_of: Any = intrinsic(_bits_of)
+"""The bits of a float64, int64."""
+float_of: Any = intrinsic(_float_of)
+"""The float64 with these bits, int64."""
+truncated: Any = intrinsic(_truncated)
+"""The integer next to a float64 towards 0: one instruction, which numba's own is not."""
+with_sign: Any = intrinsic(_with_sign)
+"""A float64 with the sign of another."""
 
 
 @inlined(types.float64(types.float64, types.float64))
@@ -109,7 +108,7 @@ def towards_0(number: float, form: Any) -> float:
 
 
 @inlined(types.float64(types.float64, FORMAT, types.uint64))
-def by_draw(number: float, form: Any, words: int) -> float:
+def by_draw(number: float, form: Any, words: Any) -> float:
     """Rounds away from 0 if a draw, hashed from `words`, is below the part that is dropped."""
     words = (words ^ (words >> _SHIFT_1)) * _FACTOR_1
     words = (words ^ (words >> _SHIFT_2)) * _FACTOR_2

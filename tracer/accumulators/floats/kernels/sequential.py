@@ -31,7 +31,7 @@ from tracer.accumulators.floats.kernels.rounding import (
     odd_sum,
     towards_0,
 )
-from tracer.accumulators.kernels.array_types import kernel
+from tracer.accumulators.kernels.array_types import kernel, several
 
 _WORD = np.uint64(draws.STEP_STEP)
 
@@ -78,7 +78,7 @@ def _step(
 
 
 _TERMS = types.void(
-    types.UniTuple(types.int64, 4), ROW, TABLE, SUMS, BITS, FORMS, types.int64, types.boolean,
+    several(types.int64, 4), ROW, TABLE, SUMS, BITS, FORMS, types.int64, types.boolean,
     types.boolean,
 )  # fmt: skip
 
