@@ -47,7 +47,7 @@ DEFAULT_ENERGY_MODEL = "lab"
 OF_KERNELS = ("time_us_total", "time_total_share", "time_us_per_call")
 """Columns of the table by kernel that other groupings lack."""
 
-_OF_WEIGHTS = ("bits", "bits_guaranteed", "bits_datatype")
+_OF_WEIGHTS = ("bits", "bits_guaranteed", "bits_guaranteed_inner", "bits_datatype")
 """Columns of overflows that samples lack."""
 
 _OF_SUMS = ("bytes_moved", "overflow_share")

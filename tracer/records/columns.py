@@ -180,6 +180,9 @@ SPECS = (
     _text("optimization", None, 99, "optimisation level of the run"),
     _work("bops", "BOPs", 18, "bit operations per run: MACs x bits of both factors", "sum"),
     _time("time_us_split", "≈ part µs", 2, "estimated part of the node in the time of its kernel"),
+    _overflow("bits_guaranteed_inner", "inner", 3,
+              "width of registers within the sum that holds the sums of any input",
+              "max", unit="bits", format="width"),
 )  # fmt: skip
 
 JOINT = (
