@@ -118,7 +118,7 @@ class _Reader:
         if own is None or _is_integer(own):
             return own
         if rule is not None and _adder(rule) is not None:
-            return own if rule.operands is None else _type_of(str(rule.operands))
+            return own if rule.operands is None else _type_of(rule.operands.format_name)
         if rule is not None and rule.format is not None:
             weights = index > 0 and self.scales.constant(name, node.scope)
             return f"int{(rule.format.weights if weights else rule.format.activations).bits}"

@@ -146,6 +146,78 @@ def test_operands_are_cast_as_ml_dtypes_casts_them():
     assert narrowing.float_sums[0].tally.operands == "fp8-e4m3"
 
 
+def to_int8(values: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    """Integers of 8 bits, and their scales: the largest magnitude along an axis is 127."""
+    scale = np.abs(values).max(axis, keepdims=True) / np.float32(127)
+    return np.rint(values / scale), scale
+
+
+def test_scales_of_rows_and_columns_multiply_the_sums():
+    """Integers of 8 bits have exact sums in float32."""
+    rng = np.random.default_rng(21)
+    a, b, c = drawn(rng, 6, 40), drawn(rng, 40, 5), drawn(rng, 5)
+    proto = node("Gemm", {"a": a, "b": b, "c": c}, ("a",))
+    output, _ = narrowed(proto, read("fp32", operands="int8(channel)"), a)
+    (rows, by_row), (columns, by_column) = to_int8(a, 1), to_int8(b, 0)
+    np.testing.assert_array_equal(output, rows @ columns * by_row * by_column + c)
+
+
+@pytest.mark.parametrize("shapes", [((40,), (40, 5)), ((3, 6, 40), (40,)), ((40,), (3, 40, 5)),
+                                    ((2, 1, 6, 40), (3, 40, 5)), ((40,), (40,))])  # fmt: skip
+def test_scales_follow_their_axes(shapes):
+    rng = np.random.default_rng(22)
+    a, b = (drawn(rng, *shape) for shape in shapes)
+    proto = node("MatMul", {"a": a, "b": b}, ("a",))
+    output, _ = narrowed(proto, read("fp32", operands="int8(channel)"), a)
+    expected = np.matmul(a.astype(np.float64), b)
+    assert output.shape == expected.shape
+    size = np.abs(a).max() * np.abs(b).max()
+    np.testing.assert_allclose(output, expected, atol=40 * size / 127)
+    assert output.size < 3 or np.corrcoef(output.ravel(), expected.ravel())[0, 1] > 0.99
+
+
+def test_weights_of_a_convolution_have_a_scale_for_each_output_channel():
+    rng = np.random.default_rng(23)
+    x, w, bias = drawn(rng, 2, 3, 6, 6), drawn(rng, 4, 3, 3, 3), drawn(rng, 4)
+    options = {"strides": [1, 1], "dilations": [1, 1], "pads": [1] * 4, "group": 1}
+    proto = node("Conv", {"x": x, "w": w, "b": bias}, ("x",), **options)
+    output, _ = narrowed(proto, read("fp32", operands="int8(channel)"), x)
+    images, by_image = to_int8(x.reshape(2, -1), 1)
+    kernels, by_map = to_int8(w.reshape(4, -1), 1)
+    sums = convolved(images.reshape(x.shape), kernels.reshape(w.shape), None, np.float32, **options)
+    scaled = sums * by_image.reshape(2, 1, 1, 1) * by_map.reshape(1, 4, 1, 1)
+    np.testing.assert_array_equal(output, scaled + bias.reshape(4, 1, 1))
+
+
+def test_blocks_share_a_power_of_2_along_the_terms():
+    """OCP Microscaling: 32 numbers are divided by 2^(e - 8), e the exponent of the largest."""
+    rng = np.random.default_rng(24)
+    a, b = drawn(rng, 3, 70), drawn(rng, 70, 4)
+    proto = node("MatMul", {"a": a, "b": b}, ("a",))
+    output, _ = narrowed(proto, read("fp32", operands="mxfp8-e4m3"), a)
+
+    def cast(rows: np.ndarray) -> np.ndarray:
+        out = np.empty_like(rows)
+        for first in range(0, rows.shape[1], 32):
+            block = rows[:, first : first + 32]
+            largest = np.abs(block).max(1, keepdims=True)
+            scale = np.exp2(np.floor(np.log2(largest)) - 8).astype(np.float32)
+            limited = np.clip(block / scale, -448, 448)
+            elements = limited.astype(ml_dtypes.float8_e4m3fn).astype(np.float32)
+            out[:, first : first + 32] = elements * scale
+        return out
+
+    expected = multiplied(cast(a), cast(np.ascontiguousarray(b.T)).T, np.float32)
+    np.testing.assert_array_equal(output, expected)
+
+
+@pytest.mark.parametrize("operands", ["mxfp4", "nvfp4"])
+def test_tensor_cores_have_no_model_of_block_scales(operands):
+    with pytest.raises(UsageError, match="has no model of operands in") as caught:
+        Narrowing(loading.from_proto(small()), read("tc:b200", operands=operands))
+    assert "one scale" in caught.value.hint
+
+
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 def test_a_graph_of_half_floats_keeps_its_types(dtype):
     rng = np.random.default_rng(12)
@@ -220,13 +292,18 @@ def small() -> onnx.ModelProto:
     return model(SMALL, **{name: drawn(rng, *shape) for name, shape in weights.items()})
 
 
-@pytest.mark.parametrize("accumulator", ["fp16", "e5m7(sr=7)", "bf16(chunk=8,sr)", "tc:v100"])
-def test_outputs_and_statistics_do_not_depend_on_threads_or_batches(accumulator):
+@pytest.mark.parametrize(
+    ("accumulator", "operands"),
+    [("fp16", None), ("e5m7(sr=7)", None), ("bf16(chunk=8,sr)", "mxfp8-e4m3"), ("tc:v100", None),
+     ("fp32", "int8"), ("fp16", "int8(channel)"), ("fp32", "nvfp4"),
+     ("tc:h100", "fp8-e4m3(tensor)")],
+)  # fmt: skip
+def test_outputs_and_statistics_do_not_depend_on_threads_or_batches(accumulator, operands):
     x = drawn(np.random.default_rng(16), 64, 2, 6, 6)
     loaded = loading.from_proto(small())
     results = []
     for threads, batch in ((1, 64), (2, 64), (1, 8), (2, 1)):
-        narrowing = Narrowing(loaded, read(accumulator))
+        narrowing = Narrowing(loaded, read(accumulator, operands=operands))
         interpreter = Interpreter(loaded, around=narrowing.kernel, threads=threads)
         parts = [interpreter.run(None, {"x": x[i : i + batch]})[0] for i in range(0, 64, batch)]
         results.append((np.concatenate(parts), narrowing.float_sums))

@@ -159,7 +159,10 @@ def test_a_device_may_have_an_accumulator_for_each_format():
 @pytest.mark.parametrize("preset", hardware.presets().values(), ids=lambda preset: preset.name)
 def test_every_preset_is_read_by_its_name(preset: Preset):
     assert parsed(preset.name) == preset.accumulator
-    assert hardware.spelling(preset.accumulator) == preset.name
+    alone = [p.accumulator for p in hardware.presets().values()].count(preset.accumulator) == 1
+    assert hardware.spelling(preset.accumulator) == (
+        preset.name if alone else str(parsed(preset.name))
+    )
     assert preset.what.endswith(".") and preset.leaves_out.endswith(".")
     assert preset.source
 

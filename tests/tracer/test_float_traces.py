@@ -91,9 +91,10 @@ def test_it_is_merged_with_times(trace):
     times = tracer.profile(residual(), batch=2, runs=3, threads=1)
     merged = tracer.merge(times, trace).nodes.set_index("node")
     assert merged.loc["c1", "accumulator"] == "e5m4"
-    assert merged.loc["c1", "rel_error_p99"] == trace.nodes.set_index("node").loc[
-        "c1", "rel_error_p99"
-    ]
+    assert (
+        merged.loc["c1", "rel_error_p99"]
+        == trace.nodes.set_index("node").loc["c1", "rel_error_p99"]
+    )
     assert merged["time_us"].notna().any()
 
 
@@ -120,7 +121,7 @@ def test_options_of_integers_are_refused(option, tmp_path, capfd):
     command = ["interpret", str(tmp_path / "m.onnx"), "--accumulator", "fp16", *option]
     assert tracer.cli.main(command) == 2
     err = capfd.readouterr().err
-    assert "no accumulator" in err and "fp16" in err or "fixed" in err
+    assert ("no accumulator" in err and "fp16" in err) or "fixed" in err
 
 
 def test_operands_without_an_accumulator_are_refused(tmp_path, capfd):

@@ -16,7 +16,7 @@ from tracer.accumulators.float_nodes import ComputeFloats, float_lowerings
 from tracer.accumulators.spec.any_accumulator import ByOperands
 from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
-from tracer.accumulators.spec.float_format import FloatFormat, float_format
+from tracer.accumulators.spec.operand_format import BLOCKS, OperandFormat, operand_format
 from tracer.accumulators.spec.policy import Rule
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.float_tally import FloatTally
@@ -111,27 +111,38 @@ class FloatModel:
 
     def _resolved(
         self, node: Node, rule: Rule
-    ) -> tuple[FloatAccumulator | BlockFma, FloatFormat | None]:
+    ) -> tuple[FloatAccumulator | BlockFma, OperandFormat | None]:
         """The accumulator for the operands of a node, and the format that they are cast to."""
         accumulator, operands = rule.accumulator, rule.operands
         if isinstance(accumulator, ByOperands):
             if operands is None:
                 operands = self._only_format(node, accumulator)
-            accumulator = accumulator.of(str(operands))
+            accumulator = accumulator.of(operands.format_name)
         if isinstance(accumulator, BlockFma):
-            if operands is None:
-                self._chosen[str(accumulator), str(accumulator.operands)] = None
-                return accumulator, accumulator.operands
-            accumulator = replace(accumulator, operands=operands)
-        assert isinstance(accumulator, FloatAccumulator | BlockFma)
+            return self._of_block(accumulator, operands)
+        assert isinstance(accumulator, FloatAccumulator)
         return accumulator, operands
 
-    def _only_format(self, node: Node, accumulator: ByOperands) -> FloatFormat:
+    def _of_block(
+        self, accumulator: BlockFma, operands: OperandFormat | None
+    ) -> tuple[BlockFma, OperandFormat]:
+        """A block multiply-add of operands in a format, and the format."""
+        if operands is None:
+            self._chosen[str(accumulator), str(accumulator.operands)] = None
+            return accumulator, OperandFormat(accumulator.operands)
+        if operands.element is None or operands.scaling in BLOCKS:
+            raise UsageError(
+                f"'{accumulator}' has no model of operands in {operands}",
+                f"Cast them to floats with one scale, as in {accumulator.operands}(tensor).",
+            )
+        return replace(accumulator, operands=operands.element), operands
+
+    def _only_format(self, node: Node, accumulator: ByOperands) -> OperandFormat:
         """The format of the graph if a device multiplies it, else the only one that it does."""
         tensor = self._types.of(node.inputs[0], node.scope)
         own = _GRAPH_FORMATS.get(tensor.dtype) if tensor is not None else None
         if own is not None and own in accumulator.accumulators:
-            return float_format(own)
+            return operand_format(own)
         names = tuple(accumulator.accumulators)
         if len(names) > 1:
             raise UsageError(
@@ -140,7 +151,7 @@ class FloatModel:
                 f"Cast them to {', '.join(names)}, as in --operands {names[0]}.",
             )
         self._chosen[str(accumulator), names[0]] = None
-        return float_format(names[0])
+        return operand_format(names[0])
 
     @cached_property
     def _types(self) -> TensorTypes:

@@ -205,20 +205,25 @@ def _partial_sums(node: str, runner: SumRunner) -> PartialSums:
     assert runner.tally is not None
     accumulator = runner.accumulator
     bounds = [reduction.bounds(accumulator) for reduction in runner.reductions]
-    widest = np.max([bound.bits.max() for bound in bounds])
     channels = len(runner.tally.outputs)
-    same_shape = all(len(bound.bits) in (1, channels) for bound in bounds)
-    each = (
-        np.max(np.broadcast_arrays(*(bound.bits for bound in bounds)), 0) if same_shape else widest
-    )
+    inner = [bound.inner_bits for bound in bounds if bound.inner_bits is not None]
     return PartialSums(
         node=node,
         tally=runner.tally,
-        guaranteed=int(widest),
+        guaranteed=int(max(bound.bits.max() for bound in bounds)),
         guaranteed_any_order=int(max(bound.any_order_bits.max() for bound in bounds)),
-        guaranteed_channels=np.broadcast_to(each, channels),
+        guaranteed_channels=_by_channel([bound.bits for bound in bounds], channels),
         datatype=max(reduction.datatype(accumulator) for reduction in runner.reductions),
+        guaranteed_inner=int(max(bits.max() for bits in inner)) if inner else None,
+        guaranteed_inner_channels=_by_channel(inner, channels) if inner else None,
     )
+
+
+def _by_channel(widths: Sequence[Array], channels: int) -> Array:
+    """Returns the largest widths (channels,); of all channels where their number changed."""
+    if all(len(bits) in (1, channels) for bits in widths):
+        return np.broadcast_to(np.max(np.broadcast_arrays(*widths), 0), channels)
+    return np.broadcast_to(np.max([bits.max() for bits in widths]), channels)
 
 
 def _listed(nodes: Sequence[str]) -> str:

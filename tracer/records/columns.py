@@ -193,6 +193,9 @@ SPECS = (
     _error("rel_error_p50", "error p50", 6, "median relative error of a sum", "common"),
     _error("rel_error_p99", "error p99", 4, "relative error that 99 % of the sums do not exceed",
            "common"),
+    _overflow("bits_guaranteed_inner", "inner", 3,
+              "width of registers within the sum that holds the sums of any input",
+              "max", unit="bits", format="width"),
 )  # fmt: skip
 
 JOINT = (

@@ -52,6 +52,6 @@ def presets() -> Mapping[str, Preset]:
 
 
 def spelling(accumulator: AnyAccumulator) -> str:
-    """Returns the name of the preset with this accumulator, else the spelling of its kind."""
-    names = (preset.name for preset in presets().values() if preset.accumulator == accumulator)
-    return next(names, str(accumulator))
+    """Returns the name of the one preset with this accumulator, else the spelling of its kind."""
+    names = [preset.name for preset in presets().values() if preset.accumulator == accumulator]
+    return names[0] if len(names) == 1 else str(accumulator)

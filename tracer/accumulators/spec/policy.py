@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.any_accumulator import AnyAccumulator
 from tracer.accumulators.spec.fixed_point import Formats
-from tracer.accumulators.spec.float_format import FloatFormat
+from tracer.accumulators.spec.operand_format import OperandFormat
 from tracer.errors import UsageError
 from tracer.graph.model import Node
 from tracer.graph.quantized import CONVERSIONS
@@ -53,7 +53,7 @@ class Rule:
 
     accumulator: AnyAccumulator
     format: Formats | None = None
-    operands: FloatFormat | None = None
+    operands: OperandFormat | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Policy:
 
     accumulators: tuple[Entry[AnyAccumulator], ...]
     formats: tuple[Entry[Formats], ...] = ()
-    operands: tuple[Entry[FloatFormat], ...] = ()
+    operands: tuple[Entry[OperandFormat], ...] = ()
 
     def __post_init__(self) -> None:
         if self.formats and not self.adds_integers:

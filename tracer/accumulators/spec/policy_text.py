@@ -11,9 +11,9 @@ from tracer.accumulators.spec import kinds
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.any_accumulator import AnyAccumulator
 from tracer.accumulators.spec.fixed_point import Formats, formats
-from tracer.accumulators.spec.float_format import FloatFormat, float_format
 from tracer.accumulators.spec.kinds import Parsed, width
 from tracer.accumulators.spec.kinds.width import PROPERTIES
+from tracer.accumulators.spec.operand_format import OperandFormat, operand_format
 from tracer.accumulators.spec.policy import ALL, Entry, Policy
 from tracer.accumulators.spec.spelling import halves, parts
 from tracer.errors import InputError, UsageError
@@ -78,7 +78,7 @@ class _Entries(NamedTuple):
 
     accumulators: tuple[Entry[Parsed], ...]
     fixed: tuple[Entry[Formats], ...] = ()
-    operands: tuple[Entry[FloatFormat], ...] = ()
+    operands: tuple[Entry[OperandFormat], ...] = ()
 
 
 def _accumulators(text: str, like: Accumulator) -> Iterator[Entry[Parsed]]:
@@ -111,12 +111,12 @@ def _formats(text: str | None) -> Iterator[Entry[Formats]]:
             yield Entry(pattern, formats(spelling), entry)
 
 
-def _operands(text: str | None) -> Iterator[Entry[FloatFormat]]:
+def _operands(text: str | None) -> Iterator[Entry[OperandFormat]]:
     if text is None:
         return
     for entry, pattern, spelling in entries(text, "Operands are bf16, or conv*=fp8-e4m3,*=bf16."):
         with _named(f"operands '{entry}'"):
-            yield Entry(pattern, float_format(spelling), entry)
+            yield Entry(pattern, operand_format(spelling), entry)
 
 
 def entries(text: str, hint: str) -> Iterator[tuple[str, str, str]]:
@@ -148,7 +148,7 @@ def _file(path: Path, like: Accumulator) -> _Entries:
             if "fixed" in values:
                 fixed.append(Entry(pattern, formats(values.pop("fixed")), text))
             if "operands" in values:
-                operands.append(Entry(pattern, float_format(values.pop("operands")), text))
+                operands.append(Entry(pattern, operand_format(values.pop("operands")), text))
             accumulators.append(Entry(pattern, _of_table(values, like), text))
     return _Entries(tuple(accumulators), tuple(fixed), tuple(operands))
 
