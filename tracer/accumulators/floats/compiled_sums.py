@@ -36,6 +36,7 @@ def sequential(
     forms = tuple(_form(each, accumulator.saturates) for each in formats)
     rule = getattr(kernels, accumulator.rounding.name.upper())
     is_odd = product is None or product.fraction_bits > accumulator.format.fraction_bits
+    is_usual = rule == kernels.RNE and not is_odd and _is_within(left, right, start, accumulator)
     bits = np.empty((len(left), 0), np.uint64)
     if rule == kernels.SR:
         key = draws.key(accumulator.rounding.seed, seed)
@@ -43,7 +44,7 @@ def sequential(
 
     def work(rows: slice, low: int, high: int) -> None:
         kernels.run(
-            left[rows], right, low, high, bits[rows], forms, rule, product is None, is_odd,
+            left[rows], right, low, high, bits[rows], forms, rule, product is None, is_odd, is_usual,
             accumulator.chunk or 0, tuple(each[rows] for each in outs),
         )  # fmt: skip
 
@@ -81,6 +82,27 @@ def blocks(left: Array, right: Array, start: Array, accumulator: BlockFma) -> St
     state = _state(outs)
     state.overflowed |= begin.overflowed
     return state
+
+
+def _is_within(left: Array, right: Array, start: Array, accumulator: FloatAccumulator) -> bool:
+    """Returns whether no product and no sum can leave the range, and none is flushed.
+
+    A rounding multiplies a magnitude by at most 1 + 2^-`fraction_bits`, or adds a least number; a
+    product is rounded three times at most: alone, in its sum, and in the sum of its chunk.
+    """
+    formats = [accumulator.format, accumulator.product_format or accumulator.format]
+    if any(form.subnormals != "kept" for form in formats):
+        return False
+    roundings = 3 * left.shape[1] + 3
+    growth = np.exp(roundings * 2.0 ** -min(form.fraction_bits for form in formats))
+    added = roundings * 2.0 ** max(form.least_bit for form in formats)
+    exact = left.shape[1] * _largest(left) * _largest(right) + _largest(start)
+    return bool((exact + added) * growth <= min(form.largest for form in formats))
+
+
+def _largest(values: Array) -> float:
+    """Returns the largest magnitude; NaN if there is one."""
+    return max(values.max(initial=0), -values.min(initial=0))
 
 
 def _program(a: BlockFma, depth: int) -> tuple[Array, Array]:

@@ -18,3 +18,5 @@ OUTS = each(_FLOATS, _FLOATS, _COUNTS, _COUNTS, _COUNTS)
 """The same of all rows and columns."""
 FORMS = several(FORMAT, 2)
 """The formats of sums, and of products or of sums that are joined."""
+TERM = each(types.float64, types.float64, types.int64, types.int64)
+"""A sum on its way: value, exact sum, terms, swamped terms."""

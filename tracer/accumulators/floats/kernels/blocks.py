@@ -16,6 +16,7 @@ from tracer.accumulators.floats.kernels.arrays import (
     ROW,
     SUMS,
     TABLE,
+    TERM,
 )
 from tracer.accumulators.floats.kernels.rounding import (
     FORMAT,
@@ -53,7 +54,7 @@ def _begin(greatest: Any, sums: Any, least: float, least_sum: float) -> None:
 
 
 @inlined(types.void(LANES, ROW, ROW, ROW, ROW, several(types.float64, 4)))
-def _raise_by_4(greatest: Any, a: Any, b: Any, c: Any, d: Any, powers: Any) -> None:
+def _raise_4(greatest: Any, a: Any, b: Any, c: Any, d: Any, powers: Any) -> None:
     """Raises the greatest exponents to those of 4 products."""
     for i in range(greatest.size):
         first, second = powers[0] * a[i], powers[1] * b[i]
@@ -65,7 +66,7 @@ def _raise_by_4(greatest: Any, a: Any, b: Any, c: Any, d: Any, powers: Any) -> N
 
 
 @inlined(types.void(LANES, ROW, types.float64))
-def _raise_by_1(greatest: Any, powers: Any, power: float) -> None:
+def _raise_1(greatest: Any, powers: Any, power: float) -> None:
     """Raises the greatest exponents to those of a product."""
     for i in range(greatest.size):
         product = power * powers[i]
@@ -83,17 +84,38 @@ def _align(scales: Any, units: Any, greatest: Any, sums: Any, kept: float) -> No
         units[i] = truncated(sums[0][i] * scales[i])
 
 
+@inlined(TERM(TERM, types.float64, types.float64))
+def _added(state: Any, product: float, scale: float) -> Any:
+    """Adds a product, truncated to units."""
+    units, exact, terms, swamped = state
+    aligned = truncated(product * scale)
+    is_term = product != 0
+    return units + aligned, exact + product, terms + is_term, swamped + (is_term & (aligned == 0))
+
+
 @inlined(types.void(LANES, LANES, SUMS, ROW, types.float64))
-def _add(units: Any, scales: Any, sums: Any, row: Any, factor: float) -> None:
-    """Adds a product in units, truncated."""
+def _add_1(units: Any, scales: Any, sums: Any, row: Any, factor: float) -> None:
+    """Adds a product to each sum."""
     _, exact, terms, swamped, _ = sums
     for i in range(units.size):
-        product = factor * row[i]
-        aligned = truncated(product * scales[i])
-        units[i] += aligned
-        exact[i] += product
-        terms[i] += product != 0
-        swamped[i] += (product != 0) & (aligned == 0)
+        state = (units[i], exact[i], terms[i], swamped[i])
+        state = _added(state, factor * row[i], scales[i])
+        units[i], exact[i], terms[i], swamped[i] = state
+
+
+@inlined(types.void(LANES, LANES, SUMS, ROW, ROW, ROW, ROW, several(types.float64, 4)))
+def _add_4(
+    units: Any, scales: Any, sums: Any, a: Any, b: Any, c: Any, d: Any, factors: Any
+) -> None:
+    """Adds 4 products to each sum, which stays in a register."""
+    _, exact, terms, swamped, _ = sums
+    for i in range(units.size):
+        scale, state = scales[i], (units[i], exact[i], terms[i], swamped[i])
+        state = _added(state, factors[0] * a[i], scale)
+        state = _added(state, factors[1] * b[i], scale)
+        state = _added(state, factors[2] * c[i], scale)
+        state = _added(state, factors[3] * d[i], scale)
+        units[i], exact[i], terms[i], swamped[i] = state
 
 
 @inlined(types.void(LANES, LANES, SUMS, FORMAT, types.float64, types.boolean))
@@ -147,18 +169,27 @@ def _block(
     _begin(greatest, sums, least, least_sum)
     k = begin
     while k + 4 <= end:
-        _raise_by_4(
+        _raise_4(
             greatest, column_powers[k, low:high], column_powers[k + 1, low:high],
             column_powers[k + 2, low:high], column_powers[k + 3, low:high],
             (powers[k], powers[k + 1], powers[k + 2], powers[k + 3]),
         )  # fmt: skip
         k += 4
     while k < end:
-        _raise_by_1(greatest, column_powers[k, low:high], powers[k])
+        _raise_1(greatest, column_powers[k, low:high], powers[k])
         k += 1
     _align(scales, units, greatest, sums, kept)
-    for k in range(begin, end):
-        _add(units, scales, sums, columns[k, low:high], factors[k])
+    k = begin
+    while k + 4 <= end:
+        _add_4(
+            units, scales, sums, columns[k, low:high], columns[k + 1, low:high],
+            columns[k + 2, low:high], columns[k + 3, low:high],
+            (factors[k], factors[k + 1], factors[k + 2], factors[k + 3]),
+        )  # fmt: skip
+        k += 4
+    while k < end:
+        _add_1(units, scales, sums, columns[k, low:high], factors[k])
+        k += 1
     _end(units, greatest, sums, form, 1.0 / kept, is_nearest)
 
 

@@ -15,6 +15,7 @@ from tracer.accumulators.floats.kernels.arrays import (
     ROW,
     SUMS,
     TABLE,
+    TERM,
 )
 from tracer.accumulators.floats.kernels.rounding import (
     FLOOR,
@@ -77,19 +78,56 @@ def _step(
         overflowed[i] |= outside
 
 
+@inlined(TERM(TERM, types.float64, FORMS))
+def _added(state: Any, product: float, forms: Any) -> Any:
+    """Adds a product in the usual way, where nothing can overflow or is flushed."""
+    before, exact, terms, swamped = state
+    after = nearest(before + nearest(product, forms[1]), forms[0])
+    is_term = product != 0
+    return after, exact + product, terms + is_term, swamped + (is_term & (after == before))
+
+
+@inlined(types.void(SUMS, ROW, ROW, ROW, ROW, several(types.float64, 4), FORMS))
+def _step_4(sums: Any, a: Any, b: Any, c: Any, d: Any, factors: Any, forms: Any) -> None:
+    """Adds 4 terms to each sum, which stays in a register."""
+    values, exact, terms, swamped, _ = sums
+    for i in range(values.size):
+        state = (values[i], exact[i], terms[i], swamped[i])
+        state = _added(state, factors[0] * a[i], forms)
+        state = _added(state, factors[1] * b[i], forms)
+        state = _added(state, factors[2] * c[i], forms)
+        state = _added(state, factors[3] * d[i], forms)
+        values[i], exact[i], terms[i], swamped[i] = state
+
+
+@kernel(types.int64(several(types.int64, 4), ROW, TABLE, SUMS, FORMS))
+def _usual_terms(part: Any, left: Any, right: Any, sums: Any, forms: Any) -> int:
+    """Adds terms by fours; returns the first that is left."""
+    low, high, k, end = part
+    while k + 4 <= end:
+        _step_4(
+            sums, right[k, low:high], right[k + 1, low:high], right[k + 2, low:high],
+            right[k + 3, low:high], (left[k], left[k + 1], left[k + 2], left[k + 3]), forms,
+        )  # fmt: skip
+        k += 4
+    return k
+
+
 _TERMS = types.void(
     several(types.int64, 4), ROW, TABLE, SUMS, BITS, FORMS, types.int64, types.boolean,
-    types.boolean,
+    types.boolean, types.boolean,
 )  # fmt: skip
 
 
 @kernel(_TERMS)
 def _nearest_terms(
     part: Any, left: Any, right: Any, sums: Any, bits: Any, forms: Any, rule: int, is_fused: bool,
-    is_odd: bool,
+    is_odd: bool, is_usual: bool,
 ) -> None:  # fmt: skip
     """`_terms` to nearest; each way has its own loop, in which the way is constant."""
     low, high, begin, end = part
+    if is_usual:
+        begin = _usual_terms(part, left, right, sums, forms)
     if is_fused:
         for k in range(begin, end):
             _step(left[k], right[k, low:high], sums, bits, k, forms, RNE, True, True)
@@ -104,12 +142,12 @@ def _nearest_terms(
 @kernel(_TERMS)
 def _terms(
     part: Any, left: Any, right: Any, sums: Any, bits: Any, forms: Any, rule: int, is_fused: bool,
-    is_odd: bool,
+    is_odd: bool, is_usual: bool,
 ) -> None:  # fmt: skip
     """Adds terms to the sums of some columns: `part` has the columns and the terms."""
     low, high, begin, end = part
     if rule == RNE:
-        _nearest_terms(part, left, right, sums, bits, forms, rule, is_fused, is_odd)
+        _nearest_terms(part, left, right, sums, bits, forms, rule, is_fused, is_odd, is_usual)
     elif rule == SR:
         for k in range(begin, end):
             _step(left[k], right[k, low:high], sums, bits, k, forms, SR, is_fused, True)
@@ -133,18 +171,19 @@ def _join(total: Any, values: Any, sums: Any, bits: Any, step: int, forms: Any, 
 
 @kernel(
     types.void(TABLE, TABLE, types.int64, types.int64, BITS_OF_ALL, FORMS, types.int64,
-               types.boolean, types.boolean, types.int64, OUTS)
+               types.boolean, types.boolean, types.boolean, types.int64, OUTS)
 )  # fmt: skip
 def run(
     left: Any, right: Any, low: int, high: int, bits: Any, forms: Any, rule: int, is_fused: bool,
-    is_odd: bool, chunk: int, outs: Any,
+    is_odd: bool, is_usual: bool, chunk: int, outs: Any,
 ) -> None:  # fmt: skip
     """Sums of rows `left` (M, K) times the columns `low` to `high` of `right` (K, P), float64.
 
     `outs` (M, P): values, which begin as the start, exact sums, float64, which do too, terms other
     than 0, swamped ones and overflows, int64, which begin with 0. `bits` (M, P), uint64, are those
     of `draws.of_outputs`, or (M, 0) for rules that draw nothing. `forms` are the formats of sums
-    and of products. A `chunk` of 0 is none.
+    and of products. `is_usual` says that products are rounded to nearest, and that nothing can
+    overflow, be flushed or be rounded twice. A `chunk` of 0 is none.
     """
     depth = left.shape[1]
     zeros, inner = np.zeros(high - low), np.empty(high - low)
@@ -157,11 +196,11 @@ def run(
         _join(total, zeros, sums, words, 2 * depth, forms, rule)
         if not chunk:
             part = low, high, 0, depth
-            _terms(part, left[row], right, sums, words, forms, rule, is_fused, is_odd)
+            _terms(part, left[row], right, sums, words, forms, rule, is_fused, is_odd, is_usual)
             continue
         inside = (inner, exact, counts[0], counts[1], counts[2])
         for number in range(-(-depth // chunk)):
             part = low, high, number * chunk, min(number * chunk + chunk, depth)
             inner[:] = 0.0
-            _terms(part, left[row], right, inside, words, forms, rule, is_fused, is_odd)
+            _terms(part, left[row], right, inside, words, forms, rule, is_fused, is_odd, is_usual)
             _join(total, inner, sums, words, 2 * depth + 1 + number, forms, rule)
