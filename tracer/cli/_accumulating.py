@@ -29,10 +29,26 @@ OVERFLOWS = get_args(Overflow)
 BIASES = get_args(Bias)
 ZERO_POINTS = get_args(ZeroPoints)
 
+
+def _list(context: click.Context, option: click.Parameter, chosen: bool) -> None:
+    """Prints the presets and ends the command, which needs no model then."""
+    if not chosen or context.resilient_parsing:
+        return
+    from analyzers.views import presets
+    from tracer.cli._output import write_screen
+
+    write_screen(presets.show)
+    context.exit()
+
+
 _ACCUMULATOR = cloup.option(
-    "--accumulator", metavar="BITS|RULES|FILE.toml",
-    help="Width of the accumulators, for all nodes or by node, operator or module: "
-         "18, 'conv1=18,Gemm=20,*=17'.",
+    "--accumulator", metavar="SPEC|RULES|FILE.toml",
+    help="Accumulators, for all nodes or by node, operator or module: a width in bits, two levels, "
+         "or a preset as x86-maddubs, e.g. 18, 'conv1=18,Gemm=two-level(16,256,32),*=17'.",
+)  # fmt: skip
+_LIST = cloup.option(
+    "--list-accumulators", is_flag=True, is_eager=True, expose_value=False, callback=_list,
+    help="List the presets of processors and libraries, and exit. Needs no MODEL.",
 )  # fmt: skip
 _MAGNITUDE = cloup.option(
     "--magnitude", is_flag=True, default=None,
@@ -51,11 +67,12 @@ _OPERANDS = cloup.option(
 _OPTIONS = cloup.option_group(
     "Narrow accumulators",
     _ACCUMULATOR,
+    _LIST,
     cloup.option("--overflow", type=click.Choice(OVERFLOWS),
                  help="Effect of a sum outside the range.  [default: saturate]"),
     cloup.option("--order", metavar="ORDER",
                  help="Order of additions: sequential, channelwise, tree, chunked(32), lanes(8), "
-                      "sorted, maddubs.  [default: sequential]"),
+                      "sorted, maddubs, tiles(256:16).  [default: sequential]"),
     cloup.option("--bias", type=click.Choice(BIASES),
                  help="Add the bias as the first or the last term.  [default: first]"),
     cloup.option("--zero-points", type=click.Choice(ZERO_POINTS),

@@ -93,9 +93,17 @@ def _sufficient(narrow: pd.DataFrame) -> str:
         data = f"{width(float(observed.max()))} bits suffice for this data"
     if unknown:
         return f"{data}; no width is guaranteed for {plural(unknown, 'node')}"
-    pairs = (narrow["overflow_outputs"] > 0) & (observed <= narrow["bits"])
-    but = "; no width keeps pairs of products from saturating" if pairs.any() else ""
-    return f"{data}, {width(float(guaranteed.max()))} bits for any input{but}"
+    return f"{data}, {width(float(guaranteed.max()))} bits for any input{_inner(narrow)}"
+
+
+def _inner(narrow: pd.DataFrame) -> str:
+    """Tells where registers within the sums overflow, which no width of the accumulator changes."""
+    inside = (narrow["overflow_outputs"] > 0) & (narrow["bits_observed"] <= narrow["bits"])
+    if not inside.any():
+        return ""
+    needed = narrow["bits_guaranteed_inner"].max()
+    enough = "" if pd.isna(needed) else f", which need {width(float(needed))} bits for any input"
+    return f"; no width keeps inner registers from overflowing{enough}"
 
 
 def worst_first(rows: pd.DataFrame, full_numbers: bool = False) -> pd.DataFrame:

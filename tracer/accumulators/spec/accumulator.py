@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import ClassVar, assert_never, get_args
+from typing import assert_never, get_args
 
 import numpy as np
 
@@ -46,7 +46,6 @@ class Accumulator:
     an order that is not allowed.
     """
 
-    kind: ClassVar[str] = "integer"
     bits: int
     overflow: Overflow = "saturate"
     order: Order = field(default_factory=Sequential)
@@ -88,6 +87,12 @@ class Accumulator:
             if getattr(self, each.name) != getattr(usual, each.name)
         ]
         return f"{self.bits}({','.join(changed)})" if changed else f"{self.bits}"
+
+    @property
+    def kind(self) -> str:
+        """The kind in words: whether the order has registers of its own."""
+        stages = self.order.stages(Terms(1))
+        return "integer" if all(each.register is None for each in stages) else "two levels"
 
     @property
     def uncounted_bits(self) -> int:

@@ -236,8 +236,8 @@ def _refuse_overflow(node: str, tally: Tally) -> None:
     clipped = int(tally.clipped_widths.sum())
     if clipped:
         raise ThresholdError(
-            f"{node}: pairs of products leave their own width in {clipped} outputs",
-            "Set an order without saturating pairs.",
+            f"{node}: registers within the order overflow in {clipped} outputs",
+            "Set wider ones, as in two-level(24,256,32), or an order without.",
         )
     bits = tally.accumulator.bits
     outside = int(tally.overflow(bits).overflow_outputs.sum())
