@@ -211,11 +211,25 @@ def test_blocks_share_a_power_of_2_along_the_terms():
     np.testing.assert_array_equal(output, expected)
 
 
-@pytest.mark.parametrize("operands", ["mxfp4", "nvfp4"])
-def test_tensor_cores_have_no_model_of_block_scales(operands):
-    with pytest.raises(UsageError, match="has no model of operands in") as caught:
-        Narrowing(loading.from_proto(small()), read("tc:b200", operands=operands))
-    assert "one scale" in caught.value.hint
+@pytest.mark.parametrize(
+    ("accumulator", "operands", "named"),
+    [("tc:b200", "nvfp4", "does not multiply operands of nvfp4"),
+     ("tc:h100", "mxfp8-e4m3", "does not multiply operands of mxfp8-e4m3"),
+     ("tc:h100", "int8", "does not multiply operands of int8"),
+     ("bfma(16,25)", "mxfp4", "has no model of operands in mxfp4")],
+)  # fmt: skip
+def test_block_scales_that_a_card_has_no_model_of_are_refused(accumulator, operands, named):
+    with pytest.raises(UsageError, match=named):
+        Narrowing(loading.from_proto(small()), read(accumulator, operands=operands))
+
+
+def test_blackwell_multiplies_blocks_of_mx():
+    rng = np.random.default_rng(25)
+    a, b = drawn(rng, 3, 70), drawn(rng, 70, 4)
+    proto = node("MatMul", {"a": a, "b": b}, ("a",))
+    output, _ = narrowed(proto, read("tc:b200", operands="mxfp4"), a)
+    wide, _ = narrowed(proto, read("fp32", operands="mxfp4"), a)
+    np.testing.assert_allclose(output, wide, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])

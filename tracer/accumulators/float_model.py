@@ -117,7 +117,10 @@ class FloatModel:
         if isinstance(accumulator, ByOperands):
             if operands is None:
                 operands = self._only_format(node, accumulator)
-            accumulator = accumulator.of(operands.format_name)
+            is_block = operands.scaling in BLOCKS
+            chosen = accumulator.of(str(operands) if is_block else operands.format_name)
+            assert isinstance(chosen, FloatAccumulator | BlockFma)
+            return chosen, operands
         if isinstance(accumulator, BlockFma):
             return self._of_block(accumulator, operands)
         assert isinstance(accumulator, FloatAccumulator)
