@@ -371,7 +371,9 @@ def test_only_float_nodes_of_a_mixed_policy_are_floats():
 def test_nodes_of_integers_have_no_float_sums():
     w = np.ones((4, 1), np.int8)
     proto = model("(uint8[1,4] a) => (int32[r,c] y) { y = MatMulInteger (a, w) }", w=w)
-    with pytest.raises(ModelError, match=r"\(MatMulInteger\) has no sums of floats for 'fp16'"):
+    with pytest.raises(
+        ModelError, match=r"\(MatMulInteger\) cannot be summed in 'fp16': only Conv"
+    ):
         Narrowing(loading.from_proto(proto), read("fp16"))
 
 

@@ -82,7 +82,8 @@ class FloatModel:
         """
         lowering = float_lowerings().get((node.domain, node.op_type))
         if lowering is None:
-            raise UnfitError("it adds no products of floats, as Conv, Gemm and MatMul do")
+            names = sorted(name for _, name in float_lowerings())
+            raise UnfitError(f"only {', '.join(names)} of floats have float accumulators")
         accumulator, operands = self._resolved(node, rule)
         named = hardware.spelling(rule.accumulator)
         attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}

@@ -192,7 +192,7 @@ class Narrowing:
         accumulator = rules[node.key].accumulator
         if not isinstance(accumulator, Accumulator):
             return ModelError(
-                f"{where} has no sums of floats for '{accumulator}': {self._unfit[node.key]}",
+                f"{where} cannot be summed in '{accumulator}': {self._unfit[node.key]}",
                 "Set a width for sums of integers, such as 18.",
             )
         return ModelError(

@@ -204,15 +204,20 @@ def _accumulating(
     return AccumulatorOptions(policy, certificate, checked)
 
 
-def _policy(accumulator: str | None, magnitude: bool | None, fixed: str | None) -> Policy | None:
+def _policy(
+    accumulator: str | None, magnitude: bool | None, fixed: str | None, operands: str | None
+) -> Policy | None:
     from tracer.accumulators.spec.accumulator import Accumulator
     from tracer.accumulators.spec.policy_text import read
 
-    options = {"accumulator": accumulator, "magnitude": magnitude, "fixed": fixed}
+    options = {
+        "accumulator": accumulator, "magnitude": magnitude, "fixed": fixed, "operands": operands,
+    }  # fmt: skip
     _check_complete({n: v for n, v in options.items() if v is not None}, {"accumulator"})
     if accumulator is None:
         return None
-    return read(accumulator, fixed, Accumulator(_ANY, convention=_convention(bool(magnitude))))
+    like = Accumulator(_ANY, convention=_convention(bool(magnitude)))
+    return read(accumulator, fixed, like, operands)
 
 
 def _convention(magnitude: bool) -> Convention:
@@ -230,7 +235,7 @@ def _check_complete(given: Mapping[str, Any], sufficient: Set[str]) -> None:
 
 WIDTHS = bundle(
     "accumulator", _policy,
-    cloup.option_group("Narrow accumulators", _ACCUMULATOR, _MAGNITUDE, _FIXED),
+    cloup.option_group("Narrow accumulators", _ACCUMULATOR, _MAGNITUDE, _FIXED, _OPERANDS),
 )  # fmt: skip
 """Widths of a model that is not run; the command takes the policy as `accumulator`, or None."""
 
