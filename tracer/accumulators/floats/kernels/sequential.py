@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from tracer.accumulators.floats import draws
+from tracer.accumulators.floats.kernels import hashing
 from tracer.accumulators.floats.kernels.arrays import (
     BITS,
     BITS_OF_ALL,
@@ -34,7 +34,7 @@ from tracer.accumulators.floats.kernels.rounding import (
 )
 from tracer.accumulators.kernels.array_types import kernel, several
 
-_WORD = np.uint64(draws.STEP_STEP)
+_WORD = np.uint64(hashing.STEP_STEP)
 
 
 @inlined(types.float64(types.float64, FORMAT, types.int64, types.uint64))
