@@ -5,6 +5,7 @@ from typing import assert_never
 import numpy as np
 
 from tracer.accumulators.floats import draws
+from tracer.accumulators.floats.kernels.hashing import BITS
 from tracer.accumulators.spec.float_accumulator import FloatRounding, FloatRoundingName
 from tracer.accumulators.spec.float_format import FloatFormat
 from tracer.support.types import Array
@@ -39,7 +40,7 @@ def to_grid(
 ) -> Array:
     """Returns `values`, float64, rounded as if exponents had no upper end; 0 keeps its sign.
 
-    `random` are draws, of `draws.BITS` bits, for `sr`.
+    `random` are draws, of `BITS` bits, for `sr`.
     """
     least = form.least_exponent if form.subnormals == "kept" else -(1 << 12)
     exponents = np.maximum(np.frexp(values)[1] - 1, least)
@@ -69,7 +70,7 @@ def _integers(units: Array, name: FloatRoundingName, random: Array | None) -> Ar
             assert random is not None
             whole = np.trunc(units)
             rest = np.abs(units - whole)
-            up = np.floor(np.ldexp(rest, draws.BITS)) > random
+            up = np.floor(np.ldexp(rest, BITS)) > random
             return whole + np.copysign(up.astype(np.float64), units)
         case _:
             assert_never(name)

@@ -28,9 +28,9 @@ def sequential(
     left: Array, right: Array, start: Array, accumulator: FloatAccumulator, seed: int,
     indices: Array,
 ) -> State:  # fmt: skip
-    """Returns the sums of `oracle.sequential`."""
+    """Returns the sums of `oracle.sequential`; operands may have any float type."""
     kernels = loaded("sequential")
-    outs = _outs(start)
+    outs, factors = _outs(start), _wide(left)
     product = accumulator.product_format
     formats = accumulator.format, product or accumulator.format
     forms = tuple(_form(each, accumulator.saturates) for each in formats)
@@ -42,9 +42,9 @@ def sequential(
         key = draws.key(accumulator.rounding.seed, seed)
         bits = np.ascontiguousarray(draws.of_outputs(key, indices))
 
-    def work(rows: slice, low: int, high: int) -> None:
+    def work(rows: slice, low: int, columns: Array) -> None:
         kernels.run(
-            left[rows], right, low, high, bits[rows], forms, rule, product is None, is_odd, is_usual,
+            factors[rows], columns, low, bits[rows], forms, rule, product is None, is_odd, is_usual,
             accumulator.chunk or 0, tuple(each[rows] for each in outs),
         )  # fmt: skip
 
@@ -55,7 +55,7 @@ def sequential(
 def blocks(left: Array, right: Array, start: Array, accumulator: BlockFma) -> State:
     """Returns the sums of `oracle.blocks`, of products that are aligned.
 
-    Raises UsageError for operands that are not in the format of operands.
+    Operands may have any float type. Raises UsageError for those that are not in their format.
     """
     kernels = loaded("blocks")
     begin = State.beginning(start)
@@ -63,19 +63,20 @@ def blocks(left: Array, right: Array, start: Array, accumulator: BlockFma) -> St
     if accumulator.schedule == "split":
         order = oracle.split_order(left.shape[1], accumulator.length)
         missing = len(order) - left.shape[1]
-        left = np.ascontiguousarray(np.pad(left, ((0, 0), (0, missing)))[:, order])
+        left = np.pad(left, ((0, 0), (0, missing)))[:, order]
         right = np.pad(right, ((0, missing), (0, 0)))[order]
     ends, joins = _program(accumulator, left.shape[1])
-    sides = [(side, _powers(side, accumulator)) for side in (left, right)]
+    factors = _wide(left)
+    factor_powers = _powers(factors, accumulator)
     total = SINGLE if accumulator.promote else accumulator.out
     least = _NO_EXPONENT if accumulator.least is None else accumulator.least
     limits = 2.0**least, accumulator.register.least_normal, 2.0**accumulator.fraction
 
-    def work(rows: slice, low: int, high: int) -> None:
+    def work(rows: slice, low: int, columns: Array) -> None:
         kernels.run(
-            (sides[0][0][rows], sides[0][1][rows]), sides[1], low, high, ends, joins,
-            (_form(accumulator.out), _form(total)), limits, accumulator.rounding == "rne",
-            tuple(each[rows] for each in outs),
+            (factors[rows], factor_powers[rows]), (columns, _powers(columns, accumulator)), low,
+            ends, joins, (_form(accumulator.out), _form(total)), limits,
+            accumulator.rounding == "rne", tuple(each[rows] for each in outs),
         )  # fmt: skip
 
     _share(left, right, work)
@@ -102,7 +103,7 @@ def _is_within(left: Array, right: Array, start: Array, accumulator: FloatAccumu
 
 def _largest(values: Array) -> float:
     """Returns the largest magnitude; NaN if there is one."""
-    return max(values.max(initial=0), -values.min(initial=0))
+    return max(float(values.max(initial=0)), -float(values.min(initial=0)))
 
 
 def _program(a: BlockFma, depth: int) -> tuple[Array, Array]:
@@ -149,12 +150,25 @@ def _state(outs: tuple[Array, ...]) -> State:
     return State(values, overflowed != 0, swamped, terms, exact)
 
 
-def _share(left: Array, right: Array, work: Callable[[slice, int, int], None]) -> None:
-    """Calls `work` for blocks of rows and of columns, on the threads of the run."""
+def _share(left: Array, right: Array, work: Callable[[slice, int, Array], None]) -> None:
+    """Calls `work` for blocks of rows and of columns, on the threads of the run.
+
+    It is called with rows, the first column, and columns as float64, which stay in the second-level
+    cache.
+    """
     (rows, depth), columns = left.shape, right.shape[1]
     height = max(1, _WORK // max(depth * _WIDE, 1))
     parts = [(part, wide) for wide in parallel.pieces(columns, _WIDE)
              for part in parallel.pieces(rows, height)]  # fmt: skip
-    parallel.run_blocks(
-        len(parts), lambda n: work(parts[n][0], parts[n][1].start, parts[n][1].stop)
-    )
+
+    def block(number: int) -> None:
+        part, wide = parts[number]
+        with np.errstate(all="ignore"):
+            work(part, wide.start, _wide(right[:, wide]))
+
+    parallel.run_blocks(len(parts), block)
+
+
+def _wide(values: Array) -> Array:
+    """Returns float64, row after row."""
+    return np.ascontiguousarray(values, np.float64)

@@ -52,13 +52,12 @@ def sum_products(
     begin = np.zeros(rows) if start is None else np.asarray(start, np.float64)
     first = np.repeat(begin[:, None], columns, axis=1)
     indices = np.arange(rows * columns).reshape(columns, rows).T + first_output
-    sides = [np.asarray(left, np.float64), np.asarray(right, np.float64)]
+    sides = left, right
     is_turned = columns < rows  # vectors of the kernels have columns in their lanes
     if is_turned:
-        sides, first, indices = [sides[1].T, sides[0].T], first.T, indices.T
-    operands = [np.ascontiguousarray(each) for each in sides]
+        sides, first, indices = (right.T, left.T), first.T, indices.T
     with np.errstate(all="ignore"):
-        state = _summed(operands[0], operands[1], first, accumulator, seed, indices)
+        state = _summed(*sides, first, accumulator, seed, indices)
     arrays = (_single(state.values, accumulator), state.overflowed, state.swamped, state.terms,
               state.exact)  # fmt: skip
     return FloatSums(*(each.T if is_turned else each for each in arrays))
@@ -75,7 +74,8 @@ def _summed(
         case BlockFma(rule="aligned"):
             return compiled_sums.blocks(left, right, start, accumulator)
         case BlockFma():
-            return oracle.blocks(left, right, start, accumulator)
+            factors, columns = (np.asarray(side, np.float64) for side in (left, right))
+            return oracle.blocks(factors, columns, start, accumulator)
         case _:
             assert_never(accumulator)
 

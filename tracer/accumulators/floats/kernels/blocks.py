@@ -153,15 +153,15 @@ def powers(values: Any, form: Any, out: Any) -> int:
 
 
 @kernel(
-    types.void(several(ROW, 2), several(TABLE, 2), types.int64, types.int64,
-               types.int64, types.int64, SUMS, several(LANES, 3), FORMAT,
+    types.void(several(ROW, 2), several(TABLE, 2), types.int64, types.int64, SUMS,
+               several(LANES, 3), FORMAT,
                several(types.float64, 3), types.boolean)
 )  # fmt: skip
 def _block(
-    left: Any, right: Any, low: int, high: int, begin: int, end: int, sums: Any, spare: Any,
-    form: Any, limits: Any, is_nearest: bool,
+    left: Any, right: Any, begin: int, end: int, sums: Any, spare: Any, form: Any, limits: Any,
+    is_nearest: bool,
 ) -> None:  # fmt: skip
-    """Adds products `begin` to `end` to the sums of columns `low` to `high`."""
+    """Adds products `begin` to `end` to the sums of a row."""
     greatest, scales, units = spare
     least, least_sum, kept = limits
     factors, powers = left
@@ -170,38 +170,37 @@ def _block(
     k = begin
     while k + 4 <= end:
         _raise_4(
-            greatest, column_powers[k, low:high], column_powers[k + 1, low:high],
-            column_powers[k + 2, low:high], column_powers[k + 3, low:high],
+            greatest, column_powers[k], column_powers[k + 1], column_powers[k + 2],
+            column_powers[k + 3],
             (powers[k], powers[k + 1], powers[k + 2], powers[k + 3]),
         )  # fmt: skip
         k += 4
     while k < end:
-        _raise_1(greatest, column_powers[k, low:high], powers[k])
+        _raise_1(greatest, column_powers[k], powers[k])
         k += 1
     _align(scales, units, greatest, sums, kept)
     k = begin
     while k + 4 <= end:
         _add_4(
-            units, scales, sums, columns[k, low:high], columns[k + 1, low:high],
-            columns[k + 2, low:high], columns[k + 3, low:high],
+            units, scales, sums, columns[k], columns[k + 1], columns[k + 2], columns[k + 3],
             (factors[k], factors[k + 1], factors[k + 2], factors[k + 3]),
         )  # fmt: skip
         k += 4
     while k < end:
-        _add_1(units, scales, sums, columns[k, low:high], factors[k])
+        _add_1(units, scales, sums, columns[k], factors[k])
         k += 1
     _end(units, greatest, sums, form, 1.0 / kept, is_nearest)
 
 
 @kernel(
-    types.void(several(TABLE, 2), several(TABLE, 2), types.int64, types.int64,
+    types.void(several(TABLE, 2), several(TABLE, 2), types.int64,
                NUMBERS, NUMBERS, FORMS, several(types.float64, 3), types.boolean, OUTS)
 )  # fmt: skip
 def run(
-    left: Any, right: Any, low: int, high: int, ends: Any, joins: Any, forms: Any, limits: Any,
+    left: Any, right: Any, low: int, ends: Any, joins: Any, forms: Any, limits: Any,
     is_nearest: bool, outs: Any,
 ) -> None:  # fmt: skip
-    """Sums of rows `left` (M, K) times the columns `low` to `high` of `right` (K, P), float64.
+    """Sums of rows `left` (M, K) times columns `right` (K, n), float64; `low` is the first of P.
 
     Both are operands, and 2 to their exponents, 0 where there is none. `ends` are those of the
     blocks in k. After a block that `joins` the sum is added to a total, and begins with 0 again;
@@ -211,7 +210,8 @@ def run(
     `forms` are the formats of sums and of totals. `limits` are powers of 2: the least greatest
     exponent, the least exponent of a sum, and 2 to the bits of fraction.
     """
-    width = high - low
+    width = right[0].shape[1]
+    high = low + width
     spare = np.zeros(width), np.zeros(width), np.zeros(width)
     has_joins = False
     for each in joins:
@@ -225,7 +225,7 @@ def run(
         for number in range(ends.size):
             rows = left[0][row], left[1][row]
             _block(
-                rows, right, low, high, begin, ends[number], sums, spare, forms[0], limits,
+                rows, right, begin, ends[number], sums, spare, forms[0], limits,
                 is_nearest,
             )  # fmt: skip
             begin = ends[number]

@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from tracer.accumulators.floats import draws
+from tracer.accumulators.floats.kernels import hashing
 from tracer.accumulators.kernels.array_types import several
 
 RNE, RZ, FLOOR, SR = range(4)
@@ -23,10 +23,10 @@ power; numbers below this are 0; the largest number; what is beyond."""
 _EXPONENT = np.int64(0x7FF0000000000000)
 _HUGE = 2.0**400
 """More than any product: infinity is rounded as if it had this exponent, and stays."""
-_SHIFT_1, _SHIFT_2 = (np.uint64(bits) for bits, _ in draws.MIXERS)
-_FACTOR_1, _FACTOR_2 = (np.uint64(factor) for _, factor in draws.MIXERS)
-_LAST_SHIFT, _UNUSED = np.uint64(draws.LAST_SHIFT), np.uint64(64 - draws.BITS)
-_DRAW_UNIT = 2.0**-draws.BITS
+_SHIFT_1, _SHIFT_2 = (np.uint64(bits) for bits, _ in hashing.MIXERS)
+_FACTOR_1, _FACTOR_2 = (np.uint64(factor) for _, factor in hashing.MIXERS)
+_LAST_SHIFT, _UNUSED = np.uint64(hashing.LAST_SHIFT), np.uint64(64 - hashing.BITS)
+_DRAW_UNIT = 2.0**-hashing.BITS
 
 
 def inlined(signature: Any) -> Callable[[Any], Any]:

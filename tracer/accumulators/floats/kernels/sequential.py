@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from tracer.accumulators.floats import draws
+from tracer.accumulators.floats.kernels import hashing
 from tracer.accumulators.floats.kernels.arrays import (
     BITS,
     BITS_OF_ALL,
@@ -34,7 +34,7 @@ from tracer.accumulators.floats.kernels.rounding import (
 )
 from tracer.accumulators.kernels.array_types import kernel, several
 
-_WORD = np.uint64(draws.STEP_STEP)
+_WORD = np.uint64(hashing.STEP_STEP)
 
 
 @inlined(types.float64(types.float64, FORMAT, types.int64, types.uint64))
@@ -100,21 +100,21 @@ def _step_4(sums: Any, a: Any, b: Any, c: Any, d: Any, factors: Any, forms: Any)
         values[i], exact[i], terms[i], swamped[i] = state
 
 
-@kernel(types.int64(several(types.int64, 4), ROW, TABLE, SUMS, FORMS))
+@kernel(types.int64(several(types.int64, 2), ROW, TABLE, SUMS, FORMS))
 def _usual_terms(part: Any, left: Any, right: Any, sums: Any, forms: Any) -> int:
     """Adds terms by fours; returns the first that is left."""
-    low, high, k, end = part
+    k, end = part
     while k + 4 <= end:
         _step_4(
-            sums, right[k, low:high], right[k + 1, low:high], right[k + 2, low:high],
-            right[k + 3, low:high], (left[k], left[k + 1], left[k + 2], left[k + 3]), forms,
+            sums, right[k], right[k + 1], right[k + 2],
+            right[k + 3], (left[k], left[k + 1], left[k + 2], left[k + 3]), forms,
         )  # fmt: skip
         k += 4
     return k
 
 
 _TERMS = types.void(
-    several(types.int64, 4), ROW, TABLE, SUMS, BITS, FORMS, types.int64, types.boolean,
+    several(types.int64, 2), ROW, TABLE, SUMS, BITS, FORMS, types.int64, types.boolean,
     types.boolean, types.boolean,
 )  # fmt: skip
 
@@ -125,18 +125,18 @@ def _nearest_terms(
     is_odd: bool, is_usual: bool,
 ) -> None:  # fmt: skip
     """`_terms` to nearest; each way has its own loop, in which the way is constant."""
-    low, high, begin, end = part
+    begin, end = part
     if is_usual:
         begin = _usual_terms(part, left, right, sums, forms)
     if is_fused:
         for k in range(begin, end):
-            _step(left[k], right[k, low:high], sums, bits, k, forms, RNE, True, True)
+            _step(left[k], right[k], sums, bits, k, forms, RNE, True, True)
     elif is_odd:
         for k in range(begin, end):
-            _step(left[k], right[k, low:high], sums, bits, k, forms, RNE, False, True)
+            _step(left[k], right[k], sums, bits, k, forms, RNE, False, True)
     else:
         for k in range(begin, end):
-            _step(left[k], right[k, low:high], sums, bits, k, forms, RNE, False, False)
+            _step(left[k], right[k], sums, bits, k, forms, RNE, False, False)
 
 
 @kernel(_TERMS)
@@ -144,19 +144,19 @@ def _terms(
     part: Any, left: Any, right: Any, sums: Any, bits: Any, forms: Any, rule: int, is_fused: bool,
     is_odd: bool, is_usual: bool,
 ) -> None:  # fmt: skip
-    """Adds terms to the sums of some columns: `part` has the columns and the terms."""
-    low, high, begin, end = part
+    """Adds the terms of a part, from its beginning to its end, to the sums of a row."""
+    begin, end = part
     if rule == RNE:
         _nearest_terms(part, left, right, sums, bits, forms, rule, is_fused, is_odd, is_usual)
     elif rule == SR:
         for k in range(begin, end):
-            _step(left[k], right[k, low:high], sums, bits, k, forms, SR, is_fused, True)
+            _step(left[k], right[k], sums, bits, k, forms, SR, is_fused, True)
     elif rule == RZ:
         for k in range(begin, end):
-            _step(left[k], right[k, low:high], sums, bits, k, forms, RZ, is_fused, True)
+            _step(left[k], right[k], sums, bits, k, forms, RZ, is_fused, True)
     else:
         for k in range(begin, end):
-            _step(left[k], right[k, low:high], sums, bits, k, forms, FLOOR, is_fused, True)
+            _step(left[k], right[k], sums, bits, k, forms, FLOOR, is_fused, True)
 
 
 @kernel(types.void(LANES, LANES, SUMS, BITS, types.int64, FORMS, types.int64))
@@ -170,14 +170,14 @@ def _join(total: Any, values: Any, sums: Any, bits: Any, step: int, forms: Any, 
 
 
 @kernel(
-    types.void(TABLE, TABLE, types.int64, types.int64, BITS_OF_ALL, FORMS, types.int64,
+    types.void(TABLE, TABLE, types.int64, BITS_OF_ALL, FORMS, types.int64,
                types.boolean, types.boolean, types.boolean, types.int64, OUTS)
 )  # fmt: skip
 def run(
-    left: Any, right: Any, low: int, high: int, bits: Any, forms: Any, rule: int, is_fused: bool,
+    left: Any, right: Any, low: int, bits: Any, forms: Any, rule: int, is_fused: bool,
     is_odd: bool, is_usual: bool, chunk: int, outs: Any,
 ) -> None:  # fmt: skip
-    """Sums of rows `left` (M, K) times the columns `low` to `high` of `right` (K, P), float64.
+    """Sums of rows `left` (M, K) times columns `right` (K, n), float64; `low` is the first of P.
 
     `outs` (M, P): values, which begin as the start, exact sums, float64, which do too, terms other
     than 0, swamped ones and overflows, int64, which begin with 0. `bits` (M, P), uint64, are those
@@ -185,7 +185,7 @@ def run(
     and of products. `is_usual` says that products are rounded to nearest, and that nothing can
     overflow, be flushed or be rounded twice. A `chunk` of 0 is none.
     """
-    depth = left.shape[1]
+    depth, high = left.shape[1], low + right.shape[1]
     zeros, inner = np.zeros(high - low), np.empty(high - low)
     unused = np.zeros(high - low, np.uint64)
     for row in range(len(left)):
@@ -195,12 +195,12 @@ def run(
         sums = (total, exact, counts[0], counts[1], counts[2])
         _join(total, zeros, sums, words, 2 * depth, forms, rule)
         if not chunk:
-            part = low, high, 0, depth
+            part = 0, depth
             _terms(part, left[row], right, sums, words, forms, rule, is_fused, is_odd, is_usual)
             continue
         inside = (inner, exact, counts[0], counts[1], counts[2])
         for number in range(-(-depth // chunk)):
-            part = low, high, number * chunk, min(number * chunk + chunk, depth)
+            part = number * chunk, min(number * chunk + chunk, depth)
             inner[:] = 0.0
             _terms(part, left[row], right, inside, words, forms, rule, is_fused, is_odd, is_usual)
             _join(total, inner, sums, words, 2 * depth + 1 + number, forms, rule)
