@@ -59,7 +59,7 @@ _FIXED = cloup.option(
     help="Fixed-point formats of float operands as bits:fraction bits, for activations/weights: "
          "8:5, 'conv1=16:8,*=8:5/8:7'.",
 )  # fmt: skip
-_OPERANDS = cloup.option(
+OPERANDS = cloup.option(
     "--operands", metavar="FORMATS",
     help="Formats that operands of float accumulators are cast to: bf16, "
          "'conv*=fp8-e4m3,*=bf16'.  [default: the type of the graph]",
@@ -88,7 +88,7 @@ _OPTIONS = cloup.option_group(
                       "stochastic(SEED).  [default: half-even]"),
     _MAGNITUDE,
     _FIXED,
-    _OPERANDS,
+    OPERANDS,
     cloup.option("--certificate", type=PathName(), metavar="FILE.json",
                  help="Write a certificate that no sum overflows on these inputs. Exit 1 if one "
                       "does."),

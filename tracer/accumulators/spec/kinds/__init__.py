@@ -12,9 +12,12 @@ from typing import NamedTuple, Protocol
 
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.any_accumulator import AnyAccumulator
+from tracer.accumulators.spec.spelling import parts
 from tracer.errors import UsageError
 
 _NAMES_LISTED = 6
+_ANY = 32
+"""A width that every spelling replaces."""
 
 
 class Kind(Protocol):
@@ -59,6 +62,23 @@ def parse(text: str, like: Accumulator) -> Parsed:
         if accumulator is not None:
             return Parsed(accumulator, kind.TAKES)
     raise UsageError(f"'{text}' is not an accumulator", _possible(text))
+
+
+def listed(text: str) -> tuple[str, ...] | None:
+    """Returns the spellings in a list such as `fp32,tc:h100,18`.
+
+    None for a list of widths alone, and for a policy with patterns.
+    """
+    spellings = tuple(part.strip() for part in parts(text, ","))
+    return spellings if any(map(_is_more_than_a_width, spellings)) else None
+
+
+def _is_more_than_a_width(spelling: str) -> bool:
+    try:
+        parse(spelling, Accumulator(_ANY))
+    except UsageError:
+        return False
+    return not spelling.isdigit()
 
 
 def examples() -> str:
