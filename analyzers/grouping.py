@@ -16,7 +16,7 @@ from analyzers.roofline import averaged
 from analyzers.samples import by_sample
 from analyzers.timing import RUNTIME
 from tracer.errors import UsageError
-from tracer.records.columns import EXTREMES, SUMMED, summed
+from tracer.records.columns import COMMON, EXTREMES, SUMMED, TERMS_MEANS, summed
 from tracer.records.trace import Run
 
 ROOT, OF_RUNTIME = "(root)", f"({RUNTIME})"
@@ -74,6 +74,7 @@ def by_node(nodes: pd.DataFrame, serves: Mapping[str, str] | None = None) -> pd.
     folded = groups.first()
     folded[summed(nodes.columns)] = groups[summed(nodes.columns)].sum(min_count=1)
     folded[list(EXTREMES)] = _worst(groups)
+    folded[[*COMMON, *TERMS_MEANS]] = _of_floats(nodes, "kernel")
     folded["calls"] = groups["calls"].first()
     folded["nodes"] = groups.size()
     computing = ~nodes["op_type"].isin(SERVING)
@@ -209,7 +210,23 @@ def served_numbers(
 def _fold(rows: pd.DataFrame, key: str) -> pd.DataFrame:
     groups = rows.groupby(key, sort=False)
     folded = groups[[*summed(rows.columns), "nodes"]].sum(min_count=1)
-    return folded.join(_worst(groups)).join(averaged(rows, key)).reset_index()
+    parts = (_worst(groups), averaged(rows, key), _of_floats(rows, key))
+    return folded.join(list(parts)).reset_index()
+
+
+def _of_floats(rows: pd.DataFrame, key: str) -> pd.DataFrame:
+    """Returns the columns that groups have where rows agree, and the means over the terms.
+
+    Percentiles of rows that agree are those of the rows together.
+    """
+    groups = rows.groupby(key, sort=False)
+    same = groups[list(COMMON)].nunique() == 1
+    columns = groups[list(COMMON)].first().where(same)
+    for name in TERMS_MEANS:
+        terms = rows["terms"].where(rows[name].notna()).astype("float64")
+        weighed = (rows[name] * terms).groupby(rows[key]).sum(min_count=1)
+        columns[name] = weighed / terms.groupby(rows[key]).sum(min_count=1)
+    return columns
 
 
 def _worst(groups: Any) -> pd.DataFrame:

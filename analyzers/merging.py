@@ -48,7 +48,7 @@ class Source:
     @property
     def timed(self) -> tuple[Run, ...]:
         """The runs with times of the model itself."""
-        return tuple(run for run in self.trace.runs if not run.sums)
+        return tuple(run for run in self.trace.runs if not run.is_emulated)
 
 
 def merged(sources: Sequence[Source]) -> Trace:

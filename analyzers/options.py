@@ -47,7 +47,10 @@ DEFAULT_ENERGY_MODEL = "lab"
 OF_KERNELS = ("time_us_total", "time_total_share", "time_us_per_call")
 """Columns of the table by kernel that other groupings lack."""
 
-_OF_WEIGHTS = ("bits", "bits_guaranteed", "bits_datatype")
+_OF_NODES = (
+    "bits", "bits_guaranteed", "bits_guaranteed_inner", "bits_datatype", "operands", "terms",
+    "swamped_share", "rel_error_p50", "rel_error_p99",
+)  # fmt: skip
 """Columns of overflows that samples lack."""
 
 _OF_SUMS = ("bytes_moved", "overflow_share")
@@ -95,7 +98,7 @@ def _has(by: str, spec: ColumnSpec) -> bool:
         summed = spec.kind == "stored" and spec.fold == "sum"
         return summed or spec.name in (NAMES[by], *OF_KERNELS)
     if by == SAMPLE:
-        return spec.table == "overflow" and spec.name not in _OF_WEIGHTS
+        return spec.table == "overflow" and spec.name not in _OF_NODES
     if by == "node":
         return spec.kind != "folded" or spec.name == "nodes"
     return spec.fold != "none" or spec.name in (NAMES[by], *_OF_SUMS)

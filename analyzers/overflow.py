@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from tracer.accumulators.spec.accumulator import NARROWEST
+from tracer.accumulators.spec.register import NARROWEST
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.records import columns
 from tracer.records.columns import BY_NAME
@@ -17,7 +17,7 @@ _EXTREMES = ("acc_min", "acc_max", "final_min", "final_max")
 _COUNTED = ("outputs", "overflow_outputs", "transient_outputs", "persistent_outputs")
 _EMULATED = ("saturation_events", "outputs_changed", "max_abs_error")
 
-_WIDTHS = ("bits_observed", "bits_guaranteed", "bits_datatype", "bits")
+_WIDTHS = ("bits_observed", "bits_guaranteed", "bits_guaranteed_inner", "bits_datatype", "bits")
 
 _OWN = frozenset((*_EXTREMES, *_WIDTHS, *_COUNTED, *_EMULATED))
 COLUMNS = tuple(name for name in columns.COLUMNS if name in _OWN)
@@ -46,6 +46,7 @@ def channels(sums: PartialSums) -> pd.DataFrame:
     table = pd.DataFrame({name: getattr(tally, name) for name in _EXTREMES})
     table["bits_observed"] = tally.bits_observed
     table["bits_guaranteed"] = sums.guaranteed_channels
+    table["bits_guaranteed_inner"] = sums.guaranteed_inner_channels
     table["bits"] = tally.accumulator.bits
     for name in _COUNTED:
         table[name] = getattr(counts, name)
@@ -110,6 +111,7 @@ def _row(sums: PartialSums) -> dict[str, int | None]:
     row: dict[str, int | None] = {
         "bits": sums.tally.accumulator.bits,
         "bits_guaranteed": sums.guaranteed,
+        "bits_guaranteed_inner": sums.guaranteed_inner,
         "bits_datatype": sums.datatype,
     }
     for name in (*_EXTREMES, "bits_observed", *_COUNTED, *_EMULATED):

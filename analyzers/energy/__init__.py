@@ -17,6 +17,7 @@ from analyzers.energy.energy_model import EnergyModel, FloatEnergy
 from analyzers.energy.operands import Operands, operands
 from analyzers.energy.work import Work
 from analyzers.options import energy_models
+from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Rule
 from tracer.errors import UsageError
 from tracer.graph.model import Model
@@ -80,21 +81,19 @@ def energy(
     """Returns the energies per run of the nodes of `model` with known MACs.
 
     `counts` is the table of `analyzers.cost`. `rules` are those of nodes with narrow accumulators;
-    other nodes have 32 bits. Raises InputError for a width that the user's own figures lack.
+    other nodes have 32 bits, or the type of their operands. A float accumulator adds in its format.
+    Raises InputError for a width that the user's own figures lack.
     """
     rules = rules or {}
     factors = operands(model, types, rules)
     work = Work.of(counts, factors)
-    bits = {
-        node: rules[node].accumulator.bits if node in rules else _wide(factors[node])
-        for node in work.nodes
-    }
+    bits = {node: _width(rules.get(node), factors[node]) for node in work.nodes}
     energies = energy_model.per_node(work, bits)
     multiplying = counts.index[counts["macs"].fillna(0) > 0]
     unpriced: dict[str, list[str]] = defaultdict(list)
     for node in multiplying.difference(list(energies), sort=False):
         known = factors.get(node)
-        kind = known.float_type if known is not None else "operands of unknown type"
+        kind = energy_model.lacks(known) if known is not None else "operands of unknown type"
         unpriced[f"{energy_model.name} has no figures for {kind}"].append(node)
     index = pd.Index(list(energies), name="node", dtype="object")
     column = pd.array(list(energies.values()), dtype="Float64")
@@ -105,7 +104,10 @@ def energy(
     return NodeEnergies(pd.DataFrame({"energy": column}, index=index), tuple(notes))
 
 
-def _wide(factors: Operands) -> int:
+def _width(rule: Rule | None, factors: Operands) -> int:
+    """Bits of the accumulator, if it adds integers."""
+    if rule is not None and isinstance(rule.accumulator, Accumulator):
+        return rule.accumulator.bits
     return max(WIDE, factors.activation_bits, factors.weight_bits)
 
 

@@ -1,11 +1,12 @@
 """The energy of multiplications and additions, and its sum over the nodes of a model."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from analyzers.energy.operands import Operands
 from analyzers.energy.work import Work
 from tracer.support.types import FloatArray
 
@@ -40,19 +41,34 @@ class EnergyModel:
         """Returns the energy per run of each node, float64 (..., nodes); NaN without figures.
 
         `widths` has the accumulator bits: (nodes,), or (candidates, nodes) for many assignments.
-        Nodes that multiply floats add in the same type, and do not depend on them.
+        Nodes that add floats do not depend on them.
         """
+        bits = work.operand_bits, work.weight_bits, widths
+        multiplied = self._each(self.multiplication, bits, work.float_types, "multiplication")
+        added = self._each(self.addition, bits, work.adders, "addition")
+        return multiplied * work.muls + added * work.adds
+
+    def _each(
+        self,
+        rule: Rule,
+        bits: tuple[FloatArray, FloatArray, FloatArray],
+        types: Sequence[str | None],
+        operation: Literal["multiplication", "addition"],
+    ) -> FloatArray:
+        """Returns the energy of one operation in each node: by `rule` where the type is None."""
+        operands, weights, widths = bits
         energies = np.full(widths.shape, np.nan)
-        ints = np.array([name is None for name in work.float_types], bool)
-        bits = work.operand_bits[ints], work.weight_bits[ints], widths[..., ints]
-        multiplied = self.multiplication(*bits) * work.muls[ints]
-        energies[..., ints] = multiplied + self.addition(*bits) * work.adds[ints]
-        for index, name in enumerate(work.float_types):
+        ints = np.array([name is None for name in types], bool)
+        energies[..., ints] = rule(operands[ints], weights[ints], widths[..., ints])
+        for index, name in enumerate(types):
             if name is not None and name in self.floats:
-                each = self.floats[name]
-                multiplied = each.multiplication * work.muls[index]
-                energies[..., index] = multiplied + each.addition * work.adds[index]
+                energies[..., index] = getattr(self.floats[name], operation)
         return energies
+
+    def lacks(self, operands: Operands) -> str | None:
+        """Returns the type of floats that a node multiplies or adds and that has no figures."""
+        types = (operands.float_type, operands.adder)
+        return next((name for name in types if name is not None and name not in self.floats), None)
 
     def per_node(self, work: Work, bits: Mapping[str, int] | int) -> dict[str, float]:
         """Returns the energy per run of each node; `bits` is one width or a width for each node.

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tracer.accumulators.engine.tensor_scales import ELEMENTS_KEPT, TensorScales
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.float_accumulator import FloatAccumulator
 from tracer.accumulators.spec.policy import Rule
 from tracer.graph.dataflow import Address, Dataflow
 from tracer.graph.model import Model, Node, Scope
@@ -31,17 +33,28 @@ _FACTORS = {
         (0, 3),
     ),
 }  # fmt: skip
+_TYPES = {
+    "fp32": "float32", "fp16": "float16", "bf16": "bfloat16",
+    "fp8-e4m3": "float8_e4m3fn", "fp8-e5m2": "float8_e5m2",
+    "fp8-e4m3fnuz": "float8_e4m3fnuz", "fp8-e5m2fnuz": "float8_e5m2fnuz",
+}  # fmt: skip
+"""Formats of operands and accumulators that are types of ONNX."""
 _OTHERS = (0, 0)
 """Both factors of other operators have the type of the first input."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """Bits of both factors of a node; `float_type`, as `float16`, if they are floats."""
+    """Bits of both factors of a node; `float_type`, as `float16`, if they are floats.
+
+    `adder` is the type of the float accumulator that adds products; None adds products of integers
+    as integers, and products of floats in their type.
+    """
 
     activation_bits: int
     weight_bits: int
     float_type: str | None = None
+    adder: str | None = None
 
 
 def operands(
@@ -96,7 +109,7 @@ class _Reader:
         dtypes = [dtype for dtype in factors if dtype is not None]
         floats = [dtype for dtype in dtypes if not _is_integer(dtype)]
         bits = [_bits(dtype) for dtype in (floats[:1] or dtypes)]
-        return Operands(bits[0], bits[-1], floats[0] if floats else None)
+        return Operands(bits[0], bits[-1], floats[0] if floats else None, _adder(rule))
 
     def _factor(self, node: Node, index: int, rule: Rule | None) -> str | None:
         """Returns the type of the factor at `index`; a fixed-point format as `int8`."""
@@ -104,6 +117,8 @@ class _Reader:
         own = self._of_tensor(name, node.scope)
         if own is None or _is_integer(own):
             return own
+        if rule is not None and _adder(rule) is not None:
+            return own if rule.operands is None else _type_of(rule.operands.format_name)
         if rule is not None and rule.format is not None:
             weights = index > 0 and self.scales.constant(name, node.scope)
             return f"int{(rule.format.weights if weights else rule.format.activations).bits}"
@@ -123,6 +138,20 @@ class _Reader:
         tensor = self.types.of(name, scope)
         is_number = tensor is not None and ("float" in tensor.dtype or _is_integer(tensor.dtype))
         return tensor.dtype if tensor is not None and is_number else None
+
+
+def _adder(rule: Rule | None) -> str | None:
+    """Returns the type that a float accumulator adds in: that of its format, if it has one."""
+    if rule is None or isinstance(rule.accumulator, Accumulator):
+        return None
+    if isinstance(rule.accumulator, FloatAccumulator):
+        return _type_of(str(rule.accumulator.format))
+    return str(rule.accumulator)
+
+
+def _type_of(spelling: str) -> str:
+    """Returns the name of ONNX for a format, else its spelling."""
+    return _TYPES.get(spelling, spelling)
 
 
 def _is_integer(dtype: str) -> bool:

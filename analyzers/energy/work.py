@@ -20,7 +20,8 @@ class Work:
     """Nodes with their multiplications and additions per run, and the types of both factors.
 
     Arrays are (nodes,): `muls` and `adds` of the node table, float64; `operand_bits`, the width of
-    the activations, and `weight_bits`. `float_types` are None for nodes that multiply integers.
+    the activations, and `weight_bits`. `float_types` are None for nodes that multiply integers,
+    `adders` for those that add integers.
     """
 
     nodes: tuple[str, ...]
@@ -29,6 +30,7 @@ class Work:
     operand_bits: FloatArray = field(repr=False)
     weight_bits: FloatArray = field(repr=False)
     float_types: tuple[str | None, ...] = field(repr=False)
+    adders: tuple[str | None, ...] = field(repr=False)
 
     @classmethod
     def of(cls, counts: pd.DataFrame, operands: Mapping[str, Operands] | None = None) -> Work:
@@ -48,6 +50,7 @@ class Work:
             np.array([operand.activation_bits for operand in each], np.float64),
             np.array([operand.weight_bits for operand in each], np.float64),
             tuple(operand.float_type for operand in each),
+            tuple(operand.adder or operand.float_type for operand in each),
         )
 
     def widths(self, bits: Mapping[str, int] | int) -> FloatArray:

@@ -10,7 +10,8 @@ from tracer.accumulators.engine.matrices import checked
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms, named
 
-ORDERS = ("sequential", "channelwise", "chunked(3)", "tree", "lanes(2)", "sorted", "maddubs(2)")
+ORDERS = ("sequential", "channelwise", "chunked(3)", "tree", "lanes(2)", "sorted", "maddubs(2)",
+          "tiles(3:8)", "tiles(2:9:symmetric,2:8)", "tiles(2x2:8,3)")  # fmt: skip
 ROUNDINGS = ("half-even", "half-away", "floor", "truncate", "stochastic(7)")
 
 

@@ -18,6 +18,7 @@ from tracer.accumulators.statistics.bounds import datatype, guaranteed, guarante
 from tracer.errors import UsageError
 
 STATIC = [order for order in ORDERS if order != "sorted"]
+PLAIN = [order for order in STATIC if not order.startswith(("maddubs", "tiles"))]
 
 
 def finn(weights, low, high):
@@ -114,7 +115,8 @@ def test_no_partial_sum_is_out_of_bounds(case, padded, data):
     assert (limits.high <= limits.any_order_high).all()
     assert (limits.bits <= limits.any_order_bits).all()
     enough = replace(case.accumulator, bits=int(limits.bits.max()))
-    assert not oracle.emulate(case.left, right, case.bias, case.terms, enough).events.any()
+    events = oracle.emulate(case.left, right, case.bias, case.terms, enough).events
+    np.testing.assert_array_equal(events, seen.clips)  # none of the accumulator itself
 
 
 @st.composite
@@ -172,7 +174,7 @@ def test_two_ranges_are_bounded_by_their_corners(case):
 @given(dots(), st.integers(-128, 0), st.integers(0, 255))
 def test_where_0_is_in_the_range_the_bound_is_that_of_the_final_sum(case, low, high):
     weights, terms = case.left, case.terms
-    for order in STATIC[:-1]:
+    for order in PLAIN:
         accumulator = Accumulator(32, order=named(order))
         limits = guaranteed(weights, low, high, None, terms, accumulator).bits
         assert limits.tolist() == [max(bits, 2) for bits in finn(weights, low, high)]

@@ -14,7 +14,9 @@ from tracer.accumulators.spec.orders import Order, Stage, Terms, named
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import parallel
 
-ORDERS = ("sequential", "channelwise", "chunked(5)", "tree", "lanes(4)", "maddubs(4)", "sorted")
+ORDERS = ("sequential", "channelwise", "chunked(5)", "tree", "lanes(4)", "maddubs(4)", "sorted",
+          "tiles(5:12:symmetric)", "tiles(7:14:wrap)", "tiles(3:10:zero)", "tiles(3:8,2:9:wrap)",
+          "tiles(2x4:16:wrap)", "tiles(all:17)", "tiles(4,2:15)")  # fmt: skip
 OVERFLOWS = ("saturate", "symmetric", "wrap", "zero", "error")
 ROUNDINGS = ("half-even", "half-away", "floor", "truncate", "stochastic(3)")
 RANGES = {  # the lowest and the highest number of an operand
@@ -144,7 +146,7 @@ def test_a_million_sums():
         accumulator = Accumulator(
             bits,
             OVERFLOWS[random.integers(5)],
-            named(ORDERS[number % 11] if number % 11 < len(ORDERS) else "sequential"),
+            named(ORDERS[number % 20] if number % 20 < len(ORDERS) else "sequential"),
             product,
             "last" if number % 5 < 2 else "first",
         )

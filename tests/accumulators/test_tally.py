@@ -150,7 +150,8 @@ def test_parts_make_the_whole_whatever_the_cut(case, data):
     whole, other = (Tally.empty(len(case.left), case.accumulator) for _ in range(2))
     for tally, columns in ((whole, slice(0, cut)), (other, slice(cut, None))):
         for rows in (slice(0, row), slice(row, None)):
-            part = UnlimitedSums(*(x[rows, columns] for x in (seen.final, seen.low, seen.high)))
+            parts = (getattr(seen, name) for name in UnlimitedSums.__slots__)
+            part = UnlimitedSums(*(x if x is None else x[rows, columns] for x in parts))
             clipped = Clipped(narrow.values[rows, columns], narrow.events[rows, columns])
             tally.take(rows, tally.of(part, clipped))
     whole.merge(other)

@@ -13,6 +13,7 @@ SMALLEST = {
     "comparing": "--comparisons 0 --slowdowns 1 --layers 1 --alike 1",
     "containment": "--help",  # starts a dozen processes
     "counting": "--nodes 8 --many 9 --repeats 1",
+    "float_accumulators": "--threads 1 --batch 1 --runs 1",
     "interpreter": "resnet20 --runs 1 --no-reference",
     "networks": "--networks transformer --batch 1 --rounds 1",
     "parsing": "--runs 3 --repeats 1",
@@ -29,6 +30,8 @@ PRINTS = {
     r"modules of the same model: \d of \d+ different.*\nconv1 .* slower: named in [01] of 1",
     "containment": r"--turns TURNS",
     "counting": r"tracer count of 8 nodes: \d+\.\d\d s.*\n÷ check.*\na chain of 9: \d+\.\d\d s",
+    "float_accumulators": r"batch 1, 1 thread\(s\).*\n  integers, 18 bits .* 1\.0\n"
+    r"  fp16 .* \d+\.\d  <= 8\n",
     "interpreter": r"network .*\nresnet20 +64 +\d+\.\d\d",
     "networks": r"network .*\ntransformer +values +16 +\d+\.\d\d",
     "parsing": r"events, \d+ bytes each\nevents per second: [\d,]+ .*\njson.loads takes",

@@ -13,8 +13,11 @@ from tracer.accumulators.engine.kept_passes import KeptPasses
 from tracer.accumulators.engine.node_operands import NodeOperands, UnfitError
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
+from tracer.accumulators.float_model import FloatModel
 from tracer.accumulators.nodes import ComputeSums, lowerings
+from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy, Rule
+from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.errors import ModelError
 from tracer.graph.model import Model, Node
@@ -35,9 +38,10 @@ class Narrowing:
     """Computes the nodes that a policy names in their narrow accumulators.
 
     `Interpreter(around=narrowing.kernel, fuse=narrowing.fuse)` uses it; every run adds to the
-    statistics. Outputs are the integer sums times their step, which sums of floats approximate.
-    Raises UsageError for an entry that matches no node, ModelError for an entry whose nodes have no
-    integer arithmetic.
+    statistics. Outputs are the integer sums times their step, which sums of floats approximate, or
+    the sums of float accumulators (`FloatModel`).
+    Raises UsageError for an entry that matches no node, or an accumulator that does not multiply
+    the operands of a node; ModelError for an entry whose nodes have no such arithmetic.
     """
 
     def __init__(self, model: Model, policy: Policy) -> None:
@@ -49,6 +53,7 @@ class Narrowing:
         rules = policy.assign(model.nodes)
         self._scales = TensorScales(model)
         self._room = Room()
+        self._floats = FloatModel(model, self._scales, self._room)
         for node in model.nodes:
             if node.key in rules:
                 self._prepare(node, rules[node.key])
@@ -56,22 +61,36 @@ class Narrowing:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Nodes of the policy that sum but have no integer arithmetic, by reason.
+        """Nodes of the policy that sum but not in its accumulator, by reason.
 
         The reason of several nodes is told without the name of an operand, which differs.
         """
+        unfit = self._unfit | self._floats.unfit
         nodes: dict[str, list[str]] = {}
-        for node, reason in self._unfit.items():
+        for node, reason in unfit.items():
             nodes.setdefault(reason.why, []).append(node)
-        return tuple(
-            f"not narrowed: {_listed(named)}: {self._unfit[named[0]] if len(named) == 1 else why}"
-            for why, named in nodes.items()
+        return (
+            *self._floats.notes,
+            *(
+                f"not narrowed: {_listed(named)}: {unfit[named[0]] if len(named) == 1 else why}"
+                for why, named in nodes.items()
+            ),
         )
 
     @property
     def runners(self) -> Mapping[str, SumRunner]:
-        """The runner of each narrow node by its key, in the order of the model."""
+        """The runner of each node with an integer accumulator by key, in the order of the model."""
         return self._runners
+
+    @property
+    def float_nodes(self) -> frozenset[str]:
+        """The keys of the nodes with float accumulators."""
+        return self._floats.nodes
+
+    @property
+    def float_sums(self) -> tuple[FloatPartialSums, ...]:
+        """The statistics of the nodes with float accumulators, in the order of the model."""
+        return self._floats.sums
 
     def new_runners(
         self, bits: Mapping[str, int], runner_type: type[SumRunner] = SumRunner
@@ -110,6 +129,8 @@ class Narrowing:
 
     def kernel(self, node: Node, plain: Kernel) -> Kernel:
         """Returns the kernel of `node`: `plain` where the policy does not name the node."""
+        if node.key in self._floats.nodes:
+            return self._floats.kernel(node, plain)
         summing = self._summings.get(node.key)
         if summing is None:
             return plain
@@ -130,6 +151,10 @@ class Narrowing:
         lowering = lowerings().get((node.domain, node.op_type))
         if lowering is None:
             return
+        accumulator = rule.accumulator
+        if not isinstance(accumulator, Accumulator):
+            self._prepare_floats(node, rule)
+            return
         attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
         try:
             summing = lowering(NodeOperands(node, attributes, self._scales, rule.format))
@@ -138,7 +163,15 @@ class Narrowing:
         else:
             self._summings[node.key] = summing
             self._quantized[node.key] = summing if rule.format is None else None
-            self._runners[node.key] = SumRunner(rule.accumulator, KeptPasses(self._room))
+            self._runners[node.key] = SumRunner(accumulator, KeptPasses(self._room))
+
+    def _prepare_floats(self, node: Node, rule: Rule) -> None:
+        try:
+            self._floats.prepare(node, rule)
+        except UnfitError as reason:
+            self._unfit[node.key] = reason
+        else:
+            self._quantized[node.key] = None
 
     def _check(self, rules: Mapping[str, Rule]) -> None:
         """Raises ModelError for an entry of the policy that narrows no node."""
@@ -146,16 +179,22 @@ class Narrowing:
         for key, rule in rules.items():
             entries[id(rule.accumulator)].append(key)
         for keys in entries.values():
-            if not any(key in self._summings for key in keys):
-                raise self._nothing(keys)
+            if not any(key in self._summings or key in self._floats.nodes for key in keys):
+                raise self._nothing(keys, rules)
 
-    def _nothing(self, keys: Sequence[str]) -> ModelError:
+    def _nothing(self, keys: Sequence[str], rules: Mapping[str, Rule]) -> ModelError:
         summing = [key for key in keys if key in self._unfit]
         node = next(n for n in self._model.nodes if n.key == (summing or keys)[0])
         where = f"{self._model.name}: node '{node.key}' ({node.qualified_type})"
         if not summing:
             sums = sorted({name for _, name in lowerings()})
             return ModelError(f"{where} adds nothing up", f"Operators that do: {', '.join(sums)}.")
+        accumulator = rules[node.key].accumulator
+        if not isinstance(accumulator, Accumulator):
+            return ModelError(
+                f"{where} cannot be summed in '{accumulator}': {self._unfit[node.key]}",
+                "Set a width for sums of integers, such as 18.",
+            )
         return ModelError(
             f"{where} has no integer arithmetic: {self._unfit[node.key]}",
             "Quantise the model, or set fixed-point formats for its float operands.",
@@ -166,20 +205,25 @@ def _partial_sums(node: str, runner: SumRunner) -> PartialSums:
     assert runner.tally is not None
     accumulator = runner.accumulator
     bounds = [reduction.bounds(accumulator) for reduction in runner.reductions]
-    widest = np.max([bound.bits.max() for bound in bounds])
     channels = len(runner.tally.outputs)
-    same_shape = all(len(bound.bits) in (1, channels) for bound in bounds)
-    each = (
-        np.max(np.broadcast_arrays(*(bound.bits for bound in bounds)), 0) if same_shape else widest
-    )
+    inner = [bound.inner_bits for bound in bounds if bound.inner_bits is not None]
     return PartialSums(
         node=node,
         tally=runner.tally,
-        guaranteed=int(widest),
+        guaranteed=int(max(bound.bits.max() for bound in bounds)),
         guaranteed_any_order=int(max(bound.any_order_bits.max() for bound in bounds)),
-        guaranteed_channels=np.broadcast_to(each, channels),
+        guaranteed_channels=_by_channel([bound.bits for bound in bounds], channels),
         datatype=max(reduction.datatype(accumulator) for reduction in runner.reductions),
+        guaranteed_inner=int(max(bits.max() for bits in inner)) if inner else None,
+        guaranteed_inner_channels=_by_channel(inner, channels) if inner else None,
     )
+
+
+def _by_channel(widths: Sequence[Array], channels: int) -> Array:
+    """Returns the largest widths (channels,); of all channels where their number changed."""
+    if all(len(bits) in (1, channels) for bits in widths):
+        return np.broadcast_to(np.max(np.broadcast_arrays(*widths), 0), channels)
+    return np.broadcast_to(np.max([bits.max() for bits in widths]), channels)
 
 
 def _listed(nodes: Sequence[str]) -> str:

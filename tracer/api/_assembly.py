@@ -13,6 +13,7 @@ from analyzers.bit_operations import bit_operations
 from analyzers.cost import Cost, cost, fused
 from analyzers.cost.typed_model import TypedModel
 from analyzers.energy import EnergyModel, energy
+from analyzers.float_sums import of_floats
 from analyzers.fusions.confirmation import doubted
 from analyzers.main_nodes import main_first
 from analyzers.memory import arena, memory
@@ -80,13 +81,20 @@ def analyze(
     roofs = roofline.roofline(rows, counted.table["flops"], moved, peaks)
     needs = memory(typed_model, groups, counted.idle).join(arena(run, headed))
     parts = split.parts(times, headed, alone)
-    measured = [times, parts, *work, roofs, needs, overflow(run.sums), value_columns(run.values)]
+    measured = [times, parts, *work, roofs, needs, _counted(run), value_columns(run.values)]
     table = node_table(model, types, measured, run)
     table.loc[table["node"].isin(counted.idle), "calls"] = 0.0
     unconfirmed = doubted(model, run.kernels, groups, evidence) if evidence else ()
     measuring = (*notes(run, groups), *split.notes(headed, alone), *roofline.notes(table, peaks))
     every_note = (*run.notes, *unconfirmed, *measuring, *cost_notes(counted), *unpriced)
     return Analyzed(run, table, parameter_count(counted), every_note)
+
+
+def _counted(run: Run) -> pd.DataFrame:
+    """Returns the columns of nodes whose sums were counted, in integers or in floats."""
+    if not run.float_sums:
+        return overflow(run.sums)
+    return pd.concat([overflow(run.sums), of_floats(run.float_sums)])
 
 
 def configured(run: Run, settings: object) -> Run:

@@ -12,8 +12,10 @@ from analyzers.cost.typed_model import TypedModel
 from analyzers.memory import memory
 from analyzers.table import node_table
 from exporters.subject import Subject, open_subject
+from tracer.accumulators.hardware import spelling
 from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.any_accumulator import AnyAccumulator
 from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.accumulators.spec.policy_text import policy
 from tracer.api._assembly import (
@@ -56,8 +58,9 @@ def count(
     dims: Mapping[str, int],
     convention: str,
     energy: str | None,
-    accumulator: int | str | Accumulator | Policy | None,
+    accumulator: int | str | AnyAccumulator | Policy | None,
     fixed: str | None,
+    operands: str | None,
     feeds: InputPaths | Samples,
     run: bool,
     limits: Limits | None,
@@ -65,7 +68,7 @@ def count(
     """Returns the trace of a count. A run that tells the shapes is no part of it."""
     energy_model = None if energy is None else energy_models.find(energy)
     loaded = open_subject(model)
-    rules, unfit = _narrowed(loaded, accumulator, fixed)
+    rules, unfit = _narrowed(loaded, accumulator, fixed, operands)
     request = request_for(model, loaded, batch, dims, feeds)
     with enforced(limits or Limits()):
         sizes = _of_a_run(request) if run or feeds is not None else _inferred(request)
@@ -75,14 +78,16 @@ def count(
     pricing = None if energy_model is None else Pricing(energy_model, rules)
     work, unpriced = priced(loaded, types, counted, pricing)
     needs = memory(typed_model, idle=counted.idle)
-    table = node_table(loaded, types, [*work, _calls(counted), _widths(rules), needs])
+    table = node_table(loaded, types, [*work, _calls(counted), _accumulators(rules), needs])
     advice = (_ADVICE,) if counted.causes and sizes.calls is None else ()
     return Trace(
         model=ModelInfo.of(loaded, parameter_count(counted)),
         environment=environment.observe(),
         settings={
             "dims": dict(dims), "convention": convention,
-            "accumulator": None if accumulator is None else str(policy(accumulator, fixed)),
+            "accumulator": None
+            if accumulator is None
+            else str(policy(accumulator, fixed, operands)),
             "energy": energy_settings(energy_model),
             "feeds": None if feeds is None else str(feeds), "run": run,
         },
@@ -118,22 +123,39 @@ def _calls(counted: Cost) -> pd.DataFrame:
 
 
 def _narrowed(
-    model: Model, accumulator: int | str | Accumulator | Policy | None, fixed: str | None
+    model: Model,
+    accumulator: int | str | AnyAccumulator | Policy | None,
+    fixed: str | None,
+    operands: str | None,
 ) -> tuple[Mapping[str, Rule], tuple[str, ...]]:
     """Returns the rules of the nodes that would have narrow accumulators, and notes on others."""
     if accumulator is None:
-        if fixed is not None:
+        if fixed is not None or operands is not None:
             raise UsageError(
-                "fixed-point formats are about narrow accumulators", "Set an accumulator as well."
+                "formats of operands are about narrow accumulators", "Set an accumulator as well."
             )
         return {}, ()
-    chosen = policy(accumulator, fixed)
+    chosen = policy(accumulator, fixed, operands)
     narrowing = Narrowing(model, chosen)
     rules = chosen.assign(model.nodes)
-    return {node: rules[node] for node in narrowing.runners}, narrowing.notes
+    narrow = narrowing.float_nodes | narrowing.runners.keys()
+    return {node: rule for node, rule in rules.items() if node in narrow}, narrowing.notes
 
 
-def _widths(rules: Mapping[str, Rule]) -> pd.DataFrame:
-    """Returns the column `bits` (Int64) of nodes with narrow accumulators, by node key."""
-    bits = {node: rule.accumulator.bits for node, rule in rules.items()}
-    return pd.DataFrame({"bits": pd.Series(bits, dtype="Int64")})
+def _accumulators(rules: Mapping[str, Rule]) -> pd.DataFrame:
+    """Returns the columns `bits` (Int64), `accumulator` and `operands`, by node key.
+
+    Accumulators of integers have a width; others are spelled, and the format of their operands.
+    """
+    integers, others = {}, {}
+    for node, rule in rules.items():
+        if isinstance(rule.accumulator, Accumulator):
+            integers[node] = rule.accumulator.bits
+        else:
+            others[node] = rule
+    columns = {
+        "bits": pd.Series(integers, dtype="Int64"),
+        "accumulator": {node: spelling(rule.accumulator) for node, rule in others.items()},
+        "operands": {node: str(each.operands) for node, each in others.items() if each.operands},
+    }
+    return pd.DataFrame({name: pd.Series(column) for name, column in columns.items()})

@@ -8,7 +8,7 @@ from analyzers import energy as energy_models
 from analyzers import observed_shapes
 from analyzers.options import DEFAULT_ENERGY_MODEL
 from exporters.subject import Subject, open_subject
-from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.any_accumulator import AnyAccumulator
 from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.accumulators.spec.policy_text import policy
 from tracer.api._assembly import Pricing, analyze, assembled, configured, energy_settings
@@ -52,8 +52,9 @@ def interpret(
     threads: int,
     against: str | None,
     tolerance: Tolerance | None,
-    accumulator: int | str | Accumulator | Policy | None,
+    accumulator: int | str | AnyAccumulator | Policy | None,
     fixed: str | None,
+    operands: str | None,
     by_sample: bool,
     limits: Limits | None,
     convention: str,
@@ -63,7 +64,9 @@ def interpret(
     receivers: Sequence[Receiver],
 ) -> Trace:
     """Times the inferences of one batch, or counts the overflow of all batches."""
-    if energy is None and accumulator is not None:
+    narrowed = None if accumulator is None else policy(accumulator, fixed, operands)
+    said = {"accumulator": accumulator, "fixed": fixed, "operands": operands}
+    if energy is None and narrowed is not None and narrowed.adds_integers:
         energy = DEFAULT_ENERGY_MODEL
     energy_model = None if energy is None else energy_models.find(energy)
     loaded = open_subject(model)
@@ -81,13 +84,14 @@ def interpret(
         return done(_plain(loaded, feedset, runs, warmup, threads, against, tolerance))
 
     with enforced(limits or Limits()):
-        if accumulator is None:
+        if narrowed is None:
             _, (job, run) = on_sizes_that_run(request, plain)
         else:
-            job, run = done(_narrow(request, accumulator, fixed, by_sample))
+            job, run = done(_narrow(request, narrowed, by_sample, said))
     observation = observed_shapes.of(loaded, run.kernels)
     types = infer(loaded, job.first.shapes).updated(observation.types)
-    narrow = {sums.node: job.rules[sums.node] for sums in run.sums}
+    counted = (*(sums.node for sums in run.sums), *(sums.node for sums in run.float_sums))
+    narrow = {node: job.rules[node] for node in counted}
     pricing = None if energy_model is None else Pricing(energy_model, narrow)
     analyzed = [analyze(loaded, run, types, observation.calls, convention, pricing=pricing)]
     recorded = {
@@ -108,14 +112,15 @@ def _plain(
     return _Job(registry.REFERENCE, feedset, feedset, chosen, timed | {"against": against})
 
 
-def _narrow(request: Request, accumulator: Any, fixed: str | None, by_sample: bool) -> _Job:
-    """Counts the overflow of all batches."""
-    batches, narrowed = request.batches(), policy(accumulator, fixed)
+def _narrow(
+    request: Request, narrowed: Policy, by_sample: bool, said: Mapping[str, object]
+) -> _Job:
+    """Counts the overflow of all batches; `said` are the arguments of the policy."""
+    batches = request.batches()
     counted: dict[str, object] = {"by_sample": by_sample}
     return _Job(
         registry.NARROWED, batches, next(iter(batches)), counted | {"policy": narrowed},
-        counted | {"accumulator": accumulator, "fixed": fixed},
-        narrowed.assign(request.model.nodes),
+        {**counted, **said}, narrowed.assign(request.model.nodes),
     )  # fmt: skip
 
 

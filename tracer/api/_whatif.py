@@ -3,25 +3,39 @@
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from analyzers import energy
 from exporters.subject import Subject, open_subject
+from tracer.accumulators.spec import kinds
+from tracer.errors import UsageError
+from tracer.graph.model import Model
 from tracer.inputs.datasets.opening import open_dataset
 from tracer.limits import Limits
 from tracer.records import environment
+from tracer.records.accumulator_sweep import AccumulatorSweep
 from tracer.records.trace import ModelInfo
-from tracer.records.whatif import EnergyBasis, Judgement, WhatIf
+from tracer.records.whatif import EnergyBasis, WhatIf
 from tracer.storage.whatif_file import WhatIfFile
 from tracer.support.file_lock import refuse_in_use
 from tracer.support.progress import Progress
 from tracer.whatif import cache_key, width_plan
+from tracer.whatif.accumulators import AccumulatorTask, tried
 from tracer.whatif.deadline import Deadline
 from tracer.whatif.graph_variants import graph_variants
-from tracer.whatif.metric_scores import checked_metric
+from tracer.whatif.metric_scores import checked_metric, judgement
 from tracer.whatif.options import WhatIfOptions
+from tracer.whatif.stored_batches import StoredBatches
 from tracer.whatif.variants import Task, run_variants
+
+_OF_WIDTHS = {
+    "orders": "--order", "overflows": "--overflow", "biases": "--bias",
+    "product_bits": "--product-bits", "range_convention": "--magnitude",
+    "weight_bits": "--weight-bits", "activation_bits": "--activation-bits", "explain": "--explain",
+}  # fmt: skip
+"""Options that accumulators with names do not take."""
 
 _SETTING_NAMES = {
     "accuracy_budget": "budget",
@@ -42,15 +56,26 @@ def what_if(
     threads: int,
     limits: Limits | None,
     progress: Progress | None,
-) -> WhatIf:
+    operands: str | None,
+) -> WhatIf | AccumulatorSweep:
     """Evaluates the widths, and writes each evaluation to the file `trace` at once."""
     if trace is not None and force:  # before minutes are spent on the data
         refuse_in_use(Path(trace))
     options = options or WhatIfOptions()
+    spellings = kinds.listed(accumulator) if isinstance(accumulator, str) else None
+    if spellings is not None:
+        _refuse_widths(options, trace)
+        return _accumulators(
+            model, spellings, data, options, folder, threads, limits, progress, operands
+        )
+    if operands is not None:
+        raise UsageError(
+            "operands have formats with float accumulators", "Name one, such as fp32 or tc:h100."
+        )
     deadline = Deadline(None if limits is None else limits.seconds)
     plan = width_plan.read(accumulator)
     narrowest, widest = plan.ends
-    accumulators = tuple(options.accumulators(widest))
+    variants = tuple(options.accumulators(widest))
     tuple(options.accumulators(narrowest))  # raises UsageError for a width that is too narrow
     loaded = open_subject(model)
     dataset = open_dataset(data, loaded, limit=options.limit, folder=folder)
@@ -61,14 +86,12 @@ def what_if(
     identity = cache_key.identity(loaded, dataset, metric, options, changes)
     opened = nullcontext() if trace is None else closing(WhatIfFile(Path(trace), identity, force))
     with opened as file:
-        results = run_variants(task, graphs, accumulators, file, progress)
+        results = run_variants(task, graphs, variants, file, progress)
         result = WhatIf(
             model=ModelInfo.of(loaded),
             environment=environment.observe(),
             settings={**identity, **_settings(task)},
-            judgement=Judgement(
-                metric.name, metric.unit, metric.higher_is_better, float(options.accuracy_budget)
-            ),
+            judgement=judgement(metric, options.accuracy_budget),
             energy=EnergyBasis(
                 task.energy.name, task.energy.unit, task.energy.source, results.addition_convention
             ),
@@ -78,6 +101,69 @@ def what_if(
         if file is not None:
             file.finish(result)
     return result
+
+
+def _accumulators(
+    model: Subject,
+    spellings: tuple[str, ...],
+    data: str | Path,
+    options: WhatIfOptions,
+    folder: Path,
+    threads: int,
+    limits: Limits | None,
+    progress: Progress | None,
+    operands: str | None,
+) -> AccumulatorSweep:
+    """Runs all the data in each accumulator."""
+    deadline = Deadline(None if limits is None else limits.seconds)
+    loaded = open_subject(model)
+    dataset = open_dataset(data, loaded, limit=options.limit, folder=folder)
+    metric = checked_metric(loaded, dataset, options.metric)
+    changes: list[str] = []
+
+    def quantized() -> Model:
+        (graph,), notes = graph_variants(loaded, dataset, options, folder, progress)
+        changes.extend(notes)
+        return graph.model
+
+    task = AccumulatorTask(
+        loaded, cache(quantized), dataset, metric, energy.find(options.energy), options, operands,
+        threads, limits, deadline,
+    )  # fmt: skip
+    result = tried(task, spellings, StoredBatches(dataset, options.batch, progress))
+    return AccumulatorSweep(
+        model=ModelInfo.of(loaded),
+        environment=environment.observe(),
+        settings={
+            **cache_key.identity(loaded, dataset, metric, options, changes),
+            "data": dataset.name, "accumulator": list(spellings), "operands": operands,
+        },
+        judgement=judgement(metric, options.accuracy_budget),
+        energy=EnergyBasis(
+            task.energy.name, task.energy.unit, task.energy.source,
+            task.addition_convention,
+        ),
+        score=result.score,
+        samples=result.samples,
+        rows=result.rows,
+        notes=tuple(dict.fromkeys((*changes, *result.notes))),
+    )  # fmt: skip
+
+
+def _refuse_widths(options: WhatIfOptions, trace: str | Path | None) -> None:
+    """Raises UsageError for options that are about widths, beside accumulators with names."""
+    usual = WhatIfOptions()
+    for name, where in _OF_WIDTHS.items():
+        if getattr(options, name) != getattr(usual, name):
+            raise UsageError(
+                f"{where} is about widths, and --accumulator names accumulators",
+                "Say it in the accumulator, as in '18(overflow=wrap)', or leave it out.",
+            )
+    if trace is not None:
+        raise UsageError(
+            "a .trace keeps evaluations of widths, and --accumulator names accumulators",
+            "Write .json, .csv or .md.",
+        )
 
 
 def _settings(task: Task) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from tracer.api._contained import contained
 
 if TYPE_CHECKING:
     from exporters.subject import Subject
-    from tracer.accumulators.spec.accumulator import Accumulator
+    from tracer.accumulators.spec.any_accumulator import AnyAccumulator
     from tracer.accumulators.spec.policy import Policy
     from tracer.inputs.request import InputPaths, Samples
     from tracer.limits import Limits
@@ -24,8 +24,9 @@ def count(
     dims: Mapping[str, int] | None = None,
     convention: str = "plain",
     energy: str | None = None,
-    accumulator: int | str | Accumulator | Policy | None = None,
+    accumulator: int | str | AnyAccumulator | Policy | None = None,
     fixed: str | None = None,
+    operands: str | None = None,
     feeds: InputPaths | Samples = None,
     run: bool = False,
     limits: Limits | None = None,
@@ -35,8 +36,8 @@ def count(
 
     `dims` sizes open dimensions by symbol or `INPUT:AXIS`; `convention` says how additions are
     counted (see `analyzers.cost`). `energy` names a model of `analyzers.energy`, which fills the
-    column `energy`. `accumulator` and `fixed`, as in `interpret`, are what the energies are those
-    of, and fill the column `bits`.
+    column `energy`. `accumulator`, `fixed` and `operands`, as in `interpret`, are what the
+    energies are those of, and fill the columns `bits`, `accumulator` and `operands`.
 
     Shapes follow from the shapes of the inputs; the model does not run. With `run`, or with `feeds`
     chosen as in `profile`, it runs once in onnxruntime, and shapes that depend on data, branches
@@ -48,5 +49,15 @@ def count(
     from tracer.api import _count
 
     return _count.count(
-        model, batch, dims or {}, convention, energy, accumulator, fixed, feeds, run, limits
+        model,
+        batch,
+        dims or {},
+        convention,
+        energy,
+        accumulator,
+        fixed,
+        operands,
+        feeds,
+        run,
+        limits,
     )

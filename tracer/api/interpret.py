@@ -11,7 +11,7 @@ from tracer.support.progress import Progress, silent
 
 if TYPE_CHECKING:
     from exporters.subject import Subject
-    from tracer.accumulators.spec.accumulator import Accumulator
+    from tracer.accumulators.spec.any_accumulator import AnyAccumulator
     from tracer.accumulators.spec.policy import Policy
     from tracer.executors.protocol import Receive
     from tracer.graph.model import Model
@@ -47,8 +47,9 @@ def interpret(
     threads: int = 0,
     against: Literal["ort"] | None = None,
     tolerance: Tolerance | None = None,
-    accumulator: int | str | Accumulator | Policy | None = None,
+    accumulator: int | str | AnyAccumulator | Policy | None = None,
     fixed: str | None = None,
+    operands: str | None = None,
     by_sample: bool = False,
     limits: Limits | None = None,
     convention: str = "plain",
@@ -68,7 +69,8 @@ def interpret(
     With an `accumulator`, sums are computed in narrow accumulators, in one inference for each
     batch, and the overflow columns are filled instead. An accumulator is a width, a policy as text
     (`conv1=18,*=17`), the path of a TOML file, or an object of `tracer.accumulators`; `fixed` are
-    the fixed-point formats of float operands, as in `8:5/8:7`.
+    the fixed-point formats of float operands, as in `8:5/8:7`; `operands` the formats that those of
+    float accumulators are cast to, as in `fp8-e4m3` or `conv*=fp8-e4m3,*=bf16`.
 
     `energy` names the model of `analyzers.energy` that fills the column `energy`, per run. The
     default is `lab` with an `accumulator`, and no energies without one.
@@ -87,7 +89,8 @@ def interpret(
     _check_combination(accumulator is not None, against, batch, by_sample)
     return _interpret.interpret(
         model, batch, dims, feeds, seed, runs, warmup, threads, against, tolerance, accumulator,
-        fixed, by_sample, limits, convention, energy, progress or silent, receive, receivers,
+        fixed, operands, by_sample, limits, convention, energy, progress or silent, receive,
+        receivers,
     )  # fmt: skip
 
 

@@ -13,12 +13,14 @@ from tracer.support.progress import Progress
 if TYPE_CHECKING:
     from exporters.subject import Subject
     from tracer.limits import Limits
+    from tracer.records.accumulator_sweep import AccumulatorSweep
     from tracer.records.whatif import WhatIf
     from tracer.whatif.options import WhatIfOptions
 
 _RULES = {
     "accumulator": Rule(
-        "widths, as '12:32', 'conv1=18,*=12:32' or [16, 18]", either(TEXT, several(whole())).holds
+        "widths, as '12:32', 'conv1=18,*=12:32' or [16, 18], or accumulators, as 'fp32,fp16'",
+        either(TEXT, several(whole())).holds,
     ),
     "options": maybe(instance("tracer.whatif.options.WhatIfOptions")),
 }
@@ -37,8 +39,9 @@ def what_if(
     threads: int = 0,
     limits: Limits | None = None,
     progress: Progress | None = None,
+    operands: str | None = None,
     in_process: bool = False,
-) -> WhatIf:
+) -> WhatIf | AccumulatorSweep:
     """Evaluates `model` on the data set `data` in accumulators of the widths `12:32` or `12,14,16`.
 
     `conv1=18,*=12:32` pins nodes to a width; see `tracer.whatif.width_plan`. A float model is
@@ -46,11 +49,16 @@ def what_if(
     formats. Each evaluation is written to the file `trace` at once, and reused when the call is
     repeated; only the pass in wide accumulators is repeated.
 
+    A list of accumulators with names, such as `fp32,tc:h100,two-level(16,64,32)`, is compared in an
+    `AccumulatorSweep`, with `operands` in one format as `tracer.interpret` takes it. Orders,
+    overflows and the search are about widths alone, and so is `trace`.
+
     The model runs in a child process, within `limits`, or with `in_process` in this one. Raises the
     errors of `tracer.errors`; a `trace` is continued; `force` begins anew.
     """
     from tracer.api import _whatif
 
     return _whatif.what_if(
-        model, accumulator, data, options, trace, force, Path(folder), threads, limits, progress
-    )
+        model, accumulator, data, options, trace, force, Path(folder), threads, limits, progress,
+        operands,
+    )  # fmt: skip

@@ -29,10 +29,26 @@ OVERFLOWS = get_args(Overflow)
 BIASES = get_args(Bias)
 ZERO_POINTS = get_args(ZeroPoints)
 
+
+def _list(context: click.Context, option: click.Parameter, chosen: bool) -> None:
+    """Prints the presets and ends the command, which needs no model then."""
+    if not chosen or context.resilient_parsing:
+        return
+    from analyzers.views import presets
+    from tracer.cli._output import write_screen
+
+    write_screen(presets.show)
+    context.exit()
+
+
 _ACCUMULATOR = cloup.option(
-    "--accumulator", metavar="BITS|RULES|FILE.toml",
-    help="Width of the accumulators, for all nodes or by node, operator or module: "
-         "18, 'conv1=18,Gemm=20,*=17'.",
+    "--accumulator", metavar="SPEC|RULES|FILE.toml",
+    help="Accumulators, for all nodes or by node, operator or module: a width in bits, two levels, "
+         "or a preset as x86-maddubs, e.g. 18, 'conv1=18,Gemm=two-level(16,256,32),*=17'.",
+)  # fmt: skip
+_LIST = cloup.option(
+    "--list-accumulators", is_flag=True, is_eager=True, expose_value=False, callback=_list,
+    help="List the presets of processors and libraries, and exit. Needs no MODEL.",
 )  # fmt: skip
 _MAGNITUDE = cloup.option(
     "--magnitude", is_flag=True, default=None,
@@ -43,14 +59,20 @@ _FIXED = cloup.option(
     help="Fixed-point formats of float operands as bits:fraction bits, for activations/weights: "
          "8:5, 'conv1=16:8,*=8:5/8:7'.",
 )  # fmt: skip
+OPERANDS = cloup.option(
+    "--operands", metavar="FORMATS",
+    help="Formats that operands of float accumulators are cast to: bf16, "
+         "'conv*=fp8-e4m3,*=bf16'.  [default: the type of the graph]",
+)  # fmt: skip
 _OPTIONS = cloup.option_group(
     "Narrow accumulators",
     _ACCUMULATOR,
+    _LIST,
     cloup.option("--overflow", type=click.Choice(OVERFLOWS),
                  help="Effect of a sum outside the range.  [default: saturate]"),
     cloup.option("--order", metavar="ORDER",
                  help="Order of additions: sequential, channelwise, tree, chunked(32), lanes(8), "
-                      "sorted, maddubs.  [default: sequential]"),
+                      "sorted, maddubs, tiles(256:16).  [default: sequential]"),
     cloup.option("--bias", type=click.Choice(BIASES),
                  help="Add the bias as the first or the last term.  [default: first]"),
     cloup.option("--zero-points", type=click.Choice(ZERO_POINTS),
@@ -66,6 +88,7 @@ _OPTIONS = cloup.option_group(
                       "stochastic(SEED).  [default: half-even]"),
     _MAGNITUDE,
     _FIXED,
+    OPERANDS,
     cloup.option("--certificate", type=PathName(), metavar="FILE.json",
                  help="Write a certificate that no sum overflows on these inputs. Exit 1 if one "
                       "does."),
@@ -76,7 +99,7 @@ _OPTIONS = cloup.option_group(
 )  # fmt: skip
 NAMES = frozenset({
     "accumulator", "overflow", "order", "bias", "zero_points", "product_bits", "product_shift",
-    "product_rounding", "magnitude", "fixed", "certificate", "check_certificate",
+    "product_rounding", "magnitude", "fixed", "operands", "certificate", "check_certificate",
 })  # fmt: skip
 _ANY = 32
 """A width that every entry of a policy replaces."""
@@ -149,18 +172,20 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
 def _accumulating(
     accumulator: str | None = None,
     fixed: str | None = None,
+    operands: str | None = None,
     certificate: Path | None = None,
     check_certificate: Path | None = None,
     magnitude: bool = False,
     **properties: Any,
 ) -> AccumulatorOptions:
     from tracer.accumulators.spec.accumulator import Accumulator
+    from tracer.accumulators.spec.any_accumulator import integer
     from tracer.accumulators.spec.policy_text import read
 
     checked = None if check_certificate is None else _read(check_certificate)
     if accumulator is None:
         assert checked is not None
-        if fixed is not None or magnitude or properties:
+        if fixed is not None or operands is not None or magnitude or properties:
             raise UsageError(
                 "--check-certificate takes the accumulators from the certificate",
                 "Set --accumulator as well, or leave out the options of accumulators.",
@@ -172,19 +197,27 @@ def _accumulating(
             "Set --product-shift as well.",
         )
     like = Accumulator(_ANY, convention=_convention(magnitude), **properties)
-    policy = read(accumulator, fixed, like)
+    policy = read(accumulator, fixed, like, operands)
+    if certificate is not None or checked is not None:
+        for entry in policy.accumulators:
+            integer(entry.value, "certificates")
     return AccumulatorOptions(policy, certificate, checked)
 
 
-def _policy(accumulator: str | None, magnitude: bool | None, fixed: str | None) -> Policy | None:
+def _policy(
+    accumulator: str | None, magnitude: bool | None, fixed: str | None, operands: str | None
+) -> Policy | None:
     from tracer.accumulators.spec.accumulator import Accumulator
     from tracer.accumulators.spec.policy_text import read
 
-    options = {"accumulator": accumulator, "magnitude": magnitude, "fixed": fixed}
+    options = {
+        "accumulator": accumulator, "magnitude": magnitude, "fixed": fixed, "operands": operands,
+    }  # fmt: skip
     _check_complete({n: v for n, v in options.items() if v is not None}, {"accumulator"})
     if accumulator is None:
         return None
-    return read(accumulator, fixed, Accumulator(_ANY, convention=_convention(bool(magnitude))))
+    like = Accumulator(_ANY, convention=_convention(bool(magnitude)))
+    return read(accumulator, fixed, like, operands)
 
 
 def _convention(magnitude: bool) -> Convention:
@@ -202,7 +235,7 @@ def _check_complete(given: Mapping[str, Any], sufficient: Set[str]) -> None:
 
 WIDTHS = bundle(
     "accumulator", _policy,
-    cloup.option_group("Narrow accumulators", _ACCUMULATOR, _MAGNITUDE, _FIXED),
+    cloup.option_group("Narrow accumulators", _ACCUMULATOR, _MAGNITUDE, _FIXED, _OPERANDS),
 )  # fmt: skip
 """Widths of a model that is not run; the command takes the policy as `accumulator`, or None."""
 

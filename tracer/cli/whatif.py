@@ -54,9 +54,11 @@ def _what_if_options(
     ),
     cloup.option_group(
         "Accumulators",
-        cloup.option("--accumulator", required=True, metavar="WIDTHS",
+        cloup.option("--accumulator", required=True, metavar="WIDTHS|LIST",
                      help="Widths to try, in bits: 12:32 or 12,14,16. 'conv1=18,12:32' keeps node "
-                          "conv1 at 18 bits."),
+                          "conv1 at 18 bits. Or accumulators of any kind to compare: "
+                          "fp32,tc:h100,fp16."),
+        _accumulating.OPERANDS,
         cloup.option("--order", "orders", type=Words(), default=("sequential",),
                      help="Orders of addition: sequential, channelwise, tree, chunked(32), "
                           "lanes(8), sorted, maddubs.  [default: sequential]"),
@@ -104,7 +106,7 @@ def _what_if_options(
                      help="Threads per operator, at most one for each CPU.  [default: as BLAS "
                           "is set]"),
     ),
-    apart=("accumulator", "data", "data_dir", "threads"),
+    apart=("accumulator", "operands", "data", "data_dir", "threads"),
 )  # fmt: skip
 @_limits.OF_RUNS
 @_options.view(
@@ -114,6 +116,7 @@ def _what_if_options(
 def command(
     model: Subject,
     accumulator: str,
+    operands: str | None,
     data: str,
     data_dir: Path,
     threads: int,
@@ -129,17 +132,24 @@ def command(
       B  the narrowest width that loses no more accuracy than --budget
       C  a width for each node: less energy than B, within the same budget
 
+    A list of accumulators with names is compared instead, and the cheapest within the budget is
+    told: see tracer interpret --list-accumulators.
+
     \b
     Examples:
       tracer whatif int8.onnx --accumulator 12:32 --data digits
       tracer whatif int8.onnx --accumulator 16:24 --data images.npz --order sequential,tree
       tracer whatif net.onnx --accumulator 12:32 --data digits --budget 0.5 -o w.trace -o w.png
       tracer whatif int8.onnx --accumulator 'conv1=18,*=12:32' --data digits
+      tracer whatif net.onnx --accumulator fp32,tc:h100,bf16,fp16,e5m7 --data digits
     """
+    from tracer.accumulators.spec import kinds
     from tracer.api.whatif import what_if
     from tracer.cli import _progress
+    from tracer.records.accumulator_sweep import AccumulatorSweep
     from tracer.records.whatif import WhatIf
 
+    kind = WhatIf if kinds.listed(accumulator) is None else AccumulatorSweep
     traces, others = output.split(WhatIf, "trace")
     trace = traces[0] if traces else None
     if len(traces) > 1 or None in traces:
@@ -149,7 +159,7 @@ def command(
         )
     if trace is not None:
         check_place(trace)  # it may hold evaluations to resume from
-    others.check(WhatIf)
+    others.check(kind)
     with _progress.progress() as report:
         result = what_if(
             model,
@@ -162,6 +172,7 @@ def command(
             threads=threads,
             limits=limits,
             progress=_progress.estimating(report),
+            operands=operands,
         )
     if trace is not None:
         tell(f"wrote {trace}")

@@ -11,9 +11,10 @@ from functools import partial
 from typing import Literal
 
 Dtype = Literal["string", "Int64", "float64", "Float64"]
-Fold = Literal["none", "sum", "min", "max", "time_mean", "time_mode"]
-"""How the rows of a group become one: `time_mean` is the mean weighted by `time_us`, `time_mode`
-the value of most of the time, `none` leaves the column out."""
+Fold = Literal["none", "sum", "min", "max", "time_mean", "time_mode", "terms_mean", "common"]
+"""How the rows of a group become one: `time_mean` is the mean weighted by `time_us`, `terms_mean`
+by `terms`; `time_mode` is the value of most of the time, `common` the value of all rows that have
+one, missing where they differ; `none` leaves the column out."""
 
 Format = Literal[
     "name", "path", "count", "nonzero", "number", "width", "micros", "si", "percent", "roof",
@@ -69,6 +70,8 @@ _rate = partial(ColumnSpec, dtype="float64", unit="", format="si", scope="run")
 _work = partial(ColumnSpec, dtype="Int64", unit="", format="si")
 _overflow = partial(ColumnSpec, dtype="Int64", unit="", format="number", table="overflow",
                     scope="data")  # fmt: skip
+_error = partial(ColumnSpec, dtype="float64", unit="", format="difference", table="overflow",
+                 scope="data")  # fmt: skip
 _value = partial(ColumnSpec, dtype="float64", unit="", format="difference", scope="data")
 _agreement = partial(_value, table="agreement")
 
@@ -180,6 +183,19 @@ SPECS = (
     _text("optimization", None, 99, "optimisation level of the run"),
     _work("bops", "BOPs", 18, "bit operations per run: MACs x bits of both factors", "sum"),
     _time("time_us_split", "≈ part µs", 2, "estimated part of the node in the time of its kernel"),
+    _text("accumulator", "accumulator", 1, "float accumulator or preset of the node",
+          "common", table=None, scope="data"),
+    _text("operands", "operands", 8, "format that the operands were cast to",
+          "common", table="overflow", scope="data"),
+    _overflow("terms", "terms", 14, "products other than 0 that float accumulators added", "sum"),
+    _error("swamped_share", "swamped", 3, "share of the terms that did not change their sum",
+           "terms_mean", format="percent"),
+    _error("rel_error_p50", "error p50", 6, "median relative error of a sum", "common"),
+    _error("rel_error_p99", "error p99", 4, "relative error that 99 % of the sums do not exceed",
+           "common"),
+    _overflow("bits_guaranteed_inner", "inner", 3,
+              "width of registers within the sum that holds the sums of any input",
+              "max", unit="bits", format="width"),
 )  # fmt: skip
 
 JOINT = (
@@ -196,6 +212,12 @@ BY_NAME = {spec.name: spec for spec in SPECS}
 
 SUMMED = tuple(n for n in COLUMNS if BY_NAME[n].fold == "sum")
 """Columns that add up over nodes; a sum of missing values alone is missing."""
+
+COMMON = tuple(n for n in COLUMNS if BY_NAME[n].fold == "common")
+"""Columns that a group has where its rows agree."""
+
+TERMS_MEANS = tuple(n for n in COLUMNS if BY_NAME[n].fold == "terms_mean")
+"""Columns whose mean is weighted by `terms`."""
 
 EXTREMES = {n: BY_NAME[n].fold for n in COLUMNS if BY_NAME[n].fold in ("min", "max")}
 """Columns of which the worst of all rows counts."""

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
+from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.accumulators.statistics.sample_sums import SampleSums
 from tracer.graph.model import Model
@@ -120,10 +121,11 @@ class Run:
     `bias_error_us` (standard deviation) for a single kernel, and `tick_us` the step of its clock.
     `empty_us` are inferences of the same inputs and outputs without a node, where there are any;
     `replayed_us` the time of one call of each kernel that was run alone, NaN for the others. `sums`
-    are those of nodes with a narrow accumulator, in the order they ran; `sums_by_sample` are those
-    of each sample, where they were asked for. `values` describe the values of nodes, in the order
-    they ran; a file has them as columns of the node table alone. `threads` is None where the
-    runtime chose them, `optimization` where it has no levels.
+    are those of nodes with a narrow accumulator, `float_sums` of nodes with a float accumulator, in
+    the order of the model; `sums_by_sample` are those of each sample, where they were asked for.
+    `values` describe the values of nodes, in the order they ran; a file has them as columns of the
+    node table alone. `threads` is None where the runtime chose them, `optimization` where it has no
+    levels.
     """
 
     KEY: ClassVar = ("executor", "batch", "threads", "optimization")
@@ -145,8 +147,14 @@ class Run:
     replayed_us: FloatArray | None = field(default=None, repr=False)
     values: tuple[NodeValues, ...] = field(default=(), repr=False)
     sums_by_sample: SampleSums | None = field(default=None, repr=False)
+    float_sums: tuple[FloatPartialSums, ...] = field(default=(), repr=False)
     threads: int | None = None
     optimization: str | None = None
+
+    @property
+    def is_emulated(self) -> bool:
+        """Whether sums were computed as an accumulator does: then times are those of emulation."""
+        return bool(self.sums or self.float_sums)
 
     @property
     def key(self) -> dict[str, str | int | None]:

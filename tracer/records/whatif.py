@@ -19,6 +19,9 @@ from tracer.records.trace import ModelInfo
 Widths: TypeAlias = tuple[int, ...]
 """Bits of the narrow nodes, in the order of the model."""
 
+_SLACK = 1e-9
+"""Added to the budget: in floats, 98.3 - 97.3 is slightly more than 1."""
+
 REFERENCE_BITS = 32
 """Width that energies are compared with: the usual width of integer accumulators."""
 
@@ -144,6 +147,11 @@ class Judgement:
     unit: str
     higher_is_better: bool
     budget: float
+
+    def allows(self, score: float, reference: float) -> bool:
+        """Whether `score` is within the budget of `reference`, the score to keep."""
+        lost = reference - score if self.higher_is_better else score - reference
+        return lost <= self.budget + _SLACK
 
 
 @dataclass(frozen=True, slots=True)

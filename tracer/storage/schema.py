@@ -4,7 +4,7 @@ import re
 import sqlite3
 from collections.abc import Mapping, Sequence
 
-FORMAT = 4
+FORMAT = 5
 """Version of the schema; raised when earlier versions of tracer could not read the file."""
 
 _RUN = """position INTEGER PRIMARY KEY, executor TEXT NOT NULL, batch INTEGER, inputs TEXT NOT NULL,
@@ -25,6 +25,7 @@ _TABLES: Mapping[str, Sequence[str]] = {
         f"run INTEGER REFERENCES runs, {_OF_SUMS}, PRIMARY KEY (run, position)",
         f"variant INTEGER, {_OF_SUMS}, PRIMARY KEY (variant, position)",
     ),
+    "float_sums": (f"run INTEGER, {_OF_SUMS}, PRIMARY KEY (run, position)",),
     "samples": ("run INTEGER PRIMARY KEY, nodes TEXT NOT NULL, arrays BLOB NOT NULL",),
     "evaluations": (
         """variant TEXT NOT NULL, widths TEXT NOT NULL, record TEXT NOT NULL,
@@ -34,8 +35,8 @@ _TABLES: Mapping[str, Sequence[str]] = {
 """The columns of each table, and after them those of earlier versions.
 
 In a what-if `sums.run` is the index of a variant, and other tables of runs are empty. Files from
-before statistics by sample lack the table `samples`. A trace has a table `nodes` as well, whose
-columns are those of its node table.
+before statistics by sample lack the table `samples`, those before format 5 `float_sums`. A trace
+has a table `nodes` as well, whose columns are those of its node table.
 """
 
 _COLUMN = r'"[^"]*" (?:TEXT|INTEGER|REAL)'

@@ -13,7 +13,7 @@ import numpy as np
 
 from tracer.records.environment import Environment
 from tracer.records.trace import Kernel, ModelInfo, Run, Trace
-from tracer.storage import sample_sums, stored_nodes, stored_settings, trace_database
+from tracer.storage import float_sums, sample_sums, stored_nodes, stored_settings, trace_database
 from tracer.storage.stored_file import LONGEST_US, StoredFile, decoded, typed_row
 from tracer.storage.trace_database import TRACE, as_text
 from tracer.support.types import FloatArray
@@ -81,6 +81,7 @@ def _counts(trace: Trace) -> dict[str, Any]:
     return {
         "kernels": [len(run.kernels) for run in trace.runs],
         "sums": [len(run.sums) for run in trace.runs],
+        "float_sums": [len(run.float_sums) for run in trace.runs],
         "nodes": len(trace.nodes),
     }
 
@@ -108,12 +109,13 @@ def _insert_run(database: sqlite3.Connection, position: int, run: Run) -> None:
         row = (position, column, as_text(kernel), *cells, _pack(run.samples[:, column]))
         database.execute("INSERT INTO kernels VALUES (?, ?, ?, ?, ?, ?, ?)", row)
     trace_database.put_sums(database, position, run.sums)
+    float_sums.put(database, position, run.float_sums)
     sample_sums.put(database, position, run.sums_by_sample)
 
 
 def _read(file: StoredFile, meta: dict[str, str]) -> Trace:
     sums = trace_database.sums_by_run(file)
-    samples = sample_sums.by_run(file)
+    samples, floats = sample_sums.by_run(file), float_sums.by_run(file)
     settings = trace_database.record(meta, "settings", stored_settings.read)
     older = trace_database.record(meta, "format", int) < _CONFIGURED
     lacking = _lacking(settings) if older else {}
@@ -122,7 +124,12 @@ def _read(file: StoredFile, meta: dict[str, str]) -> Trace:
         row = typed_row(_RunRow)((*cells, *lacking.values()))
         position = row.position
         run = _run(file, row)
-        return replace(run, sums=sums.get(position, ()), sums_by_sample=samples.get(position))
+        return replace(
+            run,
+            sums=sums.get(position, ()),
+            float_sums=floats.get(position, ()),
+            sums_by_sample=samples.get(position),
+        )
 
     runs = file.rows("runs", build, "SELECT * FROM runs ORDER BY position")
     dtypes = _record(meta, "dtypes", dict[str, str])
@@ -134,7 +141,8 @@ def _read(file: StoredFile, meta: dict[str, str]) -> Trace:
         nodes=stored_nodes.read(file, dtypes, lacking if runs else {}),
         notes=_record(meta, "notes", tuple[str, ...]),
     )
-    counts = _record(meta, "counts", dict[str, Any])
+    before = {"float_sums": [0] * len(runs)}  # of files that lack the table
+    counts = before | _record(meta, "counts", dict[str, Any])
     for table, count in _counts(trace).items():
         if counts.get(table) != count:
             raise ValueError(f"table {table}: rows are missing")

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 
-from tracer.accumulators.spec.accumulator import NARROWEST, WIDEST
+from tracer.accumulators.spec.register import NARROWEST, WIDEST
 from tracer.records.whatif import REFERENCE_BITS, Evaluation, Variant, WhatIf, WidthChoice
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, get_type_hints
 import msgspec
 
 from tracer.accumulators.spec import plain_values
-from tracer.accumulators.spec.accumulator import WIDEST
+from tracer.accumulators.spec.register import WIDEST
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.errors import InputError
 from tracer.records.whatif import Answer, Evaluation, Variant, WhatIf

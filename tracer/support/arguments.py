@@ -117,8 +117,8 @@ RULES: Mapping[str, Rule] = {
     ),
     **dict.fromkeys(("target", "convention", "executor", "device", "by"), TEXT),
     **dict.fromkeys(
-        ("optimization", "provider", "energy", "metric", "fixed", "against", "loss", "optimizer",
-         "framework"), maybe(TEXT),
+        ("optimization", "provider", "energy", "metric", "fixed", "operands", "against", "loss",
+         "optimizer", "framework"), maybe(TEXT),
     ),
     **dict.fromkeys(("path", "calibrate", "data", "folder"), PATH),
     **dict.fromkeys(("output", "test", "trace", "weights"), maybe(PATH)),
@@ -126,7 +126,9 @@ RULES: Mapping[str, Rule] = {
     "model": ANYTHING,  # opening or exporting it says what it is not
     "accumulator": maybe(
         either(whole(), PATH, instance(*(f"tracer.accumulators.spec.{name}" for name in
-                                         ("accumulator.Accumulator", "policy.Policy"))))
+                                         ("accumulator.Accumulator", "any_accumulator.ByOperands",
+                                          "float_accumulator.FloatAccumulator",
+                                          "block_fma.BlockFma", "policy.Policy"))))
     ),
     "receivers": ANYTHING,
     "min_time": maybe(amount("seconds")),

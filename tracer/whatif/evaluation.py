@@ -17,8 +17,8 @@ from tracer.accumulators.engine.limited_sums import LimitedSums
 from tracer.accumulators.engine.overflow_counter import Counts, OverflowCounter
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.narrowed_model import Narrowing
-from tracer.accumulators.spec.accumulator import NARROWEST
 from tracer.accumulators.spec.policy import Policy
+from tracer.accumulators.spec.register import NARROWEST
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.graph.model import Model, Node
 from tracer.interpreter.interpreter import Interpreter

@@ -12,6 +12,7 @@ from tracer.inputs.datasets.dataset import Dataset
 from tracer.interpreter.interpreter import Interpreter
 from tracer.metrics import Metric, channels, default_metric, variety
 from tracer.metrics.ranking import lead
+from tracer.records.whatif import Judgement
 from tracer.support.types import Array
 
 
@@ -42,6 +43,11 @@ def checked_metric(model: Model, dataset: Dataset, spec: str | None) -> Metric:
     except InputError as error:
         raise InputError(f"{model.name}: {error.what}", error.hint) from error
     return metric
+
+
+def judgement(metric: Metric, budget: float) -> Judgement:
+    """Returns the metric and the accuracy budget as results have them."""
+    return Judgement(metric.name, metric.unit, metric.higher_is_better, float(budget))
 
 
 def scorer(

@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tracer.accumulators.spec.accumulator import NARROWEST, Accumulator
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.register import NARROWEST
 from tracer.records.whatif import Answer, Screening, SweepRow
 from tracer.whatif.deadline import Deadline, OutOfTimeError
 from tracer.whatif.descent import Energy

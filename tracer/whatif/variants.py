@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from analyzers.energy import EnergyModel
-from tracer.accumulators.spec.accumulator import NARROWEST, Accumulator
+from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.accumulators.spec.policy_text import policy
+from tracer.accumulators.spec.register import NARROWEST
 from tracer.containment import signals
 from tracer.errors import InputError, LimitError, UsageError
 from tracer.inputs.datasets.chosen import chosen
@@ -35,8 +36,6 @@ _SCREEN_BATCHES = 2
 """Batches of a screen, at least: each thread works on one, for which it waits less than in one."""
 _SCREEN_TIME = 0.6
 """Share of the time left that a screen may take: what it finds is then tried on all samples."""
-_SLACK = 1e-9
-"""Added to the budget: in floats, 98.3 - 97.3 is slightly more than 1."""
 _PLAIN, _CHANNELWISE = "plain", "channelwise"
 
 
@@ -60,8 +59,8 @@ class Task:
 
     def allowed(self, score: float, wide: float) -> bool:
         """Whether `score` is within the budget of `wide`, the score in wide accumulators."""
-        lost = wide - score if self.metric.higher_is_better else score - wide
-        return lost <= self.options.accuracy_budget + _SLACK
+        judgement = metric_scores.judgement(self.metric, self.options.accuracy_budget)
+        return judgement.allows(score, wide)
 
     def better(self, score: float) -> float:
         """A number that grows as the score gets better."""

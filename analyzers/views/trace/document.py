@@ -11,6 +11,8 @@ from analyzers.timing import coverage, empty, wall
 from analyzers.views.file_formats.json import fields, records
 from analyzers.views.trace.sections import Section, joined_runs, rows, sections
 from tracer.accumulators.spec import plain_values
+from tracer.accumulators.statistics import error_bins
+from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.records.columns import BY_NAME, SUMMED
 from tracer.records.trace import Run, Trace
@@ -22,7 +24,8 @@ def document(trace: Trace, options: ViewOptions) -> dict[str, Any]:
     `joined` are the runs of a merged trace whose columns are in the rows of `runs`. `advice` are
     sentences, each with the rule, the nodes and the figures behind it. `sums` describe nodes with
     narrow accumulators: the accumulator, overflow at every width, and the overflow columns by
-    output channel.
+    output channel. `float_sums` describe those with float accumulators: counts, and how many sums
+    have a relative error below each limit.
     """
     return {
         **fields(trace, "model", "environment", "settings", "notes"),
@@ -38,6 +41,7 @@ def _joined(run: Run) -> dict[str, Any]:
         "inputs": run.inputs,
         "wall_us": wall(run),
         "sums": [_sums(sums) for sums in run.sums],
+        "float_sums": [_float_sums(sums) for sums in run.float_sums],
     }
 
 
@@ -57,6 +61,7 @@ def _run(trace: Trace, section: Section, options: ViewOptions) -> dict[str, Any]
         "nodes": records(rows(section, options)),
         "advice": advise(trace, run, section.nodes),
         "sums": [_sums(sums) for sums in run.sums] if run else [],
+        "float_sums": [_float_sums(sums) for sums in run.float_sums] if run else [],
     }
 
 
@@ -81,4 +86,20 @@ def _sums(sums: PartialSums) -> dict[str, Any]:
         "mean_abs_error": None if sums.tally.missing.any() else sums.tally.mean_abs_error,
         "widths": records(widths(sums)),
         "channels": records(channels(sums)),
+    }
+
+
+def _float_sums(sums: FloatPartialSums) -> dict[str, Any]:
+    """An error is missing where it is infinite, as in the last of `errors`."""
+    tally, counts = sums.tally, sums.tally.error_histogram
+    return {
+        "node": sums.node,
+        "accumulator": tally.accumulator,
+        "operands": tally.operands,
+        **tally.counts(),
+        "greatest_error": tally.greatest_error,
+        "errors": [
+            {"below": error_bins.upper_limit(position), "outputs": int(counts[position])}
+            for position in counts.nonzero()[0].tolist()
+        ],
     }

@@ -41,7 +41,7 @@ def headline(trace: Trace, section: Section) -> str:
 def verdict(run: Run, nodes: pd.DataFrame) -> tuple[str, ...]:
     """Wall time, the sum over nodes (with profiler overhead, if there is any), and the rest."""
     measured, runs = wall(run), len(run.wall_us)
-    if run.sums:  # the time of an emulation says nothing about the hardware that it emulates
+    if run.is_emulated:  # the time of an emulation says nothing about the hardware that it emulates
         return (f"emulated in {micros(measured['mean'])} µs per run",)
     raw, corrected = (float(nodes[name].sum()) for name in ("time_us_raw", "time_us"))
     median, p95 = micros(measured["p50"]), micros(measured["p95"])
@@ -64,7 +64,7 @@ def others(trace: Trace, section: Section) -> tuple[str, ...]:
         f"also  {run.executor} {micros(wall(run)['mean'])} µs per run "
         f"({plural(len(run.wall_us), 'run')}), in columns marked @{run.executor}"
         for run in joined_runs(trace)
-        if run.batch == section.batch and not run.sums
+        if run.batch == section.batch and not run.is_emulated
     )
 
 

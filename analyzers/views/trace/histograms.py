@@ -36,7 +36,7 @@ def figure(trace: Trace, options: ViewOptions) -> Figure:
     all_sums = [sums for run in trace.runs for sums in run.sums]
     if not all_sums:
         raise UsageError(
-            "histograms of sums need narrow accumulators, and this trace has none",
+            "histograms of sums need integer accumulators, and this trace has none",
             "Make one with: tracer interpret MODEL.onnx --accumulator BITS -o sums.png.",
         )
     drawn = widest(all_sums, CHART_TOP if options.top is None else options.top)

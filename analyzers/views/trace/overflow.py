@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pandas as pd
 
 from analyzers.views.text import full, number, percent, plural, width
+from analyzers.views.trace import float_sums
 from tracer.records.trace import Trace
 
 _INPUTS = "inputs are "
@@ -26,14 +27,30 @@ def counted(trace: Trace) -> tuple[str, ...]:
         accumulators = [sums.tally.accumulator for sums in run.sums]
         kinds = dict.fromkeys(f"{each.order}, {each.overflow}" for each in accumulators)
         data = [note for note in run.notes if note.startswith(_INPUTS)]
-        if accumulators:
+        kinds |= dict.fromkeys(float_sums.described(sums.tally) for sums in run.float_sums)
+        if kinds:
             lines.append(f"sums  {' · '.join((*data, *kinds))}")
     return tuple(lines)
 
 
-def words(nodes: pd.DataFrame) -> tuple[str, str]:
-    """Two sentences on the nodes with sums: what overflows, and which widths suffice."""
-    narrow = nodes[nodes["outputs"].notna()]
+def words(nodes: pd.DataFrame) -> tuple[str, ...]:
+    """Two sentences on the nodes with sums: what overflows, and which widths suffice.
+
+    Nodes with float accumulators have sentences of their own.
+    """
+    narrow, floats = _by_kind(nodes)
+    integers = _of_integers(narrow) if len(narrow) or floats.empty else ()
+    return (*integers, *(float_sums.words(floats) if len(floats) else ()))
+
+
+def _by_kind(nodes: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows with sums in integers, and those in floats."""
+    counted = nodes[nodes["outputs"].notna()]
+    is_float = counted["accumulator"].notna() & counted["bits"].isna()
+    return counted[~is_float], counted[is_float]
+
+
+def _of_integers(narrow: pd.DataFrame) -> tuple[str, str]:
     widths = narrow["bits"].dropna().unique()  # a damaged trace may lack them
     at = f"at {widths[0]} bits" if len(widths) == 1 else "at their widths"
     return _overflows(narrow, at), _sufficient(narrow)
@@ -76,15 +93,30 @@ def _sufficient(narrow: pd.DataFrame) -> str:
         data = f"{width(float(observed.max()))} bits suffice for this data"
     if unknown:
         return f"{data}; no width is guaranteed for {plural(unknown, 'node')}"
-    pairs = (narrow["overflow_outputs"] > 0) & (observed <= narrow["bits"])
-    but = "; no width keeps pairs of products from saturating" if pairs.any() else ""
-    return f"{data}, {width(float(guaranteed.max()))} bits for any input{but}"
+    return f"{data}, {width(float(guaranteed.max()))} bits for any input{_inner(narrow)}"
+
+
+def _inner(narrow: pd.DataFrame) -> str:
+    """Tells where registers within the sums overflow, which no width of the accumulator changes."""
+    inside = (narrow["overflow_outputs"] > 0) & (narrow["bits_observed"] <= narrow["bits"])
+    if not inside.any():
+        return ""
+    needed = narrow["bits_guaranteed_inner"].max()
+    enough = "" if pd.isna(needed) else f", which need {width(float(needed))} bits for any input"
+    return f"; no width keeps inner registers from overflowing{enough}"
 
 
 def worst_first(rows: pd.DataFrame, full_numbers: bool = False) -> pd.DataFrame:
-    """Rows with sums: those with the largest share of overflows first, then the widest."""
+    """Rows with sums: those with the largest share of overflows first, then the widest.
+
+    Among float accumulators, those that lose most of their terms are first.
+    """
     ranked = described(rows[rows["outputs"].notna()], full_numbers)
-    return ranked.sort_values(["overflow_share", "bits_observed"], ascending=False, kind="stable")
+    keys = [key for key in _WORST if key in ranked]
+    return ranked.sort_values(keys, ascending=False, kind="stable")
+
+
+_WORST = ("overflow_share", "bits_observed", "swamped_share", "rel_error_p99")
 
 
 def described(rows: pd.DataFrame, full_numbers: bool = False) -> pd.DataFrame:
@@ -98,9 +130,14 @@ def described(rows: pd.DataFrame, full_numbers: bool = False) -> pd.DataFrame:
     )
 
 
-def totals(nodes: pd.DataFrame, full_numbers: bool = False) -> str:
-    """The counts over all nodes with narrow accumulators."""
-    narrow = nodes[nodes["outputs"].notna()]
+def totals(nodes: pd.DataFrame, full_numbers: bool = False) -> tuple[str, ...]:
+    """The counts over all nodes with narrow accumulators, and with float accumulators."""
+    narrow, floats = _by_kind(nodes)
+    integers = (_total_of_integers(narrow, full_numbers),) if len(narrow) or floats.empty else ()
+    return (*integers, *((float_sums.totals(floats),) if len(floats) else ()))
+
+
+def _total_of_integers(narrow: pd.DataFrame, full_numbers: bool) -> str:
     parts = [f"{int(narrow['outputs'].sum()):,} outputs"]
     if len(narrow) and narrow["saturation_events"].notna().all():
         parts.append(f"{int(narrow['saturation_events'].sum()):,} saturation events")

@@ -37,7 +37,7 @@ def run_content(
         kernels=kernels.tolist(),
         folded=None if (folded == kernels).all() else folded.tolist(),
         prefix=without_prefix(nodes["node"].tolist())[1],
-        sum=_sum(run, nodes) if run is not None and not run.sums else None,
+        sum=_sum(run, nodes) if run is not None and not run.is_emulated else None,
         findings=_findings(trace, section),
         notes=run.notes if run is not None else (),
         roofs=_roofs(trace, run) if nodes["gflops_per_s"].notna().any() else None,

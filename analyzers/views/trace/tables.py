@@ -27,7 +27,8 @@ def tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Tab
         yield _of_agreement(title, trace, section, groups, options)
         title = ""
     counted = overflow.has_overflow(groups)
-    if counted and section.run is not None and section.run.sums:  # its times are of an emulation
+    run = section.run
+    if counted and run is not None and run.is_emulated:  # its times are of an emulation
         yield _of_sums(title, section, groups, options)
         title, counted = "", False
     yield _of_work(title, trace, section, groups, options, counted)
@@ -50,7 +51,7 @@ def _of_work(
         head = (*head, *overflow.counted(trace), *overflow.words(section.nodes))
         groups = overflow.described(groups, options.full_numbers)
         which = ("work", "overflow")
-        below = (overflow.totals(section.nodes, options.full_numbers),)
+        below = overflow.totals(section.nodes, options.full_numbers)
     rows = ordered(groups, options)
     return Table(
         title,
@@ -70,7 +71,7 @@ def _of_sums(title: str, section: Section, groups: pd.DataFrame, options: ViewOp
         _columns(groups, ("overflow",), NAMES[options.by], options),
         chosen(overflow.worst_first(groups, options.full_numbers), options),
         head=overflow.words(section.nodes),
-        lines=(overflow.totals(section.nodes, options.full_numbers),),
+        lines=overflow.totals(section.nodes, options.full_numbers),
         is_long=True,
     )
 
@@ -94,7 +95,7 @@ def _of_samples(title: str, section: Section, samples: pd.DataFrame, options: Vi
         _columns(samples, ("overflow",), SAMPLE, options),
         chosen(overflow.worst_first(samples, options.full_numbers), options),
         head=(overflow.of_samples(samples),),
-        lines=(overflow.totals(section.nodes, options.full_numbers),),
+        lines=overflow.totals(section.nodes, options.full_numbers),
         is_long=True,
         weight=("overflow_outputs", "overflows"),
     )

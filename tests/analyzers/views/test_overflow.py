@@ -74,9 +74,11 @@ def test_words_for_what_never_overflows_and_what_is_not_guaranteed(narrow):
 
 
 def test_words_for_pairs_that_saturate(narrow):
-    assert "pairs" not in overflow.words(narrow.nodes)[1]
+    assert "inner" not in overflow.words(narrow.nodes)[1]
     nodes = narrow.nodes[narrow.nodes["bits"].notna()].assign(bits=32)
-    assert overflow.words(nodes)[1].endswith("; no width keeps pairs of products from saturating")
+    assert overflow.words(nodes)[1].endswith("; no width keeps inner registers from overflowing")
+    known = overflow.words(nodes.assign(bits_guaranteed_inner=17))[1]
+    assert known.endswith("from overflowing, which need 17 bits for any input")
 
 
 def test_a_trace_without_accumulators_says_nothing_of_them(counted):

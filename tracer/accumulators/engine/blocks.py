@@ -85,8 +85,8 @@ def inner_widths_may_change(matrices: Matrices, accumulator: Accumulator, terms:
     plan = program(accumulator.order, terms)
     if plan is None or products_may_change(matrices, accumulator):
         return True
-    own = min((1 << bits - 1 for bits in plan.bits if bits is not None), default=LIMIT)
-    return matrices.bound >= own
+    own = min((each.range[1] for each in plan.registers if each is not None), default=LIMIT)
+    return matrices.bound > own
 
 
 def limited(sums: Array, accumulator: Accumulator) -> tuple[Array, Array]:

@@ -7,9 +7,10 @@ from typing import assert_never
 
 import numpy as np
 
-from tracer.accumulators.spec.accumulator import Accumulator, signed_range
+from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.modes import Overflow
 from tracer.accumulators.spec.orders import Terms
+from tracer.accumulators.spec.register import Register
 from tracer.accumulators.spec.rounding import rounded
 from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums
 from tracer.support.types import Array
@@ -79,7 +80,7 @@ def _products(left: Array, right: Array, accumulator: Accumulator) -> Array:
 class _Run:
     """Adds up stage by stage; records extremes if unlimited, events if limited, and clips.
 
-    Clips are events of stages with a width of their own, which is in force in either case.
+    Clips are events of stages with a register of their own, which is in force in either case.
     """
 
     def __init__(self, accumulator: Accumulator, limited: bool) -> None:
@@ -97,23 +98,25 @@ class _Run:
         for stage in stages:
             totals = np.zeros((*shape, len(stage.groups)), np.int64)
             if first and stage is stages[-1]:
-                totals = self._add(totals, bias[..., None], np.ones(1, bool), stage.bits)
+                totals = self._add(totals, bias[..., None], np.ones(1, bool), stage.register)
             for positions in stage.groups.T:
-                totals = self._add(totals, values[..., positions], positions >= 0, stage.bits)
+                totals = self._add(totals, values[..., positions], positions >= 0, stage.register)
             values = totals
         if not first:
             values = self._add(values, bias[..., None], np.ones(1, bool), None)
         return values[..., 0]
 
-    def _add(self, totals: Array, terms: Array, has_term: Array, bits: int | None) -> Array:
+    def _add(
+        self, totals: Array, terms: Array, has_term: Array, register: Register | None
+    ) -> Array:
         """One step of every group that still has a term."""
         if not has_term.size or not terms.size:
             return totals
         sums = totals + terms
-        if bits is not None:
-            clipped = np.clip(sums, *signed_range(bits))
-            self.clips += (has_term & (clipped != sums)).sum(-1)
-            return np.where(has_term, clipped, totals)
+        if register is not None:
+            limited = into_range(sums, *register.range, register.overflow)
+            self.clips += (has_term & (limited != sums)).sum(-1)
+            return np.where(has_term, limited, totals)
         if not self._limited:
             self.low = np.minimum(self.low, np.where(has_term, sums, 0).min(-1))
             self.high = np.maximum(self.high, np.where(has_term, sums, 0).max(-1))

@@ -10,8 +10,9 @@ import numpy as np
 
 from tracer.accumulators.engine.matrices import Matrices
 from tracer.accumulators.kernels import loaded
-from tracer.accumulators.spec.accumulator import Accumulator, signed_range
+from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Order, Stage, Terms
+from tracer.accumulators.spec.register import Register
 from tracer.interpreter.numeric import parallel
 from tracer.interpreter.numeric.tile_tasks import Groups
 from tracer.support.types import Array
@@ -28,18 +29,17 @@ class Program:
     """Terms in the order they are taken, and what is done with them.
 
     `sequence`, int64, are positions among the products. `groups` are those of their terms, in which
-    registers are added up. `bits` has for each register its own width, or None for the
-    accumulator's.
+    registers are added up. `registers` has for each its own range, or None for the accumulator's.
     """
 
     sequence: Array
     groups: Groups
-    bits: tuple[int | None, ...]
+    registers: tuple[Register | None, ...]
 
     @property
     def has_one_width(self) -> bool:
         """Whether every register has the width of the accumulator."""
-        return all(bits is None for bits in self.bits)
+        return all(register is None for register in self.registers)
 
 
 @lru_cache(maxsize=64)
@@ -64,8 +64,8 @@ def program(order: Order, terms: Terms) -> Program | None:
                 groups[-1][1] = level
 
     add_up(len(stages) - 1, 0)
-    registers = Groups(np.array(groups, np.int64).reshape(-1, 2), len(stages) - 1)
-    return Program(np.array(sequence, np.int64), registers, tuple(s.bits for s in stages))
+    joined = Groups(np.array(groups, np.int64).reshape(-1, 2), len(stages) - 1)
+    return Program(np.array(sequence, np.int64), joined, tuple(s.register for s in stages))
 
 
 def products_may_change(matrices: Matrices, accumulator: Accumulator) -> bool:
@@ -115,10 +115,10 @@ def _rules(matrices: Matrices, plan: Program, accumulator: Accumulator, observed
     kernels = loaded("single_sums")
     rule = kernels.rule_of(accumulator.overflow)
     rows = [
-        (kernels.SATURATE, *signed_range(bits))
-        if bits is not None
+        (kernels.rule_of(register.overflow), *register.range)
+        if register is not None
         else (kernels.EXACT if observed else rule, *accumulator.range)
-        for bits in plan.bits
+        for register in plan.registers
     ]
     width, products = accumulator.product_bits, (kernels.EXACT, 0, 0)
     if width is not None and products_may_change(matrices, accumulator):

@@ -12,8 +12,9 @@ import numpy as np
 from tracer.accumulators.engine.matrices import Matrices
 from tracer.accumulators.engine.programs import Program, products_may_change
 from tracer.accumulators.kernels import loaded
-from tracer.accumulators.spec.accumulator import Accumulator, signed_range
+from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.modes import Overflow, effect_of
+from tracer.accumulators.spec.register import Register
 from tracer.interpreter.numeric.tile_tasks import Lanes
 
 _EXACT = {32: 1 << 24, 64: 1 << 53}
@@ -34,14 +35,18 @@ class SumLanes:
         if not self._suits or self.overflow not in loaded("steps").RULES:
             return 0
         most = min(max(self.accumulator.range[1], self._own_limit), self._bound) + 1
-        if effect_of(self.overflow).outside == "any":  # it depends on all digits of a sum
+        modes = [self.overflow] if self.inner is None else [self.overflow, self.inner.overflow]
+        if any(effect_of(mode).outside == "any" for mode in modes):  # it depends on all digits
             most += max(most, self._largest_product, self._largest_bias)
         return self._smallest(most)
 
     @cached_property
     def exact_bits(self) -> int:
         """The bits of the smallest floats in which sums without a range are exact; 0 if none."""
-        return self._smallest(self._bound + 1) if self._suits else 0
+        most = self._bound + 1
+        if self.inner is not None and effect_of(self.inner.overflow).outside == "any":
+            most += max(most, self._largest_product)
+        return self._smallest(most) if self._suits else 0
 
     @cached_property
     def overflow(self) -> Overflow:
@@ -50,9 +55,9 @@ class SumLanes:
         return self.accumulator.overflow if leaves else "saturate"
 
     @property
-    def has_own_width(self) -> bool:
-        """Whether register 0 has a width of its own, in which it saturates."""
-        return self._own_limit > 0
+    def inner(self) -> Register | None:
+        """The range of register 0, if it is not the accumulator's."""
+        return None if self.plan is None else self.plan.registers[0]
 
     @cached_property
     def product(self) -> Any:
@@ -67,11 +72,13 @@ class SumLanes:
         """What lanes hold of sums that are limited, or without a range."""
         symmetric = self.accumulator.is_symmetric
         most = min(self.accumulator.range[1], self._bound)
-        outer, own = _lane(most, symmetric) if limited else (0, 0), self._own_limit
-        inner = _lane(min(own, self._bound), False) if own else outer
+        outer = own = _lane(most, symmetric) if limited else (0, 0)
+        if self.inner is not None:
+            is_symmetric = effect_of(self.inner.overflow).is_symmetric
+            own = _lane(min(self._own_limit, self._bound), is_symmetric)
         highest = self._highest_product if self._limits_products else None
         product = (0, 0) if highest is None else _lane(highest, symmetric)
-        return Lanes(*outer, *inner, *product, 2 << self._shift)
+        return Lanes(*outer, *own, *product, 2 << self._shift)
 
     @property
     def _suits(self) -> bool:
@@ -79,9 +86,11 @@ class SumLanes:
         plan, accumulator = self.plan, self.accumulator
         if plan is None or accumulator.order.reorders or self.matrices.bias.shape[1] > 1:
             return False
-        if any(bits is not None for bits in plan.bits[min(1, len(plan.bits) - 1) :]):
+        if any(plan.registers[min(1, len(plan.registers) - 1) :]):
             return False
         tiles = loaded("steps")
+        if self.inner is not None and self.inner.overflow not in tiles.RULES:
+            return False
         rounds = not self._shift or accumulator.product_rounding.name in tiles.ROUNDINGS
         return not self._changing or (accumulator.overflow in tiles.RULES and rounds)
 
@@ -95,9 +104,8 @@ class SumLanes:
 
     @cached_property
     def _own_limit(self) -> int:
-        """The highest number of register 0, if it has a width of its own; else 0."""
-        bits = None if self.plan is None else self.plan.bits[0]
-        return 0 if bits is None else signed_range(bits)[1]
+        """The highest number of register 0, if it has a range of its own; else 0."""
+        return 0 if self.inner is None else self.inner.range[1]
 
     @property
     def _highest_product(self) -> int | None:

@@ -112,10 +112,12 @@ class Factors:
                        self.groups, tables)  # fmt: skip
 
     def _inner(self, step: Any) -> Any:
-        """The step of register 0, if it has a width of its own."""
-        if not self.lanes.has_own_width:
+        """The step of register 0, if it has a range of its own."""
+        inner, steps = self.lanes.inner, loaded("steps")
+        if inner is None:
             return None
-        return loaded("steps").COUNTED if step.states == 1 else loaded("steps").LIMITED
+        same = steps.counting if step.states == 1 else steps.limiting
+        return same(inner.overflow).code
 
 
 def of_matrix(matrices: Matrices, sequence: Array) -> Columns:

@@ -25,6 +25,17 @@ def read_only(kind: Any, rank: int = 1) -> Any:
     return types.Array(kind, rank, "C", readonly=True)
 
 
+def several(kind: Any, count: int) -> Any:
+    """A tuple of `count` values of a type."""
+    return each(*[kind] * count)
+
+
+def each(*kinds: Any) -> Any:
+    """A tuple with a value of each type."""
+    make: Any = types.Tuple
+    return make(kinds)
+
+
 def kernel(*signatures: Any) -> Callable[[_Function], _Function]:
     """Compiles the decorated function for these signatures on import, and caches the code."""
     compiled: Any = njit(list(signatures), nogil=True, cache=True)

@@ -113,7 +113,3 @@ EXTREMES = Step(2, _extremes)
 
 FREE = Step(1, _free)
 """Has a state, which register 0 may change."""
-
-LIMITED, COUNTED = partial(_limit, _saturated), partial(_count, _saturated)
-"""Steps of a register 0 that saturates in a width of its own; the second has the state of
-`counting`."""

@@ -29,9 +29,9 @@ def conv_transpose(operands: NodeOperands) -> ComputeSums:
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
         bias = operands.bias(2, step, inputs)
         weights, x_integers = w.integers(inputs[1]), x.integers(inputs[0])
-        spread, windows = _spread(x_integers.values, inputs[1].shape[2:], operands.attributes)
-        left = replace(weights, numbers=_flipped(weights.numbers, groups))
-        right = replace(x_integers, numbers=spread, shift=0)
+        images, windows = spread(x_integers.values, inputs[1].shape[2:], operands.attributes)
+        left = replace(weights, numbers=flipped(weights.numbers, groups))
+        right = replace(x_integers, numbers=images, shift=0)
         sums = convolution_sums(runner, right, left, bias.integers, windows, groups, None)
         assert sums is not None
         return computed(sums, Dequantize(step, bias.rest, inputs[0].dtype))
@@ -39,15 +39,15 @@ def conv_transpose(operands: NodeOperands) -> ComputeSums:
     return compute
 
 
-def _flipped(w: Array, groups: int) -> Array:
+def flipped(w: Array, groups: int) -> Array:
     """Weights (C, M / groups, *kernel) as those of a convolution: (M, C / groups, *kernel)."""
     channels, maps = len(w) // groups, w.shape[1]
     parts = w.reshape(groups, channels, maps, *w.shape[2:]).swapaxes(1, 2)
-    flipped = np.flip(parts, axis=tuple(range(3, parts.ndim)))
-    return np.ascontiguousarray(flipped).reshape(groups * maps, channels, *w.shape[2:])
+    turned = np.flip(parts, axis=tuple(range(3, parts.ndim)))
+    return np.ascontiguousarray(turned).reshape(groups * maps, channels, *w.shape[2:])
 
 
-def _spread(x: Array, kernel: Sequence[int], options: Mapping[str, Any]) -> tuple[Array, Window]:
+def spread(x: Array, kernel: Sequence[int], options: Mapping[str, Any]) -> tuple[Array, Window]:
     """The input with zeros between its elements, and the windows of each output over it."""
     rank = len(kernel)
     strides = options.get("strides") or [1] * rank
@@ -59,11 +59,11 @@ def _spread(x: Array, kernel: Sequence[int], options: Mapping[str, Any]) -> tupl
     )  # fmt: skip
     shape = (*x.shape[:2], *((n - 1) * s + 1 for n, s in zip(x.shape[2:], strides, strict=True)))
     limits.allow(shape, x.dtype)
-    spread = np.zeros(shape, x.dtype)
-    spread[:, :, *(slice(None, None, stride) for stride in strides)] = x
+    out = np.zeros(shape, x.dtype)
+    out[:, :, *(slice(None, None, stride) for stride in strides)] = x
     reach = [(k - 1) * d for k, d in zip(kernel, dilations, strict=True)]
     pads = tuple(r - b for r, b in zip(reach, before, strict=True))
     ends = (s + b - n for s, b, n in zip(size, before, shape[2:], strict=True))
     # There are zeros between the elements, too: a positive `after` says that inputs may be 0.
     after = tuple(end or r for end, r in zip(ends, reach, strict=True))
-    return spread, Window(tuple(kernel), (1,) * rank, tuple(dilations), pads, after, tuple(size))
+    return out, Window(tuple(kernel), (1,) * rank, tuple(dilations), pads, after, tuple(size))

@@ -1,13 +1,12 @@
 """MatMul, Gemm, MatMulInteger, QLinearMatMul and QGemm: rows times columns."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from tracer.accumulators.engine import zero_points
+from tracer.accumulators.engine import matrix_products, zero_points
 from tracer.accumulators.engine.column_source import from_matrices, from_rows
 from tracer.accumulators.engine.node_operands import (
     BiasParts,
@@ -20,7 +19,8 @@ from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner
 from tracer.accumulators.nodes import ComputeSums, NodeSums, lowering, requantizing
 from tracer.accumulators.spec.orders import Terms
 from tracer.errors import ModelError
-from tracer.interpreter.numeric import buffer_pool, parallel
+from tracer.interpreter.numeric import buffer_pool
+from tracer.interpreter.numeric.convolution import Place
 from tracer.interpreter.numeric.products import Product, integers
 from tracer.interpreter.ops.contrib import DOMAIN, columns, gemm_output
 from tracer.interpreter.ops.integer import matmul_factor
@@ -30,8 +30,6 @@ from tracer.support.types import Array
 
 _MATRIX = 2
 """Axes of a matrix."""
-_BLOCK = 1 << 18
-"""Elements of the left operand that are transposed and multiplied at a time."""
 
 
 @lowering("MatMul")
@@ -196,47 +194,11 @@ def _gathered_sums(
 
 def _product(a: Integers, b: Integers, product: Product) -> Array:
     """numpy's matmul, int64, with `product` for every pair of matrices."""
-    left = a.values[None] if a.values.ndim == 1 else a.values
-    right = b.values[:, None] if b.values.ndim == 1 else b.values
-    if right.ndim == 2:
-        out = _matrix_product(left.reshape(math.prod(left.shape[:-1]), len(right)), right, product)
-        out = out.reshape(*left.shape[:-1], right.shape[1])
-    else:
-        out = _stacked_product(left, right, product)
-    out = out[..., 0, :] if a.values.ndim == 1 else out
-    return out[..., 0] if b.values.ndim == 1 else out
 
+    def anywhere(left: Array, right: Array, out: Array, place: Place) -> None:
+        product(left, right, out)
 
-def _stacked_product(left: Array, right: Array, product: Product) -> Array:
-    batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
-    out = np.empty((*batch, left.shape[-2], right.shape[-1]), np.int64)
-    lefts = np.broadcast_to(left, (*batch, *left.shape[-2:]))
-    rights = np.broadcast_to(right, (*batch, *right.shape[-2:]))
-    indices = list(np.ndindex(*batch))
-
-    def block(number: int) -> None:
-        index = indices[number]
-        out[index] = _matrix_product(lefts[index], rights[index], product)
-
-    parallel.run_blocks(len(indices), block)
-    return out
-
-
-def _matrix_product(a: Array, b: Array, product: Product) -> Array:
-    """`a` (R, K) times `b` (K, N) as (R, N): columns of `b` are the rows of the product."""
-    depth, width = b.shape
-    weights = np.ascontiguousarray(b.T)
-    out = np.empty((len(a), width), np.int64)
-    parts = parallel.pieces(len(a), max(_BLOCK // max(depth, 1), 64))
-
-    def block(index: int) -> None:
-        rows = a[parts[index]]
-        sums = np.empty((width, len(rows)), np.int64)
-        product(weights, np.ascontiguousarray(rows.T), sums)
-        out[parts[index]] = sums.T
-
-    parallel.run_blocks(len(parts), block)
-    return out
+    return matrix_products.matmul(a.values, b.values, anywhere, np.int64)
 
 
 def _bias(

@@ -1,7 +1,7 @@
 """The register that a dot product is summed in: its width, and what happens beyond its range."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import assert_never, get_args
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from tracer.accumulators.spec.modes import Bias, Convention, Overflow, ZeroPoints, effect_of
 from tracer.accumulators.spec.orders import Order, Terms, named
 from tracer.accumulators.spec.orders.sequential import Sequential
+from tracer.accumulators.spec.register import NARROWEST, WIDEST, signed_range
 from tracer.accumulators.spec.rounding import MOST_SHIFT, NAMES, Rounding, rounding
 from tracer.errors import UsageError
 from tracer.support.types import Array
@@ -18,8 +19,6 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "zero_points": get_args(ZeroPoints),
 }  # fmt: skip
 """The words that a property may have."""
-
-NARROWEST, WIDEST = 2, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +78,22 @@ class Accumulator:
             )
         return width
 
+    def __str__(self) -> str:
+        """The spelling: the width, and the properties that are not the default."""
+        usual = Accumulator(self.bits)
+        changed = [
+            f"{each.name}={getattr(self, each.name)}"
+            for each in fields(self)
+            if getattr(self, each.name) != getattr(usual, each.name)
+        ]
+        return f"{self.bits}({','.join(changed)})" if changed else f"{self.bits}"
+
+    @property
+    def kind(self) -> str:
+        """The kind in words: whether the order has registers of its own."""
+        stages = self.order.stages(Terms(1))
+        return "integer" if all(each.register is None for each in stages) else "two levels"
+
     @property
     def uncounted_bits(self) -> int:
         """Bits of the register that `bits` leaves out: the sign, by the magnitude convention."""
@@ -124,7 +139,7 @@ class Accumulator:
         if self.product_bits is not None or self.product_shift:
             return True
         stages = self.order.stages(terms)
-        return any(stage.bits is not None for stage in stages)
+        return any(stage.register is not None for stage in stages)
 
     def bits_for(self, low: Array, high: Array) -> Array:
         """Returns the least widths, int64, that hold both `low` and `high`, int64, by element.
@@ -165,12 +180,6 @@ def _shift(bits: object) -> int:
     if not 0 <= shift <= MOST_SHIFT:
         raise UsageError(f"a product loses {shift} low bits", f"It loses from 0 to {MOST_SHIFT}.")
     return shift
-
-
-def signed_range(bits: int, symmetric: bool = False) -> tuple[int, int]:
-    """Returns the range of two's complement; `symmetric` leaves out the lowest number."""
-    high = 2 ** (bits - 1) - 1
-    return (-high if symmetric else -high - 1), high
 
 
 def needed(values: Array, symmetric: bool = False) -> Array:

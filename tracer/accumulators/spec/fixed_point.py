@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracer.accumulators.spec.accumulator import signed_range
+from tracer.accumulators.spec.register import signed_range
 from tracer.errors import InputError, UsageError
 from tracer.interpreter.numeric.elementwise import apply
 from tracer.support.types import Array

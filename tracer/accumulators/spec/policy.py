@@ -1,4 +1,4 @@
-"""Assigns to each node of a model its accumulator and, in float graphs, its fixed-point format."""
+"""Assigns to each node of a model its accumulator, and a format of its operands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from fnmatch import fnmatchcase
 from typing import Generic, TypeVar
 
 from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.any_accumulator import AnyAccumulator
 from tracer.accumulators.spec.fixed_point import Formats
+from tracer.accumulators.spec.operand_format import OperandFormat
 from tracer.errors import UsageError
 from tracer.graph.model import Node
 from tracer.graph.quantized import CONVERSIONS
@@ -43,30 +45,60 @@ class Entry(Generic[ValueT]):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The accumulator of one node, and the `format` of its operands where they are floats."""
+    """The accumulator of one node, and the format that its operands are brought into.
 
-    accumulator: Accumulator
+    `format` are fixed-point formats for sums of integers in a float graph, `operands` is a format
+    for sums of floats.
+    """
+
+    accumulator: AnyAccumulator
     format: Formats | None = None
+    operands: OperandFormat | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Accumulators and fixed-point formats by node; the first entry that matches a node counts."""
+    """Accumulators and formats by node; the first entry that matches a node counts.
 
-    accumulators: tuple[Entry[Accumulator], ...]
+    `formats` are fixed-point formats of operands whose products are summed in integers, `operands`
+    formats of those summed in floats. Raises UsageError for formats without such an accumulator.
+    """
+
+    accumulators: tuple[Entry[AnyAccumulator], ...]
     formats: tuple[Entry[Formats], ...] = ()
+    operands: tuple[Entry[OperandFormat], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.formats and not self.adds_integers:
+            raise UsageError(
+                f"fixed-point format '{self.formats[0].text}', and no accumulator adds integers",
+                "Set formats of operands of float accumulators, as in --operands bf16.",
+            )
+        if self.operands and all(isinstance(e.value, Accumulator) for e in self.accumulators):
+            raise UsageError(
+                f"operands '{self.operands[0].text}', and no accumulator adds floats",
+                "Set one such as fp32 or tc:a100, or fixed-point formats with --fixed.",
+            )
+
+    @property
+    def adds_integers(self) -> bool:
+        """Whether any accumulator adds integers."""
+        return any(isinstance(entry.value, Accumulator) for entry in self.accumulators)
 
     @classmethod
-    def of(cls, accumulator: Accumulator, fixed: Formats | None = None) -> Policy:
+    def of(cls, accumulator: AnyAccumulator, fixed: Formats | None = None) -> Policy:
         """Returns the policy with the same rule for every node."""
-        text = f"{ALL}={accumulator.bits}"
+        text = f"{ALL}={accumulator}"
         formats = () if fixed is None else (Entry(ALL, fixed, f"{ALL}={fixed}"),)
         return cls((Entry(ALL, accumulator, text),), formats)
 
     def __str__(self) -> str:
         """The entries as they were written."""
-        texts = [*(e.text for e in self.accumulators), *(e.text for e in self.formats)]
-        return ",".join(texts)
+        return ",".join(
+            entry.text
+            for part in (self.accumulators, self.formats, self.operands)
+            for entry in part
+        )
 
     def assign(self, nodes: Sequence[Node]) -> dict[str, Rule]:
         """Returns the rules of `nodes` by key, in their order, without the nodes no entry matches.
@@ -75,7 +107,13 @@ class Policy:
         """
         accumulators = first_matches(self.accumulators, nodes)
         formats = {key: entry.value for key, entry in first_matches(self.formats, nodes).items()}
-        return {key: Rule(entry.value, formats.get(key)) for key, entry in accumulators.items()}
+        operands = {key: entry.value for key, entry in first_matches(self.operands, nodes).items()}
+        return {
+            key: Rule(entry.value, format=formats.get(key))
+            if isinstance(entry.value, Accumulator)
+            else Rule(entry.value, operands=operands.get(key))
+            for key, entry in accumulators.items()
+        }
 
 
 def first_matches(

@@ -9,17 +9,17 @@ terms are dropped together.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import itemgetter, methodcaller
 
 import numpy as np
 
-from tracer.accumulators.spec.accumulator import WIDEST, Accumulator, signed_range
-from tracer.accumulators.spec.modes import effect_of
+from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Stage, Terms
+from tracer.accumulators.spec.register import WIDEST, Register, signed_range
 from tracer.accumulators.spec.rounding import rounded
+from tracer.accumulators.statistics.intervals import Interval, limited, stacked
 from tracer.errors import UsageError
 from tracer.support.types import Array
 
@@ -31,36 +31,13 @@ _SAFE = 2.0**62
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """Integers from `low` to `high`, arrays that broadcast together."""
-
-    low: Array
-    high: Array
-
-    def each(self, function: Callable[[Array], Array]) -> Interval:
-        """Returns the interval whose ends are `function` of these ends."""
-        return Interval(function(self.low), function(self.high))
-
-    def joined(self, other: Interval) -> Interval:
-        """Returns the least interval that contains both."""
-        return Interval(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
-
-    def plus(self, other: Interval) -> Interval:
-        """Returns the interval of the sums."""
-        return Interval(self.low + other.low, self.high + other.high)
-
-    def with_zero(self) -> Interval:
-        """Returns the least interval that contains this one and 0."""
-        return self.joined(self.each(np.zeros_like))
-
-
-@dataclass(frozen=True, slots=True)
 class Bounds:
     """Bounds of all partial sums and the least widths that hold them, arrays (channels,).
 
     `low`, `high` and `bits` hold for the accumulator's order; the others for any order, grouping
-    and position of the bias. Bounds are integers, with dtype object where 64 bits are too few.
-    Widths are int64; 65 means that no width is sufficient. All intervals contain 0.
+    and position of the bias. `inner_bits` hold the sums in registers of the order's stages, if it
+    has some. Bounds are integers, with dtype object where 64 bits are too few. Widths are int64; 65
+    means that no width is sufficient. All intervals contain 0.
     """
 
     low: Array
@@ -69,6 +46,7 @@ class Bounds:
     any_order_low: Array
     any_order_high: Array
     any_order_bits: Array
+    inner_bits: Array | None = None
 
 
 def guaranteed(
@@ -144,7 +122,7 @@ def _bounds(
     """Returns bounds of the channels of `left` (M, K) times `right` (K,), with `bias` (M)."""
     rows, depth = left.low.shape
     height = max(_BLOCK // max(depth, 1), 1)
-    parts = []
+    parts, inner = [], []
     for first in range(0, max(rows, 1), height):
         cut = itemgetter(slice(first, first + height))
         operands = left.each(cut), right, bias.each(cut)
@@ -153,11 +131,14 @@ def _bounds(
         products = _added(_products(*factors), accumulator)
         if padded:
             products = products.with_zero()
-        parts.append((_in_order(products, start, terms, accumulator), _any_order(products, start)))
-    ordered, any_order = (_stacked(list(intervals)) for intervals in zip(*parts, strict=True))
+        ordered = _in_order(products, start, terms, accumulator)
+        # a register that wraps may exceed the sum of any of its terms
+        parts.append((ordered, _any_order(products, start).joined(ordered)))
+        inner.append(_inner_bits(products, terms, accumulator))
+    ordered, any_order = (stacked(list(intervals)) for intervals in zip(*parts, strict=True))
     return Bounds(
         ordered.low, ordered.high, _bits(ordered, accumulator),
-        any_order.low, any_order.high, _bits(any_order, accumulator),
+        any_order.low, any_order.high, _bits(any_order, accumulator), _joined_bits(inner),
     )  # fmt: skip
 
 
@@ -177,8 +158,8 @@ def _products(left: Interval, right: Interval) -> Interval:
 
 def _added(products: Interval, accumulator: Accumulator) -> Interval:
     """Returns the intervals of what is added for `products`."""
-    limited = _in_product_width(_rounded(products, accumulator), accumulator)
-    return limited.each(lambda end: np.asarray(end << accumulator.product_shift))
+    narrow = _in_product_width(_rounded(products, accumulator), accumulator)
+    return narrow.each(lambda end: np.asarray(end << accumulator.product_shift))
 
 
 def _rounded(products: Interval, accumulator: Accumulator) -> Interval:
@@ -195,19 +176,7 @@ def _in_product_width(products: Interval, accumulator: Accumulator) -> Interval:
     """Returns the intervals of products after reduction to their own width, if they have one."""
     if accumulator.product_bits is None:
         return products
-    low, high = accumulator.range_of(accumulator.product_bits)
-    beyond = (products.low < low) | (products.high > high)
-    clipped = products.each(lambda end: np.clip(end, low, high))
-    match effect_of(accumulator.overflow).outside:
-        case "end":
-            return clipped
-        case "any":
-            outside = Interval(np.asarray(low), np.asarray(high))
-        case "zero":
-            outside = clipped.with_zero()
-    return Interval(
-        np.where(beyond, outside.low, clipped.low), np.where(beyond, outside.high, clipped.high)
-    )
+    return limited(products, *accumulator.range_of(accumulator.product_bits), accumulator.overflow)
 
 
 def _any_order(products: Interval, bias: Interval) -> Interval:
@@ -237,10 +206,10 @@ def _staged(
     """Returns the intervals of all partial sums and of the final sum; the last adds to `start`."""
     reached = start.with_zero()
     for stage in stages:
-        if stage.bits is not None:
-            terms = terms.each(partial(_saturated, stage=stage, bits=stage.bits))
+        if stage.register is not None:
+            terms = _in_register(terms, stage, stage.register)
             continue
-        sums = terms.each(partial(_grouped, stage=stage)).each(partial(np.cumsum, axis=-1))
+        sums = _partial_sums(terms, stage)
         if stage is stages[-1]:
             sums = sums.plus(start.each(lambda end: end[:, None, None]))
         reached = reached.joined(Interval(sums.low.min((1, 2)), sums.high.max((1, 2))))
@@ -253,22 +222,46 @@ def _grouped(values: Array, stage: Stage) -> Array:
     return np.where(stage.groups >= 0, values[:, stage.groups], 0)
 
 
-def _saturated(values: Array, stage: Stage, bits: int) -> Array:
-    """Returns the sums of a stage with a register of its own; they are monotone in `values`."""
-    grouped = _grouped(values, stage)
-    total = np.zeros_like(grouped[..., 0])
-    for step in range(grouped.shape[-1]):
-        total = np.clip(total + grouped[..., step], *signed_range(bits))
+def _partial_sums(terms: Interval, stage: Stage) -> Interval:
+    """Returns the intervals of all partial sums of each group, (M, groups, longest)."""
+    return terms.each(partial(_grouped, stage=stage)).each(partial(np.cumsum, axis=-1))
+
+
+def _in_register(terms: Interval, stage: Stage, register: Register) -> Interval:
+    """Returns the intervals of the sums of a stage with a register of its own."""
+    grouped = terms.each(partial(_grouped, stage=stage))
+    total = grouped.each(lambda end: np.zeros_like(end[..., 0]))
+    for step in range(grouped.low.shape[-1]):
+        term = grouped.each(itemgetter((..., step)))
+        total = limited(total.plus(term), *register.range, register.overflow)
     return total
+
+
+def _inner_bits(products: Interval, terms: Terms, accumulator: Accumulator) -> Array | None:
+    """Returns the least width (M) of all registers of stages in which nothing overflows.
+
+    None where no stage has a register of its own.
+    """
+    stages = accumulator.order.stages(terms)
+    deepest = max((n for n, stage in enumerate(stages) if stage.register is not None), default=-1)
+    bits, values = None, products
+    for stage in stages[: deepest + 1]:
+        sums = _partial_sums(values, stage)
+        values = sums.each(itemgetter((..., -1)))
+        if stage.register is not None and sums.low.size:
+            reached = Interval(sums.low.min((1, 2)), sums.high.max((1, 2))).with_zero()
+            own = _bits(reached, replace(accumulator, overflow=stage.register.overflow))
+            bits = own if bits is None else np.maximum(bits, own)
+    return bits
+
+
+def _joined_bits(parts: list[Array | None]) -> Array | None:
+    present = [part for part in parts if part is not None]
+    return np.concatenate(present) if present else None
 
 
 def _total(terms: Array) -> Array:
     return np.asarray(terms.sum(-1))
-
-
-def _stacked(intervals: list[Interval]) -> Interval:
-    lows, highs = zip(*((interval.low, interval.high) for interval in intervals), strict=True)
-    return Interval(np.concatenate(lows), np.concatenate(highs))
 
 
 def _bits(interval: Interval, accumulator: Accumulator) -> Array:

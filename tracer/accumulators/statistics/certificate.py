@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from tracer.accumulators.spec import plain_values
+from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.fixed_point import formats
 from tracer.accumulators.spec.policy import Entry, Policy, Rule
 from tracer.accumulators.statistics.tally import Tally
@@ -153,7 +154,10 @@ class Certificate:
 def _properties(rule: Rule | None) -> dict[str, object]:
     if rule is None:
         return {}
-    return {**plain_values.dumped(rule.accumulator), "format": rule.format and str(rule.format)}
+    accumulator = rule.accumulator
+    if not isinstance(accumulator, Accumulator):
+        return {"accumulator": str(accumulator)}
+    return {**plain_values.dumped(accumulator), "format": rule.format and str(rule.format)}
 
 
 def _listed(properties: Mapping[str, object], names: Sequence[str]) -> str:
@@ -232,8 +236,8 @@ def _refuse_overflow(node: str, tally: Tally) -> None:
     clipped = int(tally.clipped_widths.sum())
     if clipped:
         raise ThresholdError(
-            f"{node}: pairs of products leave their own width in {clipped} outputs",
-            "Set an order without saturating pairs.",
+            f"{node}: registers within the order overflow in {clipped} outputs",
+            "Set wider ones, as in two-level(24,256,32), or an order without.",
         )
     bits = tally.accumulator.bits
     outside = int(tally.overflow(bits).overflow_outputs.sum())

@@ -13,7 +13,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from tracer.accumulators.kernels import loaded
-from tracer.accumulators.spec.accumulator import NARROWEST, WIDEST, Accumulator, needed
+from tracer.accumulators.spec.accumulator import Accumulator, needed
+from tracer.accumulators.spec.register import NARROWEST, WIDEST
 from tracer.accumulators.statistics import bins
 from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums
 from tracer.errors import InputError, UsageError

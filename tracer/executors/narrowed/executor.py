@@ -58,6 +58,12 @@ class _Narrowed:
         limits.
         """
         narrowing = Narrowing(model, settings.policy)
+        if settings.by_sample and narrowing.float_nodes:
+            raise UsageError(
+                "statistics by sample count sums of integers, and "
+                f"'{min(narrowing.float_nodes)}' has a float accumulator",
+                "Leave out --by sample, or set widths alone.",
+            )
         narrow = Interpreter(
             model,
             around=narrowing.kernel,
@@ -93,6 +99,7 @@ class _Narrowed:
             kernels=kernels,
             notes=(*notes, *narrowing.notes, *kernel_loading.notes(), EMULATED),
             sums=tuple(narrowing.accumulations().values()),
+            float_sums=narrowing.float_sums,
             sums_by_sample=None if samples is None else samples.recorder.collected(),
         )
         return Profiled(run)

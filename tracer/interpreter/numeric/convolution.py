@@ -5,10 +5,10 @@ BLAS without knowing about windows, groups or layouts.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,17 @@ class Tile:
     rows: slice
 
 
+class Place(NamedTuple):
+    """Which product a block is of: the number of its group, and that of its first column."""
+
+    group: int
+    column: int
+
+
+PlacedProduct = Callable[[Array, Array, Array, Place], Any]
+"""As `Product`, and knows its place."""
+
+
 def convolve(
     x: Array,
     weights: Array,
@@ -52,16 +63,17 @@ def convolve(
     called from several threads. Padding has the value `fill`; `dtype` is the type of the result
     (default: the type of `x`).
     """
+    if product is not None:
+        return convolve_placed(
+            x, weights, window, group, lambda left, right, out, place: product(left, right, out),
+            fill, dtype,
+        )  # fmt: skip
     check(x, weights, group)
     maps = weights.shape[0]
-    kind = x.dtype if dtype is None else np.dtype(dtype)
-    limits.allow((len(x), maps, *window.out), kind)
-    out = buffer_pool.empty((len(x), maps, *window.out), kind)
+    out = _empty(x, maps, window, dtype)
     rows = weights.reshape(group, maps // group, -1)
-    deep = max(rows.shape[1:]) if product else rows.shape[2]
-    tiles = _tiles(len(x), deep, window, _WIDEST if product else _TILE)
-    work = [(tile, index) for tile in tiles for index in range(group)]
-    shared = product or (split if len(work) < _FEWEST else blas)
+    work = _work(len(x), rows.shape[2], window, _TILE, group)
+    shared = split if len(work) < _FEWEST else blas
 
     def block(index: int) -> None:
         tile, number = work[index]
@@ -74,6 +86,47 @@ def convolve(
     else:
         parallel.run_blocks(len(work), block)
     return out
+
+
+def convolve_placed(
+    x: Array, weights: Array, window: Window, group: int, product: PlacedProduct, fill: Any = 0,
+    dtype: Any = None,
+) -> Array:  # fmt: skip
+    """As `convolve`, with a product that knows which columns it has.
+
+    The columns of all blocks of a group are numbered by image, then by output position.
+    """
+    check(x, weights, group)
+    maps = weights.shape[0]
+    out = _empty(x, maps, window, dtype)
+    rows = weights.reshape(group, maps // group, -1)
+    work = _work(len(x), max(rows.shape[1:]), window, _WIDEST, group)
+
+    def block(index: int) -> None:
+        tile, number = work[index]
+        first = tile.images.start * window.pixels + _pixels(window, tile).start
+        _multiply(
+            _part(x, number, group), rows[number], window, tile,
+            lambda left, right, target: product(left, right, target, Place(number, first)), fill,
+            _part(out, number, group),
+        )  # fmt: skip
+
+    parallel.run_blocks(len(work), block)
+    return out
+
+
+def _empty(x: Array, maps: int, window: Window, dtype: Any) -> Array:
+    kind = x.dtype if dtype is None else np.dtype(dtype)
+    limits.allow((len(x), maps, *window.out), kind)
+    return buffer_pool.empty((len(x), maps, *window.out), kind)
+
+
+def _work(
+    batch: int, depth: int, window: Window, size: int, group: int
+) -> Sequence[tuple[Tile, int]]:
+    """The blocks: tiles of every group."""
+    tiles = _tiles(batch, depth, window, size)
+    return [(tile, number) for tile in tiles for number in range(group)]
 
 
 def columns(x: Array, window: Window, tile: Tile, fill: Any = 0) -> Array:

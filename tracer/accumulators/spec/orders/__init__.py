@@ -9,15 +9,19 @@ import importlib
 import pkgutil
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
 
+from tracer.accumulators.spec.register import Register
+from tracer.accumulators.spec.spelling import parts
 from tracer.errors import UsageError
 from tracer.support.types import Array
 
-_SPELLING = re.compile(r"([a-z]+)(?:\((\d{1,9})\))?")
+_SPELLING = re.compile(r"([a-z]+)(?:\((.*)\))?")
+_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +46,11 @@ class Stage:
     """Groups of numbers; each group is summed in the order of its row, starting with 0.
 
     `groups` (groups, longest), intp, are indices of products, or of sums of the previous stage; -1
-    fills shorter rows. `bits` is the width of a stage that saturates in a register of its own;
-    None uses the accumulator.
+    fills shorter rows. `register` is the register of each group, if it is not the accumulator.
     """
 
     groups: Array
-    bits: int | None = None
+    register: Register | None = None
 
 
 class Order(ABC):
@@ -56,6 +59,13 @@ class Order(ABC):
     __slots__ = ()
     reorders: ClassVar[bool] = False
     """Whether `arrange` depends on the products."""
+
+    @classmethod
+    def read(cls, sizes: Sequence[str]) -> "Order":
+        """Returns the order with the sizes in parentheses. Raises UsageError for other text."""
+        if not all(size.isascii() and size.isdigit() and len(size) <= _DIGITS for size in sizes):
+            raise UsageError(f"'{','.join(sizes)}' is not a size", "It is a whole number.")
+        return cls(*map(int, sizes))
 
     @abstractmethod
     def stages(self, terms: Terms) -> tuple[Stage, ...]:
@@ -74,8 +84,8 @@ class Order(ABC):
 
     def __str__(self) -> str:
         """The spelling that `named` reads."""
-        parts: Any = self  # every order is a dataclass
-        sizes = [str(getattr(self, field.name)) for field in fields(parts)]
+        own: Any = self  # every order is a dataclass
+        sizes = [str(getattr(self, field.name)) for field in fields(own)]
         name = type(self).__name__.lower()
         return f"{name}({','.join(sizes)})" if sizes else name
 
@@ -91,7 +101,7 @@ def named(spelling: str) -> Order:
     module = importlib.import_module(f"{__name__}.{match[1]}")
     order: type[Order] = getattr(module, match[1].capitalize())
     try:
-        return order(*(int(size) for size in match.groups()[1:] if size is not None))
+        return order.read(parts(match[2], ",") if match[2] else ())
     except TypeError as error:
         raise UsageError(
             f"order '{spelling}': {'a size is missing' if not match[2] else 'it has no size'}",

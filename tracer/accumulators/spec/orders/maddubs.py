@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from tracer.accumulators.spec.orders import Order, Stage, Terms, rows_of
 from tracer.accumulators.spec.orders.lanes import Lanes
+from tracer.accumulators.spec.register import Register
 
-_PAIR_BITS = 16
+_PAIR = Register(16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,5 +22,5 @@ class Maddubs(Order):
 
     def stages(self, terms: Terms) -> tuple[Stage, ...]:
         """Returns the pairs, the lanes and their sum."""
-        pairs = Stage(rows_of(terms.count, 2), _PAIR_BITS)
+        pairs = Stage(rows_of(terms.count, 2), _PAIR)
         return pairs, *Lanes(self.size).stages(Terms(len(pairs.groups)))

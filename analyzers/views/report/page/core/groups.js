@@ -47,7 +47,8 @@ class Groups extends Columns {
     if (name === this.key) return groups.map((rows) => (this.keys ?? values)[rows[0]] + (isKernel ? this.more(rows) : ""));
     if (isKernel && name === "op_type") return groups.map((rows) => this.telling(rows).map((row) => values[row]).join("+"));
     const how = Groups.folds[isKernel && name === "calls" ? "first" : this.specs[name].fold] ?? Groups.folds.first;
-    const time = this.rows.column("time_us") ?? [], folded = groups.map((rows) => how(rows, values, time));
+    const weight = this.rows.column(this.specs[name].fold === "terms_mean" ? "terms" : "time_us") ?? [];
+    const folded = groups.map((rows) => how(rows, values, weight));
     if (name === "bits_guaranteed") this.guarantee(folded, values);
     return this.isText(name) ? folded : Float64Array.from(folded, (value) => value ?? NaN);
   }
@@ -75,16 +76,25 @@ class Groups extends Columns {
   static joined = (join) => (rows, values) =>
     rows.reduce((all, row) => (Number.isNaN(values[row]) ? all : Number.isNaN(all) ? values[row] : join(all, values[row])), NaN);
 
+  /** The mean of the values that are known, weighted. */
+  static mean(rows, values, weight) {
+    const known = rows.filter((row) => !Number.isNaN(values[row] + weight[row]));
+    const total = (of) => known.reduce((sum, row) => sum + of(row), 0);
+    return total((row) => values[row] * weight[row]) / total((row) => weight[row]);
+  }
+
   static folds = {
     sum: Groups.joined((a, b) => a + b),
     min: Groups.joined(Math.min),
     max: Groups.joined(Math.max),
     first: (rows, values) => values[rows.find((row) => values[row] !== null && !Number.isNaN(values[row]))] ?? null,
 
-    time_mean(rows, values, time) {
-      const timed = rows.filter((row) => !Number.isNaN(values[row] + time[row]));
-      const total = (of) => timed.reduce((sum, row) => sum + of(row), 0);
-      return total((row) => values[row] * time[row]) / total((row) => time[row]);
+    time_mean: Groups.mean,
+    terms_mean: Groups.mean,
+
+    common(rows, values) {
+      const known = new Set(rows.map((row) => values[row]).filter((value) => value !== null && !Number.isNaN(value)));
+      return known.size === 1 ? [...known][0] : null;
     },
 
     time_mode(rows, values, time) {

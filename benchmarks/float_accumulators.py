@@ -1,0 +1,134 @@
+"""Speed of float accumulators and block multiply-adds, beside integer sums of the same shapes.
+
+    python -m benchmarks.float_accumulators [--threads 1 2] [--batch 64] [--runs 5]
+
+Shapes are those of the three stages of ResNet-20, weighted by their layers. Prints 10^9 products
+per second, and the time ÷ the time of the integer pass: sums of 18 bits with their statistics. Runs
+of all accumulators take turns, so that a busy machine slows them alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks._measure import machine
+from tracer.accumulators.engine import tile_sums
+from tracer.accumulators.engine.matrices import checked
+from tracer.accumulators.engine.programs import program
+from tracer.accumulators.engine.sum_lanes import SumLanes
+from tracer.accumulators.floats.casting import cast
+from tracer.accumulators.floats.sums import sum_products
+from tracer.accumulators.hardware import presets
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.any_accumulator import ByOperands
+from tracer.accumulators.spec.block_fma import BlockFma
+from tracer.accumulators.spec.float_accumulator import FloatAccumulator, float_accumulator
+from tracer.accumulators.spec.float_format import float_format
+from tracer.accumulators.spec.orders import Terms
+from tracer.interpreter.numeric import buffer_pool, parallel
+from tracer.support.timing import elapsed_us
+from tracer.support.types import Array
+
+STAGES = ((16, 144, 1024, 6), (32, 288, 256, 6), (64, 576, 64, 6))
+"""Channels, terms, columns of an image, and layers."""
+CORES = (("tc:v100", "fp16"), ("tc:a100", "fp16"), ("tc:h100", "fp16"), ("tc:h100", "fp8-e4m3"))
+WINDOW = 9
+"""Terms of a channel: a window of 3 x 3."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A line: an accumulator, the format of its operands, and the most times the integer pass."""
+
+    name: str
+    accumulator: FloatAccumulator | BlockFma
+    operands: str
+    target: float | None = None
+
+
+def families() -> list[Family]:
+    """Returns the families that are measured."""
+    plain = [
+        Family(name, float_accumulator(name), "fp16", target)
+        for name, target in (("fp16", 8), ("bf16", 8), ("fp32", None), ("fp16(rz)", None),
+                             ("fp16(fused)", None), ("e6m9(sr=1)", None))
+    ]  # fmt: skip
+    cores = []
+    for name, operands in CORES:
+        device = presets()[name].accumulator
+        assert isinstance(device, ByOperands)
+        accumulator = device.of(operands)
+        assert isinstance(accumulator, BlockFma)
+        target = 20 if name == "tc:a100" else None
+        cores.append(Family(f"{name}, {operands}", accumulator, operands, target))
+    return [*plain, *cores]
+
+
+def main() -> None:
+    """Prints a table for each number of threads."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--runs", type=int, default=5)
+    arguments = parser.parse_args()
+    print(machine())
+    for threads in arguments.threads:
+        print(f"\nbatch {arguments.batch}, {threads} thread(s)        10^9 products/s  ÷ integers")
+        _report(threads, arguments.batch, arguments.runs)
+
+
+def _report(threads: int, batch: int, runs: int) -> None:
+    lines = families()
+    total = [0.0] * (1 + len(lines))
+    products = 0
+    for rows, depth, columns, layers in STAGES:
+        random = np.random.default_rng(1)
+        left = random.integers(-128, 128, (rows, depth)).astype(np.int8)
+        right = random.integers(0, 256, (depth, columns * batch)).astype(np.uint8)
+        works = [_integers(left, right), *(_floats(left, right, each) for each in lines)]
+        for number, microseconds in enumerate(_medians(works, threads, runs)):
+            total[number] += layers * microseconds
+        products += layers * rows * depth * columns * batch
+    print(f"  {'integers, 18 bits':<24}{products / total[0] / 1e3:>18.2f}{1:>12.1f}")
+    for line, microseconds in zip(lines, total[1:], strict=True):
+        target = f"  <= {line.target}" if line.target else ""
+        speed, ratio = products / microseconds / 1e3, microseconds / total[0]
+        print(f"  {line.name:<24}{speed:>18.2f}{ratio:>12.1f}{target}", flush=True)
+
+
+def _integers(left: Array, right: Array) -> Callable[[], Any]:
+    """Limited sums, and counts of them, as of a node of a quantised network."""
+    terms, accumulator = Terms(left.shape[1] // WINDOW, WINDOW), Accumulator(18)
+    matrices, plan = checked(left, right, None, terms), program(accumulator.order, terms)
+    assert plan is not None
+    lanes = SumLanes(matrices, plan, accumulator)
+    columns = tile_sums.of_matrix(matrices, plan.sequence)
+    factors = tile_sums.Factors.of(lanes, plan, lanes.limited_bits)
+    out = np.empty(matrices.shape, np.int64)
+    return lambda: factors.count(columns, out, None, False)
+
+
+def _floats(left: Array, right: Array, family: Family) -> Callable[[], Any]:
+    form = float_format(family.operands)
+    sides = [cast(side / np.float32(128), form) for side in (left, right)]
+    return lambda: sum_products(sides[0], sides[1], None, family.accumulator)
+
+
+def _medians(works: list[Callable[[], Any]], threads: int, runs: int) -> list[float]:
+    """Returns the median time of each, in µs; runs take turns, after one warm-up run."""
+    times: list[list[float]] = [[] for _ in works]
+    with buffer_pool.pooled([]), parallel.threads(threads):
+        for _ in range(runs + 1):
+            for work, seen in zip(works, times, strict=True):
+                seen.append(elapsed_us(work))
+    return [statistics.median(seen[1:]) for seen in times]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""The compiled kernels of float sums, bit by bit against their definition in numpy."""
+
+from dataclasses import astuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracer.accumulators.floats import compiled_sums, oracle
+from tracer.accumulators.floats.casting import cast
+from tracer.accumulators.floats.sums import sum_products
+from tracer.accumulators.spec.block_fma import block_fma
+from tracer.accumulators.spec.float_accumulator import float_accumulator
+from tracer.accumulators.spec.float_format import float_format
+from tracer.errors import UsageError
+from tracer.interpreter.numeric import parallel
+
+ACCUMULATORS = [
+    "fp16", "bf16", "fp32", "fp8-e4m3", "fp8-e5m2(saturate)", "fp8-e4m3fnuz", "e4m7:10", "e6m9",
+    "fp16(rz)", "bf16(floor)", "fp16(sr=3)", "fp16(fused)", "e6m9(fused,rz)", "bf16(fused,sr=1)",
+    "fp16(floor,fused)", "fp16(product=fp32)", "e5m4(product=fp8-e4m3)", "fp16(flush)",
+    "e6m9(chunk=8,sr=7)", "e4m7f:10(rz,no-subnormals,saturate,product=e4m7f:12,chunk=16)",
+    "fp8-e5m2(flush,fused)",
+]  # fmt: skip
+BLOCKS = [
+    "bfma(4,23)", "bfma(8,24,fp32,least=-132)", "bfma(16,25,fp16)", "bfma(32,13,e8m13)",
+    "bfma(16,25,fp32,split)", "bfma(16,25,fp16,split,operands=fp8-e5m2)", "bfma(5,7,fp32,rne)",
+    "bfma(32,13,e8m13,operands=fp8-e4m3,promote=32)", "bfma(4,24,operands=tf32)",
+    "bfma(1,23,bf16)", "bfma(8,24,fp16,least=-20)",
+]  # fmt: skip
+ODD = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1e30, -1e30, 1e-30, 6e-8])
+
+
+def operands(seed, rows, depth, columns, spread, odd, form):
+    """Numbers of magnitudes far apart, some of them 0, not finite or extreme."""
+    random = np.random.default_rng(seed)
+
+    def numbers(*shape):
+        values = random.normal(size=shape) * np.exp2(random.integers(-spread, 3, shape))
+        return np.where(random.random(shape) < odd, random.choice(ODD, shape), values)
+
+    sides = (cast(numbers(*shape), form) for shape in ((rows, depth), (depth, columns)))
+    start = numbers(rows, 1).astype(np.float32)
+    return [each.astype(np.float64) for each in (*sides, np.repeat(start, columns, axis=1))]
+
+
+def assert_same(got, want):
+    for mine, theirs in zip(astuple(got), astuple(want), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+        np.testing.assert_array_equal(np.signbit(mine) & (mine == 0), False)
+
+
+CASES = st.fixed_dictionaries({
+    "seed": st.integers(0, 9999), "rows": st.integers(1, 3), "depth": st.integers(0, 70),
+    "columns": st.integers(1, 20), "spread": st.integers(0, 30),
+    "odd": st.sampled_from([0, 0, 0, 0.05]),
+})  # fmt: skip
+
+
+@settings(max_examples=250, deadline=None)
+@given(spelling=st.sampled_from(ACCUMULATORS), case=CASES)
+def test_sums_term_after_term(spelling, case):
+    left, right, start = operands(**case, form=float_format("fp32"))
+    indices = np.arange(start.size).reshape(start.shape)
+    arguments = left, right, start, float_accumulator(spelling), 11, indices
+    with np.errstate(all="ignore"):
+        assert_same(compiled_sums.sequential(*arguments), oracle.sequential(*arguments))
+
+
+@settings(max_examples=250, deadline=None)
+@given(spelling=st.sampled_from(BLOCKS), case=CASES)
+def test_block_multiply_adds(spelling, case):
+    accumulator = block_fma(spelling)
+    arguments = *operands(**case, form=accumulator.operands), accumulator
+    with np.errstate(all="ignore"):
+        assert_same(compiled_sums.blocks(*arguments), oracle.blocks(*arguments))
+
+
+def test_operands_of_a_block_that_are_in_another_format_are_refused():
+    operands = np.float32([[1, 1 + 2.0**-11]]), np.float32([[1], [70000]])
+    with pytest.raises(UsageError, match=r"1 operands of bfma\(8,24,fp32\) are no numbers of fp16"):
+        sum_products(*operands, None, block_fma("bfma(8,24)"))
+    sum_products(*operands, None, block_fma("bfma(8,24,operands=fp32)"))
+
+
+@pytest.mark.parametrize("spelling", ["fp16(sr=3)", "bfma(16,25)"])
+def test_threads_and_blocks_of_columns_give_the_same_sums(spelling):
+    accumulator = (block_fma if spelling.startswith("b") else float_accumulator)(spelling)
+    left, right, start = operands(5, 9, 40, 700, 5, 0, float_format("fp16"))
+    with parallel.threads(1):
+        want = sum_products(left, right, start[:, 0], accumulator, 2)
+    with parallel.threads(2):
+        got = sum_products(left, right, start[:, 0], accumulator, 2)
+        few = [sum_products(left, right[:, c : c + 5], start[:, 0], accumulator, 2, 9 * c)
+               for c in (0, 5, 695)]  # fmt: skip
+    for name in ("values", "overflowed", "swamped", "terms", "exact"):
+        np.testing.assert_array_equal(getattr(got, name), getattr(want, name))
+        columns = np.concatenate([getattr(each, name) for each in few], axis=1)
+        whole = getattr(want, name)[:, [*range(10), *range(695, 700)]]
+        np.testing.assert_array_equal(columns, whole)

@@ -1,0 +1,79 @@
+"""Statistics of float sums: percentiles as numpy has them, and merging in whatever parts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracer.accumulators.statistics import error_bins
+from tracer.accumulators.statistics.float_tally import FloatTally, relative_errors
+from tracer.errors import UsageError
+
+SIZES = st.lists(st.floats(2.0**-59, 2.0**59), min_size=1, max_size=60)
+
+
+def drawn(seed: int, size: int) -> tuple[np.ndarray, ...]:
+    """Values, overflowed, swamped, terms and exact sums, with some of everything special."""
+    rng = np.random.default_rng(seed)
+    exact = rng.normal(0, 1, size) * 2.0 ** rng.integers(-80, 80, size)
+    values = exact * (1 + rng.normal(0, 1, size) * 2.0 ** rng.integers(-70, 70, size))
+    for special in (np.nan, np.inf, -np.inf, 0.0):
+        values[rng.random(size) < 0.1] = special
+        exact[rng.random(size) < 0.05] = special
+    terms = rng.integers(0, 9, size)
+    return values, rng.random(size) < 0.2, rng.integers(0, terms + 1), terms, exact
+
+
+def tally(*parts: tuple[np.ndarray, ...]) -> FloatTally:
+    total = FloatTally.empty("fp16", None)
+    for part in parts:
+        total = total.plus(*part)
+    return total
+
+
+@given(SIZES, st.integers(1, 100))
+@settings(max_examples=60, deadline=None)
+def test_a_percentile_is_at_most_an_eighth_above_that_of_numpy(errors, percent):
+    counts = error_bins.histogram(np.array(errors))
+    exact = float(np.percentile(errors, percent, method="inverted_cdf"))
+    found = error_bins.percentile(counts, percent)
+    assert found is not None
+    assert exact < found <= exact * 1.125
+
+
+def test_bins_have_all_errors_below_their_limit_and_none_below_the_limit_before():
+    limits = [error_bins.upper_limit(position) for position in range(error_bins.COUNT)]
+    assert limits[1:-1] == sorted(limits[1:-1])
+    for position in range(1, error_bins.COUNT - 1):
+        below = np.nextafter(limits[position], 0)
+        assert error_bins.histogram(np.array([below])).argmax() == position
+        assert error_bins.histogram(np.array([limits[position]])).argmax() == position + 1
+    ends = error_bins.histogram(np.array([0.0, 1e-300, np.inf, 1e300]))
+    assert (ends[0], ends[-1]) == (2, 2)
+    assert error_bins.percentile(ends, 50) == 0.0
+    assert error_bins.percentile(ends, 99) == np.inf
+    assert error_bins.percentile(ends * 0, 50) is None
+
+
+@given(st.integers(0, 2**32), st.integers(0, 40), st.integers(0, 40))
+@settings(max_examples=40, deadline=None)
+def test_parts_in_any_order_have_the_statistics_of_the_whole(seed, first, second):
+    one, two = drawn(seed, first), drawn(seed + 1, second)
+    whole = tally(tuple(map(np.concatenate, zip(one, two, strict=True))))
+    assert tally(one, two) == tally(two, one) == tally(one).merged(tally(two)) == whole
+    assert whole.outputs == first + second
+    assert whole.nan_outputs + whole.error_histogram.sum() == whole.outputs
+
+
+def test_errors_of_special_values():
+    values = np.array([0.0, 1.0, np.inf, np.inf, -np.inf, 3.0, 2.0])
+    exact = np.array([0.0, 0.0, np.inf, 1.0, np.inf, np.inf, -1.0])
+    assert relative_errors(values, exact).tolist() == [0, np.inf, 0, np.inf, np.inf, np.inf, 3]
+
+
+def test_tallies_of_different_accumulators_are_not_merged():
+    with pytest.raises(UsageError, match="cannot be merged") as caught:
+        FloatTally.empty("fp16", "bf16").merged(FloatTally.empty("fp16", None))
+    assert "fp16 with operands in bf16" in caught.value.hint

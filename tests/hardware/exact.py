@@ -1,0 +1,46 @@
+"""A block multiply-add in exact fractions, from the published rules alone."""
+
+from fractions import Fraction
+from math import inf
+
+
+def exponent(value, least):
+    """The exponent of |value| >= 2^least, else `least`."""
+    result = least
+    while abs(value) >= Fraction(2) ** (result + 1):
+        result += 1
+    return result
+
+
+def block(left, right, start, fraction, least_operand, least_out=-126):
+    """The exact sum of terms truncated to multiples of 2^(emax - F)."""
+    terms = []
+    for a, b in zip(left, right, strict=True):
+        if a and b:
+            power = exponent(a, least_operand) + exponent(b, least_operand)
+            terms.append((a * b, power))
+    if start:
+        terms.append((start, exponent(start, least_out)))
+    if not terms:
+        return Fraction(0)
+    unit = Fraction(2) ** (max(power for _, power in terms) - fraction)
+    return sum(int(value / unit) for value, _ in terms) * unit  # int drops the fraction
+
+
+def rounded(value, fraction, least, largest, nearest):
+    """A sum in its format, as a float: towards 0 or to nearest, ties to even."""
+    unit = Fraction(2) ** (exponent(value, least) - fraction)
+    result = (round if nearest else int)(value / unit) * unit
+    if abs(result) > largest:
+        return inf if result > 0 else -inf
+    return float(result)
+
+
+def chain(left, right, start, length, fraction, least_operand, out):
+    """Blocks of `length` one after the other; `out` has the arguments of `rounded`."""
+    value = Fraction(start)
+    for first in range(0, len(left), length):
+        part = slice(first, first + length)
+        total = block(left[part], right[part], value, fraction, least_operand, out[1])
+        value = Fraction(rounded(total, *out))
+    return float(value)

@@ -1,0 +1,188 @@
+"""Presets of integers against loops in Python, one for each published rule, and onnxruntime."""
+
+import numpy as np
+import pytest
+
+from tests.accumulators.dots import emulate
+from tests.accumulators.nodes import model, narrowed
+from tests.interpreter.models import onnxruntime
+from tracer.accumulators import hardware
+from tracer.accumulators.engine import dots, oracle
+from tracer.accumulators.spec.orders import Terms
+from tracer.accumulators.spec.policy_text import read
+from tracer.records import environment
+
+FLAGS = " ".join(environment.cpu_flags())
+DEPTHS = (1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 33, 255, 256, 257, 512)
+
+
+def saturated(value, bits=16):
+    return min(max(value, -(2 ** (bits - 1))), 2 ** (bits - 1) - 1)
+
+
+def wrapped(value, bits=32):
+    return (value + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)
+
+
+def exact(products):
+    return wrapped(sum(products))
+
+
+def maddubs(products):
+    return wrapped(sum(saturated(sum(products[k : k + 2])) for k in range(0, len(products), 2)))
+
+
+def acc16(products):
+    total = 0
+    for block in range(0, len(products), 256):
+        inner = 0
+        for k in range(block, min(block + 256, len(products)), 2):
+            pair = products[k : min(k + 2, block + 256)]
+            inner = saturated(inner + saturated(sum(pair)))
+        total = wrapped(total + inner)
+    return total
+
+
+def whole_in_16(products):
+    inner = 0
+    for product in products:
+        inner = wrapped(inner + product, 16)
+    return inner
+
+
+def two_in_16(products):
+    return wrapped(sum(wrapped(sum(products[k : k + 2]), 16) for k in range(0, len(products), 2)))
+
+
+def eight_apart(products):
+    total = 0
+    for block in range(0, len(products), 16):
+        for k in range(block, min(block + 8, len(products))):
+            total += wrapped(sum(products[k : block + 16 : 8]), 16)
+    return wrapped(total)
+
+
+def in_64(products):
+    return wrapped(sum(products), 64)
+
+
+RULES = {
+    "arm-dot": exact,
+    "arm-i8mm": exact,
+    "cmsis-s8": exact,
+    "cmsis-s16": in_64,
+    "fbgemm-acc16": acc16,
+    "gemmlowp-2in16": two_in_16,
+    "qnnpack-acc16": whole_in_16,
+    "x86-maddubs": maddubs,
+    "x86-u8u8": exact,
+    "x86-vnni": exact,
+    "xnnpack-c2": eight_apart,
+}
+KINDS = {
+    "x86-u8u8": ("uint8", "uint8"),
+    "cmsis-s16": ("int16", "int8"),
+    **dict.fromkeys(("gemmlowp-2in16", "xnnpack-c2", "cmsis-s8"), ("int8", "int8")),
+}
+"""Types of activations and weights; uint8 and int8 if not here."""
+INTEGERS = {name: p.accumulator for name, p in hardware.presets().items() if p.zero_points}
+
+
+def operands(name, shape, random):
+    """Numbers of the whole range, a third of them the ends: `shape` is rows, depth, columns."""
+    rows, depth, columns = shape
+    for kind, size in zip(KINDS.get(name, ("uint8", "int8")), ((depth, columns), (rows, depth)),
+                          strict=True):  # fmt: skip
+        ends = np.iinfo(kind)
+        numbers = random.integers(ends.min, ends.max, size, kind, endpoint=True)
+        corner = random.choice(np.array([ends.min, ends.max], kind), size)
+        yield np.where(random.random(size) < 0.3, corner, numbers)
+
+
+def test_every_preset_of_integers_has_a_rule_here():
+    assert RULES.keys() == INTEGERS.keys()
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("name", RULES)
+def test_presets_are_their_rules(name, depth):
+    random = np.random.default_rng(depth)
+    right, left = operands(name, (3, depth, 5), random)
+    case = left, right, None, Terms(depth), INTEGERS[name]
+    expected = [
+        [RULES[name]([int(a) * int(b) for a, b in zip(row, column, strict=True)])
+         for column in right.T]
+        for row in left
+    ]  # fmt: skip
+    for sums in (oracle.emulate(*case), emulate(*case), dots.measure(*case)[1]):
+        np.testing.assert_array_equal(sums.values, expected)
+
+
+@pytest.mark.parametrize("depth", [255, 256, 257, 512])
+@pytest.mark.parametrize("weight", [127, -127])
+def test_fbgemm_spills_every_256_terms(depth, weight):
+    """255 times ±127 saturates each pair at once, so that each block adds one end of 16 bits."""
+    left, right = np.full((1, depth), weight, np.int8), np.full((depth, 1), 255, np.uint8)
+    (value,) = emulate(left, right, None, Terms(depth), INTEGERS["fbgemm-acc16"]).values.ravel()
+    end = 32767 if weight > 0 else -32768
+    last = {0: 0, 1: saturated(255 * weight)}.get(depth % 256, end)
+    assert value == acc16([255 * weight] * depth) == depth // 256 * end + last
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_presets_subtract_zero_points_where_they_say(name):
+    """In a whole node: the activation has a zero point, which is in the sum or not."""
+    x, w = operands(name, (4, 37, 6), np.random.default_rng(3))
+    x, w = x.T.copy(), w.T.copy()
+    kind, weights = (str(each.dtype) for each in (x, w))
+    if kind == "int16":
+        pytest.skip("MatMulInteger has no operands of 16 bits")
+    zero = x.dtype.type(100)
+    proto = model(
+        f"({kind}[6,37] x) => (int32[r,c] y) {{ y = MatMulInteger (x, w, p) }}", w=w, p=zero
+    )
+    output, _ = narrowed(proto, read(name), x)
+    in_sum = hardware.presets()[name].zero_points == "after"
+    for i, j in np.ndindex(*output.shape):
+        offset = 0 if in_sum else 100
+        total = RULES[name](
+            [(int(a) - offset) * int(b) for a, b in zip(x[i], w[:, j], strict=True)]
+        )
+        assert output[i, j] == total - in_sum * 100 * int(w[:, j].astype(int).sum()), weights
+
+
+def both(name, x, w, zero=0):
+    """What the preset and onnxruntime compute, and the exact sums."""
+    kinds = f"{x.dtype}[{x.shape[0]},{x.shape[1]}] x"
+    body = f"({kinds}) => (int32[r,c] y) {{ y = MatMulInteger (x, w, p) }}"
+    proto = model(body, w=w, p=x.dtype.type(zero))
+    exact_sums = (x.astype(np.int64) - zero) @ w.astype(np.int64)
+    return narrowed(proto, read(name), x)[0], onnxruntime(proto, {"x": x})[0], exact_sums
+
+
+@pytest.mark.skipif("avx2" not in FLAGS or "vnni" in FLAGS, reason="needs AVX2 without VNNI")
+@pytest.mark.parametrize("zero", [0, 77])
+def test_maddubs_is_what_onnxruntime_computes(zero):
+    x, w = operands("x86-maddubs", (9, 301, 6), np.random.default_rng(1))
+    ours, theirs, exact_sums = both("x86-maddubs", x.T.copy(), w.T.copy(), zero)
+    np.testing.assert_array_equal(ours, theirs)
+    assert (theirs != exact_sums).any()
+
+
+@pytest.mark.skipif("vnni" not in FLAGS, reason="needs VNNI")
+@pytest.mark.parametrize("weight", [127, -128])
+def test_vnni_wraps_in_onnxruntime(weight):
+    """70,000 terms are more than 32 bits hold; onnxruntime's blocks of terms do not saturate."""
+    x, w = np.full((2, 70016), 255, np.uint8), np.full((70016, 3), weight, np.int8)
+    ours, theirs, exact_sums = both("x86-vnni", x, w)
+    np.testing.assert_array_equal(ours, theirs)
+    assert (theirs == wrapped(exact_sums)).all() and (theirs != exact_sums).all()
+
+
+@pytest.mark.skipif("avx2" not in FLAGS, reason="needs AVX2")
+@pytest.mark.parametrize("depth", [301, 66000])
+def test_products_of_uint8_are_exact_in_onnxruntime(depth):
+    x, w = np.full((2, depth), 255, np.uint8), np.full((depth, 3), 255, np.uint8)
+    ours, theirs, exact_sums = both("x86-u8u8", x, w)
+    np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(theirs, wrapped(exact_sums))

@@ -1,0 +1,148 @@
+"""The operands of a node with a float accumulator, cast to the format that it multiplies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tracer.accumulators.floats.operands import Operands, cast, spread
+from tracer.accumulators.spec.operand_format import OperandFormat
+from tracer.graph.model import Node
+from tracer.interpreter.constants import Room
+from tracer.interpreter.values import Value
+from tracer.support.types import Array
+
+_FLOATS = ("float32", "float16", "bfloat16")
+"""Types whose numbers are numbers of float32."""
+_OF_ALL = ("tensor", "nvfp4")
+"""Scalings with a scale of the whole array."""
+
+
+@dataclass(frozen=True, slots=True)
+class CastOperand:
+    """Numbers that are multiplied, float32, and the `factor` of their sums; None is 1.
+
+    Scales of blocks are part of the numbers. The factor has as many axes as the numbers.
+    """
+
+    numbers: Array
+    factor: Array | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FloatOperands:
+    """A node, and the `format` of its operands; None keeps the numbers of the graph.
+
+    `constant` are indices of inputs that are equal in every run: they are cast once, if there is
+    `room` for the result. The scale of a whole array is that of each sample, the first axis of any
+    other input, so that results do not depend on the batch.
+    """
+
+    node: Node
+    attributes: Mapping[str, Any]
+    format: OperandFormat | None
+    constant: frozenset[int]
+    room: Room
+    _kept: dict[int, tuple[Array, CastOperand]] = field(default_factory=dict, repr=False)
+
+    def misfit(self, inputs: Sequence[Value]) -> str | None:
+        """Returns why the first two inputs have no sums in floats; None if they have."""
+        for tensor in inputs[:2]:
+            name = tensor.dtype.name
+            if name not in (*_FLOATS, "float64"):
+                return f"its operands are {name}, which are no floats"
+            if name == "float64" and self.format is None:
+                return "its operands are float64, more than a float accumulator takes: cast them"
+        return None
+
+    def has_input(self, index: int) -> bool:
+        """Whether the optional input is present."""
+        return len(self.node.inputs) > index and bool(self.node.inputs[index])
+
+    def bias(self, index: int, inputs: Sequence[Value]) -> Array | None:
+        """The bias at `index`, float32, which is not cast; None if there is none."""
+        return inputs[index].astype(np.float32) if self.has_input(index) else None
+
+    def matrix(self, index: int, tensor: Array, axis: int) -> CastOperand:
+        """A matrix, or several, whose sums run along `axis`, as blocks that share a scale do."""
+        first = 0 if tensor.ndim + axis == 0 else axis
+        return self._once(index, tensor, lambda form: self._cast(index, tensor, first, form))
+
+    def images(self, index: int, tensor: Array) -> CastOperand:
+        """Images (N, C, *size): blocks that share a scale are along the channels.
+
+        A scale of a channel would differ within a window, so that images have one each.
+        """
+
+        def compute(form: OperandFormat) -> CastOperand:
+            whole = replace(form, scaling="tensor") if form.scaling == "channel" else form
+            return self._cast(index, tensor, 1, whole)
+
+        return self._once(index, tensor, compute)
+
+    def kernels(
+        self, index: int, tensor: Array, laid_out: Callable[[Array], Array] = np.asarray
+    ) -> CastOperand:
+        """Weights that `laid_out` turns into (M, C, *kernel), with blocks along their channels.
+
+        A scale of a channel is of each output channel. The factor is (1, M or 1, 1, ...).
+        """
+
+        def compute(form: OperandFormat) -> CastOperand:
+            weights = laid_out(tensor)
+            rows = weights.reshape(len(weights), -1) if form.scaling == "channel" else weights
+            result = self._cast(index, rows, 1, form)
+            if result.factor is None:
+                return CastOperand(result.numbers.reshape(weights.shape))
+            shape = (1, -1, *[1] * (weights.ndim - 2))
+            return CastOperand(result.numbers.reshape(weights.shape), result.factor.reshape(shape))
+
+        if self.format is None:
+            return CastOperand(laid_out(tensor.astype(np.float32, copy=False)))
+        return self._once(index, tensor, compute)
+
+    def _once(
+        self, index: int, tensor: Array, compute: Callable[[OperandFormat], CastOperand]
+    ) -> CastOperand:
+        """The numbers of the graph, or what `compute` makes of them: once for a constant."""
+        if self.format is None:
+            return CastOperand(tensor.astype(np.float32, copy=False))
+        before, kept = self._kept.get(index, (None, None))
+        if before is tensor:
+            assert kept is not None
+            return kept
+        result = compute(self.format)
+        if index in self.constant and before is None and result.numbers.nbytes <= self.room.nbytes:
+            self.room.nbytes -= result.numbers.nbytes
+            self._kept[index] = tensor, result
+        return result
+
+    def _cast(self, index: int, tensor: Array, axis: int, form: OperandFormat) -> CastOperand:
+        has_samples = index not in self.constant and tensor.ndim > 1 and axis != 0
+        if form.scaling not in _OF_ALL or not has_samples or not tensor.size:
+            return _joined(cast(tensor, form, axis), form, axis)
+        inner = axis - 1 if axis > 0 else axis
+        parts = [_joined(cast(sample, form, inner), form, inner) for sample in tensor]
+        factors = [part.factor for part in parts if part.factor is not None]
+        return CastOperand(np.stack([part.numbers for part in parts]), np.stack(factors))
+
+
+def _joined(operands: Operands, form: OperandFormat, axis: int) -> CastOperand:
+    """The elements with the scales of their blocks; a scale of all is a factor of the sums."""
+    match form.scaling:
+        case "none" | "mx":
+            return CastOperand(operands.values)
+        case "tensor" | "channel" | "nvfp4":
+            size = operands.elements.shape[axis]
+            scales = spread(operands.scales, size, axis, form)
+            return CastOperand(operands.elements * scales, operands.factor)
+
+
+def scaled(sums: Array, *factors: Array | None) -> Array:
+    """Returns sums, float32, times the factors that there are, one after the other."""
+    for factor in factors:
+        sums = sums if factor is None else sums * factor
+    return sums

@@ -1,0 +1,67 @@
+"""Computes the sums of one node in its float accumulator, and collects their statistics."""
+
+from __future__ import annotations
+
+from threading import Lock
+
+from tracer.accumulators.floats.sums import sum_products
+from tracer.accumulators.spec.block_fma import BlockFma
+from tracer.accumulators.spec.float_accumulator import FloatAccumulator
+from tracer.accumulators.statistics.float_tally import FloatTally
+from tracer.interpreter.numeric.convolution import Place, PlacedProduct
+from tracer.support.types import Array
+
+_SEEDS = 1 << 32
+"""Seeds of nodes lie below it, so that those of their groups are different."""
+
+
+class FloatRunner:
+    """Sums products in blocks, from several threads.
+
+    Stochastic rounding depends on `seed`, on the group, and on the number of the sum among all sums
+    of the node, of earlier runs too. A column of sums (all output channels at one position) is
+    numbered after those of the images or matrices before it. So batches of any size give the same
+    sums, as long as the batch is the first axis and the node runs once for each batch.
+    """
+
+    def __init__(
+        self, accumulator: FloatAccumulator | BlockFma, tally: FloatTally, seed: int
+    ) -> None:
+        """`tally` has the names of accumulator and operands; sums are added to it."""
+        self.accumulator = accumulator
+        self.tally = tally
+        self._seed = seed % _SEEDS
+        self._columns = 0
+        self._lock = Lock()
+
+    @property
+    def has_run(self) -> bool:
+        """Whether the node has computed anything."""
+        return self._columns > 0
+
+    def product(self, columns: int, start: Array | None) -> PlacedProduct:
+        """Returns the product of the next run, which has so many `columns` in all.
+
+        `start` has the first term of each output channel, those of the first group first.
+        """
+        first = self._columns
+        self._columns += columns
+
+        def product(left: Array, right: Array, out: Array, place: Place) -> None:
+            rows = slice(place.group * len(left), (place.group + 1) * len(left))
+            sums = sum_products(
+                left,
+                right,
+                None if start is None else start[rows],
+                self.accumulator,
+                self._seed + place.group * _SEEDS,
+                (first + place.column) * len(left),
+            )
+            out[...] = sums.values
+            part = FloatTally.empty(self.tally.accumulator, self.tally.operands).plus(
+                sums.values, sums.overflowed, sums.swamped, sums.terms, sums.exact
+            )
+            with self._lock:
+                self.tally = self.tally.merged(part)
+
+        return product

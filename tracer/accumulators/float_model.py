@@ -1,0 +1,162 @@
+"""Computes the sums of a model's nodes in float accumulators, and collects their statistics."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from tracer.accumulators import hardware
+from tracer.accumulators.engine.float_operands import FloatOperands
+from tracer.accumulators.engine.float_runner import FloatRunner
+from tracer.accumulators.engine.node_operands import UnfitError
+from tracer.accumulators.engine.tensor_scales import TensorScales
+from tracer.accumulators.float_nodes import ComputeFloats, float_lowerings
+from tracer.accumulators.spec.any_accumulator import ByOperands
+from tracer.accumulators.spec.block_fma import BlockFma
+from tracer.accumulators.spec.float_accumulator import FloatAccumulator
+from tracer.accumulators.spec.operand_format import BLOCKS, OperandFormat, operand_format
+from tracer.accumulators.spec.policy import Rule
+from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
+from tracer.accumulators.statistics.float_tally import FloatTally
+from tracer.errors import UsageError
+from tracer.graph.model import Model, Node
+from tracer.graph.shape_inference import TensorTypes
+from tracer.interpreter import values
+from tracer.interpreter.binding import Body, Kernel
+from tracer.interpreter.constants import Room
+from tracer.interpreter.values import Value
+from tracer.shapes import infer
+
+_GRAPH_FORMATS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+"""Formats of a graph's own types."""
+_FACTORS = (0, 1)
+"""Inputs that are multiplied."""
+
+
+class FloatModel:
+    """The nodes of a model that have float accumulators; every run adds to the statistics.
+
+    The constants of a node are cast once, if `room` has the bytes.
+    """
+
+    def __init__(self, model: Model, scales: TensorScales, room: Room) -> None:
+        self._model = model
+        self._scales = scales
+        self._room = room
+        self._computing: dict[str, ComputeFloats] = {}
+        self._operands: dict[str, FloatOperands] = {}
+        self._runners: dict[str, FloatRunner] = {}
+        self._chosen: dict[tuple[str, str], None] = {}
+        self.unfit: dict[str, UnfitError] = {}
+        """Nodes whose operands were no floats in a run, by key."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Formats of operands that nobody set, for they follow from the accumulator."""
+        return tuple(
+            f"operands of {accumulator} are cast to {operands}, the only format that it multiplies"
+            for accumulator, operands in self._chosen
+        )
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """The keys of the nodes that are computed in float accumulators."""
+        return frozenset(self._runners)
+
+    @property
+    def sums(self) -> tuple[FloatPartialSums, ...]:
+        """The statistics of the nodes that have run, in the order of the model."""
+        return tuple(
+            FloatPartialSums(node.key, self._runners[node.key].tally)
+            for node in self._model.nodes
+            if node.key in self._runners and self._runners[node.key].has_run
+        )
+
+    def prepare(self, node: Node, rule: Rule) -> None:
+        """Prepares a node for an accumulator other than one of integers.
+
+        Raises UnfitError for a node that sums no products of floats; UsageError for an accumulator
+        that does not multiply the operands.
+        """
+        lowering = float_lowerings().get((node.domain, node.op_type))
+        if lowering is None:
+            names = sorted(name for _, name in float_lowerings())
+            raise UnfitError(f"only {', '.join(names)} of floats have float accumulators")
+        accumulator, operands = self._resolved(node, rule)
+        named = hardware.spelling(rule.accumulator)
+        attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
+        is_constant = [self._scales.constant(node.inputs[i], node.scope) for i in _FACTORS]
+        constant = frozenset(index for index in _FACTORS if is_constant[index])
+        factors = FloatOperands(node, attributes, operands, constant, self._room)
+        self._computing[node.key] = lowering(factors)
+        self._operands[node.key] = factors
+        tally = FloatTally.empty(named, None if operands is None else str(operands))
+        seed = zlib.crc32(node.key.encode())
+        self._runners[node.key] = FloatRunner(accumulator, tally, seed)
+
+    def kernel(self, node: Node, plain: Kernel) -> Kernel:
+        """Returns the kernel of a prepared node; it is `plain` for operands that are no floats."""
+        compute, runner = self._computing[node.key], self._runners[node.key]
+        operands = self._operands[node.key]
+
+        def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
+            reason = operands.misfit(inputs)
+            if reason is None:
+                return (compute(inputs, runner),)
+            self.unfit[node.key] = UnfitError(reason)
+            return plain(inputs, bodies)
+
+        return kernel
+
+    def _resolved(
+        self, node: Node, rule: Rule
+    ) -> tuple[FloatAccumulator | BlockFma, OperandFormat | None]:
+        """The accumulator for the operands of a node, and the format that they are cast to."""
+        accumulator, operands = rule.accumulator, rule.operands
+        if isinstance(accumulator, ByOperands):
+            if operands is None:
+                operands = self._only_format(node, accumulator)
+            is_block = operands.scaling in BLOCKS
+            chosen = accumulator.of(str(operands) if is_block else operands.format_name)
+            assert isinstance(chosen, FloatAccumulator | BlockFma)
+            return chosen, operands
+        if isinstance(accumulator, BlockFma):
+            return self._of_block(accumulator, operands)
+        assert isinstance(accumulator, FloatAccumulator)
+        return accumulator, operands
+
+    def _of_block(
+        self, accumulator: BlockFma, operands: OperandFormat | None
+    ) -> tuple[BlockFma, OperandFormat]:
+        """A block multiply-add of operands in a format, and the format."""
+        if operands is None:
+            self._chosen[str(accumulator), str(accumulator.operands)] = None
+            return accumulator, OperandFormat(accumulator.operands)
+        if operands.element is None or operands.scaling in BLOCKS:
+            raise UsageError(
+                f"'{accumulator}' has no model of operands in {operands}",
+                f"Cast them to floats with one scale, as in {accumulator.operands}(tensor).",
+            )
+        return replace(accumulator, operands=operands.element), operands
+
+    def _only_format(self, node: Node, accumulator: ByOperands) -> OperandFormat:
+        """The format of the graph if a device multiplies it, else the only one that it does."""
+        tensor = self._types.of(node.inputs[0], node.scope)
+        own = _GRAPH_FORMATS.get(tensor.dtype) if tensor is not None else None
+        if own is not None and own in accumulator.accumulators:
+            return operand_format(own)
+        names = tuple(accumulator.accumulators)
+        if len(names) > 1:
+            raise UsageError(
+                f"'{accumulator}' does not multiply operands of {own or 'unknown type'}, as node "
+                f"'{node.key}' has them",
+                f"Cast them to {', '.join(names)}, as in --operands {names[0]}.",
+            )
+        self._chosen[str(accumulator), names[0]] = None
+        return operand_format(names[0])
+
+    @cached_property
+    def _types(self) -> TensorTypes:
+        return infer(self._model, {})

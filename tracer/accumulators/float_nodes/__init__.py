@@ -1,0 +1,39 @@
+"""Lowerings turn nodes of floats whose outputs are sums into products; one file a family.
+
+A lowering inspects a node once, when the model is prepared. It returns a function that computes the
+node in a float accumulator, from its inputs.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+
+from tracer.accumulators.engine.float_operands import FloatOperands
+from tracer.accumulators.engine.float_runner import FloatRunner
+from tracer.interpreter.values import Value
+from tracer.support.types import Array
+
+ComputeFloats = Callable[[Sequence[Value], FloatRunner], Array]
+"""Computes the output of a node from its inputs with a runner."""
+FloatLowering = Callable[[FloatOperands], ComputeFloats]
+
+_LOWERINGS: dict[tuple[str, str], FloatLowering] = {}
+
+
+def float_lowering(*names: str, domain: str = "") -> Callable[[FloatLowering], FloatLowering]:
+    """Registers the decorated function for operators of these names."""
+
+    def register(function: FloatLowering) -> FloatLowering:
+        _LOWERINGS.update({(domain, name): function for name in names})
+        return function
+
+    return register
+
+
+@cache
+def float_lowerings() -> Mapping[tuple[str, str], FloatLowering]:
+    """Returns the lowerings of every module of this folder, by domain and operator."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    return _LOWERINGS

@@ -1,0 +1,18 @@
+"""Kernels of float sums; `loaded` imports a module, and compiles it on first use.
+
+A loop over columns is within the loop over k, so that compilers put columns in vector lanes: each
+function of `rounding` is branch-free arithmetic on one lane.
+
+- `rounding`: a float64 in a format of fewer bits;
+- `sequential`: sums term after term;
+- `blocks`: block multiply-adds.
+"""
+
+from types import ModuleType
+
+from tracer.interpreter import kernel_loading
+
+
+def loaded(name: str) -> ModuleType:
+    """The kernels of the module `name` of this package."""
+    return kernel_loading.loaded(name, __name__)

@@ -1,0 +1,206 @@
+"""Sums term after term, as `floats.oracle.sequential` defines them."""
+
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from tracer.accumulators.floats.kernels import hashing
+from tracer.accumulators.floats.kernels.arrays import (
+    BITS,
+    BITS_OF_ALL,
+    FORMS,
+    LANES,
+    OUTS,
+    ROW,
+    SUMS,
+    TABLE,
+    TERM,
+)
+from tracer.accumulators.floats.kernels.rounding import (
+    FLOOR,
+    FORMAT,
+    RNE,
+    RZ,
+    SR,
+    by_draw,
+    down,
+    inlined,
+    is_outside,
+    limited,
+    nearest,
+    odd_sum,
+    towards_0,
+)
+from tracer.accumulators.kernels.array_types import kernel, several
+
+_WORD = np.uint64(hashing.STEP_STEP)
+
+
+@inlined(types.float64(types.float64, FORMAT, types.int64, types.uint64))
+def _rounded(number: float, form: Any, rule: int, words: int) -> float:
+    if rule == RNE:
+        return nearest(number, form)
+    if rule == RZ:
+        return towards_0(number, form)
+    if rule == FLOOR:
+        return down(number, form)
+    return by_draw(number, form, words)
+
+
+@inlined(
+    types.void(types.float64, ROW, SUMS, BITS, types.int64, FORMS, types.int64, types.boolean,
+               types.boolean)
+)  # fmt: skip
+def _step(
+    factor: float, row: Any, sums: Any, bits: Any, k: int, forms: Any, rule: int, is_fused: bool,
+    is_odd: bool,
+) -> None:  # fmt: skip
+    """Adds term k to the sums of some columns of a row."""
+    values, exact, terms, swamped, overflowed = sums
+    form, product_form = forms
+    first, second = np.uint64(2 * k + 1) * _WORD, np.uint64(2 * k + 2) * _WORD
+    for i in range(values.size):
+        product, before = factor * row[i], values[i]
+        term, outside = product, False
+        if not is_fused:
+            term = _rounded(product, product_form, rule, bits[i] + first)
+            outside = is_outside(term, product_form)
+            term = limited(term, product_form)
+        after = odd_sum(before, term) if is_odd else before + term
+        after = _rounded(after, form, rule, bits[i] + second)
+        outside |= is_outside(after, form)
+        after = limited(after, form)
+        values[i] = after
+        exact[i] += product
+        terms[i] += product != 0
+        swamped[i] += (product != 0) & (after == before)
+        overflowed[i] |= outside
+
+
+@inlined(TERM(TERM, types.float64, FORMS))
+def _added(state: Any, product: float, forms: Any) -> Any:
+    """Adds a product in the usual way, where nothing can overflow or is flushed."""
+    before, exact, terms, swamped = state
+    after = nearest(before + nearest(product, forms[1]), forms[0])
+    is_term = product != 0
+    return after, exact + product, terms + is_term, swamped + (is_term & (after == before))
+
+
+@inlined(types.void(SUMS, ROW, ROW, ROW, ROW, several(types.float64, 4), FORMS))
+def _step_4(sums: Any, a: Any, b: Any, c: Any, d: Any, factors: Any, forms: Any) -> None:
+    """Adds 4 terms to each sum, which stays in a register."""
+    values, exact, terms, swamped, _ = sums
+    for i in range(values.size):
+        state = (values[i], exact[i], terms[i], swamped[i])
+        state = _added(state, factors[0] * a[i], forms)
+        state = _added(state, factors[1] * b[i], forms)
+        state = _added(state, factors[2] * c[i], forms)
+        state = _added(state, factors[3] * d[i], forms)
+        values[i], exact[i], terms[i], swamped[i] = state
+
+
+@kernel(types.int64(several(types.int64, 2), ROW, TABLE, SUMS, FORMS))
+def _usual_terms(part: Any, left: Any, right: Any, sums: Any, forms: Any) -> int:
+    """Adds terms by fours; returns the first that is left."""
+    k, end = part
+    while k + 4 <= end:
+        _step_4(
+            sums, right[k], right[k + 1], right[k + 2],
+            right[k + 3], (left[k], left[k + 1], left[k + 2], left[k + 3]), forms,
+        )  # fmt: skip
+        k += 4
+    return k
+
+
+_TERMS = types.void(
+    several(types.int64, 2), ROW, TABLE, SUMS, BITS, FORMS, types.int64, types.boolean,
+    types.boolean, types.boolean,
+)  # fmt: skip
+
+
+@kernel(_TERMS)
+def _nearest_terms(
+    part: Any, left: Any, right: Any, sums: Any, bits: Any, forms: Any, rule: int, is_fused: bool,
+    is_odd: bool, is_usual: bool,
+) -> None:  # fmt: skip
+    """`_terms` to nearest; each way has its own loop, in which the way is constant."""
+    begin, end = part
+    if is_usual:
+        begin = _usual_terms(part, left, right, sums, forms)
+    if is_fused:
+        for k in range(begin, end):
+            _step(left[k], right[k], sums, bits, k, forms, RNE, True, True)
+    elif is_odd:
+        for k in range(begin, end):
+            _step(left[k], right[k], sums, bits, k, forms, RNE, False, True)
+    else:
+        for k in range(begin, end):
+            _step(left[k], right[k], sums, bits, k, forms, RNE, False, False)
+
+
+@kernel(_TERMS)
+def _terms(
+    part: Any, left: Any, right: Any, sums: Any, bits: Any, forms: Any, rule: int, is_fused: bool,
+    is_odd: bool, is_usual: bool,
+) -> None:  # fmt: skip
+    """Adds the terms of a part, from its beginning to its end, to the sums of a row."""
+    begin, end = part
+    if rule == RNE:
+        _nearest_terms(part, left, right, sums, bits, forms, rule, is_fused, is_odd, is_usual)
+    elif rule == SR:
+        for k in range(begin, end):
+            _step(left[k], right[k], sums, bits, k, forms, SR, is_fused, True)
+    elif rule == RZ:
+        for k in range(begin, end):
+            _step(left[k], right[k], sums, bits, k, forms, RZ, is_fused, True)
+    else:
+        for k in range(begin, end):
+            _step(left[k], right[k], sums, bits, k, forms, FLOOR, is_fused, True)
+
+
+@kernel(types.void(LANES, LANES, SUMS, BITS, types.int64, FORMS, types.int64))
+def _join(total: Any, values: Any, sums: Any, bits: Any, step: int, forms: Any, rule: int) -> None:
+    """Adds to each total a value, and rounds it."""
+    words, form = np.uint64(step + 1) * _WORD, forms[0]
+    for i in range(total.size):
+        after = _rounded(odd_sum(total[i], values[i]), form, rule, bits[i] + words)
+        sums[4][i] |= is_outside(after, form)
+        total[i] = limited(after, form)
+
+
+@kernel(
+    types.void(TABLE, TABLE, types.int64, BITS_OF_ALL, FORMS, types.int64,
+               types.boolean, types.boolean, types.boolean, types.int64, OUTS)
+)  # fmt: skip
+def run(
+    left: Any, right: Any, low: int, bits: Any, forms: Any, rule: int, is_fused: bool,
+    is_odd: bool, is_usual: bool, chunk: int, outs: Any,
+) -> None:  # fmt: skip
+    """Sums of rows `left` (M, K) times columns `right` (K, n), float64; `low` is the first of P.
+
+    `outs` (M, P): values, which begin as the start, exact sums, float64, which do too, terms other
+    than 0, swamped ones and overflows, int64, which begin with 0. `bits` (M, P), uint64, are those
+    of `draws.of_outputs`, or (M, 0) for rules that draw nothing. `forms` are the formats of sums
+    and of products. `is_usual` says that products are rounded to nearest, and that nothing can
+    overflow, be flushed or be rounded twice. A `chunk` of 0 is none.
+    """
+    depth, high = left.shape[1], low + right.shape[1]
+    zeros, inner = np.zeros(high - low), np.empty(high - low)
+    unused = np.zeros(high - low, np.uint64)
+    for row in range(len(left)):
+        total, exact = outs[0][row, low:high], outs[1][row, low:high]
+        counts = outs[2][row, low:high], outs[3][row, low:high], outs[4][row, low:high]
+        words = bits[row, low:high] if bits.shape[1] else unused
+        sums = (total, exact, counts[0], counts[1], counts[2])
+        _join(total, zeros, sums, words, 2 * depth, forms, rule)
+        if not chunk:
+            part = 0, depth
+            _terms(part, left[row], right, sums, words, forms, rule, is_fused, is_odd, is_usual)
+            continue
+        inside = (inner, exact, counts[0], counts[1], counts[2])
+        for number in range(-(-depth // chunk)):
+            part = number * chunk, min(number * chunk + chunk, depth)
+            inner[:] = 0.0
+            _terms(part, left[row], right, inside, words, forms, rule, is_fused, is_odd, is_usual)
+            _join(total, inner, sums, words, 2 * depth + 1 + number, forms, rule)

@@ -1,0 +1,57 @@
+"""Accumulators of processors and libraries, by name; each module has the presets of one family.
+
+A new preset is one entry of a module's `PRESETS`, and its test. The modules say what each preset
+does, and from which source that is known.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.any_accumulator import AnyAccumulator
+
+Status = Literal["checked against hardware vectors", "checked against another library", "modelled"]
+"""How it is known that a preset computes what the device does. Tests check it: with results of the
+device; with a library that runs on the device; or with the published rule alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """The accumulator of a device or library, with the `source` of its rule.
+
+    `what` it does and what it `leaves_out` are one sentence each.
+    """
+
+    name: str
+    what: str
+    source: str
+    status: Status
+    leaves_out: str
+    accumulator: AnyAccumulator
+
+    @property
+    def zero_points(self) -> str:
+        """Where zero points are subtracted: empty for accumulators that add no integers."""
+        if not isinstance(self.accumulator, Accumulator):
+            return ""
+        return self.accumulator.zero_points
+
+
+@cache
+def presets() -> Mapping[str, Preset]:
+    """Returns the presets of all modules of this package, by name."""
+    modules = (
+        importlib.import_module(f"{__name__}.{module.name}")
+        for module in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name)
+    )
+    return {preset.name: preset for module in modules for preset in module.PRESETS}
+
+
+def spelling(accumulator: AnyAccumulator) -> str:
+    """Returns the name of the one preset with this accumulator, else the spelling of its kind."""
+    names = [preset.name for preset in presets().values() if preset.accumulator == accumulator]
+    return names[0] if len(names) == 1 else str(accumulator)

@@ -1,0 +1,103 @@
+"""Formats that the operands of float sums are cast to, with the scales that go with them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from tracer.accumulators.spec.float_accumulator import FloatRounding
+from tracer.accumulators.spec.float_format import NAMES as FLOATS
+from tracer.accumulators.spec.float_format import FloatFormat, float_format, is_float_format
+from tracer.errors import UsageError
+
+Scaling = Literal["none", "tensor", "channel", "mx", "nvfp4"]
+"""Which numbers share a scale, by which they are divided.
+
+- `none`: none is scaled.
+- `tensor`, `channel`: all numbers, or those along the reduction axis, share a float32: the largest
+  magnitude becomes the largest number.
+- `mx`: blocks of 32 along the reduction axis share a power of 2, whose exponent is that of the
+  largest magnitude less that of the largest number (OCP Microscaling 1.0).
+- `nvfp4`: blocks of 16 share an fp8-e4m3, and all blocks a float32.
+"""
+BLOCKS: Mapping[Scaling, int] = {"mx": 32, "nvfp4": 16}
+"""Numbers of a block."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperandFormat:
+    """Numbers of `element`, or signed integers of 8 bits where that is None, times a scale.
+
+    `rounding` is to nearest; tf32 is truncated, as tensor cores read it. A number beyond the
+    largest becomes what the format has there; the largest number if the cast `saturates`, as casts
+    with a scale do. Raises UsageError for a combination that does not exist.
+    """
+
+    element: FloatFormat | None
+    scaling: Scaling = "none"
+    saturates: bool = False
+
+    def __post_init__(self) -> None:
+        if self.scaling not in get_args(Scaling):
+            names = ", ".join(get_args(Scaling))
+            raise UsageError(f"scaling {self.scaling!r}", f"It is one of {names}.")
+        if self.element is None and self.scaling in ("none", "nvfp4"):
+            raise UsageError("int8 without a scale", "Its scale is of a tensor, a channel or mx.")
+        if self.scaling != "none":
+            object.__setattr__(self, "saturates", True)
+
+    @property
+    def rounding(self) -> FloatRounding:
+        """How a number is rounded."""
+        return FloatRounding("rz" if self.element == _TF32 else "rne")
+
+    @property
+    def format_name(self) -> str:
+        """The name that tensor cores know the elements by: `fp8-e4m3`, `int8`."""
+        return "int8" if self.element is None else str(self.element)
+
+    def __str__(self) -> str:
+        """The spelling that `operand_format` reads."""
+        known = (name for name, value in BLOCK_FORMATS.items() if value == self)
+        name = next(known, None)
+        if name is not None:
+            return name
+        usual = "tensor" if self.element is None else "none"
+        options: list[str] = [] if self.scaling == usual else [self.scaling]
+        options += ["saturate"] * (self.saturates and self.scaling == "none")
+        return f"{self.format_name}({','.join(options)})" if options else self.format_name
+
+
+_TF32 = FloatFormat(8, 10)
+BLOCK_FORMATS: Mapping[str, OperandFormat] = {
+    "mxfp8-e4m3": OperandFormat(float_format("fp8-e4m3"), "mx"),
+    "mxfp8-e5m2": OperandFormat(float_format("fp8-e5m2"), "mx"),
+    "mxfp6-e2m3": OperandFormat(float_format("fp6-e2m3"), "mx"),
+    "mxfp6-e3m2": OperandFormat(float_format("fp6-e3m2"), "mx"),
+    "mxfp4": OperandFormat(float_format("fp4-e2m1"), "mx"),
+    "mxint8": OperandFormat(None, "mx"),
+    "nvfp4": OperandFormat(float_format("fp4-e2m1"), "nvfp4"),
+}
+"""Formats whose blocks share a scale."""
+NAMES = (*FLOATS, "int8", *BLOCK_FORMATS)
+_HINT = (
+    f"It is one of {', '.join(NAMES)}, or eXmY; options are saturate, tensor and channel, as in "
+    "fp8-e4m3(saturate) or int8(channel)."
+)
+
+
+def operand_format(spelling: str) -> OperandFormat:
+    """Parses `fp16`, `fp8-e4m3(channel)`, `int8`, `mxfp4`, `nvfp4` and so on. Raises UsageError."""
+    text = spelling.strip()
+    if text in BLOCK_FORMATS:
+        return BLOCK_FORMATS[text]
+    name, _, options = text.removesuffix(")").partition("(")
+    if not (name == "int8" or is_float_format(name)) or ("(" in text) != text.endswith(")"):
+        raise UsageError(f"'{spelling}' is not a format of operands", _HINT)
+    element = None if name == "int8" else float_format(name)
+    if options == "saturate" and element is not None:
+        return OperandFormat(element, saturates=True)
+    if options in ("tensor", "channel"):
+        return OperandFormat(element, options)  # type: ignore[arg-type]  # one of both words
+    if options:
+        raise UsageError(f"'{spelling}': '{options}' is not an option", _HINT)
+    return OperandFormat(element, "tensor" if element is None else "none")
