@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from analyzers.options import ViewOptions
+from analyzers.views.drawing import EXTREMES, HIGH, OTHERS, PLAIN, empty_figure, labels, plain
 from analyzers.views.file_formats.json import fields, records
 from analyzers.views.page import Column, Page, Table, name_column, number_column
-from analyzers.views.text import FORMATS, count, number, percent, plural, score, si
+from analyzers.views.text import FORMATS, number, percent, plural, score, si
 from analyzers.whatif import words
 from tracer.records.accumulator_sweep import AccumulatorSweep
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_INCHES, _BAR_INCHES = (8.0, 1.4), 0.28
+"""Width of a chart, its height without bars, and the height of a bar."""
 _CHEAPEST, _WITHIN = "cheapest", "within"
 _TYPES = {
     "outputs": "Int64", "overflow_outputs": "Int64", "score": "float64", "change": "float64",
@@ -38,12 +46,16 @@ def page(result: AccumulatorSweep, options: ViewOptions) -> Page:
 
 
 def table(result: AccumulatorSweep, options: ViewOptions) -> pd.DataFrame:
-    """A row for each accumulator, with its change of the score and what it saves of the first."""
+    """A row for each accumulator, with its change of the score.
+
+    `saved` is the share that it saves of the first known energy.
+    """
     rows = pd.DataFrame([asdict(row) for row in result.rows])
     rows.insert(3, "change", rows["score"] - result.score)
     rows["overflow_share"] = rows["overflow_outputs"] / rows["outputs"].where(rows["outputs"] > 0)
     energies = rows["energy"].astype("float64")
-    rows["saved"] = 1 - energies / energies.iloc[0] if len(energies) else energies
+    known = energies.dropna()
+    rows["saved"] = 1 - energies / known.iloc[0] if len(known) else energies
     return rows.astype(_TYPES)
 
 
@@ -56,6 +68,50 @@ def document(result: AccumulatorSweep, options: ViewOptions) -> dict[str, Any]:
         "cheapest": None if cheapest is None else cheapest.accumulator,
         "accumulators": records(table(result, options)),
     }
+
+
+def figure(result: AccumulatorSweep, options: ViewOptions) -> Figure:
+    """The score, and the relative error of the sums, by accumulator."""
+    width, height = _INCHES
+    chart = empty_figure(width, height + _BAR_INCHES * len(result.rows))
+    chart.suptitle(plain(result.model.name), x=0.01, ha="left", fontsize=10)
+    scores, errors = chart.subplots(1, 2, sharey=True)
+    _draw_scores(scores, result)
+    _draw_errors(errors, result)
+    names = labels(row.accumulator for row in result.rows)
+    scores.set_yticks(range(len(names)), names, fontsize=8)
+    scores.invert_yaxis()
+    return chart
+
+
+def _draw_scores(axes: Axes, result: AccumulatorSweep) -> None:
+    sufficient = result.sufficient
+    colours = [PLAIN if row in sufficient else OTHERS for row in result.rows]
+    axes.barh(range(len(result.rows)), [row.score for row in result.rows], color=colours)
+    axes.axvline(result.score, color=HIGH, linewidth=0.8, linestyle="--")
+    axes.set_xlabel(plain(words.metric(result.judgement)), fontsize=8)
+    budget = words.budget(result.judgement)
+    axes.set_title(plain(f"blue: loses at most {budget}; red: as it is"), fontsize=8, loc="left")
+    _finish(axes)
+
+
+def _draw_errors(axes: Axes, result: AccumulatorSweep) -> None:
+    """Draws a line from the median to the 99th percentile of the relative errors."""
+    ends = [(place, row.rel_error_p50, row.rel_error_p99) for place, row in enumerate(result.rows)]
+    shown = [(y, low, high) for y, low, high in ends if high is not None and 0 < high < math.inf]
+    for place, low, high in shown:
+        axes.plot([low or high, high], [place, place], color=EXTREMES, linewidth=2)
+        axes.plot(high, place, color=EXTREMES, marker="o", markersize=4)
+    if shown:
+        axes.set_xscale("log")
+    axes.set_xlabel("relative error of sums", fontsize=8)
+    axes.set_title("median to 99 % of the sums", fontsize=8, loc="left")
+    _finish(axes)
+
+
+def _finish(axes: Axes) -> None:
+    axes.tick_params(axis="x", labelsize=7)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _columns(result: AccumulatorSweep) -> list[Column]:
@@ -87,19 +143,18 @@ def _marks(result: AccumulatorSweep) -> list[str]:
 def _sentences(result: AccumulatorSweep) -> Iterator[str]:
     judgement = result.judgement
     yield (
-        f"the model as it is has {words.score(judgement, result.score)} on "
-        f"{count(result.samples)} samples of {result.settings['data']}; the budget is "
-        f"{words.budget(judgement)}"
+        f"The model as it is has {words.score(judgement, result.score)} on "
+        f"{plural(result.samples, 'sample')} of {result.settings['data']}; the budget is "
+        f"{words.budget(judgement)}."
     )
     names = ", ".join(row.accumulator for row in result.sufficient)
-    if not names:
-        yield "no accumulator is within the budget"
-        return
     cheapest = result.cheapest
-    if cheapest is None:
-        yield (f"within the budget: {names}; none has an energy by the model {result.energy.model}")
-        return
-    unknown = [row.accumulator for row in result.sufficient if row.energy is None]
-    rest = f"; the energy of {', '.join(unknown)} is unknown" if unknown else ""
-    energy = f"{si(cheapest.energy)} {result.energy.unit}"
-    yield f"within the budget: {names}; the cheapest is {cheapest.accumulator}, {energy}{rest}"
+    if not names:
+        yield "No accumulator is within the budget."
+    elif cheapest is None:
+        yield f"Within the budget: {names}; {result.energy.model} has no energy for any of them."
+    else:
+        unknown = [row.accumulator for row in result.sufficient if row.energy is None]
+        rest = f"; the energy of {', '.join(unknown)} is unknown" if unknown else ""
+        energy = f"{si(cheapest.energy)} {result.energy.unit}"
+        yield f"Within the budget: {names}; the cheapest is {cheapest.accumulator}, {energy}{rest}."
