@@ -36,7 +36,7 @@ def sequential(
     forms = tuple(_form(each, accumulator.saturates) for each in formats)
     rule = getattr(kernels, accumulator.rounding.name.upper())
     is_odd = product is None or product.fraction_bits > accumulator.format.fraction_bits
-    is_usual = rule == kernels.RNE and not is_odd and _is_within(left, right, start, accumulator)
+    is_usual = rule != kernels.SR and _is_within(left, right, start, accumulator)
     bits = np.empty((len(left), 0), np.uint64)
     if rule == kernels.SR:
         key = draws.key(accumulator.rounding.seed, seed)

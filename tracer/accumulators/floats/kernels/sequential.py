@@ -78,56 +78,85 @@ def _step(
         overflowed[i] |= outside
 
 
-@inlined(TERM(TERM, types.float64, FORMS))
-def _added(state: Any, product: float, forms: Any) -> Any:
-    """Adds a product in the usual way, where nothing can overflow or is flushed."""
+_WAY = (types.int64, types.boolean, types.boolean)
+
+
+@inlined(TERM(TERM, types.float64, FORMS, *_WAY))
+def _added(state: Any, product: float, forms: Any, rule: int, is_fused: bool, is_odd: bool) -> Any:
+    """Adds a product where nothing can overflow or is flushed."""
     before, exact, terms, swamped = state
-    after = nearest(before + nearest(product, forms[1]), forms[0])
+    unused = np.uint64(0)
+    term = product if is_fused else _rounded(product, forms[1], rule, unused)
+    after = odd_sum(before, term) if is_odd else before + term
+    after = _rounded(after, forms[0], rule, unused) + 0.0  # -0 becomes +0
     is_term = product != 0
     return after, exact + product, terms + is_term, swamped + (is_term & (after == before))
 
 
-@inlined(types.void(SUMS, ROW, ROW, ROW, ROW, several(types.float64, 4), FORMS))
-def _step_4(sums: Any, a: Any, b: Any, c: Any, d: Any, factors: Any, forms: Any) -> None:
+@inlined(types.void(SUMS, ROW, ROW, ROW, ROW, several(types.float64, 4), FORMS, *_WAY))
+def _step_4(
+    sums: Any, a: Any, b: Any, c: Any, d: Any, factors: Any, forms: Any, rule: int, is_fused: bool,
+    is_odd: bool,
+) -> None:  # fmt: skip
     """Adds 4 terms to each sum, which stays in a register."""
     values, exact, terms, swamped, _ = sums
     for i in range(values.size):
         state = (values[i], exact[i], terms[i], swamped[i])
-        state = _added(state, factors[0] * a[i], forms)
-        state = _added(state, factors[1] * b[i], forms)
-        state = _added(state, factors[2] * c[i], forms)
-        state = _added(state, factors[3] * d[i], forms)
+        state = _added(state, factors[0] * a[i], forms, rule, is_fused, is_odd)
+        state = _added(state, factors[1] * b[i], forms, rule, is_fused, is_odd)
+        state = _added(state, factors[2] * c[i], forms, rule, is_fused, is_odd)
+        state = _added(state, factors[3] * d[i], forms, rule, is_fused, is_odd)
         values[i], exact[i], terms[i], swamped[i] = state
 
 
-@kernel(types.int64(several(types.int64, 2), ROW, TABLE, SUMS, FORMS))
-def _usual_terms(part: Any, left: Any, right: Any, sums: Any, forms: Any) -> int:
+@inlined(types.int64(several(types.int64, 2), ROW, TABLE, SUMS, FORMS, *_WAY))
+def _fours(
+    part: Any, left: Any, right: Any, sums: Any, forms: Any, rule: int, is_fused: bool,
+    is_odd: bool,
+) -> int:  # fmt: skip
     """Adds terms by fours; returns the first that is left."""
     k, end = part
     while k + 4 <= end:
         _step_4(
-            sums, right[k], right[k + 1], right[k + 2],
-            right[k + 3], (left[k], left[k + 1], left[k + 2], left[k + 3]), forms,
+            sums, right[k], right[k + 1], right[k + 2], right[k + 3],
+            (left[k], left[k + 1], left[k + 2], left[k + 3]), forms, rule, is_fused, is_odd,
         )  # fmt: skip
         k += 4
     return k
 
 
+@kernel(types.int64(several(types.int64, 2), ROW, TABLE, SUMS, FORMS, *_WAY))
+def _usual_terms(
+    part: Any, left: Any, right: Any, sums: Any, forms: Any, rule: int, is_fused: bool,
+    is_odd: bool,
+) -> int:  # fmt: skip
+    """Adds terms by fours; returns the first that is left. Each way has its own loop."""
+    if rule == RNE and is_fused:
+        return _fours(part, left, right, sums, forms, RNE, True, True)
+    if rule == RNE and is_odd:
+        return _fours(part, left, right, sums, forms, RNE, False, True)
+    if rule == RNE:
+        return _fours(part, left, right, sums, forms, RNE, False, False)
+    if rule == RZ and is_fused:
+        return _fours(part, left, right, sums, forms, RZ, True, True)
+    if rule == RZ:
+        return _fours(part, left, right, sums, forms, RZ, False, True)
+    return part[0]
+
+
+_NEAREST_TERMS = types.void(several(types.int64, 2), ROW, TABLE, SUMS, BITS, FORMS, *_WAY)
 _TERMS = types.void(
-    several(types.int64, 2), ROW, TABLE, SUMS, BITS, FORMS, types.int64, types.boolean,
-    types.boolean, types.boolean,
+    several(types.int64, 2), ROW, TABLE, SUMS, BITS, FORMS, *_WAY, types.boolean
 )  # fmt: skip
 
 
-@kernel(_TERMS)
+@kernel(_NEAREST_TERMS)
 def _nearest_terms(
     part: Any, left: Any, right: Any, sums: Any, bits: Any, forms: Any, rule: int, is_fused: bool,
-    is_odd: bool, is_usual: bool,
+    is_odd: bool,
 ) -> None:  # fmt: skip
     """`_terms` to nearest; each way has its own loop, in which the way is constant."""
     begin, end = part
-    if is_usual:
-        begin = _usual_terms(part, left, right, sums, forms)
     if is_fused:
         for k in range(begin, end):
             _step(left[k], right[k], sums, bits, k, forms, RNE, True, True)
@@ -146,8 +175,11 @@ def _terms(
 ) -> None:  # fmt: skip
     """Adds the terms of a part, from its beginning to its end, to the sums of a row."""
     begin, end = part
+    if is_usual:
+        begin = _usual_terms(part, left, right, sums, forms, rule, is_fused, is_odd)
+        part = begin, end
     if rule == RNE:
-        _nearest_terms(part, left, right, sums, bits, forms, rule, is_fused, is_odd, is_usual)
+        _nearest_terms(part, left, right, sums, bits, forms, rule, is_fused, is_odd)
     elif rule == SR:
         for k in range(begin, end):
             _step(left[k], right[k], sums, bits, k, forms, SR, is_fused, True)
@@ -182,8 +214,8 @@ def run(
     `outs` (M, P): values, which begin as the start, exact sums, float64, which do too, terms other
     than 0, swamped ones and overflows, int64, which begin with 0. `bits` (M, P), uint64, are those
     of `draws.of_outputs`, or (M, 0) for rules that draw nothing. `forms` are the formats of sums
-    and of products. `is_usual` says that products are rounded to nearest, and that nothing can
-    overflow, be flushed or be rounded twice. A `chunk` of 0 is none.
+    and of products. `is_usual` says that nothing can overflow or is flushed. A `chunk` of 0 is
+    none.
     """
     depth, high = left.shape[1], low + right.shape[1]
     zeros, inner = np.zeros(high - low), np.empty(high - low)
