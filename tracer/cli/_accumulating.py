@@ -235,7 +235,7 @@ def _check_complete(given: Mapping[str, Any], sufficient: Set[str]) -> None:
 
 WIDTHS = bundle(
     "accumulator", _policy,
-    cloup.option_group("Narrow accumulators", _ACCUMULATOR, _MAGNITUDE, _FIXED, _OPERANDS),
+    cloup.option_group("Narrow accumulators", _ACCUMULATOR, _MAGNITUDE, _FIXED, OPERANDS),
 )  # fmt: skip
 """Widths of a model that is not run; the command takes the policy as `accumulator`, or None."""
 
