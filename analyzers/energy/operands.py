@@ -1,9 +1,12 @@
 """The types of the factors that a node multiplies: integers or floats, and their widths."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tracer.accumulators.engine.stored_values import StoredValues
 from tracer.accumulators.engine.tensor_scales import ELEMENTS_KEPT, TensorScales
+from tracer.accumulators.engine.value_ranges import ValueRanges
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
 from tracer.accumulators.spec.policy import Rule
@@ -63,10 +66,12 @@ def operands(
     """Returns the operands of every node by key, without nodes whose operands have no such type.
 
     In a QDQ model they have the type before DequantizeLinear, also where operators that only move
-    elements are between. A node multiplies floats if either factor is a float. `rules` of narrow
-    nodes have the fixed-point formats of float operands.
+    elements are between. Integers that a Clip limits have the bits that its limits need: so QCDQ
+    models store fewer than 8 bits. A node multiplies floats if either factor is a float. `rules` of
+    narrow nodes have the fixed-point formats of float operands.
     """
-    reader = _Reader(types, model.dataflow, TensorScales(model))
+    ranges = ValueRanges(model, StoredValues(model))
+    reader = _Reader(types, model.dataflow, TensorScales(model), ranges)
     for node in model.nodes:
         reader.pass_on(node)
     found = {node.key: reader.operands(node, (rules or {}).get(node.key)) for node in model.nodes}
@@ -78,6 +83,7 @@ class _Reader:
     types: TensorTypes
     flow: Dataflow
     scales: TensorScales
+    ranges: ValueRanges
     quantized: dict[Address, str | None] = field(default_factory=dict)
     """Types before DequantizeLinear, of its outputs and of tensors with their elements."""
 
@@ -88,7 +94,7 @@ class _Reader:
         ):
             return
         if node.op_type == "DequantizeLinear":
-            before = self._of_tensor(node.inputs[0], node.scope)
+            before = self._quantized(node.inputs[0], node.scope)
         else:
             moved = [name for name in node.inputs if name]
             moved = moved if node.op_type == "Concat" else moved[:1]
@@ -132,6 +138,20 @@ class _Reader:
         if address in self.quantized:
             return self.quantized[address]
         return self._of_tensor(name, scope)
+
+    def _quantized(self, name: str, scope: Scope) -> str | None:
+        """Returns the type of a tensor; where a Clip limits it, `int2` or `uint2` by the limits."""
+        own = self._of_tensor(name, scope)
+        maker = self.flow.makers.get(self.flow.address(name, scope))
+        if own is None or not _is_integer(own) or maker is None or maker.op_type != "Clip":
+            return own
+        found = self.ranges.of(name, scope)
+        if not math.isfinite(found.low) or not math.isfinite(found.high):
+            return own
+        low, high = int(found.low), int(found.high)
+        if low >= 0:
+            return f"uint{max(1, high.bit_length())}"
+        return f"int{1 + max((-low - 1).bit_length(), max(high, 0).bit_length())}"
 
     def _of_tensor(self, name: str, scope: Scope) -> str | None:
         """Returns the type of a tensor; None where unknown, or neither integer nor float."""

@@ -38,6 +38,29 @@ def test_factors_have_their_width_before_they_are_dequantised(dtype, bits):
     assert nodes.loc["product", "param_bytes"] == 8 * 16 * bits // 8
 
 
+QCDQ = """
+<ir_version: 8, opset_import: ["": 17]>
+qcdq (float[3,16] x, int8 high) => (float[3,8] y) <float s = {0.5}, uint8 z = {0}, int8 c = {0}> {
+  q = QuantizeLinear (x, s, z)  limited = Clip (q, low, most)  a = DequantizeLinear (limited, s, z)
+  v = QuantizeLinear (w, s, c)  narrow = Clip (v, least, LIMIT)  b = DequantizeLinear (narrow, s, c)
+  [product] y = MatMul (a, b)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("most", "least", "limit", "bits"),
+    [(3, -1, 1, (2, 2)), (3, -2, 1, (2, 2)), (15, -7, 7, (4, 4)), (1, -1, 0, (1, 1)),
+     (16, -8, 8, (5, 5)), (255, -128, 127, (8, 8)), (3, 1, 3, (2, 2)), (3, -1, None, (2, 8))],
+)  # fmt: skip
+def test_integers_that_a_clip_limits_have_the_bits_of_its_limits(most, least, limit, bits):
+    text = QCDQ.replace("LIMIT", "high" if limit is None else "limit")
+    stored = {"low": np.uint8(0), "most": np.uint8(most), "least": np.int8(least)}
+    stored |= {"limit": np.int8(limit or 0), "w": np.ones((16, 8), np.float32)}
+    nodes = tracer.count(parse(text, **stored)).nodes.set_index("node")
+    assert nodes.loc["product", "bops"] == 3 * 16 * 8 * bits[0] * bits[1]
+
+
 @pytest.mark.parametrize(("dtype", "bits"), [(np.float32, 32), (np.float16, 16), (np.float64, 64)])
 def test_floats_have_the_width_of_their_type(dtype, bits):
     kind = {np.float32: "float", np.float16: "float16", np.float64: "double"}[dtype]
