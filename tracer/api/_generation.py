@@ -40,12 +40,11 @@ class Phased:
     def request(self, batch: int | None, settings: Any, phase: Phase) -> PhaseRequest:
         """Returns the request for the feeds of `phase`; before the prefill, times generations."""
         if phase.name == PREFILL:
-            self.measured.append(
-                measure(
-                    self.decoder, self.executor, settings, batch, self.phases, self.seed,
-                    self.progress,
-                )
-            )  # fmt: skip
+            generated = measure(
+                self.decoder, self.executor, settings, batch, self.phases, self.seed, self.progress
+            )
+            if generated.prefill_us:  # none if a signal ended the first of them
+                self.measured.append(generated)
         model = self.decoder.model
         return PhaseRequest(model, batch=batch, seed=self.seed, decoder=self.decoder, phase=phase)
 

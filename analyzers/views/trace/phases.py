@@ -59,6 +59,18 @@ def tables(trace: Trace, known: Generation, options: ViewOptions) -> Iterator[Ta
             yield _growth(fits)
 
 
+def told(trace: Trace, section: Section) -> tuple[str, ...]:
+    """Returns the speeds and the cache of the configuration of `section`; none without phases."""
+    if trace.generation is None:
+        return ()
+    some = next(
+        each
+        for each in _by_configuration(sections(trace)).values()
+        if any(other.key == section.key for other in each)
+    )
+    return tuple(_head(some, trace.generation, _labels(some)))
+
+
 def generation(trace: Trace) -> dict[str, Any] | None:
     """Returns the tokens, the cache and the speeds of a trace of phases as plain values.
 
