@@ -27,7 +27,7 @@ LEVELS = {
     "none": onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL,
     "all": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
-KEY = ["executor", "batch", "threads", "optimization"]
+KEY = ["executor", "batch", "threads", "optimization", "phase", "past"]
 
 
 def run(capfd, *args):
@@ -186,6 +186,8 @@ def test_runs_of_an_older_trace_get_what_its_settings_say():
             "batch": one.batch,
             "threads": trace.settings["threads"] or None,
             "optimization": trace.settings["optimization"],
+            "phase": None,
+            "past": None,
         }
     assert sum(len(rows_of(trace, one)) for one in trace.runs) == len(trace.nodes)
     assert list(Run.KEY) == KEY

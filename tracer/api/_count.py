@@ -1,7 +1,7 @@
 """Counts the work of every node of an ONNX model: see `tracer.count`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import pandas as pd
 
@@ -25,12 +25,15 @@ from tracer.api._assembly import (
     parameter_count,
     priced,
 )
+from tracer.api._generation import planned, refuse_other_inputs
 from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import Shapes, TensorTypes
 from tracer.inputs.choice import choose
+from tracer.inputs.decoder import Decoder, recognise
 from tracer.inputs.dims import batch_of
+from tracer.inputs.phases import Phase, PhaseRequest, Phases
 from tracer.inputs.request import InputPaths, Request, Samples, on_sizes_that_run, request_for
 from tracer.limits import Limits, enforced
 from tracer.records import environment
@@ -50,6 +53,7 @@ class _Sizes:
     types: TensorTypes = field(repr=False)
     calls: Mapping[str, float] | None
     notes: tuple[str, ...]
+    phase: Phase | None = None
 
 
 def count(
@@ -64,24 +68,29 @@ def count(
     feeds: InputPaths | Samples,
     run: bool,
     limits: Limits | None,
+    phases: Phases | None,
 ) -> Trace:
-    """Returns the trace of a count. A run that tells the shapes is no part of it."""
+    """Returns the trace of a count. A run that tells the shapes is no part of it.
+
+    With `phases`, the rows of one phase follow those of another.
+    """
     energy_model = None if energy is None else energy_models.find(energy)
     loaded = open_subject(model)
     rules, unfit = _narrowed(loaded, accumulator, fixed, operands)
-    request = request_for(model, loaded, batch, dims, feeds)
+    generation = None
     with enforced(limits or Limits()):
-        sizes = _of_a_run(request) if run or feeds is not None else _inferred(request)
-    types = sizes.types
-    typed_model = TypedModel(loaded, types)
-    counted = cost(typed_model, sizes.calls, convention)
+        if phases is not None:
+            refuse_other_inputs(dims, feeds)
+            decoder = recognise(loaded)
+            generation = planned(decoder, phases)
+            all_sizes = [_of_a_phase(decoder, batch, each, run) for each in phases.each()]
+        else:
+            request = request_for(model, loaded, batch, dims, feeds)
+            all_sizes = [_of_a_run(request) if run or feeds is not None else _inferred(request)]
     pricing = None if energy_model is None else Pricing(energy_model, rules)
-    work, unpriced = priced(loaded, types, counted, pricing)
-    needs = memory(typed_model, idle=counted.idle)
-    table = node_table(loaded, types, [*work, _calls(counted), _accumulators(rules), needs])
-    advice = (_ADVICE,) if counted.causes and sizes.calls is None else ()
+    counts = [_counted(loaded, sizes, convention, pricing, rules) for sizes in all_sizes]
     return Trace(
-        model=ModelInfo.of(loaded, parameter_count(counted)),
+        model=ModelInfo.of(loaded, counts[0].params),
         environment=environment.observe(),
         settings={
             "dims": dict(dims), "convention": convention,
@@ -90,11 +99,58 @@ def count(
             else str(policy(accumulator, fixed, operands)),
             "energy": energy_settings(energy_model),
             "feeds": None if feeds is None else str(feeds), "run": run,
+            "phases": None if phases is None else asdict(phases),
         },
         runs=(),
-        nodes=typed(table.assign(batch=batch_of(loaded, sizes.shapes))),
-        notes=(*sizes.notes, *cost_notes(counted), *advice, *unfit, *unpriced),
+        nodes=typed(pd.concat([each.table for each in counts], ignore_index=True)),
+        notes=tuple(dict.fromkeys([*(n for each in counts for n in each.notes), *unfit])),
+        generation=generation,
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """The rows of the node table at one set of sizes, the number of parameters, and notes."""
+
+    table: pd.DataFrame
+    params: int | None
+    notes: tuple[str, ...]
+
+
+def _counted(
+    model: Model,
+    sizes: _Sizes,
+    convention: str,
+    pricing: Pricing | None,
+    rules: Mapping[str, Rule],
+) -> _Counted:
+    types = sizes.types
+    typed_model = TypedModel(model, types)
+    counted = cost(typed_model, sizes.calls, convention)
+    work, unpriced = priced(model, types, counted, pricing)
+    needs = memory(typed_model, idle=counted.idle)
+    table = node_table(model, types, [*work, _calls(counted), _accumulators(rules), needs])
+    advice = (_ADVICE,) if counted.causes and sizes.calls is None else ()
+    table = table.assign(batch=batch_of(model, sizes.shapes))
+    if sizes.phase is not None:
+        table = table.assign(phase=sizes.phase.name, past=sizes.phase.past)
+    return _Counted(
+        table,
+        parameter_count(counted),
+        (*sizes.notes, *cost_notes(counted), *advice, *unpriced),
+    )
+
+
+def _of_a_phase(decoder: Decoder, batch: int | None, phase: Phase, run: bool) -> _Sizes:
+    """Returns the types at the sizes of `phase`, those of a run of it if there is to be one."""
+    entries = batch or decoder.batch or 1
+    if run:
+        request = PhaseRequest(decoder.model, batch=entries, decoder=decoder, phase=phase)
+        return replace(_of_a_run(request), phase=phase)
+    step = phase.step(entries)
+    shapes = decoder.shapes(step)
+    types = infer(decoder.model, shapes).updated(decoder.presents(step))
+    return _Sizes(shapes, types, None, (), phase)
 
 
 def _inferred(request: Request) -> _Sizes:

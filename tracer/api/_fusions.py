@@ -5,7 +5,7 @@ from pathlib import Path
 
 from analyzers.fusions import Fusions, mapped
 from exporters.subject import Subject, open_subject
-from tracer.api._pipeline import matched, other_inputs
+from tracer.api._pipeline import matched
 from tracer.errors import TracerError
 from tracer.executors import registry
 from tracer.inputs.request import on_sizes_that_run, request_for
@@ -41,7 +41,7 @@ def fusions(
         requests[0], lambda feedset: runtime.optimize(loaded, feedset, settings)
     )
     feed_sets = [first, *(request.feeds() for request in requests[1:])]
-    feed_sets += other_inputs(requests[0], first)
+    feed_sets += requests[0].others(first)
     most = limits or Limits(live_bytes=min(_COMPARED_BYTES, fair_share()))
     matches = matched(graph, feed_sets, most, progress or silent)
     failure = matches if isinstance(matches, TracerError) else None

@@ -17,8 +17,8 @@ from tracer.errors import TracerError, out_of_memory
 from tracer.executors.protocol import Executor, OptimizedGraph
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import TensorTypes
-from tracer.inputs import random
 from tracer.inputs.feedset import FeedSet
+from tracer.inputs.phases import Phase
 from tracer.inputs.request import Request, on_sizes_that_run
 from tracer.limits import Limits, fair_share
 from tracer.records.environment import Peaks
@@ -45,16 +45,16 @@ class Pipeline:
     confirm: bool
     progress: Progress
 
-    def run(self, request: Request, settings: Any) -> Analyzed:
+    def run(self, request: Request, settings: Any, phase: Phase | None = None) -> Analyzed:
         """Returns the run on the inputs of `request` and its rows of the node table.
 
-        `settings` are the executor's.
+        `settings` are the executor's; `phase` is the one of a language model that `request` feeds.
         """
         feedset, profiled = on_sizes_that_run(
             request,
             lambda feeds: self.executor.profile(self.model, feeds, settings, self.progress),
         )
-        run = configured(profiled.run, settings)
+        run = replace(configured(profiled.run, settings), **_told(phase))
         try:
             if not signals.ending():
                 return self._refined(run, profiled.optimized_graph, request, feedset)
@@ -73,7 +73,7 @@ class Pipeline:
         evidence = None
         fused = any(len(group) > 1 for group in groups)
         if self.confirm and fused and graph is not None and graph.comparable:
-            feed_sets = [feedset, *other_inputs(request, feedset)]
+            feed_sets = [feedset, *request.others(feedset)]
             most = Limits(live_bytes=min(_COMPARED_BYTES, fair_share()), seconds=_COMPARED_S)
             matches = matched(graph, feed_sets, most, self.progress)
             if isinstance(matches, TracerError):
@@ -117,6 +117,11 @@ class Pipeline:
         return dict.fromkeys(keys, 0.0) | dict(zip(running, shares.tolist(), strict=True))
 
 
+def _told(phase: Phase | None) -> dict[str, Any]:
+    """Returns the fields of a run that tell its phase."""
+    return {} if phase is None else {"phase": phase.name, "past": phase.past}
+
+
 def matched(
     graph: OptimizedGraph, feed_sets: Sequence[FeedSet], limits: Limits, progress: Progress
 ) -> Evidence | TracerError:
@@ -133,14 +138,6 @@ def _reason(error: TracerError) -> str:
     """Returns what went wrong, without the node and input types that the interpreter adds."""
     cause = error.__cause__
     return cause.what if isinstance(cause, TracerError) else error.what
-
-
-def other_inputs(request: Request, first: FeedSet) -> Sequence[FeedSet]:
-    """Returns random inputs from the next seed; none where inputs are not random or absent."""
-    if not request.random or not first.feeds:
-        return ()
-    feeds = random.generate(request.model, first.shapes, request.seed + 1)
-    return (FeedSet(feeds, first.batch),)
 
 
 def observed(

@@ -8,10 +8,12 @@ from itertools import product
 from analyzers import energy as energy_models
 from exporters.subject import Subject, open_subject
 from tracer.api._assembly import Analyzed, Pricing, assembled, energy_settings
+from tracer.api._generation import Phased, refuse_other_inputs
 from tracer.api._pipeline import Pipeline
 from tracer.api._sweep import each
 from tracer.containment import signals
 from tracer.executors import registry
+from tracer.inputs.phases import Phases
 from tracer.inputs.request import InputPaths, Samples, request_for
 from tracer.records.environment import Peaks
 from tracer.records.trace import INCOMPLETE, Trace
@@ -36,10 +38,17 @@ def profile(
     progress: Progress | None,
     executor: str,
     keep: Callable[[Trace], object] | None,
+    phases: Phases | None,
 ) -> Trace:
-    """Returns the trace of all runs; `chosen` are settings of the executor."""
+    """Returns the trace of all runs; `chosen` are settings of the executor.
+
+    With `phases`, each of them has a run, and whole generations are timed before.
+    """
+    if phases is not None:
+        refuse_other_inputs(dims, feeds)
     energy_model = None if energy is None else energy_models.find(energy)
     loaded = open_subject(model)
+    phased = None if phases is None else Phased.of(loaded, phases, executor, seed, progress)
     swept = {
         "threads": each(threads),
         "optimization": each(optimization),
@@ -65,27 +74,33 @@ def profile(
     recorded = {
         **asdict(settings[0]), **several, **asked, "convention": convention,
         "energy": energy_settings(energy_model), "replay": replay,
-        "split": split,
+        "split": split, "phases": None if phases is None else asdict(phases),
     }  # fmt: skip
-    planned = list(product(each(batch), settings))
+    planned = list(product(each(batch), settings, phases.each() if phases else [None]))
 
     def trace_of(analyzed: Sequence[Analyzed]) -> Trace:
         found = [roofs(count) for count in sorted(swept["threads"])]  # the default's, 0, are first
         known = [peak for peak in found if peak is not None]
-        return assembled(loaded, analyzed, recorded, known)
+        trace = assembled(loaded, analyzed, recorded, known)
+        return phased.told(trace) if phased else trace
 
     analyzed: list[Analyzed] = []
-    for size, setting in planned:
+    for size, setting, phase in planned:
         if analyzed and keep is not None:
             keep(_incomplete(trace_of(analyzed), len(analyzed), len(planned), "broken off"))
         try:
-            request = request_for(model, loaded, size, dims, feeds, seed).cut()
-            analyzed.append(pipeline.run(request, setting))
+            request = (
+                phased.request(size, setting, phase)
+                if phased and phase
+                else request_for(model, loaded, size, dims, feeds, seed).cut()
+            )
+            analyzed.append(pipeline.run(request, setting, phase))
         except signals.ENDINGS:
             if not analyzed or not signals.ending():
                 raise
         if signals.ending():
             trace = assembled(loaded, analyzed, recorded)
+            trace = phased.told(trace) if phased else trace
             return _incomplete(trace, len(analyzed), len(planned), signals.ending())
     return trace_of(analyzed)
 

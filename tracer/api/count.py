@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tracer.api._contained import contained
+from tracer.support.arguments import RULES, swept
 
 if TYPE_CHECKING:
     from exporters.subject import Subject
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from tracer.records.trace import Trace
 
 
-@contained()
+@contained({"past": swept(RULES["past"])})
 def count(
     model: Subject,
     *,
@@ -29,6 +30,9 @@ def count(
     operands: str | None = None,
     feeds: InputPaths | Samples = None,
     run: bool = False,
+    prefill: int | None = None,
+    decode: int | None = None,
+    past: int | Sequence[int] | None = None,
     limits: Limits | None = None,
     in_process: bool = False,
 ) -> Trace:
@@ -43,21 +47,15 @@ def count(
     chosen as in `profile`, it runs once in onnxruntime, and shapes that depend on data, branches
     and trip counts are those of the run.
 
+    `prefill`, `decode` and `past` count the phases of a decoder with a cache, as in `profile`.
+
     onnx infers the shapes in a child process, within `seconds` and `process_bytes` of `limits`, or
     with `in_process` in this one. Raises the errors of `tracer.errors`.
     """
     from tracer.api import _count
+    from tracer.inputs.phases import Phases
 
     return _count.count(
-        model,
-        batch,
-        dims or {},
-        convention,
-        energy,
-        accumulator,
-        fixed,
-        operands,
-        feeds,
-        run,
-        limits,
-    )
+        model, batch, dims or {}, convention, energy, accumulator, fixed, operands, feeds, run,
+        limits, Phases.of(prefill, decode, past),
+    )  # fmt: skip

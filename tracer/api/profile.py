@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tracer.records.environment import Peaks
     from tracer.records.trace import Trace
 
-_RULES = {name: swept(RULES[name]) for name in ("batch", "threads", "optimization")}
+_RULES = {name: swept(RULES[name]) for name in ("batch", "threads", "optimization", "past")}
 
 _COMMON = ("batch", "seed", "runs", "warmup", "min_time", "threads")
 """Options that a model of a framework has as well."""
@@ -46,6 +46,9 @@ class ProfileOptions:
     convention: str = "plain"
     energy: str | None = None
     peaks: Callable[[int], Peaks] | None = None
+    prefill: int | None = None
+    decode: int | None = None
+    past: Sequence[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,8 @@ def profile_target(
     from exporters.source import runs_in_framework
 
     arguments = vars(options)
+    if sums is not None or runs_in_framework(str(target)):
+        _refuse_phases(options)
     if not runs_in_framework(str(target)):
         if sums is None:
             return profile(target, **arguments, progress=progress, keep=keep)
@@ -82,6 +87,17 @@ def profile_target(
         return merged([Source("times", times), Source("sums", counted)])
     common = {name: arguments[name] for name in _COMMON}
     return profile_framework(str(target), **vars(framework), **common, progress=progress)
+
+
+def _refuse_phases(options: ProfileOptions) -> None:
+    """Raises UsageError for phases of a model that does not run in onnxruntime alone."""
+    from tracer.errors import UsageError
+
+    if (options.prefill, options.decode, options.past) != (None, None, None):
+        raise UsageError(
+            "phases are those of an ONNX model, without narrow accumulators",
+            "Leave out --accumulator, or --prefill, --decode and --past.",
+        )
 
 
 def _counted(
@@ -120,6 +136,9 @@ def profile(
     peaks: Callable[[int], Peaks] | None = None,
     replay: int = 0,
     split: int = 0,
+    prefill: int | None = None,
+    decode: int | None = None,
+    past: int | Sequence[int] | None = None,
     confirm: bool = True,
     progress: Progress | None = None,
     executor: str = "onnxruntime",
@@ -140,6 +159,11 @@ def profile(
     slowest kernels that contain several: this fills `time_us_split`. `confirm` checks which nodes
     fused kernels contain by comparing tensors with the interpreter.
 
+    `prefill` and `decode` profile the phases of a decoder with a cache: a prefill of `prefill`
+    tokens, and one of `decode` steps of one token: the middle one, or with `past` one at each of
+    these numbers of tokens in the cache. Whole generations are timed as well. Raises ModelError
+    for a model without a cache, UsageError for `dims` or `feeds` beside them.
+
     `keep` is called before every further run, with a trace of the runs so far that is marked
     incomplete: what is left of them if the model crashes the process.
 
@@ -148,9 +172,11 @@ def profile(
     CrashError if the child dies.
     """
     from tracer.api import _profile
+    from tracer.inputs.phases import Phases
 
+    phases = Phases.of(prefill, decode, past)
     return _profile.profile(
         model, batch, dims, feeds, seed, threads, optimization,
         {"runs": runs, "warmup": warmup, "min_time": min_time, "provider": provider},
-        convention, energy, peaks, replay, split, confirm, progress, executor, keep,
+        convention, energy, peaks, replay, split, confirm, progress, executor, keep, phases,
     )  # fmt: skip

@@ -17,10 +17,11 @@ from analyzers.options import (
     refuse_depth,
     sort_column,
 )
-from tracer.cli._types import Amount, Count, ModelName, PathName, Size
+from tracer.cli._types import Amount, Count, Integers, ModelName, PathName, Size
 from tracer.containment import activity, search
 from tracer.errors import UsageError
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
+from tracer.support.arguments import BOUNDS
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -150,6 +151,23 @@ DIMS = cloup.option(
     help="Size of an open dimension, by its symbol or as INPUT:AXIS, e.g. --dim sequence=128 or "
     "--dim x:2=48. Repeatable.  [default: the usual size of such an input]",
 )  # fmt: skip
+PHASES = cloup.option_group(
+    "Phases of a language model",
+    cloup.option(
+        "--prefill", type=Count.of("prefill"),
+        help="Look at a prefill of N tokens, the model's cache being empty.",
+    ),
+    cloup.option(
+        "--decode", type=Count.of("decode"),
+        help="Look at N steps of one token after the prefill as well.",
+    ),
+    cloup.option(
+        "--past", type=Integers(*BOUNDS["past"]),
+        help="Tokens in the cache at decode steps, e.g. 0,512,2048.  [default: those at the "
+        "middle step]",
+    ),
+)  # fmt: skip
+
 INPUTS = cloup.option(
     "--inputs", type=PathName(),
     help="Input values: an .npz file or a test_data_set folder.  [default: random]",

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         help="Run once on random values, and count with the shapes of the run.",
     ),
 )  # fmt: skip
+@_options.PHASES
 @cloup.option_group("Work", _options.CONVENTION, _energy.energy("none"))
 @_accumulating.WIDTHS
 @_limits.OF_PROCESS
@@ -44,6 +45,9 @@ def command(
     dims: tuple[tuple[str, int], ...],
     inputs: Path | None,
     run: bool,
+    prefill: int | None,
+    decode: int | None,
+    past: tuple[int, ...] | None,
     convention: str,
     energy: str | None,
     accumulator: Policy | None,
@@ -64,6 +68,7 @@ def command(
     Examples:
       tracer count model.onnx
       tracer count model.onnx --batch 8 --by op --json
+      tracer count llama.onnx --prefill 128 --decode 32
       tracer count detector.onnx --inputs image.npz
       tracer count int8.onnx --energy lab --accumulator 'conv1=18,conv2=16,*=17'
     """
@@ -81,5 +86,8 @@ def command(
             accumulator=accumulator,
             feeds=inputs,
             run=run,
+            prefill=prefill,
+            decode=decode,
+            past=past,
         )
     )

@@ -75,6 +75,7 @@ def _peaks(threads: int) -> Peaks:
         cloup.option("--threads", type=Integers(*BOUNDS["threads"]), default=0,
                      help="Threads per operator, e.g. 1,2,4.  [default: all cores]"),
     ),
+    _options.PHASES,
     cloup.option_group(
         "ONNX",
         cloup.option("--optimization", type=Words(OPTIMIZATIONS), default="all",
@@ -124,6 +125,7 @@ def command(
       tracer profile model.onnx
       tracer profile model.onnx --batch 1,16,64 --by op
       tracer profile model.onnx --runs 10000 -o run.trace -o layers.png
+      tracer profile llama.onnx --prefill 128 --decode 32 --past 0,512,2048
       tracer profile int8.onnx --accumulator 18 --data digits -o int8.csv
       tracer profile net.py:Net --input-shape 1,3,32,32 --backward --by module
     """

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 from tracer.executors.eager.calls import OperatorRow
 from tracer.executors.turns import Recorder
 from tracer.graph.model import Node
-from tracer.inputs.feedset import FeedSet
+from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.limits import Limits
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Kernel, Run
@@ -79,6 +79,24 @@ class Tensors:
     by_name: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """One inference: its time in µs, and its outputs as the runtime's own values, by name."""
+
+    us: float
+    outputs: Mapping[str, Any]
+
+
+class Step(Protocol):
+    """Runs inferences on one session, each on outputs of the one before."""
+
+    def __call__(self, feeds: Feeds, carried: Mapping[str, Any]) -> Stepped:
+        """Runs on arrays `feeds`, and on `carried`, the runtime's values by input name."""
+
+    def nbytes(self, value: Any) -> int:
+        """Returns the bytes that a value of an output takes."""
+
+
 class Executor(Protocol[SubjectT, FeedsT, SettingsT]):
     """Runs a subject on feeds and measures it."""
 
@@ -108,6 +126,14 @@ class AlternatingExecutor(Executor[SubjectT, FeedsT, SettingsT], Protocol):
         self, subject: SubjectT, feeds: FeedsT, settings: SettingsT
     ) -> AbstractContextManager[Recorder]:
         """Opens the subject anew as `ready` does, for undisturbed and recorded runs in turns."""
+
+
+@runtime_checkable
+class SteppingExecutor(Executor[SubjectT, FeedsT, SettingsT], Protocol):
+    """An executor that feeds outputs back as inputs without leaving its own values."""
+
+    def stepping(self, subject: SubjectT, settings: SettingsT) -> AbstractContextManager[Step]:
+        """Opens the subject; inside the block, each call runs one inference."""
 
 
 @runtime_checkable

@@ -14,6 +14,7 @@ from tracer.executors.protocol import (
     Executor,
     FrameworkExecutor,
     OptimizingExecutor,
+    SteppingExecutor,
     TensorExecutor,
 )
 
@@ -58,6 +59,14 @@ def find_tensors(name: str) -> TensorExecutor[Any, Any, Any]:
     """Returns the executor `name`. Raises UsageError where it cannot return tensors."""
     executor: TensorExecutor[Any, Any, Any] = _able(
         name, TensorExecutor, "return the tensors of nodes"
+    )
+    return executor
+
+
+def find_stepping(name: str) -> SteppingExecutor[Any, Any, Any]:
+    """Returns the executor `name`. Raises UsageError where it cannot feed a cache back."""
+    executor: SteppingExecutor[Any, Any, Any] = _able(
+        name, SteppingExecutor, "run the phases of a language model"
     )
     return executor
 

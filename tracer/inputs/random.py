@@ -25,6 +25,7 @@ _PASS_ON = frozenset(
 _INDEX_INPUTS = {
     # operator: (input of indices, indexed input)
     "Gather": (1, 0),
+    "GatherBlockQuantized": (1, 0),
     "GatherElements": (1, 0),
     "GatherND": (1, 0),
     "ScatterElements": (1, 0),

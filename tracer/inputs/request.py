@@ -10,6 +10,7 @@ from typing import TypeAlias, TypeVar
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph.model import Model
 from tracer.inputs import files
+from tracer.inputs import random as drawn
 from tracer.inputs.batches import FeedBatches, open_batches
 from tracer.inputs.choice import choices
 from tracer.inputs.datasets.labelled import DEFAULT_FOLDER
@@ -83,6 +84,13 @@ class Request:
             sizes = choices(self.model, self.batch, self.dims or {})
             return (random_feeds(self.model, each, self.seed) for each in sizes)
         return iter((self._read(),))
+
+    def others(self, first: FeedSet) -> Sequence[FeedSet]:
+        """Returns random inputs from the next seed; none where inputs are not random or absent."""
+        if not self.random or not first.feeds:
+            return ()
+        feeds = drawn.generate(self.model, first.shapes, self.seed + 1)
+        return (FeedSet(feeds, first.batch),)
 
     def _read(self) -> FeedSet:
         if self.is_cut:

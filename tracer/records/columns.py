@@ -181,6 +181,8 @@ SPECS = (
     _work("threads", None, 99, "threads of the run; missing where the runtime chose",
           format="count", scope="node"),
     _text("optimization", None, 99, "optimisation level of the run"),
+    _text("phase", None, 99, "phase of a language model: `prefill` or `decode`"),
+    _work("past", None, 99, "tokens in the cache before the run", format="count", scope="node"),
     _work("bops", "BOPs", 18, "bit operations per run: MACs x bits of both factors", "sum"),
     _time("time_us_split", "≈ part µs", 2, "estimated part of the node in the time of its kernel"),
     _text("accumulator", "accumulator", 1, "float accumulator or preset of the node",

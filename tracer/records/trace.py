@@ -20,6 +20,7 @@ from tracer.graph.tensor_type import TensorType
 from tracer.interpreter.recording import Statistics
 from tracer.records.columns import COLUMNS as COLUMNS  # part of the interface beside Trace
 from tracer.records.environment import Environment
+from tracer.records.generation import Generation
 from tracer.records.result import Result
 from tracer.records.topology import Topology
 from tracer.support.difference import Difference
@@ -125,10 +126,11 @@ class Run:
     the order of the model; `sums_by_sample` are those of each sample, where they were asked for.
     `values` describe the values of nodes, in the order they ran; a file has them as columns of the
     node table alone. `threads` is None where the runtime chose them, `optimization` where it has no
-    levels.
+    levels. `phase` is `prefill` or `decode` of a language model with `past` tokens in its cache,
+    None of any other run.
     """
 
-    KEY: ClassVar = ("executor", "batch", "threads", "optimization")
+    KEY: ClassVar = ("executor", "batch", "threads", "optimization", "phase", "past")
     """Fields that tell the runs of a trace apart, which are columns of the node table as well."""
 
     executor: str
@@ -150,6 +152,8 @@ class Run:
     float_sums: tuple[FloatPartialSums, ...] = field(default=(), repr=False)
     threads: int | None = None
     optimization: str | None = None
+    phase: str | None = None
+    past: int | None = None
 
     @property
     def is_emulated(self) -> bool:
@@ -177,7 +181,10 @@ def distinctions(runs: Sequence[Run], always: Collection[str] = ()) -> tuple[str
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Trace(Result):
-    """One model, its runs, and the node table over all of them (see `tracer.records.columns`)."""
+    """One model, its runs, and the node table over all of them (see `tracer.records.columns`).
+
+    `generation` tells of the phases of a language model, where the runs are those of phases.
+    """
 
     view: ClassVar[str] = "analyzers.views.trace"
 
@@ -187,6 +194,7 @@ class Trace(Result):
     runs: tuple[Run, ...]
     nodes: pd.DataFrame
     notes: tuple[str, ...] = ()
+    generation: Generation | None = None
 
     @property
     def is_incomplete(self) -> bool:

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
 
 from tracer.records.environment import Environment
+from tracer.records.generation import Generation
 from tracer.records.trace import Kernel, ModelInfo, Run, Trace
 from tracer.storage import float_sums, sample_sums, stored_nodes, stored_settings, trace_database
 from tracer.storage.stored_file import LONGEST_US, StoredFile, decoded, typed_row
@@ -22,8 +23,8 @@ T = TypeVar("T")
 
 _LEAST_US = 1e-6
 """Least mean time of a run, µs: shorter ones are no times, and ratios to them are not finite."""
-_CONFIGURED = 4
-"""The first format whose runs have their own threads and optimisation level."""
+_CONFIGURED, _PHASED = 4, 5
+"""The first formats whose runs have their own threads and optimisation level, and a phase."""
 
 
 _Time: TypeAlias = Annotated[float, msgspec.Meta(ge=-LONGEST_US, le=LONGEST_US)]
@@ -41,6 +42,8 @@ class _RunRow(msgspec.Struct, array_like=True):
     empty_us: bytes | None
     threads: Annotated[int, msgspec.Meta(ge=0)] | None
     optimization: str | None
+    phase: Literal["prefill", "decode"] | None
+    past: Annotated[int, msgspec.Meta(ge=0)] | None
 
 
 class _KernelRow(msgspec.Struct, array_like=True):
@@ -71,7 +74,10 @@ def load(path: str | Path) -> Trace:
 
 def _meta(trace: Trace) -> dict[str, str]:
     dtypes = {name: str(dtype) for name, dtype in trace.nodes.dtypes.items()}
-    records = {key: getattr(trace, key) for key in ("model", "environment", "settings", "notes")}
+    records = {
+        key: getattr(trace, key)
+        for key in ("model", "environment", "settings", "notes", "generation")
+    }
     records |= {"counts": _counts(trace), "dtypes": dtypes}
     return {key: as_text(record) for key, record in records.items()}
 
@@ -88,7 +94,7 @@ def _counts(trace: Trace) -> dict[str, Any]:
 
 def _insert_run(database: sqlite3.Connection, position: int, run: Run) -> None:
     database.execute(
-        "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             position,
             run.executor,
@@ -101,6 +107,8 @@ def _insert_run(database: sqlite3.Connection, position: int, run: Run) -> None:
             None if run.empty_us is None else _pack(run.empty_us),
             run.threads,
             run.optimization,
+            run.phase,
+            run.past,
         ),
     )
     for column, kernel in enumerate(run.kernels):
@@ -117,8 +125,7 @@ def _read(file: StoredFile, meta: dict[str, str]) -> Trace:
     sums = trace_database.sums_by_run(file)
     samples, floats = sample_sums.by_run(file), float_sums.by_run(file)
     settings = trace_database.record(meta, "settings", stored_settings.read)
-    older = trace_database.record(meta, "format", int) < _CONFIGURED
-    lacking = _lacking(settings) if older else {}
+    lacking = _lacking(trace_database.record(meta, "format", int), settings)
 
     def build(cells: tuple[object, ...]) -> Run:
         row = typed_row(_RunRow)((*cells, *lacking.values()))
@@ -140,6 +147,7 @@ def _read(file: StoredFile, meta: dict[str, str]) -> Trace:
         runs=tuple(runs),
         nodes=stored_nodes.read(file, dtypes, lacking if runs else {}),
         notes=_record(meta, "notes", tuple[str, ...]),
+        generation=_generation(meta),
     )
     before = {"float_sums": [0] * len(runs)}  # of files that lack the table
     counts = before | _record(meta, "counts", dict[str, Any])
@@ -153,12 +161,21 @@ def _record(meta: Mapping[str, str], key: str, kind: type[T]) -> T:
     return trace_database.record(meta, key, lambda text: decoded(text, kind))
 
 
-def _lacking(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _generation(meta: Mapping[str, str]) -> Generation | None:
+    """Returns what a trace of phases knows of them; None for other traces, and in older files."""
+    if meta.get("generation", "null") == "null":
+        return None
+    return _record(meta, "generation", Generation)
+
+
+def _lacking(version: int, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the cells that runs and rows of older files lack: the same for all of a trace."""
-    return {
+    configured = {
         "threads": settings.get("threads") or None,
         "optimization": settings.get("optimization"),
     }
+    phases = {"phase": None, "past": None}
+    return (configured if version < _CONFIGURED else {}) | (phases if version < _PHASED else {})
 
 
 def _run(file: StoredFile, row: _RunRow) -> Run:
@@ -195,6 +212,8 @@ def _run(file: StoredFile, row: _RunRow) -> Run:
         replayed_us=_optional_array([cells.replayed_us for cells, _, _ in kernels]),
         threads=row.threads,
         optimization=row.optimization,
+        phase=row.phase,
+        past=row.past,
     )
 
 

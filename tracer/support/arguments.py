@@ -19,6 +19,7 @@ BOUNDS = {
     "batch": (1, LARGEST), "runs": (1, LARGEST), "warmup": (0, LARGEST), "threads": (0, 1024),
     "seed": (0, 2**32 - 1), "replay": (0, LARGEST), "split": (0, LARGEST),
     "depth": (1, LARGEST), "limit": (1, LARGEST), "test_limit": (1, LARGEST), "sessions": (2, 1024),
+    "prefill": (1, LARGEST), "decode": (1, LARGEST), "past": (0, LARGEST),
 }  # fmt: skip
 """Least and greatest whole number. The seeds are those that numpy takes."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from analyzers.options import ViewOptions
 from analyzers.views.page import Page
-from analyzers.views.trace import bars, histograms
+from analyzers.views.trace import bars, histograms, phases
 from analyzers.views.trace.document import document
 from analyzers.views.trace.histograms import figure as sums
 from analyzers.views.trace.report import report
@@ -23,8 +23,11 @@ __all__ = ["document", "figure", "page", "report", "roofline", "stored", "sums",
 
 
 def page(trace: Trace, options: ViewOptions) -> Page:
-    """The tables of all runs, then what to know about them."""
-    shown = [each for section in sections(trace) for each in tables(trace, section, options)]
+    """The tables of all runs, phases side by side, then what to know about them."""
+    if trace.generation is not None:
+        shown = list(phases.tables(trace, trace.generation, options))
+    else:
+        shown = [each for section in sections(trace) for each in tables(trace, section, options)]
     return Page(tuple(shown), trace.notes, trace.environment.summary)
 
 

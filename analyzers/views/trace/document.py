@@ -9,6 +9,7 @@ from analyzers.options import ViewOptions
 from analyzers.overflow import channels, widths
 from analyzers.timing import coverage, empty, wall
 from analyzers.views.file_formats.json import fields, records
+from analyzers.views.trace.phases import generation
 from analyzers.views.trace.sections import Section, joined_runs, rows, sections
 from tracer.accumulators.spec import plain_values
 from tracer.accumulators.statistics import error_bins
@@ -25,11 +26,13 @@ def document(trace: Trace, options: ViewOptions) -> dict[str, Any]:
     sentences, each with the rule, the nodes and the figures behind it. `sums` describe nodes with
     narrow accumulators: the accumulator, overflow at every width, and the overflow columns by
     output channel. `float_sums` describe those with float accumulators: counts, and how many sums
-    have a relative error below each limit.
+    have a relative error below each limit. `generation` is None but for the phases of a language
+    model: tokens, cache, and the speed of whole generations.
     """
     return {
         **fields(trace, "model", "environment", "settings", "notes"),
         "runs": [_run(trace, section, options) for section in sections(trace)],
+        "generation": generation(trace),
         "joined": [_joined(run) for run in joined_runs(trace)],
     }
 
@@ -52,6 +55,8 @@ def _run(trace: Trace, section: Section, options: ViewOptions) -> dict[str, Any]
         "executor": run.executor if run else None,
         "threads": run.threads if run else None,
         "optimization": run.optimization if run else None,
+        "phase": section.phase,
+        "past": section.past,
         "inputs": run.inputs if run else None,
         "wall_us": wall(run) if run else None,
         "empty_us": empty(run) if run else None,

@@ -27,6 +27,8 @@ def headline(trace: Trace, section: Section) -> str:
     parts = [trace.model.name]
     if section.batch is not None:
         parts.append(f"batch {section.batch:,}")
+    if section.phase is not None:
+        parts.append(f"{section.phase}, past {section.past:,}")
     if run is not None:
         version = trace.environment.packages.get(run.executor, "")
         parts.append(f"{run.executor} {version}".strip())

@@ -8,6 +8,7 @@ from analyzers.views.page import Page, Table
 from analyzers.views.report.content import Content, Kind
 from analyzers.views.report.graphs import drawings
 from analyzers.views.report.sources import texts
+from analyzers.views.trace import phases
 from analyzers.views.trace.run_content import run_content
 from analyzers.views.trace.sections import sections
 from analyzers.views.trace.tables import tables
@@ -34,7 +35,7 @@ def report(trace: Trace, options: ViewOptions) -> Content:
         kind=_kind(trace),
         page=page,
         runs=tuple(
-            run_content(trace, section, label, lines(some), graph)
+            run_content(trace, section, label, (*phases.told(trace, section), *lines(some)), graph)
             for section, label, some in zip(shown, labels, by_section, strict=True)
         ),
         graphs=graphs,

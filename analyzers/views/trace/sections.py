@@ -13,6 +13,7 @@ from tracer.records.columns import BY_NAME
 from tracer.records.topology import Topology
 from tracer.records.trace import Run, Trace
 
+_OF_PHASE = ["phase", "past"]
 _LEADING = ["executor", "batch"]
 """First columns of grouped rows in a file, in the order of the node table."""
 
@@ -21,13 +22,22 @@ _LEADING = ["executor", "batch"]
 class Section:
     """One run and its rows of the node table; a count has no run, an empty model no rows.
 
-    `topology` is how the nodes are connected, if known.
+    `phase` and `past` are those of a language model whose phases were run or counted. `topology`
+    is how the nodes are connected, if known.
     """
 
     run: Run | None
     batch: int | None
     nodes: pd.DataFrame
     topology: Topology | None = None
+    phase: str | None = None
+    past: int | None = None
+
+    @property
+    def key(self) -> dict[str, str | int | None]:
+        """The cells that its rows share in columns which tell sections apart."""
+        counted = {"batch": self.batch, "phase": self.phase, "past": self.past}
+        return self.run.key if self.run is not None else dict.fromkeys(Run.KEY) | counted
 
 
 def sections(trace: Trace) -> tuple[Section, ...]:
@@ -40,13 +50,29 @@ def sections(trace: Trace) -> tuple[Section, ...]:
     for run in trace.runs:
         nodes = own_rows(trace, run)
         if taken.isdisjoint(nodes.index) and (len(nodes) or trace.nodes.empty):
-            shown.append(Section(run, run.batch, nodes, trace.model.topology))
+            shown.append(Section(run, run.batch, nodes, trace.model.topology, run.phase, run.past))
             taken.update(nodes.index)
     if shown:
         return tuple(shown)
-    batches = trace.nodes["batch"].dropna()
-    batch = int(batches.iloc[0]) if len(batches) else None
-    return (Section(None, batch, trace.nodes, trace.model.topology),)
+    if trace.nodes["phase"].notna().any():
+        return tuple(
+            _counted(trace, nodes) for _, nodes in trace.nodes.groupby(_OF_PHASE, sort=False)
+        )
+    return (_counted(trace, trace.nodes),)
+
+
+def _counted(trace: Trace, nodes: pd.DataFrame) -> Section:
+    """Returns the section of rows that were counted without a run."""
+    cells = {name: nodes[name].dropna() for name in ("batch", *_OF_PHASE)}
+    batch, phase, past = (values.iloc[0] if len(values) else None for values in cells.values())
+    return Section(
+        None,
+        None if batch is None else int(batch),
+        nodes,
+        trace.model.topology,
+        phase,
+        None if past is None else int(past),
+    )
 
 
 def joined_runs(trace: Trace) -> tuple[Run, ...]:
@@ -88,8 +114,7 @@ def rows(section: Section, options: ViewOptions) -> pd.DataFrame:
         if not options.top and options.sort is None:
             return groups
         return groups.loc[chosen(worst_first(groups), options).index[: options.top or None]]
-    key = section.run.key if section.run else {"batch": section.batch}
-    groups = groups.assign(**{name: key.get(name) for name in Run.KEY})
+    groups = groups.assign(**section.key)
     groups = groups.astype({name: BY_NAME[name].dtype for name in Run.KEY})
     groups = groups[[*_LEADING, *groups.columns.drop(_LEADING)]]
     return groups.loc[ordered(groups, options).index[: options.top or None]]

@@ -20,6 +20,7 @@ from tracer.executors.onnxruntime import (
 from tracer.executors.onnxruntime.plain_session import PlainSession
 from tracer.executors.onnxruntime.saved_graph import Folder, SavedGraph
 from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.executors.onnxruntime.stepping import Stepper
 from tracer.executors.protocol import OptimizingExecutor, Profiled, Tensors
 from tracer.executors.turns import Recorder
 from tracer.graph import footprint
@@ -105,6 +106,12 @@ class _Onnxruntime:
         """Opens a session without and one with the profiler."""
         with sessions.running(model), turns.recorder(model, feedset, settings) as recorder:
             yield recorder
+
+    @contextmanager
+    def stepping(self, model: Model, settings: OrtSettings) -> Iterator[Stepper]:
+        """Opens a session; inside the block, each call runs one inference of any sizes."""
+        with sessions.running(model):
+            yield Stepper(model, settings)
 
     def optimize(self, model: Model, feedset: FeedSet, settings: OrtSettings) -> SavedGraph:
         """Returns the graph that onnxruntime runs, from one inference; raises as `profile`."""

@@ -38,14 +38,19 @@ def runner(model: Model, session: Any, feeds: Feeds) -> Callable[[], list[Any]]:
             return sessions.translated(model, bound)
         return sessions.translated(model, lambda: session.run(None, arrays, options))
     _refuse_text(model, feeds)
+    own = values(model, feeds)
+    return sessions.translated(model, lambda: session.run_with_ort_values(None, own, options))
+
+
+def values(model: Model, feeds: Feeds) -> dict[str, ort.OrtValue]:
+    """Returns arrays as onnxruntime's own values, by input."""
     types = {value.name: value.type.tensor_type.elem_type for value in model.inputs}
-    values = {
+    return {
         name: ort.OrtValue.ortvalue_from_numpy_with_onnx_type(_raw(value), types[name])
         if _is_foreign(value)
         else _shared(value)
         for name, value in feeds.items()
     }
-    return sessions.translated(model, lambda: session.run_with_ort_values(None, values, options))
 
 
 def _is_bindable(session: Any) -> bool:

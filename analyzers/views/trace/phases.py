@@ -1,0 +1,318 @@
+"""The phases of a language model side by side: a row for each node, columns for each phase."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, TypeAlias
+
+import pandas as pd
+
+from analyzers import generation as speeds
+from analyzers import growth
+from analyzers.generation import Speed
+from analyzers.growth import Fit
+from analyzers.options import NAMES, SAMPLE, ViewOptions
+from analyzers.timing import wall, wall_interval
+from analyzers.views.page import Column, Table, name_column, number_column
+from analyzers.views.text import FORMATS, full, micros, percent, plural, quantity, roof, si
+from analyzers.views.trace.sections import Section, displayed, folded, sections
+from tracer.inputs.phases import DECODE
+from tracer.records.generation import Generated, Generation
+from tracer.records.trace import Trace
+
+_Configuration: TypeAlias = "tuple[object, ...]"
+_SHOWN = (
+    # column of the node table, header, format, rank on a terminal
+    ("time_us", "µs", "micros", 1),
+    ("time_share", "share", "percent", 2),
+    ("macs", "MACs", "si", 3),
+    ("bytes_moved", "bytes", "si", 4),
+    ("roof_fraction", "roof", "roof", 5),
+    ("intensity", "flop/B", "si", 6),
+    ("bound", "bound", "name", 13),
+)
+_FURTHER = 6
+"""What the ranks of a further past begin after."""
+
+
+def tables(trace: Trace, known: Generation, options: ViewOptions) -> Iterator[Table]:
+    """Yields for each configuration a table of the phases, and one of how decode grows."""
+    for some in _by_configuration(sections(trace)).values():
+        fold = [_rows(section, options) for section in some]
+        labels = _labels(some)
+        rows = _joined(some, fold, labels, options)
+        timed = any(section.run is not None for section in some)
+        yield Table(
+            _title(trace, some),
+            _columns(labels, options),
+            rows,
+            head=tuple(_head(some, known, labels)),
+            lines=tuple(_totals(some, labels, options)),
+            is_long=True,
+            weight=(f"{'time_share' if timed else 'macs'} {labels[-1]}",
+                    f"time of {labels[-1]}" if timed else f"MACs of {labels[-1]}"),
+        )  # fmt: skip
+        fits = _fits(some, known, options)
+        if fits:
+            yield _growth(fits)
+
+
+def told(trace: Trace, section: Section) -> tuple[str, ...]:
+    """Returns the speeds and the cache of the configuration of `section`; none without phases."""
+    if trace.generation is None:
+        return ()
+    some = next(
+        each
+        for each in _by_configuration(sections(trace)).values()
+        if any(other.key == section.key for other in each)
+    )
+    return tuple(_head(some, trace.generation, _labels(some)))
+
+
+def generation(trace: Trace) -> dict[str, Any] | None:
+    """Returns the tokens, the cache and the speeds of a trace of phases as plain values.
+
+    `configurations` have `tokens_per_s` with the ends of its 95 % confidence interval, `cache` in
+    bytes by formula and as allocated after the last step, and `growth`, the fits of `growth`.
+    """
+    known = trace.generation
+    if known is None:
+        return None
+    some = _by_configuration(sections(trace)).values()
+    return {
+        "prefill": known.prefill,
+        "decode": known.decode,
+        "cache": asdict(known.cache),
+        "configurations": [_configuration(each, known) for each in some],
+    }
+
+
+def _configuration(some: Sequence[Section], known: Generation) -> dict[str, Any]:
+    generated, total = _generated(some, known), known.prefill + (known.decode or 0)
+    batch = some[0].batch or 1
+    speed = (
+        {"prefill": speeds.prefill(known, generated), "decode": speeds.decode(known, generated)}
+        if generated
+        else {}
+    )
+    return {
+        **({"batch": batch} | {n: some[0].key[n] for n in ("threads", "optimization")}),
+        "generations": len(generated.prefill_us) if generated else 0,
+        "speed": {name: _plain(each) for name, each in speed.items()},
+        "cache_bytes": known.cache.nbytes(batch, total),
+        "cache_bytes_allocated": generated.allocated_bytes if generated else None,
+        "growth": [_plain(fit) for fit in _fits(some, known, ViewOptions())],
+    }
+
+
+def _plain(record: Speed | Fit | None) -> dict[str, Any] | None:
+    if record is None:
+        return None
+    values = asdict(record)
+    lacking = [n for n, v in values.items() if isinstance(v, float) and not math.isfinite(v)]
+    return values | dict.fromkeys(lacking)
+
+
+def _by_configuration(shown: Sequence[Section]) -> Mapping[_Configuration, list[Section]]:
+    found: dict[_Configuration, list[Section]] = {}
+    for section in shown:
+        cells = {**section.key, "batch": section.batch, "phase": None, "past": None}
+        found.setdefault(tuple(cells.values()), []).append(section)
+    return found
+
+
+def _labels(some: Sequence[Section]) -> list[str]:
+    """Returns what each phase is called: `prefill`, `decode`, or `decode@512` of several."""
+    several = sum(section.phase == DECODE for section in some) > 1
+    return [
+        f"{section.phase}@{section.past}" if several and section.phase == DECODE
+        else str(section.phase)
+        for section in some
+    ]  # fmt: skip
+
+
+def _rows(section: Section, options: ViewOptions) -> pd.DataFrame:
+    if options.by == SAMPLE:
+        return section.nodes
+    return displayed(folded(section, options))
+
+
+def _joined(
+    some: Sequence[Section],
+    fold: Sequence[pd.DataFrame],
+    labels: Sequence[str],
+    options: ViewOptions,
+) -> pd.DataFrame:
+    """Returns a row for each that any phase has, the largest share of a phase's time first.
+
+    A count is sorted by MACs. `options.sort` names a column; the first phase's decides.
+    """
+    name = NAMES[options.by]
+    parts, first = [], None
+    for rows, label in zip(fold, labels, strict=True):
+        indexed = rows.drop_duplicates(name).set_index(name)
+        kinds = indexed[["op_type"]] if "op_type" in indexed else indexed[[]]
+        first = kinds if first is None else first.combine_first(kinds)
+        shown = indexed.reindex(columns=[each[0] for each in _SHOWN])
+        parts.append(shown.add_suffix(f" {label}"))
+    assert first is not None  # a trace of phases has one at least
+    joined = pd.concat([first, *parts], axis=1).reset_index(names=name)
+    by = options.sort or ("time_share" if some[0].run is not None else "macs")
+    keys = [f"{by} {label}" for label in labels if f"{by} {label}" in joined]
+    if not keys or not all(pd.api.types.is_numeric_dtype(joined[key]) for key in keys):
+        return joined
+    sums = joined[keys].astype("float64")
+    order = (sums / sums.sum()).max(axis=1).sort_values(ascending=False, kind="stable").index
+    return joined.loc[order]
+
+
+def _columns(labels: Sequence[str], options: ViewOptions) -> list[Column]:
+    name = NAMES[options.by]
+    columns = [name_column(options.by, name, 0)]
+    if name != "op_type":
+        columns.append(name_column("op", "op_type", 3))
+    for field, header, form, rank in _SHOWN:
+        for number, label in enumerate(labels):
+            at = rank + _FURTHER * max(number - 1, 0)
+            columns.append(_column(f"{label} {header}", f"{field} {label}", form, at, options))
+    return columns
+
+
+def _column(header: str, field: str, form: str, rank: int, options: ViewOptions) -> Column:
+    if form == "name":
+        return Column(header, field, lambda row: FORMATS["name"](row[field]), rank, True)
+    text = {"micros": micros, "percent": percent, "roof": roof}.get(form)
+    return number_column(header, field, text or (full if options.full_numbers else si), rank)
+
+
+def _title(trace: Trace, some: Sequence[Section]) -> str:
+    first, parts = some[0], [trace.model.name]
+    if first.batch is not None:
+        parts.append(f"batch {first.batch:,}")
+    if first.run is not None:
+        version = trace.environment.packages.get(first.run.executor, "")
+        parts.append(f"{first.run.executor} {version}".strip())
+        if first.run.optimization not in (None, "all"):
+            parts.append(f"optimization {first.run.optimization}")
+        if first.run.threads is not None:
+            parts.append(plural(first.run.threads, "thread"))
+    parts.append("phases")
+    return " · ".join(parts)
+
+
+def _head(some: Sequence[Section], known: Generation, labels: Sequence[str]) -> Iterator[str]:
+    generated = _generated(some, known)
+    if generated is not None and generated.prefill_us:
+        yield from _speeds(known, generated)
+    for section, label in zip(some, labels, strict=True):
+        if section.run is not None:
+            low, high = wall_interval(section.run)
+            yield (
+                f"{label}: {micros(wall(section.run)['mean'])} µs ± {micros((high - low) / 2)} a "
+                f"run of {_tokens(section, known)} with {section.past:,} in the cache"
+            )
+    yield from _cache(some, known, generated)
+
+
+def _tokens(section: Section, known: Generation) -> str:
+    return plural(1 if section.phase == DECODE else known.prefill, "token")
+
+
+def _speeds(known: Generation, generated: Generated) -> Iterator[str]:
+    count = plural(len(generated.prefill_us), "generation")
+    speed = speeds.prefill(known, generated)
+    yield f"prefill of {plural(known.prefill, 'token')}: {_per_second(speed)} ({count})"
+    steps = speeds.decode(known, generated)
+    if steps is not None and known.decode:
+        first, last = known.prefill, known.prefill + known.decode - 1
+        yield (
+            f"decode of {plural(known.decode, 'token')}: {_per_second(steps)}, "
+            f"{micros(steps.us / known.decode)} µs a step, past {first:,} to {last:,}"
+        )
+
+
+def _per_second(speed: Speed) -> str:
+    interval = "" if math.isnan(speed.low) else f" ({speed.low:,.0f} to {speed.high:,.0f})"
+    return f"{speed.tokens_per_s:,.0f} tokens/s{interval}"
+
+
+def _cache(
+    some: Sequence[Section], known: Generation, generated: Generated | None
+) -> Iterator[str]:
+    cache, batch = known.cache, some[0].batch or 1
+    total = known.prefill + (known.decode or 0)
+    yield (
+        f"KV cache: {quantity(cache.token_bytes, 'B', full)} a token (2 x "
+        f"{plural(cache.layers, 'layer')} x {plural(cache.heads, 'head')} x {cache.head_size} "
+        f"{cache.dtype})"
+    )
+    of_all = quantity(cache.nbytes(batch, total), "B", full)
+    entries = f" of a batch of {batch:,}" if batch > 1 else ""
+    got = f", {quantity(generated.allocated_bytes, 'B', full)} allocated" if generated else ""
+    yield f"KV cache of {total:,} tokens{entries}: {of_all} by formula{got}"
+
+
+def _totals(some: Sequence[Section], labels: Sequence[str], options: ViewOptions) -> Iterator[str]:
+    text = full if options.full_numbers else si
+    for section, label in zip(some, labels, strict=True):
+        own = section.nodes[section.nodes["index"].notna()]
+        least = "at least " if own["macs"].isna().any() else ""
+        moved = float((own["bytes_read"] + own["bytes_written"]).sum())
+        flops = float(own["flops"].sum())
+        intensity = f", {si(flops / moved)} flop/B" if moved else ""
+        yield (
+            f"{label}: {least}{text(float(own['macs'].sum()))} MACs, {quantity(moved, 'B', text)} "
+            f"moved{intensity}"
+        )
+
+
+def _generated(some: Sequence[Section], known: Generation) -> Generated | None:
+    key = some[0].key
+    cells = (key["batch"], key["threads"], key["optimization"])
+    alike = (g for g in known.measured if (g.batch, g.threads, g.optimization) == cells)
+    return next(alike, None)
+
+
+def _fits(some: Sequence[Section], known: Generation, options: ViewOptions) -> tuple[Fit, ...]:
+    """Returns how a whole decode step and its nodes grow: over pasts, else over the steps."""
+    decodes = [section for section in some if section.phase == DECODE]
+    runs = [section.run for section in decodes if section.run is not None]
+    if len(runs) > 1:
+        whole = growth.of_runs(runs)
+        folds = [folded(s, ViewOptions(expand=options.expand)) for s in decodes]
+        nodes = growth.of_nodes(folds, [section.past or 0 for section in decodes])
+        return (*((whole,) if whole else ()), *nodes)
+    generated = _generated(some, known)
+    whole = None if generated is None else growth.of_generations(generated, known.prefill)
+    return () if whole is None else (whole,)
+
+
+def _growth(fits: Sequence[Fit]) -> Table:
+    """The table of the lines."""
+    names = [fit.name or "a decode step" for fit in fits]
+    rows = pd.DataFrame([asdict(fit) for fit in fits]).assign(name=names)
+    whole = [f"{fit.name or 'a decode step'}: {_words(fit)}" for fit in fits[:1]]
+    return Table(
+        "time of a decode step by the tokens in the cache",
+        (
+            name_column("node", "name", 0),
+            number_column("constant µs", "constant_us", micros, 1),
+            number_column("±", "constant_plus_minus", micros, 3),
+            number_column("µs/1000 tokens", "slope_us", lambda v: _signed(v * 1000), 2),
+            number_column("± /1000", "slope_plus_minus", lambda v: micros(v * 1000), 4),
+        ),
+        rows,
+        lines=tuple(whole),
+    )
+
+
+def _words(fit: Fit) -> str:
+    if fit.grows:
+        return f"{micros(fit.constant_us)} µs + {fit.slope_us:.3g} µs per token in the cache"
+    return "no growth beyond its uncertainty"
+
+
+def _signed(value: float) -> str:
+    return f"-{micros(-value)}" if value < 0 else micros(value)

@@ -1,0 +1,295 @@
+"""Recognises a decoder with a cache by its inputs and outputs, and feeds it tokens and their past.
+
+The names are those of onnxruntime-genai's builder and of optimum: `input_ids`, `attention_mask`,
+`position_ids`, `past_key_values.0.key` and `present.0.key`, and `past_0` of GPT-2 with keys and
+values in one tensor. Graphs that are given their lengths have `seqlens_k` and
+`total_sequence_length`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tracer.errors import InputError, ModelError
+from tracer.graph import tensor_type
+from tracer.graph.model import Model
+from tracer.graph.tensor_type import TensorType, bits_of
+from tracer.inputs import random
+from tracer.inputs.dims import declared_shapes
+from tracer.inputs.feedset import Feeds
+
+_CACHE = re.compile(r"(?i)^(past|present)(_key_values?|_kv)?(?=[._]|\d)")
+_TOKENS = re.compile(r"(?i)^(input_ids|inputs?_embeds|input_embeddings)$")
+_KEY_AND_VALUE = 2
+"""Tensors of a layer; the form of GPT-2 has both in one, along a first axis of this size."""
+
+_LOOKED_FOR = (
+    "A decoder with a cache has inputs input_ids, past_key_values.0.key and .value [batch, heads, "
+    "past, size] or past_0 [2, batch, heads, past, size], and outputs present.0.key and so on."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`new` tokens of each entry of a batch, after `past` tokens that are in the cache."""
+
+    batch: int
+    new: int
+    past: int
+
+    @property
+    def total(self) -> int:
+        """The tokens that the new ones see, and that the cache holds afterwards."""
+        return self.past + self.new
+
+
+@dataclass(frozen=True, slots=True)
+class CacheEntry:
+    """One tensor of the cache: the input `past` and the output `present` that extends it.
+
+    `shape` is the declared one of `past`, in which `time` is the axis of the tokens and `batch` the
+    axis of the batch.
+    """
+
+    past: str
+    present: str
+    shape: tuple[int | str | None, ...]
+    dtype: str
+    batch: int
+    time: int
+
+    @property
+    def heads_and_size(self) -> tuple[int, int]:
+        """The heads of keys and values, and the numbers of a head."""
+        axes = [axis for axis in range(self.batch + 1, len(self.shape)) if axis != self.time]
+        heads, size = (int(self.shape[axis] or 0) for axis in axes)
+        return heads, size
+
+    def at(self, batch: int, tokens: int) -> tuple[int, ...]:
+        """Returns the shape with this many entries and tokens."""
+        sized = {self.batch: batch, self.time: tokens}
+        return tuple(
+            sized[axis] if axis in sized else int(size or 0) for axis, size in enumerate(self.shape)
+        )
+
+    def nbytes(self, batch: int, tokens: int) -> int:
+        """Returns the bytes of `tokens` tokens of `batch` entries."""
+        return math.prod(self.at(batch, tokens)) * (bits_of(self.dtype) or 0) // 8
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """A model that reads new tokens and a cache of past ones, and returns the extended cache.
+
+    `batch` is the batch size that the model fixes, None where it is open. `others` are the inputs
+    that say lengths and positions, each with what its shape and values are.
+    """
+
+    model: Model = field(repr=False)
+    tokens: str
+    cache: tuple[CacheEntry, ...]
+    batch: int | None
+    others: Mapping[str, _Told] = field(repr=False)
+
+    @property
+    def layers(self) -> int:
+        """The number of layers with a cache."""
+        return math.ceil(sum(map(_tensors, self.cache)) / _KEY_AND_VALUE)
+
+    def cache_bytes(self, batch: int, tokens: int) -> int:
+        """Returns 2 × layers × B × H_kv × T × D × bytes of an element, summed over the cache."""
+        return sum(entry.nbytes(batch, tokens) for entry in self.cache)
+
+    def shapes(self, step: Step) -> dict[str, tuple[int, ...]]:
+        """Returns the shape of each input. Raises InputError for a batch that the model lacks."""
+        self.check(step)
+        declared = declared_shapes(self.model)
+        tokens = declared[self.tokens]
+        sizes = {
+            self.tokens: (step.batch, step.new, *(int(size or 0) for size in tokens[2:])),
+            **{entry.past: entry.at(step.batch, step.past) for entry in self.cache},
+            **{name: told.shape(step, len(declared[name])) for name, told in self.others.items()},
+        }
+        return {value.name: sizes[value.name] for value in self.model.inputs}
+
+    def presents(self, step: Step) -> dict[tuple[str, str], TensorType]:
+        """Returns the types of the cache that a step returns, as `TensorTypes.updated` takes."""
+        return {
+            ("", entry.present): TensorType(entry.dtype, entry.at(step.batch, step.total))
+            for entry in self.cache
+        }
+
+    def feeds(self, step: Step, seed: int) -> Feeds:
+        """Returns random tokens and a random cache from `seed`, and the lengths that they have.
+
+        Raises InputError for a batch that the model lacks, LimitError for feeds beyond the limits.
+        """
+        shapes = self.shapes(step)
+        drawn = random.generate(self.model, shapes, seed)
+        return {**drawn, **self.lengths(step)}
+
+    def lengths(self, step: Step) -> Feeds:
+        """Returns the masks, positions and lengths of a step, by input."""
+        declared = declared_shapes(self.model)
+        types = {v.name: tensor_type.from_type_proto(v.type) for v in self.model.inputs}
+        feeds: dict[str, Any] = {}
+        for name, told in self.others.items():
+            shape = told.shape(step, len(declared[name]))
+            kind = types[name]
+            dtype = kind.dtype if kind is not None else "int64"
+            feeds[name] = np.broadcast_to(told.values(step), shape).astype(_scalar(dtype))
+        return feeds
+
+    def empty(self, batch: int) -> Feeds:
+        """Returns a cache without tokens, by input."""
+        return {
+            entry.past: np.zeros(entry.at(batch, 0), _scalar(entry.dtype)) for entry in self.cache
+        }
+
+    def check(self, step: Step) -> None:
+        """Raises InputError where the model fixes other sizes than those of `step`."""
+        if self.batch not in (None, step.batch):
+            raise InputError(
+                f"{self.model.name}: the batch is {self.batch}, not {step.batch}, as its inputs "
+                "declare",
+                f"Set the batch to {self.batch}, or export the model with a dynamic batch.",
+            )
+        declared = declared_shapes(self.model)
+        for name, axis, size, what in (
+            (self.tokens, 1, step.new, "new tokens"),
+            *((entry.past, entry.time, step.past, "past tokens") for entry in self.cache),
+        ):
+            fixed = declared[name][axis]
+            if isinstance(fixed, int) and fixed != size:
+                raise InputError(
+                    f"{self.model.name}: input '{name}' takes {fixed} {what}, not {size}",
+                    "Export the model with dynamic axes for the tokens and for the past.",
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """An input that says lengths or positions: its shape for a rank, and its values, of a step."""
+
+    ranks: tuple[int, ...]
+    shape: Callable[[Step, int], tuple[int, ...]]
+    values: Callable[[Step], Any]
+
+
+def _places(step: Step) -> Any:
+    return np.arange(step.past, step.total)
+
+
+_TOLD = {
+    "attention_mask": _Told((2,), lambda s, r: (s.batch, s.total), lambda s: 1),
+    "position_ids": _Told(
+        (1, 2), lambda s, r: (s.batch, s.new) if r == 2 else (s.new,), _places
+    ),
+    "cache_position": _Told((1,), lambda s, r: (s.new,), _places),
+    "seqlens_k": _Told(
+        (1, 2), lambda s, r: (s.batch, 1)[:r], lambda s: s.total - 1
+    ),
+    "past_sequence_length": _Told((0, 1), lambda s, r: (1,) * r, lambda s: s.past),
+    "total_sequence_length": _Told((0, 1), lambda s, r: (1,) * r, lambda s: s.total),
+    "use_cache_branch": _Told((0, 1), lambda s, r: (1,) * r, lambda s: s.past > 0),
+}  # fmt: skip
+"""Inputs by name; a mask of ones keeps every token."""
+
+
+def recognise(model: Model) -> Decoder:
+    """Returns `model` as a decoder with a cache.
+
+    Raises ModelError for another model, with what was looked for and what the model has.
+    """
+    kinds = {value.name: tensor_type.from_type_proto(value.type) for value in model.inputs}
+    tokens = next((name for name in kinds if _TOKENS.match(name)), None)
+    pasts = [name for name in kinds if _is_cache(name, "past")]
+    if tokens is None or not pasts:
+        missing = "cache: no input past…" if tokens else "input of tokens: no input_ids"
+        raise ModelError(
+            f"{model.name} has no {missing}; its inputs are {_listed(kinds)}", _LOOKED_FOR
+        )
+    presents = {_place(v.name): v.name for v in model.graph.output if _is_cache(v.name, "present")}
+    cache = tuple(_entry(model, name, kinds[name], presents) for name in pasts)
+    others = {name: _told(model, name) for name in kinds if name not in (tokens, *pasts)}
+    return Decoder(model, tokens, cache, _fixed_batch(model, tokens, cache), others)
+
+
+def _is_cache(name: str, which: str) -> bool:
+    match = _CACHE.match(name)
+    return match is not None and match[1].lower() == which and name not in _TOLD
+
+
+def _place(name: str) -> str:
+    """Returns what a past and its present have in common: `.0.key`, `_key_0`, `_0`."""
+    return _CACHE.sub("", name)
+
+
+def _entry(
+    model: Model, name: str, kind: TensorType | None, presents: Mapping[str, str]
+) -> CacheEntry:
+    shape = kind.shape if kind is not None else None
+    if kind is None or shape is None or len(shape) not in (4, 5):
+        raise ModelError(f"{model.name}: input '{name}' is {kind}, not a cache", _LOOKED_FOR)
+    if _place(name) not in presents:
+        raise ModelError(
+            f"{model.name}: no output returns the cache '{name}'; its outputs are "
+            f"{_listed([value.name for value in model.graph.output])}",
+            _LOOKED_FOR,
+        )
+    batch = len(shape) - 4
+    open_axes = [axis for axis in range(batch + 1, len(shape)) if not isinstance(shape[axis], int)]
+    if len(open_axes) > 1:
+        raise ModelError(
+            f"{model.name}: the cache '{name}' is {kind}, of which heads and size are not fixed",
+            "Export the model with its heads and their size fixed, and only batch and past open.",
+        )
+    time = open_axes[0] if open_axes else batch + 2
+    return CacheEntry(name, presents[_place(name)], shape, kind.dtype, batch, time)
+
+
+def _told(model: Model, name: str) -> _Told:
+    told, rank = _TOLD.get(name.lower()), len(declared_shapes(model).get(name, ()))
+    if told is None or rank not in told.ranks:
+        raise ModelError(
+            f"{model.name}: nothing tells the values of input '{name}' of rank {rank} in a phase",
+            f"Inputs beside tokens and cache may be {', '.join(_TOLD)}.",
+        )
+    return told
+
+
+def _fixed_batch(model: Model, tokens: str, cache: Sequence[CacheEntry]) -> int | None:
+    shape = declared_shapes(model).get(tokens, ())
+    is_embedded = "embed" in tokens.lower()
+    if len(shape) != 2 + is_embedded or (is_embedded and not isinstance(shape[2], int)):
+        raise ModelError(f"{model.name}: input '{tokens}' has the shape {shape}", _LOOKED_FOR)
+    sizes = {shape[0], *(entry.shape[entry.batch] for entry in cache)}
+    fixed = {size for size in sizes if isinstance(size, int)}
+    if len(fixed) > 1:
+        raise ModelError(
+            f"{model.name}: tokens and cache have batches of {' and '.join(map(str, fixed))}",
+            "Export the model with one batch size, or a dynamic one.",
+        )
+    return next(iter(fixed), None)
+
+
+def _tensors(entry: CacheEntry) -> int:
+    """Returns how many of keys and values a tensor holds."""
+    return _KEY_AND_VALUE if len(entry.shape) == 5 else 1
+
+
+def _scalar(dtype: str) -> np.dtype[Any]:
+    return np.dtype(getattr(ml_dtypes, dtype, dtype))
+
+
+def _listed(names: Sequence[str] | Mapping[str, object]) -> str:
+    shown = list(names)[:6]
+    more = len(names) - len(shown)
+    return (", ".join(shown) or "none") + (f" and {more} more" if more else "")
