@@ -80,9 +80,12 @@ def inputs_of(model: object, shapes: Any, dtypes: str | Sequence[str]) -> tuple[
     """Returns the inputs of `shapes`; for None those of the `input_shape` of `model`, () without.
 
     The attribute `input_shape` is the shape of one example, such as (3, 32, 32), or a tuple of
-    shapes. Raises UsageError for a shape or a type that no input can have.
+    shapes; `input_dtype`, if the model has it, replaces `dtypes` for them. Raises UsageError for a
+    shape or a type that no input can have.
     """
-    specs = input_specs(_own_shapes(model) if shapes is None else shapes, dtypes)
+    if shapes is None:
+        shapes, dtypes = _own_shapes(model), getattr(model, "input_dtype", dtypes)
+    specs = input_specs(shapes, dtypes)
     for spec in specs:
         spec.check()
     return specs

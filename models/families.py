@@ -16,6 +16,11 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(RECIPES))
 
 
+def of_images() -> tuple[str, ...]:
+    """Returns the families that classify images; the others are language models."""
+    return tuple(name for name in names() if len(RECIPES[name].input_shape) > 1)
+
+
 def recipe(family: str) -> Recipe:
     """Returns the recipe of `family`. Raises UsageError for an unknown family."""
     if family not in RECIPES:

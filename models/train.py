@@ -28,7 +28,11 @@ HEADER = "epoch      loss  accuracy  val. loss  val. accuracy  seconds  load ms 
 )
 @click.argument("family")
 @click.option("--framework", type=click.Choice(families.FRAMEWORKS), help="[default: torch]")
-@click.option("--data", help="digits, cifar10, mnist, or an .npz with x and y  [default: digits]")
+@click.option(
+    "--data",
+    help="digits, cifar10, mnist, kjv, an .npz with x and y, or text:FILE  "
+    "[default: the family's recipe]",
+)
 @options.data_dir
 @click.option("--epochs", type=click.IntRange(1), help="[default: the family's recipe]")
 @click.option("--batch", type=click.IntRange(1), help="[default: the family's recipe]")
@@ -37,7 +41,11 @@ HEADER = "epoch      loss  accuracy  val. loss  val. accuracy  seconds  load ms 
     "--seed", type=click.IntRange(0), help="Seed of weights, order and dropout  [default: 0]"
 )
 @click.option("--device", type=click.Choice(DEVICES), help="Device of the network  [default: cpu]")
-@click.option("--size", type=click.IntRange(1), help="Height and width of the images.")
+@click.option(
+    "--size",
+    type=click.IntRange(1),
+    help="Height and width of the images, or bytes of a window of text.",
+)
 @_options.ARGUMENTS
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder of the run.")
 @click.option("--resume", is_flag=True, help="Continue the run in --out after its last epoch.")
@@ -80,7 +88,7 @@ def command(
       python -m models.train lenet --out runs/lenet --resume --epochs 60
     """
     recipe = families.recipe(family)
-    shape = (recipe.input_shape[0], size, size) if size else None
+    shape = (*recipe.input_shape[:-2], *[size] * len(recipe.input_shape[-2:])) if size else None
     overrides = {
         "framework": framework,
         "data": data,

@@ -57,6 +57,12 @@ def report(result: Quantized, options: ViewOptions) -> Content:
 
 def _title(result: Quantized) -> str:
     settings = result.settings
+    if "bits" in settings:
+        zero = "symmetric" if settings["symmetric"] else "with zero points"
+        return (
+            f"{result.model.name} · {settings['bits']}-bit weights in blocks of "
+            f"{settings['block']}, {zero} · accuracy level {settings['accuracy_level']}"
+        )
     scales = "per channel" if settings["per_channel"] else "per tensor"
     return (
         f"{result.model.name} · {settings['weight_type']} weights {scales}, "

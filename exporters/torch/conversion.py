@@ -11,10 +11,11 @@ import onnx_ir
 import torch
 from numpy.typing import NDArray
 
-from exporters.records import BATCH, Arrays, Conversion, ExportOptions, InputSpec, draw
+from exporters.records import Arrays, Conversion, ExportOptions, InputSpec, draw
 from exporters.torch.annotate import annotate, name_batch
 from exporters.torch.optimize import optimize
 from exporters.torch.quiet import quiet
+from exporters.torch.signature import dynamic_shapes, rename
 from tracer.errors import ModelError, UsageError
 from tracer.graph import footprint
 from tracer.support.temporary import TemporaryFolder
@@ -51,13 +52,13 @@ def _convert_module(
     batched = options.dynamic_batch and any(spec.shape for spec in inputs)
     # Torch takes a batch of 1 for a constant, so the traced batch is at least 2.
     traced = [s.with_batch(max(2, s.shape[0])) if s.shape else s for s in inputs]
-    shapes = tuple({0: BATCH} if spec.shape else None for spec in inputs)
     program = _export(
         model,
         _tensors(model, draw(traced if batched else inputs, options.seed)),
-        shapes if batched else None,
+        dynamic_shapes(model, inputs, batched),
         options,
     )
+    rename(program.model.graph, model)
     return _conversion(program, lambda arrays: run(model, arrays), inputs, options)
 
 

@@ -1,15 +1,19 @@
-"""Load training data: the labelled images of tracer's data sets, or of an .npz file."""
+"""Load training data: labelled images of tracer's data sets or of an .npz file, or a text."""
 
 from pathlib import Path
 
+from models.data import text
 from models.data.archive import read_archive
+from models.data.text import Text
 from tracer.errors import UsageError
 from tracer.inputs.datasets import labelled
 from tracer.inputs.datasets.labelled import DEFAULT_FOLDER, LabelledImages, Split
 
 
-def load(source: str, folder: Path = DEFAULT_FOLDER) -> LabelledImages:
-    """Returns the data set called `source`, from `folder` if it has files, or an .npz file.
+def load(source: str, folder: Path = DEFAULT_FOLDER) -> LabelledImages | Text:
+    """Returns the data set called `source`, from `folder` if it has files, an .npz file, or a text.
+
+    A text is one of `text.names()`, or text:FILE.
 
     Raises UsageError for an unknown name, InputError for missing or broken files.
     """
@@ -17,8 +21,12 @@ def load(source: str, folder: Path = DEFAULT_FOLDER) -> LabelledImages:
         return labelled.read(source, folder)
     if source.endswith(".npz"):
         return read_archive(Path(source))
-    names = ", ".join(labelled.names())
-    raise UsageError(f"no data set '{source}'", f"There are {names}; or give an .npz with x and y.")
+    if source in text.names() or source.startswith(text.PREFIX):
+        return text.read(source)
+    names = ", ".join((*labelled.names(), *text.names()))
+    raise UsageError(
+        f"no data set '{source}'", f"There are {names}; or give an .npz with x and y, or text:FILE."
+    )
 
 
-__all__ = ["DEFAULT_FOLDER", "LabelledImages", "Split", "load"]
+__all__ = ["DEFAULT_FOLDER", "LabelledImages", "Split", "Text", "load"]

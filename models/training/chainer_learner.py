@@ -11,7 +11,7 @@ import numpy as np
 
 from exporters.chainer import compat
 from models import families
-from models.training.learner import Classes, Floats, no_snapshot
+from models.training.learner import Classes, Inputs, no_snapshot
 from tracer.errors import UsageError
 
 chainer: Any = compat.load()
@@ -38,7 +38,7 @@ class ChainerLearner:
         """The chain."""
         return self._model
 
-    def step(self, x: Floats, y: Classes) -> tuple[float, int]:
+    def step(self, x: Inputs, y: Classes) -> tuple[float, float]:
         """One update; see `Learner.step`."""
         output = self._model(chainer.Variable(x))
         loss = chainer.functions.softmax_cross_entropy(output, _labels(y))
@@ -47,7 +47,7 @@ class ChainerLearner:
         self._adam.update()
         return _scored(loss, output, y)
 
-    def score(self, x: Floats, y: Classes) -> tuple[float, int]:
+    def score(self, x: Inputs, y: Classes) -> tuple[float, float]:
         """No update; see `Learner.score`."""
         with chainer.using_config("train", False), chainer.no_backprop_mode():
             output = self._model(chainer.Variable(x))
@@ -110,5 +110,5 @@ def _labels(y: Classes) -> np.ndarray[Any, Any]:
     return y.astype(np.int32)
 
 
-def _scored(loss: Any, output: Any, y: Classes) -> tuple[float, int]:
+def _scored(loss: Any, output: Any, y: Classes) -> tuple[float, float]:
     return float(loss.array) * len(y), int((output.array.argmax(1) == y).sum())

@@ -18,15 +18,16 @@ _PACKAGES: Mapping[str, tuple[str, ...]] = {
 
 DEVICES = ("cpu", "cuda", "mps")
 
-Floats = NDArray[np.float32]
+Inputs = NDArray[np.float32] | NDArray[np.int64]
 Classes = NDArray[np.int64]
 
 
 class Learner(Protocol):
     """A model and its optimizer.
 
-    A batch is float32 [N, C, H, W] and the classes [N]. `step` and `score` return the sum of the
-    losses of its images, in nats, and the number of correctly classified images.
+    A batch is float32 [N, C, H, W] and the classes [N], or tokens and the tokens after them, int64
+    [N, S]. `step` and `score` return the sum of the losses of its images, in nats, and the number
+    of correctly classified images; of a window of text the mean over its tokens counts.
     """
 
     snapshot_suffix: str
@@ -36,10 +37,10 @@ class Learner(Protocol):
     def model(self) -> object:
         """The torch Module or Chainer Chain, on the CPU."""
 
-    def step(self, x: Floats, y: Classes) -> tuple[float, int]:
+    def step(self, x: Inputs, y: Classes) -> tuple[float, float]:
         """Updates the weights by a batch; returns the score before the update, with dropout."""
 
-    def score(self, x: Floats, y: Classes) -> tuple[float, int]:
+    def score(self, x: Inputs, y: Classes) -> tuple[float, float]:
         """Scores a batch in inference mode, without an update."""
 
     def snapshot(self, epoch: int) -> bytes:

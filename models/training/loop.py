@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from models.data import LabelledImages, Split
+from models.data import LabelledImages, Split, Text
+from models.data.text import TextSplit
 from models.training.learner import Learner
 from models.training.settings import TrainSettings
 from tracer.errors import TracerError
@@ -53,7 +54,7 @@ def from_json(saved: object) -> Epoch:
 
 def train(
     learner: Learner,
-    dataset: LabelledImages,
+    dataset: LabelledImages | Text,
     settings: TrainSettings,
     done: int,
     progress: Progress,
@@ -87,7 +88,7 @@ def batches(count: int, size: int) -> list[slice]:
     return [slice(*ends) for ends in zip(starts, [*starts[1:], count], strict=True)]
 
 
-def evaluate(learner: Learner, split: Split) -> tuple[float, float]:
+def evaluate(learner: Learner, split: Split | TextSplit) -> tuple[float, float]:
     """Returns the mean loss in nats and accuracy over a split."""
     scores = [
         learner.score(*split.batch(slice(start, start + SCORING_BATCH)))
@@ -102,7 +103,11 @@ def order(seed: int, epoch: int, count: int) -> np.ndarray[tuple[int], np.dtype[
 
 
 def _learn(
-    learner: Learner, split: Split, settings: TrainSettings, epoch: int, progress: Progress
+    learner: Learner,
+    split: Split | TextSplit,
+    settings: TrainSettings,
+    epoch: int,
+    progress: Progress,
 ) -> tuple[float, float, tuple[float, float]]:
     """Returns mean loss and accuracy, and the mean ms to load a batch and to learn from it."""
     indices = order(settings.seed, epoch, len(split))
@@ -125,6 +130,6 @@ def _require_finite(loss: float, name: str) -> None:
         raise TracerError(f"training diverged: {name} is {loss}", "Lower --lr.")
 
 
-def _mean(scores: list[tuple[float, int]], count: int) -> tuple[float, float]:
+def _mean(scores: list[tuple[float, float]], count: int) -> tuple[float, float]:
     losses, correct = zip(*scores, strict=True)
     return sum(losses) / count, sum(correct) / count

@@ -29,14 +29,16 @@ def export(
     options = ExportOptions(
         framework=settings.framework, keep_batchnorm=settings.framework == "torch", rtol=AGREEMENT
     )
+    shape = (1, *settings.input_shape) if labels else None  # a language model has its own
     with tempfile.TemporaryDirectory() as folder:  # `path` must never hold a model without labels
         exported = api.export(
             learner.model,
             Path(folder) / path.name,
-            input_shape=(1, *settings.input_shape),
+            input_shape=shape,
             options=options,
         )
-        props = {LABELS_KEY: json.dumps(labels), DATA_KEY: settings.data}
+        props = {LABELS_KEY: json.dumps(labels)} if labels else {}
+        props[DATA_KEY] = settings.data
         write_atomically(path, _stamped(exported.path, props))
     return dataclasses.replace(exported, path=path)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from exporters.records import Exported
 from models import families
-from models.data import LabelledImages, load
+from models.data import LabelledImages, Text, load
 from models.training import loop, product
 from models.training.folder import RunFolder
 from models.training.learner import Learner, new_learner
@@ -21,7 +21,7 @@ class Session:
 
     settings: TrainSettings
     folder: RunFolder
-    dataset: LabelledImages
+    dataset: LabelledImages | Text
     learner: Learner
     rows: list[loop.Epoch] = field(default_factory=list)
 
@@ -52,7 +52,7 @@ def start(request: Mapping[str, object], folder: RunFolder, data_dir: Path) -> S
     family = str(request["family"])
     recipe = families.recipe(family)
     default = TrainSettings(
-        family, "torch", "digits", recipe.input_shape, recipe.epochs, recipe.batch, recipe.lr
+        family, "torch", recipe.data, recipe.input_shape, recipe.epochs, recipe.batch, recipe.lr
     )
     session = _prepare(replace(default, **request), folder, data_dir)  # type: ignore[arg-type]
     folder.begin(session.settings)
@@ -71,9 +71,10 @@ def resume(request: Mapping[str, object], folder: RunFolder, data_dir: Path) -> 
 
 
 def _prepare(settings: TrainSettings, folder: RunFolder, data_dir: Path) -> Session:
-    dataset = load(settings.data, data_dir).fitted(settings.input_shape)
-    arguments = {"classes": len(dataset.labels), **settings.arguments}
-    if arguments["classes"] != len(dataset.labels):
+    dataset = _fitted(settings, data_dir)
+    classes = {"classes": len(dataset.labels)} if dataset.labels else {}
+    arguments = {**classes, **settings.arguments}
+    if dataset.labels and arguments["classes"] != len(dataset.labels):
         raise UsageError(
             f"{settings.data} has {len(dataset.labels)} classes, not {arguments['classes']}",
             "Leave --arg classes out.",
@@ -89,7 +90,22 @@ def _prepare(settings: TrainSettings, folder: RunFolder, data_dir: Path) -> Sess
     return Session(settings, folder, dataset, untrained())  # the probe updated its weights
 
 
-def _probe(learner: Learner, dataset: LabelledImages, settings: TrainSettings) -> None:
+def _fitted(settings: TrainSettings, data_dir: Path) -> LabelledImages | Text:
+    dataset, shape = load(settings.data, data_dir), settings.input_shape
+    if isinstance(dataset, Text) and len(shape) == 1:
+        return dataset.fitted(shape)
+    if isinstance(dataset, LabelledImages) and len(shape) == 3:
+        channels, height, width = shape
+        return dataset.fitted((channels, height, width))
+    needed, other = ("text", "images") if len(shape) == 1 else ("images", "text")
+    raise UsageError(
+        f"{settings.family} learns from {needed}, and {settings.data} is {other}",
+        f"Leave --data out: {settings.family} then learns from "
+        f"{families.recipe(settings.family).data}.",
+    )
+
+
+def _probe(learner: Learner, dataset: LabelledImages | Text, settings: TrainSettings) -> None:
     """Raises UsageError if the model cannot take such images or learn from such batches."""
     with _usage_error(
         f"{settings.family} cannot take images of {settings.input_shape}",

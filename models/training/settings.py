@@ -13,14 +13,14 @@ from tracer.errors import InputError, UsageError
 class TrainSettings:
     """The settings that determine the results of a run.
 
-    `input_shape` is (channels, height, width); `arguments` go to the model's class. Runs of older
-    versions have no `device`, and were on the CPU.
+    `input_shape` is (channels, height, width), or (bytes,) of a text; `arguments` go to the model's
+    class. Runs of older versions have no `device`, and were on the CPU.
     """
 
     family: str
     framework: str
     data: str
-    input_shape: tuple[int, int, int]
+    input_shape: tuple[int, ...]
     epochs: int
     batch: int
     lr: float
@@ -45,7 +45,7 @@ _VALID: Mapping[str, Callable[[object], bool]] = {
     "family": _text,
     "framework": lambda value: value in FRAMEWORKS,
     "data": _text,
-    "input_shape": lambda v: isinstance(v, list) and len(v) == 3 and all(map(_whole, v)),
+    "input_shape": lambda v: isinstance(v, list) and len(v) in (1, 3) and all(map(_whole, v)),
     "epochs": _whole,
     "batch": _whole,
     "lr": lambda value: isinstance(value, (int, float)) and value > 0,

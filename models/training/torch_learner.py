@@ -11,7 +11,7 @@ from safetensors.torch import save
 from torch.nn import functional
 
 from models import families
-from models.training.learner import Classes, Floats, no_snapshot
+from models.training.learner import Classes, Inputs, no_snapshot
 from tracer.errors import UsageError
 
 _BROKEN = (
@@ -38,21 +38,21 @@ class TorchLearner:
             return self._model.eval()
         return copy.deepcopy(self._model).cpu().eval()
 
-    def step(self, x: Floats, y: Classes) -> tuple[float, int]:
+    def step(self, x: Inputs, y: Classes) -> tuple[float, float]:
         """One update; see `Learner.step`."""
         self._model.train()
         self._adam.zero_grad()
         loss, correct = self._scored(x, y)
         loss.backward()  # type: ignore[no-untyped-call]
         self._adam.step()
-        return float(loss.detach()) * len(y), int(correct)
+        return float(loss.detach()) * len(y), float(correct)
 
-    def score(self, x: Floats, y: Classes) -> tuple[float, int]:
+    def score(self, x: Inputs, y: Classes) -> tuple[float, float]:
         """No update; see `Learner.score`."""
         self._model.eval()
         with torch.no_grad():
             loss, correct = self._scored(x, y)
-        return float(loss) * len(y), int(correct)
+        return float(loss) * len(y), float(correct)
 
     def snapshot(self, epoch: int) -> bytes:
         """Returns all state that the next epoch depends on, as tensors and plain numbers."""
@@ -83,11 +83,15 @@ class TorchLearner:
         """Returns the state dict, as safetensors."""
         return save({name: t.cpu().contiguous() for name, t in self._model.state_dict().items()})
 
-    def _scored(self, x: Floats, y: Classes) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the mean loss of a batch, and the number of correctly classified images."""
-        output = self._model(torch.from_numpy(x).to(self._device))
-        classes = torch.from_numpy(y).to(self._device)
-        return functional.cross_entropy(output, classes), (output.argmax(1) == classes).sum()
+    def _scored(self, x: Inputs, y: Classes) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the mean loss of a batch, and the number of correctly classified
+        images, or the sum of the shares of correct tokens of windows of text."""
+        outputs = self._model(torch.from_numpy(x).to(self._device))
+        output = outputs[0] if isinstance(outputs, tuple) else outputs  # the others are a cache
+        scores, classes = output.flatten(0, -2), torch.from_numpy(y).to(self._device).flatten()
+        loss = functional.cross_entropy(scores, classes)
+        correct = (scores.argmax(1) == classes).reshape(len(y), -1)
+        return loss, correct.double().mean(1).sum()
 
     def _generator_state(self) -> torch.Tensor | None:
         """Returns the state of the device's own generator, which draws for dropout there."""

@@ -26,15 +26,16 @@ SMALL = {
     "transformer": {"layers": 1},
 }
 SIZES = {"resnet_imagenet": (3, 32, 32)}
-DEFINITIONS = [(name, f) for name in families.names() for f in families.frameworks(name)]
+DEFINITIONS = [(name, f) for name in families.of_images() for f in families.frameworks(name)]
 
 
 def shape_of(family: str) -> tuple[int, int, int]:
     return SIZES.get(family, families.recipe(family).input_shape)
 
 
-def test_the_families_are_the_five_of_the_experiments():
-    assert families.names() == tuple(sorted(SMALL))
+def test_the_families_are_the_five_of_the_experiments_and_two_of_language():
+    assert families.of_images() == tuple(sorted(SMALL))
+    assert set(families.names()) - set(SMALL) == {"gpt", "llama"}
 
 
 @pytest.mark.parametrize("family", families.names())
@@ -107,7 +108,9 @@ def test_twins_which_share_no_code_are_built_from_the_same_tables(family, tables
 
 
 def test_a_family_that_is_not_there_is_answered_with_those_that_are():
-    with pytest.raises(UsageError, match=r"no model family 'alexnet'.*lenet, mnist, resnet_cifar"):
+    with pytest.raises(
+        UsageError, match=r"no model family 'alexnet'.*lenet, llama, mnist, resnet_cifar"
+    ):
         families.recipe("alexnet")
 
 

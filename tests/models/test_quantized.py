@@ -16,7 +16,7 @@ from tracer.quantization.calibration import CalibrationSamples
 from tracer.quantization.options import QuantizationOptions
 from tracer.quantization.quantizer import quantized_graphs
 
-SHIPPED = [name for name in families.names() if families.recipe(name).shipped]
+SHIPPED = [name for name in families.of_images() if families.recipe(name).shipped]
 CARD_ROW = re.compile(r"^\| `(?P<file>\w+\.int8\.onnx)` .*\| (?P<accuracy>[\d.]+) % \|$", re.M)
 
 

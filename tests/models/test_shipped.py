@@ -14,7 +14,7 @@ from tracer.graph import loading, provenance
 
 SHIPPED = [
     (family, framework)
-    for family in families.names()
+    for family in families.of_images()
     if families.recipe(family).shipped
     for framework in families.frameworks(family)
 ]

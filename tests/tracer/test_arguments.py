@@ -51,7 +51,7 @@ WRONG = {
     "input_dtype": [3, [], [np.float32]],
     "path": [None, 5, ""],
     "data": [None, 5, ""],
-    "calibrate": [None, [], ""],
+    "calibrate": [0, [], ""],
     "convention": [None, 3],
     "executor": [None, 3],
     "optimization": [3, True, [3]],

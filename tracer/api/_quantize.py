@@ -6,24 +6,29 @@ from pathlib import Path
 from exporters import writing
 from exporters.subject import Subject, open_subject
 from tracer import metrics
+from tracer.errors import UsageError
 from tracer.graph import data_file
+from tracer.graph.model import Model
+from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset, without_split
 from tracer.interpreter.interpreter import Interpreter
+from tracer.metrics import Metric
 from tracer.quantization import quantizer
 from tracer.quantization.accuracy import accuracy, check
 from tracer.quantization.calibration import CalibrationSamples
-from tracer.quantization.options import QuantizationOptions
-from tracer.records.quantized import Quantized
+from tracer.quantization.options import QuantizationOptions, WeightOptions
+from tracer.quantization.weights import quantize_weights
+from tracer.records.quantized import Accuracy, Quantized
 from tracer.records.trace import ModelInfo
 from tracer.support.progress import Progress
 
 
 def quantize(
     model: Subject,
-    calibrate: str | Path,
+    calibrate: str | Path | None,
     output: str | Path | None,
     force: bool,
-    options: QuantizationOptions | None,
+    options: QuantizationOptions | WeightOptions | None,
     limit: int | None,
     test: str | Path | None,
     test_limit: int | None,
@@ -38,35 +43,89 @@ def quantize(
         writing.check_target(target, force)
     chosen_metric = None if metric is None else metrics.find(metric)
     loaded, options = open_subject(model), options or QuantizationOptions()
-    split = "test" if Path(calibrate).is_dir() else "train"
-    calibration = open_dataset(calibrate, loaded, limit=limit, split=split, folder=folder)
-    tested = test or without_split(calibrate)
-    test_data = open_dataset(tested, loaded, limit=test_limit, folder=folder)
-    if chosen_metric is not None:
+    calibration, test_data = _data(loaded, calibrate, limit, test, test_limit, options, folder)
+    if chosen_metric is not None and test_data is not None:
         check(loaded, test_data, chosen_metric)
-    samples = CalibrationSamples(calibration, batch)
-    graph = quantizer.quantize(loaded, samples, options, progress)
+    samples = None if calibration is None else CalibrationSamples(calibration, batch)
+    graph = _graph(loaded, samples, options, progress)
     # They open their weights here: `target` may replace the model, and its data with it.
     wide, narrow = Interpreter(loaded), Interpreter(graph.model)
     if target is None:
         proto = data_file.whole(graph.proto, graph.folder)
     else:
         proto = writing.write(graph.proto, target, graph.folder)
-    scores = accuracy(wide, narrow, test_data, chosen_metric, batch, progress)
-    missing = () if scores else (f"no metric fits {test_data.name}: give --metric",)
-    early = () if scores is None else _early_note(scores.samples, test_data.samples)
+    scores, notes = _scored(wide, narrow, test_data, chosen_metric, batch, progress)
     return Quantized(
         model=ModelInfo.of(loaded),
         settings={
-            **asdict(options), "calibrate": calibration.name, "limit": limit,
-            "test": test_data.name,
+            **asdict(options), "calibrate": None if calibrate is None else str(calibrate),
+            "limit": limit, "test": None if test_data is None else test_data.name,
         },
         accuracy=scores,
         layers=graph.layers,
         outputs=graph.outputs,
-        notes=(*graph.notes, *missing, *early, *writing.notes(proto)),
+        notes=(*graph.notes, *notes, *writing.notes(proto)),
         proto=proto,
     )  # fmt: skip
+
+
+def _data(
+    model: Model,
+    calibrate: str | Path | None,
+    limit: int | None,
+    test: str | Path | None,
+    test_limit: int | None,
+    options: QuantizationOptions | WeightOptions,
+    folder: Path,
+) -> tuple[Dataset | None, Dataset | None]:
+    """Returns the data of the layers' errors, and of the accuracy; None without any."""
+    if isinstance(options, WeightOptions):
+        if calibrate is not None:
+            raise UsageError(
+                "weights alone need no calibration", "Give --test DATA, for the accuracy."
+            )
+        if test is None:
+            return None, None
+        own = open_dataset(test, model, limit=limit, folder=folder)
+        return own, open_dataset(test, model, limit=test_limit, folder=folder)
+    if calibrate is None:
+        raise UsageError(
+            "activations are quantised by their ranges on data, and none are given",
+            "Give --calibrate DATA; or --weights 4, for weights alone.",
+        )
+    split = "test" if Path(calibrate).is_dir() else "train"
+    calibration = open_dataset(calibrate, model, limit=limit, split=split, folder=folder)
+    tested = test or without_split(calibrate)
+    return calibration, open_dataset(tested, model, limit=test_limit, folder=folder)
+
+
+def _graph(
+    model: Model,
+    samples: CalibrationSamples | None,
+    options: QuantizationOptions | WeightOptions,
+    progress: Progress | None,
+) -> quantizer.QuantizedGraph:
+    if isinstance(options, WeightOptions):
+        return quantize_weights(model, options, samples, progress)
+    assert samples is not None  # `_data` refuses a request without
+    return quantizer.quantize(model, samples, options, progress)
+
+
+def _scored(
+    wide: Interpreter,
+    narrow: Interpreter,
+    data: Dataset | None,
+    metric: Metric | None,
+    batch: int,
+    progress: Progress | None,
+) -> tuple[Accuracy | None, tuple[str, ...]]:
+    """Returns the accuracy of both models, and notes; None without data or a metric."""
+    if data is None:
+        return None, ("nothing was measured: give --test DATA",)
+    scores = accuracy(wide, narrow, data, metric, batch, progress)
+    if scores is None:
+        return None, (f"no metric fits {data.name}: give --metric",)
+    return scores, _early_note(scores.samples, data.samples)
 
 
 def _early_note(done: int, total: int | None) -> tuple[str, ...]:

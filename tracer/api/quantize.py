@@ -12,20 +12,27 @@ from tracer.support.progress import Progress
 if TYPE_CHECKING:
     from exporters.subject import Subject
     from tracer.limits import Limits
-    from tracer.quantization.options import QuantizationOptions
+    from tracer.quantization.options import QuantizationOptions, WeightOptions
     from tracer.records.quantized import Quantized
 
-_RULES = {"options": maybe(instance("tracer.quantization.options.QuantizationOptions"))}
+_RULES = {
+    "options": maybe(
+        instance(
+            "tracer.quantization.options.QuantizationOptions",
+            "tracer.quantization.options.WeightOptions",
+        )
+    )
+}
 
 
 @contained(_RULES)
 def quantize(
     model: Subject,
-    calibrate: str | Path,
+    calibrate: str | Path | None = None,
     *,
     output: str | Path | None = None,
     force: bool = False,
-    options: QuantizationOptions | None = None,
+    options: QuantizationOptions | WeightOptions | None = None,
     limit: int | None = 512,
     test: str | Path | None = None,
     test_limit: int | None = None,
@@ -43,6 +50,9 @@ def quantize(
     says otherwise (`digits:test`). Writes the model to `output`, if there is one; weights of more
     than 1.5 GiB go to a file beside it. Then scores both models by `metric` on the data set `test`
     [default: the test split of `calibrate`]; see `tracer.quantization.accuracy`.
+
+    With WeightOptions the weights alone are quantised, which calibrates nothing: leave `calibrate`
+    out. The layers' errors are then those of the first `limit` samples of `test`.
 
     All this is done in a child process, within `seconds` and `process_bytes` of `limits`, or with
     `in_process` in this one. Raises the errors of `tracer.errors`; replaces an existing file only

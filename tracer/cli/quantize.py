@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import cloup
@@ -12,26 +12,65 @@ from tracer.cli import _code, _data, _limits, _options
 from tracer.cli._messages import tell
 from tracer.cli._types import Count
 from tracer.errors import UsageError
-from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOptions
+from tracer.quantization.options import (
+    BITS,
+    BLOCKS,
+    FORMATS,
+    LEVELS,
+    METHODS,
+    TYPES,
+    QuantizationOptions,
+    WeightOptions,
+)
 
 if TYPE_CHECKING:
     from exporters.subject import Subject
     from tracer.cli._output import Output
 
 
+def _chosen_options(
+    weights: str | None, block: str, accuracy_level: str, **others: Any
+) -> QuantizationOptions | WeightOptions:
+    """Returns the options of one kind. Raises UsageError for options of both."""
+    options = QuantizationOptions(**others)
+    if weights is None:
+        if (block, accuracy_level) != ("32", "0"):
+            raise UsageError("--block and --accuracy-level need --weights", "Give --weights 4.")
+        return options
+    own = ("symmetric", "nodes", "exclude")
+    shared = {name: getattr(options, name) for name in own}
+    if options != QuantizationOptions(**shared):
+        raise UsageError(
+            "--weights quantises weights alone: types, format, ranges and method of activations do "
+            "not apply",
+            "Leave them out; --symmetric, --nodes and --exclude apply.",
+        )
+    return WeightOptions(int(weights), int(block), accuracy_level=int(accuracy_level), **shared)
+
+
 @cloup.command()
 @_code.SUBJECT
 @cloup.option_group(
     "Calibration",
-    cloup.option("--calibrate", required=True, metavar="DATA",
-                 help=f"Data set to calibrate with: {_data.SOURCES}."),
+    cloup.option("--calibrate", metavar="DATA",
+                 help=f"Data set to calibrate with: {_data.SOURCES}. Weights alone need none."),
     cloup.option("--limit", type=Count.of("limit"), default=512, show_default=True,
-                 help="Samples to calibrate with."),
+                 help="Samples to calibrate with, and to measure the layers on."),
     _data.FOLDER,
     cloup.option("--batch", type=Count.of("batch"), default=32, show_default=True,
                  help="Samples per inference."),
 )  # fmt: skip
-@_options.bundle("options", QuantizationOptions, cloup.option_group(
+@_options.bundle("options", _chosen_options, cloup.option_group(
+    "Weights alone",
+    cloup.option("--weights", type=click.Choice(tuple(map(str, BITS))),
+                 help="Quantise the weights of MatMul alone, to this many bits."),
+    cloup.option("--block", type=click.Choice(tuple(map(str, BLOCKS))), default="32",
+                 show_default=True, help="Weights that share a scale."),
+    cloup.option("--accuracy-level", type=click.Choice(tuple(map(str, LEVELS))), default="0",
+                 show_default=True,
+                 help="Least precision of the sums: 1 float32, 2 float16, 3 bfloat16, 4 int8; 0: "
+                      "onnxruntime chooses."),
+), cloup.option_group(
     "Quantisation",
     cloup.option("--format", type=click.Choice(tuple(FORMATS)), default="qdq",
                  show_default=True,
@@ -40,7 +79,7 @@ if TYPE_CHECKING:
     cloup.option("--per-channel/--per-tensor", default=True, show_default=True,
                  help="Weight scales per output channel or per tensor."),
     cloup.option("--symmetric", is_flag=True,
-                 help="Use the middle of the range as zero point of activations."),
+                 help="Use the middle of the range as zero point of activations or weights."),
     cloup.option("--reduce-range", is_flag=True,
                  help="Use 7-bit weights, for processors without VNNI."),
     cloup.option("--activation-type", type=click.Choice(tuple(TYPES)), default="uint8",
@@ -61,8 +100,9 @@ if TYPE_CHECKING:
     cloup.option("--test-limit", type=Count.of("test_limit"),
                  help="Samples for measuring accuracy.  [default: all]"),
     cloup.option("--metric", metavar="NAME",
-                 help="Accuracy metric: top1, top5, mse; noise, channel-noise, agreement (with the "
-                      "float model); or FILE.py:NAME.  [default: chosen by the data]"),
+                 help="Accuracy metric: top1, top5, mse, perplexity; noise, channel-noise, "
+                      "agreement (with the float model); or FILE.py:NAME.  "
+                      "[default: chosen by the data]"),
 )  # fmt: skip
 @_limits.OF_PROCESS
 @_options.view(
@@ -71,28 +111,32 @@ if TYPE_CHECKING:
 )  # fmt: skip
 def command(
     model: Subject,
-    calibrate: str,
+    calibrate: str | None,
     output: Output,
     limit: int,
-    options: QuantizationOptions,
+    options: QuantizationOptions | WeightOptions,
     test: str | None,
     test_limit: int | None,
     metric: str | None,
     batch: int,
     data_dir: Path,
 ) -> None:
-    """Quantise a model to 8 bits and measure the accuracy loss.
+    """Quantise a model and measure the accuracy loss.
 
     onnxruntime's static quantisation calibrates activation ranges on the training split of DATA,
     if it has one. The reference interpreter measures accuracy before and after on the test split.
     Without labels, accuracy is the agreement of both models. Layers with the largest error come
     first.
 
+    With --weights the weights of MatMul alone are quantised, in blocks, to MatMulNBits. Nothing is
+    calibrated; --test names data for the accuracy.
+
     \b
     Examples:
       tracer quantize model.onnx --calibrate digits -o model.int8.onnx
       tracer quantize model.onnx --calibrate inputs.npz --format qoperator --reduce-range -o q.onnx
       tracer quantize model.onnx --calibrate digits --exclude Gemm -o q.onnx -o q.html --open
+      tracer quantize llama.onnx --weights 4 --test text:book.txt -o llama.int4.onnx
     """
     from tracer.api.quantize import quantize
     from tracer.cli import _progress

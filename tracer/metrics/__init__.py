@@ -8,6 +8,7 @@ from typing import Any
 from tracer.errors import UsageError
 from tracer.inputs.datasets.batch import Batch
 from tracer.metrics import user_metric
+from tracer.metrics.language import perplexity, scores_tokens
 from tracer.metrics.metric import Metric, Outputs
 from tracer.metrics.ranking import agreement, predictions, top1, top5
 from tracer.metrics.reference import channel_noise, noise, one_of, reference_mse
@@ -24,6 +25,7 @@ METRICS = {
         Metric("noise", noise, needs_labels=False, higher_is_better=False, sums_channels=True),
         Metric("channel-noise", channel_noise, needs_labels=False, higher_is_better=False),
         Metric("agreement", agreement, needs_labels=False, predictions=predictions),
+        Metric("perplexity", perplexity, higher_is_better=False, unit="bits"),
     )
 }  # fmt: skip
 
@@ -75,7 +77,9 @@ def _of_output(name: str, output: str, spec: str) -> Metric:
 
 
 def default_metric(batch: Batch, output: Array) -> Metric | None:
-    """Returns top1 or mse where the labels fit the output, else None; agreement or noise without.
+    """Returns a metric whose labels fit the output, else None; agreement or noise without labels.
+
+    It is top1, mse, or perplexity for the next tokens of [N, tokens, vocabulary].
 
     An output with more than two axes does not say which of them has the classes, so it gets noise.
     """
@@ -85,6 +89,8 @@ def default_metric(batch: Batch, output: Array) -> Metric | None:
         return METRICS["agreement" if classes else "noise"]
     if classes and labels.dtype.kind in "iu" and labels.ndim == 1:
         return METRICS["top1"]
+    if scores_tokens(output, labels):
+        return METRICS["perplexity"]
     return METRICS["mse"] if labels.size == output.size else None
 
 

@@ -9,6 +9,9 @@ METHODS = {"minmax": "MinMax", "percentile": "Percentile", "entropy": "Entropy"}
 TYPES = {"uint8": "QUInt8", "int8": "QInt8", "uint16": "QUInt16", "int16": "QInt16"}
 """Our names to onnxruntime's names of QuantFormat, CalibrationMethod and QuantType."""
 
+BITS, BLOCKS, LEVELS = (2, 4, 8), (16, 32, 64, 128, 256), (0, 1, 2, 3, 4)
+"""Bits of a weight, weights of a block, and accuracy levels of onnxruntime's MatMulNBits."""
+
 
 @dataclass(frozen=True, slots=True)
 class QuantizationOptions:
@@ -57,3 +60,33 @@ class QuantizationOptions:
             raise UsageError(
                 f"a reduced range of {self.weight_type} weights", "It is for 8-bit weights."
             )
+
+
+@dataclass(frozen=True, slots=True)
+class WeightOptions:
+    """How to quantise weights alone. Raises UsageError for an invalid value.
+
+    `block` weights of a column share a scale, and a zero point unless `symmetric`. With
+    `accuracy_level` 4 onnxruntime rounds activations to int8 as well and sums integers; 0 leaves
+    the choice to it. `nodes` and `exclude` are patterns, as in QuantizationOptions.
+    """
+
+    bits: int = 4
+    block: int = 32
+    symmetric: bool = False
+    accuracy_level: int = 0
+    nodes: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        choices = (
+            ("weights of {} bits", self.bits, BITS),
+            ("blocks of {} weights", self.block, BLOCKS),
+            ("accuracy level {}", self.accuracy_level, LEVELS),
+        )
+        for text, value, allowed in choices:
+            if value not in allowed:
+                raise UsageError(
+                    f"{text.format(value)}: onnxruntime's MatMulNBits has none",
+                    f"Give {', '.join(map(str, allowed))}.",
+                )

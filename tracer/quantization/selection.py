@@ -20,8 +20,8 @@ def select(proto: onnx.ModelProto, options: QuantizationOptions) -> list[str]:
     pattern that matches nothing, or where `exclude` leaves no node.
     """
     nodes = proto.graph.node
-    included = _matched(nodes, options.nodes) if options.nodes else {node.name for node in nodes}
-    chosen = included - _matched(nodes, options.exclude) - _shared_with_bodies(nodes)
+    included = matched(nodes, options.nodes) if options.nodes else {node.name for node in nodes}
+    chosen = included - matched(nodes, options.exclude) - _shared_with_bodies(nodes)
     if not chosen and options.exclude:
         raise UsageError("no node remains to be quantised", "Exclude fewer.")
     return [node.name for node in nodes if node.name in chosen]
@@ -32,7 +32,8 @@ def _shared_with_bodies(nodes: Sequence[onnx.NodeProto]) -> set[str]:
     return {node.name for node in nodes if captured.intersection((*node.input, *node.output))}
 
 
-def _matched(nodes: Sequence[onnx.NodeProto], patterns: Sequence[str]) -> set[str]:
+def matched(nodes: Sequence[onnx.NodeProto], patterns: Sequence[str]) -> set[str]:
+    """Returns the names of the nodes that match. Raises UsageError for a pattern without any."""
     names: set[str] = set()
     for pattern in patterns:
         matched = {node.name for node in nodes if _matches(node, pattern)}

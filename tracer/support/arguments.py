@@ -121,8 +121,8 @@ RULES: Mapping[str, Rule] = {
         ("optimization", "provider", "energy", "metric", "fixed", "operands", "against", "loss",
          "optimizer", "framework"), maybe(TEXT),
     ),
-    **dict.fromkeys(("path", "calibrate", "data", "folder"), PATH),
-    **dict.fromkeys(("output", "test", "trace", "weights"), maybe(PATH)),
+    **dict.fromkeys(("path", "data", "folder"), PATH),
+    **dict.fromkeys(("output", "calibrate", "test", "trace", "weights"), maybe(PATH)),
     **dict.fromkeys(("progress", "receive", "peaks", "keep"), maybe(FUNCTION)),
     "model": ANYTHING,  # opening or exporting it says what it is not
     "accumulator": maybe(

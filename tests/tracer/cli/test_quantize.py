@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -177,7 +178,7 @@ def test_what_a_file_holds_is_kept_unless_forced(small, capfd):
 
 
 BAD = [
-    (["m.onnx", "-o", "q.onnx"], 2, "Missing option '--calibrate'"),
+    (["m.onnx", "-o", "q.onnx"], 2, "none are given"),
     (["m.onnx", "--calibrate", "x.npz"], 2, "Name it: -o FILE.onnx."),
     (["m.onnx", "--calibrate", "nothing", "-o", "q.onnx"], 2, "no data set 'nothing'"),
     (["m.onnx", "--calibrate", "gone.npz", "-o", "q.onnx"], 3, "gone.npz: no such file"),
@@ -258,3 +259,35 @@ def test_outputs_show_their_worst_channel_in_table_json_and_csv(tmp_path, capfd,
     assert rows.loc["join", "worst_channel"] == output["worst_channel"]["index"]
     assert rows.loc["join", "worst_channel_db"] == output["worst_channel"]["sqnr_db"]
     assert rows.loc["join", "channel_axis"] == 1
+
+
+def test_weights_alone_are_quantised_and_scored_on_text(tmp_path, capfd):
+    text = tmp_path / "text.txt"
+    text.write_bytes(Path("models/data/texts/kjv.test.txt").read_bytes()[:1025])
+    target = tmp_path / "q.onnx"
+    code, out, err = run(
+        capfd, "models/llama/llama.onnx", "--weights", "8", "--test", f"text@64:{text}",
+        "--limit", "2", "-o", target,
+    )  # fmt: skip
+    assert code == 0, err
+    before, after = map(
+        float, re.findall(r"perplexity: ([\d.]+) bits before, ([\d.]+) bits after", out)[0]
+    )
+    assert 1 < before < 3
+    assert after == pytest.approx(before, abs=0.02)
+    assert "MatMulNBits" in out or "without calibration" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--weights", "4", "--format", "qoperator"), "weights alone"),
+        (("--block", "64", "--calibrate", "x.npz"), "need --weights"),
+        (("--weights", "4", "--calibrate", "x.npz"), "need no calibration"),
+    ],
+)
+def test_options_of_two_kinds_are_refused(small, capfd, monkeypatch, options, message):
+    monkeypatch.chdir(small)
+    code, _, err = run(capfd, "m.onnx", *options, "-o", "q.onnx")
+    assert code == 2
+    assert message in err

@@ -14,6 +14,8 @@ from tracer.inputs.datasets.labelled import DEFAULT_FOLDER, names
 from tracer.inputs.datasets.layout import SampleLayout
 from tracer.inputs.datasets.named import open_named
 from tracer.inputs.datasets.source import SampleSource
+from tracer.inputs.datasets.text import SPEC as TEXT
+from tracer.inputs.datasets.text import open_text
 
 SPLITS = ("test", "train")
 _SPEC = re.compile(
@@ -40,10 +42,11 @@ def open_dataset(
 ) -> Dataset:
     """Returns the data set `spec` for `model`: its first `limit` samples (None: all).
 
-    `spec` is one of `names()`, with its files in `folder`; an .npz file; or a folder with
-    test_data_sets. `digits:train` is its training split, `digits*28` repeats the digits 28 times.
-    `split` is "test" or "train", for a spec without a split. Raises UsageError for an invalid spec,
-    limit or split; InputError for data that are missing, broken, empty, or do not fit the model.
+    `spec` is one of `names()`, with its files in `folder`; an .npz file; text:FILE, for a language
+    model; or a folder with test_data_sets. `digits:train` is its training split, `digits*28`
+    repeats the digits 28 times. `split` is "test" or "train", for a spec without a
+    split. Raises UsageError for an invalid spec, limit or split; InputError for data that are
+    missing, broken, empty, or do not fit the model.
     """
     if split not in SPLITS:
         raise UsageError(f"no split '{split}'", f"The splits are {' and '.join(SPLITS)}.")
@@ -53,6 +56,8 @@ def open_dataset(
     split = parsed.split or split
     if parsed.base in names():
         source: SampleSource = open_named(parsed.base, model, split, folder)
+    elif TEXT.fullmatch(parsed.base):
+        source = open_text(parsed.base, model)
     else:
         source = _files(Path(parsed.base), model, layout, split)
     return _checked(Dataset(str(spec), model, source, layout, parsed.repeat, limit))
@@ -101,8 +106,8 @@ def _files(path: Path, model: Model, layout: SampleLayout, split: str) -> Sample
         return open_folder(path, model, layout)
     raise UsageError(
         f"no data set '{path}'",
-        f"Name one of {', '.join(names())}, an .npz file, or a folder of test_data_sets; "
-        ":train after a name or an .npz chooses its training split.",
+        f"Name one of {', '.join(names())}, an .npz file, text:FILE, or a folder of "
+        "test_data_sets; :train after a name or an .npz chooses its training split.",
     )
 
 

@@ -1,0 +1,1 @@
+"""A small language model over bytes, built as Llama is."""

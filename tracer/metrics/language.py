@@ -1,0 +1,41 @@
+"""The perplexity of a language model, as its logarithm, which can be averaged over samples."""
+
+from typing import Any
+
+import numpy as np
+
+from tracer.errors import InputError
+from tracer.metrics.metric import Outputs, only
+from tracer.support.types import Array, FloatArray
+
+
+def perplexity(outputs: Outputs, labels: Any) -> FloatArray:
+    """Returns the mean of -log2 p(next token) over the tokens of each sample, float64 (N,).
+
+    It is the log2 of the perplexity, in bits per token: the cross-entropy of softmax, in base 2.
+    The first output has the logits [N, tokens, vocabulary]; labels [N, tokens] are the tokens that
+    follow. Raises InputError for outputs and labels that are not.
+    """
+    logits, tokens = only(outputs), np.asarray(labels)
+    if not scores_tokens(logits, tokens):
+        raise InputError(
+            f"labels {tokens.dtype}{list(tokens.shape)} are not the next tokens of an output "
+            f"{list(logits.shape)}",
+            "perplexity needs logits [N, tokens, vocabulary] and data such as text:FILE.",
+        )
+    if tokens.size and not 0 <= tokens.min() <= tokens.max() < logits.shape[2]:
+        raise InputError(
+            f"the next tokens are {tokens.min()} to {tokens.max()}, and the output has "
+            f"{logits.shape[2]} logits",
+            "Give text in the tokens of the model; text:FILE has bytes, 0 to 255.",
+        )
+    numbers = logits.astype(np.float64)
+    numbers -= numbers.max(2, keepdims=True)
+    own = np.take_along_axis(numbers, tokens[:, :, None].astype(np.int64), 2)[:, :, 0]
+    nats = np.log(np.exp(numbers).sum(2)) - own
+    return np.asarray(nats.mean(1) / np.log(2))
+
+
+def scores_tokens(output: Array, labels: Array) -> bool:
+    """Returns whether `labels` may be the tokens that follow those that `output` is of."""
+    return output.ndim == 3 and labels.shape == output.shape[:2] and labels.dtype.kind in "iu"
