@@ -24,10 +24,16 @@ ARGUMENTS = cloup.option(
     "--arg", "args", type=Argument(), multiple=True,
     help="Argument of the class or factory, e.g. --arg depth=32. Repeatable.",
 )  # fmt: skip
-WEIGHTS = cloup.option(
-    "--weights", type=PathName(),
-    help="File of weights: safetensors or a state dict (torch), .npz (Chainer).",
-)  # fmt: skip
+
+
+def _weights(option: str) -> Decorator:
+    return cloup.option(
+        option, "weights", type=PathName(),
+        help="File of weights: safetensors or a state dict (torch), .npz (Chainer).",
+    )  # fmt: skip
+
+
+WEIGHTS = _weights("--weights")
 TRUST = cloup.option(
     "--trust", is_flag=True, help="Allow unpickling of weights. This can run any code."
 )
@@ -69,9 +75,15 @@ def _subject(
     return Code(str(model), **inputs, arguments=dict(args), weights=weights, trust=trust)
 
 
-SUBJECT = _options.bundle(
-    "model", _subject, _options.MODEL,
-    cloup.option_group("Model of a framework (FILE.py:NAME), exported when it is read",
-                       ARGUMENTS, WEIGHTS, *input_options("the model's input_shape"), TRUST),
-)  # fmt: skip
+def subject(weights_option: str) -> Decorator:
+    """Returns MODEL, of whatever kind, with an option of this name for the weights of code."""
+    return _options.bundle(
+        "model", _subject, _options.MODEL,
+        cloup.option_group("Model of a framework (FILE.py:NAME), exported when it is read",
+                           ARGUMENTS, _weights(weights_option),
+                           *input_options("the model's input_shape"), TRUST),
+    )  # fmt: skip
+
+
+SUBJECT = subject("--weights")
 """MODEL, of whatever kind, for commands that take its ONNX graph."""

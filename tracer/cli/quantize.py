@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 def _chosen_options(
-    weights: str | None, block: str, accuracy_level: str, **others: Any
+    weight_bits: str | None, block: str, accuracy_level: str, **others: Any
 ) -> QuantizationOptions | WeightOptions:
     """Returns the options of one kind. Raises UsageError for options of both."""
     options = QuantizationOptions(**others)
-    if weights is None:
+    if weight_bits is None:
         if (block, accuracy_level) != ("32", "0"):
             raise UsageError("--block and --accuracy-level need --weights", "Give --weights 4.")
         return options
@@ -45,11 +45,11 @@ def _chosen_options(
             "not apply",
             "Leave them out; --symmetric, --nodes and --exclude apply.",
         )
-    return WeightOptions(int(weights), int(block), accuracy_level=int(accuracy_level), **shared)
+    return WeightOptions(int(weight_bits), int(block), accuracy_level=int(accuracy_level), **shared)
 
 
 @cloup.command()
-@_code.SUBJECT
+@_code.subject("--weights-file")
 @cloup.option_group(
     "Calibration",
     cloup.option("--calibrate", metavar="DATA",
@@ -62,7 +62,7 @@ def _chosen_options(
 )  # fmt: skip
 @_options.bundle("options", _chosen_options, cloup.option_group(
     "Weights alone",
-    cloup.option("--weights", type=click.Choice(tuple(map(str, BITS))),
+    cloup.option("--weights", "weight_bits", type=click.Choice(tuple(map(str, BITS))),
                  help="Quantise the weights of MatMul alone, to this many bits."),
     cloup.option("--block", type=click.Choice(tuple(map(str, BLOCKS))), default="32",
                  show_default=True, help="Weights that share a scale."),

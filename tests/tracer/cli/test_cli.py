@@ -337,3 +337,11 @@ def test_a_model_that_knows_no_source_says_what_does(model, capfd):
     code, out, _ = run(capfd, "count", model, "--by", "source")
     assert code == 0
     assert "(no source)" in out and "no node has a source" in out
+
+
+@pytest.mark.parametrize("name", sorted(tracer.cli.tracer.list_commands(None)))
+def test_an_option_of_a_command_has_one_meaning(name):
+    command = tracer.cli.tracer.get_command(None, name)
+    spellings = [text for param in command.params for text in (*param.opts, *param.secondary_opts)]
+    names = [param.name for param in command.params]
+    assert len(set(spellings)) == len(spellings) and len(set(names)) == len(names)
