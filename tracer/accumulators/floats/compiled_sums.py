@@ -4,18 +4,13 @@ import numpy as np
 
 from tracer.accumulators.floats import draws, oracle, single_sums
 from tracer.accumulators.floats.column_blocks import share
+from tracer.accumulators.floats.kernel_formats import NO_EXPONENT, wide_format
 from tracer.accumulators.floats.kernels import loaded
 from tracer.accumulators.floats.state import State
 from tracer.accumulators.spec.block_fma import SINGLE, BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
-from tracer.accumulators.spec.float_format import FloatFormat
 from tracer.errors import UsageError
 from tracer.support.types import Array
-
-_FRACTION = 52
-"""Bits of a float64 after its first one."""
-_NO_EXPONENT = -400
-"""Below the exponent of any number."""
 
 
 def sequential(
@@ -36,7 +31,7 @@ def sequential(
     outs, factors = _outs(start), _wide(left)
     product = accumulator.product_format
     formats = accumulator.format, product or accumulator.format
-    forms = tuple(_form(each, accumulator.saturates) for each in formats)
+    forms = tuple(wide_format(each, accumulator.saturates) for each in formats)
     rule = getattr(kernels, accumulator.rounding.name.upper())
     is_odd = product is None or product.fraction_bits > accumulator.format.fraction_bits
     is_usual = rule != kernels.SR and largest is not None
@@ -78,13 +73,13 @@ def blocks(left: Array, right: Array, start: Array, accumulator: BlockFma) -> St
     factors = _wide(left)
     factor_powers = _powers(factors, accumulator)
     total = SINGLE if accumulator.promote else accumulator.out
-    least = _NO_EXPONENT if accumulator.least is None else accumulator.least
+    least = NO_EXPONENT if accumulator.least is None else accumulator.least
     limits = 2.0**least, accumulator.register.least_normal, 2.0**accumulator.fraction
 
     def work(rows: slice, low: int, columns: Array) -> None:
         kernels.run(
             (factors[rows], factor_powers[rows]), (columns, _powers(columns, accumulator)), low,
-            ends, joins, (_form(accumulator.out), _form(total)), limits,
+            ends, joins, (wide_format(accumulator.out), wide_format(total)), limits,
             accumulator.rounding == "rne", tuple(each[rows] for each in outs),
         )  # fmt: skip
 
@@ -129,24 +124,13 @@ def _program(a: BlockFma, depth: int) -> tuple[Array, Array]:
 def _powers(values: Array, a: BlockFma) -> Array:
     """Returns 2 to the exponent of each operand; 0 for 0, infinity and NaN."""
     out = np.empty_like(values)
-    others = loaded("blocks").powers(values.reshape(-1), _form(a.operands), out.reshape(-1))
+    others = loaded("blocks").powers(values.reshape(-1), wide_format(a.operands), out.reshape(-1))
     if others:
         raise UsageError(
             f"{others} operands of {a} are no numbers of {a.operands}",
             f"Cast the operands to {a.operands}, or choose a block that multiplies what they are.",
         )
     return out
-
-
-def _form(form: FloatFormat, saturates: bool = False) -> tuple[float, ...]:
-    """Returns a format as kernels read it: `kernels.rounding.FORMAT`."""
-    unit = 2.0**-form.fraction_bits
-    is_kept = form.subnormals == "kept"
-    return (
-        1.5 * 2.0**_FRACTION * unit, unit, form.least_normal if is_kept else 2.0**_NO_EXPONENT,
-        0.0 if is_kept else form.least_normal, form.largest,
-        form.largest if saturates else form.beyond,
-    )  # fmt: skip
 
 
 def _outs(start: Array, exact: Array | None = None) -> tuple[Array, ...]:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracer.accumulators.floats.column_blocks import share
+from tracer.accumulators.floats.kernel_formats import single_format
 from tracer.accumulators.floats.kernels import loaded
 from tracer.accumulators.floats.state import State
 from tracer.accumulators.spec.block_fma import SINGLE, BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
-from tracer.accumulators.spec.float_format import FloatFormat
 from tracer.support.types import Array
 
 _UNUSED = (1 << 12) - 1
@@ -76,7 +76,7 @@ def sequential(
     factors = Factors.of(left, right) if largest <= room else None
     if factors is None:
         return None
-    run, forms = loaded("singles").sequential, (_form(form), _form(product_form))
+    run, forms = loaded("singles").sequential, (single_format(form), single_format(product_form))
 
     def work(rows: slice, low: int, columns: Array, values: Array, unchanged: Array) -> None:
         run(factors.left[rows], columns, low, forms, values, unchanged)
@@ -105,7 +105,9 @@ def blocks(left: Array, right: Array, start: Array, accumulator: BlockFma) -> St
 
     def powers(values: Array) -> Array:
         out, largest = np.empty_like(values), np.float32(form.largest)
-        misfits.append(kernels.powers(values.reshape(-1), _form(form), largest, out.reshape(-1)))
+        misfits.append(
+            kernels.powers(values.reshape(-1), single_format(form), largest, out.reshape(-1))
+        )
         return out
 
     row_powers = powers(factors.left)
@@ -148,9 +150,3 @@ def _summed(factors: Factors, start: Array, first: Array, work: _Work) -> State:
 
     share(left, right, np.float32, block)
     return State(values, np.zeros(shape, bool), lost, terms, exact)
-
-
-def _form(form: FloatFormat) -> tuple[np.float32, np.float32]:
-    """Returns a format as kernels read it: `kernels.singles.FORMAT`."""
-    big = 1.5 * 2.0 ** (_FRACTION - form.fraction_bits)
-    return np.float32(big), np.float32(form.least_normal)

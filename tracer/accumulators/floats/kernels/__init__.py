@@ -7,6 +7,7 @@ function of `rounding` is branch-free arithmetic on one lane.
 - `sequential`: sums term after term;
 - `blocks`: block multiply-adds;
 - `singles`, `single_blocks`: both in lanes of float32, where these are as exact;
+- `casts`: arrays in a format;
 - `references`: sums in float64, and terms, beside them.
 """
 

@@ -17,8 +17,8 @@ from tracer.accumulators.kernels.array_types import several
 
 RNE, RZ, FLOOR, SR = range(4)
 FORMAT = several(types.float64, 6)
-"""As `floats.sums` makes it: 1.5 times 2^52 units of 1; the unit of 1; the least exponent, as a
-power; numbers below this are 0; the largest number; what is beyond."""
+"""As `kernel_formats.wide_format` makes it: 1.5 times 2^52 units of 1; the unit of 1; the least
+exponent, as a power; numbers below this are 0; the largest number; what is beyond."""
 
 _EXPONENT = np.int64(0x7FF0000000000000)
 _HUGE = 2.0**400
