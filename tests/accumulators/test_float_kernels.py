@@ -83,13 +83,16 @@ NARROW = st.fixed_dictionaries({
 
 
 @settings(max_examples=200, deadline=None)
-@given(spelling=st.sampled_from(SINGLES), form=st.sampled_from(["fp16", "bf16"]), case=NARROW)
+@given(
+    spelling=st.sampled_from(SINGLES), form=st.sampled_from(["fp32", "fp16", "bf16"]), case=NARROW
+)  # fmt: skip
 def test_sums_term_after_term_in_float32_lanes(spelling, form, case):
     left, right, start = operands(**case, form=float_format(form))
     zeros = np.random.default_rng(case["seed"]).random(right.shape) < 0.4
     right, accumulator = np.where(zeros, 0, right), float_accumulator(spelling)
     start *= 2.0 ** (accumulator.format.least_exponent * (case["seed"] % 2))
-    got = single_sums.sequential(left, right, start[:, :1], accumulator, 2.0**15)
+    factors = single_sums.Factors.of(left, right)
+    got = single_sums.sequential(factors, start[:, :1], accumulator, 2.0**15)
     assert got is not None
     indices = np.arange(start.size).reshape(start.shape)
     want = oracle.sequential(left, right, start, accumulator, 1, indices)

@@ -6,6 +6,7 @@ from tracer.accumulators.floats import draws, oracle, single_sums
 from tracer.accumulators.floats.column_blocks import share
 from tracer.accumulators.floats.kernel_formats import NO_EXPONENT, wide_format
 from tracer.accumulators.floats.kernels import loaded
+from tracer.accumulators.floats.single_sums import Factors
 from tracer.accumulators.floats.state import State
 from tracer.accumulators.spec.block_fma import SINGLE, BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
@@ -21,9 +22,10 @@ def sequential(
 
     `start` is (M or 1, P or 1). `indices` (M, P) are None for rules that draw nothing.
     """
-    largest = _bound(left, right, start, accumulator)
+    sides = Factors.of(left, right)
+    largest = _bound(sides, start, accumulator)
     if largest is not None:
-        single = single_sums.sequential(left, right, start, accumulator, largest)
+        single = single_sums.sequential(sides, start, accumulator, largest)
         if single is not None:
             return single
     kernels = loaded("sequential")
@@ -89,7 +91,7 @@ def blocks(left: Array, right: Array, start: Array, accumulator: BlockFma) -> St
     return state
 
 
-def _bound(left: Array, right: Array, start: Array, accumulator: FloatAccumulator) -> float | None:
+def _bound(sides: Factors, start: Array, accumulator: FloatAccumulator) -> float | None:
     """Returns what no sum exceeds; None if a product or a sum may leave the range, or is flushed.
 
     A rounding multiplies a magnitude by at most 1 + 2^-`fraction_bits`, or adds a least number; a
@@ -98,17 +100,13 @@ def _bound(left: Array, right: Array, start: Array, accumulator: FloatAccumulato
     formats = [accumulator.format, accumulator.product_format or accumulator.format]
     if any(form.subnormals != "kept" for form in formats):
         return None
-    roundings = 3 * left.shape[1] + 3
+    depth = sides.left.shape[1]
+    roundings = 3 * depth + 3
     growth = np.exp(roundings * 2.0 ** -min(form.fraction_bits for form in formats))
     added = roundings * 2.0 ** max(form.least_bit for form in formats)
-    exact = left.shape[1] * _largest(left) * _largest(right) + _largest(start)
+    exact = depth * sides.largest + float(np.abs(start).max(initial=0))
     bound = float((exact + added) * growth)
     return bound if bound <= min(form.largest for form in formats) else None
-
-
-def _largest(values: Array) -> float:
-    """Returns the largest magnitude; NaN if there is one."""
-    return max(float(values.max(initial=0)), -float(values.min(initial=0)))
 
 
 def _program(a: BlockFma, depth: int) -> tuple[Array, Array]:

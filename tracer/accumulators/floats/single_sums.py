@@ -22,6 +22,8 @@ _UNUSED = (1 << 12) - 1
 """Bits of a float32 that neither of two factors has, if float32 holds every product of them."""
 _LEAST_NORMAL, _FRACTION, _LARGEST_EXPONENT = 2.0**-126, 23, 127
 """Of float32."""
+_LEAST_INEXACT = 2.0**-100
+"""Of products whose last bit, of 48, is a number of float32."""
 _MOST_FRACTION = 10
 """Sums of numbers with 11 significant bits, rounded to 24, round to 11 as if they were exact
 (Figueroa, When is double rounding innocuous?, 1995)."""
@@ -39,27 +41,30 @@ _Work = Callable[[slice, int, Array, Array, Array], None]
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """Operands, float32, with the least magnitude of a product other than 0, and the largest."""
+    """Operands, float32, with the least magnitude of a product other than 0, and the largest.
+
+    `is_exact` says that float32 holds every product.
+    """
 
     left: Array
     right: Array
     least: float
     largest: float
+    is_exact: bool
 
     @classmethod
-    def of(cls, left: Array, right: Array) -> Factors | None:
-        """The factors `left` (M, K) and `right` (K, P); None if float32 rounds their products."""
+    def of(cls, left: Array, right: Array) -> Factors:
+        """The factors `left` (M, K) and `right` (K, P), floats of any type."""
         sides = [np.ascontiguousarray(side, np.float32) for side in (left, right)]
         measured = loaded("singles").measured
         (bits, least, largest), others = (measured(side.reshape(-1)) for side in sides)
         products = float(least) * float(others[1]), float(largest) * float(others[2])
-        if (bits | others[0]) & _UNUSED or not products[0] >= _LEAST_NORMAL:
-            return None
-        return cls(sides[0], sides[1], *products)
+        is_exact = not (bits | others[0]) & _UNUSED and products[0] >= _LEAST_NORMAL
+        return cls(sides[0], sides[1], *products, bool(is_exact))
 
 
 def sequential(
-    left: Array, right: Array, start: Array, accumulator: FloatAccumulator, largest: float
+    factors: Factors, start: Array, accumulator: FloatAccumulator, largest: float
 ) -> State | None:
     """Returns the sums of `oracle.sequential`; None where float32 would round them otherwise.
 
@@ -73,13 +78,12 @@ def sequential(
     if min(form.least_normal, product_form.least_normal) < _LEAST_NORMAL:
         return None
     room = 2.0 ** (_LARGEST_EXPONENT - 1 - _FRACTION + product_form.fraction_bits)
-    factors = Factors.of(left, right) if largest <= room else None
-    if factors is None:
+    if largest > room or not (factors.is_exact or factors.least >= _LEAST_INEXACT):
         return None
     run, forms = loaded("singles").sequential, (single_format(form), single_format(product_form))
 
     def work(rows: slice, low: int, columns: Array, values: Array, unchanged: Array) -> None:
-        run(factors.left[rows], columns, low, forms, values, unchanged)
+        run(factors.left[rows], columns, low, forms, factors.is_exact, values, unchanged)
 
     return _summed(factors, start, State.beginning(start).put(start, form), work)
 
@@ -95,7 +99,7 @@ def blocks(left: Array, right: Array, start: Array, accumulator: BlockFma) -> St
     if (4 * a.length + 2) << a.fraction > _MOST_UNITS or form.fraction_bits > _MOST_OPERAND:
         return None
     factors = Factors.of(left, right)
-    if factors is None or not _is_within(factors, start):
+    if not (factors.is_exact and _is_within(factors, start)):
         return None
     kernels, least = loaded("single_blocks"), _LEAST_BLOCK
     if a.least is not None:

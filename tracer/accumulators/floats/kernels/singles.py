@@ -18,6 +18,7 @@ SINGLES = types.Array(types.float32, 2, "C", readonly=True)
 VALUES, COUNTS = types.Array(types.float32, 2, "C"), types.Array(types.int32, 2, "C")
 FORMAT = several(types.float32, 2)
 """1.5 times 2^23 units of 1; the least exponent, as a power."""
+_FORMS = several(FORMAT, 2)
 _ROW = types.Array(types.float32, 1, "C", readonly=True)
 _LANES, _COUNTS = flat(types.float32), flat(types.int32)
 _EXPONENT = np.int32(0x7F800000)
@@ -40,10 +41,22 @@ def _float_of(_: Any, bits: Any) -> Any:
     return types.float32(types.int32), code
 
 
+def _fused(_: Any, a: Any, b: Any, c: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        single = ir.FloatType()
+        kind = ir.FunctionType(single, (single, single, single))
+        function = builder.module.declare_intrinsic("llvm.fma", [single], kind)
+        return builder.call(function, arguments)
+
+    return types.float32(types.float32, types.float32, types.float32), code
+
+
 bits_of: Any = intrinsic(_bits_of)
 """The bits of a float32, int32."""
 float_of: Any = intrinsic(_float_of)
 """The float32 with these bits, int32."""
+fused: Any = intrinsic(_fused)
+"""a b + c, rounded once."""
 
 
 @kernel(each(types.int32, types.float32, types.float32)(_ROW))
@@ -77,48 +90,74 @@ def _added(state: Any, product: float, form: Any, product_form: Any) -> Any:
     return after, np.int32(unchanged + np.int32(after == before))
 
 
-@inlined(types.void(_LANES, _COUNTS, _ROW, types.float32, several(FORMAT, 2)))
-def _step_1(values: Any, unchanged: Any, row: Any, factor: float, forms: Any) -> None:
+@inlined(types.float32(types.float32, types.float32, types.boolean))
+def _product(a: float, b: float, is_exact: bool) -> float:
+    """a b, exact or rounded to odd: a second rounding, to 22 bits or fewer, is exact."""
+    product = a * b
+    if is_exact:
+        return product
+    error, bits = fused(a, b, -product), bits_of(product)
+    towards_0 = np.int32(bits + ((bits_of(error) ^ bits) >> 31))  # less 1 where signs differ
+    return float_of(np.int32(towards_0 | 1) if error != 0 else bits)
+
+
+@inlined(types.void(_LANES, _COUNTS, _ROW, types.float32, _FORMS, types.boolean))
+def _step_1(
+    values: Any, unchanged: Any, row: Any, factor: float, forms: Any, is_exact: bool
+) -> None:
     """Adds a term to each sum."""
     for i in range(values.size):
         state = (values[i], unchanged[i])
-        values[i], unchanged[i] = _added(state, factor * row[i], forms[0], forms[1])
+        state = _added(state, _product(factor, row[i], is_exact), forms[0], forms[1])
+        values[i], unchanged[i] = state
 
 
 @inlined(
-    types.void(_LANES, _COUNTS, several(_ROW, 4), several(types.float32, 4), several(FORMAT, 2))
+    types.void(_LANES, _COUNTS, several(_ROW, 4), several(types.float32, 4), _FORMS, types.boolean)
 )
-def _step_4(values: Any, unchanged: Any, rows: Any, factors: Any, forms: Any) -> None:
+def _step_4(
+    values: Any, unchanged: Any, rows: Any, factors: Any, forms: Any, is_exact: bool
+) -> None:
     """Adds 4 terms to each sum, which stays in a register."""
     a, b, c, d = rows
     form, product_form = forms
     for i in range(values.size):
         state = (values[i], unchanged[i])
-        state = _added(state, factors[0] * a[i], form, product_form)
-        state = _added(state, factors[1] * b[i], form, product_form)
-        state = _added(state, factors[2] * c[i], form, product_form)
-        state = _added(state, factors[3] * d[i], form, product_form)
+        state = _added(state, _product(factors[0], a[i], is_exact), form, product_form)
+        state = _added(state, _product(factors[1], b[i], is_exact), form, product_form)
+        state = _added(state, _product(factors[2], c[i], is_exact), form, product_form)
+        state = _added(state, _product(factors[3], d[i], is_exact), form, product_form)
         values[i], unchanged[i] = state
 
 
-@kernel(types.void(SINGLES, SINGLES, types.int64, several(FORMAT, 2), VALUES, COUNTS))
-def sequential(left: Any, right: Any, low: int, forms: Any, values: Any, unchanged: Any) -> None:
+@inlined(types.void(_LANES, _COUNTS, _ROW, SINGLES, _FORMS, types.boolean))
+def _add(sums: Any, counts: Any, factors: Any, right: Any, forms: Any, is_exact: bool) -> None:
+    """Adds the terms of a row to its sums."""
+    k, depth = 0, factors.size
+    while k + 4 <= depth:
+        rows = right[k], right[k + 1], right[k + 2], right[k + 3]
+        four = factors[k], factors[k + 1], factors[k + 2], factors[k + 3]
+        _step_4(sums, counts, rows, four, forms, is_exact)
+        k += 4
+    while k < depth:
+        _step_1(sums, counts, right[k], factors[k], forms, is_exact)
+        k += 1
+
+
+@kernel(types.void(SINGLES, SINGLES, types.int64, _FORMS, types.boolean, VALUES, COUNTS))
+def sequential(
+    left: Any, right: Any, low: int, forms: Any, is_exact: bool, values: Any, unchanged: Any
+) -> None:
     """Sums term after term, to nearest: rows `left` (M, K) times columns `right` (K, n).
 
-    `low` is the first column of P. `forms` are those of sums and of products. `values` (M, P),
-    float32, begin as the start in its format; `unchanged` (M, P), int32, begin with 0: products,
-    those of 0 too, that leave a sum as it is.
+    `low` is the first column of P. `forms` are those of sums and of products; `is_exact` says that
+    float32 holds every product. `values` (M, P), float32, begin as the start in its format;
+    `unchanged` (M, P), int32, begin with 0: products, those of 0 too, that leave a sum as it is.
     """
-    depth, high = left.shape[1], low + right.shape[1]
+    high = low + right.shape[1]
     for row in range(len(left)):
-        sums, counts, factors = values[row, low:high], unchanged[row, low:high], left[row]
-        k = 0
-        while k + 4 <= depth:
-            _step_4(
-                sums, counts, (right[k], right[k + 1], right[k + 2], right[k + 3]),
-                (factors[k], factors[k + 1], factors[k + 2], factors[k + 3]), forms,
-            )  # fmt: skip
-            k += 4
-        while k < depth:
-            _step_1(sums, counts, right[k], factors[k], forms)
-            k += 1
+        sums, counts = values[row, low:high], unchanged[row, low:high]
+        if is_exact:  # each way has its own loop, in which the way is constant
+            _add(sums, counts, left[row], right, forms, True)
+        else:
+            _add(sums, counts, left[row], right, forms, False)
