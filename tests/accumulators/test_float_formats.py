@@ -56,6 +56,19 @@ def test_every_code_and_every_number_between_two_codes_is_cast_as_ml_dtypes_cast
     assert got == np.signbit(np.array([-0.0], np.float32).astype(known(name)).astype(np.float32))
 
 
+@pytest.mark.parametrize("spelling", [*BYTES, *WIDER, "tf32", "fp32", "e6m9", "e4m7f:10", "e5m4"])
+def test_float32_is_cast_as_the_same_numbers_in_float64(spelling):
+    """Which numpy rounds, where a kernel rounds float32; NaN and infinity are among them."""
+    bits = np.random.default_rng(4).integers(0, 2**32, 40000).astype(np.uint32)
+    values, form = bits.view(np.float32), float_format(spelling)
+    with np.errstate(invalid="ignore"):
+        wide = values.astype(np.float64)
+    for saturates in (False, True):
+        got, want = (cast(each, form, saturates=saturates) for each in (values, wide))
+        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(np.signbit(got), np.signbit(want))
+
+
 @pytest.mark.parametrize(("spelling", "name"), [*BYTES.items(), *WIDER.items()])
 def test_samples_are_cast_as_ml_dtypes_casts(spelling, name):
     random = np.random.default_rng(3)

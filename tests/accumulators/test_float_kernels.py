@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracer.accumulators.floats import compiled_sums, oracle
+from tracer.accumulators.floats import compiled_sums, oracle, single_sums
 from tracer.accumulators.floats.casting import cast
 from tracer.accumulators.floats.sums import sum_products
 from tracer.accumulators.spec.block_fma import block_fma
@@ -59,13 +59,55 @@ CASES = st.fixed_dictionaries({
 
 
 @settings(max_examples=250, deadline=None)
-@given(spelling=st.sampled_from(ACCUMULATORS), case=CASES)
-def test_sums_term_after_term(spelling, case):
-    left, right, start = operands(**case, form=float_format("fp32"))
+@given(
+    spelling=st.sampled_from(ACCUMULATORS), form=st.sampled_from(["fp32", "fp16", "bf16"]),
+    case=CASES,
+)  # fmt: skip
+def test_sums_term_after_term(spelling, form, case):
+    left, right, start = operands(**case, form=float_format(form))
     indices = np.arange(start.size).reshape(start.shape)
     arguments = left, right, start, float_accumulator(spelling), 11, indices
     with np.errstate(all="ignore"):
         assert_same(compiled_sums.sequential(*arguments), oracle.sequential(*arguments))
+
+
+SINGLES = ["fp16", "bf16", "fp8-e5m2", "e6m9", "e8m10", "e5m4(product=fp8-e4m3)"]
+SINGLE_BLOCKS = [
+    "bfma(4,23)", "bfma(8,24,fp32,least=-132)", "bfma(5,7,fp32,rne)", "bfma(4,24,operands=bf16)",
+    "bfma(3,25,fp32,rne,operands=tf32)", "bfma(16,13,operands=fp8-e4m3,least=-9)",
+]  # fmt: skip
+NARROW = st.fixed_dictionaries({
+    "seed": st.integers(0, 9999), "rows": st.integers(1, 5), "depth": st.integers(0, 70),
+    "columns": st.integers(1, 40), "spread": st.integers(0, 12), "odd": st.just(0),
+})  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    spelling=st.sampled_from(SINGLES), form=st.sampled_from(["fp32", "fp16", "bf16"]), case=NARROW
+)  # fmt: skip
+def test_sums_term_after_term_in_float32_lanes(spelling, form, case):
+    left, right, start = operands(**case, form=float_format(form))
+    zeros = np.random.default_rng(case["seed"]).random(right.shape) < 0.4
+    right, accumulator = np.where(zeros, 0, right), float_accumulator(spelling)
+    start *= 2.0 ** (accumulator.format.least_exponent * (case["seed"] % 2))
+    factors = single_sums.Factors.of(left, right)
+    got = single_sums.sequential(factors, start[:, :1], accumulator, 2.0**15)
+    assert got is not None
+    indices = np.arange(start.size).reshape(start.shape)
+    want = oracle.sequential(left, right, start, accumulator, 1, indices)
+    if not want.overflowed.any():
+        assert_same(got, want)
+
+
+@settings(max_examples=200, deadline=None)
+@given(spelling=st.sampled_from(SINGLE_BLOCKS), case=NARROW)
+def test_block_multiply_adds_in_float32_lanes(spelling, case):
+    accumulator = block_fma(spelling)
+    left, right, start = operands(**case, form=accumulator.operands)
+    got = single_sums.blocks(left, right, start[:, :1], accumulator)
+    assert got is not None
+    assert_same(got, oracle.blocks(left, right, start, accumulator))
 
 
 @settings(max_examples=250, deadline=None)

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.accumulators.float_errors import histogram, relative_errors
 from tracer.accumulators.statistics import error_bins
-from tracer.accumulators.statistics.float_tally import FloatTally, relative_errors
+from tracer.accumulators.statistics.float_tally import FloatTally
 from tracer.errors import UsageError
 
 SIZES = st.lists(st.floats(2.0**-59, 2.0**59), min_size=1, max_size=60)
@@ -22,6 +23,10 @@ def drawn(seed: int, size: int) -> tuple[np.ndarray, ...]:
     for special in (np.nan, np.inf, -np.inf, 0.0):
         values[rng.random(size) < 0.1] = special
         exact[rng.random(size) < 0.05] = special
+    values[rng.random(size) < 0.1] *= 2.0**64
+    with np.errstate(over="ignore"):
+        values = values.astype(np.float32)
+    exact = np.where(rng.random(size) < 0.2, values, exact)
     terms = rng.integers(0, 9, size)
     return values, rng.random(size) < 0.2, rng.integers(0, terms + 1), terms, exact
 
@@ -36,7 +41,7 @@ def tally(*parts: tuple[np.ndarray, ...]) -> FloatTally:
 @given(SIZES, st.integers(1, 100))
 @settings(max_examples=60, deadline=None)
 def test_a_percentile_is_at_most_an_eighth_above_that_of_numpy(errors, percent):
-    counts = error_bins.histogram(np.array(errors))
+    counts = histogram(np.array(errors))
     exact = float(np.percentile(errors, percent, method="inverted_cdf"))
     found = error_bins.percentile(counts, percent)
     assert found is not None
@@ -48,9 +53,9 @@ def test_bins_have_all_errors_below_their_limit_and_none_below_the_limit_before(
     assert limits[1:-1] == sorted(limits[1:-1])
     for position in range(1, error_bins.COUNT - 1):
         below = np.nextafter(limits[position], 0)
-        assert error_bins.histogram(np.array([below])).argmax() == position
-        assert error_bins.histogram(np.array([limits[position]])).argmax() == position + 1
-    ends = error_bins.histogram(np.array([0.0, 1e-300, np.inf, 1e300]))
+        assert histogram(np.array([below])).argmax() == position
+        assert histogram(np.array([limits[position]])).argmax() == position + 1
+    ends = histogram(np.array([0.0, 1e-300, np.inf, 1e300]))
     assert (ends[0], ends[-1]) == (2, 2)
     assert error_bins.percentile(ends, 50) == 0.0
     assert error_bins.percentile(ends, 99) == np.inf
@@ -67,10 +72,26 @@ def test_parts_in_any_order_have_the_statistics_of_the_whole(seed, first, second
     assert whole.nan_outputs + whole.error_histogram.sum() == whole.outputs
 
 
+@given(st.integers(0, 2**32), st.integers(0, 700))
+@settings(max_examples=60, deadline=None)
+def test_errors_are_counted_in_their_bins(seed, size):
+    values, overflowed, _, _, exact = parts = drawn(seed, size)
+    got = tally(parts)
+    known = ~(np.isnan(values) | np.isnan(exact))
+    errors = relative_errors(values[known].astype(np.float64), exact[known])
+    np.testing.assert_array_equal(got.error_histogram, histogram(errors))
+    assert got.nan_outputs == np.count_nonzero(~known)
+    assert got.greatest_error == errors.max(initial=0.0)
+    assert got.overflow_outputs == np.count_nonzero(overflowed)
+
+
 def test_errors_of_special_values():
     values = np.array([0.0, 1.0, np.inf, np.inf, -np.inf, 3.0, 2.0])
     exact = np.array([0.0, 0.0, np.inf, 1.0, np.inf, np.inf, -1.0])
     assert relative_errors(values, exact).tolist() == [0, np.inf, 0, np.inf, np.inf, np.inf, 3]
+    none = np.zeros(7, np.int64)
+    counts = tally((values, none, none, none, exact)).error_histogram
+    assert (counts[0], counts[-1], counts.sum()) == (2, 4, 7)
 
 
 def test_tallies_of_different_accumulators_are_not_merged():

@@ -5,9 +5,12 @@ from typing import assert_never
 import numpy as np
 
 from tracer.accumulators.floats import draws
+from tracer.accumulators.floats.kernel_formats import wide_format
+from tracer.accumulators.floats.kernels import loaded
 from tracer.accumulators.floats.kernels.hashing import BITS
 from tracer.accumulators.spec.float_accumulator import FloatRounding, FloatRoundingName
 from tracer.accumulators.spec.float_format import FloatFormat
+from tracer.interpreter.numeric import parallel
 from tracer.support.types import Array
 
 _NEAREST = FloatRounding()
@@ -23,6 +26,8 @@ def cast(
     by default. NaN stays NaN, even where a format has none. The draw of an element depends on its
     index.
     """
+    if rounding.name == "rne" and np.asarray(values).dtype == np.float32:
+        return _to_nearest(np.asarray(values), form, saturates)
     with np.errstate(invalid="ignore"):  # NaN with a payload that only float32 has
         wide = np.asarray(values, np.float64)
     random = None
@@ -33,6 +38,22 @@ def cast(
     if not form.has_negative_zero:
         rounded = rounded + 0.0
     return rounded.astype(np.float32)
+
+
+def _to_nearest(values: Array, form: FloatFormat, saturates: bool) -> Array:
+    """`cast` to nearest, of float32."""
+    source = np.ascontiguousarray(values).reshape(-1)
+    out = np.empty(values.shape, np.float32)
+    flat, numbers = out.reshape(-1), wide_format(form, saturates)
+    parts = parallel.pieces(source.size, parallel.BYTES_BLOCK)
+    run = loaded("casts").to_nearest
+
+    def block(number: int) -> None:
+        part = parts[number]
+        run(source[part], numbers, form.has_negative_zero, flat[part])
+
+    parallel.run_blocks(len(parts), block)
+    return out
 
 
 def to_grid(

@@ -1,44 +1,45 @@
 """Runs the kernels of float sums on threads, with what `oracle` takes and returns."""
 
-from collections.abc import Callable
-
 import numpy as np
 
-from tracer.accumulators.floats import draws, oracle
+from tracer.accumulators.floats import draws, oracle, single_sums
+from tracer.accumulators.floats.column_blocks import share
+from tracer.accumulators.floats.kernel_formats import NO_EXPONENT, wide_format
 from tracer.accumulators.floats.kernels import loaded
+from tracer.accumulators.floats.single_sums import Factors
 from tracer.accumulators.floats.state import State
 from tracer.accumulators.spec.block_fma import SINGLE, BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
-from tracer.accumulators.spec.float_format import FloatFormat
 from tracer.errors import UsageError
-from tracer.interpreter.numeric import parallel
 from tracer.support.types import Array
-
-_WIDE = 256
-"""Columns that a kernel takes at once: their sums stay in the first-level cache."""
-_WORK = 1 << 22
-"""Products of a block of work: some milliseconds, so that threads finish together."""
-_FRACTION = 52
-"""Bits of a float64 after its first one."""
-_NO_EXPONENT = -400
-"""Below the exponent of any number."""
 
 
 def sequential(
     left: Array, right: Array, start: Array, accumulator: FloatAccumulator, seed: int,
-    indices: Array,
+    indices: Array | None,
 ) -> State:  # fmt: skip
-    """Returns the sums of `oracle.sequential`; operands may have any float type."""
+    """Returns the sums of `oracle.sequential`; operands may have any float type.
+
+    `start` is (M or 1, P or 1). `indices` (M, P) are None for rules that draw nothing.
+    """
+    sides = Factors.of(left, right)
+    largest = _bound(sides, start, accumulator)
+    if largest is not None:
+        single = single_sums.sequential(sides, start, accumulator, largest)
+        if single is not None:
+            return single
     kernels = loaded("sequential")
+    start = np.broadcast_to(start, (len(left), right.shape[1]))
     outs, factors = _outs(start), _wide(left)
     product = accumulator.product_format
     formats = accumulator.format, product or accumulator.format
-    forms = tuple(_form(each, accumulator.saturates) for each in formats)
+    forms = tuple(wide_format(each, accumulator.saturates) for each in formats)
     rule = getattr(kernels, accumulator.rounding.name.upper())
     is_odd = product is None or product.fraction_bits > accumulator.format.fraction_bits
-    is_usual = rule != kernels.SR and _is_within(left, right, start, accumulator)
+    is_usual = rule != kernels.SR and largest is not None
     bits = np.empty((len(left), 0), np.uint64)
     if rule == kernels.SR:
+        assert indices is not None
         key = draws.key(accumulator.rounding.seed, seed)
         bits = np.ascontiguousarray(draws.of_outputs(key, indices))
 
@@ -48,18 +49,23 @@ def sequential(
             accumulator.chunk or 0, tuple(each[rows] for each in outs),
         )  # fmt: skip
 
-    _share(left, right, work)
+    share(left, right, np.float64, work)
     return _state(outs)
 
 
 def blocks(left: Array, right: Array, start: Array, accumulator: BlockFma) -> State:
     """Returns the sums of `oracle.blocks`, of products that are aligned.
 
-    Operands may have any float type. Raises UsageError for those that are not in their format.
+    Operands may have any float type; `start` is (M or 1, P or 1). Raises UsageError for operands
+    that are not in their format.
     """
+    single = single_sums.blocks(left, right, start, accumulator)
+    if single is not None:
+        return single
     kernels = loaded("blocks")
-    begin = State.beginning(start)
-    outs = _outs(begin.put(start, accumulator.register), start)
+    begin, shape = State.beginning(start), (len(left), right.shape[1])
+    first = begin.put(start, accumulator.register)
+    outs = _outs(np.broadcast_to(first, shape), np.broadcast_to(start, shape))
     if accumulator.schedule == "split":
         order = oracle.split_order(left.shape[1], accumulator.length)
         missing = len(order) - left.shape[1]
@@ -69,41 +75,38 @@ def blocks(left: Array, right: Array, start: Array, accumulator: BlockFma) -> St
     factors = _wide(left)
     factor_powers = _powers(factors, accumulator)
     total = SINGLE if accumulator.promote else accumulator.out
-    least = _NO_EXPONENT if accumulator.least is None else accumulator.least
+    least = NO_EXPONENT if accumulator.least is None else accumulator.least
     limits = 2.0**least, accumulator.register.least_normal, 2.0**accumulator.fraction
 
     def work(rows: slice, low: int, columns: Array) -> None:
         kernels.run(
             (factors[rows], factor_powers[rows]), (columns, _powers(columns, accumulator)), low,
-            ends, joins, (_form(accumulator.out), _form(total)), limits,
+            ends, joins, (wide_format(accumulator.out), wide_format(total)), limits,
             accumulator.rounding == "rne", tuple(each[rows] for each in outs),
         )  # fmt: skip
 
-    _share(left, right, work)
+    share(left, right, np.float64, work)
     state = _state(outs)
     state.overflowed |= begin.overflowed
     return state
 
 
-def _is_within(left: Array, right: Array, start: Array, accumulator: FloatAccumulator) -> bool:
-    """Returns whether no product and no sum can leave the range, and none is flushed.
+def _bound(sides: Factors, start: Array, accumulator: FloatAccumulator) -> float | None:
+    """Returns what no sum exceeds; None if a product or a sum may leave the range, or is flushed.
 
     A rounding multiplies a magnitude by at most 1 + 2^-`fraction_bits`, or adds a least number; a
     product is rounded three times at most: alone, in its sum, and in the sum of its chunk.
     """
     formats = [accumulator.format, accumulator.product_format or accumulator.format]
     if any(form.subnormals != "kept" for form in formats):
-        return False
-    roundings = 3 * left.shape[1] + 3
+        return None
+    depth = sides.left.shape[1]
+    roundings = 3 * depth + 3
     growth = np.exp(roundings * 2.0 ** -min(form.fraction_bits for form in formats))
     added = roundings * 2.0 ** max(form.least_bit for form in formats)
-    exact = left.shape[1] * _largest(left) * _largest(right) + _largest(start)
-    return bool((exact + added) * growth <= min(form.largest for form in formats))
-
-
-def _largest(values: Array) -> float:
-    """Returns the largest magnitude; NaN if there is one."""
-    return max(float(values.max(initial=0)), -float(values.min(initial=0)))
+    exact = depth * sides.largest + float(np.abs(start).max(initial=0))
+    bound = float((exact + added) * growth)
+    return bound if bound <= min(form.largest for form in formats) else None
 
 
 def _program(a: BlockFma, depth: int) -> tuple[Array, Array]:
@@ -119,7 +122,7 @@ def _program(a: BlockFma, depth: int) -> tuple[Array, Array]:
 def _powers(values: Array, a: BlockFma) -> Array:
     """Returns 2 to the exponent of each operand; 0 for 0, infinity and NaN."""
     out = np.empty_like(values)
-    others = loaded("blocks").powers(values.reshape(-1), _form(a.operands), out.reshape(-1))
+    others = loaded("blocks").powers(values.reshape(-1), wide_format(a.operands), out.reshape(-1))
     if others:
         raise UsageError(
             f"{others} operands of {a} are no numbers of {a.operands}",
@@ -128,45 +131,15 @@ def _powers(values: Array, a: BlockFma) -> Array:
     return out
 
 
-def _form(form: FloatFormat, saturates: bool = False) -> tuple[float, ...]:
-    """Returns a format as kernels read it: `kernels.rounding.FORMAT`."""
-    unit = 2.0**-form.fraction_bits
-    is_kept = form.subnormals == "kept"
-    return (
-        1.5 * 2.0**_FRACTION * unit, unit, form.least_normal if is_kept else 2.0**_NO_EXPONENT,
-        0.0 if is_kept else form.least_normal, form.largest,
-        form.largest if saturates else form.beyond,
-    )  # fmt: skip
-
-
 def _outs(start: Array, exact: Array | None = None) -> tuple[Array, ...]:
     """Returns the arrays that kernels write: values, exact sums, terms, swamped, overflows."""
     counts = (np.zeros(start.shape, np.int64) for _ in range(3))
-    return (start.copy(), (start if exact is None else exact).copy(), *counts)
+    return (start.copy("C"), (start if exact is None else exact).copy("C"), *counts)
 
 
 def _state(outs: tuple[Array, ...]) -> State:
     values, exact, terms, swamped, overflowed = outs
     return State(values, overflowed != 0, swamped, terms, exact)
-
-
-def _share(left: Array, right: Array, work: Callable[[slice, int, Array], None]) -> None:
-    """Calls `work` for blocks of rows and of columns, on the threads of the run.
-
-    It is called with rows, the first column, and columns as float64, which stay in the second-level
-    cache.
-    """
-    (rows, depth), columns = left.shape, right.shape[1]
-    height = max(1, _WORK // max(depth * _WIDE, 1))
-    parts = [(part, wide) for wide in parallel.pieces(columns, _WIDE)
-             for part in parallel.pieces(rows, height)]  # fmt: skip
-
-    def block(number: int) -> None:
-        part, wide = parts[number]
-        with np.errstate(all="ignore"):
-            work(part, wide.start, _wide(right[:, wide]))
-
-    parallel.run_blocks(len(parts), block)
 
 
 def _wide(values: Array) -> Array:

@@ -45,7 +45,8 @@ def cast(array: Array, form: OperandFormat, axis: int = -1) -> Operands:
     scales = factor = np.ones((1,) * numbers.ndim, np.float32)
     match form.scaling:
         case "none":
-            pass
+            elements = _elements(numbers, form)
+            return Operands(elements, elements, scales, factor)
         case "tensor":
             factor = _ratio(_largest(numbers, None), form)
         case "channel":

@@ -17,7 +17,7 @@ class FloatSums:
     """Sums (M, P), each with what happened on its way.
 
     `values`, float32: what the accumulator holds at the end. `overflowed`, bool: whether a step
-    left the range of a format. `terms`, int64: products other than 0; `swamped`, int64: those among
+    left the range of a format. `terms`, integers: products other than 0; `swamped`: those among
     them that did not change the sum (of a block: of which alignment left no bit). `exact`, float64:
     the start and the same products, added one by one in float64.
     """
@@ -50,12 +50,14 @@ def sum_products(
     """
     rows, columns = len(left), right.shape[1]
     begin = np.zeros(rows) if start is None else np.asarray(start, np.float64)
-    first = np.repeat(begin[:, None], columns, axis=1)
-    indices = np.arange(rows * columns).reshape(columns, rows).T + first_output
+    first, indices = begin[:, None], None
+    if isinstance(accumulator, FloatAccumulator) and accumulator.rounding.name == "sr":
+        indices = np.arange(rows * columns).reshape(columns, rows).T + first_output
     sides = left, right
     is_turned = columns < rows  # vectors of the kernels have columns in their lanes
     if is_turned:
-        sides, first, indices = (right.T, left.T), first.T, indices.T
+        sides, first = (right.T, left.T), first.T
+        indices = None if indices is None else indices.T
     with np.errstate(all="ignore"):
         state = _summed(*sides, first, accumulator, seed, indices)
     arrays = (_single(state.values, accumulator), state.overflowed, state.swamped, state.terms,
@@ -65,7 +67,7 @@ def sum_products(
 
 def _summed(
     left: Array, right: Array, start: Array, accumulator: FloatAccumulator | BlockFma, seed: int,
-    indices: Array,
+    indices: Array | None,
 ) -> State:  # fmt: skip
     """Returns the sums by the way that has the rule."""
     match accumulator:
@@ -75,14 +77,15 @@ def _summed(
             return compiled_sums.blocks(left, right, start, accumulator)
         case BlockFma():
             factors, columns = (np.asarray(side, np.float64) for side in (left, right))
-            return oracle.blocks(factors, columns, start, accumulator)
+            begin = np.broadcast_to(start, (len(left), right.shape[1]))
+            return oracle.blocks(factors, columns, begin, accumulator)
         case _:
             assert_never(accumulator)
 
 
 def _single(values: Array, accumulator: FloatAccumulator | BlockFma) -> Array:
     """Returns float32; NaN of a block multiply-add has the bits of its register's format."""
-    single = values.astype(np.float32)
+    single = values.astype(np.float32, copy=False)
     if isinstance(accumulator, BlockFma):
         unused = 23 - accumulator.register.fraction_bits
         nan = np.array([0x7FFFFFFF >> unused << unused], np.uint32).view(np.float32)

@@ -5,6 +5,7 @@
 - `tally_stores`: statistics of their sums, in tables that `tally_layout` describes;
 - `single_sums`: sums one by one in integers, in any order, by any overflow and rounding;
 - `product_rounding`: a product without its low bits;
+- `float_errors`: errors of float sums;
 - `sum_statistics`: widths, histograms and errors of sums in arrays.
 """
 

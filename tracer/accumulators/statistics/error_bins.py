@@ -7,21 +7,18 @@ one has greater and infinite errors.
 
 import numpy as np
 
-from tracer.support.types import Array, IntArray
+from tracer.support.types import IntArray
 
 _FRACTION = 3
 """Eight bins an octave: a limit of a bin is at most an eighth above any error in it."""
 _LEAST, _GREATEST = -60, 60
 _FRACTION_BITS, _BIAS = 52, 1023  # of a float64
-_BELOW = ((_LEAST + _BIAS) << _FRACTION) - 1
+UNUSED_BITS = _FRACTION_BITS - _FRACTION
+"""Bits of a float64 that do not tell its bin."""
+BELOW = ((_LEAST + _BIAS) << _FRACTION) - 1
+"""The other bits of errors in the first bin, or less."""
 COUNT = ((_GREATEST - _LEAST) << _FRACTION) + 2
 """The number of bins."""
-
-
-def histogram(errors: Array) -> IntArray:
-    """Returns how many of `errors`, float64 >= 0 and not NaN, are in each bin, int64 (COUNT,)."""
-    leading = np.ascontiguousarray(errors).view(np.int64) >> (_FRACTION_BITS - _FRACTION)
-    return np.bincount(np.clip(leading - _BELOW, 0, COUNT - 1).ravel(), minlength=COUNT)
 
 
 def upper_limit(position: int) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
+from tracer.accumulators.kernels import loaded
 from tracer.accumulators.statistics import error_bins
 from tracer.errors import UsageError
 from tracer.support.types import Array, IntArray
@@ -48,22 +49,24 @@ class FloatTally:
     ) -> FloatTally:
         """Returns the statistics with further sums, described by arrays of any one shape.
 
-        They are those of `floats.sums.FloatSums`.
+        They are those of `floats.sums.FloatSums`: values are float32.
         """
-        wide = values.astype(np.float64)
-        known = ~(np.isnan(wide) | np.isnan(exact))
-        errors = relative_errors(wide[known], exact[known])
+        histogram = np.zeros(error_bins.COUNT, np.int64)
+        sides = (np.ascontiguousarray(values, np.float32), np.ascontiguousarray(exact, np.float64))
+        nan_outputs, greatest = loaded("float_errors").count(
+            *(each.reshape(-1) for each in sides), histogram
+        )
         return self.merged(
             FloatTally(
                 self.accumulator,
                 self.operands,
                 values.size,
                 int(np.count_nonzero(overflowed)),
-                values.size - errors.size,
+                nan_outputs,
                 int(terms.sum()),
                 int(swamped.sum()),
-                float(errors.max(initial=0.0)),
-                error_bins.histogram(errors),
+                greatest,
+                histogram,
             )
         )
 
@@ -112,15 +115,6 @@ class FloatTally:
 COUNTS = ("outputs", "overflow_outputs", "nan_outputs", "terms", "swamped")
 SUMMED = (*COUNTS, "error_histogram")
 """Quantities of two tallies that are added."""
-
-
-def relative_errors(values: Array, exact: Array) -> Array:
-    """Returns |value - exact| / |exact|, float64: 0 for equal numbers, infinities included."""
-    with np.errstate(all="ignore"):
-        errors = np.abs(values - exact) / np.abs(exact)
-    errors[values == exact] = 0.0
-    errors[np.isnan(errors)] = np.inf  # infinity instead of another infinity
-    return errors
 
 
 def _described(accumulator: str, operands: str | None) -> str:

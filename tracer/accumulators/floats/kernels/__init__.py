@@ -5,7 +5,10 @@ function of `rounding` is branch-free arithmetic on one lane.
 
 - `rounding`: a float64 in a format of fewer bits;
 - `sequential`: sums term after term;
-- `blocks`: block multiply-adds.
+- `blocks`: block multiply-adds;
+- `singles`, `single_blocks`: both in lanes of float32, where these are as exact;
+- `casts`: arrays in a format;
+- `references`: sums in float64, and terms, beside them.
 """
 
 from types import ModuleType

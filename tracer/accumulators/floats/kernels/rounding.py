@@ -17,8 +17,8 @@ from tracer.accumulators.kernels.array_types import several
 
 RNE, RZ, FLOOR, SR = range(4)
 FORMAT = several(types.float64, 6)
-"""As `floats.sums` makes it: 1.5 times 2^52 units of 1; the unit of 1; the least exponent, as a
-power; numbers below this are 0; the largest number; what is beyond."""
+"""As `kernel_formats.wide_format` makes it: 1.5 times 2^52 units of 1; the unit of 1; the least
+exponent, as a power; numbers below this are 0; the largest number; what is beyond."""
 
 _EXPONENT = np.int64(0x7FF0000000000000)
 _HUGE = 2.0**400
@@ -67,6 +67,16 @@ def _with_sign(_: Any, number: Any, sign: Any) -> Any:
     return types.float64(types.float64, types.float64), code
 
 
+def _fused(_: Any, a: Any, b: Any, c: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        double = ir.DoubleType()
+        kind = ir.FunctionType(double, (double, double, double))
+        function = builder.module.declare_intrinsic("llvm.fma", [double], kind)
+        return builder.call(function, arguments)
+
+    return types.float64(types.float64, types.float64, types.float64), code
+
+
 bits_of: Any = intrinsic(_bits_of)
 """The bits of a float64, int64."""
 float_of: Any = intrinsic(_float_of)
@@ -75,6 +85,8 @@ truncated: Any = intrinsic(_truncated)
 """The integer next to a float64 towards 0: one instruction, which numba's own is not."""
 with_sign: Any = intrinsic(_with_sign)
 """A float64 with the sign of another."""
+fused: Any = intrinsic(_fused)
+"""a b + c, rounded once: the same as two steps where the product is exact."""
 
 
 @inlined(types.float64(types.float64, types.float64))
