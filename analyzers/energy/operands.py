@@ -12,7 +12,7 @@ from tracer.accumulators.spec.float_accumulator import FloatAccumulator
 from tracer.accumulators.spec.policy import Rule
 from tracer.graph.dataflow import Address, Dataflow
 from tracer.graph.model import Model, Node, Scope
-from tracer.graph.quantized import computes_in_integers
+from tracer.graph.quantized import computes_in_integers, multiplies_packed_integers
 from tracer.graph.shape_inference import TensorTypes
 from tracer.graph.tensor_type import bits_of
 
@@ -27,7 +27,7 @@ _FACTORS = {
         + [("com.microsoft", name) for name in ("FusedConv", "FusedGemm", "FusedMatMul",
                                                 "DynamicQuantizeMatMul", "DynamicQuantizeLSTM",
                                                 "MatMulIntegerToFloat", "MatMulInteger16",
-                                                "QAttention")],
+                                                "MatMulNBits", "QAttention")],
         (0, 1),
     ),
     **dict.fromkeys(
@@ -109,13 +109,24 @@ class _Reader:
         present = [index for index in indices if index < len(node.inputs) and node.inputs[index]]
         if not present:
             return None
-        factors = [self._factor(node, index, rule) for index in present]
+        packed = self._packed(node) if _adder(rule) is None else None
+        factors = packed or [self._factor(node, index, rule) for index in present]
         if any(dtype is None for dtype in factors):
             return None
         dtypes = [dtype for dtype in factors if dtype is not None]
         floats = [dtype for dtype in dtypes if not _is_integer(dtype)]
         bits = [_bits(dtype) for dtype in (floats[:1] or dtypes)]
         return Operands(bits[0], bits[-1], floats[0] if floats else None, _adder(rule))
+
+    def _packed(self, node: Node) -> list[str | None] | None:
+        """Returns the types of factors that MatMulNBits multiplies as integers; None for others."""
+        if not multiplies_packed_integers(node):
+            return None
+        zeros = (*node.inputs, "")[3]
+        if zeros and self._of_tensor(zeros, node.scope) != "uint8":
+            return None
+        bits = next((a.i for a in node.proto.attribute if a.name == "bits"), 4)
+        return [f"int{_DYNAMIC_BITS}", f"uint{bits}"]
 
     def _factor(self, node: Node, index: int, rule: Rule | None) -> str | None:
         """Returns the type of the factor at `index`; a fixed-point format as `int8`."""

@@ -73,6 +73,7 @@ RULES = {
     "cmsis-s16": in_64,
     "fbgemm-acc16": acc16,
     "gemmlowp-2in16": two_in_16,
+    "mlas-nbits-int8": exact,
     "qnnpack-acc16": whole_in_16,
     "x86-maddubs": maddubs,
     "x86-u8u8": exact,
@@ -82,7 +83,9 @@ RULES = {
 KINDS = {
     "x86-u8u8": ("uint8", "uint8"),
     "cmsis-s16": ("int16", "int8"),
-    **dict.fromkeys(("gemmlowp-2in16", "xnnpack-c2", "cmsis-s8"), ("int8", "int8")),
+    **dict.fromkeys(
+        ("gemmlowp-2in16", "mlas-nbits-int8", "xnnpack-c2", "cmsis-s8"), ("int8", "int8")
+    ),
 }
 """Types of activations and weights; uint8 and int8 if not here."""
 INTEGERS = {name: p.accumulator for name, p in hardware.presets().items() if p.zero_points}

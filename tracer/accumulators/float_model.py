@@ -31,8 +31,6 @@ from tracer.shapes import infer
 
 _GRAPH_FORMATS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 """Formats of a graph's own types."""
-_FACTORS = (0, 1)
-"""Inputs that are multiplied."""
 
 
 class FloatModel:
@@ -87,10 +85,13 @@ class FloatModel:
         accumulator, operands = self._resolved(node, rule)
         named = hardware.spelling(rule.accumulator)
         attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
-        is_constant = [self._scales.constant(node.inputs[i], node.scope) for i in _FACTORS]
-        constant = frozenset(index for index in _FACTORS if is_constant[index])
-        factors = FloatOperands(node, attributes, operands, constant, self._room)
-        self._computing[node.key] = lowering(factors)
+        constant = frozenset(
+            index
+            for index, name in enumerate(node.inputs)
+            if name and self._scales.constant(name, node.scope)
+        )
+        factors = FloatOperands(node, attributes, operands, constant, self._room, lowering.floats)
+        self._computing[node.key] = lowering.prepare(factors)
         self._operands[node.key] = factors
         tally = FloatTally.empty(named, None if operands is None else str(operands))
         seed = zlib.crc32(node.key.encode())

@@ -197,7 +197,8 @@ class Narrowing:
             )
         return ModelError(
             f"{where} has no integer arithmetic: {self._unfit[node.key]}",
-            "Quantise the model, or set fixed-point formats for its float operands.",
+            self._unfit[node.key].remedy
+            or "Quantise the model, or set fixed-point formats for its float operands.",
         )
 
 

@@ -9,6 +9,10 @@ _INTEGER_TO_FLOAT = frozenset(
     {"ConvInteger", "MatMulInteger", "MatMulInteger16", "MatMulIntegerToFloat",
      "DynamicQuantizeMatMul", "DynamicQuantizeLSTM", "QAttention"}
 )  # fmt: skip
+_ROUNDED = 4
+"""Accuracy level of MatMulNBits at which activations are rounded."""
+_GROUPS = 4
+"""Index of the input of MatMulNBits that chooses the scale of each term."""
 _INTEGER_TO_INTEGER = ("QLinear", "QGemm", "NhwcMaxPool")
 
 
@@ -25,6 +29,20 @@ def computes_in_integers(op_type: str) -> bool:
 def rounds_values(op_type: str) -> bool:
     """Whether an operator rounds values to quantised integers; DequantizeLinear does not."""
     return "Quantize" in op_type or returns_integers(op_type)
+
+
+def multiplies_packed_integers(node: Node) -> bool:
+    """Whether MatMulNBits may round activations to 8 bits, and multiply integers by them."""
+    if (node.domain, node.op_type) != ("com.microsoft", "MatMulNBits"):
+        return False
+    level = next((a.i for a in node.proto.attribute if a.name == "accuracy_level"), 0)
+    has_groups = len(node.inputs) > _GROUPS and bool(node.inputs[_GROUPS])
+    return level == _ROUNDED and not has_groups
+
+
+def adds_integers(model: Model) -> bool:
+    """Whether a node of a model adds integers, so that it need not be quantised for them."""
+    return quantized_node(model) is not None or any(map(multiplies_packed_integers, model.nodes))
 
 
 def quantized_node(model: Model) -> Node | None:

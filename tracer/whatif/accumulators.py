@@ -24,7 +24,7 @@ from tracer.accumulators.spec.policy_text import read
 from tracer.accumulators.statistics import error_bins
 from tracer.accumulators.statistics.float_tally import SUMMED
 from tracer.graph.model import Model
-from tracer.graph.quantized import quantized_node
+from tracer.graph.quantized import adds_integers
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import Value
@@ -156,7 +156,7 @@ class _Trial:
     @cached_property
     def _model(self) -> Model:
         needs = self.policy.adds_integers and self.task.options.fixed is None
-        if needs and quantized_node(self.task.model) is None:
+        if needs and not adds_integers(self.task.model):
             return self.task.quantized()
         return self.task.model
 

@@ -7,7 +7,7 @@ import onnx
 
 from tracer.graph import loading
 from tracer.graph.model import Model
-from tracer.graph.quantized import quantized_node
+from tracer.graph.quantized import adds_integers
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset
 from tracer.quantization.bit_reduction import narrow
@@ -44,7 +44,7 @@ def graph_variants(
     quantisation, and UsageError or ModelError where bits cannot be reduced.
     """
     quantised, notes = model, tuple[str, ...]()
-    if options.fixed is None and quantized_node(model) is None:
+    if options.fixed is None and not adds_integers(model):
         quantised, notes = _quantised(model, dataset, folder, progress)
     return tuple(_narrowed(quantised, *bits) for bits in options.operands()), notes
 

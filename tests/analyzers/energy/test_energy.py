@@ -14,6 +14,7 @@ from analyzers.cost.typed_model import TypedModel
 from analyzers.energy import Operands, Work, operands
 from models import families
 from tests.graphs import parse
+from tests.interpreter.models import fused
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Rule
 from tracer.errors import InputError, UsageError
@@ -178,6 +179,17 @@ def test_operands_have_the_types_of_the_graph():
         "qlinear": Operands(8, 8),
         "dynamic": Operands(8, 8),
     }
+
+
+@pytest.mark.parametrize(("level", "expected"), [
+    (4, Operands(8, 2)), (0, Operands(32, 32, "float32")),
+])  # fmt: skip
+def test_packed_weights_are_integers_where_activations_are_rounded(level, expected):
+    attributes = {"K": 32, "N": 1, "bits": 2, "block_size": 32, "accuracy_level": level}
+    inputs = {"a": np.ones((1, 32), np.float32), "b": np.zeros((1, 1, 8), np.uint8),
+              "scales": np.ones((1, 1), np.float32)}  # fmt: skip
+    model = loading.from_proto(fused("MatMulNBits", inputs, stored=["b", "scales"], **attributes))
+    assert operands(model, shape_inference.infer(model, {})) == {"node": expected}
 
 
 def priced(name, model, rules=None):

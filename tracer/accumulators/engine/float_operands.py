@@ -37,8 +37,9 @@ class FloatOperands:
     """A node, and the `format` of its operands; None keeps the numbers of the graph.
 
     `constant` are indices of inputs that are equal in every run: they are cast once, if there is
-    `room` for the result. The scale of a whole array is that of each sample, the first axis of any
-    other input, so that results do not depend on the batch.
+    `room` for the result. `floats` are those of inputs that must be floats. The scale of a whole
+    array is that of each sample, the first axis of any other input, so that results do not depend
+    on the batch.
     """
 
     node: Node
@@ -46,12 +47,13 @@ class FloatOperands:
     format: OperandFormat | None
     constant: frozenset[int]
     room: Room
+    floats: tuple[int, ...] = (0, 1)
     _kept: dict[int, tuple[Array, CastOperand]] = field(default_factory=dict, repr=False)
 
     def misfit(self, inputs: Sequence[Value]) -> str | None:
-        """Returns why the first two inputs have no sums in floats; None if they have."""
-        for tensor in inputs[:2]:
-            name = tensor.dtype.name
+        """Returns why the inputs have no sums in floats; None if they have."""
+        for index in self.floats:
+            name = inputs[index].dtype.name
             if name not in (*_FLOATS, "float64"):
                 return f"its operands are {name}, which are no floats"
             if name == "float64" and self.format is None:
@@ -70,6 +72,17 @@ class FloatOperands:
         """A matrix, or several, whose sums run along `axis`, as blocks that share a scale do."""
         first = 0 if tensor.ndim + axis == 0 else axis
         return self._once(index, tensor, lambda form: self._cast(index, tensor, first, form))
+
+    def packed_matrix(
+        self, index: int, tensor: Array, unpack: Callable[[Array], Array]
+    ) -> CastOperand:
+        """A matrix that `unpack` makes of a tensor, float32 (N, K); its sums run along K.
+
+        It is kept only if it is cast: a matrix in the graph's format stays packed.
+        """
+        if self.format is None:
+            return CastOperand(unpack(tensor))
+        return self._once(index, tensor, lambda form: self._cast(index, unpack(tensor), -1, form))
 
     def images(self, index: int, tensor: Array) -> CastOperand:
         """Images (N, C, *size): blocks that share a scale are along the channels.

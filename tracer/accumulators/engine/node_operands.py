@@ -26,11 +26,15 @@ _TO_ZERO_POINT = 2
 
 
 class UnfitError(Exception):
-    """A node has no integer arithmetic; the text is the reason, `why` names no operand."""
+    """A node has no integer arithmetic; the text is the reason, `why` names no operand.
 
-    def __init__(self, why: str, operand: str | None = None) -> None:
+    `remedy` is what to do, if that is special to the operator.
+    """
+
+    def __init__(self, why: str, operand: str | None = None, remedy: str | None = None) -> None:
         super().__init__(why if operand is None else f"'{operand}' {why}")
         self.why = why if operand is None else f"an operand {why}"
+        self.remedy = remedy
 
 
 def minus_zero_point(tensor: Array, zero_point: Array | None) -> Array:

@@ -28,7 +28,8 @@ class Reduction:
 
     `inputs` and `weights` are the ranges of the operands' types. `stored` (channels, K) are the
     weights if every run has the same. `bias` is (channels). With `padded` an input may be 0 even
-    if its range lacks 0.
+    if its range lacks 0. A channel may have several `blocks`, each of which is a sum of its own:
+    then `stored` is (channels * blocks, K), and the widest block counts.
     """
 
     channels: int
@@ -38,6 +39,7 @@ class Reduction:
     stored: Array | None = None
     bias: Array | None = None
     padded: bool = False
+    blocks: int = 1
 
     def same_bounds(self, other: Reduction) -> bool:
         """Whether the bounds of the sums are the same."""
@@ -50,7 +52,7 @@ class Reduction:
         if stored is None or not stored.size:
             return self
         fits = byte.min <= stored.min() and stored.max() <= byte.max
-        return replace(self, stored=stored.astype(np.int8)) if fits else self
+        return replace(self, stored=stored.astype(np.int8, copy=False)) if fits else self
 
     def bounds(self, accumulator: Accumulator) -> Bounds:
         """The bounds of the partial sums for any input."""
@@ -58,9 +60,10 @@ class Reduction:
             bias = None if self.bias is None else (int(self.bias.min()), int(self.bias.max()))
             ranges = self.weights, self.inputs
             return guaranteed_of_ranges(*ranges, bias, self.terms, accumulator, self.padded)
-        return guaranteed(
+        of_blocks = guaranteed(
             self.stored, *self.inputs, self.bias, self.terms, accumulator, self.padded
         )
+        return of_blocks.widest(self.blocks)
 
     def datatype(self, accumulator: Accumulator) -> int:
         """Bits that hold any sum of products of these types, without a bias."""

@@ -7,6 +7,7 @@ node in a float accumulator, from its inputs.
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 from tracer.accumulators.engine.float_operands import FloatOperands
@@ -16,16 +17,27 @@ from tracer.support.types import Array
 
 ComputeFloats = Callable[[Sequence[Value], FloatRunner], Array]
 """Computes the output of a node from its inputs with a runner."""
-FloatLowering = Callable[[FloatOperands], ComputeFloats]
+Prepare = Callable[[FloatOperands], ComputeFloats]
+
+
+@dataclass(frozen=True, slots=True)
+class FloatLowering:
+    """`prepare` inspects a node whose inputs at `floats` must be floats."""
+
+    prepare: Prepare
+    floats: tuple[int, ...]
+
 
 _LOWERINGS: dict[tuple[str, str], FloatLowering] = {}
 
 
-def float_lowering(*names: str, domain: str = "") -> Callable[[FloatLowering], FloatLowering]:
-    """Registers the decorated function for operators of these names."""
+def float_lowering(
+    *names: str, domain: str = "", floats: tuple[int, ...] = (0, 1)
+) -> Callable[[Prepare], Prepare]:
+    """Registers the decorated function for operators of these names, with inputs of floats."""
 
-    def register(function: FloatLowering) -> FloatLowering:
-        _LOWERINGS.update({(domain, name): function for name in names})
+    def register(function: Prepare) -> Prepare:
+        _LOWERINGS.update({(domain, name): FloatLowering(function, floats) for name in names})
         return function
 
     return register

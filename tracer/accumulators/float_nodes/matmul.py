@@ -22,7 +22,7 @@ def matmul(operands: FloatOperands) -> ComputeFloats:
     def compute(inputs: Sequence[Value], runner: FloatRunner) -> Array:
         a = operands.matrix(0, inputs[0], _COLUMNS)
         b = operands.matrix(1, inputs[1], _ROWS if inputs[1].ndim > 1 else _COLUMNS)
-        return _product(a, b, None, runner).astype(inputs[0].dtype, copy=False)
+        return product_sums(a, b, None, runner).astype(inputs[0].dtype, copy=False)
 
     return compute
 
@@ -42,12 +42,12 @@ def gemm(operands: FloatOperands) -> ComputeFloats:
         a = operands.matrix(0, inputs[0], _ROWS if turned[0] else _COLUMNS)
         b = operands.matrix(1, inputs[1], _COLUMNS if turned[1] else _ROWS)
         a, b = (
-            _transposed(side) if flag else side for side, flag in zip((a, b), turned, strict=True)
+            transposed(side) if flag else side for side, flag in zip((a, b), turned, strict=True)
         )
         c, start = operands.bias(2, inputs), None
         if c is not None and alpha == beta == 1 and a.factor is None and b.factor is None:
             start = _start(c, b.numbers.shape[1])
-        out = _product(a, b, start, runner)
+        out = product_sums(a, b, start, runner)
         if alpha != 1:
             out = out * np.float32(alpha)
         if c is not None and start is None:
@@ -57,7 +57,7 @@ def gemm(operands: FloatOperands) -> ComputeFloats:
     return compute
 
 
-def _product(a: CastOperand, b: CastOperand, start: Array | None, runner: FloatRunner) -> Array:
+def product_sums(a: CastOperand, b: CastOperand, start: Array | None, runner: FloatRunner) -> Array:
     """The sums, float32, of `a` (..., R, K) and `b` (..., K, N), after `start` (N)."""
     left, right = a.numbers, b.numbers
     rows = 1 if left.ndim == 1 else left.shape[-2]
@@ -76,7 +76,8 @@ def _squeezed(factor: Array, axes: tuple[int, ...]) -> Array:
     return whole.squeeze(axes)
 
 
-def _transposed(side: CastOperand) -> CastOperand:
+def transposed(side: CastOperand) -> CastOperand:
+    """The transpose of a matrix, and of its factor."""
     return CastOperand(side.numbers.T, None if side.factor is None else side.factor.T)
 
 

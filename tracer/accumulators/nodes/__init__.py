@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from tracer.accumulators.engine.node_operands import NodeOperands
 from tracer.accumulators.engine.node_output import Finish, Requantize, Restore
 from tracer.accumulators.engine.sum_runner import SumRunner
@@ -44,6 +46,11 @@ class NodeSums:
 def computed(sums: Array, restore: Restore) -> NodeSums:
     """Sums that no kernel finishes."""
     return NodeSums(lambda finish: sums if finish is None else None, restore)
+
+
+def finished(output: Array) -> NodeSums:
+    """The output itself, where the sums are many and have become floats one after the other."""
+    return NodeSums(lambda finish: output if finish is None else None, np.asarray)
 
 
 def requantizing(compute: Callable[[Finish | None], Array | None], factor: Array,

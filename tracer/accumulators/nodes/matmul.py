@@ -145,20 +145,32 @@ def _product_sums(
     """
     after = zero_points.stay_in(runner.accumulator, a, b)
     left, right = (a.stored(), b.stored()) if after else (a, b)
-    shape = right.numbers.shape
-    depth, width = shape[-2:] if len(shape) > 1 else (right.numbers.size, 1)
-    terms = Terms(depth)
-    stored = right.values.T if right.constant and len(shape) == _MATRIX else None
+    depth, width = _size(right)
+    stored = right.values.T if right.constant and right.numbers.ndim == _MATRIX else None
     ranges = (left.low, left.high), (right.low, right.high)
-    runner.begin(Reduction(width, terms, *ranges, stored, bias))
-    sums = None if finish and after else _gathered_sums(left, right, runner, bias, finish)
+    runner.begin(Reduction(width, Terms(depth), *ranges, stored, bias))
     if finish is not None:
-        return sums
-    if sums is None:
-        sums = _product(left, right, runner.product(slice(0, width), bias, terms))
+        return None if after else _gathered_sums(left, right, runner, bias, finish)
+    sums = begun_sums(runner, left, right, bias)
     if not after:
         return sums
     return zero_points.subtracted(sums, a, b, lambda x, y: _product(x, y, integers))
+
+
+def begun_sums(runner: SumRunner, a: Integers, b: Integers, bias: Array | None = None) -> Array:
+    """The sums, int64, of `a` (..., R, K) and `b` (..., K, N), which the runner has begun."""
+    sums = _gathered_sums(a, b, runner, bias, None)
+    if sums is not None:
+        return sums
+    depth, width = _size(b)
+    return _product(a, b, runner.product(slice(0, width), bias, Terms(depth)))
+
+
+def _size(b: Integers) -> tuple[int, int]:
+    """The rows and columns of a matrix, or of each of several; a vector is one column."""
+    shape = b.numbers.shape
+    depth, width = shape[-2:] if len(shape) > 1 else (b.numbers.size, 1)
+    return depth, width
 
 
 def _gathered_sums(

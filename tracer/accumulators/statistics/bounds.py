@@ -9,7 +9,7 @@ terms are dropped together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial, reduce
 from operator import itemgetter, methodcaller
 
@@ -47,6 +47,23 @@ class Bounds:
     any_order_high: Array
     any_order_bits: Array
     inner_bits: Array | None = None
+
+    def widest(self, count: int) -> Bounds:
+        """Returns the bounds of each `count` channels that follow each other, joined."""
+        if count == 1:
+            return self
+        joined = {
+            field.name: _WIDER.get(field.name, np.maximum).reduce(
+                getattr(self, field.name).reshape(-1, count), axis=1
+            )
+            for field in fields(self)
+            if getattr(self, field.name) is not None
+        }
+        return replace(self, **joined)
+
+
+_WIDER = {"low": np.minimum, "any_order_low": np.minimum}
+"""How bounds of several sums are joined; others take the maximum."""
 
 
 def guaranteed(

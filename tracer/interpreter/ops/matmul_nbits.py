@@ -1,5 +1,8 @@
 """MatMulNBits, domain com.microsoft: a product with packed weights of 2, 4 or 8 bits."""
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
 from tracer import limits
@@ -44,6 +47,56 @@ def matmul_nbits(
     takes it with 4 bits alone, and ignores packed zero points then. Raises ModelError for inputs
     that do not fit the attributes.
     """
+    product = packed_product(
+        A, B, scales, zero_points, g_idx, bias, K=K, N=N, accuracy_level=accuracy_level, bits=bits,
+        block_size=block_size, weight_prepacked=weight_prepacked,
+    )  # fmt: skip
+    limits.allow(product.shape, np.float32)
+    if product.rounds_activations:
+        return product.output(integer_product(product.rows, product.weights))
+    return product.output(_float_product(product.rows, product.weights, product.groups))
+
+
+@dataclass(frozen=True, slots=True)
+class PackedProduct:
+    """Activations `rows` [rows, K], float32, times `weights` [N, K].
+
+    `groups` choose scale and zero point of each of K; None takes those of its block. The `bias` [N]
+    is added, and the output has `shape` and `dtype`. `rounds_activations` says that activations are
+    rounded to 8 bits in blocks, so that products are integers.
+    """
+
+    rows: Array
+    weights: BlockWeights
+    groups: Array | None
+    bias: Array | None
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    rounds_activations: bool
+
+    def output(self, sums: Array) -> Array:
+        """Returns the output of sums [rows, N], float32, which are changed in place."""
+        if self.bias is not None:
+            sums += self.bias
+        return sums.reshape(self.shape).astype(self.dtype, copy=False)
+
+
+def packed_product(
+    A: Array,
+    B: Array,
+    scales: Array,
+    zero_points: Array | None = None,
+    g_idx: Array | None = None,
+    bias: Array | None = None,
+    *,
+    K: int,
+    N: int,
+    accuracy_level: int = 0,
+    bits: int = 4,
+    block_size: int,
+    weight_prepacked: int = 0,
+) -> PackedProduct:
+    """Returns the product of the inputs of a node. Raises ModelError if they do not fit."""
     if weight_prepacked:
         raise ModelError(
             f"weight_prepacked is {weight_prepacked}: the layout of one CUDA device",
@@ -51,17 +104,16 @@ def matmul_nbits(
         )
     _check_activations(A, K, N, bias)
     weights = stored(B, scales, zero_points, N, K, bits, block_size)
-    limits.allow((*A.shape[:-1], N), np.float32)
-    rows = A.reshape(-1, K).astype(np.float32, copy=False)
-    if g_idx is not None:
-        output = _by_group(rows, weights, _groups(g_idx, weights))
-    elif accuracy_level == INT8_ACTIVATIONS and _has_integer_kernel(weights):
-        output = integer_product(rows, weights)
-    else:
-        output = product(rows, weights)
-    if bias is not None:
-        output += bias
-    return output.reshape(*A.shape[:-1], N).astype(A.dtype, copy=False)
+    rounds = accuracy_level == INT8_ACTIVATIONS and g_idx is None
+    return PackedProduct(
+        A.reshape(-1, K).astype(np.float32, copy=False),
+        weights,
+        None if g_idx is None else _groups(g_idx, weights),
+        bias,
+        (*A.shape[:-1], N),
+        A.dtype,
+        rounds and has_integer_kernel(bits, block_size, weights.zeros.dtype == np.uint8),
+    )
 
 
 def stored(
@@ -94,17 +146,30 @@ def stored(
 
 def product(rows: Array, weights: BlockWeights) -> Array:
     """Returns rows times the dequantised weights, transposed, in float32."""
-    output = np.empty((len(rows), len(weights.codes)), np.float32)
-    for piece in weights.pieces():
-        output[:, piece] = products.matmul(rows, weights.dequantized(piece).T)
-    return output
+    return _float_product(rows, weights, None)
 
 
 def integer_product(rows: Array, weights: BlockWeights) -> Array:
     """Returns rows times weights by integer products of blocks, scaled and added in float32.
 
-    An activation has the code rint(127 a / max |a|) of its block, and the scale max |a| / 127.
     Integer products are exact: float32 holds 256 products of 127 and 255.
+    """
+    codes, steps = rounded_activations(rows, weights)
+    output = np.zeros((len(rows), len(weights.codes)), np.float32)
+    for piece in weights.pieces():
+        centred = weights.centred(piece).transpose(1, 2, 0)
+        scales = weights.scales[piece].astype(np.float32)
+        for block, numbers in enumerate(codes):
+            dots = products.matmul(np.ascontiguousarray(numbers), centred[block])
+            output[:, piece] += scaled(dots, steps[block], scales[:, block])
+    return output
+
+
+def rounded_activations(rows: Array, weights: BlockWeights) -> tuple[Array, Array]:
+    """Returns the codes [blocks, rows, block] of activations, and their scales [blocks, rows].
+
+    An activation has the code rint(127 a / max |a|) of its block, and the scale max |a| / 127. Both
+    are float32; the last block is filled up with 0.
     """
     blocks = weights.scales.shape[1]
     padding = blocks * weights.block - weights.depth
@@ -112,25 +177,32 @@ def integer_product(rows: Array, weights: BlockWeights) -> Array:
     largest = np.abs(split).max(axis=2)
     inverse = np.divide(_LARGEST, largest, out=np.zeros_like(largest), where=largest > _LEAST)
     codes = np.rint(split * inverse[..., None]).transpose(1, 0, 2)
-    steps = (largest / _LARGEST).T
-    output = np.zeros((len(rows), len(weights.codes)), np.float32)
-    for piece in weights.pieces():
-        centred = weights.centred(piece).transpose(1, 2, 0)
-        scales = weights.scales[piece].astype(np.float32)
-        for block in range(blocks):
-            dots = products.matmul(np.ascontiguousarray(codes[block]), centred[block])
-            output[:, piece] += dots * (steps[block][:, None] * scales[:, block])
-    return output
+    return codes, (largest / _LARGEST).T
 
 
-def _by_group(rows: Array, weights: BlockWeights, groups: Array) -> Array:
-    """Returns rows times weights whose scales and zero points are chosen for each of K."""
+def scaled(dots: Array, steps: Array, scales: Array) -> Array:
+    """Returns the products [rows, N], float32, of one block times scales of rows and columns."""
+    return dots * (steps[:, None] * scales)
+
+
+def dequantized(weights: BlockWeights, rows: slice, groups: Array | None) -> Array:
+    """Returns some rows of the weights as float32 [rows, depth]."""
+    if groups is None:
+        return weights.dequantized(rows)
+    codes = unpacked(weights.codes[rows], weights.bits, weights.depth).astype(np.float32)
+    centred = codes - weights.zeros[rows][:, groups].astype(np.float32)
+    return centred * weights.scales[rows][:, groups].astype(np.float32)
+
+
+def has_integer_kernel(bits: int, block: int, has_packed_zeros: bool) -> bool:
+    """Whether onnxruntime has a kernel for rounded activations; measured with 1.31.1."""
+    return has_packed_zeros and (bits > 2 or 16 < block < 256)
+
+
+def _float_product(rows: Array, weights: BlockWeights, groups: Array | None) -> Array:
     output = np.empty((len(rows), len(weights.codes)), np.float32)
     for piece in weights.pieces():
-        codes = unpacked(weights.codes[piece], weights.bits, weights.depth).astype(np.float32)
-        centred = codes - weights.zeros[piece][:, groups].astype(np.float32)
-        chosen = centred * weights.scales[piece][:, groups].astype(np.float32)
-        output[:, piece] = products.matmul(rows, chosen.T)
+        output[:, piece] = products.matmul(rows, dequantized(weights, piece, groups).T)
     return output
 
 
@@ -160,11 +232,6 @@ def _zeros(zero_points: Array | None, rows: int, blocks: int, bits: int) -> Arra
         )
     whole = zero_points.reshape(rows, each)
     return unpacked(whole, bits, blocks) if packed else whole
-
-
-def _has_integer_kernel(weights: BlockWeights) -> bool:
-    """Whether onnxruntime has a kernel for rounded activations; measured with 1.31.1."""
-    return weights.zeros.dtype == np.uint8 and (weights.bits > 2 or 16 < weights.block < 256)
 
 
 def _check_activations(A: Array, K: int, N: int, bias: Array | None) -> None:
