@@ -7,7 +7,11 @@ from typing import Any
 import numpy as np
 
 from tracer.graph.model import Model, Node
-from tracer.graph.quantized import computes_in_integers, rounds_values
+from tracer.graph.quantized import (
+    computes_in_integers,
+    multiplies_packed_integers,
+    rounds_values,
+)
 from tracer.support.tolerance import Precision
 
 _STEP = 2.0**-7
@@ -41,7 +45,8 @@ def _alone(node: Node, value: Any) -> Precision:
     """Returns the precision of an output of `node` that was computed from equal inputs."""
     own = Precision.of(value.dtype) if isinstance(value, np.ndarray) else Precision()
     rounds = rounds_values(node.op_type)
-    if own.share and (rounds or computes_in_integers(node.op_type)):
+    multiplies_integers = computes_in_integers(node.op_type) or multiplies_packed_integers(node)
+    if own.share and (rounds or multiplies_integers):
         return Precision(_STEP)
     return Precision(own.share, steps=int(rounds))
 
