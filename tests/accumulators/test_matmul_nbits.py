@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,9 +18,11 @@ from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import named
 from tracer.accumulators.spec.policy import Policy
 from tracer.accumulators.spec.policy_text import read
+from tracer.api.whatif import what_if
 from tracer.errors import ModelError
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
+from tracer.whatif.options import WhatIfOptions
 
 KINDS = [(2, 32), (2, 64), (2, 128), (4, 16), (4, 32), (4, 128), (8, 16), (8, 32), (8, 64)]
 """Bits and block sizes with a kernel of integers."""
@@ -266,3 +269,30 @@ def test_kinds_of_floats_are_near_the_definition(kind, groups):
     assert (np.abs(output - wanted) <= limit * magnitude).all()
     again, _ = narrowed(node(feeds, 4, 16), policy, feeds["a"])
     np.testing.assert_array_equal(output, again)
+
+
+def test_no_rows_have_no_sums():
+    feeds = {"a": normal(0, 40), **quantized(normal(40, 6), 4, 16)}
+    for accumulator in ("14", "fp16"):
+        output, _ = narrowed(node(feeds, 4, 16, 4), read(accumulator), feeds["a"])
+        assert output.shape == (0, 6)
+
+
+def test_a_what_if_names_the_widths_that_blocks_need(tmp_path):
+    """The greatest partial sum of the data, and the bound for any."""
+    feeds = {"a": normal(20, 100), **quantized(normal(100, 4), 4, 32, "packed")}
+    labels = np.zeros(20, np.int64)
+    np.savez(tmp_path / "data.npz", a=feeds["a"], label=labels)
+    proto = node(feeds, 4, 32, 4)
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    onnx.save(proto, tmp_path / "int4.onnx")
+    options = WhatIfOptions(search=False)
+    result = what_if(
+        tmp_path / "int4.onnx", "10:18", tmp_path / "data.npz", options, in_process=True
+    )
+    _, low, high = looped(feeds, 4, 32, 40, "saturate")
+    codes, _ = codes_of(feeds, 4, 32)
+    needed = max((-low - 1).bit_length(), high.bit_length()) + 1
+    answer = result.variants[0].answer
+    assert (answer.observed, answer.limiting) == (needed, "node")
+    assert answer.guaranteed == int(reach(codes, 100).max()).bit_length() + 1
