@@ -3,8 +3,9 @@
     python -m benchmarks.float_accumulators [--threads 1 2] [--batch 64] [--runs 5]
 
 Shapes are those of the three stages of ResNet-20, weighted by their layers. Prints 10^9 products
-per second, and the time ÷ the time of the integer pass: sums of 18 bits with their statistics. Runs
-of all accumulators take turns, so that a busy machine slows them alike.
+per second, and the time ÷ the time of the integer pass: sums of 18 bits with their statistics. Then
+whole runs of ResNet-20, in floats, ÷ the run of the same network in 8 bits at 18 bits with counts.
+Runs of all accumulators take turns, so that a busy machine slows them alike.
 """
 
 from __future__ import annotations
@@ -18,19 +19,27 @@ from typing import Any
 import numpy as np
 
 from benchmarks._measure import machine
+from benchmarks.networks import MODELS
 from tracer.accumulators.engine import tile_sums
 from tracer.accumulators.engine.matrices import checked
+from tracer.accumulators.engine.overflow_counter import OverflowCounter
 from tracer.accumulators.engine.programs import program
 from tracer.accumulators.engine.sum_lanes import SumLanes
 from tracer.accumulators.floats.casting import cast
 from tracer.accumulators.floats.sums import sum_products
 from tracer.accumulators.hardware import presets
+from tracer.accumulators.narrowed_model import Narrowing
+from tracer.accumulators.spec import policy_text
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.any_accumulator import ByOperands
 from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator, float_accumulator
 from tracer.accumulators.spec.float_format import float_format
 from tracer.accumulators.spec.orders import Terms
+from tracer.accumulators.spec.policy import Policy
+from tracer.graph import loading
+from tracer.graph.model import Model
+from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.support.timing import elapsed_us
 from tracer.support.types import Array
@@ -38,6 +47,11 @@ from tracer.support.types import Array
 STAGES = ((16, 144, 1024, 6), (32, 288, 256, 6), (64, 576, 64, 6))
 """Channels, terms, columns of an image, and layers."""
 CORES = (("tc:v100", "fp16"), ("tc:a100", "fp16"), ("tc:h100", "fp16"), ("tc:h100", "fp8-e4m3"))
+NETWORK = (
+    ("fp16", None, 8), ("fp16", "fp16", 8), ("bf16", None, None), ("bf16", "bf16", 8),
+    ("tc:a100", "fp16", 20), ("tc:a100", "bf16", 20), ("tc:h100", "bf16", None),
+)  # fmt: skip
+"""Accumulators and operands of the whole network, and the most times the integer pass."""
 WINDOW = 9
 """Terms of a channel: a window of 3 x 3."""
 
@@ -81,6 +95,9 @@ def main() -> None:
     for threads in arguments.threads:
         print(f"\nbatch {arguments.batch}, {threads} thread(s)        10^9 products/s  ÷ integers")
         _report(threads, arguments.batch, arguments.runs)
+    for threads in arguments.threads:
+        print(f"\nResNet-20, batch {arguments.batch}, {threads} thread(s)      ms  ÷ integers")
+        _report_network(threads, arguments.batch, arguments.runs)
 
 
 def _report(threads: int, batch: int, runs: int) -> None:
@@ -100,6 +117,46 @@ def _report(threads: int, batch: int, runs: int) -> None:
         target = f"  <= {line.target}" if line.target else ""
         speed, ratio = products / microseconds / 1e3, microseconds / total[0]
         print(f"  {line.name:<24}{speed:>18.2f}{ratio:>12.1f}{target}", flush=True)
+
+
+def _report_network(threads: int, batch: int, runs: int) -> None:
+    """Prints a line for each accumulator: a median time, and the median of ratios of turns."""
+    images = np.random.default_rng(0).normal(0, 1, (batch, 3, 32, 32)).astype(np.float32)
+    works = [_integer_network(images, threads)]
+    works += [_float_network(images, threads, *names) for *names, _ in NETWORK]
+    turns = [[elapsed_us(work) for work in works] for _ in range(runs + 1)][1:]
+    times = np.array(turns).T
+    print(f"  {'integers, 18 bits':<24}{np.median(times[0]) / 1e3:>12.0f}{1:>12.1f}")
+    for (name, operands, most), own in zip(NETWORK, times[1:], strict=True):
+        target = f"  <= {most}" if most else ""
+        label, ratio = f"{name}, {operands or 'float32'}", np.median(own / times[0])
+        print(f"  {label:<24}{np.median(own) / 1e3:>12.0f}{ratio:>12.1f}{target}", flush=True)
+
+
+def _integer_network(images: Array, threads: int) -> Callable[[], Any]:
+    model = loading.load(MODELS / "resnet_cifar/resnet20.int8.onnx")
+    narrowing = Narrowing(model, Policy.of(Accumulator(18)))
+    run = _network(model, narrowing, images, threads)
+
+    def work() -> None:
+        with narrowing.using(narrowing.new_runners({}, OverflowCounter)):
+            run()
+
+    return work
+
+
+def _float_network(
+    images: Array, threads: int, accumulator: str, operands: str | None
+) -> Callable[[], Any]:
+    model = loading.load(MODELS / "resnet_cifar/resnet20.onnx")
+    narrowing = Narrowing(model, policy_text.read(accumulator, operands=operands))
+    return _network(model, narrowing, images, threads)
+
+
+def _network(model: Model, narrowing: Narrowing, images: Array, threads: int) -> Callable[[], Any]:
+    interpreter = Interpreter(model, around=narrowing.kernel, fuse=narrowing.fuse)
+    chosen, name = interpreter.with_threads(threads), model.graph.input[0].name
+    return lambda: chosen.run(None, {name: images})
 
 
 def _integers(left: Array, right: Array) -> Callable[[], Any]:

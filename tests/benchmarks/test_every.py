@@ -31,7 +31,8 @@ PRINTS = {
     "containment": r"--turns TURNS",
     "counting": r"tracer count of 8 nodes: \d+\.\d\d s.*\n÷ check.*\na chain of 9: \d+\.\d\d s",
     "float_accumulators": r"batch 1, 1 thread\(s\).*\n  integers, 18 bits .* 1\.0\n"
-    r"  fp16 .* \d+\.\d  <= 8\n",
+    r"  fp16 .* \d+\.\d  <= 8\n(.*\n)*ResNet-20, batch 1, 1 thread.*\n  integers, 18 bits .* 1\.0\n"
+    r"  fp16, float32 .* \d+\.\d  <= 8\n",
     "interpreter": r"network .*\nresnet20 +64 +\d+\.\d\d",
     "networks": r"network .*\ntransformer +values +16 +\d+\.\d\d",
     "parsing": r"events, \d+ bytes each\nevents per second: [\d,]+ .*\njson.loads takes",
