@@ -212,6 +212,7 @@ def test_the_models_say_the_shapes_that_they_are_trained_on():
 
     for family in families.names():
         for framework in families.frameworks(family):
-            if framework == "torch":
+            trained_on = families.recipe(family).input_shape
+            if framework == "torch" and len(trained_on) > 1:  # text has windows of any length
                 model = families.build(family, framework, {})
-                assert model.input_shape == families.recipe(family).input_shape
+                assert model.input_shape == trained_on
