@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.accumulators.nodes import narrowed, plain
 from tests.interpreter.models import normal, onnxruntime, quick
 from tests.interpreter.test_matmul_nbits import definition, node, quantized
+from tests.processors import with_vnni
 from tracer.accumulators.engine.limited_sums import LimitedSums
 from tracer.accumulators.engine.overflow_counter import OverflowCounter
 from tracer.accumulators.narrowed_model import Narrowing
@@ -182,6 +183,7 @@ def test_activations_that_are_no_numbers_make_outputs_that_are_none():
     assert np.isnan(output).any(1).tolist() == [True, True, False, False]
 
 
+@with_vnni
 @pytest.mark.parametrize(("bits", "block"), [(2, 64), (4, 16), (4, 32), (4, 128), (8, 32)])
 @pytest.mark.parametrize("depth", [128, 301])
 def test_the_preset_is_what_onnxruntime_computes(bits, block, depth):
@@ -194,6 +196,7 @@ def test_the_preset_is_what_onnxruntime_computes(bits, block, depth):
     assert (np.abs(output - theirs) <= 8 * np.finfo(np.float32).eps * magnitude).all()
 
 
+@with_vnni
 @pytest.mark.parametrize(("bits", "block"), [(2, 64), (4, 32), (8, 32), (8, 128)])
 def test_blocks_are_integers_in_onnxruntime(bits, block):
     """With scales of 1 and a largest activation of 127, an output of one block is its sum."""

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.interpreter.models import fused, normal, onnxruntime, quick
+from tests.processors import with_vnni
 from tracer.errors import ModelError
 from tracer.interpreter.interpreter import Interpreter
 
@@ -132,6 +133,7 @@ def test_positions_that_are_given(past, new, places):
     agree(feeds, do_rotary=1)
 
 
+@with_vnni
 @quick
 @given(
     st.sampled_from([8, 4]), st.sampled_from(["PER_TENSOR", "PER_CHANNEL"]),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from onnxruntime.capi import _pybind_state as quantizers
 
 from tests.interpreter.models import fused, normal, onnxruntime, quick
+from tests.processors import with_vnni
 from tracer.errors import ModelError
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.numeric import block_weights
@@ -102,6 +103,7 @@ def has_integer_kernel(bits, block):
     return bits > 2 or block in (32, 64, 128)
 
 
+@with_vnni
 @quick
 @given(
     st.sampled_from([2, 4, 8]), BLOCKS, st.sampled_from(["default", "packed"]), st.integers(1, 4),
@@ -128,6 +130,7 @@ def test_integer_sums_of_blocks_are_onnxruntimes_to_the_last_bit(bits, block, ze
     np.testing.assert_array_equal(result, definition(feeds, bits)[0])
 
 
+@with_vnni
 @pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("block", [16, 32, 64, 128, 256])
 @pytest.mark.parametrize("depth", [256, 100])

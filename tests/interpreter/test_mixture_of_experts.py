@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.interpreter.models import fused, normal, onnxruntime, quick
+from tests.processors import with_vnni
 from tracer.errors import ModelError
 from tracer.interpreter.interpreter import Interpreter
 
@@ -130,6 +131,7 @@ def qmoe(feeds, bits, block, level=0, **attributes):
     return model, {name: feeds[name] for name in ROUTED if feeds[name] is not None}
 
 
+@with_vnni
 @quick
 @given(
     st.sampled_from([2, 4, 8]), st.sampled_from([0, 16, 32]), FLAGS, st.sampled_from([0, 4]),

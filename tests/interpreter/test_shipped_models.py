@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processors import with_vnni
 from tracer.executors.onnxruntime.all_outputs import tensors
 from tracer.graph.loading import open_model
 from tracer.graph.precision import precisions
@@ -18,7 +19,11 @@ FILES = sorted((Path(__file__).parents[2] / "models").rglob("*.onnx"))
 MODELS = [path for path in FILES if not path.stem.endswith(".int8")]
 
 
-@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(p, marks=with_vnni if p.stem.endswith(".int4") else ()) for p in MODELS],
+    ids=lambda path: path.stem,
+)
 def test_every_node_agrees(path):
     model = open_model(path)
     feeds = request_for(path, model).feeds().feeds
