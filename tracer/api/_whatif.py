@@ -34,6 +34,7 @@ _OF_WIDTHS = {
     "orders": "--order", "overflows": "--overflow", "biases": "--bias",
     "product_bits": "--product-bits", "range_convention": "--magnitude",
     "weight_bits": "--weight-bits", "activation_bits": "--activation-bits", "explain": "--explain",
+    "search": "--no-search",
 }  # fmt: skip
 """Options that accumulators with names do not take."""
 
@@ -162,7 +163,7 @@ def _refuse_widths(options: WhatIfOptions, trace: str | Path | None) -> None:
     if trace is not None:
         raise UsageError(
             "a .trace keeps evaluations of widths, and --accumulator names accumulators",
-            "Write .json, .csv or .md.",
+            "Write .json, .csv, .md, .png or .svg.",
         )
 
 

@@ -132,8 +132,8 @@ def command(
       B  the narrowest width that loses no more accuracy than --budget
       C  a width for each node: less energy than B, within the same budget
 
-    A list of accumulators with names is compared instead, and the cheapest within the budget is
-    told: see tracer interpret --list-accumulators.
+    With a list of named accumulators, it compares the accuracy in each, and names the cheapest
+    within the budget. tracer interpret --list-accumulators lists the names.
 
     \b
     Examples:
