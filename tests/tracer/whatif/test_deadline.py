@@ -80,4 +80,4 @@ def test_enough_time_changes_nothing(files):
 
 def test_a_limit_that_leaves_no_time_for_the_wide_pass_is_an_error(files):
     with pytest.raises(LimitError, match=r"time limit was reached|exceeds the limit"):
-        what_if(files[0], WIDTHS, files[1], OPTIONS, limits=Limits(seconds=0.001))
+        what_if(files[0], WIDTHS, files[1], OPTIONS, limits=Limits(seconds=1e-6))
