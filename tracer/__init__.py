@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tracer.api.interpret import interpret
     from tracer.api.load import load
     from tracer.api.merge import merge
+    from tracer.api.narrow import narrow
     from tracer.api.profile import profile
     from tracer.api.quantize import quantize
     from tracer.api.save import save
@@ -43,6 +44,7 @@ __all__ = [
     "interpret",
     "load",
     "merge",
+    "narrow",
     "profile",
     "profile_framework",
     "quantize",
@@ -61,6 +63,7 @@ _HOMES = {
     "fusions": "tracer.api.fusions",
     "interpret": "tracer.api.interpret",
     "quantize": "tracer.api.quantize",
+    "narrow": "tracer.api.narrow",
     "what_if": "tracer.api.whatif",
     "load": "tracer.api.load",
     "merge": "tracer.api.merge",

@@ -1,6 +1,8 @@
 """Edits a copy of a quantised graph: its initializers, and nodes by the tensors they use."""
 
+import itertools
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,14 +72,61 @@ class GraphEditor:
 
     def clip(self, node: onnx.NodeProto, low: Array, high: Array) -> None:
         """Inserts a Clip before `node`, with the metadata of `node`."""
+        ends = [self.constant(node, part, end) for part, end in (("low", low), ("high", high))]
+        node.input[0] = self.inserted(node, "Clip", [node.input[0], *ends])
+
+    def constant(self, node: onnx.NodeProto, part: str, value: Array) -> str:
+        """Adds an initializer that belongs to `node`; returns its name."""
+        name = self._free_name(f"{node.output[0]}_{part}")
+        tensor = onnx.numpy_helper.from_array(np.asarray(value), name)
+        self._weights[name] = self.proto.graph.initializer.add()
+        self._weights[name].CopyFrom(tensor)
+        return name
+
+    def inserted(
+        self, node: onnx.NodeProto, op_type: str, inputs: Sequence[str], axis: int | None = None
+    ) -> str:
+        """Inserts a node before `node`, with its metadata; returns the name of the output."""
+        output = self._free_name(f"{node.output[0]}_{op_type}")
+        made = onnx.helper.make_node(op_type, list(inputs), [output], output)
+        if axis is not None:
+            made.attribute.append(onnx.helper.make_attribute("axis", axis))
+        made.metadata_props.extend(node.metadata_props)
+        nodes = self.proto.graph.node
+        place = next(i for i, n in enumerate(nodes) if n.output[0] == node.output[0])
+        nodes.insert(place, made)
+        self._producers[output] = nodes[place]
+        return output
+
+    def prune(self) -> None:
+        """Removes nodes and initializers that nothing reads."""
         graph = self.proto.graph
-        names = [f"{node.output[0]}_{part}" for part in ("clipped", "low", "high")]
-        clipped = onnx.helper.make_node(
-            "Clip", [node.input[0], *names[1:]], names[:1], name=f"{node.name}_clip"
-        )
-        clipped.metadata_props.extend(node.metadata_props)
-        for name, value in zip(names[1:], (low, high), strict=True):
-            graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), name))
-        node.input[0] = names[0]
-        index = next(i for i, n in enumerate(graph.node) if n.output[0] == node.output[0])
-        graph.node.insert(index, clipped)
+        read = {value.name for value in graph.output}
+        kept: list[onnx.NodeProto] = []
+        for node in reversed(graph.node):
+            if read.isdisjoint(node.output):
+                continue
+            kept.append(node)
+            read.update(_reads(node))
+        weights = [weight for weight in graph.initializer if weight.name in read]
+        nodes = kept[::-1]
+        del graph.node[:], graph.initializer[:]
+        graph.node.extend(nodes)
+        graph.initializer.extend(weights)
+
+    def _free_name(self, wanted: str) -> str:
+        """Returns a name that no node and no tensor has."""
+        nodes = {node.name for node in self.proto.graph.node}
+        taken = nodes | self._weights.keys() | self._producers.keys()
+        names = itertools.chain([wanted], (f"{wanted}_{n}" for n in itertools.count(2)))
+        return next(name for name in names if name not in taken)
+
+
+def _reads(node: onnx.NodeProto) -> Iterator[str]:
+    """Yields the tensors that a node reads, in its bodies too."""
+    yield from node.input
+    for attribute in node.attribute:
+        for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            yield from (value.name for value in body.output)
+            for inner in body.node:
+                yield from _reads(inner)

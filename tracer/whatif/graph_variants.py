@@ -45,24 +45,25 @@ def graph_variants(
     """
     quantised, notes = model, tuple[str, ...]()
     if options.fixed is None and not adds_integers(model):
-        quantised, notes = _quantised(model, dataset, folder, progress)
+        split = "test" if Path(dataset.name).is_dir() else "train"
+        samples = open_dataset(dataset.name, model, limit=_SAMPLES, split=split, folder=folder)
+        quantised, notes = quantized_first(model, CalibrationSamples(samples, _BATCH), progress)
     return tuple(_narrowed(quantised, *bits) for bits in options.operands()), notes
 
 
-def _quantised(
-    model: Model, dataset: Dataset, folder: Path, progress: Progress | None
+def quantized_first(
+    model: Model, batches: CalibrationSamples, progress: Progress | None
 ) -> tuple[Model, tuple[str, ...]]:
-    name = dataset.name
-    split = "test" if Path(name).is_dir() else "train"
-    samples = open_dataset(name, model, limit=_SAMPLES, split=split, folder=folder)
-    batches = CalibrationSamples(samples, _BATCH)
+    """Returns `model`, with a note: a float model is quantised with ranges on `batches`."""
+    if adds_integers(model):
+        return model, ()
     with TemporaryFolder() as work:
         _, path = quantized_graphs(model, batches, QuantizationOptions(), work, progress)
         quantised = loading.from_proto(onnx.load(path))
     note = (
         f"{model.name} is a float model and was quantised first, as tracer quantize does: int8 "
-        f"weights per channel, uint8 activations, ranges of up to {_SAMPLES} samples of {name} "
-        f"({split})"
+        f"weights per channel, uint8 activations, ranges of up to {batches.dataset.limit} samples "
+        f"of {batches.dataset.name}"
     )
     return quantised, (note,)
 

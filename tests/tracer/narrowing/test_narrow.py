@@ -1,0 +1,190 @@
+"""Networks that are made to fit, against their stored integers, onnxruntime, and saturation."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import helper, numpy_helper
+
+import tracer
+from analyzers.views import render
+from models import families
+from tests.nets import Builder
+from tracer.accumulators.narrowed_model import Narrowing
+from tracer.accumulators.spec.policy_text import policy
+from tracer.errors import ModelError, UsageError
+from tracer.graph import loading
+from tracer.inputs.datasets.opening import open_dataset
+from tracer.interpreter.interpreter import Interpreter
+from tracer.quantization.options import QuantizationOptions
+
+LENET = families.FOLDER / "lenet" / "lenet.int8.onnx"
+
+
+def worst_sums(proto):
+    """The largest absolute sum that any input can reach, by node: from the file alone, in int64."""
+    stored = {w.name: numpy_helper.to_array(w) for w in proto.graph.initializer}
+    made = {name: node for node in proto.graph.node for name in node.output}
+    worst = {}
+    for node in proto.graph.node:
+        read = [made.get(name) for name in node.input]
+        if node.op_type not in ("Conv", "Gemm", "MatMul") or read[1].input[0] not in stored:
+            continue
+        weights = stored[read[1].input[0]].astype(np.int64)
+        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        if node.op_type == "MatMul" or not attributes.get("transB", node.op_type == "Conv"):
+            weights = weights.T
+        quantize = made[read[0].input[0]]
+        scale, zero = (stored[name] for name in quantize.input[1:3])
+        low, high = np.iinfo(zero.dtype).min - int(zero), np.iinfo(zero.dtype).max - int(zero)
+        clip = made.get(quantize.input[0])
+        if clip is not None and clip.op_type == "Clip":
+            ends = [int(np.rint(stored[name] / scale)) for name in clip.input[1:3]]
+            low, high = max(low, ends[0]), min(high, ends[1])
+        rows = weights.reshape(len(weights), -1)
+        terms = np.stack([rows * low, rows * high])
+        bias = stored[read[2].input[0]].astype(np.int64) if len(read) > 2 else 0
+        top = np.maximum(terms.max(0), 0).sum(1) + np.maximum(bias, 0)
+        bottom = np.minimum(terms.min(0), 0).sum(1) + np.minimum(bias, 0)
+        worst[node.name] = int(top.max()), int(bottom.min())
+    return worst
+
+
+@pytest.fixture(scope="module")
+def sixteen(tmp_path_factory):
+    path = tmp_path_factory.mktemp("narrow") / "acc16.onnx"
+    return path, tracer.narrow(LENET, "16", "digits", output=path)
+
+
+def test_no_input_of_the_stored_weights_needs_more(sixteen):
+    path, result = sixteen
+    before, after = worst_sums(onnx.load(LENET)), worst_sums(onnx.load(path))
+    assert len(after) == 5
+    for node in result.nodes:
+        top, bottom = after[node.node]
+        assert top < 1 << 15 and bottom >= -(1 << 15)
+        assert node.guaranteed == 16 or top < 1 << node.guaranteed - 1
+        top, bottom = before[node.node]
+        assert not (top < 1 << 15 and bottom >= -(1 << 15))
+        assert node.guaranteed_before > 16
+
+
+def test_it_loses_at_most_a_point_where_saturation_loses_most(sixteen):
+    _, result = sixteen
+    assert result.score == pytest.approx(98.33, abs=0.01)
+    assert result.scores.narrowed >= result.score - 1
+    assert result.scores.saturated < 50
+    assert all(node.fits for node in result.nodes)
+
+
+def test_onnxruntime_computes_the_same_bit_for_bit(sixteen):
+    path, _ = sixteen
+    model = loading.load(path)
+    narrowing = Narrowing(model, policy("16(overflow=error)"))
+    ours = Interpreter(model, around=narrowing.kernel, fuse=narrowing.fuse)
+    theirs = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+    for batch in open_dataset("digits", model).batches(90):
+        (want,) = theirs.run(None, dict(batch.inputs))
+        assert np.array_equal(ours.run(None, batch.inputs)[0], want)
+
+
+def test_layers_keep_module_source_and_names(sixteen):
+    path, _ = sixteen
+    before, after = (
+        {node.key: (node.module, node.source) for node in loading.load(each).nodes}
+        for each in (LENET, path)
+    )
+    kept = {key: value for key, value in before.items() if key in after}
+    assert {key: after[key] for key in kept} == kept
+    assert {"node_Conv_22", "node_Conv_23", "node_linear"} <= set(kept)
+
+
+def test_of_several_widths_the_narrowest_within_the_budget_is_kept():
+    result = tracer.narrow(LENET, "4:16:6", "digits", limit=64, test_limit=200)
+    assert [each.bits for each in result.curve] == [4, 10, 16]
+    within = [e.bits for e in result.curve if e.narrowed >= result.score - 1]
+    assert result.bits == within[0]
+    assert all(each.narrowed >= each.saturated for each in result.curve)
+    top = max(max(top, -bottom - 1) for top, bottom in worst_sums(result.proto).values())
+    assert top < 1 << result.bits - 1
+
+
+def test_patterns_set_widths_by_node():
+    result = tracer.narrow(LENET, "conv1=24,Gemm=14", "digits", limit=64, test_limit=100)
+    bits = {node.node: (node.bits, node.guaranteed, node.measure) for node in result.nodes}
+    assert set(bits) == {"node_Conv_22", "node_linear", "node_linear_1", "node_linear_2"}
+    assert bits["node_Conv_22"] == (24, 22, "")
+    assert all(g <= 14 for node, (_, g, _) in bits.items() if node != "node_Conv_22")
+
+
+def grouped(tmp_path):
+    """Grouped and depthwise convolutions, a product of a matrix, and inputs of both signs."""
+    net = Builder("grouped", x=("N", 4, 8, 8))
+    net.node("Conv", "g", "x", net.weight("gw", 6, 2, 3, 3), group=2, strides=[2, 2], pads=[1] * 4)
+    net.node("Conv", "d", "g", net.weight("dw", 6, 1, 3, 3), net.weight("db", 6), group=6,
+             dilations=[1, 1], pads=[1, 1, 1, 1])  # fmt: skip
+    net.node("Flatten", "f", "d", axis=1)
+    net.node("MatMul", "m", "f", net.weight("mw", 96, 5))
+    path = tmp_path / "grouped.onnx"
+    onnx.save(net.model("m"), path)
+    random = np.random.default_rng(5)
+    x = random.normal(0, 1, (120, 4, 8, 8)).astype(np.float32)
+    np.savez(tmp_path / "data.npz", x=x)
+    return path, tmp_path / "data.npz"
+
+
+def test_groups_products_and_inputs_of_both_signs(tmp_path):
+    path, data = grouped(tmp_path)
+    result = tracer.narrow(path, "16", data, output=tmp_path / "n.onnx", metric="noise")
+    assert len(result.nodes) == 3
+    worst = worst_sums(onnx.load(tmp_path / "n.onnx"))
+    assert all(top < 1 << 15 and bottom >= -(1 << 15) for top, bottom in worst.values())
+    session = ort.InferenceSession(tmp_path / "n.onnx", providers=["CPUExecutionProvider"])
+    x = np.load(data)["x"]
+    (narrowed,) = session.run(None, {"x": x})
+    (wide,) = ort.InferenceSession(path).run(None, {"x": x})
+    assert 10 * np.log10((wide**2).sum() / ((wide - narrowed) ** 2).sum()) > 22
+
+
+def test_sums_without_weights_are_named():
+    model = families.FOLDER / "transformer" / "transformer.int8.onnx"
+    result = tracer.narrow(model, "16", "digits", limit=64, test_limit=40)
+    assert (
+        "some inputs may overflow: no weights could be changed of" in render(result, "md").decode()
+    )
+    nodes = json.loads(render(result, "json"))["nodes"]
+    wide = [node for node in nodes if node["guaranteed"] > node["bits"]]
+    assert wide and all(not node["measure"] for node in wide)
+
+
+@pytest.mark.parametrize(
+    ("bits", "reason"),
+    [
+        ("conv1=12:14,*=12:16", "both have several widths"),
+        ("conv1=x", "no width and no range"),
+        ("1", "Widths from 2 to 64"),
+        ("nothing=16", "nothing"),
+    ],
+)
+def test_widths_that_cannot_be(bits, reason):
+    with pytest.raises(UsageError, match=reason):
+        tracer.narrow(LENET, bits, "digits", test_limit=10, limit=10)
+
+
+def test_a_model_without_layers_in_qdq_form_is_refused(tmp_path):
+    net = Builder("no", x=("N", 3))
+    net.node("Relu", "y", "x")
+    onnx.save(net.model("y"), tmp_path / "no.onnx")
+    np.savez(tmp_path / "d.npz", x=np.ones((4, 3), np.float32))
+    with pytest.raises(ModelError, match="nothing in it was quantised"):
+        tracer.narrow(tmp_path / "no.onnx", "16", tmp_path / "d.npz", metric="noise")
+    tracer.quantize(
+        families.FOLDER / "lenet" / "lenet.onnx", "digits", output=tmp_path / "q.onnx", limit=20,
+        test_limit=10, options=QuantizationOptions(format="qoperator"),
+    )  # fmt: skip
+    with pytest.raises(ModelError, match="no layer can be narrowed"):
+        tracer.narrow(tmp_path / "q.onnx", "16", "digits", test_limit=10)

@@ -1,0 +1,66 @@
+"""Makes a network fit narrow accumulators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracer.api._contained import contained
+from tracer.support.arguments import TEXT, Rule, amount, either, several, whole
+from tracer.support.progress import Progress
+
+if TYPE_CHECKING:
+    from exporters.subject import Subject
+    from tracer.limits import Limits
+    from tracer.records.narrowed import Narrowed
+
+_RULES = {
+    "bits": Rule(
+        "widths, as '16', '12:20', 'conv1=18,*=16' or [14, 16]",
+        either(TEXT, several(whole())).holds,
+    ),
+    "budget": amount(),
+}
+
+
+@contained(_RULES)
+def narrow(
+    model: Subject,
+    bits: str | Sequence[int],
+    data: str | Path,
+    *,
+    output: str | Path | None = None,
+    force: bool = False,
+    limit: int | None = 512,
+    test: str | Path | None = None,
+    test_limit: int | None = None,
+    metric: str | None = None,
+    budget: float = 1.0,
+    batch: int = 32,
+    folder: str | Path = "data",
+    progress: Progress | None = None,
+    limits: Limits | None = None,
+    in_process: bool = False,
+) -> Narrowed:
+    """Changes `model` so that no input makes a sum exceed `bits` bits, and scores it.
+
+    Weights are rounded again, and a layer may read its activations in fewer bits, as the first
+    `limit` samples of `data` lose the least: see `tracer.narrowing`. A float model is quantised
+    first. The training split of `data` is used where there is one. Scores are by `metric` on the
+    data set `test` [default: the test split of `data`].
+
+    With several widths, as `12:20`, each is tried, and the result is the narrowest whose score is
+    within `budget` of the quantised model, in percentage points or the unit of the metric; the
+    widest, if none is. The model goes to the file `output`, if there is one; `force` replaces a
+    file.
+
+    All this is done in a child process, within `limits`, or with `in_process` in this one. Raises
+    the errors of `tracer.errors`.
+    """
+    from tracer.api import _narrow
+
+    return _narrow.narrow(
+        model, bits, data, output, force, limit, test, test_limit, metric, budget, batch,
+        Path(folder), progress,
+    )  # fmt: skip

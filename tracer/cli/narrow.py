@@ -1,0 +1,112 @@
+"""`tracer narrow`: a network whose sums fit narrow accumulators, for any input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import cloup
+
+from tracer.cli import _code, _data, _limits, _options
+from tracer.cli._messages import tell
+from tracer.cli._types import Amount, Count
+from tracer.errors import UsageError
+
+if TYPE_CHECKING:
+    from exporters.subject import Subject
+    from tracer.cli._output import Output
+
+
+@cloup.command()
+@_code.SUBJECT
+@cloup.option_group(
+    "Accumulators",
+    cloup.option("--bits", required=True, metavar="WIDTHS",
+                 help="Width that all sums must fit: 16. 'conv1=18,*=16' sets it by node, operator "
+                      "or module. 12:20 tries each width, and keeps the narrowest within the "
+                      "budget."),
+    cloup.option("--budget", type=Amount("points"), default=1.0, show_default=True,
+                 help="Accuracy that may be lost, in percentage points or the metric's unit."),
+)  # fmt: skip
+@cloup.option_group(
+    "Input",
+    _data.data(required=True),
+    cloup.option("--limit", type=Count.of("limit"), default=512, show_default=True,
+                 help="Samples of the training split to fit layers on."),
+    _data.FOLDER,
+    cloup.option("--batch", type=Count.of("batch"), default=32, show_default=True,
+                 help="Samples per inference."),
+)  # fmt: skip
+@cloup.option_group(
+    "Accuracy",
+    cloup.option("--test", metavar="DATA",
+                 help="Data set for measuring accuracy.  [default: the test split of --data]"),
+    cloup.option("--test-limit", type=Count.of("test_limit"),
+                 help="Samples for measuring accuracy.  [default: all]"),
+    cloup.option("--metric", metavar="NAME",
+                 help="Accuracy metric: top1, top5, mse, perplexity; noise, channel-noise, "
+                      "agreement (with wide accumulators); or FILE.py:NAME.  [default: chosen by "
+                      "the data]"),
+)  # fmt: skip
+@_limits.OF_PROCESS
+@_options.view(
+    ".onnx .json .csv .parquet .md .png .svg", _options.TOP, _options.NOTES,
+    more="One is the .onnx of the narrowed model. ",
+)  # fmt: skip
+def command(
+    model: Subject,
+    bits: str,
+    budget: float,
+    data: str,
+    output: Output,
+    limit: int,
+    data_dir: Path,
+    batch: int,
+    test: str | None,
+    test_limit: int | None,
+    metric: str | None,
+) -> None:
+    """Make a model fit narrow accumulators, for any input.
+
+    Weights are rounded so that no input makes a sum exceed its width, and a layer may read its
+    activations in fewer bits. The error is made up for in the other weights and in the bias, on the
+    training split of DATA. The result is an ordinary ONNX model in qdq form. A float model is
+    quantised first.
+
+    Accuracy is measured on the test split: of the narrowed model, and of the model that was given
+    in accumulators of the same width, which saturate.
+
+    \b
+    Examples:
+      tracer narrow int8.onnx --bits 16 --data digits -o acc16.onnx
+      tracer narrow model.onnx --bits 8:20:2 --data digits -o narrow.onnx -o curve.png
+      tracer narrow int8.onnx --bits 'conv1=18,*=16' --data digits -o acc.onnx -o nodes.csv
+    """
+    from tracer.api.narrow import narrow
+    from tracer.cli import _progress
+    from tracer.records.narrowed import Narrowed
+
+    paths, others = output.split(Narrowed, "onnx")
+    if len(paths) > 1 or None in paths:
+        raise UsageError("the narrowed model goes to one .onnx file", "Name it: -o FILE.onnx.")
+    others.check(Narrowed)
+    target = paths[0] if paths else None
+    with _progress.progress() as report:
+        result = narrow(
+            model,
+            bits,
+            data,
+            output=target,
+            force=output.force,
+            limit=limit,
+            test=test,
+            test_limit=test_limit,
+            metric=metric,
+            budget=budget,
+            batch=batch,
+            folder=data_dir,
+            progress=_progress.estimating(report),
+        )
+    if target is not None:
+        tell(f"wrote {target} ({target.stat().st_size:,} bytes)")
+    others.emit(result)

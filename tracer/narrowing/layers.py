@@ -1,0 +1,170 @@
+"""The layers that can be narrowed: products of quantised activations and stored weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tracer.accumulators.engine.tensor_scales import TensorScale, TensorScales
+from tracer.graph.model import Model, Node
+from tracer.interpreter import values
+from tracer.interpreter.numeric.windows import padded, patches, window
+from tracer.interpreter.ops.quantization import aligned
+from tracer.support.types import Array, FloatArray
+
+OPERATORS = ("Conv", "Gemm", "MatMul")
+_BIAS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A node as a matrix product: `output` = weights (M, K) times inputs, plus bias (M) or None.
+
+    Weights are `integers` (M, K) times `scales` (M,); the bias is real. Inputs are the integers
+    `low` to `high` times `step`; each of `groups` groups of M / groups outputs reads K of its own.
+    `shape` is that of the stored weights; `transposed` where their rows are the K inputs.
+    """
+
+    key: str
+    output: str
+    op_type: str
+    module: str | None
+    integers: FloatArray = field(repr=False)
+    scales: FloatArray = field(repr=False)
+    bias: FloatArray | None = field(repr=False)
+    step: float
+    low: int
+    high: int
+    shape: tuple[int, ...]
+    transposed: bool
+    groups: int
+    attributes: Mapping[str, Any]
+
+    @property
+    def weights(self) -> FloatArray:
+        """The real weights (M, K)."""
+        result: FloatArray = self.integers * self.scales[:, None]
+        return result
+
+    @property
+    def depth(self) -> int:
+        """The number of terms of a sum."""
+        return int(self.integers.shape[1])
+
+    def columns(self, inputs: Array, count: int, generator: np.random.Generator) -> FloatArray:
+        """Returns the inputs (at most `count`, groups, K) of random outputs, for a tensor."""
+        if self.op_type != "Conv":
+            rows = inputs.reshape(-1, 1, inputs.shape[-1])
+            return np.asarray(rows[_chosen(len(rows), count, generator)], np.float64)
+        options, spatial = self.attributes, self.shape[2:]
+        windows = window(
+            inputs.shape[2:], spatial, options.get("strides"), options.get("pads"),
+            options.get("dilations"), options.get("auto_pad", "NOTSET"),
+        )  # fmt: skip
+        view = patches(padded(inputs, windows), windows)
+        places = (len(inputs), *windows.out)
+        kernel = tuple(range(1, 2 + len(spatial)))
+        view = view.transpose(0, *range(2 + len(spatial), view.ndim), *kernel)
+        picked = _chosen(int(np.prod(places)), count, generator)
+        columns = view[np.unravel_index(picked, places)]
+        return np.asarray(columns, np.float64).reshape(len(picked), self.groups, -1)
+
+    def stored(self, matrix: Array) -> Array:
+        """Returns a matrix (M, K) in the shape of the stored weights."""
+        return np.ascontiguousarray((matrix.T if self.transposed else matrix).reshape(self.shape))
+
+
+def find(model: Model) -> tuple[tuple[Layer, ...], Mapping[str, str]]:
+    """Returns the layers in the order of the graph, and why other products are none, by key."""
+    scales = TensorScales(model)
+    layers, others = [], {}
+    for node in model.nodes:
+        if node.op_type not in OPERATORS or node.domain:
+            continue
+        found = _layer(node, scales)
+        if isinstance(found, Layer):
+            layers.append(found)
+        else:
+            others[node.key] = found
+    return tuple(layers), others
+
+
+def _layer(node: Node, scales: TensorScales) -> Layer | str:
+    """Returns the layer of a node, or why it is none."""
+    attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
+    if node.scope.path:
+        return "it is in the body of another node"
+    if (attributes.get("transA", 0), attributes.get("alpha", 1), attributes.get("beta", 1)) != (
+        0,
+        1,
+        1,
+    ):
+        return "it scales or transposes its operands"
+    inputs, operand = (scales.of(name, node.scope) for name in node.inputs[:_BIAS])
+    integers = scales.stored_integers(node.inputs[1], node.scope)
+    if inputs is None or inputs.step.size > 1 or not inputs.recoverable:
+        return "its activations are not quantised with one scale"
+    if operand is None or integers is None:
+        return "its weights are not stored integers"
+    if node.op_type != "Conv" and integers.ndim != 2:
+        return "its weights are no matrix"
+    bias = _bias(node, scales)
+    if isinstance(bias, str):
+        return bias
+    scale = np.broadcast_to(
+        aligned(operand.step.astype(np.float64), integers, operand.axis, 0), integers.shape
+    )
+    return _as_matrix(node, attributes, (integers, scale), bias, inputs)
+
+
+def _bias(node: Node, scales: TensorScales) -> FloatArray | str | None:
+    name = node.inputs[_BIAS] if len(node.inputs) > _BIAS else ""
+    if not name:
+        return None
+    integers, scale = scales.stored_integers(name, node.scope), scales.of(name, node.scope)
+    if integers is None or scale is None:
+        return "its bias is not stored as integers"
+    return np.asarray(integers * scale.step.astype(np.float64), np.float64).reshape(-1)
+
+
+def _as_matrix(
+    node: Node,
+    attributes: Mapping[str, Any],
+    weights: tuple[Array, Array],
+    bias: FloatArray | None,
+    inputs: TensorScale,
+) -> Layer | str:
+    transposed = node.op_type == "MatMul" or (
+        node.op_type == "Gemm" and not attributes.get("transB", 0)
+    )
+    integers, scales = (
+        np.asarray(each.T if transposed else each.reshape(len(each), -1), np.float64)
+        for each in weights
+    )
+    if np.ptp(scales, axis=1).any():
+        return "its weights have a scale for each input"
+    return Layer(
+        key=node.key,
+        output=node.outputs[0],
+        op_type=node.op_type,
+        module=node.module,
+        integers=integers,
+        scales=scales[:, 0],
+        bias=bias,
+        step=float(inputs.step.item()),
+        low=min(inputs.low, 0),
+        high=max(inputs.high, 0),
+        shape=weights[0].shape,
+        transposed=transposed,
+        groups=attributes.get("group", 1),
+        attributes=attributes,
+    )
+
+
+def _chosen(total: int, count: int, generator: np.random.Generator) -> Array:
+    if total <= count:
+        return np.arange(total)
+    return np.sort(generator.choice(total, count, replace=False))

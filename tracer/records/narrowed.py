@@ -1,0 +1,82 @@
+"""The result of narrowing: a model whose sums fit, what was changed, and the scores by width."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import onnx
+
+from tracer.records.result import Result
+from tracer.records.trace import ModelInfo
+from tracer.records.whatif import Judgement
+
+
+@dataclass(frozen=True, slots=True)
+class NarrowedNode:
+    """A node that sums, before and after.
+
+    `guaranteed` are the bits that hold its sums for any input, in any order; `observed` those on
+    the data of the scores. `measure` is what was changed ('' for nothing), `activation_bits` are
+    the bits of the inputs afterwards. `sqnr_db` is what is left of the outputs on calibration data,
+    against the quantised model: 10 log10(sum y^2 / sum (y - changed)^2). The last two are None for
+    a node that was not changed.
+    """
+
+    node: str
+    op_type: str
+    module: str | None
+    bits: int
+    guaranteed_before: int
+    guaranteed: int
+    observed_before: int
+    observed: int
+    measure: str = ""
+    activation_bits: int | None = None
+    sqnr_db: float | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether no input makes its sums exceed its bits."""
+        return self.guaranteed <= self.bits
+
+
+@dataclass(frozen=True, slots=True)
+class WidthScores:
+    """Scores in accumulators of `bits` bits: narrowed, and of the model before, which saturates."""
+
+    bits: int
+    narrowed: float
+    saturated: float
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Narrowed(Result):
+    """A narrowed model (`proto`) whose accumulators have `bits` bits, and what that costs.
+
+    `model` describes the model that was given. `score` is that of the quantised model in wide
+    accumulators, on `samples` samples. `curve` has every width that was tried, the narrowest first.
+    `nodes` are in the order of the graph.
+    """
+
+    view: ClassVar[str] = "analyzers.views.narrowed"
+
+    model: ModelInfo
+    settings: Mapping[str, Any]
+    judgement: Judgement
+    score: float
+    samples: int
+    bits: int
+    curve: tuple[WidthScores, ...]
+    nodes: tuple[NarrowedNode, ...]
+    notes: tuple[str, ...]
+    proto: onnx.ModelProto = field(repr=False)
+
+    @property
+    def scores(self) -> WidthScores:
+        """The scores at the width of the model."""
+        return next(each for each in self.curve if each.bits == self.bits)
+
+    def headline(self) -> str:
+        """The model, its width and its score."""
+        change = f"{self.score:.4g} -> {self.scores.narrowed:.4g}"
+        return f"{self.model.name}, {self.bits} bits, {self.judgement.metric} {change}"
