@@ -150,6 +150,16 @@ def test_groups_products_and_inputs_of_both_signs(tmp_path):
     assert 10 * np.log10((wide**2).sum() / ((wide - narrowed) ** 2).sum()) > 22
 
 
+def test_activations_of_16_bits_become_bytes(tmp_path):
+    path, data = grouped(tmp_path)
+    wide = tmp_path / "wide.onnx"
+    options = QuantizationOptions(activation_type="uint16")
+    tracer.quantize(path, data, output=wide, options=options, metric="noise")
+    tracer.narrow(wide, "18", data, output=tmp_path / "n.onnx", metric="noise")
+    worst = worst_sums(onnx.load(tmp_path / "n.onnx"))
+    assert all(top < 1 << 17 and bottom >= -(1 << 17) for top, bottom in worst.values())
+
+
 def test_sums_without_weights_are_named():
     model = families.FOLDER / "transformer" / "transformer.int8.onnx"
     result = tracer.narrow(model, "16", "digits", limit=64, test_limit=40)

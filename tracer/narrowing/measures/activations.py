@@ -11,15 +11,18 @@ from tracer.narrowing.fitting import Fit, Grid, as_it_is
 from tracer.narrowing.layers import Layer
 from tracer.narrowing.measures import Measure
 
-_LEAST_BITS = 2
+_LEAST_BITS, _MOST_BITS = 2, 8
 _KEPT = (0.8, 0.6, 0.45)
 """Shares of the range that are kept, in turn, until the error grows."""
 
 
 def _propose(layer: Layer, fit: Callable[[Grid], Fit]) -> Fit:
     own = as_it_is(layer)
-    best = fit(_grid(own, max(own.bits - 1, _LEAST_BITS), 1.0))
-    for bits in range(own.bits - 2, _LEAST_BITS - 1, -1):
+    if own.bits <= _LEAST_BITS:
+        return fit(own)
+    most = min(own.bits - 1, _MOST_BITS)
+    best = fit(_grid(own, most, 1.0))
+    for bits in range(most - 1, _LEAST_BITS - 1, -1):
         found = fit(_grid(own, bits, 1.0))
         if found.error > best.error:
             break
