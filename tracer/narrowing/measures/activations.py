@@ -43,4 +43,4 @@ def _grid(own: Grid, bits: int, kept: float) -> Grid:
     return Grid(bits, step, low, low + count)
 
 
-MEASURE = Measure("weights and activations", 1, _propose)
+MEASURE = Measure("activations", 1, _propose)
