@@ -9,12 +9,11 @@ operations of the accumulator, whose width depends on the sum; they are not coun
 import pandas as pd
 
 from analyzers.cost.operation import LARGEST
+from analyzers.cost.typed_model import TypedModel
 from analyzers.energy.operands import operands
-from tracer.graph.model import Model
-from tracer.graph.shape_inference import TensorTypes
 
 
-def bit_operations(model: Model, types: TensorTypes, macs: pd.Series) -> pd.DataFrame:
+def bit_operations(typed: TypedModel, macs: pd.Series) -> pd.DataFrame:
     """Returns the column `bops` (Int64) of the nodes of known MACs, by node key.
 
     Factors of a quantised model have the width before DequantizeLinear, others that of their type.
@@ -23,7 +22,7 @@ def bit_operations(model: Model, types: TensorTypes, macs: pd.Series) -> pd.Data
     known = {str(key): int(count) for key, count in macs.dropna().items()}
     bops = {key: 0 for key, count in known.items() if not count}
     if len(bops) < len(known):
-        for key, factors in operands(model, types).items():
+        for key, factors in operands(typed).items():
             total = known.get(key, 0) * factors.activation_bits * factors.weight_bits
             if 0 < total <= LARGEST:
                 bops[key] = total

@@ -30,7 +30,7 @@ _COMMANDS = {
     "interpret": "interpret MODEL",
     "accumulator": "interpret MODEL --fixed 8:5 --accumulator 24",
     "fusions": "fusions MODEL",
-    "compare": "compare MODEL MODEL@ort:none --sessions 2 --precision 100%",
+    "compare": "compare MODEL MODEL@ort:extended --sessions 2 --precision 100%",
     "quantize": "quantize MODEL --calibrate DATA -o OUTPUT --limit 1 --test-limit 1",
     "export": "export CODE -o EXPORTED",
 }

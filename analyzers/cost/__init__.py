@@ -13,7 +13,7 @@ import pandas as pd
 from analyzers.cost import conventions, parameters, registry, trips, unknown_work
 from analyzers.cost.conventions import Convention
 from analyzers.cost.count import NOTHING, Count, UnknownShapeError, UnknownWorkError
-from analyzers.cost.operation import LARGEST, Address, Operation
+from analyzers.cost.operation import LARGEST, Operation
 from analyzers.cost.traffic import Bytes, known_sum
 from analyzers.cost.typed_model import TypedModel
 
@@ -78,7 +78,7 @@ def cost(
     columns = {name: [row[i] for row in values] for i, name in enumerate(COLUMNS)}
     reasons = {key: (row.reason, row.open) for key, row in rows.items() if row.count is None}
     unknown = tuple(f"{key}: {reason}" for key, (reason, _) in reasons.items())
-    totals = _totals(columns, [w for of_node in weights.values() for w in of_node.items()])
+    totals = _totals(columns, parameters.united(weights.values()))
     table = _table(tuple(rows), columns)
     return Cost(table, totals, unknown, unknown_work.causes(typed, reasons), notes, repeats)
 
@@ -132,16 +132,15 @@ def _times(value: int | None, repeats: float) -> int | None:
 
 
 def _totals(
-    columns: Mapping[str, list[int | None]], weights: Iterable[tuple[Address, parameters.Weight]]
+    columns: Mapping[str, list[int | None]], weights: parameters.Weights
 ) -> dict[str, int | float | None]:
     """Sums the known values; a weight that several nodes share counts once."""
     totals: dict[str, int | float | None] = {}
     for name, values in columns.items():
         known = [value for value in values if value is not None]
         totals[name] = sum(known) if known or not values else None
-    unique = dict(weights)
-    totals["params"] = parameters.size(unique)
-    totals["param_bytes"] = parameters.nbytes(unique)
+    totals["params"] = parameters.size(weights)
+    totals["param_bytes"] = parameters.nbytes(weights)
     complete = [row for row in _moved(columns) if None not in row]
     sums = [sum(filter(None, column)) for column in zip(*complete, strict=True)]
     totals["intensity"] = _intensity(*sums) if complete else None

@@ -1,8 +1,11 @@
 """Find the parameters of each node: constant tensors that it combines with an activation.
 
 A weight may be stored (an initializer, a Constant node), generated (ConstantOfShape, as in small
-test models) or derived (transposed, dequantised). A derived tensor counts as its source.
+test models) or derived (transposed, dequantised). A derived tensor counts as its source, at the
+bits of its numbers where a graph quantises it.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,22 +15,31 @@ import onnx
 from analyzers.cost import registry
 from analyzers.cost.count import UnknownWorkError
 from analyzers.cost.operation import Address, Facts, Operand, Operation
+from analyzers.cost.quantized_types import QuantizedTypes
 from analyzers.cost.traffic import known_sum
 from tracer.graph import tensor_type
 from tracer.graph.model import Model, Node, Scope, bodies
 from tracer.graph.randomness import draws
 
 _INDEX_TYPES = ("int64", "bool", "string")
+_QUANTIZING = frozenset({"QuantizeLinear", "Clip", "DequantizeLinear"})
+"""Operators whose result has fewer bits than the weight has as it is stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """A stored tensor: number of weights, bytes as stored; None is unknown."""
+    """A stored tensor: number of weights, bytes at their width; None is unknown."""
 
     size: int | None
     nbytes: int | None
     dtype: str | None
     rank: int | None
+
+    def narrowed(self, bits: int | None) -> Weight:
+        """Returns the weight with numbers of so many bits, if they are fewer than its own."""
+        if bits is None or self.size is None or self.nbytes is None:
+            return self
+        return replace(self, nbytes=min(self.nbytes, -(-self.size * bits // 8)))
 
 
 Weights = dict[Address, Weight]
@@ -86,11 +98,22 @@ def size(weights: Mapping[Address, Weight]) -> int | None:
 
 
 def nbytes(weights: Mapping[Address, Weight]) -> int | None:
-    """Returns bytes of the parameters as they are stored, None if a size is unknown."""
+    """Returns bytes of the parameters at their width, None if a size is unknown."""
     return known_sum(weight.nbytes for weight in weights.values())
 
 
-def sources(model: Model, facts: Facts) -> Sources:
+def united(parts: Iterable[Weights]) -> Weights:
+    """Returns the weights of all parts; one of several widths has the greatest of them."""
+    union: Weights = {}
+    for part in parts:
+        for address, weight in part.items():
+            other = union.setdefault(address, weight)
+            if (weight.nbytes or 0) > (other.nbytes or 0):
+                union[address] = weight
+    return union
+
+
+def sources(model: Model, facts: Facts, types: QuantizedTypes) -> Sources:
     """Returns the sources of every constant tensor, and of the inputs of every node."""
     origins = _stored(model, facts)
     inputs: dict[str, Sequence[tuple[int, Weights]]] = {}
@@ -101,7 +124,7 @@ def sources(model: Model, facts: Facts) -> Sources:
         is_constant = len(known) == len(every) and _is_repeatable(node)
         inputs[node.key] = () if is_constant else known
         if is_constant:
-            _derive(node, known, origins, facts)
+            _derive(node, known, origins, facts, types)
     return Sources(origins, inputs)
 
 
@@ -146,15 +169,19 @@ def _derive(
     sources: Sequence[tuple[int, Weights]],
     origins: dict[Address, Weights],
     facts: Facts,
+    types: QuantizedTypes,
 ) -> None:
     """Adds the outputs of a constant node; their sources are its weights, else themselves."""
     settings = _settings(node)
     data: Weights = {}
     for index, source in sources:
         if index not in settings and len(data) <= _MOST_SOURCES:
-            data |= source
+            data = united((data, source))
     if len(data) > _MOST_SOURCES:
         data = {}
+    if node.op_type in _QUANTIZING:
+        bits = types.bits(node.outputs[0], node.scope)
+        data = {address: weight.narrowed(bits) for address, weight in data.items()}
     for name in filter(None, node.outputs):
         address = (node.scope.path, name)
         origins[address] = data or {address: _weight(facts.operand(name, node.scope))}
@@ -164,16 +191,16 @@ def _parameters(op: Operation, sources: Sequence[tuple[int, Weights]], multiplie
     node = op.node
     rule = registry.find(node.domain, node.op_type)
     settings = _settings(node)
-    parameters: Weights = {}
+    parts: list[Weights] = []
     for index, source in sources:
         if index in settings:
             continue
         if rule is not None and index in rule.packed:
             count = _unpacked(rule.packed[index], op)
-            parameters |= {a: replace(weight, size=count) for a, weight in source.items()}
+            parts.append({a: replace(weight, size=count) for a, weight in source.items()})
             continue
-        parameters |= {a: w for a, w in source.items() if _is_parameter(w, multiplies)}
-    return parameters
+        parts.append({a: w for a, w in source.items() if _is_parameter(w, multiplies)})
+    return united(parts)
 
 
 def _unpacked(number: Callable[[Operation], int], op: Operation) -> int | None:

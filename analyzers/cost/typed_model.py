@@ -6,6 +6,7 @@ from functools import cached_property
 from analyzers.cost.aliases import Aliases, aliases
 from analyzers.cost.operation import Facts, Operation, facts_of
 from analyzers.cost.parameters import Sources, sources
+from analyzers.cost.quantized_types import QuantizedTypes
 from tracer.graph.dataflow import Dataflow
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import TensorTypes
@@ -41,4 +42,9 @@ class TypedModel:
     @cached_property
     def sources(self) -> Sources:
         """The stored tensors from which each constant tensor is derived."""
-        return sources(self.model, self.facts)
+        return sources(self.model, self.facts, self.quantized_types)
+
+    @cached_property
+    def quantized_types(self) -> QuantizedTypes:
+        """The types of the numbers that nodes multiply: those before they are dequantised."""
+        return QuantizedTypes(self.model, self.types)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from analyzers.cost.typed_model import TypedModel
 from analyzers.energy import model_file, models
 from analyzers.energy.energy_model import EnergyModel, FloatEnergy
 from analyzers.energy.operands import Operands, operands
@@ -20,8 +21,6 @@ from analyzers.options import energy_models
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Rule
 from tracer.errors import UsageError
-from tracer.graph.model import Model
-from tracer.graph.shape_inference import TensorTypes
 
 __all__ = [
     "EnergyModel",
@@ -73,19 +72,18 @@ def find(spec: str) -> EnergyModel:
 
 def energy(
     energy_model: EnergyModel,
-    model: Model,
-    types: TensorTypes,
+    typed: TypedModel,
     counts: pd.DataFrame,
     rules: Mapping[str, Rule] | None = None,
 ) -> NodeEnergies:
-    """Returns the energies per run of the nodes of `model` with known MACs.
+    """Returns the energies per run of the nodes with known MACs.
 
     `counts` is the table of `analyzers.cost`. `rules` are those of nodes with narrow accumulators;
     other nodes have 32 bits, or the type of their operands. A float accumulator adds in its format.
     Raises InputError for a width that the user's own figures lack.
     """
     rules = rules or {}
-    factors = operands(model, types, rules)
+    factors = operands(typed, rules)
     work = Work.of(counts, factors)
     bits = {node: _width(rules.get(node), factors[node]) for node in work.nodes}
     energies = energy_model.per_node(work, bits)

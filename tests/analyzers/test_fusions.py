@@ -14,6 +14,7 @@ from analyzers.attribution import attribute
 from analyzers.fusions import GROUP, OVERHEAD
 from analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED, TIED, confirm
 from analyzers.fusions.fates import FOLDED, IDLE, REMOVED
+from analyzers.fusions.words import sentences
 from analyzers.statistics import outliers
 from analyzers.timing import RUNTIME, timing
 from tests import nets
@@ -68,6 +69,17 @@ def test_every_group_is_confirmed_by_values_on_two_inputs(name, optimization):
     assert bool(groups) == (optimization != "none" and name in GROUPED[optimization])
     assert {row.verdict for row in groups} <= {CONFIRMED}, groups
     assert CONTRADICTED not in {row.verdict for row in found.kernels}
+
+
+def test_the_headline_counts_every_kernel_whether_it_fuses_nodes_or_not():
+    found = mapped("mlp", "none")
+    assert all(row.role != GROUP and row.verdict == CONFIRMED for row in found.kernels)
+    count = len(found.kernels)
+    assert f"all {count} kernels with nodes confirmed" in "\n".join(sentences(found))
+    first, *others = found.kernels
+    wrong = replace(found, kernels=(replace(first, verdict=CONTRADICTED), *others))
+    told = "\n".join(sentences(wrong))
+    assert f"{count - 1} of {count} kernels" in told and ", 1 contradicted" in told
 
 
 GROUPED = {

@@ -1,9 +1,11 @@
 """Weights in files beside the model: read in place, and held once."""
 
 import gc
+import json
 import subprocess
 import sys
 import weakref
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -14,8 +16,9 @@ from onnx import helper
 import tracer
 from analyzers.compare import weights
 from exporters import writing
+from tests.graphs import parse
 from tracer.errors import UsageError
-from tracer.executors.onnxruntime import fusion_check, replay, sessions
+from tracer.executors.onnxruntime import all_outputs, fusion_check, replay, sessions
 from tracer.executors.onnxruntime.executor import executor
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import data_file, external_data, footprint, loading
@@ -289,3 +292,51 @@ def test_fingerprints_do_not_depend_on_how_much_is_summed_at_once(tmp_path, monk
     arrays = [external_data.read(tensor, tmp_path) for tensor in model.graph.initializer]
     by_hand = [sum(int(bits) ** 2 for bits in a.view("u4").flat) % (1 << 64) for a in arrays]
     assert sorted(squares for _, _, squares in before) == sorted(by_hand)
+
+
+def test_the_floats_of_integer_weights_are_no_tensors_to_compare(monkeypatch):
+    model = loading.load("models/lenet/lenet.int8.onnx")
+    (value,) = model.inputs
+    shape = [dim.dim_value or 1 for dim in value.type.tensor_type.shape.dim]
+    feeds = {value.name: np.random.default_rng(0).normal(0, 1, shape).astype("f4")}
+    whole = all_outputs.tensors(model, feeds)
+    monkeypatch.setattr(footprint, "_LARGE", 1)
+    kept = all_outputs.tensors(model, feeds)
+    stored = {weight.name for weight in model.graph.initializer}
+    constant = {
+        name
+        for node in model.graph.node
+        if node.op_type == "DequantizeLinear" and node.input[0] in stored
+        for name in node.output
+    }
+    assert constant and set(kept) == set(whole) - constant
+    for name, value in kept.items():
+        np.testing.assert_array_equal(value, whole[name])
+
+
+def test_onnxruntime_computes_the_floats_of_a_weight_right_before_they_are_read(tmp_path):
+    layers = range(4)
+    nodes = "".join(
+        f"q{n} = QuantizeLinear (x{n}, s, z)  a{n} = DequantizeLinear (q{n}, s, z) "
+        f"[b{n}] b{n} = DequantizeLinear (w{n}, s, z)  [m{n}] x{n + 1} = MatMul (a{n}, b{n}) "
+        for n in layers
+    )
+    ends = "(float[1,3] x0) => (float[1,3] x4)"
+    text = f'<ir_version: 8, opset_import: ["": 17]> g {ends} {{ {nodes} }}'
+    stored = {f"w{n}": np.eye(3, dtype=np.int8) for n in layers}
+    proto = parse(text, s=np.float32(0.1), z=np.int8(0), **stored)
+
+    def weights_and_products(model):
+        options = ort.SessionOptions()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "p")
+        session = ort.InferenceSession(model.SerializeToString(), options)
+        session.run(None, {"x0": np.ones((1, 3), np.float32)})
+        events = json.loads(Path(session.end_profiling()).read_text())
+        names = [event["name"] for event in events if event["name"].endswith("_kernel_time")]
+        return [name[:2] for name in names if name[0] in "bm"]
+
+    assert weights_and_products(proto)[:4] == ["b3", "b2", "b1", "b0"]
+    found = all_outputs._constant_first(loading.from_proto(proto), proto.graph)
+    assert found == {f"b{place}" for place in layers}
+    assert weights_and_products(proto) == [f"{kind}{n}" for n in layers for kind in "bm"]

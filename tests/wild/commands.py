@@ -52,12 +52,10 @@ REASONS = {
     "in bodies": r"nothing in it was quantised: .* in bodies",
     "no kernel": r"DynamicQuantizeLSTM.*has no implementation",
     "is int8": r"is quantised already|already quantised|quantized already",
-    "ort's tool": r"onnxruntime cannot quantise it: .*--exclude|onnxruntime's quantizer",
 }
 """Answers that a user accepts although the command does not do what was asked: all work is in
 bodies, which onnxruntime's tool does not quantise; an operator of its own has no kernel of ours;
-the model is quantised already; onnxruntime's tool fails at a node, or makes a graph that
-onnxruntime refuses, and the message says so."""
+the model is quantised already."""
 
 
 @dataclass(frozen=True)

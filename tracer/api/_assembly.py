@@ -71,7 +71,7 @@ def analyze(
     """
     typed_model = TypedModel(model, types)
     counted = cost(typed_model, calls, convention)
-    work, unpriced = priced(model, types, counted, pricing)
+    work, unpriced = priced(typed_model, counted, pricing)
     if groups is None:
         groups = attribute(model, run.kernels, evidence)
     headed = main_first(model, groups, counted.table)
@@ -143,13 +143,13 @@ def _plain(value: object) -> object:
 
 
 def priced(
-    model: Model, types: TensorTypes, counted: Cost, pricing: Pricing | None
+    typed: TypedModel, counted: Cost, pricing: Pricing | None
 ) -> tuple[list[pd.DataFrame], tuple[str, ...]]:
     """Returns the columns of work, with energies if there is a `pricing`, and notes on these."""
-    work = [counted.table, bit_operations(model, types, counted.table["macs"])]
+    work = [counted.table, bit_operations(typed, counted.table["macs"])]
     if pricing is None:
         return work, ()
-    energies = energy(pricing.model, model, types, counted.table, pricing.rules)
+    energies = energy(pricing.model, typed, counted.table, pricing.rules)
     return [*work, energies.table], energies.notes
 
 

@@ -127,7 +127,7 @@ def _counted(
     types = sizes.types
     typed_model = TypedModel(model, types)
     counted = cost(typed_model, sizes.calls, convention)
-    work, unpriced = priced(model, types, counted, pricing)
+    work, unpriced = priced(typed_model, counted, pricing)
     needs = memory(typed_model, idle=counted.idle)
     table = node_table(model, types, [*work, _calls(counted), _accumulators(rules), needs])
     advice = (_ADVICE,) if counted.causes and sizes.calls is None else ()

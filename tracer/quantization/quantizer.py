@@ -9,7 +9,7 @@ from tracer.errors import ModelError
 from tracer.graph import loading
 from tracer.graph.encoding import encoded
 from tracer.graph.model import Model
-from tracer.quantization import ordering
+from tracer.quantization import biases, ordering
 from tracer.quantization.calibration import CalibrationBatches, CalibrationReader
 from tracer.quantization.layers import losses
 from tracer.quantization.lifting import lifted
@@ -64,7 +64,7 @@ def quantize(
     paths = quantized_graphs(model, batches, options, files.path, progress)
     prepared, quantized = (replace(loading.load(path), subject=model.name) for path in paths)
     lost = losses(prepared, quantized, batches, progress)
-    notes = (*_notes(model, quantized, options), *lost.notes)
+    notes = (*_notes(model, prepared, quantized, options), *lost.notes)
     return QuantizedGraph(quantized, files, lost.layers, lost.outputs, notes)
 
 
@@ -84,7 +84,9 @@ def quantized_graphs(
     """
     reader = CalibrationReader(model, batches, progress)
     prepared = lifted(model.name, prepare(model, folder), options, batches, folder)
-    chosen = select(prepared, options)
+    biases.separate(prepared.graph, folder)
+    left = _left_in_floats(prepared, options)
+    chosen = [name for name in select(prepared, options) if name not in left]
     if not chosen:
         raise _nothing(model)
     source = folder / "prepared.onnx"
@@ -110,8 +112,28 @@ def _nothing(model: Model) -> ModelError:
     )
 
 
-def _notes(model: Model, quantized: Model, options: QuantizationOptions) -> tuple[str, ...]:
+def _left_in_floats(prepared: onnx.ModelProto, options: QuantizationOptions) -> list[str]:
+    """Returns the names of the chosen nodes that onnxruntime cannot quantise with these options."""
+    if not options.per_channel:
+        return []
+    chosen = set(select(prepared, options))
+    return [name for name in biases.uneven(prepared.graph) if name in chosen]
+
+
+def _notes(
+    model: Model, prepared: Model, quantized: Model, options: QuantizationOptions
+) -> tuple[str, ...]:
+    notes = []
     before, after = model.opsets.get("", 0), quantized.opsets.get("", 0)
-    opset = f"the opset was raised from {before} to {after}, as its types and scales need"
+    if after != before:
+        raised = f"the opset was raised from {before} to {after}"
+        notes.append(f"{raised}, as its types and scales need")
+    left = _left_in_floats(prepared.proto, options)
+    if left:
+        nodes = ", ".join(f"'{name}'" for name in left)
+        notes.append(
+            f"in float: {nodes}, whose bias differs by row, and onnxruntime scales it by channel; "
+            "--per-tensor quantises them"
+        )
     saturation = saturation_note(options, environment.cpu_flags())
-    return (*((opset,) if after != before else ()), *((saturation,) if saturation else ()))
+    return (*notes, *((saturation,) if saturation else ()))

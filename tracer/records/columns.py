@@ -114,7 +114,7 @@ SPECS = (
     _work("flops", "flops", 11, "operations per run: 2 x MACs + other arithmetic",
           "sum", unit="flop"),
     _work("params", "params", 8, "parameters", "sum"),
-    _work("param_bytes", None, 99, "bytes of the parameters", "sum", unit="B"),
+    _work("param_bytes", None, 99, "bytes of the parameters at their width", "sum", unit="B"),
     _work("bytes_read", None, 99, "bytes read per run", "sum", unit="B"),
     _work("bytes_written", None, 99, "bytes written per run", "sum", unit="B"),
     _work("bytes_moved", "bytes", 14, "bytes read and written", unit="B", kind="displayed"),

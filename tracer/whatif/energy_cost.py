@@ -54,10 +54,10 @@ def energy_cost(
     A model with a fixed batch is counted with that batch, and the work divided by its size.
     """
     sample = next(dataset.batches(1))
-    types = infer(model, FeedSet(sample.inputs, None).shapes)
-    counts = cost(TypedModel(model, types), convention=addition_convention).table
+    typed = TypedModel(model, infer(model, FeedSet(sample.inputs, None).shapes))
+    counts = cost(typed, convention=addition_convention).table
     own = counts.loc[counts.index.isin(list(rules))]
-    work = Work.of(own, operands(model, types, rules))
+    work = Work.of(own, operands(typed, rules))
     batch = dataset.layout.batch or 1
     per_sample = replace(work, muls=work.muls / batch, adds=work.adds / batch)
     counted = {*work.nodes, *own.index[(own["macs"] == 0).fillna(False)]}

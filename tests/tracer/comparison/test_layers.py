@@ -2,7 +2,9 @@
 
 import math
 import random
+import weakref
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -112,6 +114,25 @@ def test_sides_that_do_not_fit_together_are_opened_one_after_the_other(clock):
     assert kinds == ["opened", "closed"] * 18
     opened = "".join(name for name, kind in clock.events if kind == "opened")
     assert {opened[at : at + 2] for at in range(0, 18, 2)} == {"ab", "ba"}
+
+
+def test_a_side_leaves_the_memory_before_the_next_one_is_opened(clock):
+    held = weakref.WeakSet()
+
+    class Weights:
+        pass
+
+    class Large(Fake):
+        @contextmanager
+        def recording(self):
+            assert not held
+            weights = Weights()
+            held.add(weights)
+            with super().recording() as recorder:
+                yield replace(recorder, plain=lambda: (recorder.plain(), weights)[0])
+
+    made, _ = measured(*(Large(clock, name, 400) for name in "ab"), together=False, sessions=4)
+    assert [len(side) for side in made] == [4, 4]
 
 
 def test_a_signal_leaves_the_sessions_that_are_complete_on_all_sides(clock):

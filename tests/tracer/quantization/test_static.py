@@ -290,13 +290,18 @@ def test_an_opset_that_onnx_cannot_raise_is_refused(monkeypatch):
 
 
 def test_a_node_that_breaks_onnxruntime_s_quantizer_is_named():
-    proto = net()
-    (bias,) = (each for each in proto.graph.initializer if each.name == "b")
-    bias.CopyFrom(numpy_helper.from_array(np.ones((1, 4), np.float32), "b"))  # a row, not a vector
-    model = loading.from_proto(proto)
-    with pytest.raises(ModelError, match=r"at node 'y'\). Leave nodes out with --exclude 'y'"):
-        quantize(model, batches(1))
-    assert quantize(model, batches(1), Options(exclude=("y",))).layers
+    """The quantizer takes the only row of a normalisation's bias for its first channel."""
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[8,6] x) => (float[8,4] y) {
+      [n] n = LayerNormalization (x, s, b)  [y] y = MatMul (n, w)
+    }"""
+    proto = onnx.parser.parse_model(text)
+    for name, shape in {"s": (1, 6), "b": (1, 6), "w": (6, 4)}.items():
+        value = RANDOM.uniform(0.5, 1, shape).astype(np.float32)
+        proto.graph.initializer.append(numpy_helper.from_array(value, name))
+    model, feeds = loading.from_proto(proto), batches(1, (8, 6))
+    with pytest.raises(ModelError, match=r"at node 'n'\). Leave nodes out with --exclude 'n'"):
+        quantize(model, feeds)
+    assert quantize(model, feeds, Options(exclude=("n",))).layers
 
 
 def test_names_that_the_quantizer_makes_twice_are_told():

@@ -153,12 +153,15 @@ def _one_by_one(
     orders: Iterator[Sequence[int]],
 ) -> list[Measured]:
     """Opens each side for a turn, and no two at once; returns what each measured."""
-    measured = {}
-    for place in opening:
-        with openers[place]() as side:
-            side.take_turn(pace.runs(side.timed()), rest)
-            measured[place] = side.finish()
+    measured = {place: _one_turn(openers[place], pace, rest) for place in opening}
     return [measured[place] for place in range(len(openers))]
+
+
+def _one_turn(opener: Opener[Measured], pace: Pace, rest: Callable[[], object]) -> Measured:
+    """Opens a side for a turn, and returns what it measured; nothing of it stays in memory."""
+    with opener() as side:
+        side.take_turn(pace.runs(side.timed()), rest)
+        return side.finish()
 
 
 def _orders(sides: int, chance: random.Random) -> Iterator[Sequence[int]]:

@@ -10,8 +10,10 @@ from typing import Any
 import onnx
 import onnxruntime as ort
 
+from tracer.accumulators.engine.stored_values import StoredValues
 from tracer.executors.onnxruntime import feeding, int8_workaround, node_names, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.graph import footprint
 from tracer.graph.encoding import encoded
 from tracer.graph.model import Model, expanded_keys
 from tracer.inputs.feedset import Feeds
@@ -20,10 +22,31 @@ from tracer.inputs.feedset import Feeds
 def tensors(model: Model, feeds: Feeds, threads: int = 0) -> Mapping[str, Any]:
     """Returns every tensor that nodes of the main graph of `model` compute, by name.
 
-    Raises ModelError or InputError for what onnxruntime refuses.
+    Of a large model those that follow from weights alone are missing, if they are no outputs: the
+    floats of integer weights take four times their memory. Raises ModelError or InputError for what
+    onnxruntime refuses.
     """
     proto = onnx.ModelProto.FromString(node_names.serialize(model))
-    return runner(model, proto, computed(proto.graph), threads)(feeds)
+    names = computed(proto.graph)
+    if footprint.is_large(model):
+        outputs = {value.name for value in proto.graph.output}
+        constant = _constant_first(model, proto.graph) - outputs
+        names = [name for name in names if name not in constant]
+    return runner(model, proto, names, threads)(feeds)
+
+
+def _constant_first(model: Model, graph: onnx.GraphProto) -> set[str]:
+    """Returns the tensors that follow from weights alone; their nodes become the first of `graph`.
+
+    onnxruntime's order is a depth-first search from the outputs that goes to the inputs of later
+    nodes first. So it computes the floats of a weight right before they are read, and frees them.
+    """
+    stored, scope = StoredValues(model), model.scopes[0]
+    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in graph.node]
+    names = {name for node in nodes for name in node.output if name and stored.has(name, scope)}
+    del graph.node[:]
+    graph.node.extend(sorted(nodes, key=lambda node: names.isdisjoint(node.output)))
+    return names
 
 
 def runner_of_saved(
@@ -68,7 +91,7 @@ def runner(
     outputs.extend(onnx.ValueInfoProto(name=name) for name in names if name not in listed)
     order = [value.name for value in outputs]
     settings = OrtSettings(threads=threads, optimization="none")
-    session = sessions.Factory(model, encoded(proto, model.name), settings).open()
+    session = sessions.Factory(model, encoded(proto, model.name), settings, arena=False).open()
 
     def run(feeds: Feeds) -> Mapping[str, Any]:
         with sessions.running(model):

@@ -83,12 +83,14 @@ class Factory:
     """Opens sessions on one model with the same settings.
 
     `stored` are values (OrtValue), by name, of initializers that `serialized` calls external.
+    Without an `arena` no memory is kept for the next run, nor by the outputs of the last.
     """
 
     model: Model
     serialized: bytes
     settings: OrtSettings
     stored: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    arena: bool = True
 
     def open(self, profile: Path | None = None, optimized: Path | None = None) -> Any:
         """Returns an InferenceSession.
@@ -101,6 +103,7 @@ class Factory:
         settings.log_severity_level = _FATAL_ONLY
         settings.intra_op_num_threads = self.settings.threads
         settings.graph_optimization_level = _LEVELS[self.settings.optimization]
+        settings.enable_cpu_mem_arena = self.arena
         if profile is not None:
             settings.enable_profiling = True
             settings.profile_file_prefix = str(profile)

@@ -1,0 +1,88 @@
+"""The types of quantised numbers: those before DequantizeLinear, as narrow as a Clip makes them."""
+
+import math
+
+from tracer.accumulators.engine.stored_values import StoredValues
+from tracer.accumulators.engine.tensor_scales import ELEMENTS_KEPT
+from tracer.accumulators.engine.value_ranges import ValueRanges
+from tracer.graph.dataflow import Address
+from tracer.graph.model import Model, Node, Scope
+from tracer.graph.shape_inference import TensorTypes
+from tracer.graph.tensor_type import bits_of
+
+_FOLLOWED = ELEMENTS_KEPT | {"Clip", "DequantizeLinear"}
+
+
+class QuantizedTypes:
+    """The types that the elements of a model's tensors have as factors of a product.
+
+    Dequantised elements have the type before DequantizeLinear, also behind operators that only move
+    them. Integers that a Clip limits have the bits that its limits need, as `int2`: so QCDQ models
+    store fewer than 8 bits.
+    """
+
+    def __init__(self, model: Model, types: TensorTypes) -> None:
+        self._types = types
+        self._flow = model.dataflow
+        self._ranges = ValueRanges(model, StoredValues(model))
+        self._passed_on: dict[Address, str | None] = {}
+        for node in model.nodes:  # makers come first
+            if not node.domain and node.op_type in _FOLLOWED:
+                self._passed_on.update(dict.fromkeys(self._flow.outputs_of(node), self._by(node)))
+
+    def of(self, name: str, scope: Scope) -> str | None:
+        """Returns the type of a tensor's elements; None where unknown, or no kind of number."""
+        address = self._flow.address(name, scope)
+        if address in self._passed_on:
+            return self._passed_on[address]
+        return self.declared(name, scope)
+
+    def bits(self, name: str, scope: Scope) -> int | None:
+        """Returns the bits of each element; None where the type is unknown."""
+        dtype = self.of(name, scope)
+        return None if dtype is None else width(dtype)
+
+    def declared(self, name: str, scope: Scope) -> str | None:
+        """Returns the type that ONNX gives a tensor; None where unknown, or no kind of number."""
+        tensor = self._types.of(name, scope)
+        is_number = tensor is not None and ("float" in tensor.dtype or is_integer(tensor.dtype))
+        return tensor.dtype if tensor is not None and is_number else None
+
+    def _by(self, node: Node) -> str | None:
+        """Returns the type of the elements that a node passes on."""
+        moved = [name for name in node.inputs if name]
+        moved = moved if node.op_type == "Concat" else moved[:1]
+        dtypes = [self.of(name, node.scope) for name in moved]
+        declared = self.declared(node.outputs[0], node.scope)
+        if declared is not None and is_integer(declared):
+            is_narrow = node.op_type == "Clip" or declared not in dtypes
+            return self._limited(node, declared) if is_narrow else declared
+        if node.op_type == "Clip":
+            return declared
+        floats = (each for each in dtypes if each is None or not is_integer(each))
+        integers = (each for each in dtypes if each is not None)
+        return next(floats, max(integers, key=width, default=None))
+
+    def _limited(self, node: Node, declared: str) -> str:
+        """Returns the type that holds the integers of a node's output, as `int2` or `uint2`."""
+        try:
+            found = self._ranges.of(node.outputs[0], node.scope)
+        except IndexError:  # fewer or more inputs than an operator has
+            return declared
+        if not math.isfinite(found.low) or not math.isfinite(found.high):
+            return declared
+        low, high = int(found.low), int(found.high)
+        if low >= 0:
+            return f"uint{max(1, high.bit_length())}"
+        return f"int{1 + max((-low - 1).bit_length(), max(high, 0).bit_length())}"
+
+
+def is_integer(dtype: str) -> bool:
+    """Returns whether a type is one of integers, of any width: `int2`, `uint8`."""
+    return dtype.startswith(("int", "uint"))
+
+
+def width(dtype: str) -> int:
+    """Returns the bits of a type of numbers, also of integers that ONNX has no type of: `int3`."""
+    prefix = dtype.rstrip("0123456789")
+    return int(dtype[len(prefix) :]) if is_integer(dtype) else bits_of(dtype) or 0

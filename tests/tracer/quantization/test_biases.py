@@ -1,0 +1,88 @@
+"""Biases that break onnxruntime's quantizer, or that it scales wrongly, against the float model."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import numpy_helper
+
+from tests.interpreter.models import onnxruntime
+from tracer.graph import loading
+from tracer.quantization.options import QuantizationOptions as Options
+from tracer.quantization.quantizer import quantize
+
+FORMATS = [
+    Options(),
+    Options(per_channel=False),
+    Options(format="qoperator"),
+    Options(format="qoperator", per_channel=False),
+]
+SHARED = """<ir_version: 8, opset_import: ["": 17]>
+g (float[1,3,6,6] x, float[1,3,6,6] z) => (float[1,4,4,4] y) {
+  [one] b0 = Conv (x, w, b)  [two] c = Conv (z, w, b)  [sum] y = Add (b0, c)
+}"""
+ROW = """<ir_version: 8, opset_import: ["": 17]>
+g (float[5,6] x) => (float[5,4] y) { [y] y = Gemm <transB = TRANSPOSED> (x, w, b) }"""
+
+
+def model(text: str, **stored: np.ndarray) -> onnx.ModelProto:
+    proto = onnx.parser.parse_model(text)
+    arrays = ((name, np.asarray(value, np.float32)) for name, value in stored.items())
+    proto.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in arrays)
+    return proto
+
+
+def sqnr_db(proto: onnx.ModelProto, quantized: onnx.ModelProto, feeds) -> float:
+    """Of the first output, both models run by onnxruntime."""
+    wide, narrow = (onnxruntime(each, feeds)[0] for each in (proto, quantized))
+    return float(10 * np.log10(np.square(wide).sum() / np.square(wide - narrow).sum()))
+
+
+@pytest.mark.parametrize("options", FORMATS, ids=str)
+def test_a_shared_bias_has_the_scale_of_each_node_and_no_name_that_is_taken(options):
+    """The quantizer's copy of `b` is called `b0`, as the output of the first convolution is."""
+    random = np.random.default_rng(0)
+    proto = model(SHARED, w=random.normal(0, 0.3, (4, 3, 3, 3)), b=[9, -7, 5, 8])
+    feeds = {
+        "x": random.normal(0, 0.1, (1, 3, 6, 6)).astype(np.float32),
+        "z": random.normal(0, 4, (1, 3, 6, 6)).astype(np.float32),
+    }
+    quantized = quantize(loading.from_proto(proto), [feeds], options)
+    assert sqnr_db(proto, quantized.proto, feeds) > 30
+    assert not any("float" in note for note in quantized.notes)
+
+
+@pytest.mark.parametrize("options", FORMATS, ids=str)
+@settings(max_examples=4, deadline=None)
+@given(shape=st.sampled_from([(4,), (1, 4), (1,), (), (1, 1)]), transposed=st.booleans())
+def test_a_row_is_the_bias_of_each_channel(options, shape, transposed):
+    random = np.random.default_rng(1)
+    weight = random.normal(0, 1, (4, 6) if transposed else (6, 4))
+    text = ROW.replace("TRANSPOSED", str(int(transposed)))
+    proto = model(text, w=weight, b=random.normal(0, 5, shape))
+    feeds = {"x": random.normal(0, 1, (5, 6)).astype(np.float32)}
+    quantized = quantize(loading.from_proto(proto), [feeds], options)
+    assert sqnr_db(proto, quantized.proto, feeds) > 30
+    kept = [weight.data_type for weight in quantized.proto.graph.initializer if weight.dims]
+    assert onnx.TensorProto.INT32 in kept and not any("float" in n for n in quantized.notes)
+
+
+@pytest.mark.parametrize("options", FORMATS, ids=str)
+def test_a_gemm_whose_bias_differs_by_row_stays_in_float_and_is_told(options):
+    random = np.random.default_rng(2)
+    text = ROW.replace("TRANSPOSED", "0").replace("=> (float[5,4] y) {", "=> (float[5,2] z) {")
+    text = text.replace(" }", "  [z] z = Gemm (y, v) }")
+    stored = {"w": random.normal(0, 1, (6, 4)), "v": random.normal(0, 1, (4, 2))}
+    proto = model(text, b=random.normal(0, 5, (5, 4)), **stored)
+    feeds = {"x": random.normal(0, 1, (5, 6)).astype(np.float32)}
+    quantized = quantize(loading.from_proto(proto), [feeds], options)
+    assert sqnr_db(proto, quantized.proto, feeds) > 30
+    told = [
+        note for note in quantized.notes if note.startswith("in float: 'y', whose bias differs")
+    ]
+    assert bool(told) == options.per_channel
+    assert any(weight.name == "w" for weight in quantized.proto.graph.initializer) == bool(told)
