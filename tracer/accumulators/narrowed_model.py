@@ -83,9 +83,9 @@ class Narrowing:
         return self._runners
 
     @property
-    def float_nodes(self) -> frozenset[str]:
-        """The keys of the nodes with float accumulators."""
-        return self._floats.nodes
+    def float_rules(self) -> Mapping[str, Rule]:
+        """The rules of the nodes with float accumulators by key, with the operands of each."""
+        return self._floats.rules
 
     @property
     def float_sums(self) -> tuple[FloatPartialSums, ...]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from threading import Lock
 
+import numpy as np
+
 from tracer.accumulators.floats.sums import sum_products
 from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
+from tracer.accumulators.spec.operand_format import BLOCKS
 from tracer.accumulators.statistics.float_tally import FloatTally
 from tracer.interpreter.numeric.convolution import Place, PlacedProduct
 from tracer.support.types import Array
@@ -39,10 +42,21 @@ class FloatRunner:
         """Whether the node has computed anything."""
         return self._columns > 0
 
-    def product(self, columns: int, start: Array | None) -> PlacedProduct:
+    @property
+    def block(self) -> int | None:
+        """Neighbouring terms that share scales, which stay apart; None if there are none."""
+        if not isinstance(self.accumulator, BlockFma):
+            return None
+        return BLOCKS.get(self.accumulator.scaling)
+
+    def product(
+        self, columns: int, start: Array | None, order: Array | None = None
+    ) -> PlacedProduct:
         """Returns the product of the next run, which has so many `columns` in all.
 
-        `start` has the first term of each output channel, those of the first group first.
+        `start` has the first term of each output channel, those of the first group first. `order`
+        are the indices of the terms in the order in which they are added, and -1 for a term of 0;
+        None is 0, 1, 2 and so on.
         """
         first = self._columns
         self._columns += columns
@@ -50,8 +64,8 @@ class FloatRunner:
         def product(left: Array, right: Array, out: Array, place: Place) -> None:
             rows = slice(place.group * len(left), (place.group + 1) * len(left))
             sums = sum_products(
-                left,
-                right,
+                left if order is None else _gathered(left, order),
+                right if order is None else _gathered(right.T, order).T,
                 None if start is None else start[rows],
                 self.accumulator,
                 self._seed + place.group * _SEEDS,
@@ -65,3 +79,8 @@ class FloatRunner:
                 self.tally = self.tally.merged(part)
 
         return product
+
+
+def _gathered(rows: Array, order: Array) -> Array:
+    """The terms of rows (N, K) in an order; that at -1 is 0."""
+    return np.pad(rows, ((0, 0), (0, 1)))[:, order]
