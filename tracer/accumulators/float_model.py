@@ -12,7 +12,13 @@ from tracer.accumulators.engine.float_operands import FloatOperands
 from tracer.accumulators.engine.float_runner import FloatRunner
 from tracer.accumulators.engine.node_operands import UnfitError
 from tracer.accumulators.engine.tensor_scales import TensorScales
-from tracer.accumulators.float_nodes import ComputeFloats, float_lowerings
+from tracer.accumulators.float_nodes import (
+    MULTIPLYING,
+    ComputeNode,
+    FloatLowering,
+    float_lowerings,
+    summed,
+)
 from tracer.accumulators.spec.any_accumulator import ByOperands
 from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
@@ -43,14 +49,14 @@ class FloatModel:
         self._model = model
         self._scales = scales
         self._room = room
-        self._computing: dict[str, ComputeFloats] = {}
+        self._computing: dict[str, ComputeNode] = {}
         self._operands: dict[str, FloatOperands] = {}
         self._runners: dict[str, FloatRunner] = {}
         self._chosen: dict[tuple[str, str, str], None] = {}
         self.rules: dict[str, Rule] = {}
         """The rules of the prepared nodes by key, with the operands that they multiply."""
         self.unfit: dict[str, UnfitError] = {}
-        """Nodes whose operands were no floats in a run, by key."""
+        """Nodes whose products are added as usual, by key: for their operands in a run, too."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -75,17 +81,21 @@ class FloatModel:
         )
 
     def prepare(self, node: Node, rule: Rule) -> None:
-        """Prepares a node for an accumulator other than one of integers.
+        """Prepares a node for an accumulator other than one of integers, if it sums products.
 
-        Raises UnfitError for a node that sums no products of floats; UsageError for an accumulator
-        that does not multiply the operands that are set.
+        Raises UsageError for an accumulator that does not multiply the operands that are set.
         """
         lowering = float_lowerings().get((node.domain, node.op_type))
-        if lowering is None:
-            names = sorted(name for _, name in float_lowerings())
-            raise UnfitError(f"only {', '.join(names)} of floats have float accumulators")
+        try:
+            if lowering is not None:
+                self._prepare(node, rule, lowering)
+            elif node.op_type in MULTIPLYING:
+                raise UnfitError(f"float accumulators add products of {', '.join(summed())} alone")
+        except UnfitError as reason:
+            self.unfit[node.key] = reason
+
+    def _prepare(self, node: Node, rule: Rule, lowering: FloatLowering) -> None:
         accumulator, operands = self._resolved(node, rule)
-        self.rules[node.key] = replace(rule, operands=operands)
         named = hardware.spelling(rule.accumulator)
         attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
         constant = frozenset(
@@ -98,6 +108,7 @@ class FloatModel:
             node, attributes, operands, constant, self._room, lowering.floats, has_scales
         )
         self._computing[node.key] = lowering.prepare(factors)
+        self.rules[node.key] = replace(rule, operands=operands)
         self._operands[node.key] = factors
         tally = FloatTally.empty(named, None if operands is None else str(operands))
         seed = zlib.crc32(node.key.encode())
@@ -111,7 +122,7 @@ class FloatModel:
         def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
             reason = operands.misfit(inputs)
             if reason is None:
-                return (compute(inputs, runner),)
+                return compute(inputs, runner, lambda: plain(inputs, bodies))
             self.unfit[node.key] = UnfitError(reason)
             return plain(inputs, bodies)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from threading import Lock
 
 import numpy as np
@@ -16,6 +17,8 @@ from tracer.support.types import Array
 
 _SEEDS = 1 << 32
 """Seeds of nodes lie below it, so that those of their groups are different."""
+_GROUPS = 1 << 24
+"""The same of groups and products."""
 
 
 class FloatRunner:
@@ -34,13 +37,13 @@ class FloatRunner:
         self.accumulator = accumulator
         self.tally = tally
         self._seed = seed % _SEEDS
-        self._columns = 0
+        self._columns: dict[int, int] = defaultdict(int)
         self._lock = Lock()
 
     @property
     def has_run(self) -> bool:
         """Whether the node has computed anything."""
-        return self._columns > 0
+        return any(self._columns.values())
 
     @property
     def block(self) -> int | None:
@@ -50,16 +53,18 @@ class FloatRunner:
         return BLOCKS.get(self.accumulator.scaling)
 
     def product(
-        self, columns: int, start: Array | None, order: Array | None = None
+        self, columns: int, start: Array | None, order: Array | None = None, number: int = 0
     ) -> PlacedProduct:
         """Returns the product of the next run, which has so many `columns` in all.
+
+        A node with several products for each sample gives each its own `number`.
 
         `start` has the first term of each output channel, those of the first group first. `order`
         are the indices of the terms in the order in which they are added, and -1 for a term of 0;
         None is 0, 1, 2 and so on.
         """
-        first = self._columns
-        self._columns += columns
+        first = self._columns[number]
+        self._columns[number] += columns
 
         def product(left: Array, right: Array, out: Array, place: Place) -> None:
             rows = slice(place.group * len(left), (place.group + 1) * len(left))
@@ -68,7 +73,7 @@ class FloatRunner:
                 right if order is None else _gathered(right.T, order).T,
                 None if start is None else start[rows],
                 self.accumulator,
-                self._seed + place.group * _SEEDS,
+                self._seed + (place.group + number * _GROUPS) * _SEEDS,
                 (first + place.column) * len(left),
             )
             out[...] = sums.values

@@ -38,9 +38,9 @@ def aligned(left: Array, right: Array, value: Array, a: BlockFma) -> tuple[Array
     if a.group == 1:
         exponents += _exponents(elements[0], a.operands)[:, :, None]
         exponents += _exponents(elements[1], a.operands)[None]
-    starts = np.where(value == 0, _NO_EXPONENT, _exponents(value, a.register))
-    greatest = np.maximum(np.max(np.where(terms == 0, _NO_EXPONENT, exponents), axis=1,
-                                 initial=_NO_EXPONENT), starts)  # fmt: skip
+    starts = _of_terms(value, _exponents(value, a.register))
+    greatest = np.max(_of_terms(terms, exponents), axis=1, initial=_NO_EXPONENT)
+    greatest = np.maximum(greatest, starts)
     if a.least is not None:
         greatest = np.maximum(greatest, a.least)
     units = np.trunc(np.ldexp(terms, a.fraction - greatest[:, None]))
@@ -73,6 +73,11 @@ def tiled(
         state.swamped += tile.swamped
         state.overflowed |= tile.overflowed
     return state
+
+
+def _of_terms(terms: Array, exponents: Array) -> Array:
+    """Returns exponents; terms of 0, infinity and NaN have none."""
+    return np.where(np.isfinite(terms) & (terms != 0), exponents, _NO_EXPONENT)
 
 
 def scale_exponents(scales: Array, a: BlockFma) -> Array:

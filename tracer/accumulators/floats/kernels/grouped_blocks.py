@@ -35,7 +35,8 @@ def _scale(group: Any, greatest: Any, scales: Any, scale: float, powers: Any, po
     """Multiplies the sums of a group by their scales, and raises the greatest exponents."""
     for i in range(group.size):
         term = group[i] * (scale * scales[i])
-        product = power * powers[i] if term != 0 else 0.0
+        has_exponent = (term != 0) & (term - term == 0)
+        product = power * powers[i] if has_exponent else 0.0
         greatest[i] = product if product > greatest[i] else greatest[i]
         group[i] = term
 
