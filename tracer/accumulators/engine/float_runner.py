@@ -12,11 +12,14 @@ from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
 from tracer.accumulators.spec.operand_format import BLOCKS
 from tracer.accumulators.statistics.float_tally import FloatTally
+from tracer.interpreter.numeric import parallel
 from tracer.interpreter.numeric.convolution import Place, PlacedProduct
 from tracer.support.types import Array
 
 _SEEDS = 1 << 32
 """Seeds of nodes lie below it, so that those of their groups are different."""
+_GATHERED = 1 << 20
+"""Terms in another order that are gathered at a time, with zeros that fill up blocks."""
 _GROUPS = 1 << 24
 """The same of groups and products."""
 
@@ -57,33 +60,40 @@ class FloatRunner:
     ) -> PlacedProduct:
         """Returns the product of the next run, which has so many `columns` in all.
 
-        A node with several products for each sample gives each its own `number`.
-
         `start` has the first term of each output channel, those of the first group first. `order`
         are the indices of the terms in the order in which they are added, and -1 for a term of 0;
-        None is 0, 1, 2 and so on.
+        None is 0, 1, 2 and so on. A node with several products for each sample gives each its own
+        `number`.
         """
         first = self._columns[number]
         self._columns[number] += columns
 
         def product(left: Array, right: Array, out: Array, place: Place) -> None:
             rows = slice(place.group * len(left), (place.group + 1) * len(left))
-            sums = sum_products(
-                left if order is None else _gathered(left, order),
-                right if order is None else _gathered(right.T, order).T,
-                None if start is None else start[rows],
-                self.accumulator,
-                self._seed + (place.group + number * _GROUPS) * _SEEDS,
-                (first + place.column) * len(left),
-            )
-            out[...] = sums.values
-            part = FloatTally.empty(self.tally.accumulator, self.tally.operands).plus(
-                sums.values, sums.overflowed, sums.swamped, sums.terms, sums.exact
-            )
-            with self._lock:
-                self.tally = self.tally.merged(part)
+            begin = None if start is None else start[rows]
+            seed = self._seed + (place.group + number * _GROUPS) * _SEEDS
+            column = first + place.column
+            if order is None:
+                out[...] = self._sums(left, right, begin, seed, column)
+                return
+            ordered = _gathered(left, order)
+            for part in parallel.pieces(right.shape[1], max(_GATHERED // len(order), 1)):
+                some = _gathered(right[:, part].T, order).T
+                out[:, part] = self._sums(ordered, some, begin, seed, column + part.start)
 
         return product
+
+    def _sums(
+        self, left: Array, right: Array, start: Array | None, seed: int, column: int
+    ) -> Array:
+        """The sums of a block whose first column has a number; adds to the statistics."""
+        sums = sum_products(left, right, start, self.accumulator, seed, column * len(left))
+        part = FloatTally.empty(self.tally.accumulator, self.tally.operands).plus(
+            sums.values, sums.overflowed, sums.swamped, sums.terms, sums.exact
+        )
+        with self._lock:
+            self.tally = self.tally.merged(part)
+        return sums.values
 
 
 def _gathered(rows: Array, order: Array) -> Array:

@@ -64,7 +64,8 @@ def tiled(
     inner = replace(a, scaling="none", promote=None)
     for first in range(0, left.shape[1], a.promote or 1):
         part = slice(first, first + (a.promote or 1))
-        tile = summed(elements[:, part], columns[part], np.zeros_like(start), inner)
+        terms = _unfilled(elements[:, part], columns[part])
+        tile = summed(*terms, np.zeros_like(start), inner)
         exact = scales[:, first, None] * column_scales[first]
         factor = exact.astype(np.float32).astype(np.float64)
         state.values = state.put(odd_sum(state.values, tile.values * factor), SINGLE)
@@ -73,6 +74,13 @@ def tiled(
         state.swamped += tile.swamped
         state.overflowed |= tile.overflowed
     return state
+
+
+def _unfilled(left: Array, right: Array) -> tuple[Array, Array]:
+    """Returns (M, k) and (k, P) without the zeros at their end, which fill up a tile."""
+    used = np.flatnonzero((left != 0).any(0) | (right != 0).any(1))
+    size = int(used[-1]) + 1 if used.size else 0
+    return left[:, :size], right[:size]
 
 
 def _of_terms(terms: Array, exponents: Array) -> Array:

@@ -113,10 +113,10 @@ _WHAT: Mapping[str, tuple[str, str, Status]] = {
     "tc:h100": ("Hopper adds 16 products at once (tf32: 8) with 25 bits of fraction, fp8 by wgmma "
                 "32 with 13", _TESTS, _CHECKED),
     "tc:b200": ("Blackwell adds 16 products at once (tf32: 8), narrow formats by tcgen05 32, with "
-                "25 bits of fraction, or of fp4 with scales 4 x 16 with 35",
+                "25 bits of fraction",
                 f"{_TESTS}; fp8 and narrower: {_SIMULATOR}", _CHECKED),
     "tc:rtx-blackwell": ("Blackwell of RTX cards adds 16 products at once (tf32: 8, fp8: 32) with "
-                         "25 bits of fraction, or of fp4 with scales 4 x 16 with 35", _SIMULATOR,
+                         "25 bits of fraction", _SIMULATOR,
                          "modelled"),
     "tc:hmma-fp8": ("mma.sync of fp8 on Hopper and Blackwell adds 2 x 16 products by instructions "
                     "for fp16, then C", "results of H100, H200 and B200 in MATLAB-tensor-core",
@@ -136,11 +136,13 @@ _UNCHECKED: Mapping[str, str] = {
 }
 """What the check of a device leaves out."""
 _HALF_SUMS = "-fp16-sums"
+_SCALES = ", or of fp4 with scales 4 x 16 with 35"
 
 
 def _preset(name: str) -> Preset:
     device = name.removesuffix(_HALF_SUMS)
     what, source, status = _WHAT[device]
+    what += _SCALES * ("nvfp4" in SUMS[name])
     end = "sums in fp16 to nearest" if name != device else "sums in fp32 towards 0"
     leaves_out = " ".join([_LEAVES_OUT, *filter(None, [_UNCHECKED.get(name)])])
     return Preset(name, f"{what}; {end}.", source, status, leaves_out, ByOperands(name, SUMS[name]))
