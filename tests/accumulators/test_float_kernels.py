@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from tracer.accumulators.floats import compiled_sums, oracle, single_sums
 from tracer.accumulators.floats.casting import cast
+from tracer.accumulators.floats.scaled_numbers import paired
 from tracer.accumulators.floats.sums import sum_products
 from tracer.accumulators.spec.block_fma import block_fma
 from tracer.accumulators.spec.float_accumulator import float_accumulator
 from tracer.accumulators.spec.float_format import float_format
+from tracer.accumulators.spec.operand_format import BLOCKS as BLOCK_SIZES
 from tracer.errors import UsageError
 from tracer.interpreter.numeric import parallel
 
@@ -115,6 +117,39 @@ def test_block_multiply_adds_in_float32_lanes(spelling, case):
 def test_block_multiply_adds(spelling, case):
     accumulator = block_fma(spelling)
     arguments = *operands(**case, form=accumulator.operands), accumulator
+    with np.errstate(all="ignore"):
+        assert_same(compiled_sums.blocks(*arguments), oracle.blocks(*arguments))
+
+
+SCALED = [
+    "bfma(64,35,operands=nvfp4,group=16)", "bfma(64,35,operands=mxfp4,group=16)",
+    "bfma(32,13,operands=mxfp4,group=16,least=-9)", "bfma(32,25,operands=mxfp8-e4m3,least=-133)",
+    "bfma(8,25,fp16,operands=mxfp6-e2m3)", "bfma(5,7,rne,operands=mxfp8-e5m2)",
+    "bfma(32,13,e8m13,operands=fp8-e4m3(tiles),promote=128)",
+]  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    spelling=st.sampled_from(SCALED), seed=st.integers(0, 9999), rows=st.integers(1, 3),
+    depth=st.integers(0, 300), columns=st.integers(1, 9), spread=st.integers(0, 20),
+    odd=st.sampled_from([0, 0, 0, 0.1]),
+)  # fmt: skip
+def test_block_multiply_adds_with_scales(spelling, seed, rows, depth, columns, spread, odd):
+    accumulator, random = block_fma(spelling), np.random.default_rng(seed)
+    block = BLOCK_SIZES[accumulator.scaling]
+
+    def numbers(*shape):
+        elements = cast(random.normal(size=shape) * 3, accumulator.operands, saturates=True)
+        scales = np.exp2(random.integers(-spread, spread + 1, (shape[0], -(-shape[1] // block))))
+        if accumulator.scaling == "nvfp4":
+            scales = cast(scales * random.normal(size=scales.shape), float_format("fp8-e4m3"))
+        scales = np.where(random.random(scales.shape) < odd, np.nan, scales)
+        return paired(elements, np.repeat(scales, block, 1)[:, : shape[1]].astype(np.float32))
+
+    start = np.repeat(random.normal(size=(rows, 1)).astype(np.float32), columns, axis=1)
+    left, right = numbers(rows, depth), numbers(columns, depth).T
+    arguments = left, right, start.astype(np.float64), accumulator
     with np.errstate(all="ignore"):
         assert_same(compiled_sums.blocks(*arguments), oracle.blocks(*arguments))
 

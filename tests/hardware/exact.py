@@ -44,3 +44,21 @@ def chain(left, right, start, length, fraction, least_operand, out):
         total = block(left[part], right[part], value, fraction, least_operand, out[1])
         value = Fraction(rounded(total, *out))
     return float(value)
+
+
+def scaled_block(left, right, start, fraction, group, least_operand=None, least_scale=-127):
+    """As `block`; operands are (element, scale). Groups of products are one term each."""
+    terms = [(start, exponent(start, -126))] if start else []
+    for first in range(0, len(left), group):
+        pairs = list(zip(left, right, strict=True))[first : first + group]
+        scales = abs(pairs[0][0][1]), abs(pairs[0][1][1])
+        power = sum(exponent(scale, least_scale) for scale in scales)
+        total = sum(a * b for (a, _), (b, _) in pairs)
+        if group == 1:
+            power += sum(exponent(x, least_operand) for (x, _) in pairs[0])
+        if total:
+            terms.append((total * scales[0] * scales[1], power))
+    if not terms:
+        return Fraction(0)
+    unit = Fraction(2) ** (max(power for _, power in terms) - fraction)
+    return sum(int(value / unit) for value, _ in terms) * unit

@@ -128,6 +128,36 @@ def test_a_node_is_found_by_its_module(browser, resnet):
     assert browser.texts(".details h2") == list(found)
 
 
+@pytest.fixture(scope="session")
+def rounded(tmp_path_factory):
+    """The report of LeNet's sums in a narrow float, and its trace."""
+    trace = tracer.interpret("models/lenet/lenet.onnx", accumulator="fc*=fp32,*=e4m3", batch=4)
+    return trace.save(tmp_path_factory.mktemp("rounded") / "f.html"), trace
+
+
+def test_the_errors_of_sums_in_floats_are_shown_by_node(browser, rounded):
+    path, trace = rounded
+    browser.open(path, fragment="#view=errors")
+    rows = trace.nodes[trace.nodes["rel_error_p99"].notna()]
+    marks = labels(browser, "errors")
+    assert [mark.partition(",")[0] for mark in marks] == list(rows["node"])
+    for mark, (_, row) in zip(marks, rows.iterrows(), strict=True):
+        half, most, share = (float(n) for n in re.findall(r"[\d.]+(?:e-?\d+)?(?= in |%)", mark)[:3])
+        assert half == pytest.approx(row["rel_error_p50"], rel=0.01)
+        assert most == pytest.approx(row["rel_error_p99"], rel=0.01)
+        assert share == pytest.approx(100 * row["swamped_share"], abs=0.06)
+    places = "[...document.querySelectorAll('.errors .node {}')].map((e) => e.getBBox().x)"
+    seen, sure = (browser.ask(places.format(kind)) for kind in (".seen", ".sure"))
+    assert all(left <= right for left, right in zip(seen, sure, strict=True))
+    assert np.argmax(sure) == rows["rel_error_p99"].to_numpy().argmax()
+    assert [x for x, _ in sorted(zip(seen, rows["rel_error_p50"], strict=True))] == sorted(seen)
+
+
+def test_a_run_without_sums_in_floats_has_no_chart_of_errors(browser, summed):
+    browser.open(summed[0], fragment="#view=overflow")
+    assert "Errors" not in browser.texts("[role=tab]")
+
+
 def test_the_slider_counts_what_overflows_at_every_width(browser, summed):
     path, trace = summed
     browser.open(path, fragment="#view=overflow&width=9")

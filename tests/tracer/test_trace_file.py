@@ -151,9 +151,32 @@ def test_a_path_that_the_system_refuses_is_told(tmp_path):
         trace_file.load(tmp_path)
 
 
-def test_a_trace_of_a_newer_tracer_asks_for_it(file):
+NEWER = "UPDATE meta SET value = '999' WHERE key = 'format'; "
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["", "CREATE TABLE later (x INTEGER)", "ALTER TABLE kernels ADD COLUMN later REAL",
+     "DROP TABLE kernels", "CREATE INDEX later ON kernels (run)"],
+)  # fmt: skip
+def test_a_trace_of_a_newer_tracer_asks_for_it_whatever_its_tables_are(file, change):
     with sqlite3.connect(file) as database:
-        database.execute("UPDATE meta SET value = '999' WHERE key = 'format'")
+        database.executescript(NEWER + change)
     database.close()
     with pytest.raises(InputError, match="newer tracer"):
+        trace_file.load(file)
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["ALTER TABLE meta RENAME TO kept; CREATE VIEW meta AS SELECT * FROM kept",
+     "UPDATE meta SET value = 'x999' WHERE key = 'format'; CREATE TABLE later (x INTEGER)",
+     "UPDATE meta SET value = x'393939' WHERE key = 'format'; CREATE TABLE later (x INTEGER)",
+     "DELETE FROM meta; CREATE TABLE later (x INTEGER)", "CREATE TABLE later (x INTEGER)"],
+)  # fmt: skip
+def test_other_tables_without_a_newer_version_are_damage(file, change):
+    with sqlite3.connect(file) as database:
+        database.executescript(change)
+    database.close()
+    with pytest.raises(InputError, match="not a trace, or a damaged one"):
         trace_file.load(file)

@@ -12,11 +12,17 @@ from tracer.accumulators.engine.float_operands import FloatOperands
 from tracer.accumulators.engine.float_runner import FloatRunner
 from tracer.accumulators.engine.node_operands import UnfitError
 from tracer.accumulators.engine.tensor_scales import TensorScales
-from tracer.accumulators.float_nodes import ComputeFloats, float_lowerings
+from tracer.accumulators.float_nodes import (
+    MULTIPLYING,
+    ComputeNode,
+    FloatLowering,
+    float_lowerings,
+    summed,
+)
 from tracer.accumulators.spec.any_accumulator import ByOperands
 from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
-from tracer.accumulators.spec.operand_format import BLOCKS, OperandFormat, operand_format
+from tracer.accumulators.spec.operand_format import BLOCKS, OperandFormat, Scaling, operand_format
 from tracer.accumulators.spec.policy import Rule
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.float_tally import FloatTally
@@ -43,19 +49,21 @@ class FloatModel:
         self._model = model
         self._scales = scales
         self._room = room
-        self._computing: dict[str, ComputeFloats] = {}
+        self._computing: dict[str, ComputeNode] = {}
         self._operands: dict[str, FloatOperands] = {}
         self._runners: dict[str, FloatRunner] = {}
-        self._chosen: dict[tuple[str, str], None] = {}
+        self._chosen: dict[tuple[str, str, str], None] = {}
+        self.rules: dict[str, Rule] = {}
+        """The rules of the prepared nodes by key, with the operands that they multiply."""
         self.unfit: dict[str, UnfitError] = {}
-        """Nodes whose operands were no floats in a run, by key."""
+        """Nodes whose products are added as usual, by key: for their operands in a run, too."""
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Formats of operands that nobody set, for they follow from the accumulator."""
         return tuple(
-            f"operands of {accumulator} are cast to {operands}, the only format that it multiplies"
-            for accumulator, operands in self._chosen
+            f"operands of {accumulator} are cast to {operands}, the {which} that it multiplies"
+            for accumulator, operands, which in self._chosen
         )
 
     @property
@@ -73,15 +81,20 @@ class FloatModel:
         )
 
     def prepare(self, node: Node, rule: Rule) -> None:
-        """Prepares a node for an accumulator other than one of integers.
+        """Prepares a node for an accumulator other than one of integers, if it sums products.
 
-        Raises UnfitError for a node that sums no products of floats; UsageError for an accumulator
-        that does not multiply the operands.
+        Raises UsageError for an accumulator that does not multiply the operands that are set.
         """
         lowering = float_lowerings().get((node.domain, node.op_type))
-        if lowering is None:
-            names = sorted(name for _, name in float_lowerings())
-            raise UnfitError(f"only {', '.join(names)} of floats have float accumulators")
+        try:
+            if lowering is not None:
+                self._prepare(node, rule, lowering)
+            elif node.op_type in MULTIPLYING:
+                raise UnfitError(f"float accumulators add products of {', '.join(summed())} alone")
+        except UnfitError as reason:
+            self.unfit[node.key] = reason
+
+    def _prepare(self, node: Node, rule: Rule, lowering: FloatLowering) -> None:
         accumulator, operands = self._resolved(node, rule)
         named = hardware.spelling(rule.accumulator)
         attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
@@ -90,8 +103,12 @@ class FloatModel:
             for index, name in enumerate(node.inputs)
             if name and self._scales.constant(name, node.scope)
         )
-        factors = FloatOperands(node, attributes, operands, constant, self._room, lowering.floats)
+        has_scales = isinstance(accumulator, BlockFma) and accumulator.scaling != "none"
+        factors = FloatOperands(
+            node, attributes, operands, constant, self._room, lowering.floats, has_scales
+        )
         self._computing[node.key] = lowering.prepare(factors)
+        self.rules[node.key] = replace(rule, operands=operands)
         self._operands[node.key] = factors
         tally = FloatTally.empty(named, None if operands is None else str(operands))
         seed = zlib.crc32(node.key.encode())
@@ -105,7 +122,7 @@ class FloatModel:
         def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
             reason = operands.misfit(inputs)
             if reason is None:
-                return (compute(inputs, runner),)
+                return compute(inputs, runner, lambda: plain(inputs, bodies))
             self.unfit[node.key] = UnfitError(reason)
             return plain(inputs, bodies)
 
@@ -118,7 +135,7 @@ class FloatModel:
         accumulator, operands = rule.accumulator, rule.operands
         if isinstance(accumulator, ByOperands):
             if operands is None:
-                operands = self._only_format(node, accumulator)
+                operands = self._format(node, accumulator)
             is_block = operands.scaling in BLOCKS
             chosen = accumulator.of(str(operands) if is_block else operands.format_name)
             assert isinstance(chosen, FloatAccumulator | BlockFma)
@@ -133,30 +150,27 @@ class FloatModel:
     ) -> tuple[BlockFma, OperandFormat]:
         """A block multiply-add of operands in a format, and the format."""
         if operands is None:
-            self._chosen[str(accumulator), str(accumulator.operands)] = None
-            return accumulator, OperandFormat(accumulator.operands)
-        if operands.element is None or operands.scaling in BLOCKS:
+            operands = accumulator.operand_format
+            self._chosen[str(accumulator), str(operands), "only format"] = None
+            return accumulator, operands
+        if operands.element is None:
             raise UsageError(
                 f"'{accumulator}' has no model of operands in {operands}",
-                f"Cast them to floats with one scale, as in {accumulator.operands}(tensor).",
+                f"Cast them to floats, as in {accumulator.operands}(tensor).",
             )
-        return replace(accumulator, operands=operands.element), operands
+        scaling: Scaling = operands.scaling if operands.scaling in BLOCKS else "none"
+        return replace(accumulator, operands=operands.element, scaling=scaling), operands
 
-    def _only_format(self, node: Node, accumulator: ByOperands) -> OperandFormat:
-        """The format of the graph if a device multiplies it, else the only one that it does."""
+    def _format(self, node: Node, accumulator: ByOperands) -> OperandFormat:
+        """The format of the graph if a device multiplies it, else the first one that it does."""
         tensor = self._types.of(node.inputs[0], node.scope)
         own = _GRAPH_FORMATS.get(tensor.dtype) if tensor is not None else None
         if own is not None and own in accumulator.accumulators:
             return operand_format(own)
-        names = tuple(accumulator.accumulators)
-        if len(names) > 1:
-            raise UsageError(
-                f"'{accumulator}' does not multiply operands of {own or 'unknown type'}, as node "
-                f"'{node.key}' has them",
-                f"Cast them to {', '.join(names)}, as in --operands {names[0]}.",
-            )
-        self._chosen[str(accumulator), names[0]] = None
-        return operand_format(names[0])
+        first, *others = accumulator.accumulators
+        which = f"first of {len(others) + 1} formats" if others else "only format"
+        self._chosen[str(accumulator), first, which] = None
+        return operand_format(first)
 
     @cached_property
     def _types(self) -> TensorTypes:

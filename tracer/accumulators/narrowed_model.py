@@ -14,6 +14,7 @@ from tracer.accumulators.engine.node_operands import NodeOperands, UnfitError
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.float_model import FloatModel
+from tracer.accumulators.float_nodes import summed
 from tracer.accumulators.nodes import ComputeSums, lowerings
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy, Rule
@@ -61,20 +62,11 @@ class Narrowing:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Nodes of the policy that sum but not in its accumulator, by reason.
-
-        The reason of several nodes is told without the name of an operand, which differs.
-        """
-        unfit = self._unfit | self._floats.unfit
-        nodes: dict[str, list[str]] = {}
-        for node, reason in unfit.items():
-            nodes.setdefault(reason.why, []).append(node)
+        """Nodes of the policy that sum but not in its accumulator, by reason."""
         return (
             *self._floats.notes,
-            *(
-                f"not narrowed: {_listed(named)}: {unfit[named[0]] if len(named) == 1 else why}"
-                for why, named in nodes.items()
-            ),
+            *_told("not narrowed", self._unfit),
+            *_told("stays wide", self._floats.unfit),
         )
 
     @property
@@ -83,9 +75,9 @@ class Narrowing:
         return self._runners
 
     @property
-    def float_nodes(self) -> frozenset[str]:
-        """The keys of the nodes with float accumulators."""
-        return self._floats.nodes
+    def float_rules(self) -> Mapping[str, Rule]:
+        """The rules of the nodes with float accumulators by key, with the operands of each."""
+        return self._floats.rules
 
     @property
     def float_sums(self) -> tuple[FloatPartialSums, ...]:
@@ -148,12 +140,14 @@ class Narrowing:
         return (_THREAD_RUNNERS.get() or self._runners)[node]
 
     def _prepare(self, node: Node, rule: Rule) -> None:
-        lowering = lowerings().get((node.domain, node.op_type))
-        if lowering is None:
-            return
         accumulator = rule.accumulator
         if not isinstance(accumulator, Accumulator):
-            self._prepare_floats(node, rule)
+            self._floats.prepare(node, rule)
+            if node.key in self._floats.nodes:
+                self._quantized[node.key] = None
+            return
+        lowering = lowerings().get((node.domain, node.op_type))
+        if lowering is None:
             return
         attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
         try:
@@ -165,14 +159,6 @@ class Narrowing:
             self._quantized[node.key] = summing if rule.format is None else None
             self._runners[node.key] = SumRunner(accumulator, KeptPasses(self._room))
 
-    def _prepare_floats(self, node: Node, rule: Rule) -> None:
-        try:
-            self._floats.prepare(node, rule)
-        except UnfitError as reason:
-            self._unfit[node.key] = reason
-        else:
-            self._quantized[node.key] = None
-
     def _check(self, rules: Mapping[str, Rule]) -> None:
         """Raises ModelError for an entry of the policy that narrows no node."""
         entries: dict[int, list[str]] = defaultdict(list)
@@ -183,21 +169,23 @@ class Narrowing:
                 raise self._nothing(keys, rules)
 
     def _nothing(self, keys: Sequence[str], rules: Mapping[str, Rule]) -> ModelError:
-        summing = [key for key in keys if key in self._unfit]
+        unfit = self._unfit | self._floats.unfit
+        summing = [key for key in keys if key in unfit]
         node = next(n for n in self._model.nodes if n.key == (summing or keys)[0])
         where = f"{self._model.name}: node '{node.key}' ({node.qualified_type})"
-        if not summing:
-            sums = sorted({name for _, name in lowerings()})
-            return ModelError(f"{where} adds nothing up", f"Operators that do: {', '.join(sums)}.")
         accumulator = rules[node.key].accumulator
-        if not isinstance(accumulator, Accumulator):
+        is_integer = isinstance(accumulator, Accumulator)
+        if not summing:
+            sums = sorted({name for _, name in lowerings()}) if is_integer else summed()
+            return ModelError(f"{where} adds nothing up", f"Operators that do: {', '.join(sums)}.")
+        if not is_integer:
             return ModelError(
-                f"{where} cannot be summed in '{accumulator}': {self._unfit[node.key]}",
+                f"{where} cannot be summed in '{accumulator}': {unfit[node.key]}",
                 "Set a width for sums of integers, such as 18.",
             )
         return ModelError(
-            f"{where} has no integer arithmetic: {self._unfit[node.key]}",
-            self._unfit[node.key].remedy
+            f"{where} has no integer arithmetic: {unfit[node.key]}",
+            unfit[node.key].remedy
             or "Quantise the model, or set fixed-point formats for its float operands.",
         )
 
@@ -225,6 +213,18 @@ def _by_channel(widths: Sequence[Array], channels: int) -> Array:
     if all(len(bits) in (1, channels) for bits in widths):
         return np.broadcast_to(np.max(np.broadcast_arrays(*widths), 0), channels)
     return np.broadcast_to(np.max([bits.max() for bits in widths]), channels)
+
+
+def _told(what: str, unfit: Mapping[str, UnfitError]) -> Iterator[str]:
+    """Yields a note for each reason: nodes, and why.
+
+    The reason of several nodes is told without the name of an operand, which differs.
+    """
+    nodes: dict[str, list[str]] = defaultdict(list)
+    for node, reason in unfit.items():
+        nodes[reason.why].append(node)
+    for why, named in nodes.items():
+        yield f"{what}: {_listed(named)}: {unfit[named[0]] if len(named) == 1 else why}"
 
 
 def _listed(nodes: Sequence[str]) -> str:

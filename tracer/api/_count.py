@@ -194,8 +194,11 @@ def _narrowed(
     chosen = policy(accumulator, fixed, operands)
     narrowing = Narrowing(model, chosen)
     rules = chosen.assign(model.nodes)
-    narrow = narrowing.float_nodes | narrowing.runners.keys()
-    return {node: rule for node, rule in rules.items() if node in narrow}, narrowing.notes
+    floats = narrowing.float_rules
+    return {
+        node: floats.get(node, rule) for node, rule in rules.items()
+        if node in floats or node in narrowing.runners
+    }, narrowing.notes  # fmt: skip
 
 
 def _accumulators(rules: Mapping[str, Rule]) -> pd.DataFrame:

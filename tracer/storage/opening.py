@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tracer.errors import InputError, LimitError
 from tracer.storage import schema, stored_file
-from tracer.storage.stored_file import MALFORMED, StoredFile, code, is_locked, reason
+from tracer.storage.stored_file import MALFORMED, StoredFile, code, is_locked, naming, reason
 from tracer.support.file_lock import InUseError
 
 _FILE = 2 << 30
@@ -22,7 +22,9 @@ _MAGIC, _JOURNAL_VERSIONS, _WAL = b"SQLite format 3\0", slice(18, 20), 2
 
 @contextmanager
 def opened(path: Path, noun: str, hint: str) -> Iterator[StoredFile]:
-    """Opens `path` to read it. Raises InputError for a file that is damaged, absent, or in use.
+    """Opens `path` to read it.
+
+    Raises InputError for a file that is damaged, absent, in use, or of a newer format.
 
     Whatever is malformed in the `with` block is such an error as well; it says that the file is
     not `noun`. Raises LimitError for a file that is too large.
@@ -31,7 +33,7 @@ def opened(path: Path, noun: str, hint: str) -> Iterator[StoredFile]:
         size = _measured(path, hint)
         with closing(_connected(path, "ro")) as database, _stopping(database, size):
             database.execute("PRAGMA query_only = ON")
-            schema.check(database)
+            _check(path, database)
             yield StoredFile(database, size)
 
 
@@ -42,7 +44,7 @@ def opened_to_write(path: Path, noun: str, hint: str) -> StoredFile:
         database = _connected(path, "rw")
         try:
             with _stopping(database, size):
-                schema.check(database)
+                _check(path, database)
         except BaseException:
             database.close()
             raise
@@ -85,6 +87,17 @@ def _measured(path: Path, hint: str) -> int:
             f"Convert it with: sqlite3 '{path}' 'PRAGMA journal_mode = DELETE'.",
         )
     return size
+
+
+def _check(path: Path, database: sqlite3.Connection) -> None:
+    """Raises InputError for a newer format, whose tables may be others; ValueError for damage."""
+    with naming("table meta"):
+        version = schema.version(database)
+    if version is not None and version > schema.FORMAT:
+        raise InputError(
+            f"{path}: written by a newer tracer", "Upgrade: pip install -U tracer-onnx."
+        )
+    schema.check(database)
 
 
 def _connected(path: Path, mode: str) -> sqlite3.Connection:

@@ -40,6 +40,7 @@ before statistics by sample lack the table `samples`, those before format 5 `flo
 has a table `nodes` as well, whose columns are those of its node table.
 """
 
+_VERSION = re.compile(r"[0-9]{1,9}")
 _COLUMN = r'"[^"]*" (?:TEXT|INTEGER|REAL)'
 
 
@@ -47,6 +48,19 @@ def create(database: sqlite3.Connection) -> None:
     """Creates the tables."""
     tables = (f"CREATE TABLE {name} ({columns[0]});" for name, columns in _TABLES.items())
     database.executescript(f"BEGIN; {' '.join(tables)} COMMIT;")
+
+
+def version(database: sqlite3.Connection) -> int | None:
+    """Returns the format that a file says it has; None where it has no table that says so.
+
+    The table is read only if it is that of a trace, whatever else is in the file.
+    """
+    query = "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = 'meta'"
+    (sql,) = database.execute(query).fetchone() or (None,)
+    if not isinstance(sql, str) or not _PATTERNS["meta"].fullmatch(_normal(sql)):
+        return None
+    (text,) = database.execute("SELECT value FROM meta WHERE key = 'format'").fetchone() or (None,)
+    return int(text) if isinstance(text, str) and _VERSION.fullmatch(text) else None
 
 
 def check(database: sqlite3.Connection) -> None:

@@ -12,13 +12,11 @@ from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
 
 from analyzers.energy import EnergyModel
 from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec import kinds
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.any_accumulator import ByOperands
 from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.accumulators.spec.policy_text import read
 from tracer.accumulators.statistics import error_bins
@@ -40,10 +38,6 @@ from tracer.whatif.metric_scores import scorer
 from tracer.whatif.options import WhatIfOptions
 from tracer.whatif.stored_batches import AnyBatch, StoredBatches
 
-_FORMATS: Mapping[int, str] = {
-    TensorProto.FLOAT: "fp32", TensorProto.FLOAT16: "fp16", TensorProto.BFLOAT16: "bf16",
-}  # fmt: skip
-"""Formats of a graph's own types."""
 _PLAIN = Accumulator(REFERENCE_BITS)
 
 
@@ -104,25 +98,10 @@ def tried(task: AccumulatorTask, spellings: tuple[str, ...], batches: StoredBatc
 
 
 def _policy(task: AccumulatorTask, spelling: str) -> Policy:
-    """Returns the policy of one accumulator; formats are for the kind that takes them.
-
-    Without `operands`, a device multiplies the type of the graph, or the first of its own formats.
-    """
-    accumulator = kinds.parse(spelling, _PLAIN).accumulator
-    if isinstance(accumulator, Accumulator):
+    """Returns the policy of one accumulator; formats are for the kind that takes them."""
+    if isinstance(kinds.parse(spelling, _PLAIN).accumulator, Accumulator):
         return read(spelling, task.options.fixed)
-    operands = task.operands
-    if operands is None and isinstance(accumulator, ByOperands):
-        own = _float_format(task.model)
-        operands = None if own in accumulator.accumulators else next(iter(accumulator.accumulators))
-    return read(spelling, operands=operands)
-
-
-def _float_format(model: Model) -> str | None:
-    """Returns the format of the stored floats of a graph; None where it has none or several."""
-    stored = {tensor.data_type for tensor in model.graph.initializer}
-    formats = stored & _FORMATS.keys()
-    return _FORMATS[formats.pop()] if len(formats) == 1 else None
+    return read(spelling, operands=task.operands)
 
 
 class _Reference:
@@ -173,7 +152,9 @@ class _Trial:
         """Runs all the data."""
         score = self._score()
         counts = self._integer_counts() if self._narrowing.runners else self._float_counts()
-        operands = ",".join(str(entry.value) for entry in self.policy.operands) or None
+        rules = self._narrowing.float_rules.values()
+        formats = dict.fromkeys(str(rule.operands) for rule in rules if rule.operands)
+        operands = ",".join(formats) or None
         return SweptAccumulator(spelling, operands, score, energy=self._energy(), **counts)
 
     def _score(self) -> float:
@@ -215,9 +196,9 @@ class _Trial:
     def _energy(self) -> float | None:
         """Returns the energy per sample; None where a node that multiplies has no figures."""
         narrowing, task = self._narrowing, self.task
-        chosen = {*narrowing.runners, *narrowing.float_nodes}
         every = self.policy.assign(self._model.nodes)
-        rules: Mapping[str, Rule] = {key: rule for key, rule in every.items() if key in chosen}
+        integers = {key: every[key] for key in narrowing.runners}
+        rules: Mapping[str, Rule] = integers | dict(narrowing.float_rules)
         cost = energy_cost(self._model, task.dataset, rules, task.energy, task.addition_convention)
         energies = dict(zip(cost.nodes, cost.per_node([_bits(rules[n]) for n in cost.nodes]),
                             strict=True))  # fmt: skip

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 
 from tracer.accumulators.floats.operands import Operands, cast, spread
+from tracer.accumulators.floats.scaled_numbers import paired
 from tracer.accumulators.spec.operand_format import OperandFormat
 from tracer.graph.model import Node
 from tracer.interpreter.constants import Room
@@ -17,6 +18,8 @@ from tracer.support.types import Array
 
 _FLOATS = ("float32", "float16", "bfloat16")
 """Types whose numbers are numbers of float32."""
+_MATRIX = -3
+"""The last two axes add up to it."""
 _OF_ALL = ("tensor", "nvfp4")
 """Scalings with a scale of the whole array."""
 
@@ -25,7 +28,8 @@ _OF_ALL = ("tensor", "nvfp4")
 class CastOperand:
     """Numbers that are multiplied, float32, and the `factor` of their sums; None is 1.
 
-    Scales of blocks are part of the numbers. The factor has as many axes as the numbers.
+    Scales of blocks are part of the numbers; with an accumulator that takes them apart, these are
+    `scaled_numbers`. The factor has as many axes as the numbers.
     """
 
     numbers: Array
@@ -36,6 +40,7 @@ class CastOperand:
 class FloatOperands:
     """A node, and the `format` of its operands; None keeps the numbers of the graph.
 
+    If `has_scales`, the accumulator takes the scales of blocks apart from their elements.
     `constant` are indices of inputs that are equal in every run: they are cast once, if there is
     `room` for the result. `floats` are those of inputs that must be floats. The scale of a whole
     array is that of each sample, the first axis of any other input, so that results do not depend
@@ -48,6 +53,7 @@ class FloatOperands:
     constant: frozenset[int]
     room: Room
     floats: tuple[int, ...] = (0, 1)
+    has_scales: bool = False
     _kept: dict[int, tuple[Array, CastOperand]] = field(default_factory=dict, repr=False)
 
     def misfit(self, inputs: Sequence[Value]) -> str | None:
@@ -69,9 +75,16 @@ class FloatOperands:
         return inputs[index].astype(np.float32) if self.has_input(index) else None
 
     def matrix(self, index: int, tensor: Array, axis: int) -> CastOperand:
-        """A matrix, or several, whose sums run along `axis`, as blocks that share a scale do."""
+        """A matrix, or several, whose sums run along `axis`, as blocks that share a scale do.
+
+        Tiles of a constant matrix are square.
+        """
         first = 0 if tensor.ndim + axis == 0 else axis
-        return self._once(index, tensor, lambda form: self._cast(index, tensor, first, form))
+        is_square = index in self.constant and tensor.ndim > 1
+        across = _MATRIX - axis if is_square else None
+        return self._once(
+            index, tensor, lambda form: self._cast(index, tensor, first, form, across)
+        )
 
     def packed_matrix(
         self, index: int, tensor: Array, unpack: Callable[[Array], Array]
@@ -82,17 +95,24 @@ class FloatOperands:
         """
         if self.format is None:
             return CastOperand(unpack(tensor))
-        return self._once(index, tensor, lambda form: self._cast(index, unpack(tensor), -1, form))
+        return self._once(
+            index, tensor, lambda form: self._cast(index, unpack(tensor), -1, form, -2)
+        )
 
     def images(self, index: int, tensor: Array) -> CastOperand:
-        """Images (N, C, *size): blocks that share a scale are along the channels.
+        """Images (N, C, *size): blocks that share a scale are along the channels of a group.
 
         A scale of a channel would differ within a window, so that images have one each.
         """
+        groups = self.attributes.get("group", 1)
+        groups = 1 if tensor.shape[1] % groups else groups
+        shape = len(tensor), groups, tensor.shape[1] // groups, *tensor.shape[2:]
 
         def compute(form: OperandFormat) -> CastOperand:
             whole = replace(form, scaling="tensor") if form.scaling == "channel" else form
-            return self._cast(index, tensor, 1, whole)
+            result = self._cast(index, tensor.reshape(shape), 2, whole)
+            factor = None if result.factor is None else result.factor.squeeze(1)
+            return CastOperand(result.numbers.reshape(tensor.shape), factor)
 
         return self._once(index, tensor, compute)
 
@@ -107,7 +127,7 @@ class FloatOperands:
         def compute(form: OperandFormat) -> CastOperand:
             weights = laid_out(tensor)
             rows = weights.reshape(len(weights), -1) if form.scaling == "channel" else weights
-            result = self._cast(index, rows, 1, form)
+            result = self._cast(index, rows, 1, form, 0)
             if result.factor is None:
                 return CastOperand(result.numbers.reshape(weights.shape))
             shape = (1, -1, *[1] * (weights.ndim - 2))
@@ -133,25 +153,33 @@ class FloatOperands:
             self._kept[index] = tensor, result
         return result
 
-    def _cast(self, index: int, tensor: Array, axis: int, form: OperandFormat) -> CastOperand:
+    def _cast(
+        self, index: int, tensor: Array, axis: int, form: OperandFormat, across: int | None = None
+    ) -> CastOperand:
+        """A tensor with sums along `axis`; tiles of the other axis `across` are square."""
         has_samples = index not in self.constant and tensor.ndim > 1 and axis != 0
         if form.scaling not in _OF_ALL or not has_samples or not tensor.size:
-            return _joined(cast(tensor, form, axis), form, axis)
+            return self._joined(cast(tensor, form, axis, across), form, axis)
         inner = axis - 1 if axis > 0 else axis
-        parts = [_joined(cast(sample, form, inner), form, inner) for sample in tensor]
+        parts = [self._joined(cast(sample, form, inner), form, inner) for sample in tensor]
         factors = [part.factor for part in parts if part.factor is not None]
         return CastOperand(np.stack([part.numbers for part in parts]), np.stack(factors))
 
-
-def _joined(operands: Operands, form: OperandFormat, axis: int) -> CastOperand:
-    """The elements with the scales of their blocks; a scale of all is a factor of the sums."""
-    match form.scaling:
-        case "none" | "mx":
-            return CastOperand(operands.values)
-        case "tensor" | "channel" | "nvfp4":
-            size = operands.elements.shape[axis]
-            scales = spread(operands.scales, size, axis, form)
-            return CastOperand(operands.elements * scales, operands.factor)
+    def _joined(self, operands: Operands, form: OperandFormat, axis: int) -> CastOperand:
+        """The elements with the scales of their blocks; a scale of all is a factor of the sums."""
+        size = operands.elements.shape[axis]
+        match form.scaling:
+            case "none":
+                return CastOperand(operands.elements)
+            case "tensor" | "channel":
+                return CastOperand(operands.elements, operands.factor)
+            case "mx" | "tiles" | "nvfp4":
+                scales = spread(operands.scales, size, axis, form)
+                join = paired if self.has_scales else np.multiply
+                factor = operands.factor if form.scaling == "nvfp4" else None
+                return CastOperand(join(operands.elements, scales), factor)
+            case _:
+                assert_never(form.scaling)
 
 
 def scaled(sums: Array, *factors: Array | None) -> Array:

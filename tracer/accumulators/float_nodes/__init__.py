@@ -18,13 +18,17 @@ from tracer.support.types import Array
 ComputeFloats = Callable[[Sequence[Value], FloatRunner], Array]
 """Computes the output of a node from its inputs with a runner."""
 Prepare = Callable[[FloatOperands], ComputeFloats]
+RunOperator = Callable[[], Sequence[Value]]
+"""Computes the outputs of a node as usual."""
+ComputeNode = Callable[[Sequence[Value], FloatRunner, RunOperator], Sequence[Value]]
+"""Computes the outputs of a node from its inputs with a runner, or by its operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class FloatLowering:
     """`prepare` inspects a node whose inputs at `floats` must be floats."""
 
-    prepare: Prepare
+    prepare: Callable[[FloatOperands], ComputeNode]
     floats: tuple[int, ...]
 
 
@@ -37,10 +41,19 @@ def float_lowering(
     """Registers the decorated function for operators of these names, with inputs of floats."""
 
     def register(function: Prepare) -> Prepare:
-        _LOWERINGS.update({(domain, name): FloatLowering(function, floats) for name in names})
+        def prepare(operands: FloatOperands) -> ComputeNode:
+            compute = function(operands)
+            return lambda inputs, runner, _: (compute(inputs, runner),)
+
+        add(FloatLowering(prepare, floats), *names, domain=domain)
         return function
 
     return register
+
+
+def add(lowering: FloatLowering, *names: str, domain: str = "") -> None:
+    """Registers a lowering for operators of these names."""
+    _LOWERINGS.update({(domain, name): lowering for name in names})
 
 
 @cache
@@ -49,3 +62,17 @@ def float_lowerings() -> Mapping[tuple[str, str], FloatLowering]:
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
     return _LOWERINGS
+
+
+def summed() -> Sequence[str]:
+    """Returns the names of the operators whose products float accumulators add."""
+    return sorted({name for _, name in float_lowerings()})
+
+
+MULTIPLYING = frozenset({
+    "CausalConvWithState", "ConvInteger", "DeformConv", "DynamicQuantizeLSTM",
+    "DynamicQuantizeMatMul", "FlexAttention", "FusedConv", "FusedGemm", "GRU", "LSTM",
+    "LinearAttention", "MatMulInteger", "MatMulIntegerToFloat", "MoE", "QAttention", "QGemm",
+    "QLinearConv", "QLinearMatMul", "QMoE", "RNN",
+})  # fmt: skip
+"""Further operators that add products, in any domain; they add them as usual."""

@@ -1,6 +1,9 @@
 """Conv: the windows of each input channel times a kernel."""
 
+import math
 from collections.abc import Sequence
+
+import numpy as np
 
 from tracer.accumulators.engine.float_operands import CastOperand, FloatOperands, scaled
 from tracer.accumulators.engine.float_runner import FloatRunner
@@ -13,7 +16,7 @@ from tracer.support.types import Array
 
 @float_lowering("Conv")
 def conv(operands: FloatOperands) -> ComputeFloats:
-    """Terms are added by channel, kernel row, kernel column."""
+    """Terms are added by channel, kernel row, kernel column; blocks with scales by channel last."""
     options = operands.attributes
 
     def compute(inputs: Sequence[Value], runner: FloatRunner) -> Array:
@@ -38,9 +41,23 @@ def convolution(
     The bias is the first term. Where sums have a factor, it is added after it.
     """
     is_start = x.factor is None and w.factor is None
-    product = runner.product(len(x.numbers) * windows.pixels, bias if is_start else None)
-    sums = convolve_placed(x.numbers, w.numbers, windows, groups, product)
+    order = _in_blocks(w.numbers.shape[1], math.prod(windows.kernel), runner.block)
+    product = runner.product(len(x.numbers) * windows.pixels, bias if is_start else None, order)
+    sums = convolve_placed(x.numbers, w.numbers, windows, groups, product, dtype=np.float32)
     out = scaled(sums, x.factor, w.factor)
     if bias is None or is_start:
         return out
     return out + bias.reshape(-1, *[1] * len(windows.out))
+
+
+def _in_blocks(channels: int, positions: int, block: int | None) -> Array | None:
+    """The order of terms by kernel position, then channel, filled up to whole blocks of channels.
+
+    So a block of terms has one scale, as the block of channels that it is. None without blocks.
+    """
+    if block is None or positions == 1:
+        return None
+    whole = -(-channels // block) * block
+    order = np.full((positions, whole), -1)
+    order[:, :channels] = np.arange(channels * positions).reshape(channels, positions).T
+    return order.reshape(-1)

@@ -57,12 +57,17 @@ def gemm(operands: FloatOperands) -> ComputeFloats:
     return compute
 
 
-def product_sums(a: CastOperand, b: CastOperand, start: Array | None, runner: FloatRunner) -> Array:
-    """The sums, float32, of `a` (..., R, K) and `b` (..., K, N), after `start` (N)."""
+def product_sums(
+    a: CastOperand, b: CastOperand, start: Array | None, runner: FloatRunner, number: int = 0
+) -> Array:
+    """The sums, float32, of `a` (..., R, K) and `b` (..., K, N), after `start` (N).
+
+    `number` tells products of a node apart.
+    """
     left, right = a.numbers, b.numbers
     rows = 1 if left.ndim == 1 else left.shape[-2]
     batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
-    product = runner.product(math.prod(batch) * rows, start)
+    product = runner.product(math.prod(batch) * rows, start, number=number)
     sums = matrix_products.matmul(left, right, product, np.float32)
     # the output lacks an axis for each vector, which is the last one for a vector on the right
     vectors = tuple(axis for axis, side in ((_ROWS, left), (_COLUMNS, right)) if side.ndim == 1)

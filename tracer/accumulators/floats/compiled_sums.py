@@ -2,10 +2,12 @@
 
 import numpy as np
 
-from tracer.accumulators.floats import draws, oracle, single_sums
+from tracer.accumulators.floats import draws, oracle, scaled_blocks, single_sums
 from tracer.accumulators.floats.column_blocks import share
 from tracer.accumulators.floats.kernel_formats import NO_EXPONENT, wide_format
 from tracer.accumulators.floats.kernels import loaded
+from tracer.accumulators.floats.scaled_numbers import parted
+from tracer.accumulators.floats.scaled_numbers import values as unscaled
 from tracer.accumulators.floats.single_sums import Factors
 from tracer.accumulators.floats.state import State
 from tracer.accumulators.spec.block_fma import SINGLE, BlockFma
@@ -56,12 +58,25 @@ def sequential(
 def blocks(left: Array, right: Array, start: Array, accumulator: BlockFma) -> State:
     """Returns the sums of `oracle.blocks`, of products that are aligned.
 
-    Operands may have any float type; `start` is (M or 1, P or 1). Raises UsageError for operands
-    that are not in their format.
+    Operands may have any float type, and are scaled numbers for blocks with scales; `start` is
+    (M or 1, P or 1). Raises UsageError for operands that are not in their format.
     """
-    single = single_sums.blocks(left, right, start, accumulator)
-    if single is not None:
-        return single
+    shape = len(left), right.shape[1]
+    match accumulator.scaling:
+        case "none":
+            single = single_sums.blocks(left, right, start, accumulator)
+            return _wide_blocks(left, right, start, accumulator) if single is None else single
+        case "tiles":
+            start = np.broadcast_to(start, shape)
+            return scaled_blocks.tiled(left, right, start, accumulator, blocks)
+        case _ if accumulator.group > 1:
+            return _grouped_blocks(left, right, np.broadcast_to(start, shape), accumulator)
+        case _:
+            return _wide_blocks(left, right, start, accumulator)
+
+
+def _wide_blocks(left: Array, right: Array, start: Array, accumulator: BlockFma) -> State:
+    """Blocks of products in lanes of float64."""
     kernels = loaded("blocks")
     begin, shape = State.beginning(start), (len(left), right.shape[1])
     first = begin.put(start, accumulator.register)
@@ -72,23 +87,67 @@ def blocks(left: Array, right: Array, start: Array, accumulator: BlockFma) -> St
         left = np.pad(left, ((0, 0), (0, missing)))[:, order]
         right = np.pad(right, ((0, missing), (0, 0)))[order]
     ends, joins = _program(accumulator, left.shape[1])
-    factors = _wide(left)
-    factor_powers = _powers(factors, accumulator)
+    factors, factor_powers = _factors(left, accumulator)
     total = SINGLE if accumulator.promote else accumulator.out
-    least = NO_EXPONENT if accumulator.least is None else accumulator.least
-    limits = 2.0**least, accumulator.register.least_normal, 2.0**accumulator.fraction
 
     def work(rows: slice, low: int, columns: Array) -> None:
         kernels.run(
-            (factors[rows], factor_powers[rows]), (columns, _powers(columns, accumulator)), low,
-            ends, joins, (wide_format(accumulator.out), wide_format(total)), limits,
+            (factors[rows], factor_powers[rows]), _factors(columns, accumulator), low, ends, joins,
+            (wide_format(accumulator.out), wide_format(total)), _limits(accumulator),
             accumulator.rounding == "rne", tuple(each[rows] for each in outs),
         )  # fmt: skip
 
-    share(left, right, np.float64, work)
+    share(left, right, _kind(right), work)
     state = _state(outs)
     state.overflowed |= begin.overflowed
     return state
+
+
+def _grouped_blocks(left: Array, right: Array, start: Array, accumulator: BlockFma) -> State:
+    """Blocks of sums of groups; numbers of a group share a scale."""
+    kernels, a = loaded("grouped_blocks"), accumulator
+    begin = State.beginning(start)
+    outs = _outs(begin.put(start, a.register), start)
+    factors = _groups(left, a, 1)
+
+    def work(rows: slice, low: int, columns: Array) -> None:
+        kernels.run(
+            tuple(each[rows] for each in factors), _groups(columns, a, 0), low, a.length, a.group,
+            wide_format(a.out), _limits(a), a.rounding == "rne", tuple(each[rows] for each in outs),
+        )  # fmt: skip
+
+    share(left, right, _kind(right), work)
+    state = _state(outs)
+    state.overflowed |= begin.overflowed
+    return state
+
+
+def _groups(numbers: Array, a: BlockFma, axis: int) -> tuple[Array, Array, Array]:
+    """Returns elements, the scales of groups along an axis, and 2 to their exponents."""
+    elements, scales = parted(numbers)
+    _powers(elements, a)  # refuses what is no element
+    ours = np.abs(scales[:: a.group] if axis == 0 else scales[:, :: a.group])
+    return elements, _wide(ours), np.ldexp(1.0, scaled_blocks.scale_exponents(ours, a))
+
+
+def _limits(a: BlockFma) -> tuple[float, float, float]:
+    """Returns the least greatest exponent, the least one of a sum, and the unit, as powers."""
+    least = NO_EXPONENT if a.least is None else a.least
+    return 2.0**least, a.register.least_normal, 2.0**a.fraction
+
+
+def _kind(numbers: Array) -> type[np.generic]:
+    """Returns the type of columns that are given to a kernel, or parted before."""
+    return np.complex64 if np.iscomplexobj(numbers) else np.float64
+
+
+def _factors(numbers: Array, a: BlockFma) -> tuple[Array, Array]:
+    """Returns numbers, float64, and 2 to their exponents: of an element, times its scale."""
+    if not np.iscomplexobj(numbers):
+        wide = _wide(numbers)
+        return wide, _powers(wide, a)
+    elements, scales = parted(numbers)
+    return unscaled(numbers), _powers(elements, a) * np.where(np.isfinite(scales), scales, 0.0)
 
 
 def _bound(sides: Factors, start: Array, accumulator: FloatAccumulator) -> float | None:

@@ -16,6 +16,8 @@ _MX_UNIT = 2.0**-6
 """The unit of an MXINT8 element: the largest exponent of its numbers is 0."""
 _LEAST_SCALE, _LARGEST_SCALE = -127, 127
 """Exponents of E8M0."""
+_LEAST_OF_TILE = np.float32(1e-4)
+"""DeepGEMM takes a tile's largest magnitude to be this at least."""
 _SCALE = float_format("fp8-e4m3")
 """The format of the scales of NVFP4."""
 
@@ -28,6 +30,8 @@ class Operands:
     `scales` have one number for each block of the reduction axis, `factor` one for all numbers or
     for those along the reduction axis; both are float32, have the rank of the array, and are 1
     without such scaling. A scale of MX is NaN if a number of its block is not finite.
+
+    Scales of tiles multiply sums over a tile.
     """
 
     values: Array
@@ -36,10 +40,11 @@ class Operands:
     factor: Array
 
 
-def cast(array: Array, form: OperandFormat, axis: int = -1) -> Operands:
+def cast(array: Array, form: OperandFormat, axis: int = -1, across: int | None = None) -> Operands:
     """Returns an array in a format; `axis` is the axis of the products that are summed.
 
-    The last block of the axis may be shorter. Scales are computed in float32, as converters do.
+    `across` is the other axis of tiles of 128 x 128; without it, tiles are 1 x 128. The last block
+    of an axis may be shorter. Scales are computed in float32, as converters do.
     """
     numbers = np.asarray(array, np.float32)
     scales = factor = np.ones((1,) * numbers.ndim, np.float32)
@@ -51,6 +56,8 @@ def cast(array: Array, form: OperandFormat, axis: int = -1) -> Operands:
             factor = _ratio(_largest(numbers, None), form)
         case "channel":
             factor = _ratio(_largest(numbers, axis), form)
+        case "tiles":
+            scales = _ratio(_tile_largest(numbers, axis, across), form)
         case "mx":
             scales = _powers(_block_largest(numbers, axis, BLOCKS["mx"]), form)
         case "nvfp4":
@@ -94,6 +101,16 @@ def _block_largest(numbers: Array, axis: int, size: int) -> Array:
         shape[axis] = len(starts)
         return np.zeros(shape, np.float32)
     return np.maximum.reduceat(np.abs(numbers), starts, axis=axis)
+
+
+def _tile_largest(numbers: Array, axis: int, across: int | None) -> Array:
+    """Returns the largest magnitude of each tile of `axis`, for all numbers of `across`."""
+    size = BLOCKS["tiles"]
+    largest = _block_largest(numbers, axis, size)
+    if across is not None:
+        rows = _block_largest(largest, across, size)
+        largest = np.repeat(rows, size, axis=across).take(range(numbers.shape[across]), axis=across)
+    return np.maximum(largest, _LEAST_OF_TILE)
 
 
 def _ratio(largest: Array, form: OperandFormat) -> Array:

@@ -9,8 +9,9 @@ from typing import assert_never
 
 import numpy as np
 
-from tracer.accumulators.floats import draws, matrix_cores
+from tracer.accumulators.floats import draws, matrix_cores, scaled_blocks
 from tracer.accumulators.floats.rounding_to_odd import odd_sum
+from tracer.accumulators.floats.scaled_numbers import values as unscaled
 from tracer.accumulators.floats.state import State
 from tracer.accumulators.spec.block_fma import SINGLE, BlockFma, Rule
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
@@ -67,7 +68,12 @@ class _Step:
 
 
 def blocks(left: Array, right: Array, start: Array, accumulator: BlockFma) -> State:
-    """Sums `left` (M, K) times `right` (K, P), float64, after `start` (M, P)."""
+    """Sums `left` (M, K) times `right` (K, P), float64, after `start` (M, P).
+
+    Operands with `scaling` are scaled numbers.
+    """
+    if accumulator.scaling == "tiles":
+        return scaled_blocks.tiled(left, right, start, accumulator, blocks)
     state = State.beginning(start)
     total = state.put(start, accumulator.register)
     size = accumulator.promote or max(left.shape[1], 1)
@@ -115,8 +121,9 @@ def split_order(depth: int, length: int) -> Array:
 
 def _block(state: State, left: Array, right: Array, value: Array, a: BlockFma) -> Array:
     """One block of at most `length` products (M, k) times (k, P), added to `value` (M, P)."""
-    products = left[:, :, None] * right[None]
-    total, is_kept = _RULES[a.rule](left, right, value, a)
+    products = unscaled(left)[:, :, None] * unscaled(right)[None]
+    rule = _RULES[a.rule] if a.scaling == "none" else scaled_blocks.aligned
+    total, is_kept = rule(left, right, value, a)
     for k in range(products.shape[1]):
         state.count(products[:, k], ~is_kept[:, k])
     special = value + products.sum(1)  # finite numbers do not overflow in float64

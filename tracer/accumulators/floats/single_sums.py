@@ -75,6 +75,8 @@ def sequential(
         return None
     if not product_form.fraction_bits <= form.fraction_bits <= _MOST_FRACTION:
         return None
+    if product_form.least_bit < form.least_bit:  # a sum has bits below the least unit
+        return None
     if min(form.least_normal, product_form.least_normal) < _LEAST_NORMAL:
         return None
     room = 2.0 ** (_LARGEST_EXPONENT - 1 - _FRACTION + product_form.fraction_bits)

@@ -40,8 +40,9 @@ def sum_products(
     """Returns the sums of `left` (M, K) times `right` (K, P), floats in the format of operands.
 
     `start` (M,) is the first term of each row of sums; None is 0. Operands are float32 numbers, of
-    any float type. Threads may call it at once. Raises UsageError where a block multiply-add gets
-    operands that are not in its format.
+    any float type; for a block multiply-add of operands with scales, they are `scaled_numbers`, of
+    which those of a block share a scale. Threads may call it at once. Raises UsageError where a
+    block multiply-add gets operands that are not in its format.
 
     Stochastic rounding hashes the seeds (of the rule, and `seed`, say of the node), the index of
     the output and the step. Outputs count down the columns: (m, p) has the index `first_output` + p

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from tracer.accumulators.hardware import Preset, Status
 from tracer.accumulators.spec.any_accumulator import ByOperands
 from tracer.accumulators.spec.block_fma import BlockFma, Schedule
-from tracer.accumulators.spec.float_format import FloatFormat, float_format
-from tracer.accumulators.spec.operand_format import BLOCK_FORMATS
+from tracer.accumulators.spec.float_format import float_format
+from tracer.accumulators.spec.operand_format import BLOCK_FORMATS, BLOCKS
 
 _CHECKED: Status = "checked against hardware vectors"
 _TESTS = "Khattak and Mikaitis, arXiv 2512.07004"
@@ -29,18 +29,27 @@ def _rows(
     return {
         name: BlockFma(
             length, fraction, float_format(out), "rne" if out == "fp16" else "rz",
-            _SCALED.get(name) or float_format(name), schedule=schedule, least=least,
+            float_format(name), schedule=schedule, least=least,
         )
         for name in operands
     }  # fmt: skip
 
 
-_SCALED: Mapping[str, FloatFormat] = {
-    name: FloatFormat(8, form.element.fraction_bits)
-    for name, form in BLOCK_FORMATS.items()
-    if form.scaling == "mx" and form.element is not None
-}
-"""Numbers of MX: an element times a power of 2, whose exponents a tensor core adds."""
+_GROUPED = ("mxfp4", "nvfp4")
+"""Formats whose products are added in groups of 16 (mxf4, mxf4nvf4); others in none (mxf8f6f4)."""
+
+
+def _scaled_rows() -> Mapping[str, BlockFma]:
+    """Returns Blackwell's accumulators for each format with scales of blocks."""
+    rows = {}
+    for name, form in BLOCK_FORMATS.items():
+        if form.element is not None and name in _GROUPED:
+            rows[name] = BlockFma(
+                64, 35, operands=form.element, scaling=form.scaling, group=BLOCKS["nvfp4"]
+            )
+        elif form.element is not None:
+            rows[name] = BlockFma(32, 25, operands=form.element, least=-133, scaling=form.scaling)
+    return rows
 
 
 SUMS: Mapping[str, Mapping[str, BlockFma]] = {
@@ -63,12 +72,14 @@ SUMS: Mapping[str, Mapping[str, BlockFma]] = {
     "tc:b200": {
         **_rows(("fp16", "bf16"), 16, 25, least=-133),
         **_rows(("tf32",), 8, 25, least=-133),
-        **_rows((*_NARROW, *_SCALED), 32, 25, least=-133),
+        **_rows(_NARROW, 32, 25, least=-133),
+        **_scaled_rows(),
     },
     "tc:rtx-blackwell": {
         **_rows(("fp16", "bf16"), 16, 25, least=-133),
         **_rows(("tf32",), 8, 25, least=-133),
         **_rows((*_FP8, "fp4-e2m1"), 32, 25, least=-133),
+        **_scaled_rows(),
     },
     "tc:hmma-fp8": _rows(_FP8, 16, 25, "fp32", -133, "split"),
     "tc:v100-fp16-sums": _rows(("fp16",), 4, 23, "fp16", -19),
@@ -102,31 +113,39 @@ _WHAT: Mapping[str, tuple[str, str, Status]] = {
     "tc:h100": ("Hopper adds 16 products at once (tf32: 8) with 25 bits of fraction, fp8 by wgmma "
                 "32 with 13", _TESTS, _CHECKED),
     "tc:b200": ("Blackwell adds 16 products at once (tf32: 8), narrow formats by tcgen05 32, with "
-                "25 bits of fraction", f"{_TESTS}; fp8 and narrower: {_SIMULATOR}", _CHECKED),
+                "25 bits of fraction",
+                f"{_TESTS}; fp8 and narrower: {_SIMULATOR}", _CHECKED),
     "tc:rtx-blackwell": ("Blackwell of RTX cards adds 16 products at once (tf32: 8, fp8: 32) with "
-                         "25 bits of fraction", _SIMULATOR, "modelled"),
+                         "25 bits of fraction", _SIMULATOR,
+                         "modelled"),
     "tc:hmma-fp8": ("mma.sync of fp8 on Hopper and Blackwell adds 2 x 16 products by instructions "
                     "for fp16, then C", "results of H100, H200 and B200 in MATLAB-tensor-core",
                     _CHECKED),
 }  # fmt: skip
 """What each device does, its source, and how it is checked."""
+_OF_GROUPS = (
+    "Blocks of mxfp4 are those of mxf4, not of mxf8f6f4. A group of 16 that adds up to 0 has no "
+    "exponent; in MMA-Sim it has that of its scales."
+)
 _UNCHECKED: Mapping[str, str] = {
-    "tc:b200": "No results of tcgen05 with fp8 or narrower formats are public. Subnormal elements "
-    "of MX are aligned as normal numbers, mxfp4 as mxf8f6f4 does; nvfp4 is left out.",
+    "tc:b200": "Formats of 8 bits and fewer are modelled: no results of tcgen05 with them are "
+    f"public. {_OF_GROUPS}",
+    "tc:rtx-blackwell": _OF_GROUPS,
     "tc:b200-fp16-sums": "No results of tcgen05 with fp8 or narrower formats are public.",
     "tc:h100-fp16-sums": "No results of wgmma with fp8 and sums in fp16 are public.",
 }
 """What the check of a device leaves out."""
 _HALF_SUMS = "-fp16-sums"
+_SCALES = ", or of fp4 with scales 4 x 16 with 35"
 
 
 def _preset(name: str) -> Preset:
     device = name.removesuffix(_HALF_SUMS)
     what, source, status = _WHAT[device]
+    what += _SCALES * ("nvfp4" in SUMS[name])
     end = "sums in fp16 to nearest" if name != device else "sums in fp32 towards 0"
-    return Preset(
-        name, f"{what}; {end}.", source, status, _LEAVES_OUT, ByOperands(name, SUMS[name])
-    )
+    leaves_out = " ".join([_LEAVES_OUT, *filter(None, [_UNCHECKED.get(name)])])
+    return Preset(name, f"{what}; {end}.", source, status, leaves_out, ByOperands(name, SUMS[name]))
 
 
 PRESETS = tuple(map(_preset, SUMS))

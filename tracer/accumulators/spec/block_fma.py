@@ -1,11 +1,13 @@
 """A block multiply-add, as tensor cores and matrix cores sum a dot product: L products at once."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 from tracer.accumulators.spec.float_accumulator import FloatRoundingName
 from tracer.accumulators.spec.float_format import FloatFormat, float_format, is_float_format
+from tracer.accumulators.spec.operand_format import BLOCKS, OperandFormat, Scaling, operand_format
 from tracer.errors import UsageError
 
 Rule = Literal["aligned", "exact", "pairwise", "late", "odd-even"]
@@ -27,11 +29,13 @@ is rounded each time. `split`: 32 products at a time, those of k = 0, 1, 4, 5, .
 begins with 0, the others in a second block on top; C is added to the rounded sum, to nearest."""
 
 NAME = "bfma"
-_SPELLING = re.compile(r"bfma\((\d{1,3}),(\d{1,2})((?:,[a-z0-9:=-]+)*)\)")
+_SPELLING = re.compile(r"bfma\((\d{1,3}),(\d{1,2})((?:,[a-z0-9:=-]+(?:\([a-z]+\))?)*)\)")
 _NUMBER = re.compile(r"-?\d{1,9}")
 _MOST_LENGTH, _MOST_FRACTION = 128, 35
 """So that sums of a block have fewer than 2^53 units: float64 and int64 hold them exactly."""
 _HALF = FloatFormat(5, 10)
+_GROUPED = float_format("fp4-e2m1")
+"""Elements that are added in groups: numbers so small that sums of a block stay exact."""
 SINGLE = FloatFormat(8, 23)
 
 
@@ -50,6 +54,13 @@ class BlockFma:
     `promote`, each `promote` products are summed from 0, and these sums are added in fp32, to
     nearest.
 
+    With the `scaling` of a block format, operands are elements in `operands` times the scales of
+    their blocks. Scales of `mx` are powers of 2, whose exponents are added to those of a product.
+    With a `group`, so many products of elements are added exactly, and are one term: their sum,
+    times the significands of both scales, with the sum of the scales' exponents; scales of `nvfp4`
+    count by magnitude. With `tiles`, each sum that is promoted is multiplied by the product of both
+    scales, rounded to fp32, and added in one rounding. A scale of NaN gives NaN.
+
     Raises UsageError for values that are not possible.
     """
 
@@ -63,6 +74,8 @@ class BlockFma:
     schedule: Schedule = "chain"
     least: int | None = None
     promote: int | None = None
+    scaling: Scaling = "none"
+    group: int = 1
 
     def __post_init__(self) -> None:
         for name, choices in (("rule", Rule), ("schedule", Schedule)):
@@ -90,6 +103,36 @@ class BlockFma:
                 f"a promotion after {self.promote} products",
                 f"It is a multiple of the length of a block, {self.length}.",
             )
+        self._check_scales()
+
+    def _check_scales(self) -> None:
+        if self.scaling == "none" and self.group == 1:
+            return
+        size = BLOCKS.get(self.scaling)
+        if size is None or (self.rule, self.schedule) != ("aligned", "chain"):
+            raise UsageError(
+                f"a block of operands with scales {self.scaling}, {self.rule}, {self.schedule}",
+                f"Scales are those of {', '.join(BLOCKS)}, and such blocks are aligned in a chain.",
+            )
+        if self.promote != (size if self.scaling == "tiles" else None):
+            raise UsageError(
+                f"a promotion after {self.promote} products with scales {self.scaling}",
+                f"Tiles, and they alone, are promoted after {BLOCKS['tiles']}.",
+            )
+        grouped = self.group == BLOCKS["nvfp4"] and self.operands == _GROUPED
+        if (self.group != 1 or self.scaling == "nvfp4") and not (
+            grouped and self.scaling != "tiles" and self.length % self.group == 0
+        ):
+            raise UsageError(
+                f"groups of {self.group} products of {self.operands} with scales {self.scaling}",
+                f"Only {_GROUPED} with scales mx or nvfp4 is added in groups, of "
+                f"{BLOCKS['nvfp4']}, which divides the length of a block.",
+            )
+
+    @property
+    def operand_format(self) -> OperandFormat:
+        """The elements with the scales of their blocks."""
+        return OperandFormat(self.operands, self.scaling)
 
     @property
     def register(self) -> FloatFormat:
@@ -100,7 +143,7 @@ class BlockFma:
         """The spelling that `block_fma` reads."""
         usual = BlockFma(self.length, self.fraction, self.out, _usual_rounding(self.out))
         options = [
-            str(value) if name in _WORDS else f"{name}={value}"
+            str(value) if name in _WORDS else f"{_SPELLED.get(name, name)}={value}"
             for name in _OPTIONS
             if (value := getattr(self, name)) != getattr(usual, name)
         ]
@@ -111,7 +154,9 @@ class BlockFma:
 
 _WORDS = {"rounding": ("rne", "rz"), "rule": get_args(Rule), "schedule": get_args(Schedule)}
 """Properties that are spelled by a word alone."""
-_OPTIONS = (*_WORDS, "operands", "least", "promote")
+_SPELLED = {"operand_format": "operands"}
+"""Properties that are spelled by another name."""
+_OPTIONS = (*_WORDS, "operand_format", "group", "least", "promote")
 
 
 def is_block_fma(spelling: str) -> bool:
@@ -123,7 +168,8 @@ def block_fma(spelling: str) -> BlockFma:
     """Parses `bfma(16,25)` or `bfma(32,13,e8m13)`: products, bits of fraction, format of the sum.
 
     Sums in fp16 are rounded to nearest, others towards 0, as NVIDIA does. Further options are rne
-    or rz, a rule, a schedule, `operands=FORMAT`, `least=N` and `promote=N`. Raises UsageError.
+    or rz, a rule, a schedule, `operands=FORMAT`, `group=N`, `least=N` and `promote=N`; a format
+    may be one with scales of blocks. Raises UsageError.
     """
     match = _SPELLING.fullmatch(spelling.strip().replace(" ", ""))
     if match is None:
@@ -134,27 +180,39 @@ def block_fma(spelling: str) -> BlockFma:
         out = float_format(options.pop(0))
     properties: dict[str, Any] = {"rounding": _usual_rounding(out)}
     for option in options:
-        properties.update([_property(spelling, option)])
+        properties.update(_property(spelling, option))
     return BlockFma(int(match[1]), int(match[2]), out, **properties)
 
 
 _HINT = (
     "It is bfma(L,F) or bfma(L,F,FORMAT), as in bfma(16,25,fp32); further options are rne, rz, "
-    f"{', '.join([*get_args(Rule), *get_args(Schedule)])}, operands=FORMAT, least=N and promote=N."
+    f"{', '.join([*get_args(Rule), *get_args(Schedule)])}, operands=FORMAT, group=N, least=N and "
+    "promote=N."
 )
 
 
-def _property(spelling: str, option: str) -> tuple[str, Any]:
-    """Returns the name and the value of the property that an option sets."""
+def _property(spelling: str, option: str) -> Mapping[str, Any]:
+    """Returns the properties that an option sets, by name."""
     for name, words in _WORDS.items():
         if option in words:
-            return name, option
+            return {name: option}
     name, _, value = option.partition("=")
     if name == "operands":
-        return name, float_format(value)
-    if name in ("least", "promote") and _NUMBER.fullmatch(value):
-        return name, int(value)
+        return _operands(value)
+    if name in ("group", "least", "promote") and _NUMBER.fullmatch(value):
+        return {name: int(value)}
     raise UsageError(f"'{spelling}': '{option}' is not an option", _HINT)
+
+
+def _operands(spelling: str) -> Mapping[str, Any]:
+    """Returns the properties that a format of operands sets."""
+    operands = operand_format(spelling)
+    if operands.element is None or operands.scaling not in ("none", *BLOCKS):
+        raise UsageError(
+            f"'{spelling}' is no format that a block multiply-add knows",
+            "It multiplies floats, and floats whose blocks share a scale.",
+        )
+    return {"operands": operands.element, "scaling": operands.scaling}
 
 
 def _usual_rounding(out: FloatFormat) -> FloatRoundingName:

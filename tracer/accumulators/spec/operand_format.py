@@ -9,18 +9,20 @@ from tracer.accumulators.spec.float_format import NAMES as FLOATS
 from tracer.accumulators.spec.float_format import FloatFormat, float_format, is_float_format
 from tracer.errors import UsageError
 
-Scaling = Literal["none", "tensor", "channel", "mx", "nvfp4"]
+Scaling = Literal["none", "tensor", "channel", "tiles", "mx", "nvfp4"]
 """Which numbers share a scale, by which they are divided.
 
 - `none`: none is scaled.
 - `tensor`, `channel`: all numbers, or those along the reduction axis, share a float32: the largest
   magnitude becomes the largest number.
+- `tiles`: weights share a float32 by 128 x 128, other numbers by 128 along the reduction axis
+  (DeepGEMM).
 - `mx`: blocks of 32 along the reduction axis share a power of 2, whose exponent is that of the
   largest magnitude less that of the largest number (OCP Microscaling 1.0).
 - `nvfp4`: blocks of 16 share an fp8-e4m3, and all blocks a float32.
 """
-BLOCKS: Mapping[Scaling, int] = {"mx": 32, "nvfp4": 16}
-"""Numbers of a block."""
+BLOCKS: Mapping[Scaling, int] = {"tiles": 128, "mx": 32, "nvfp4": 16}
+"""Numbers of a block along the reduction axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,9 @@ class OperandFormat:
             names = ", ".join(get_args(Scaling))
             raise UsageError(f"scaling {self.scaling!r}", f"It is one of {names}.")
         if self.element is None and self.scaling in ("none", "nvfp4"):
-            raise UsageError("int8 without a scale", "Its scale is of a tensor, a channel or mx.")
+            raise UsageError(
+                "int8 without a scale", "Its scale is of a tensor, a channel, tiles or mx."
+            )
         if self.scaling != "none":
             object.__setattr__(self, "saturates", True)
 
@@ -80,8 +84,8 @@ BLOCK_FORMATS: Mapping[str, OperandFormat] = {
 """Formats whose blocks share a scale."""
 NAMES = (*FLOATS, "int8", *BLOCK_FORMATS)
 _HINT = (
-    f"It is one of {', '.join(NAMES)}, or eXmY; options are saturate, tensor and channel, as in "
-    "fp8-e4m3(saturate) or int8(channel)."
+    f"It is one of {', '.join(NAMES)}, or eXmY; options are saturate, tensor, channel and tiles, "
+    "as in fp8-e4m3(saturate) or int8(channel)."
 )
 
 
@@ -96,8 +100,8 @@ def operand_format(spelling: str) -> OperandFormat:
     element = None if name == "int8" else float_format(name)
     if options == "saturate" and element is not None:
         return OperandFormat(element, saturates=True)
-    if options in ("tensor", "channel"):
-        return OperandFormat(element, options)  # type: ignore[arg-type]  # one of both words
+    if options in ("tensor", "channel", "tiles"):
+        return OperandFormat(element, options)  # type: ignore[arg-type]  # one of these words
     if options:
         raise UsageError(f"'{spelling}': '{options}' is not an option", _HINT)
     return OperandFormat(element, "tensor" if element is None else "none")

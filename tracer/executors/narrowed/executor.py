@@ -58,10 +58,10 @@ class _Narrowed:
         limits.
         """
         narrowing = Narrowing(model, settings.policy)
-        if settings.by_sample and narrowing.float_nodes:
+        if settings.by_sample and narrowing.float_rules:
             raise UsageError(
                 "statistics by sample count sums of integers, and "
-                f"'{min(narrowing.float_nodes)}' has a float accumulator",
+                f"'{min(narrowing.float_rules)}' has a float accumulator",
                 "Leave out --by sample, or set widths alone.",
             )
         narrow = Interpreter(

@@ -1,6 +1,8 @@
 """Matrix products: in blocks on threads, exact for integers, in float32 for half floats."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,10 @@ from tracer.support.types import Array
 
 Product = Callable[[Array, Array, Array], Any]
 """Writes the matrix product of (M, K) and (K, P) into (M, P); a seam for other arithmetic."""
+
+Multiply = Callable[[Array, Array], Array]
+"""Computes numpy's matmul."""
+_REPLACEMENT: ContextVar[Multiply | None] = ContextVar("replacement", default=None)
 
 _SPLIT = 1 << 23
 """Multiplications; smaller products are not split."""
@@ -48,8 +54,21 @@ def split(a: Array, b: Array, out: Array) -> None:
     parallel.run_blocks(len(parts), block)
 
 
+@contextmanager
+def replaced(multiply: Multiply) -> Iterator[None]:
+    """Lets `multiply` compute what this thread asks of `matmul`: a seam for other arithmetic."""
+    token = _REPLACEMENT.set(multiply)
+    try:
+        yield
+    finally:
+        _REPLACEMENT.reset(token)
+
+
 def matmul(a: Array, b: Array) -> Array:
     """Computes numpy's matmul in blocks; half precision is multiplied in float32."""
+    multiply = _REPLACEMENT.get()
+    if multiply is not None:
+        return multiply(a, b)
     if is_half(a.dtype):
         return matmul(a.astype(np.float32), b.astype(np.float32)).astype(a.dtype)
     if a.ndim < 2 or b.ndim < 2 or a.dtype.kind not in "f":

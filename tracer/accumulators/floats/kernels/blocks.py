@@ -44,7 +44,7 @@ def _rounded(number: float, form: Any, is_nearest: bool) -> float:
 
 
 @inlined(types.void(LANES, SUMS, types.float64, types.float64))
-def _begin(greatest: Any, sums: Any, least: float, least_sum: float) -> None:
+def begin_greatest(greatest: Any, sums: Any, least: float, least_sum: float) -> None:
     """Lets the greatest exponents, as powers of 2, be those of the sums; 0 has none."""
     for i in range(greatest.size):
         size = abs(sums[0][i])
@@ -74,7 +74,7 @@ def _raise_1(greatest: Any, powers: Any, power: float) -> None:
 
 
 @inlined(types.void(LANES, LANES, LANES, SUMS, types.float64))
-def _align(scales: Any, units: Any, greatest: Any, sums: Any, kept: float) -> None:
+def align_sums(scales: Any, units: Any, greatest: Any, sums: Any, kept: float) -> None:
     """Computes the units in 1 that the greatest exponents give, and begins with the sums in units.
 
     `kept` is 2 to the bits of fraction.
@@ -119,7 +119,9 @@ def _add_4(
 
 
 @inlined(types.void(LANES, LANES, SUMS, FORMAT, types.float64, types.boolean))
-def _end(units: Any, greatest: Any, sums: Any, form: Any, unit: float, is_nearest: bool) -> None:
+def round_sums(
+    units: Any, greatest: Any, sums: Any, form: Any, unit: float, is_nearest: bool
+) -> None:
     """Rounds the sums; `unit` is that of a term whose exponent is 0."""
     for i in range(units.size):
         result = _rounded(units[i] * (greatest[i] * unit), form, is_nearest)
@@ -166,7 +168,7 @@ def _block(
     least, least_sum, kept = limits
     factors, powers = left
     columns, column_powers = right
-    _begin(greatest, sums, least, least_sum)
+    begin_greatest(greatest, sums, least, least_sum)
     k = begin
     while k + 4 <= end:
         _raise_4(
@@ -178,7 +180,7 @@ def _block(
     while k < end:
         _raise_1(greatest, column_powers[k], powers[k])
         k += 1
-    _align(scales, units, greatest, sums, kept)
+    align_sums(scales, units, greatest, sums, kept)
     k = begin
     while k + 4 <= end:
         _add_4(
@@ -189,7 +191,7 @@ def _block(
     while k < end:
         _add_1(units, scales, sums, columns[k], factors[k])
         k += 1
-    _end(units, greatest, sums, form, 1.0 / kept, is_nearest)
+    round_sums(units, greatest, sums, form, 1.0 / kept, is_nearest)
 
 
 @kernel(

@@ -74,19 +74,29 @@ def measured(values: Any) -> Any:
     return bits, float_of(least), float_of(greatest)
 
 
+@inlined(types.float32(types.float32, types.float32, FORMAT))
+def _at(number: float, power: float, form: Any) -> float:
+    """Rounds to nearest the units of an exponent; their multiple that is added fits in a step."""
+    return fused(power, -form[0], fused(power, form[0], number))
+
+
 @inlined(types.float32(types.float32, FORMAT))
 def nearest(number: float, form: Any) -> float:
     """Rounds to nearest, ties to even, as `rounding.nearest` does; 0 is +0."""
     power = float_of(np.int32(bits_of(number) & _EXPONENT))
-    power = power if power > form[1] else form[1]
-    big = power * form[0]
-    return (number + big) - big
+    return _at(number, power if power > form[1] else form[1], form)
+
+
+@inlined(types.float32(types.float32, FORMAT))
+def _nearest_sum(number: float, form: Any) -> float:
+    """Rounds a sum of multiples of the least unit: it is exact where it has few of them."""
+    return _at(number, float_of(np.int32(bits_of(number) & _EXPONENT)), form)
 
 
 @inlined(_TERM(_TERM, types.float32, FORMAT, FORMAT))
 def _added(state: Any, product: float, form: Any, product_form: Any) -> Any:
     before, unchanged = state
-    after = nearest(before + nearest(product, product_form), form)
+    after = _nearest_sum(before + nearest(product, product_form), form)
     return after, np.int32(unchanged + np.int32(after == before))
 
 
