@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
@@ -73,9 +73,17 @@ class Evidence:
         """The rows with a reliable time."""
         return self.rows[is_sure(self.rows)]
 
+    def kernels_of(self, op_type: str) -> list[Kernel]:
+        """Returns the kernels of an operator."""
+        return [kernel for kernel in self.run.kernels if kernel.op_type == op_type]
+
+    def rows_of(self, kernels: Iterable[Kernel]) -> pd.DataFrame:
+        """Returns the rows of kernels; none of a kernel that shares its row with others."""
+        return self.rows[self.rows["kernels"].isin([kernel.name for kernel in kernels])]
+
     def row_of(self, kernel: Kernel) -> pd.DataFrame:
         """Returns the row of a kernel; empty if other kernels share the row."""
-        return self.rows[self.rows["kernels"] == kernel.name]
+        return self.rows_of((kernel,))
 
 
 def is_sure(rows: pd.DataFrame) -> pd.Series[bool]:

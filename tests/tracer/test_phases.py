@@ -232,9 +232,23 @@ def test_the_commands_name_the_phases(file, capfd):
     assert rows.groupby("past")["macs"].sum()[8] == macs(1, 1, 8)
 
 
-def _open(graph, axis):
+def _open(graph, *axes, copied=False):
+    """Opens dimensions of a cache; no attention tells them where a copy of it is read."""
     value = next(each for each in graph.input if each.name == "past_key_values.0.key")
-    value.type.tensor_type.shape.dim[axis].dim_param = "heads"
+    for axis in axes:
+        value.type.tensor_type.shape.dim[axis].dim_param = f"open{axis}"
+    if copied:
+        reader = next(node for node in graph.node if value.name in node.input)
+        reader.input[list(reader.input).index(value.name)] = "copy"
+        graph.node.insert(0, onnx.helper.make_node("Identity", [value.name], ["copy"]))
+
+
+def test_heads_that_are_open_follow_from_the_attention():
+    proto = edited(lambda graph: _open(graph, 1, 3))
+    assert recognise(open_model(proto)).cache[0].heads_and_size == (KV_HEADS, SIZE)
+    counted = tracer.count(proto, prefill=4, decode=2, past=7, in_process=True).nodes
+    assert counted.groupby("past")["macs"].sum()[7] == macs(1, 1, 7)
+    assert tracer.count(proto, in_process=True).nodes["macs"].notna().all()
 
 
 MODELS = {
@@ -242,7 +256,10 @@ MODELS = {
     "no tokens": (renamed("input_ids", "x"), "has no input of tokens: no input_ids"),
     "no present": (without("output", "present.1.key"), "no output returns the cache"),
     "unknown input": (renamed("attention_mask", "bias"), "nothing tells the values of input"),
-    "open heads": (edited(lambda graph: _open(graph, 1)), "heads and size are not fixed"),
+    "open heads": (
+        edited(lambda graph: _open(graph, 1, copied=True)),
+        "heads and size are not fixed",
+    ),
 }
 
 

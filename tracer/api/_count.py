@@ -39,7 +39,7 @@ from tracer.limits import Limits, enforced
 from tracer.records import environment
 from tracer.records.node_table import typed
 from tracer.records.trace import ModelInfo, Trace
-from tracer.shapes import infer
+from tracer.shapes import check, infer
 
 _EXECUTOR = "onnxruntime"
 _ADVICE = "count with the shapes of a run: --inputs FILE, or --run for random inputs"
@@ -148,6 +148,7 @@ def _of_a_phase(decoder: Decoder, batch: int | None, phase: Phase, run: bool) ->
         request = PhaseRequest(decoder.model, batch=entries, decoder=decoder, phase=phase)
         return replace(_of_a_run(request), phase=phase)
     step = phase.step(entries)
+    decoder.check_nodes(step)
     shapes = decoder.shapes(step)
     types = infer(decoder.model, shapes).updated(decoder.presents(step))
     return _Sizes(shapes, types, None, (), phase)
@@ -156,6 +157,7 @@ def _of_a_phase(decoder: Decoder, batch: int | None, phase: Phase, run: bool) ->
 def _inferred(request: Request) -> _Sizes:
     """Returns the types that follow from chosen sizes of the inputs alone."""
     sizes = choose(request.model, request.batch, request.dims or {})
+    check(request.model, sizes.shapes)
     return _Sizes(sizes.shapes, infer(request.model, sizes.shapes), None, sizes.notes)
 
 

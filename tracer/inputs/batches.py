@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tracer import shapes
 from tracer.errors import InputError
 from tracer.graph.model import Model
 from tracer.inputs import dims as dimensions
@@ -32,13 +33,18 @@ class FeedBatches:
         return 0 if None in counts else sum(count or 0 for count in counts)
 
     def __iter__(self) -> Iterator[FeedSet]:
-        """Yields feeds. Raises InputError for data that do not fit the model or cannot be read."""
+        """Yields feeds.
+
+        Raises InputError for data that do not fit the model or cannot be read, ModelError for data
+        that do not fit a node.
+        """
         count = self.__length_hint__()
         notes = [self.description + (f", in {count:,} batches" if count > 1 else "")]
         for dataset in self.datasets:
             for batch in dataset.batches(self.size):
-                shapes = FeedSet(batch.inputs, None).shapes
-                rows = dimensions.batch_of(self.model, shapes)
+                sizes = FeedSet(batch.inputs, None).shapes
+                shapes.check(self.model, sizes, batch.inputs)
+                rows = dimensions.batch_of(self.model, sizes)
                 yield FeedSet(batch.inputs, rows, (*notes, *_padding_note(dataset, batch.size)))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tracer import shapes
-from tracer.errors import InputError, UsageError
+from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph import shape_inference
 from tracer.graph.model import Model
 from tracer.inputs import dims as dimensions
@@ -107,7 +107,7 @@ def _fitting(model: Model, freedom: _Freedom) -> Iterator[Sizes]:
     trial = shape_inference.Trial(model)
 
     def fits(at: Sizes) -> bool:  # the first finds most of what does not fit, and takes less time
-        return trial.fits(at.shapes) and shapes.fits(model, at.shapes)
+        return trial.fits(at.shapes) and shapes.fits(model, at.shapes) and _passes(model, at)
 
     seen: list[Mapping[str, int]] = []
     for chosen in freedom.candidates():
@@ -124,6 +124,15 @@ def _fitting(model: Model, freedom: _Freedom) -> Iterator[Sizes]:
                 yield freedom.at(each)
     if not seen:
         yield from map(freedom.at, freedom.candidates())
+
+
+def _passes(model: Model, at: Sizes) -> bool:
+    """Whether inputs of these sizes fit the nodes that take them."""
+    try:
+        shapes.check(model, at.shapes)
+    except ModelError:
+        return False
+    return True
 
 
 def _freedom(model: Model, batch: int | None, dims: Mapping[str, int]) -> _Freedom:

@@ -17,11 +17,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from tracer import shapes
 from tracer.errors import InputError, ModelError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType, bits_of
 from tracer.inputs import random
+from tracer.inputs.caches_met import cache_sizes
 from tracer.inputs.dims import declared_shapes
 from tracer.inputs.feedset import Feeds
 
@@ -129,10 +131,11 @@ class Decoder:
     def feeds(self, step: Step, seed: int) -> Feeds:
         """Returns random tokens and a random cache from `seed`, and the lengths that they have.
 
-        Raises InputError for a batch that the model lacks, LimitError for feeds beyond the limits.
+        Raises InputError for a batch that the model lacks, ModelError for a node that does not take
+        its inputs, LimitError for feeds beyond the limits.
         """
-        shapes = self.shapes(step)
-        drawn = random.generate(self.model, shapes, seed)
+        self.check_nodes(step)
+        drawn = random.generate(self.model, self.shapes(step), seed)
         return {**drawn, **self.lengths(step)}
 
     def lengths(self, step: Step) -> Feeds:
@@ -152,6 +155,10 @@ class Decoder:
         return {
             entry.past: np.zeros(entry.at(batch, 0), _scalar(entry.dtype)) for entry in self.cache
         }
+
+    def check_nodes(self, step: Step) -> None:
+        """Raises ModelError for a node that does not take what it gets in `step`."""
+        shapes.check(self.model, self.shapes(step), self.lengths(step))
 
     def check(self, step: Step) -> None:
         """Raises InputError where the model fixes other sizes than those of `step`."""
@@ -245,6 +252,9 @@ def _entry(
             _LOOKED_FOR,
         )
     batch = len(shape) - 4
+    if any(not isinstance(size, int) for size in (shape[1], shape[3])) and not batch:
+        met = cache_sizes(model, name)
+        shape = tuple(met.get(axis, size) for axis, size in enumerate(shape))
     open_axes = [axis for axis in range(batch + 1, len(shape)) if not isinstance(shape[axis], int)]
     if len(open_axes) > 1:
         raise ModelError(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
+from tracer import shapes
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph.model import Model
 from tracer.inputs import files
@@ -147,7 +148,7 @@ class Request:
 def on_sizes_that_run(
     request: Request, run: Callable[[FeedSet], _Result]
 ) -> tuple[FeedSet, _Result]:
-    """Returns feeds and the result of `run`, at the first sizes that it takes.
+    """Returns feeds and the result of `run`, at the first sizes that it and all nodes take.
 
     Shapes alone do not tell everything: a text model with a table of 64 positions takes no 128
     tokens. Raises the error at the first sizes, with all that may be set, if no sizes are taken.
@@ -155,6 +156,7 @@ def on_sizes_that_run(
     failed: tuple[FeedSet, InputError | ModelError] | None = None
     for feedset in request.choices():
         try:
+            shapes.check(request.model, feedset.shapes, feedset.feeds)
             return feedset, run(feedset)
         except (InputError, ModelError) as error:
             if not feedset.chosen or (failed and error.what == failed[1].what):

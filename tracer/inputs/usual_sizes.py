@@ -11,6 +11,7 @@ from tracer.graph import tensor_type
 from tracer.graph.dataflow import Address
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import Dim
+from tracer.inputs.caches_met import cache_sizes
 from tracer.inputs.dims import Declared
 from tracer.inputs.weights_met import sizes_met, weight_shape
 
@@ -64,6 +65,9 @@ def usual_sizes(model: Model, declared: Declared, name: str, axis: int) -> Usual
     if axis in met:
         return Usual("weights", (met[axis],))
     shape = declared[name]
+    heads = cache_sizes(model, name) if len(shape) == 4 else {}
+    if axis in heads:
+        return Usual("heads", (heads[axis],))
     dtype = _dtypes(model)[name]
     called = _by_name(shape[axis])
     if called is PAST or (shape[axis] is None and _by_name(name) is PAST):

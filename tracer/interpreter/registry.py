@@ -26,6 +26,7 @@ class Operator:
     returns the output, or a tuple of several, and must not modify its inputs.
 
     It needs `copies` times the bytes of its first input besides, which limits are asked for before.
+    `check` raises ModelError for inputs that do not fit; see `tracer.interpreter.node_inputs`.
     """
 
     op_type: str
@@ -33,6 +34,7 @@ class Operator:
     function: Function
     domain: str = ""
     copies: int = 0
+    check: Callable[..., None] | None = None
 
 
 class Registry:
@@ -67,12 +69,18 @@ class Registry:
 _STANDARD = Registry()
 
 
-def operator(*names: str, since: int = 1, domain: str = "", copies: int = 0) -> Callable[[_F], _F]:
+def operator(
+    *names: str,
+    since: int = 1,
+    domain: str = "",
+    copies: int = 0,
+    check: Callable[..., None] | None = None,
+) -> Callable[[_F], _F]:
     """Registers the decorated function as our operator `names`; see `Operator` for the rest."""
 
     def register(function: _F) -> _F:
         for name in names:
-            _STANDARD.add(Operator(name, since, function, domain, copies))
+            _STANDARD.add(Operator(name, since, function, domain, copies, check))
         return function
 
     return register

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import onnx
 
@@ -30,7 +30,7 @@ def infer(model: Model, shapes: Shapes) -> TensorTypes:
     computed, and the time is linear in the number of nodes. Raises InputError if a shape
     contradicts the model's declaration.
     """
-    inference = _inferred(model, shapes)
+    inference = inferred(model, shapes)
     weights = {scope.path: {w.name: w for w in scope.graph.initializer} for scope in model.scopes}
     return TensorTypes(inference.tensors, weights, inference.values.by_path())
 
@@ -40,13 +40,19 @@ def fits(model: Model, shapes: Shapes) -> bool:
 
     What only values tell, as an index out of range, is not looked at.
     """
-    inference = _inferred(model, shapes)
+    inference = inferred(model, shapes)
     paths = inference.misfits | {node.scope.path for node in model.nodes if inference.resizes(node)}
     return all(map(inference.never_runs, paths))
 
 
-def _inferred(model: Model, shapes: Shapes) -> Inference:
+def inferred(model: Model, shapes: Shapes, numbers: Mapping[str, Array] | None = None) -> Inference:
+    """Returns the pass over all nodes; `numbers` are small inputs whose values are known as well.
+
+    Raises InputError if a shape contradicts the model's declaration.
+    """
     inference = Inference(model, shape_inference.infer(model, shapes))
+    for name, value in (numbers or {}).items():
+        inference.values.assume(("", name), value)
     with activity.doing(model.name, f"onnx {onnx.__version__} inferred the shapes"):
         inference.graph(next(scope for scope in model.scopes if not scope.path))
     return inference

@@ -11,6 +11,7 @@ import pandas as pd
 
 from analyzers import generation as speeds
 from analyzers import growth
+from analyzers.advice import MOST, advise
 from analyzers.generation import Speed
 from analyzers.growth import Fit
 from analyzers.options import NAMES, SAMPLE, ViewOptions
@@ -51,6 +52,7 @@ def tables(trace: Trace, known: Generation, options: ViewOptions) -> Iterator[Ta
             head=tuple(_head(some, known, labels)),
             lines=tuple(_totals(some, labels, options)),
             is_long=True,
+            advice=tuple(_advice(trace, some, labels)),
             weight=(f"{'time_share' if timed else 'macs'} {labels[-1]}",
                     f"time of {labels[-1]}" if timed else f"MACs of {labels[-1]}"),
         )  # fmt: skip
@@ -266,6 +268,20 @@ def _totals(some: Sequence[Section], labels: Sequence[str], options: ViewOptions
             f"{label}: {least}{text(float(own['macs'].sum()))} MACs, {quantity(moved, 'B', text)} "
             f"moved{intensity}"
         )
+
+
+def _advice(trace: Trace, some: Sequence[Section], labels: Sequence[str]) -> Iterator[str]:
+    """Yields the advice on the phases, the largest share first; that of one rule once a phase."""
+    told = [
+        (section.phase, label, advice)
+        for section, label in zip(some, labels, strict=True)
+        for advice in advise(trace, section.run, section.nodes)
+    ]
+    told.sort(key=lambda each: -each[2].weight)
+    first = {(phase, each.rule): (label, each) for phase, label, each in reversed(told)}
+    ordered = sorted(first.values(), key=lambda each: -each[1].weight)
+    for label, advice in ordered[:MOST]:
+        yield f"{label}: {advice.text}"
 
 
 def _generated(some: Sequence[Section], known: Generation) -> Generated | None:

@@ -3,17 +3,33 @@
 import numpy as np
 
 from tracer.errors import ModelError
+from tracer.interpreter.node_inputs import Input
 from tracer.interpreter.numeric import products
 from tracer.support.types import Array
 
+Shape4 = tuple[int, int, int, int]
+"""A shape of heads: batch, heads, tokens, size."""
 
-def split_heads(x: Array, count: int | None) -> Array:
-    """Reshapes (N, L, heads * size) to (N, heads, L, size). Raises ModelError."""
+
+def split_shape(x: Input, count: int | None) -> Shape4:
+    """Returns the shape of (N, L, heads * size) as (N, heads, L, size). Raises ModelError."""
     if x.ndim != 3:
         raise ModelError(f"a tensor of shape {list(x.shape)} is not [batch, tokens, channels]")
     if not count or count < 0 or x.shape[2] % count:
         raise ModelError(f"{x.shape[2]} channels do not fall into {count} heads")
-    return x.reshape(*x.shape[:2], count, x.shape[2] // count).transpose(0, 2, 1, 3)
+    return x.shape[0], count, x.shape[1], x.shape[2] // count
+
+
+def split_heads(x: Array, count: int | None) -> Array:
+    """Reshapes (N, L, heads * size) to (N, heads, L, size). Raises ModelError."""
+    batch, heads, tokens, size = split_shape(x, count)
+    return x.reshape(batch, tokens, heads, size).transpose(0, 2, 1, 3)
+
+
+def check_groups(heads: int, groups: int) -> None:
+    """Raises ModelError where the heads of keys and values do not divide those of queries."""
+    if groups < 1 or heads % groups:
+        raise ModelError(f"{heads} query heads are no multiple of {groups} of keys and values")
 
 
 def joined_heads(x: Array) -> Array:
@@ -30,8 +46,7 @@ def grouped_product(a: Array, b: Array) -> Array:
     """
     if a.shape[1] == b.shape[1]:
         return products.matmul(a, b)
-    if a.shape[1] % b.shape[1]:
-        raise ModelError(f"{a.shape[1]} query heads are no multiple of {b.shape[1]}")
+    check_groups(a.shape[1], b.shape[1])
     shared = a.reshape(len(a), b.shape[1], a.shape[1] // b.shape[1], *a.shape[2:])
     product = products.matmul(shared, b[:, :, None])
     return product.reshape(*a.shape[:3], b.shape[-1])

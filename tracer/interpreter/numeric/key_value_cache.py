@@ -9,6 +9,7 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
+from tracer.interpreter.node_inputs import Input
 from tracer.interpreter.numeric.block_weights import unpacked
 from tracer.interpreter.numeric.half_types import widened
 from tracer.support.types import Array
@@ -89,15 +90,14 @@ class Cache:
         return present
 
 
-def cache_of(
-    past: Array | None, storage: Storage, heads: tuple[int, int, int], total: int, window: int
-) -> Cache:
-    """Returns the cache of `heads`: batch, heads, size. Raises ModelError for another shape.
+def check_cache(past: Input | None, bits: int, heads: tuple[int, int, int], window: int) -> None:
+    """Raises ModelError for a cache that does not have `heads`: batch, heads, size.
 
-    `total` are the tokens of the longest entry, `window` those that the cache keeps, 0 for all.
+    `bits` are those of a stored number, 0 where it is stored as it is, `window` the tokens that
+    the cache keeps, 0 for all.
     """
     batch, count, size = heads
-    width = size // 2 if storage.bits == 4 else size
+    width = size // 2 if bits == 4 else size
     if past is not None and past.shape != (batch, count, *past.shape[2:3], width):
         raise ModelError(
             f"a cache of shape {list(past.shape)} is not [{batch}, {count}, tokens, {width}]",
@@ -106,31 +106,54 @@ def cache_of(
     capacity = 0 if past is None else past.shape[2]
     if window and capacity < window:
         raise ModelError(f"a cache of {capacity} rows is smaller than its window, {window}")
+
+
+def cache_of(
+    past: Array | None, storage: Storage, heads: tuple[int, int, int], total: int, window: int
+) -> Cache:
+    """Returns the cache of `heads`: batch, heads, size; see `check_cache` for what it may be.
+
+    `total` are the tokens of the longest entry, `window` those that the cache keeps, 0 for all.
+    """
+    batch, count, size = heads
+    width = size // 2 if storage.bits == 4 else size
+    capacity = 0 if past is None else past.shape[2]
     rows = capacity if window else max(total, capacity)
     limits.allow((batch, count, rows, width), np.float32 if past is None else past.dtype)
     return Cache(past, storage, rows, window)
 
 
-def storage_of(
-    kind: str, scale: Array | None, bits: int, heads: tuple[int, int], past: Array | None
-) -> Storage:
-    """Returns how a cache of `heads`, number and size, is stored. Raises ModelError."""
+def check_storage(
+    kind: str, scale: Input | None, bits: int, heads: tuple[int, int], past: Input | None
+) -> None:
+    """Raises ModelError for a cache of `heads`, number and size, that cannot be stored so."""
     if kind not in KINDS:
         raise ModelError(f"the cache's quantisation is '{kind}'", f"Known: {', '.join(KINDS)}.")
     if kind == "NONE":
         if past is not None and past.dtype.kind in "iu":
             raise ModelError(f"a cache of {past.dtype} without k_quant_type and v_quant_type")
-        return Storage(None, 0)
+        return
     types = {8: np.dtype(np.int8), 4: np.dtype(np.uint8)}
     if bits not in types or (past is not None and past.dtype != types[bits]):
         raise ModelError(
             f"a cache of {bits} bits in {'no type' if past is None else past.dtype}",
             "It has 8 bits in int8, or 4 bits in uint8: kv_cache_bit_width says which.",
         )
-    count, size = heads
-    each = count * size if kind == "PER_CHANNEL" else 1
+    each = _scales(kind, heads)
     if scale is None or scale.size != each:
         found = "no scales" if scale is None else f"scales of shape {list(scale.shape)}"
         raise ModelError(f"{found} for a cache quantised {kind}", f"It has {each} scales.")
-    shape = (count, 1, size) if each > 1 else (1, 1, 1)
+
+
+def storage_of(kind: str, scale: Array | None, bits: int, heads: tuple[int, int]) -> Storage:
+    """Returns how a cache of `heads`, number and size, is stored; see `check_storage`."""
+    if kind == "NONE" or scale is None:
+        return Storage(None, 0)
+    count, size = heads
+    shape = (count, 1, size) if _scales(kind, heads) > 1 else (1, 1, 1)
     return Storage(scale.reshape(shape).astype(np.float32), bits)
+
+
+def _scales(kind: str, heads: tuple[int, int]) -> int:
+    """Returns how many scales a quantised cache has."""
+    return heads[0] * heads[1] if kind == "PER_CHANNEL" else 1

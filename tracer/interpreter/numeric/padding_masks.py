@@ -3,6 +3,7 @@
 import numpy as np
 
 from tracer.errors import ModelError
+from tracer.interpreter.node_inputs import Input
 from tracer.support.types import Array
 
 
@@ -14,7 +15,7 @@ def added_mask(
     `shape` is batch, queries, keys. A mask hides a key by adding `hides_by`. Causal attention has
     `past` keys before the first query, and hides later keys by the least float32, but none from the
     last query, as onnxruntime does where there are more keys than queries; None is no causal
-    attention. Raises ModelError for a mask of none of the forms of ContribOperators.md:
+    attention. The forms of a mask are those of ContribOperators.md (see `check_mask`):
 
     - [batch]: keys of each entry, the rest is padding at the end;
     - [2 * batch]: ends, then starts, of the keys of each entry;
@@ -47,8 +48,18 @@ def _seen(mask: Array, batch: int, queries: int, keys: int) -> Array:
         return (mask > 0)[:, None, None]
     if mask.shape == (batch, queries, keys):
         return (mask > 0)[:, None]
+    return mask[:, :, keys - queries : keys, :keys] > 0
+
+
+def check_mask(mask: Input | None, shape: tuple[int, int, int]) -> None:
+    """Raises ModelError for a mask of none of the forms of `added_mask`, for the same `shape`."""
+    batch, queries, keys = shape
+    if mask is None or mask.shape in (
+        (batch,), (2 * batch,), (3 * batch + 2,), (batch, keys), (batch, queries, keys),
+    ):  # fmt: skip
+        return
     if mask.ndim == 4 and mask.shape[:2] == (batch, 1) and min(mask.shape[2:]) >= keys:
-        return mask[:, :, keys - queries : keys, :keys] > 0
+        return
     raise ModelError(
         f"a mask of shape {list(mask.shape)} for {batch} entries, {queries} queries, {keys} keys",
         f"It is [{batch}], [{2 * batch}], [{batch}, {keys}] or [{batch}, {queries}, {keys}].",

@@ -3,14 +3,72 @@
 import numpy as np
 import onnx
 
+from tracer.errors import ModelError
 from tracer.interpreter.binding import Body
-from tracer.interpreter.numeric.heads import grouped_product, joined_heads, split_heads
+from tracer.interpreter.node_inputs import Input, value_of
+from tracer.interpreter.numeric.heads import (
+    check_groups,
+    grouped_product,
+    joined_heads,
+    split_heads,
+    split_shape,
+)
 from tracer.interpreter.ops.softmax import softmax
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
 
 
-@operator("Attention", since=23)
+def check_inputs(
+    Q: Input,
+    K: Input,
+    V: Input,
+    past_key: Input | None = None,
+    past_value: Input | None = None,
+    nonpad_kv_seqlen: Input | None = None,
+    *,
+    kv_num_heads: int | None = None,
+    q_num_heads: int | None = None,
+) -> None:
+    """Raises ModelError for inputs that do not fit each other or the attributes."""
+    flat = Q.ndim == 3
+    q = split_shape(Q, q_num_heads) if flat else Q.shape
+    k, v = (split_shape(each, kv_num_heads) if flat else each.shape for each in (K, V))
+    if not len(q) == len(k) == len(v) == 4 or k[:3] != v[:3] or (k[0], k[3]) != (q[0], q[3]):
+        shapes = ", ".join(str(list(each.shape)) for each in (Q, K, V))
+        raise ModelError(f"Q, K and V do not fit each other as heads: {shapes}")
+    check_groups(q[1], k[1])
+    if (past_key is None) != (past_value is None):
+        raise ModelError("past_key and past_value are both given, or neither")
+    if past_key is not None and past_value is not None:
+        _check_cache(past_key, past_value, k, v)
+    if nonpad_kv_seqlen is not None and nonpad_kv_seqlen.shape != q[:1]:
+        raise ModelError(
+            f"nonpad_kv_seqlen is {list(nonpad_kv_seqlen.shape)}, and the batch has {q[0]} entries"
+        )
+    lengths = value_of(nonpad_kv_seqlen)
+    if lengths is not None and lengths.size and not 0 <= lengths.min() <= lengths.max() <= k[2]:
+        raise ModelError(
+            f"nonpad_kv_seqlen is {lengths.tolist()}", f"Keys of an entry are 0 to {k[2]} here."
+        )
+
+
+def _check_cache(
+    past_key: Input, past_value: Input, key: tuple[int, ...], value: tuple[int, ...]
+) -> None:
+    """Refuses a cache of other heads than the new keys and values, or of two lengths."""
+    for name, past, new in (("past_key", past_key, key), ("past_value", past_value, value)):
+        if past.ndim != 4 or past.shape != (*new[:2], past.shape[2], new[3]):
+            raise ModelError(
+                f"{name} is {list(past.shape)}, not [{new[0]}, {new[1]}, tokens, {new[3]}]",
+                "That is batch, heads, tokens and the size of a head.",
+            )
+    if past_key.shape[2] != past_value.shape[2]:
+        raise ModelError(
+            f"past_key has {past_key.shape[2]} tokens, and past_value {past_value.shape[2]}"
+        )
+
+
+@operator("Attention", since=23, check=check_inputs)
 def attention(
     Q: Array,
     K: Array,
@@ -30,7 +88,14 @@ def attention(
     softcap: float = 0.0,
     softmax_precision: int | None = None,
 ) -> tuple[Array, ...]:
-    """Y, the present key and value, and the scores at the stage that the output mode selects."""
+    """Y, the present key and value, and the scores at the stage that the output mode selects.
+
+    Raises ModelError for inputs that do not fit each other.
+    """
+    check_inputs(
+        Q, K, V, past_key, past_value, nonpad_kv_seqlen, kv_num_heads=kv_num_heads,
+        q_num_heads=q_num_heads,
+    )  # fmt: skip
     flat = Q.ndim == 3
     if flat:
         Q = split_heads(Q, q_num_heads)

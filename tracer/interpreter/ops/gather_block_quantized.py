@@ -6,6 +6,7 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
+from tracer.interpreter.node_inputs import Input
 from tracer.interpreter.numeric import block_weights
 from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.numeric.block_weights import packed_bytes, unpacked
@@ -14,7 +15,31 @@ from tracer.interpreter.registry import operator
 from tracer.support.types import Array
 
 
-@operator("GatherBlockQuantized", domain=DOMAIN)
+def check_inputs(
+    data: Input,
+    scales: Input,
+    zero_points: Input | None = None,
+    *,
+    bits: int = 4,
+    block_size: int = 128,
+    gather_axis: int = 0,
+    quantize_axis: int = 1,
+) -> None:
+    """Raises ModelError for inputs that do not fit each other or the attributes."""
+    table = _table(data, bits, block_size, gather_axis, quantize_axis)
+    blocks = _blocks(scales, table)
+    if zero_points is None:
+        return
+    if table.is_float:
+        raise ModelError("zero_points of a table of floats")
+    shape = blocks
+    if table.bits:
+        shape = (*blocks[:-1], packed_bytes(blocks[-1], table.bits))
+    if zero_points.shape != shape:
+        raise ModelError(f"zero_points are {list(zero_points.shape)}, not {list(shape)}")
+
+
+@operator("GatherBlockQuantized", domain=DOMAIN, check=check_inputs)
 def gather_block_quantized(
     data: Array,
     indices: Array,
@@ -31,6 +56,10 @@ def gather_block_quantized(
     uint8 `data` has codes of `bits` bits packed along the last axis, low bits first; other types
     have one an element. Only the slices are unpacked. Raises ModelError.
     """
+    check_inputs(
+        data, scales, zero_points, bits=bits, block_size=block_size, gather_axis=gather_axis,
+        quantize_axis=quantize_axis,
+    )  # fmt: skip
     table = _table(data, bits, block_size, gather_axis, quantize_axis)
     blocks = _blocks(scales, table)
     at, size = table.gathered, data.shape[table.gathered]
@@ -61,7 +90,7 @@ class _Table:
     is_float: bool
 
 
-def _table(data: Array, bits: int, block_size: int, gather_axis: int, quantize_axis: int) -> _Table:
+def _table(data: Input, bits: int, block_size: int, gather_axis: int, quantize_axis: int) -> _Table:
     """Returns what the attributes say of the table. Raises ModelError."""
     gathered = nonnegative_axis(gather_axis, data.ndim)
     quantized = nonnegative_axis(quantize_axis, data.ndim)
@@ -83,7 +112,7 @@ def _table(data: Array, bits: int, block_size: int, gather_axis: int, quantize_a
     return _Table(shape, bits, gathered, quantized, block, is_float)
 
 
-def _blocks(scales: Array, table: _Table) -> tuple[int, ...]:
+def _blocks(scales: Input, table: _Table) -> tuple[int, ...]:
     """Returns the blocks along each axis. Raises ModelError for scales of another shape."""
     blocks = list(table.shape)
     blocks[table.quantized] = -(-table.shape[table.quantized] // table.block)
@@ -106,16 +135,9 @@ def _codes(taken: Array, table: _Table) -> Array:
 
 
 def _zeros(zero_points: Array | None, blocks: tuple[int, ...], table: _Table) -> Array | None:
-    """Returns the zero point of each block; None for 0. Raises ModelError."""
+    """Returns the zero point of each block; None for 0."""
     if zero_points is None:
         return np.full(blocks, 1 << (table.bits - 1), np.uint8) if table.bits else None
-    if table.is_float:
-        raise ModelError("zero_points of a table of floats")
-    shape = blocks
-    if table.bits:
-        shape = (*blocks[:-1], packed_bytes(blocks[-1], table.bits))
-    if zero_points.shape != shape:
-        raise ModelError(f"zero_points are {list(zero_points.shape)}, not {list(shape)}")
     return unpacked(zero_points, table.bits, blocks[-1]) if table.bits else zero_points
 
 

@@ -9,17 +9,26 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracer.errors import ModelError
+from tracer.interpreter.node_inputs import Input, value_of
 from tracer.interpreter.numeric.half_types import widened
 from tracer.interpreter.numeric.heads import (
+    Shape4,
     grouped_product,
     joined_heads,
     split_heads,
+    split_shape,
     visible_shares,
 )
-from tracer.interpreter.numeric.key_value_cache import Cache, cache_of, storage_of
+from tracer.interpreter.numeric.key_value_cache import (
+    Cache,
+    cache_of,
+    check_cache,
+    check_storage,
+    storage_of,
+)
 from tracer.interpreter.ops.contrib import DOMAIN
 from tracer.interpreter.ops.normalization import rms_normalization
-from tracer.interpreter.ops.rotary_embedding import rotated, rows_at
+from tracer.interpreter.ops.rotary_embedding import check_places, check_tables, rotated, rows_at
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
 
@@ -54,7 +63,57 @@ class _Rule:
         return visible & (distance < self.window) if self.window else visible
 
 
-@operator("GroupQueryAttention", domain=DOMAIN)
+def check_inputs(
+    query: Input,
+    key: Input | None = None,
+    value: Input | None = None,
+    past_key: Input | None = None,
+    past_value: Input | None = None,
+    seqlens_k: Input | None = None,
+    total_sequence_length: Input | None = None,
+    cos_cache: Input | None = None,
+    sin_cache: Input | None = None,
+    position_ids: Input | None = None,
+    attention_bias: Input | None = None,
+    head_sink: Input | None = None,
+    k_scale: Input | None = None,
+    v_scale: Input | None = None,
+    q_norm_weight: Input | None = None,
+    k_norm_weight: Input | None = None,
+    *,
+    causal: int = 1,
+    do_rotary: int = 0,
+    k_quant_type: str = "NONE",
+    kv_cache_bit_width: int = 0,
+    kv_num_heads: int,
+    local_window_size: int = -1,
+    num_heads: int,
+    sliding_window_cache: int = 0,
+    v_quant_type: str = "NONE",
+) -> None:
+    """Raises ModelError for inputs that do not fit each other or the attributes."""
+    heads = _head_shape(query, key, value, num_heads, kv_num_heads)
+    batch, _, tokens, size = heads
+    if (q_norm_weight is None) != (k_norm_weight is None):
+        raise ModelError("q_norm_weight and k_norm_weight are both given, or neither")
+    longest = _longest(total_sequence_length, tokens)
+    pasts = _check_lengths(seqlens_k, longest, batch, tokens)
+    if do_rotary:
+        tables = (cos_cache, sin_cache)
+        _check_rotary(tables, position_ids, pasts, tokens == longest, heads)
+    _check_window(local_window_size, bool(causal), bool(sliding_window_cache))
+    kept = local_window_size if sliding_window_cache else 0
+    for past, kind, scale in (
+        (past_key, k_quant_type, k_scale), (past_value, v_quant_type, v_scale),
+    ):  # fmt: skip
+        check_storage(kind, scale, kv_cache_bit_width, (kv_num_heads, size), past)
+        bits = kv_cache_bit_width if kind != "NONE" else 0
+        check_cache(past, bits, (batch, kv_num_heads, size), kept)
+    _check_past(past_key, past_value, longest, tokens, kept)
+    _check_scores(attention_bias, head_sink, (batch, num_heads, tokens, longest))
+
+
+@operator("GroupQueryAttention", domain=DOMAIN, check=check_inputs)
 def group_query_attention(
     query: Array,
     key: Array | None,
@@ -94,28 +153,38 @@ def group_query_attention(
     `seqlens_k` is the number of tokens of each entry less 1, `total_sequence_length` that of the
     longest. Raises ModelError for inputs that do not fit each other.
     """
+    check_inputs(
+        query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache,
+        sin_cache, position_ids, attention_bias, head_sink, k_scale, v_scale, q_norm_weight,
+        k_norm_weight, causal=causal, do_rotary=do_rotary, k_quant_type=k_quant_type,
+        kv_cache_bit_width=kv_cache_bit_width, kv_num_heads=kv_num_heads,
+        local_window_size=local_window_size, num_heads=num_heads,
+        sliding_window_cache=sliding_window_cache, v_quant_type=v_quant_type,
+    )  # fmt: skip
     heads = _normed(
         _heads(query, key, value, num_heads, kv_num_heads),
         (q_norm_weight, k_norm_weight), qk_norm_epsilon,
     )  # fmt: skip
     batch, _, tokens, size = heads[0].shape
-    longest = _longest(total_sequence_length, tokens)
-    totals, pasts = _lengths(seqlens_k, longest, batch, tokens)
+    longest = int(total_sequence_length.reshape(-1)[0])
+    totals = seqlens_k.reshape(-1).astype(np.int64) + 1
+    pasts = _pasts(totals, longest, tokens)
     if do_rotary:
         places = _places(position_ids, pasts, tokens, tokens == longest)
         heads = _turned(heads, (cos_cache, sin_cache), places, bool(rotary_interleaved))
-    window = _window(local_window_size, bool(causal), bool(sliding_window_cache))
+    window = max(local_window_size, 0)
     shape = (batch, kv_num_heads, size)
     caches = []
     for past, kind, steps in (
         (past_key, k_quant_type, k_scale),
         (past_value, v_quant_type, v_scale),
     ):
-        storage = storage_of(kind, steps, kv_cache_bit_width, shape[1:], past)
+        storage = storage_of(kind, steps, kv_cache_bit_width, shape[1:])
         kept = window if sliding_window_cache else 0
         caches.append(cache_of(past, storage, shape, longest, kept))
-    _check_past(caches, longest, tokens)
-    bias = _bias(attention_bias, (batch, num_heads, tokens, longest))
+    bias = attention_bias
+    if bias is not None:
+        bias = np.broadcast_to(bias, (batch, num_heads, tokens, longest))
     sink = _sink(head_sink, bool(smooth_softmax), num_heads)
     rule = _Rule(scale or 1 / np.sqrt(size), softcap, bool(causal), window, sink)
     entries = [
@@ -181,33 +250,20 @@ def _places(position_ids: Array | None, pasts: Array, tokens: int, is_prompt: bo
 
 
 def _heads(query: Array, key: Array | None, value: Array | None, count: int, groups: int) -> _Heads:
-    """Returns query, key and value as heads; the query may hold all three. Raises ModelError."""
-    if groups < 1 or count % groups:
-        raise ModelError(f"num_heads, {count}, is no multiple of kv_num_heads, {groups}")
+    """Returns query, key and value as heads; the query may hold all three."""
     if key is None or value is None:
-        if key is not None or value is not None:
-            raise ModelError("key and value are both given, or both in the query")
         packed = split_heads(query, count + 2 * groups)
         q, k, v = np.split(packed, [count, count + groups], axis=1)
         return q, k, v
-    q, k, v = split_heads(query, count), split_heads(key, groups), split_heads(value, groups)
-    expected = (len(q), groups, *q.shape[2:])
-    if k.shape != expected or v.shape != expected:
-        raise ModelError(
-            f"key and value, {list(key.shape)} and {list(value.shape)}, do not have the batch, the "
-            f"tokens and the size of heads, {q.shape[-1]}, of the query, {list(query.shape)}"
-        )
-    return q, k, v
+    return split_heads(query, count), split_heads(key, groups), split_heads(value, groups)
 
 
 def _normed(heads: _Heads, weights: tuple[Array | None, Array | None], epsilon: float) -> _Heads:
     """Returns heads whose queries and keys are divided by their root mean squares, if weighted."""
     query, key, value = heads
     first, second = weights
-    if first is None and second is None:
-        return heads
     if first is None or second is None:
-        raise ModelError("q_norm_weight and k_norm_weight are both given, or neither")
+        return heads
     return (
         rms_normalization(query, first, epsilon=epsilon),
         rms_normalization(key, second, epsilon=epsilon),
@@ -218,59 +274,118 @@ def _normed(heads: _Heads, weights: tuple[Array | None, Array | None], epsilon: 
 def _turned(
     heads: _Heads, tables: tuple[Array | None, Array | None], places: Array, interleaved: bool
 ) -> _Heads:
-    """Returns heads whose queries and keys are turned by their positions. Raises ModelError."""
+    """Returns heads whose queries and keys are turned by their positions."""
     query, key, value = heads
-    cosines, sines = tables
-    if cosines is None or sines is None:
-        raise ModelError("do_rotary is 1, and cos_cache or sin_cache is left out")
-    if places.shape != (len(query), query.shape[2]):
-        raise ModelError(f"position_ids are {list(places.shape)}, not one for each token")
-    angles = rows_at(cosines, places), rows_at(sines, places)
-    return rotated(query, *angles, interleaved), rotated(key, *angles, interleaved), value
+    cosines, sines = (rows_at(table, places) for table in tables if table is not None)
+    turned = (rotated(each, cosines, sines, interleaved) for each in (query, key))
+    return next(turned), next(turned), value
 
 
-def _longest(total_sequence_length: Array, tokens: int) -> int:
-    """Returns the tokens of the longest entry, past and new. Raises ModelError."""
-    if total_sequence_length.size != 1:
-        raise ModelError(f"total_sequence_length has {total_sequence_length.size} numbers, not one")
-    longest = int(total_sequence_length.reshape(-1)[0])
+def _pasts(totals: Array, longest: int, tokens: int) -> Array:
+    """Returns how many of the `totals` of entries are past.
+
+    Without a past, entries of a batch may end in padding; with one, all tokens are real.
+    """
+    return np.zeros_like(totals) if tokens == longest else totals - tokens
+
+
+def _sink(head_sink: Array | None, smooth: bool, heads: int) -> Array | None:
+    """Returns a score [heads, 1, 1] that takes a share and gives nothing."""
+    if head_sink is None:
+        return np.zeros((1, 1, 1), np.float32) if smooth else None
+    return widened(head_sink).reshape(heads, 1, 1)
+
+
+def _head_shape(
+    query: Input, key: Input | None, value: Input | None, count: int, groups: int
+) -> Shape4:
+    """Returns the shape of the query as heads. Raises ModelError."""
+    if groups < 1 or count % groups:
+        raise ModelError(f"num_heads, {count}, is no multiple of kv_num_heads, {groups}")
+    if key is None or value is None:
+        if key is not None or value is not None:
+            raise ModelError("key and value are both given, or both in the query")
+        batch, _, tokens, size = split_shape(query, count + 2 * groups)
+        return batch, count, tokens, size
+    q, k, v = split_shape(query, count), split_shape(key, groups), split_shape(value, groups)
+    expected = (q[0], groups, *q[2:])
+    if k != expected or v != expected:
+        raise ModelError(
+            f"key and value, {list(key.shape)} and {list(value.shape)}, do not have the batch, the "
+            f"tokens and the size of heads, {q[3]}, of the query, {list(query.shape)}"
+        )
+    return q
+
+
+def _longest(total_sequence_length: Input | None, tokens: int) -> int | None:
+    """Returns the tokens of the longest entry, past and new; None if they are not known."""
+    total = value_of(total_sequence_length)
+    if total is None:
+        return None
+    if total.size != 1:
+        raise ModelError(f"total_sequence_length has {total.size} numbers, not one")
+    longest = int(total.reshape(-1)[0])
     if longest < tokens:
         raise ModelError(f"total_sequence_length is {longest}, and there are {tokens} new tokens")
     return longest
 
 
-def _lengths(seqlens_k: Array, longest: int, batch: int, tokens: int) -> tuple[Array, Array]:
-    """Returns tokens of each entry, and how many of them are past. Raises ModelError.
-
-    Without a past, entries of a batch may end in padding; with one, all tokens are real.
-    """
-    if seqlens_k.size != batch:
+def _check_lengths(
+    seqlens_k: Input | None, longest: int | None, batch: int, tokens: int
+) -> Array | None:
+    """Returns the past tokens of each entry, if they are known. Raises ModelError."""
+    if seqlens_k is not None and seqlens_k.size != batch:
         raise ModelError(f"seqlens_k is {list(seqlens_k.shape)}, and the batch has {batch} entries")
-    totals = seqlens_k.reshape(-1).astype(np.int64) + 1
+    lengths = value_of(seqlens_k)
+    if lengths is None or longest is None:
+        return None
+    totals = lengths.reshape(-1).astype(np.int64) + 1
     least = 1 if tokens == longest else tokens
     if totals.size and not least <= totals.min() <= totals.max() <= longest:
         raise ModelError(
-            f"seqlens_k is {seqlens_k.reshape(-1).tolist()}",
+            f"seqlens_k is {lengths.reshape(-1).tolist()}",
             f"It is the number of tokens less 1: {least - 1} to {longest - 1} here.",
         )
-    return totals, np.zeros_like(totals) if tokens == longest else totals - tokens
+    return _pasts(totals, longest, tokens)
 
 
-def _window(size: int, causal: bool, kept: bool) -> int:
-    """Returns how many keys a query sees, 0 for all. Raises ModelError."""
+def _check_rotary(
+    tables: tuple[Input | None, Input | None],
+    position_ids: Input | None,
+    pasts: Array | None,
+    is_prompt: bool,
+    heads: Shape4,
+) -> None:
+    """Refuses tables of other sizes than the heads, and positions beyond them."""
+    cosines, sines = tables
+    if cosines is None or sines is None:
+        raise ModelError("do_rotary is 1, and cos_cache or sin_cache is left out")
+    batch, _, tokens, size = heads
+    check_tables(cosines, sines, size)
+    given = value_of(position_ids)
+    if pasts is None or (given is None and position_ids is not None):
+        return
+    places = _places(given, pasts, tokens, is_prompt)
+    if places.shape != (batch, tokens):
+        raise ModelError(f"position_ids are {list(places.shape)}, not one for each token")
+    check_places(places, cosines.shape[0])
+
+
+def _check_window(size: int, causal: bool, kept: bool) -> None:
     if size > 0 and not causal:
         raise ModelError(f"local_window_size is {size}, and attention is not causal")
     if kept and size <= 0:
         raise ModelError("sliding_window_cache is 1, and there is no local_window_size")
-    return max(size, 0)
 
 
-def _check_past(caches: Sequence[Cache], longest: int, tokens: int) -> None:
-    """Raises ModelError for a cache that neither ends with the past nor has room for all tokens."""
-    rows = [0 if cache.past is None else cache.past.shape[2] for cache in caches]
+def _check_past(
+    past_key: Input | None, past_value: Input | None, longest: int | None, tokens: int, window: int
+) -> None:
+    """Refuses a cache that neither ends with the past nor has room for all tokens."""
+    rows = [0 if past is None else past.shape[2] for past in (past_key, past_value)]
     if rows[0] != rows[1]:
         raise ModelError(f"past_key has {rows[0]} tokens, and past_value {rows[1]}")
-    if not caches[0].window and rows[0] < longest != rows[0] + tokens:
+    if longest is not None and not window and rows[0] < longest != rows[0] + tokens:
         raise ModelError(
             f"total_sequence_length is {longest}, the cache has {rows[0]} rows, and there are "
             f"{tokens} new tokens",
@@ -278,22 +393,21 @@ def _check_past(caches: Sequence[Cache], longest: int, tokens: int) -> None:
         )
 
 
-def _bias(bias: Array | None, shape: tuple[int, int, int, int]) -> Array | None:
-    """Returns the bias of each entry, head, query and key. Raises ModelError."""
-    if bias is None:
-        return None
-    whole = [1, 1, *shape[2:]]
-    if bias.ndim != 4 or any(
-        n not in (a, b) for n, a, b in zip(bias.shape, shape, whole, strict=True)
+def _check_scores(
+    bias: Input | None, head_sink: Input | None, scores: tuple[int, int, int, int | None]
+) -> None:
+    """Refuses a bias and a sink of other scores than [batch, heads, tokens, longest]."""
+    batch, heads, tokens, longest = scores
+    if bias is not None and (
+        bias.ndim != 4
+        or bias.shape[0] not in (1, batch)
+        or bias.shape[1] not in (1, heads)
+        or bias.shape[2] != tokens
+        or longest not in (None, bias.shape[3])
     ):
-        raise ModelError(f"attention_bias is {list(bias.shape)}, not {list(shape)}")
-    return np.broadcast_to(bias, shape)
-
-
-def _sink(head_sink: Array | None, smooth: bool, heads: int) -> Array | None:
-    """Returns a score [heads, 1, 1] that takes a share and gives nothing. Raises ModelError."""
-    if head_sink is None:
-        return np.zeros((1, 1, 1), np.float32) if smooth else None
-    if head_sink.shape != (heads,):
+        raise ModelError(
+            f"attention_bias is {list(bias.shape)}, not {[batch, heads, tokens, longest]}",
+            "That is batch or 1, heads or 1, new tokens and total_sequence_length.",
+        )
+    if head_sink is not None and head_sink.shape != (heads,):
         raise ModelError(f"head_sink is {list(head_sink.shape)}, and there are {heads} heads")
-    return widened(head_sink).reshape(heads, 1, 1)

@@ -7,6 +7,7 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
+from tracer.interpreter.node_inputs import Input, value_of
 from tracer.interpreter.numeric import block_weights, products
 from tracer.interpreter.numeric.block_weights import BlockWeights, packed_bytes, unpacked
 from tracer.interpreter.ops.contrib import DOMAIN
@@ -24,7 +25,33 @@ _LEAST = np.float32(1e-36)
 """Blocks of smaller activations become 0: 127 divided by them is infinite in float32."""
 
 
-@operator("MatMulNBits", domain=DOMAIN)
+def check_inputs(
+    A: Input,
+    B: Input,
+    scales: Input,
+    zero_points: Input | None = None,
+    g_idx: Input | None = None,
+    bias: Input | None = None,
+    *,
+    K: int,
+    N: int,
+    bits: int = 4,
+    block_size: int,
+) -> None:
+    """Raises ModelError for inputs that do not fit each other or the attributes."""
+    if A.shape[-1:] != (K,):
+        raise ModelError(f"A has {list(A.shape)[-1:]} columns, and K is {K}")
+    if bias is not None and bias.shape != (N,):
+        raise ModelError(f"the bias is {list(bias.shape)}, and N is {N}")
+    block_weights.check_bits(bits)
+    block_weights.check_block(block_size)
+    blocks = -(-K // block_size)
+    _check_weights(B, scales, N, blocks, bits, block_size)
+    _check_zeros(zero_points, N, blocks, bits)
+    _check_groups(g_idx, K, blocks, block_size)
+
+
+@operator("MatMulNBits", domain=DOMAIN, check=check_inputs)
 def matmul_nbits(
     A: Array,
     B: Array,
@@ -102,46 +129,20 @@ def packed_product(
             f"weight_prepacked is {weight_prepacked}: the layout of one CUDA device",
             "Export the model without prepacked weights.",
         )
-    _check_activations(A, K, N, bias)
-    weights = stored(B, scales, zero_points, N, K, bits, block_size)
+    check_inputs(A, B, scales, zero_points, g_idx, bias, K=K, N=N, bits=bits, block_size=block_size)
+    blocks = -(-K // block_size)
+    zeros = _zeros(zero_points, N, blocks, bits)
+    weights = BlockWeights(B.reshape(N, -1), scales.reshape(N, blocks), zeros, bits, block_size, K)
     rounds = accuracy_level == INT8_ACTIVATIONS and g_idx is None
     return PackedProduct(
         A.reshape(-1, K).astype(np.float32, copy=False),
         weights,
-        None if g_idx is None else _groups(g_idx, weights),
+        None if g_idx is None else g_idx[:K],
         bias,
         (*A.shape[:-1], N),
         A.dtype,
         rounds and has_integer_kernel(bits, block_size, weights.zeros.dtype == np.uint8),
     )
-
-
-def stored(
-    B: Array,
-    scales: Array,
-    zero_points: Array | None,
-    rows: int,
-    depth: int,
-    bits: int,
-    block_size: int,
-) -> BlockWeights:
-    """Returns the weights [rows, depth] of the inputs of a node. Raises ModelError."""
-    block_weights.check_bits(bits)
-    block_weights.check_block(block_size)
-    blocks = -(-depth // block_size)
-    expected = (rows, blocks, packed_bytes(block_size, bits))
-    if B.dtype != np.uint8 or B.size != np.prod(expected):
-        raise ModelError(
-            f"B is {B.dtype}{list(B.shape)}, not uint8{list(expected)}",
-            f"That is N, blocks of {block_size} in K, bytes of {bits} bits a weight.",
-        )
-    if scales.size != rows * blocks:
-        raise ModelError(
-            f"scales are {list(scales.shape)}, not one for each block, {[rows, blocks]}"
-        )
-    zeros = _zeros(zero_points, rows, blocks, bits)
-    codes = B.reshape(rows, -1)
-    return BlockWeights(codes, scales.reshape(rows, blocks), zeros, bits, block_size, depth)
 
 
 def product(rows: Array, weights: BlockWeights) -> Array:
@@ -206,36 +207,50 @@ def _float_product(rows: Array, weights: BlockWeights, groups: Array | None) -> 
     return output
 
 
-def _groups(g_idx: Array, weights: BlockWeights) -> Array:
-    """Returns the group of each of K. Raises ModelError for groups without a scale."""
-    blocks, depth = weights.scales.shape[1], weights.depth
-    if g_idx.ndim != 1 or not depth <= g_idx.size <= blocks * weights.block:
-        raise ModelError(f"g_idx is {list(g_idx.shape)}, not one group for each of K = {depth}")
-    groups = g_idx[:depth]
-    if groups.size and not 0 <= groups.min() <= groups.max() < blocks:
-        raise ModelError(
-            f"g_idx has groups {groups.min()} to {groups.max()}, and there are {blocks}, from 0"
-        )
-    return groups
-
-
 def _zeros(zero_points: Array | None, rows: int, blocks: int, bits: int) -> Array:
     """Returns the zero point of each block: packed like the weights, or a float each."""
     if zero_points is None:
         return np.full((rows, blocks), 1 << (bits - 1), np.uint8)
-    packed = zero_points.dtype == np.uint8
-    each = packed_bytes(blocks, bits) if packed else blocks
+    if zero_points.dtype != np.uint8:
+        return zero_points.reshape(rows, blocks)
+    return unpacked(zero_points.reshape(rows, packed_bytes(blocks, bits)), bits, blocks)
+
+
+def _check_weights(
+    codes: Input, scales: Input, rows: int, blocks: int, bits: int, block_size: int
+) -> None:
+    expected = (rows, blocks, packed_bytes(block_size, bits))
+    if codes.dtype != np.uint8 or codes.size != np.prod(expected):
+        raise ModelError(
+            f"B is {codes.dtype}{list(codes.shape)}, not uint8{list(expected)}",
+            f"That is N, blocks of {block_size} in K, bytes of {bits} bits a weight.",
+        )
+    if scales.size != rows * blocks:
+        raise ModelError(
+            f"scales are {list(scales.shape)}, not one for each block, {[rows, blocks]}"
+        )
+
+
+def _check_zeros(zero_points: Input | None, rows: int, blocks: int, bits: int) -> None:
+    if zero_points is None:
+        return
+    each = packed_bytes(blocks, bits) if zero_points.dtype == np.uint8 else blocks
     if zero_points.size != rows * each:
         raise ModelError(
             f"zero_points are {zero_points.dtype}{list(zero_points.shape)}, not {[rows, each]}",
             "They are packed in bytes like B, or have the type of A.",
         )
-    whole = zero_points.reshape(rows, each)
-    return unpacked(whole, bits, blocks) if packed else whole
 
 
-def _check_activations(A: Array, K: int, N: int, bias: Array | None) -> None:
-    if A.shape[-1:] != (K,):
-        raise ModelError(f"A has {list(A.shape)[-1:]} columns, and K is {K}")
-    if bias is not None and bias.shape != (N,):
-        raise ModelError(f"the bias is {list(bias.shape)}, and N is {N}")
+def _check_groups(g_idx: Input | None, depth: int, blocks: int, block_size: int) -> None:
+    """Refuses a number of groups other than one for each of K, and groups without a scale."""
+    if g_idx is None:
+        return
+    if g_idx.ndim != 1 or not depth <= g_idx.size <= blocks * block_size:
+        raise ModelError(f"g_idx is {list(g_idx.shape)}, not one group for each of K = {depth}")
+    groups = value_of(g_idx)
+    if groups is None or not depth:
+        return
+    low, high = groups[:depth].min(), groups[:depth].max()
+    if not 0 <= low <= high < blocks:
+        raise ModelError(f"g_idx has groups {low} to {high}, and there are {blocks}, from 0")

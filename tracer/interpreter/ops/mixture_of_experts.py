@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracer.errors import ModelError
+from tracer.interpreter.node_inputs import Input
 from tracer.interpreter.numeric import block_weights, products
 from tracer.interpreter.numeric.block_weights import BlockWeights, packed_bytes, unpacked
 from tracer.interpreter.numeric.half_types import widened
@@ -99,7 +100,45 @@ def moe(
     return _mixed(input, routes, layers, activation)
 
 
-@operator("QMoE", domain=DOMAIN)
+def check_quantized(
+    input: Input,
+    fc1_experts_weights: Input,
+    fc1_scales: Input | None = None,
+    fc1_experts_bias: Input | None = None,
+    fc2_experts_weights: Input | None = None,
+    fc2_scales: Input | None = None,
+    fc2_experts_bias: Input | None = None,
+    fc3_experts_weights: Input | None = None,
+    fc3_scales: Input | None = None,
+    fc3_experts_bias: Input | None = None,
+    fc1_zero_points: Input | None = None,
+    fc2_zero_points: Input | None = None,
+    fc3_zero_points: Input | None = None,
+    *,
+    block_size: int = 0,
+    expert_weight_bits: int = 4,
+    fc1_expert_weight_bits: int | None = None,
+    fc2_expert_weight_bits: int | None = None,
+    fc3_expert_weight_bits: int | None = None,
+) -> None:
+    """Raises ModelError for weights of QMoE that do not fit each other or the attributes."""
+    for weights, scales, zeros, bias, bits, name in (
+        (fc1_experts_weights, fc1_scales, fc1_zero_points, fc1_experts_bias,
+         fc1_expert_weight_bits, "fc1"),
+        (fc2_experts_weights, fc2_scales, fc2_zero_points, fc2_experts_bias,
+         fc2_expert_weight_bits, "fc2"),
+        (fc3_experts_weights, fc3_scales, fc3_zero_points, fc3_experts_bias,
+         fc3_expert_weight_bits, "fc3"),
+    ):  # fmt: skip
+        if weights is not None:
+            shape = _blocks(weights, bits or expert_weight_bits, block_size, name)
+            _check_layer(scales, zeros, bias, shape, bits or expert_weight_bits, block_size, name)
+    depth = fc1_experts_weights.shape[2] * 8 // (fc1_expert_weight_bits or expert_weight_bits)
+    if input.shape[-1:] != (depth,):
+        raise ModelError(f"fc1 has {depth} inputs, and gets {list(input.shape)[-1:]}")
+
+
+@operator("QMoE", domain=DOMAIN, check=check_quantized)
 def qmoe(
     input: Array,
     router_probs: Array,
@@ -139,6 +178,14 @@ def qmoe(
     The weights are those of `numeric.block_weights`. As in onnxruntime's CPU kernel, shares of the
     chosen experts add up to 1 unless `router_weights` gives them. Raises ModelError.
     """
+    check_quantized(
+        input, fc1_experts_weights, fc1_scales, fc1_experts_bias, fc2_experts_weights, fc2_scales,
+        fc2_experts_bias, fc3_experts_weights, fc3_scales, fc3_experts_bias, fc1_zero_points,
+        fc2_zero_points, fc3_zero_points, block_size=block_size,
+        expert_weight_bits=expert_weight_bits, fc1_expert_weight_bits=fc1_expert_weight_bits,
+        fc2_expert_weight_bits=fc2_expert_weight_bits,
+        fc3_expert_weight_bits=fc3_expert_weight_bits,
+    )  # fmt: skip
     if quant_type != "int" or weights_prepacked == 1:
         raise ModelError(
             f"weights of quant_type '{quant_type}', weights_prepacked {weights_prepacked}",
@@ -233,9 +280,13 @@ def _shifts(bias: Array | None, shape: Sequence[int], name: str) -> Array:
     """Returns the bias [experts, outputs] of a layer, 0 without one. Raises ModelError."""
     if bias is None:
         return np.zeros((shape[0], 1), np.float32)
-    if bias.shape != tuple(shape):
-        raise ModelError(f"the bias of {name} is {list(bias.shape)}, not {list(shape)}")
+    _check_bias(bias, shape, name)
     return widened(bias)
+
+
+def _check_bias(bias: Input | None, shape: Sequence[int], name: str) -> None:
+    if bias is not None and bias.shape != tuple(shape):
+        raise ModelError(f"the bias of {name} is {list(bias.shape)}, not {list(shape)}")
 
 
 def _quantized(
@@ -248,22 +299,14 @@ def _quantized(
     level: int,
     name: str,
 ) -> list[_Layer]:
-    """Returns a layer of each expert, of packed weights. Raises ModelError."""
-    block_weights.check_bits(bits)
-    experts, rows, width = weights.shape
-    depth = width * 8 // bits
-    block = block_size if block_size > 0 else depth
-    if block_size > 0:
-        block_weights.check_block(block_size)
-    blocks = depth // block
-    if depth % block:
-        raise ModelError(f"{name} has {depth} inputs, which blocks of {block} do not divide")
-    if scales is None or scales.size != experts * rows * blocks:
-        found = "no scales" if scales is None else f"scales {list(scales.shape)}"
-        raise ModelError(f"{name} has {found}, not {[experts, rows, blocks]}")
+    """Returns a layer of each expert, of packed weights."""
+    experts, rows, blocks = shape = _blocks(weights, bits, block_size, name)
+    depth = weights.shape[2] * 8 // bits
+    block = depth // blocks
     shifts = _shifts(bias, (experts, rows), name)
-    steps = scales.reshape(experts, rows, blocks)
-    points = _zero_points(zeros, (experts, rows, blocks), bits, block_size > 0, name)
+    assert scales is not None
+    steps = scales.reshape(shape)
+    points = _zero_points(zeros, shape, bits, block_size > 0)
     rounds = block_size > 0 and (bits == 8 or (bits == 4 and level == INT8_ACTIVATIONS))
 
     def layer(expert: int) -> _Layer:
@@ -279,18 +322,48 @@ def _quantized(
     return [layer(expert) for expert in range(experts)]
 
 
+def _blocks(weights: Input, bits: int, block_size: int, name: str) -> tuple[int, int, int]:
+    """Returns the experts, the rows of each, and the blocks of a row. Raises ModelError."""
+    block_weights.check_bits(bits)
+    experts, rows, width = weights.shape
+    depth = width * 8 // bits
+    if block_size <= 0:
+        return experts, rows, 1
+    block_weights.check_block(block_size)
+    if depth % block_size:
+        raise ModelError(f"{name} has {depth} inputs, which blocks of {block_size} do not divide")
+    return experts, rows, depth // block_size
+
+
+def _check_layer(
+    scales: Input | None,
+    zeros: Input | None,
+    bias: Input | None,
+    shape: tuple[int, int, int],
+    bits: int,
+    block_size: int,
+    name: str,
+) -> None:
+    """Refuses scales, zero points and a bias of other experts, rows or blocks than `shape`."""
+    if scales is None or scales.size != np.prod(shape):
+        found = "no scales" if scales is None else f"scales {list(scales.shape)}"
+        raise ModelError(f"{name} has {found}, not {list(shape)}")
+    _check_bias(bias, shape[:2], name)
+    experts, rows, blocks = shape
+    packed = (
+        (experts, rows, packed_bytes(blocks, bits))
+        if block_size > 0
+        else (experts, packed_bytes(rows, bits))
+    )
+    if zeros is not None and zeros.shape != packed:
+        raise ModelError(f"zero points of {name} are {list(zeros.shape)}, not {list(packed)}")
+
+
 def _zero_points(
-    zeros: Array | None, shape: tuple[int, int, int], bits: int, blocked: bool, name: str
+    zeros: Array | None, shape: tuple[int, int, int], bits: int, blocked: bool
 ) -> Array:
     """Returns zero points [experts, rows, blocks]; rows, or blocks of a row, are packed."""
     if zeros is None:
         return np.full(shape, 1 << (bits - 1), np.uint8)
-    experts, rows, blocks = shape
-    packed = (
-        (experts, rows, packed_bytes(blocks, bits))
-        if blocked
-        else (experts, packed_bytes(rows, bits))
-    )
-    if zeros.shape != packed:
-        raise ModelError(f"zero points of {name} are {list(zeros.shape)}, not {list(packed)}")
+    _, rows, blocks = shape
     return unpacked(zeros, bits, blocks if blocked else rows).reshape(shape)

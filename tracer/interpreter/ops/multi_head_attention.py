@@ -1,19 +1,23 @@
 """Attention and MultiHeadAttention, domain com.microsoft: the fusions of BERT and GPT-2."""
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 
 from tracer.errors import ModelError
+from tracer.interpreter.node_inputs import Input, Shaped
 from tracer.interpreter.numeric import products
 from tracer.interpreter.numeric.half_types import widened
 from tracer.interpreter.numeric.heads import (
+    Shape4,
     grouped_product,
     joined_heads,
     split_heads,
+    split_shape,
     visible_shares,
 )
-from tracer.interpreter.numeric.padding_masks import added_mask
+from tracer.interpreter.numeric.padding_masks import added_mask, check_mask
 from tracer.interpreter.ops.contrib import DOMAIN
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
@@ -24,7 +28,45 @@ _Heads = tuple[Array, Array, Array]
 _SHARED_BUFFER = "past and present that share a buffer are of onnxruntime's CUDA kernels"
 
 
-@operator("Attention", domain=DOMAIN)
+def check_projected(
+    input: Input,
+    weights: Input,
+    bias: Input | None = None,
+    mask_index: Input | None = None,
+    past: Input | None = None,
+    attention_bias: Input | None = None,
+    *,
+    num_heads: int,
+    past_present_share_buffer: int = 0,
+    qkv_hidden_sizes: Sequence[int] = (),
+) -> None:
+    """Raises ModelError for inputs of Attention that do not fit each other or the attributes."""
+    widths = _widths(weights, qkv_hidden_sizes)
+    if input.ndim != 3 or weights.shape[0] != input.shape[-1] or sum(widths) != weights.shape[-1]:
+        raise ModelError(
+            f"weights {list(weights.shape)} do not take {list(input.shape)} to channels {widths}"
+        )
+    if bias is not None and bias.shape != weights.shape[-1:]:
+        raise ModelError(
+            f"the bias is {list(bias.shape)}, and the weights have {weights.shape[-1]} columns"
+        )
+    query, key, value = (
+        split_shape(Shaped(input.dtype, (*input.shape[:2], width)), num_heads) for width in widths
+    )
+    if past_present_share_buffer:  # the past has room for more tokens than there are
+        return
+    tokens = 0
+    if past is not None:
+        if past.ndim != 5 or past.shape[0] != 2:
+            raise ModelError(f"past is {list(past.shape)}, not [2, batch, heads, tokens, size]")
+        tokens = past.shape[3]
+        for new in (key, value):
+            _check_past(Shaped(past.dtype, past.shape[1:]), new, "past")
+    scores = (*query[:3], tokens + key[2])
+    _check_added(mask_index, attention_bias, scores)
+
+
+@operator("Attention", domain=DOMAIN, check=check_projected)
 def attention(
     input: Array,
     weights: Array,
@@ -52,11 +94,13 @@ def attention(
         raise ModelError(_SHARED_BUFFER, "Export with past and present of their own.")
     if do_rotary:
         raise ModelError("do_rotary is 1, for which the operator has no tables of angles")
+    check_projected(
+        input, weights, bias, mask_index, past, attention_bias, num_heads=num_heads,
+        qkv_hidden_sizes=qkv_hidden_sizes,
+    )  # fmt: skip
     query, key, value = _projected(input, weights, bias, num_heads, qkv_hidden_sizes)
     if past is not None:
-        if past.ndim != 5 or past.shape[0] != 2:
-            raise ModelError(f"past is {list(past.shape)}, not [2, batch, heads, tokens, size]")
-        key, value = _after(past[0], key, "past"), _after(past[1], value, "past")
+        key, value = _after(past[0], key), _after(past[1], value)
     before = key.shape[2] - query.shape[2] if unidirectional else None
     added = _added(mask_index, attention_bias, query, key, before, mask_filter_value)
     output, _ = _attend((query, key, value), added, scale)
@@ -64,7 +108,39 @@ def attention(
     return (whole, np.stack([key, value])) if key.shape == value.shape else (whole,)
 
 
-@operator("MultiHeadAttention", domain=DOMAIN)
+def check_inputs(
+    query: Input,
+    key: Input | None = None,
+    value: Input | None = None,
+    bias: Input | None = None,
+    key_padding_mask: Input | None = None,
+    attention_bias: Input | None = None,
+    past_key: Input | None = None,
+    past_value: Input | None = None,
+    past_sequence_length: Input | None = None,
+    *,
+    num_heads: int,
+) -> None:
+    """Raises ModelError for inputs of MultiHeadAttention that do not fit each other."""
+    if past_sequence_length is not None:  # the past has room for more tokens than there are
+        return
+    q, k, v = _head_shapes(query, key, value, num_heads)
+    widths = [each[1] * each[3] for each in (q, k, v)]
+    if bias is not None and bias.shape != (sum(widths),):
+        raise ModelError(f"the bias is {list(bias.shape)}, and the heads have {widths} channels")
+    if (past_key is None) != (past_value is None):
+        raise ModelError("past_key and past_value are both given, or neither")
+    tokens = 0
+    if past_key is not None and past_value is not None:
+        _check_past(past_key, k, "past_key")
+        _check_past(past_value, v, "past_value")
+        tokens = past_key.shape[2]
+        if past_value.shape[2] != tokens:
+            raise ModelError(f"past_key has {tokens} tokens, and past_value {past_value.shape[2]}")
+    _check_added(key_padding_mask, attention_bias, (*q[:3], tokens + k[2]))
+
+
+@operator("MultiHeadAttention", domain=DOMAIN, check=check_inputs)
 def multi_head_attention(
     query: Array,
     key: Array | None = None,
@@ -90,12 +166,14 @@ def multi_head_attention(
     """
     if past_sequence_length is not None or cache_indirection is not None:
         raise ModelError(_SHARED_BUFFER, "Export with past and present of their own.")
+    check_inputs(
+        query, key, value, bias, key_padding_mask, attention_bias, past_key, past_value,
+        num_heads=num_heads,
+    )  # fmt: skip
     heads = _biased(_heads(query, key, value, num_heads), bias, key is not None and key.ndim == 4)
-    if (past_key is None) != (past_value is None):
-        raise ModelError("past_key and past_value are both given, or neither")
     q, k, v = heads
     if past_key is not None and past_value is not None:
-        k, v = _after(past_key, k, "past_key"), _after(past_value, v, "past_value")
+        k, v = _after(past_key, k), _after(past_value, v)
     before = k.shape[2] - heads[1].shape[2] if unidirectional else None
     added = _added(key_padding_mask, attention_bias, q, k, before, mask_filter_value)
     output, scores = _attend((q, k, v), added, scale)
@@ -113,61 +191,78 @@ def _attend(heads: _Heads, added: Array | None, scale: float) -> tuple[Array, Ar
     return joined_heads(grouped_product(visible_shares(scores, None), value)), scores
 
 
+def _widths(weights: Input, sizes: Sequence[int]) -> list[int]:
+    """Returns the channels of queries, keys and values."""
+    return list(sizes) or [weights.shape[-1] // 3] * 3
+
+
 def _projected(
     input: Array, weights: Array, bias: Array | None, count: int, sizes: Sequence[int]
 ) -> _Heads:
-    """Returns the input times the weights, plus the bias, as heads. Raises ModelError."""
-    columns = weights.shape[-1]
-    widths = list(sizes) or [columns // 3] * 3
-    if input.ndim != 3 or weights.shape[0] != input.shape[-1] or sum(widths) != columns:
-        raise ModelError(
-            f"weights {list(weights.shape)} do not take {list(input.shape)} to channels {widths}"
-        )
-    if bias is not None and bias.shape != (columns,):
-        raise ModelError(f"the bias is {list(bias.shape)}, and the weights have {columns} columns")
+    """Returns the input times the weights, plus the bias, as heads."""
     projected = products.matmul(input, weights)
     if bias is not None:
         projected = projected + bias
-    parts = np.split(projected, np.cumsum(widths)[:2], axis=-1)
+    parts = np.split(projected, np.cumsum(_widths(weights, sizes))[:2], axis=-1)
     q, k, v = (split_heads(part, count) for part in parts)
     return q, k, v
 
 
-def _heads(query: Array, key: Array | None, value: Array | None, count: int) -> _Heads:
-    """Returns query, key and value as heads, of any of their layouts. Raises ModelError."""
+def _head_shapes(
+    query: Input, key: Input | None, value: Input | None, count: int
+) -> tuple[Shape4, Shape4, Shape4]:
+    """Returns the shapes of query, key and value as heads, of any layout. Raises ModelError."""
     if key is None:
-        q, k, v = _unpacked(query, count, 3)
-        return q, k, v
-    q = split_heads(query, count)
+        whole = _packed_shape(query, count, 3)
+        return whole, whole, whole
+    q = split_shape(query, count)
     if value is None:
-        k, v = _unpacked(key, count, 2)
+        k = v = _packed_shape(key, count, 2)
     elif key.ndim == 4 and value.ndim == 4:
-        k, v = key, value
+        k, v = cast("Shape4", key.shape), cast("Shape4", value.shape)
     else:
-        k, v = split_heads(key, count), split_heads(value, count)
-    if k.shape[:3] != v.shape[:3] or k.shape[:2] != q.shape[:2] or k.shape[3] != q.shape[3]:
-        shapes = ", ".join(str(list(each.shape)) for each in (q, k, v))
+        k, v = split_shape(key, count), split_shape(value, count)
+    if k[:3] != v[:3] or k[:2] != q[:2] or k[3] != q[3]:
+        shapes = ", ".join(str(list(each)) for each in (q, k, v))
         raise ModelError(f"query, key and value do not fit each other as heads: {shapes}")
     return q, k, v
 
 
-def _unpacked(packed: Array, count: int, parts: int) -> Sequence[Array]:
-    """Returns the parts of [batch, tokens, heads, parts, size] as heads. Raises ModelError."""
+def _packed_shape(packed: Input, count: int, parts: int) -> Shape4:
+    """Returns the shape of a part of [batch, tokens, heads, parts, size] as heads."""
     if packed.ndim != 5 or packed.shape[2:4] != (count, parts):
         raise ModelError(
             f"a packed tensor of shape {list(packed.shape)} is not "
             f"[batch, tokens, {count}, {parts}, size]"
         )
+    batch, tokens, _, _, size = packed.shape
+    return batch, count, tokens, size
+
+
+def _heads(query: Array, key: Array | None, value: Array | None, count: int) -> _Heads:
+    """Returns query, key and value as heads, of any of their layouts."""
+    if key is None:
+        q, k, v = _unpacked(query, 3)
+        return q, k, v
+    q = split_heads(query, count)
+    if value is None:
+        k, v = _unpacked(key, 2)
+        return q, k, v
+    if key.ndim == 4 and value.ndim == 4:
+        return q, key, value
+    return q, split_heads(key, count), split_heads(value, count)
+
+
+def _unpacked(packed: Array, parts: int) -> Sequence[Array]:
+    """Returns the parts of [batch, tokens, heads, parts, size] as heads."""
     return [packed[:, :, :, part].transpose(0, 2, 1, 3) for part in range(parts)]
 
 
 def _biased(heads: _Heads, bias: Array | None, query_alone: bool) -> _Heads:
-    """Returns heads plus their parts of the bias; or the query alone. Raises ModelError."""
+    """Returns heads plus their parts of the bias; or the query alone."""
     if bias is None:
         return heads
     widths = [each.shape[1] * each.shape[3] for each in heads]
-    if bias.shape != (sum(widths),):
-        raise ModelError(f"the bias is {list(bias.shape)}, and the heads have {widths} channels")
     parts = np.split(bias, np.cumsum(widths)[:2])
     if query_alone:
         return heads[0] + parts[0].reshape(1, heads[0].shape[1], 1, -1), *heads[1:]
@@ -178,15 +273,32 @@ def _biased(heads: _Heads, bias: Array | None, query_alone: bool) -> _Heads:
     return q, k, v
 
 
-def _after(past: Array, new: Array, name: str) -> Array:
-    """Returns the tokens of the past, then the new ones. Raises ModelError."""
-    batch, heads, _, size = new.shape
+def _check_past(past: Input, new: Shape4, name: str) -> None:
+    batch, heads, _, size = new
     if past.ndim != 4 or past.shape != (batch, heads, past.shape[2], size):
         raise ModelError(
             f"{name} is {list(past.shape)}, not [{batch}, {heads}, tokens, {size}]",
             "That is batch, heads, tokens and the size of a head.",
         )
+
+
+def _after(past: Array, new: Array) -> Array:
+    """Returns the tokens of the past, then the new ones."""
     return np.concatenate([past, new], axis=2)
+
+
+def _check_added(mask: Input | None, bias: Input | None, scores: Shape4) -> None:
+    """Refuses a mask or a bias of other scores than [batch, heads, queries, keys]."""
+    batch, heads, queries, keys = scores
+    check_mask(mask, (batch, queries, keys))
+    if bias is not None and (
+        bias.ndim != 4
+        or bias.shape[2:] != (queries, keys)
+        or (bias.shape[0] not in (1, batch) or bias.shape[1] not in (1, heads))
+    ):
+        raise ModelError(
+            f"attention_bias is {list(bias.shape)}, not {[batch, heads, queries, keys]}"
+        )
 
 
 def _added(
@@ -197,17 +309,9 @@ def _added(
     past: int | None,
     hides_by: float,
 ) -> Array | None:
-    """Returns what is added to the scores, or None: see `added_mask`. Raises ModelError."""
-    (batch, heads, queries, _), keys = query.shape, key.shape[2]
+    """Returns what is added to the scores, or None: see `added_mask`."""
+    (batch, _, queries, _), keys = query.shape, key.shape[2]
     added = added_mask(mask, (batch, queries, keys), past, hides_by)
     if bias is None:
         return added
-    if (
-        bias.ndim != 4
-        or bias.shape[2:] != (queries, keys)
-        or (bias.shape[0] not in (1, batch) or bias.shape[1] not in (1, heads))
-    ):
-        raise ModelError(
-            f"attention_bias is {list(bias.shape)}, not {[batch, heads, queries, keys]}"
-        )
     return widened(bias) if added is None else added + widened(bias)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from tracer.errors import ModelError
+from tracer.interpreter.node_inputs import Input
 from tracer.interpreter.numeric.half_types import widened
 from tracer.interpreter.numeric.heads import joined_heads, split_heads
 from tracer.interpreter.ops.contrib import DOMAIN
@@ -104,8 +105,22 @@ def rows_at(table: Array, places: Array | None) -> Array:
     """Returns the rows [N, L, pairs] of a table at positions. Raises ModelError."""
     if places is None:
         return table
-    if places.size and not 0 <= places.min() <= places.max() < len(table):
-        raise ModelError(
-            f"positions {places.min()} to {places.max()}, and a table of {len(table)}, from 0"
-        )
+    check_places(places, len(table))
     return table[places]
+
+
+def check_places(places: Array, rows: int) -> None:
+    """Raises ModelError for positions that a table of `rows` does not have."""
+    if places.size and not 0 <= places.min() <= places.max() < rows:
+        raise ModelError(
+            f"positions {places.min()} to {places.max()}, and a table of {rows}, from 0"
+        )
+
+
+def check_tables(cosines: Input, sines: Input, size: int) -> None:
+    """Raises ModelError for tables of unlike shapes, or of more pairs than a head has."""
+    if cosines.shape != sines.shape or 2 * cosines.shape[-1] > size:
+        raise ModelError(
+            f"tables of shapes {list(cosines.shape)} and {list(sines.shape)} for heads of {size} "
+            "channels"
+        )

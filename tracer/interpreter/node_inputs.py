@@ -1,0 +1,60 @@
+"""What a check of a node's inputs looks at: values during a run, mostly types alone before it."""
+
+import inspect
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tracer.interpreter.binding import signature
+from tracer.interpreter.registry import Function, Operator
+from tracer.support.types import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Shaped:
+    """An input of which only element type and shape are known."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+
+Input: TypeAlias = Array | Shaped
+"""An input of a node, as checks of operators take it."""
+
+
+def value_of(given: Input | None) -> Array | None:
+    """Returns the value of an input; None if it is not known, or the input is left out."""
+    return given if isinstance(given, np.ndarray) else None
+
+
+def check(
+    operator: Operator, inputs: Sequence[Input | None], attributes: Mapping[str, Any]
+) -> None:
+    """Raises ModelError, without the node, if inputs do not fit each other or the attributes.
+
+    The check of an operator takes those inputs and attributes of its function that it names.
+    """
+    if operator.check is None:
+        return
+    names = signature(operator.function).inputs
+    given = {**dict(zip(names, inputs, strict=False)), **attributes}
+    operator.check(**{name: given[name] for name in _names(operator.check) if name in given})
+
+
+@cache
+def _names(function: Function) -> tuple[str, ...]:
+    return tuple(inspect.signature(function).parameters)

@@ -1,0 +1,93 @@
+"""Checks the inputs of nodes before a run, by the checks of the interpreter's operators.
+
+Runtimes meet what does not fit in the middle of a run: some say so without the node, some end the
+process. Operators of language models have such checks (`tracer.interpreter.registry`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracer.errors import ModelError
+from tracer.graph.model import Model, Node, Scope
+from tracer.graph.shape_inference import Shapes
+from tracer.graph.tensor_type import bits_of
+from tracer.interpreter import node_inputs, values
+from tracer.interpreter.node_inputs import Input, Shaped
+from tracer.interpreter.plan import describe
+from tracer.interpreter.registry import Operator, standard
+from tracer.shapes import inference
+from tracer.shapes.inference import Inference
+from tracer.shapes.known_values import MOST
+from tracer.support.types import Array
+
+_Checked = Sequence[tuple[Node, Operator]]
+"""Nodes whose operators have a check."""
+
+_INTEGERS = frozenset({"int32", "int64"})
+"""Types of lengths, positions and groups, whose values are checked as well."""
+
+
+def check(model: Model, shapes: Shapes, fed: Mapping[str, Any] | None = None) -> None:
+    """Raises ModelError, which names the node, for inputs that do not fit its operator.
+
+    `shapes` are those of the model's inputs, `fed` the values of some of them. A node is left out
+    if the type of an input is not known before a run.
+    """
+    nodes = _checked(model)
+    if not nodes:
+        return
+    numbers = {name: value for name, value in (fed or {}).items() if _is_small(value)}
+    known = inference.inferred(model, shapes, numbers)
+    for node, operator in nodes:
+        try:
+            _check(node, operator, known)
+        except ModelError as error:
+            where = describe(model, (node,), model.opsets.get(node.domain, 1))
+            raise ModelError(f"{where}: {error.what}", error.hint) from error
+
+
+def _check(node: Node, operator: Operator, known: Inference) -> None:
+    inputs = [_input(known, node, at) if name else None for at, name in enumerate(node.inputs)]
+    if all(each is not None for name, each in zip(node.inputs, inputs, strict=True) if name):
+        attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
+        node_inputs.check(operator, inputs, attributes)
+
+
+def _checked(model: Model) -> _Checked:
+    found = (
+        (node, standard().find(node.domain, node.op_type, model.opsets.get(node.domain, 1)))
+        for node in model.nodes
+    )
+    return [(node, each) for node, each in found if each is not None and each.check is not None]
+
+
+def _input(known: Inference, node: Node, index: int) -> Input | None:
+    """Returns an input: its value if it is of integers, else its type; None if that is unknown."""
+    kind = known.inputs(node)[index]
+    if kind is None or kind.concrete is None or bits_of(kind.dtype) is None:
+        return None
+    value = None
+    if kind.dtype in _INTEGERS:
+        value = known.input_value(node, index)
+        value = _stored(node, node.inputs[index]) if value is None else value
+    return (
+        Shaped(np.dtype(values.scalar_type(kind.dtype)), kind.concrete) if value is None else value
+    )
+
+
+def _stored(node: Node, name: str) -> Array | None:
+    """Returns a weight in the file that is too large for shape inference, as groups are."""
+    scope: Scope | None = node.scope
+    while scope is not None:
+        weight = next((each for each in scope.graph.initializer if each.name == name), None)
+        if weight is not None:
+            return None if weight.external_data else values.from_tensor(weight)
+        scope = scope.parent
+    return None
+
+
+def _is_small(value: Any) -> bool:
+    """Whether a fed value may be a length, a position or a mask."""
+    return isinstance(value, np.ndarray) and value.dtype.kind in "biu" and value.size <= MOST
