@@ -13,13 +13,24 @@ from analyzers.views.trace.report import report
 from analyzers.views.trace.roofline import figure as roofline
 from analyzers.views.trace.sections import sections, table
 from analyzers.views.trace.tables import tables
+from analyzers.views.trace.timeline import timeline
 from tracer.records.trace import Trace
 from tracer.storage import trace_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["document", "figure", "page", "report", "roofline", "stored", "sums", "table"]
+__all__ = [
+    "document",
+    "figure",
+    "page",
+    "report",
+    "roofline",
+    "stored",
+    "sums",
+    "table",
+    "timeline",
+]
 
 
 def page(trace: Trace, options: ViewOptions) -> Page:
