@@ -12,6 +12,7 @@ from analyzers.views.trace.histograms import figure as sums
 from analyzers.views.trace.report import report
 from analyzers.views.trace.roofline import figure as roofline
 from analyzers.views.trace.sections import sections, table
+from analyzers.views.trace.stacks import stacks
 from analyzers.views.trace.tables import tables
 from analyzers.views.trace.timeline import timeline
 from tracer.records.trace import Trace
@@ -26,6 +27,7 @@ __all__ = [
     "page",
     "report",
     "roofline",
+    "stacks",
     "stored",
     "sums",
     "table",

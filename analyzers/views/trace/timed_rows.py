@@ -50,14 +50,17 @@ def timed(trace: Trace, what: str) -> tuple[tuple[Section, Run], ...]:
 
 def timed_rows(section: Section, run: Run) -> list[TimedRow]:
     """Returns the rows with a time, in the order in which their kernels ran."""
-    nodes = section.nodes
-    position = {kernel.name: place for place, kernel in reversed([*enumerate(run.kernels)])}
+    nodes = ordered(section.nodes, run)
     fused = _fused(nodes)
-    own = nodes[nodes["time_us"].notna()]
-    rows = [_row(record, fused) for record in present(own, SHOWN)]
-    places = [position.get(row.kernels[0], 0) if row.kernels else 0 for row in rows]
-    order = sorted(range(len(rows)), key=lambda at: places[at])
-    return [rows[at] for at in order]
+    return [_row(values, fused) for values in present(nodes[nodes["time_us"].notna()], SHOWN)]
+
+
+def ordered(nodes: pd.DataFrame, run: Run | None) -> pd.DataFrame:
+    """Returns rows in the order in which their kernels ran; others stay where they are."""
+    kernels = () if run is None else run.kernels
+    place = {kernel.name: place for place, kernel in reversed([*enumerate(kernels)])}
+    firsts = nodes["kernels"].fillna("").str.split("; ").str[0].map(place).astype("float64")
+    return nodes.loc[firsts.ffill().fillna(-1).sort_values(kind="stable").index]
 
 
 def present(rows: pd.DataFrame, names: tuple[str, ...]) -> Iterator[dict[str, Value]]:

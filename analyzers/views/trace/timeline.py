@@ -152,7 +152,7 @@ def _memory(section: Section, slices: Sequence[Slice]) -> tuple[Counter, ...]:
     counters = []
     for column, name in _MEMORY:
         known = present(section.nodes[section.nodes[column].notna()], ("node", column))
-        points = [(begins[row["node"]], row[column]) for row in known if row["node"] in begins]
+        points = [(begins[row["node"]], int(row[column])) for row in known if row["node"] in begins]
         if points:
             counters.append(Counter(name, sorted([*points, (slices[-1].end_ns, 0)])))
     return tuple(counters)

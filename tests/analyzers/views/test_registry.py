@@ -35,7 +35,7 @@ from tracer.records.whatif import WhatIf
 BASIC = {"csv", "json", "md", "parquet"}
 FIGURES = ("figure", "roofline", "sums")
 PICTURES = {"png", "svg"}
-VIEWERS = {"perfetto.json", "pftrace"}
+VIEWERS = {"perfetto.json", "pftrace", "pprof", "speedscope.json"}
 CHARTS = {f"{chart}.{picture}" for chart in ("roofline", "sums") for picture in PICTURES}
 
 
