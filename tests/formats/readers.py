@@ -22,6 +22,14 @@ def _speedscope(content):
     return {frame["name"] for frame in json.loads(content)["shared"]["frames"]}
 
 
+def _netron(content):
+    return {item["target"] for item in json.loads(content)["metrics"]}
+
+
+def _model_explorer(content):
+    return set(json.loads(content)["results"])
+
+
 def _pprof(content):
     profile = decoded(gzip.decompress(content))
     texts = [text.decode() for text in profile[6]]
@@ -63,6 +71,9 @@ def _varint(message, at):
 
 
 READERS = {
+    "model-explorer.json": _model_explorer,
+    "headroom.model-explorer.json": _model_explorer,
+    "netron.json": _netron,
     "perfetto.json": _perfetto,
     "pftrace": _pftrace,
     "pprof": _pprof,

@@ -9,6 +9,8 @@ from analyzers.views.page import Page
 from analyzers.views.trace import bars, histograms, phases
 from analyzers.views.trace.document import document
 from analyzers.views.trace.histograms import figure as sums
+from analyzers.views.trace.node_colors import head_room, node_times
+from analyzers.views.trace.node_values import node_values
 from analyzers.views.trace.report import report
 from analyzers.views.trace.roofline import figure as roofline
 from analyzers.views.trace.sections import sections, table
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 __all__ = [
     "document",
     "figure",
+    "head_room",
+    "node_times",
+    "node_values",
     "page",
     "report",
     "roofline",
