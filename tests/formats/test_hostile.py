@@ -4,10 +4,13 @@ import importlib.util
 import json
 from dataclasses import replace
 
+import onnx
 import pytest
 
+import tracer
 from analyzers import views
 from tests.formats.readers import READERS
+from tests.graphs import residual
 from tracer.records.trace import Trace
 from tracer.text import escaped, printable
 
@@ -52,7 +55,18 @@ def test_a_hostile_name_survives_or_is_escaped(extension, sums):
 
 
 def test_every_format_is_read():
-    assert set(views.formats(Trace)) - set(READERS) <= EXISTING
+    assert set(views.formats(Trace)) - set(READERS) <= EXISTING | {"annotated.onnx"}
+
+
+def test_a_model_with_hostile_names_is_annotated(tmp_path):
+    proto = residual()
+    for node, name in zip(proto.graph.node, NAMES, strict=False):
+        node.name = name
+        node.metadata_props.add(key="io.github.tracer-onnx.module", value=name)
+    onnx.save(proto, tmp_path / "m.onnx")
+    content = onnx.load(tracer.count(tmp_path / "m.onnx").save(tmp_path / "m.annotated.onnx"))
+    assert [node.name for node in content.graph.node] == [node.name for node in proto.graph.node]
+    assert all(len(node.metadata_props) > 3 for node in content.graph.node)
 
 
 EXISTING = {

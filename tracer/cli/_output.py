@@ -89,7 +89,7 @@ class Output:
 
         for path in self.split(type(result), extension)[0]:
             if path is not None:
-                write_atomically(path, views.render(result, extension, self.options))
+                write_atomically(path, views.render(result, extension, self._at(path)))
 
     def emit(self, result: Result) -> None:
         """Writes every file, then the terminal's page unless a file is stdout."""
@@ -97,7 +97,7 @@ class Output:
 
         formats = _formats(type(result))
         targets = [parse(name, formats) for name in self.files]
-        rendered = [views.render(result, target.extension, self.options) for target in targets]
+        rendered = [views.render(result, t.extension, self._at(t.path)) for t in targets]
         pairs = list(zip(targets, rendered, strict=True))
         failures = []
         for target, data in pairs:
@@ -119,6 +119,10 @@ class Output:
         self.show(result)
         if failures:
             raise failures[0]
+
+    def _at(self, path: Path | None) -> ViewOptions:
+        """Returns the options of a file at `path`."""
+        return replace(self.options, folder=None if path is None else path.parent)
 
     def show(self, result: Result) -> None:
         """Writes the terminal's page, unless a file is stdout."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,12 @@ if TYPE_CHECKING:
 
 @cloup.command()
 @_options.subject("traces", metavar="TRACE...", type=PathName(), nargs=-1, required=True)
+@cloup.option(
+    "--model", type=PathName(),
+    help="File of the model, for .annotated.onnx.  [default: where it was when it was traced]",
+)  # fmt: skip
 @_options.SUMS_VIEW
-def command(traces: tuple[Path, ...], output: Output) -> None:
+def command(traces: tuple[Path, ...], model: Path | None, output: Output) -> None:
     """Show saved traces again, in any format, merged as one.
 
     TRACE is a .trace file that another command wrote. Several are merged: times, work, overflow and
@@ -34,4 +39,4 @@ def command(traces: tuple[Path, ...], output: Output) -> None:
 
     result = load_result(traces[0]) if len(traces) == 1 else merge(*traces)
     output.check(type(result))
-    output.emit(result)
+    replace(output, options=replace(output.options, model=model)).emit(result)

@@ -39,7 +39,8 @@ class ModelInfo:
     """Which model was traced.
 
     `topology` says how its nodes are connected; None for a model of a framework, which has no
-    graph, and in files of earlier versions. Raises ValueError for a topology of other nodes.
+    graph, and in files of earlier versions. `path` is the model's file, where it was when it was
+    read; None for a model in memory. Raises ValueError for a topology of other nodes.
     """
 
     name: str
@@ -50,6 +51,7 @@ class ModelInfo:
     nodes: int
     params: int | None = None
     topology: Topology | None = field(default=None, repr=False)
+    path: str | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.topology is not None and len(self.topology.nodes) != self.nodes:
@@ -68,6 +70,7 @@ class ModelInfo:
             nodes=len(model.nodes),
             params=params,
             topology=Topology.of(model),
+            path=None if model.path is None else str(model.path.resolve()),
         )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from analyzers.options import ViewOptions
 from analyzers.views.page import Page
 from analyzers.views.trace import bars, histograms, phases
+from analyzers.views.trace.annotated import annotated
 from analyzers.views.trace.document import document
 from analyzers.views.trace.histograms import figure as sums
 from analyzers.views.trace.node_colors import head_room, node_times
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
+    "annotated",
     "document",
     "figure",
     "head_room",
