@@ -36,6 +36,30 @@ def _pprof(content):
     return {texts[decoded(function)[2][0]] for function in profile[5]}
 
 
+def _tensorboard(content):
+    return {name.removeprefix("final sums/") for name in histograms(content)}
+
+
+def histograms(content):
+    """tag -> histogram message (decoded) of a file of events."""
+    found = {}
+    for event in map(decoded, records(content)):
+        for value in decoded(event[5][0])[1] if event[5] else ():
+            fields = decoded(value)
+            if fields[5]:
+                found[fields[1][0].decode()] = fields[5][0]
+    return found
+
+
+def records(content):
+    """The records of a file of events, without checking their sums."""
+    at = 0
+    while at < len(content):
+        size = int.from_bytes(content[at : at + 8], "little")
+        yield content[at + 12 : at + 12 + size]
+        at += 16 + size
+
+
 def decoded(message):
     """The fields of a protobuf message by number: integers, and bytes of everything else."""
     fields, at = defaultdict(list), 0
@@ -43,6 +67,9 @@ def decoded(message):
         tag, at = _varint(message, at)
         if tag & 7 == 0:
             value, at = _varint(message, at)
+        elif tag & 7 in (1, 5):
+            size = 8 if tag & 7 == 1 else 4
+            value, at = message[at : at + size], at + size
         else:
             assert tag & 7 == 2, "neither a number nor a text"
             size, at = _varint(message, at)
@@ -78,4 +105,5 @@ READERS = {
     "pftrace": _pftrace,
     "pprof": _pprof,
     "speedscope.json": _speedscope,
+    "tfevents": _tensorboard,
 }

@@ -8,6 +8,7 @@ from analyzers.options import ViewOptions
 from analyzers.views.page import Page
 from analyzers.views.trace import bars, histograms, phases
 from analyzers.views.trace.annotated import annotated
+from analyzers.views.trace.board import board
 from analyzers.views.trace.document import document
 from analyzers.views.trace.histograms import figure as sums
 from analyzers.views.trace.node_colors import head_room, node_times
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "annotated",
+    "board",
     "document",
     "figure",
     "head_room",

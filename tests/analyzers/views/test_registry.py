@@ -37,7 +37,7 @@ FIGURES = ("figure", "roofline", "sums")
 PICTURES = {"png", "svg"}
 VIEWERS = {
     "annotated.onnx", "headroom.model-explorer.json", "model-explorer.json", "netron.json",
-    "perfetto.json", "pftrace", "pprof", "speedscope.json",
+    "perfetto.json", "pftrace", "pprof", "speedscope.json", "tfevents",
 }  # fmt: skip
 CHARTS = {f"{chart}.{picture}" for chart in ("roofline", "sums") for picture in PICTURES}
 
