@@ -1,8 +1,11 @@
 """The texts that a program reads from each format, by extension."""
 
 import gzip
+import io
 import json
 from collections import defaultdict
+
+import pytest
 
 
 def _perfetto(content):
@@ -34,6 +37,17 @@ def _pprof(content):
     profile = decoded(gzip.decompress(content))
     texts = [text.decode() for text in profile[6]]
     return {texts[decoded(function)[2][0]] for function in profile[5]}
+
+
+def _xlsx(content):
+    sheet = pytest.importorskip("openpyxl").load_workbook(io.BytesIO(content))["table"]
+    return {row[0] for row in sheet.iter_rows(values_only=True)}
+
+
+def _ipynb(content):
+    names = {}
+    exec(json.loads(content)["cells"][1]["source"], names)
+    return set(names["table"]["node"])
 
 
 def _tensorboard(content):
@@ -98,6 +112,8 @@ def _varint(message, at):
 
 
 READERS = {
+    "ipynb": _ipynb,
+    "xlsx": _xlsx,
     "model-explorer.json": _model_explorer,
     "headroom.model-explorer.json": _model_explorer,
     "netron.json": _netron,

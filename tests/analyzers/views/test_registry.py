@@ -32,7 +32,7 @@ from tracer.records.quantized import Accuracy, LayerError, Quantized
 from tracer.records.trace import ModelInfo, Trace
 from tracer.records.whatif import WhatIf
 
-BASIC = {"csv", "json", "md", "parquet"}
+BASIC = {"csv", "ipynb", "json", "md", "parquet", "xlsx"}
 FIGURES = ("figure", "roofline", "sums")
 PICTURES = {"png", "svg"}
 VIEWERS = {
