@@ -52,3 +52,13 @@ def test_a_folder_that_cannot_be_is_refused_before_anything_is_written(
         code, _, err = run(capfd, "-o", "x.csv", "-o", name)
         assert code == 3 and message in err
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_help_has_a_line_for_every_format(capfd):
+    assert tracer.cli.main(["report", "--help"]) == 0
+    shown = capfd.readouterr().out.partition("Formats of -o FILE:")[2]
+    for extension in views.formats(Trace):
+        prefix, _, kind = extension.rpartition(".")
+        known = (f".{extension}", f".{prefix}" if kind in ("png", "svg") and prefix else "")
+        assert any(each and each in shown for each in known) or extension.startswith("headroom")
+    assert "after .headroom" in shown

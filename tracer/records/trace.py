@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
 import pandas as pd
 
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
@@ -162,6 +163,11 @@ class Run:
     def is_emulated(self) -> bool:
         """Whether sums were computed as an accumulator does: then times are those of emulation."""
         return bool(self.sums or self.float_sums)
+
+    @property
+    def has_undisturbed(self) -> bool:
+        """Whether runs without the instrument were timed; another program's profile has none."""
+        return not np.array_equal(self.wall_us, self.instrumented_us)
 
     @property
     def key(self) -> dict[str, str | int | None]:

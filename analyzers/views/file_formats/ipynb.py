@@ -82,7 +82,7 @@ def _html(table: pd.DataFrame) -> str:
     return f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _cell(value: object) -> str:
+def _cell(value: Any) -> str:
     if pd.isna(value):
         return ""
     return f"{value:.6g}" if isinstance(value, float) else printable(str(value))

@@ -1,7 +1,7 @@
-"""`.model-explorer.json`: a colour for each node, for Model Explorer's "node data".
+"""`.model-explorer.json`, also after `.headroom`: a colour for each node, for Model Explorer.
 
-The format is `GraphNodeData` of its package. With `.headroom` before it, colours are those of the
-bits that accumulators have left.
+The format is `GraphNodeData` of its package. Colours are those of the time, or of the bits that
+accumulators have left.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""`.netron.json`: values at each node, for Netron to show beside the model (from 8.2.7 on).
+"""`.netron.json`: values at each node, for Netron (from 8.2.7 on) to show beside the model.
 
 The format is what `metadata.Attachment` in Netron's view.js reads: a list of metrics, each of a
 target, which is a node by its name or the model.

@@ -1,4 +1,4 @@
-"""`.tfevents`: a graph with times, scalars and histograms, for TensorBoard; `-o tb/` writes one.
+"""`.tfevents`, or a folder `tb/`: a graph with times, scalars and histograms, for TensorBoard.
 
 A file of events is records of a length, a message `Event` and checksums. The messages are those of
 TensorFlow: event.proto, graph.proto, summary.proto and step_stats.proto.
