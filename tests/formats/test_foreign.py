@@ -68,9 +68,26 @@ def test_with_the_model_rows_are_nodes_with_their_work(profile, tmp_path):
     times = kernel_times(profile)
     for row in rows[rows["time_us"].notna()].itertuples():
         assert row.time_us == pytest.approx(sum(times[each] for each in row.kernels.split("; ")))
-    assert rows["time_us"]["node_Conv_22"] > 0 and rows["timed_in"]["node_relu"] == "node_Conv_22"
+    assert rows["time_us"]["node_Conv_22"] > 0
     again = tracer.load(trace.save(tmp_path / "r.trace"))
     assert again.notes == trace.notes and again.model == trace.model
+
+
+def test_numbers_that_differ_between_processes_do_not_matter(profile, tmp_path):
+    """onnxruntime numbers the reorders that it adds in another order in every process."""
+    text = Path(profile).read_text()
+    names = ("ReorderOutput_kernel_time", "ReorderOutput_token_4_kernel_time")
+    if not all(name in text for name in names):
+        pytest.skip("this processor's layout takes no two reorders")
+    first, second = names
+    text = text.replace(first, "\0").replace(second, first).replace("\0", second)
+    (tmp_path / "swapped.json").write_text(text)
+    times = [
+        load_result(path, LENET).nodes.set_index("node")["time_us"].dropna()
+        for path in (profile, tmp_path / "swapped.json")
+    ]
+    own = [each[~each.index.str.startswith("runtime:")] for each in times]
+    assert own[0].to_dict() == own[1].to_dict() and len(own[0]) > 6
 
 
 def test_what_is_not_known_is_told(profile):

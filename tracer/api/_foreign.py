@@ -16,7 +16,7 @@ from tracer.graph import loading, provenance
 from tracer.inputs.dims import batch_of
 from tracer.records.environment import Environment
 from tracer.records.node_table import typed
-from tracer.records.trace import ModelInfo, Run, Trace
+from tracer.records.trace import Kernel, ModelInfo, Run, Trace
 from tracer.shapes import infer
 
 _UNKNOWN = "unknown"
@@ -71,7 +71,7 @@ def _of_kernels(path: Path) -> Trace:
     return _trace(path, run, "onnxruntime", table, len(rows))
 
 
-def _named(run: Run) -> tuple[object, ...]:
+def _named(run: Run) -> tuple[Kernel, ...]:
     """Returns the kernels, with names of their own for those that have none or another's."""
     taken: set[str] = set()
     named = []

@@ -23,9 +23,7 @@ def load_result(path: str | Path, model: Path | None = None) -> Trace | WhatIf:
     """
     check_arguments({"path": path})
     if is_profile(path):
-        from tracer.api._foreign import foreign_trace
-
-        return foreign_trace(Path(path), model)
+        return load_profile(path, model)
     if whatif_file.holds_what_if(Path(path)):
         return whatif_file.load(Path(path))
     return load(path)
@@ -34,3 +32,10 @@ def load_result(path: str | Path, model: Path | None = None) -> Trace | WhatIf:
 def is_profile(path: str | Path) -> bool:
     """Returns whether a file is JSON, as profilers of other programs write it."""
     return kinds.kind_of(Path(path)) is not None
+
+
+def load_profile(path: str | Path, model: Path | None = None) -> Trace:
+    """Returns the trace of a profile of another program. Raises the errors of `load_result`."""
+    from tracer.api._foreign import foreign_trace
+
+    return foreign_trace(Path(path), model)

@@ -51,12 +51,14 @@ def command(traces: tuple[Path, ...], model: Path | None, output: Output) -> Non
       tracer report onnxruntime_profile.json --model net.onnx
       tracer report time.trace sums.trace -o one.csv
     """
-    from tracer.api.load import is_profile, load_result
+    from tracer.api.load import is_profile, load_profile, load_result
     from tracer.api.merge import merge
 
     if len(traces) == 1:
         result = load_result(traces[0], model)
     else:
-        result = merge(*(load_result(each, model) if is_profile(each) else each for each in traces))
+        result = merge(
+            *(load_profile(each, model) if is_profile(each) else each for each in traces)
+        )
     output.check(type(result))
     replace(output, options=replace(output.options, model=model)).emit(result)

@@ -7,7 +7,7 @@ say which nodes they stand for. Without it, they are only names.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,8 +23,9 @@ from tracer.graph.model import Model
 from tracer.records.trace import Kernel, Run
 
 _TICK_US = 1.0
-_DERIVED = re.compile(r"(?:_nchwc|_token_\d+|_nhwc)$")
-"""What onnxruntime adds to the name of a node for a kernel that it makes of it."""
+_NUMBERED = re.compile(r"_token_\d+$")
+_BLOCKED = re.compile(r"_(?:nchwc|nhwc)$")
+"""What onnxruntime adds to the name of a node whose layout it changes."""
 
 
 def read(path: Path, model: Model | None) -> Run:
@@ -48,7 +49,7 @@ def read(path: Path, model: Model | None) -> Run:
     kept = slice(1, None) if len(table.dur) > 1 else slice(None)
     calls = table.calls[kept].mean(axis=0).tolist()
     order = sorted(range(len(labels.kernels)), key=lambda i: labels.kernels[i].first_us)
-    kernels, notes = _kernels(labels.kernels, calls, model)
+    kernels, notes = _kernels([labels.kernels[i] for i in order], [calls[i] for i in order], model)
     took = table.dur[kept].astype(np.float64)
     return Run(
         executor="onnxruntime",
@@ -58,7 +59,7 @@ def read(path: Path, model: Model | None) -> Run:
         instrumented_us=took,
         samples=table.self_us[kept][:, order].astype(np.float32),
         bias_us=np.zeros(len(order)),
-        kernels=tuple(kernels[i] for i in order),
+        kernels=kernels,
         notes=(*_about(path, len(table.dur)), *notes),
         tick_us=_TICK_US,
     )
@@ -95,7 +96,7 @@ def _about(path: Path, runs: int) -> tuple[str, ...]:
 def _kernels(
     labels: Sequence[Label], calls: Sequence[float], model: Model | None
 ) -> tuple[tuple[Kernel, ...], tuple[str, ...]]:
-    """Returns a kernel for each label, and what is not known of them."""
+    """Returns a kernel for each label, in the order they ran, and what is not known of them."""
     if model is None:
         bare = tuple(_bare(label, count) for label, count in zip(labels, calls, strict=True))
         return bare, ("rows are kernels: --model FILE joins them to nodes, and counts their work",)
@@ -104,16 +105,31 @@ def _kernels(
         factory = sessions.Factory(model, encoded(model.proto, model.name), OrtSettings())
         factory.open(optimized=folder.graph)
         saved = kernel_nodes.SavedNodes.read(folder.graph)
+    for node in saved.nodes:
+        node.proto.name = _base(node.proto.name)
+    based = [replace(label, name=_base(label.name)) for label in labels]
     known = {(node.proto.name, node.op_type) for node in saved.nodes}
-    strange = sum((label.name, label.op_type) not in known for label in labels)
-    names = _keys(model)
-    joined = kernel_nodes.kernels(model, saved, labels, calls)
-    found = tuple(replace(k, node=names.get(_DERIVED.sub("", k.name))) for k in joined)
+    strange = sum((label.name, label.op_type) not in known for label in based)
+    names = {node.proto.name: node.key for node in model.nodes if node.proto.name}
+    joined = kernel_nodes.kernels(model, saved, based, calls)
+    found = tuple(
+        replace(kernel, name=label.name, node=names.get(_BLOCKED.sub("", label.name)))
+        for kernel, label in zip(joined, labels, strict=True)
+    )
     note = (
         f"{strange:,} of {len(labels):,} kernels are not in the graph that onnxruntime makes of "
         "the model here: another version, level of optimisation or model may have run"
     )
     return found, (note,) if strange else ()
+
+
+def _base(name: str) -> str:
+    """Returns a name without the number that onnxruntime adds to make it unique.
+
+    Which of several nodes has which number differs from process to process. Without it they share
+    a name, and are joined in the order in which they run.
+    """
+    return _NUMBERED.sub("", name)
 
 
 def _bare(label: Label, calls: float) -> Kernel:
@@ -134,8 +150,3 @@ def _bare(label: Label, calls: float) -> Kernel:
         arena_bytes=label.arena_bytes,
         arena_peak_bytes=label.arena_peak_bytes,
     )
-
-
-def _keys(model: Model) -> Mapping[str, str]:
-    """Returns the keys of nodes by their names."""
-    return {node.proto.name: node.key for node in model.nodes if node.proto.name}
