@@ -10,7 +10,7 @@ import pytest
 
 import tracer
 import tracer.cli
-from analyzers.kernels import by_kernel
+from analyzers.statistics import outliers
 from tests.graphs import BRANCHES, parse
 from tracer.api.load import is_profile, load_result
 from tracer.errors import InputError, UsageError
@@ -38,34 +38,44 @@ def profile(tmp_path_factory):
     return profiled(LENET, [image], tmp_path_factory.mktemp("ort"))
 
 
-def kernel_times(path, runs=RUNS):
-    """Event name -> mean µs over all runs but the first, from the file itself."""
+def kernel_times(path):
+    """Event name -> µs in each run but the first, from the file itself."""
     events = json.loads(Path(path).read_text())
     starts = sorted(e["ts"] for e in events if e["name"] == "model_run")
-    times = defaultdict(float)
+    times = defaultdict(lambda: np.zeros(len(starts)))
     for event in events:
-        if event["name"].endswith("_kernel_time") and event["ts"] >= starts[1]:
-            times[event["name"].removesuffix("_kernel_time")] += event["dur"] / (runs - 1)
-    return times
+        if event["name"].endswith("_kernel_time"):
+            run = np.searchsorted(starts, event["ts"], side="right") - 1
+            times[event["name"].removesuffix("_kernel_time")][run] += event["dur"]
+    return {name: each[1:] for name, each in times.items()}
+
+
+def settled(trace):
+    """The runs that are no outliers, as on a busy machine some are."""
+    return ~outliers(trace.runs[0].instrumented_us)
 
 
 def test_rows_are_kernels_with_the_times_of_the_file(profile):
     trace = load_result(profile)
+    (run,) = trace.runs
+    times = kernel_times(profile)
+    assert [kernel.name for kernel in run.kernels] == list(times)
+    assert run.samples.T.tolist() == [each.tolist() for each in times.values()]
     shown = dict(zip(trace.nodes["node"], trace.nodes["time_us"], strict=True))
-    assert shown == pytest.approx(kernel_times(profile))
+    assert shown == pytest.approx({n: t[settled(trace)].mean() for n, t in times.items()})
     assert trace.nodes["time_us_raw"].tolist() == pytest.approx(trace.nodes["time_us"].tolist())
-    assert len(trace.runs[0].wall_us) == RUNS - 1
+    assert len(run.wall_us) == RUNS - 1
     assert trace.nodes["macs"].isna().all()
 
 
 def test_with_the_model_rows_are_nodes_with_their_work(profile, tmp_path):
     trace = load_result(profile, LENET)
     rows = trace.nodes.set_index("node")
-    assert trace.nodes["time_us"].sum() == pytest.approx(sum(kernel_times(profile).values()))
+    times = {n: t[settled(trace)].mean() for n, t in kernel_times(profile).items()}
+    assert trace.nodes["time_us"].sum() == pytest.approx(sum(times.values()))
     counted = tracer.count(LENET, batch=2).nodes.set_index("node")
     for name in ("macs", "flops", "params", "bytes_read", "module", "source"):
         assert rows.loc[counted.index, name].tolist() == counted[name].tolist()
-    times = kernel_times(profile)
     for row in rows[rows["time_us"].notna()].itertuples():
         assert row.time_us == pytest.approx(sum(times[each] for each in row.kernels.split("; ")))
     assert rows["time_us"]["node_Conv_22"] > 0
@@ -179,7 +189,9 @@ def test_eager_rows_have_the_times_of_torchs_own_table(of_torch):
     trace = load_result(path)
     (run,) = trace.runs
     assert len(run.wall_us) == 3
-    ours = by_kernel(run).set_index("op_type")["time_us"]
+    ours = defaultdict(float)
+    for kernel, mean in zip(run.kernels, run.samples.mean(axis=0), strict=True):
+        ours[kernel.op_type] += mean
     for event in averages:
         if event.key.startswith("aten::conv") or event.key in ("aten::clamp_min", "aten::sum"):
             assert ours[event.key] == pytest.approx(
