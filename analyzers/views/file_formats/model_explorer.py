@@ -14,6 +14,9 @@ from analyzers.views.node_values import NodeColors
 _AMBIGUOUS = "results"
 """With a node of this id, Model Explorer takes the file for one of several graphs."""
 
+_DECIMALS = 3
+"""Model Explorer shows all digits of a number: these are ns."""
+
 _LIGHT = 140
 """Backgrounds of this brightness (0 to 255) or more have black text."""
 
@@ -21,7 +24,7 @@ _LIGHT = 140
 def render(colors: NodeColors, options: ViewOptions) -> bytes:
     """One JSON object in ASCII, for the graph that is open."""
     results = {
-        name: {"value": value, "bgColor": color, "textColor": _on(color)}
+        name: {"value": round(value, _DECIMALS), "bgColor": color, "textColor": _on(color)}
         for name, (value, color) in colors.nodes.items()
         if name != _AMBIGUOUS
     }
