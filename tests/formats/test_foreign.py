@@ -136,7 +136,12 @@ def test_bodies_and_nameless_nodes_have_rows(tmp_path):
         ('[{"cat": "Session", "name": "x", "ts": 1, "dur": 2, "tid": 3}]', "holds no run"),
         ("[1, 2]", "not a profile of onnxruntime"),
         ("[{", "not a profile of onnxruntime"),
+        (f'[{{"cat": "Node", "name": "a", "ts": {10**30}, "dur": 2, "tid": 3}}]', "not a profile"),
         ("{}", "holds no operator of torch"),
+        (
+            '{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a", "ts": 1e999}]}',
+            "not a trace",
+        ),
         ('{"traceEvents": 5}', "not a trace of torch.profiler"),
         ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a", "ts": "b"}]}', "not a trace"),
     ],

@@ -59,23 +59,24 @@ def read(path: Path) -> Profiled:
     try:
         events = msgspec.json.decode(read_regular(path), type=_File).events
         spans = sorted(_spans(events), key=lambda span: (span.start, -span.end))
-    except (msgspec.DecodeError, msgspec.ValidationError, ValueError) as error:
+        steps = _steps(events)
+    except (msgspec.DecodeError, ValueError, OverflowError) as error:
         raise InputError(
             f"{path}: not a trace of torch.profiler ({error})",
             "Name a file that export_chrome_trace wrote.",
         ) from error
-    if not any(span.kind in (Kind.FORWARD, Kind.BACKWARD) for span in spans):
+    whole = [(spans[0].start, max(span.end for span in spans))] if spans else []
+    calls, took = Calls("torch"), []
+    for begin, end in steps or whole:
+        inside = [span for span in spans if begin <= span.start and span.end <= end]
+        if any(span.kind in (Kind.FORWARD, Kind.BACKWARD) for span in inside):
+            calls.add(inside)
+            took.append((end - begin) / 1000)
+    if not took:
         raise InputError(
             f"{path}: holds no operator of torch",
             "Record the CPU: torch.profiler.profile(activities=[ProfilerActivity.CPU]).",
         )
-    windows = _windows(events, spans)
-    calls, took = Calls("torch"), []
-    for begin, end in windows:
-        inside = [span for span in spans if begin <= span.start and span.end <= end]
-        if inside:
-            calls.add(inside)
-            took.append((end - begin) / 1000)
     measured = Measured("torch", "cpu", (), took, took, Overhead(0.0, 0.0))
     profiled = profile_of(calls, measured)
     notes = tuple(_notes(path, events, len(took), any(s.kind is Kind.MODULE for s in spans)))
@@ -96,7 +97,7 @@ def _spans(events: Sequence[_Event]) -> Iterator[Span]:
             kind,
             name,
             begin,
-            begin + _ns(event.dur),
+            begin + max(_ns(event.dur), 0),
             hash(event.tid),
             args.sequence,
             inputs=tuple(_types(args)),
@@ -120,12 +121,10 @@ def _types(args: _Args) -> Iterator[TensorType]:
             yield TensorType(_DTYPES[str(name)], tuple(sizes))
 
 
-def _windows(events: Sequence[_Event], spans: Sequence[Span]) -> list[tuple[int, int]]:
-    """Returns when each step began and ended, in ns; without steps, the whole is one."""
+def _steps(events: Sequence[_Event]) -> list[tuple[int, int]]:
+    """Returns when each step of the profiler began and ended, in ns."""
     steps = [e for e in events if e.ph == "X" and e.name.startswith(_STEP)]
     host = [e for e in steps if e.cat == "user_annotation"] or steps
-    if not host:
-        return [(spans[0].start, max(span.end for span in spans))]
     return sorted((_ns(e.ts), _ns(e.ts) + _ns(e.dur)) for e in host)
 
 
