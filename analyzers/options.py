@@ -23,6 +23,7 @@ __all__ = [
     "SAMPLE",
     "ViewOptions",
     "energy_models",
+    "format_lines",
     "refuse_depth",
     "sort_column",
 ]
@@ -74,6 +75,17 @@ def energy_models() -> tuple[str, ...]:
     """Returns the names of the energy models: the modules of `analyzers.energy.models`."""
     folder = Path(__file__).parent / "energy" / "models"
     return tuple(sorted(module.name for module in pkgutil.iter_modules([str(folder)])))
+
+
+def format_lines() -> tuple[tuple[str, str], ...]:
+    """Returns the extensions of each module of `analyzers.views.file_formats`, and what they are.
+
+    Both are in the first line of its text; so nothing is imported.
+    """
+    folder = Path(__file__).parent / "views" / "file_formats"
+    lines = [file.open(encoding="utf-8").readline() for file in sorted(folder.glob("[!_]*.py"))]
+    pairs = (line.strip().strip('"').replace("`", "").partition(": ") for line in lines)
+    return tuple(sorted((extensions, text.removesuffix(".")) for extensions, _, text in pairs))
 
 
 def sort_column(sort: str, by: str) -> ColumnSpec:

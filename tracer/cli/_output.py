@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from analyzers.options import ViewOptions
 from tracer.cli import _browser
 from tracer.cli._messages import tell
-from tracer.errors import InputError, UsageError
+from tracer.errors import InputError, TracerError, UsageError
 from tracer.support.files import check_writable, write_atomically
 
 if TYPE_CHECKING:
@@ -23,15 +23,24 @@ if TYPE_CHECKING:
     from tracer.records.result import Result
 
 STDOUT = "-"
+_EVENTS, _BOARD = "tfevents", "tb"
+"""The format of TensorBoard, and the name or the suffix of a folder for it."""
+
 REPORT = "html"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The extension of a format, and the file to write; None is standard output."""
+    """The extension of a format, and the file to write; None is standard output.
+
+    A file in a `folder` that the user named has a name of tracer's choice, and the folder is made.
+    Of `every` format that fits, those that do not are left out.
+    """
 
     extension: str
     path: Path | None
+    folder: Path | None = None
+    every: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +62,17 @@ class Output:
         InputError for a file that exists or cannot be written.
         """
         formats = _formats(kind)
-        targets = [parse(name, formats) for name in self.files]
+        targets = self._targets(formats)
         _refuse_duplicates(targets)
         self._refuse_misplaced(targets)
         if sys.stdout is None and (not targets or None in [target.path for target in targets]):
             raise InputError("stdout is closed", "Open it, or write to a file with -o.")
         for target in targets:
-            formats[target.extension].check()
-            if target.path is not None:
+            if not target.every:
+                formats[target.extension].check()
+            if target.folder is not None:
+                _check_folder(target, self.force)
+            elif target.path is not None:
                 check_writable(target.path, self.force)
             elif formats[target.extension].is_binary and sys.stdout.isatty():
                 raise UsageError(
@@ -78,10 +90,11 @@ class Output:
     def split(self, kind: type[Result], extension: str) -> tuple[list[Path | None], Output]:
         """Separates the files of one format. Raises UsageError for an unknown format."""
         formats = _formats(kind)
-        targets = [(name, parse(name, formats)) for name in self.files]
-        rest = tuple(name for name, target in targets if target.extension != extension)
+        single = [name for name in self.files if not _holds_every(name)]
+        targets = [(name, parse(name, formats)) for name in single]
+        own = [name for name, target in targets if target.extension == extension]
         paths = [target.path for _, target in targets if target.extension == extension]
-        return paths, replace(self, files=rest)
+        return paths, replace(self, files=tuple(n for n in self.files if n not in own))
 
     def keep(self, result: Result, extension: str) -> None:
         """Writes `result`, which is incomplete, to the files of one format alone."""
@@ -89,20 +102,21 @@ class Output:
 
         for path in self.split(type(result), extension)[0]:
             if path is not None:
-                write_atomically(path, views.render(result, extension, self.options))
+                write_atomically(path, views.render(result, extension, self._at(path)))
 
     def emit(self, result: Result) -> None:
         """Writes every file, then the terminal's page unless a file is stdout."""
-        from analyzers import views
-
-        formats = _formats(type(result))
-        targets = [parse(name, formats) for name in self.files]
-        rendered = [views.render(result, target.extension, self.options) for target in targets]
-        pairs = list(zip(targets, rendered, strict=True))
+        pairs = [
+            (target, data)
+            for target in self._targets(_formats(type(result)))
+            if (data := self._rendered(result, target)) is not None
+        ]
         failures = []
         for target, data in pairs:
             if target.path is not None:
                 try:
+                    if target.folder is not None:
+                        target.folder.mkdir(exist_ok=True)
                     write_atomically(target.path, data)
                 except (
                     InputError
@@ -113,19 +127,43 @@ class Output:
         for target, data in pairs:  # after the files: a closed pipe must not lose them
             if target.path is None:
                 write_stdout(data)
-        report = next((t.path for t in targets if t.path and t.extension == REPORT), None)
+        report = next((t.path for t, _ in pairs if t.path and t.extension == REPORT), None)
         if self.opened and report is not None and not failures:
             _browser.show(report)
         self.show(result)
         if failures:
             raise failures[0]
 
+    def _targets(self, formats: Mapping[str, Format]) -> list[Target]:
+        """Returns all files to write; of a folder for every format, a file of each."""
+        return [
+            target
+            for name in self.files
+            for target in (_every(name, formats) if _holds_every(name) else [parse(name, formats)])
+        ]
+
+    def _rendered(self, result: Result, target: Target) -> bytes | None:
+        """Returns the content of a file, None for one of every format that does not fit."""
+        from analyzers import views
+
+        try:
+            return views.render(result, target.extension, self._at(target.path))
+        except TracerError as error:
+            if not target.every:
+                raise
+            tell(f"left out .{target.extension}: {error.what}")
+            return None
+
+    def _at(self, path: Path | None) -> ViewOptions:
+        """Returns the options of a file at `path`."""
+        return replace(self.options, folder=None if path is None else path.parent)
+
     def show(self, result: Result) -> None:
         """Writes the terminal's page, unless a file is stdout."""
         from analyzers import views
 
         formats = _formats(type(result))
-        if all(parse(name, formats).path is not None for name in self.files):
+        if all(target.path is not None for target in self._targets(formats)):
             write_screen(lambda console: views.show(result, console, self.options))
 
 
@@ -156,6 +194,8 @@ def parse(name: str, known: Mapping[str, Format]) -> Target:
     """Returns the target that FILE.png or png:FILE names. Raises UsageError if there is none."""
     from analyzers import views
 
+    if _is_folder(name) and _EVENTS in known:
+        return Target(_EVENTS, Path(name) / f"events.out.{_EVENTS}", Path(name))
     extension, colon, rest = name.partition(":")
     if colon and extension in known:
         return Target(extension, None if rest == STDOUT else Path(rest))
@@ -168,6 +208,34 @@ def parse(name: str, known: Mapping[str, Format]) -> Target:
             f"The formats are {', '.join(known)}; FORMAT:FILE sets one for any name.",
         )
     return Target(longest, Path(name))
+
+
+def _is_folder(name: str) -> bool:
+    return name.endswith(("/", os.sep)) and name.strip("./\\") != ""
+
+
+def _holds_every(name: str) -> bool:
+    """Whether a name is that of a folder for files of every format."""
+    folder = Path(name)
+    return _is_folder(name) and folder.name != _BOARD and folder.suffix != f".{_BOARD}"
+
+
+def _every(name: str, formats: Mapping[str, Format]) -> list[Target]:
+    """Returns a file of every format in a folder, with the name of the folder."""
+    folder = Path(name)
+    return [Target(each, folder / f"{folder.name}.{each}", folder, every=True) for each in formats]
+
+
+def _check_folder(target: Target, force: bool) -> None:
+    """Raises InputError where a folder cannot be made, or a file in it not written."""
+    folder, path = target.folder, target.path
+    assert folder is not None and path is not None
+    if folder.is_dir():
+        check_writable(path, force)
+    elif folder.exists():
+        raise InputError(f"{folder}: is a file, not a folder", "Choose another name.")
+    else:
+        check_writable(folder.parent / path.name, force=True)
 
 
 def _formats(kind: type[Result]) -> Mapping[str, Format]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 import cloup
 
+from analyzers.options import format_lines
 from tracer.cli import _options
 from tracer.cli._types import PathName
 
@@ -14,24 +17,48 @@ if TYPE_CHECKING:
     from tracer.cli._output import Output
 
 
-@cloup.command()
+class _Command(cloup.Command):
+    """A command whose help ends with the formats of files."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes a line for each format."""
+        with formatter.section("Formats of -o FILE"):
+            formatter.write_dl(format_lines())
+        formatter.write_paragraph()
+        formatter.write_text("-o FOLDER/ writes every format that fits. See docs/formats.md.")
+
+
+@cloup.command(cls=_Command)
 @_options.subject("traces", metavar="TRACE...", type=PathName(), nargs=-1, required=True)
+@cloup.option(
+    "--model", type=PathName(),
+    help="File of the model: of a profile of onnxruntime, or for .annotated.onnx.  [default: "
+    "where it was when it was traced]",
+)  # fmt: skip
 @_options.SUMS_VIEW
-def command(traces: tuple[Path, ...], output: Output) -> None:
+def command(traces: tuple[Path, ...], model: Path | None, output: Output) -> None:
     """Show saved traces again, in any format, merged as one.
 
     TRACE is a .trace file that another command wrote. Several are merged: times, work, overflow and
     energy of a node stand in one row. Columns of a second executor are marked: time_us@reference.
+    TRACE may also be the .json file that onnxruntime's or torch's profiler wrote in any program.
 
     \b
     Examples:
       tracer report run.trace --by module
       tracer report run.trace -o layers.svg --threshold 20
+      tracer report run.trace -o run.perfetto.json -o all/
+      tracer report onnxruntime_profile.json --model net.onnx
       tracer report time.trace sums.trace -o one.csv
     """
-    from tracer.api.load import load_result
+    from tracer.api.load import is_profile, load_profile, load_result
     from tracer.api.merge import merge
 
-    result = load_result(traces[0]) if len(traces) == 1 else merge(*traces)
+    if len(traces) == 1:
+        result = load_result(traces[0], model)
+    else:
+        result = merge(
+            *(load_profile(each, model) if is_profile(each) else each for each in traces)
+        )
     output.check(type(result))
-    output.emit(result)
+    replace(output, options=replace(output.options, model=model)).emit(result)

@@ -54,14 +54,21 @@ def load(path: str | Path) -> Model:
     valid ONNX model.
     """
     file = find(Path(path))
+    return inlined(read(file), file, sha256(file))
+
+
+def read(file: Path) -> onnx.ModelProto:
+    """Returns the checked model in a file as it is stored, without its external data.
+
+    Raises ModelError as `load` does.
+    """
     validation.check_format(file)
     if packed.is_packed(file):
-        proto = _unpacked(file)
-    else:
-        proto = _parse(file)
-        declarations.check(proto, str(file))
-        validation.check_file(proto, file)
-    return inlined(proto, file, _sha256(file))
+        return _unpacked(file)
+    proto = _parse(file)
+    declarations.check(proto, str(file))
+    validation.check_file(proto, file)
+    return proto
 
 
 def _unpacked(file: Path) -> onnx.ModelProto:
@@ -171,6 +178,7 @@ def _opened(proto: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def _sha256(file: Path) -> str:
+def sha256(file: Path) -> str:
+    """Returns the hash of a file's content, in hexadecimal digits."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

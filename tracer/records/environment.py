@@ -125,6 +125,8 @@ class Environment(Result):
     @property
     def summary(self) -> str:
         """CPU, versions and system in one line, for the foot of a page."""
+        if not self.cpu_count:  # of a profile that another program recorded
+            return f"{self.cpu}: no file says more"
         runtime = self.packages.get("onnxruntime") or self.packages.get("onnxruntime-gpu", "?")
         return (
             f"{self.cpu}, {self.cpu_count} CPUs · onnxruntime {runtime} · "

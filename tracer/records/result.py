@@ -1,7 +1,7 @@
 """What every result offers: saving to a file, a table in a notebook, a one-line `repr`."""
 
 import importlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 from typing import Any, ClassVar
@@ -62,7 +62,8 @@ class Result:
                 f"{path}: the extension names no format", f"The formats are {', '.join(known)}."
             )
         check_writable(target, force)
-        write_atomically(target, views.render(self, extension, options or ViewOptions()))
+        placed = replace(options or ViewOptions(), folder=target.parent)
+        write_atomically(target, views.render(self, extension, placed))
         return target
 
     def _repr_html_(self) -> str:

@@ -21,7 +21,8 @@ class Topology:
     positions of the nodes that compute what a node reads, each once, ascending, those outside its
     body included. `owners` has the position of the If, Loop or Scan whose body holds the node, None
     in the main graph. `inputs` has the readers of each input of the model, `outputs` the node that
-    computes each output; None for an input or a weight that is an output.
+    computes each output; None for an input or a weight that is an output. `names` are those in the
+    model, '' where a node has none; None in files of earlier versions.
 
     Raises ValueError where a node reads what is computed later, or what it cannot see. So there is
     no cycle, whoever wrote the file.
@@ -34,10 +35,12 @@ class Topology:
     owners: tuple[int | None, ...]
     inputs: Mapping[str, tuple[int, ...]]
     outputs: Mapping[str, int | None]
+    names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         count = len(self.nodes)
-        columns = (self.op_types, self.modules, self.producers, self.owners)
+        names = self.nodes if self.names is None else self.names
+        columns = (self.op_types, self.modules, self.producers, self.owners, names)
         if not all(len(each) == count for each in columns):
             raise ValueError("topology: columns of other lengths")
         if len(set(self.nodes)) < count:
@@ -71,6 +74,7 @@ class Topology:
             owners=tuple(None if owner is None else owner.index for owner in owners),
             inputs={value.name: _readers(flow, value.name) for value in model.inputs},
             outputs={value.name: _maker(flow, value.name) for value in model.graph.output},
+            names=tuple(node.proto.name for node in nodes),
         )
 
     def around(self, position: int) -> Iterator[int]:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
 import pandas as pd
 
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
@@ -39,7 +40,8 @@ class ModelInfo:
     """Which model was traced.
 
     `topology` says how its nodes are connected; None for a model of a framework, which has no
-    graph, and in files of earlier versions. Raises ValueError for a topology of other nodes.
+    graph, and in files of earlier versions. `path` is the model's file, where it was when it was
+    read; None for a model in memory. Raises ValueError for a topology of other nodes.
     """
 
     name: str
@@ -50,6 +52,7 @@ class ModelInfo:
     nodes: int
     params: int | None = None
     topology: Topology | None = field(default=None, repr=False)
+    path: str | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.topology is not None and len(self.topology.nodes) != self.nodes:
@@ -68,6 +71,7 @@ class ModelInfo:
             nodes=len(model.nodes),
             params=params,
             topology=Topology.of(model),
+            path=None if model.path is None else str(model.path.resolve()),
         )
 
 
@@ -159,6 +163,11 @@ class Run:
     def is_emulated(self) -> bool:
         """Whether sums were computed as an accumulator does: then times are those of emulation."""
         return bool(self.sums or self.float_sums)
+
+    @property
+    def has_undisturbed(self) -> bool:
+        """Whether runs without the instrument were timed; another program's profile has none."""
+        return not np.array_equal(self.wall_us, self.instrumented_us)
 
     @property
     def key(self) -> dict[str, str | int | None]:

@@ -1,6 +1,7 @@
-"""Which rows a view shows. Imports nothing, because every `--help` imports this module."""
+"""Which rows a view shows. Imports little, because every `--help` imports this module."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +13,9 @@ class ViewOptions:
     rows of their own. `depth` is the number of module levels that stay apart, None
     for all. `notes` shows every note instead of the most important ones. `full_numbers` shows every
     digit of large numbers. `redact` leaves what tells of this machine out of a report: paths, the
-    system, and the text of source lines.
+    system, and the text of source lines. `model` is the file of the model, None for where the trace
+    says it is. `folder` is where the file will be, for formats that refer to other files; None
+    where it is not known, as for standard output.
     """
 
     by: str = "node"
@@ -24,3 +27,5 @@ class ViewOptions:
     full_numbers: bool = False
     redact: bool = False
     expand: bool = False
+    model: Path | None = None
+    folder: Path | None = None

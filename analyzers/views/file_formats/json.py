@@ -1,5 +1,6 @@
 """`.json`: everything a result holds, as one object."""
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -31,6 +32,14 @@ def _escaped(match: re.Match[str]) -> str:
         return char
     units = char.encode("utf-16-be").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def compact(document: Mapping[str, Any]) -> bytes:
+    """Returns JSON on one line, for other programs: all that is not ASCII is an escape.
+
+    So any text survives, half a surrogate pair included. Raises ValueError for NaN and infinities.
+    """
+    return json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
 
 
 def fields(result: object, *names: str) -> dict[str, Any]:

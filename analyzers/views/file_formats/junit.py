@@ -1,4 +1,4 @@
-"""`.junit.xml`: checks as test results, for the CI services that show them."""
+"""`.junit.xml` of a comparison: checks as test results, for CI services that show them."""
 
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element, SubElement, tostring

@@ -1,4 +1,4 @@
-"""`.trace` and `.onnx`: bytes that a result holds, written as they are.
+"""`.trace`, and `.onnx` of an export: what a result holds, to show or to run again.
 
 `tracer report` renders a `.trace` again; it is an SQLite file with everything that was measured.
 """

@@ -7,19 +7,41 @@ from typing import TYPE_CHECKING
 from analyzers.options import ViewOptions
 from analyzers.views.page import Page
 from analyzers.views.trace import bars, histograms, phases
+from analyzers.views.trace.annotated import annotated
+from analyzers.views.trace.board import board
 from analyzers.views.trace.document import document
 from analyzers.views.trace.histograms import figure as sums
+from analyzers.views.trace.node_colors import head_room, node_times
+from analyzers.views.trace.node_values import node_values
 from analyzers.views.trace.report import report
 from analyzers.views.trace.roofline import figure as roofline
 from analyzers.views.trace.sections import sections, table
+from analyzers.views.trace.stacks import stacks
 from analyzers.views.trace.tables import tables
+from analyzers.views.trace.timeline import timeline
 from tracer.records.trace import Trace
 from tracer.storage import trace_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["document", "figure", "page", "report", "roofline", "stored", "sums", "table"]
+__all__ = [
+    "annotated",
+    "board",
+    "document",
+    "figure",
+    "head_room",
+    "node_times",
+    "node_values",
+    "page",
+    "report",
+    "roofline",
+    "stacks",
+    "stored",
+    "sums",
+    "table",
+    "timeline",
+]
 
 
 def page(trace: Trace, options: ViewOptions) -> Page:

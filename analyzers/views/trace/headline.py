@@ -17,6 +17,9 @@ from tracer.text import brief
 Text: TypeAlias = Callable[[float], str]
 """Writes a number."""
 
+_SAME = 1e-6
+"""µs by which two sums of the same times may differ."""
+
 _ALL = "all"
 """The default of `--optimization`; a headline leaves it out so that it fits 80 columns."""
 
@@ -48,9 +51,10 @@ def verdict(run: Run, nodes: pd.DataFrame) -> tuple[str, ...]:
     raw, corrected = (float(nodes[name].sum()) for name in ("time_us_raw", "time_us"))
     median, p95 = micros(measured["p50"]), micros(measured["p95"])
     spread = f"median {median}, p95 {p95}; " if runs > 1 else ""
-    overhead = f" ({micros(raw)} µs with profiler overhead)" if raw != corrected else ""
+    overhead = f" ({micros(raw)} µs with profiler overhead)" if abs(raw - corrected) > _SAME else ""
+    kind = "unprofiled run" if run.has_undisturbed else "profiled run"
     lines = [
-        f"wall  {micros(measured['mean'])} µs per run ({spread}{plural(runs, 'unprofiled run')})",
+        f"wall  {micros(measured['mean'])} µs per run ({spread}{plural(runs, kind)})",
         f"nodes {micros(corrected)} µs, {coverage(run, nodes):.0%} of wall{overhead}",
     ]
     alone = empty(run)

@@ -102,7 +102,7 @@ def test_json_holds_hostile_names_as_they_are(trace):
 
 
 def test_a_format_there_is_none_of_is_refused_with_those_there_are(counted):
-    with pytest.raises(UsageError, match=r"no format 'xls'.*csv, html, json"):
+    with pytest.raises(UsageError, match=r"no format 'xls'.*csv, .*html, ipynb, json"):
         render(counted, "xls")
 
 

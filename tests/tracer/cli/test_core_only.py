@@ -11,8 +11,8 @@ ROOT = Path(__file__).parents[3]
 MODEL = str(ROOT / "models" / "lenet" / "lenet.onnx")
 INT8 = str(ROOT / "models" / "lenet" / "lenet.int8.onnx")
 OPTIONAL = (
-    "PIL", "chainer", "matplotlib", "onnx_chainer", "onnx_ir", "onnxscript", "pyarrow",
-    "safetensors", "sklearn", "tensorboardX", "torch",
+    "PIL", "chainer", "matplotlib", "onnx_chainer", "onnx_ir", "onnxscript", "perfetto", "pyarrow",
+    "safetensors", "sklearn", "tensorboardX", "torch", "xlsxwriter",
 )  # fmt: skip
 CODE = f"""
 import sys
@@ -50,6 +50,7 @@ def run(*args, folder):
         ("interpret", MODEL, "--against", "ort", "-o", "outputs.npz"),
         ("interpret", INT8, "--accumulator", "18"),
         ("compare", MODEL, f"{MODEL}@ort:none", "--sessions", "2", "--precision", "100%"),
+        ("count", MODEL, "-o", "all/"),
         ("env",),
         ("export", "--help"),
         ("quantize", "--help"),

@@ -22,6 +22,9 @@ MODEL_RUN, EXECUTE = 0, 1
 IGNORED, _UNKNOWN = -1, -2
 
 _BLOCK_BYTES = 1 << 20
+_DIGITS = 19
+"""Decimal digits of which some number is no int64."""
+
 _SUFFIX = "_kernel_time"
 _DTYPES = {
     "float": "float32", "double": "float64", "Int4x2": "int4", "UInt4x2": "uint4",
@@ -199,7 +202,7 @@ def _types(shapes: list[dict[str, list[int]]]) -> tuple[TensorType, ...]:
 
 
 def _bytes(text: str) -> int | None:
-    return int(text) if text.isdecimal() else None
+    return int(text) if text.isdecimal() and len(text) < _DIGITS else None
 
 
 def _common(

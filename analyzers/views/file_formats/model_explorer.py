@@ -1,0 +1,44 @@
+"""`.model-explorer.json`, also after `.headroom`: a colour for each node, for Model Explorer.
+
+The format is `GraphNodeData` of its package. Colours are those of the time, or of the bits that
+accumulators have left.
+"""
+
+from typing import Any
+
+from analyzers.options import ViewOptions
+from analyzers.views.file_formats.json import compact
+from analyzers.views.format import Format
+from analyzers.views.node_values import NodeColors
+
+_AMBIGUOUS = "results"
+"""With a node of this id, Model Explorer takes the file for one of several graphs."""
+
+_DECIMALS = 3
+"""Model Explorer shows all digits of a number: these are ns."""
+
+_LIGHT = 140
+"""Backgrounds of this brightness (0 to 255) or more have black text."""
+
+
+def render(colors: NodeColors, options: ViewOptions) -> bytes:
+    """One JSON object in ASCII, for the graph that is open."""
+    results = {
+        name: {"value": round(value, _DECIMALS), "bgColor": color, "textColor": _on(color)}
+        for name, (value, color) in colors.nodes.items()
+        if name != _AMBIGUOUS
+    }
+    document: dict[str, Any] = {"name": colors.name, "results": results}
+    return compact(document)
+
+
+def _on(color: str) -> str:
+    """Returns black or white, whichever is easier to read on a colour (weights of ITU-R BT.601)."""
+    red, green, blue = (int(color[at : at + 2], 16) for at in (1, 3, 5))
+    return "#000000" if 0.299 * red + 0.587 * green + 0.114 * blue >= _LIGHT else "#ffffff"
+
+
+FORMATS = (
+    Format("model-explorer.json", "node_times", render),
+    Format("headroom.model-explorer.json", "head_room", render),
+)

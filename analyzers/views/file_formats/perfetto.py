@@ -1,0 +1,62 @@
+"""`.perfetto.json`: a timeline for Perfetto and chrome://tracing.
+
+The format is "Trace Event Format" of Chromium, with times in µs. Begins and ends are events of
+their own (`B`, `E`), whose order says what is inside what, however a viewer rounds the times.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from analyzers.options import ViewOptions
+from analyzers.views.file_formats.json import compact
+from analyzers.views.format import Format
+from analyzers.views.timeline import Counter, Process, Timeline, Track
+from tracer.text import escaped, printable
+
+_Event = dict[str, Any]
+
+
+def render(timeline: Timeline, options: ViewOptions) -> bytes:
+    """One JSON object in ASCII, where each process of the timeline and each track has a number."""
+    events = [
+        event
+        for number, process in enumerate(timeline.processes, 1)
+        for event in _process(number, process)
+    ]
+    about = {"title": printable(timeline.title), "notes": list(map(escaped, timeline.notes))}
+    return compact({"displayTimeUnit": "ns", "otherData": about, "traceEvents": events})
+
+
+def _process(number: int, process: Process) -> Iterator[_Event]:
+    yield _about("process_name", number, 0, {"name": printable(process.name)})
+    yield _about("process_sort_index", number, 0, {"sort_index": number})
+    for thread, track in enumerate(process.tracks, 1):
+        yield _about("thread_name", number, thread, {"name": printable(track.name)})
+        yield _about("thread_sort_index", number, thread, {"sort_index": thread})
+        yield from _slices(number, thread, track)
+    for counter in process.counters:
+        yield from _points(number, counter)
+
+
+def _about(name: str, pid: int, tid: int, args: dict[str, str | int]) -> _Event:
+    return {"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args}
+
+
+def _slices(pid: int, tid: int, track: Track) -> Iterator[_Event]:
+    for time, begun in track.boundaries():
+        event: _Event = {"ph": "E", "pid": pid, "tid": tid, "ts": time / 1000}
+        if begun is not None:
+            args = {k: escaped(v) if isinstance(v, str) else v for k, v in begun.values.items()}
+            event |= {"ph": "B", "cat": track.name, "name": printable(begun.name), "args": args}
+        yield event
+
+
+def _points(pid: int, counter: Counter) -> Iterator[_Event]:
+    for time, value in counter.points:
+        yield {
+            "ph": "C", "name": counter.name, "pid": pid, "tid": 0, "ts": time / 1000,
+            "args": {"bytes": value},
+        }  # fmt: skip
+
+
+FORMATS = (Format("perfetto.json", "timeline", render),)

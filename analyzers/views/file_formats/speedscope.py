@@ -1,0 +1,66 @@
+"""`.speedscope.json`: stacks of modules with their times, for speedscope (https://speedscope.app).
+
+The format is that of speedscope's file-format-schema.json: a "sampled" profile for each run.
+"""
+
+from typing import Any
+
+from analyzers.options import ViewOptions
+from analyzers.views.file_formats.json import compact
+from analyzers.views.format import Format
+from analyzers.views.stacks import Frame, Profile, Stacks
+from tracer.errors import UsageError
+from tracer.text import escaped, printable
+
+_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+
+
+def render(stacks: Stacks, options: ViewOptions) -> bytes:
+    """One JSON object in ASCII; weights are µs. Raises UsageError where no stack has a time."""
+    numbers: dict[Frame, int] = {}
+    profiles = [_profile(each, numbers) for each in stacks.profiles]
+    profiles = [each for each in profiles if each["weights"]]
+    if not profiles:
+        raise UsageError(
+            "a flame graph needs times, and this trace has none",
+            "Make a trace with times: tracer profile MODEL.onnx -o run.trace.",
+        )
+    return compact(
+        {
+            "$schema": _SCHEMA,
+            "exporter": "tracer",
+            "name": printable(stacks.title),
+            "activeProfileIndex": 0,
+            "shared": {"frames": [_frame(frame) for frame in numbers]},
+            "profiles": profiles,
+        }
+    )
+
+
+def _profile(profile: Profile, numbers: dict[Frame, int]) -> dict[str, Any]:
+    """Returns one profile, and gives every new frame the next number."""
+    timed = [sample for sample in profile.samples if sample.time_us > 0]
+    weights = [sample.time_us for sample in timed]
+    return {
+        "type": "sampled",
+        "name": printable(profile.name),
+        "unit": "microseconds",
+        "startValue": 0,
+        "endValue": sum(weights),
+        "samples": [
+            [numbers.setdefault(frame, len(numbers)) for frame in sample.stack] for sample in timed
+        ],
+        "weights": weights,
+    }
+
+
+def _frame(frame: Frame) -> dict[str, Any]:
+    described: dict[str, Any] = {"name": printable(frame.name)}
+    if frame.file:
+        described["file"] = escaped(frame.file)
+    if frame.line:
+        described["line"] = frame.line
+    return described
+
+
+FORMATS = (Format("speedscope.json", "stacks", render),)

@@ -1,0 +1,91 @@
+"""`.xlsx`: the table with a chart, for spreadsheets (needs the `excel` extra)."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pandas as pd
+
+from analyzers.options import ViewOptions
+from analyzers.views.format import Extra, Format
+from analyzers.views.longest_rows import longest_rows
+from tracer.text import printable
+
+_CELL = 32_767
+"""Most characters of a cell in a spreadsheet."""
+_WIDEST = 40
+_LARGEST_EXACT = 2**53
+"""Spreadsheets compute in float64: a larger integer is a text, so that no digit is lost."""
+
+_CREATED = datetime(2000, 1, 1, tzinfo=UTC)
+"""Any fixed time: the same table gives the same file."""
+
+
+def render(table: pd.DataFrame, options: ViewOptions) -> bytes:
+    """An Office Open XML workbook; a missing value is an empty cell.
+
+    Texts are cells of text, so one that begins with `=`, `+`, `-` or `@` is no formula, and no
+    text is a link. Columns without any value are left out.
+    """
+    import xlsxwriter
+
+    content = io.BytesIO()
+    table = table.dropna(axis="columns", how="all")
+    with xlsxwriter.Workbook(content, {"in_memory": True}) as book:
+        book.set_properties({"created": _CREATED})
+        sheet = book.add_worksheet("table")
+        _fill(sheet, table, book.add_format({"bold": True, "bottom": 1}))
+        _draw(book, *longest_rows(table))
+    return content.getvalue()
+
+
+def _fill(sheet: Any, table: pd.DataFrame, heading: Any) -> None:
+    for place, name in enumerate(table.columns):
+        values = table[name].astype(object).where(table[name].notna(), None).tolist()
+        sheet.write_string(0, place, printable(str(name)), heading)
+        for row, value in enumerate(values, 1):
+            _write(sheet, row, place, value)
+        shown = [str(name), *(v for v in values[:100] if isinstance(v, str))]
+        sheet.set_column(place, place, min(max(map(len, shown)) + 2, _WIDEST))
+    sheet.freeze_panes(1, 1)
+    if len(table.columns):
+        sheet.autofilter(0, 0, len(table), len(table.columns) - 1)
+
+
+def _write(sheet: Any, row: int, column: int, value: object) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool):
+        sheet.write_boolean(row, column, value)
+    elif isinstance(value, int | float) and abs(value) <= _LARGEST_EXACT:
+        sheet.write_number(row, column, value)
+    elif not (isinstance(value, float) and math.isinf(value)):
+        sheet.write_string(row, column, printable(str(value), _CELL))
+
+
+def _draw(book: Any, column: str, rows: Sequence[tuple[str, float]]) -> None:
+    """Adds a sheet with the largest rows and bars of them."""
+    if not rows:
+        return
+    sheet = book.add_worksheet("chart")
+    sheet.set_column(0, 0, _WIDEST)
+    sheet.write_string(0, 1, column)
+    for row, (name, value) in enumerate(rows, 1):
+        sheet.write_string(row, 0, name)
+        _write(sheet, row, 1, value)
+    chart = book.add_chart({"type": "bar"})
+    last = len(rows)
+    chart.add_series(
+        {"name": column, "categories": ["chart", 1, 0, last, 0], "values": ["chart", 1, 1, last, 1]}
+    )
+    chart.set_y_axis({"reverse": True})
+    chart.set_legend({"none": True})
+    chart.set_title({"name": f"largest {column}"})
+    sheet.insert_chart("D2", chart, {"x_scale": 1.5, "y_scale": 1.5})
+
+
+FORMATS = (Format("xlsx", "table", render, is_binary=True, needs=Extra("xlsxwriter", "excel")),)

@@ -1,0 +1,110 @@
+"""Makes a trace of a profile that another program recorded."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import pandas as pd
+
+from analyzers.operations import operation_table
+from analyzers.timing import timing
+from tracer.api._assembly import analyze, assembled
+from tracer.errors import UsageError
+from tracer.executors.eager.calls import RANGE
+from tracer.executors.foreign import kinds, onnxruntime_profile, torch_trace
+from tracer.graph import loading, provenance
+from tracer.inputs.dims import batch_of
+from tracer.records.environment import Environment
+from tracer.records.node_table import typed
+from tracer.records.trace import Kernel, ModelInfo, Run, Trace
+from tracer.shapes import infer
+
+_UNKNOWN = "unknown"
+
+
+def foreign_trace(path: Path, model: Path | None) -> Trace:
+    """Returns the trace of a profile; with the model of an onnxruntime profile, by its nodes.
+
+    Raises UsageError for a model beside a trace of torch, InputError for a file that is no profile.
+    """
+    if kinds.kind_of(path) == "torch":
+        if model is not None:
+            raise UsageError(
+                f"{path}: is of torch, and has no nodes of an ONNX model", "Leave out --model."
+            )
+        return _of_torch(path)
+    if model is None:
+        return _of_kernels(path)
+    return _of_model(path, model)
+
+
+def _of_model(path: Path, file: Path) -> Trace:
+    model = loading.load(file)
+    run = onnxruntime_profile.read(path, model)
+    shapes = onnxruntime_profile.input_shapes(model, run)
+    run = replace(run, batch=batch_of(model, shapes))
+    analyzed = analyze(model, run, infer(model, shapes), None, "plain")
+    trace = assembled(model, [analyzed], _settings(path))
+    return replace(trace, environment=_elsewhere())
+
+
+def _of_kernels(path: Path) -> Trace:
+    """Returns a trace whose rows are kernels, each called after itself."""
+    run = onnxruntime_profile.read(path, None)
+    run = replace(run, kernels=_named(run))
+    rows = [
+        {
+            "node": kernel.name,
+            "index": index,
+            "op_type": kernel.op_type,
+            "domain": kernel.domain,
+            "module": provenance.module_of(onnx.NodeProto(name=kernel.name)),
+            **run.key,
+            "input_shapes": ", ".join(map(str, kernel.input_types)),
+            "output_shapes": ", ".join(map(str, kernel.output_types)),
+            "arena_bytes": kernel.arena_bytes,
+        }
+        for index, kernel in enumerate(run.kernels)
+    ]
+    times = timing(run, [(kernel.name,) for kernel in run.kernels])
+    table = pd.DataFrame(rows, index=[kernel.name for kernel in run.kernels]).join(times)
+    return _trace(path, run, "onnxruntime", table, len(rows))
+
+
+def _named(run: Run) -> tuple[Kernel, ...]:
+    """Returns the kernels, with names of their own for those that have none or another's."""
+    taken: set[str] = set()
+    named = []
+    for index, kernel in enumerate(run.kernels):
+        name = kernel.name or f"{kernel.op_type}_{index}"
+        while name in taken:
+            name = f"{name}#{index}"
+        taken.add(name)
+        named.append(replace(kernel, name=name))
+    return tuple(named)
+
+
+def _of_torch(path: Path) -> Trace:
+    profiled = torch_trace.read(path)
+    rows = [row for row in profiled.operations if row.op_type != RANGE]
+    return _trace(path, profiled.run, "torch", operation_table(profiled), len(rows))
+
+
+def _trace(path: Path, run: Run, producer: str, table: pd.DataFrame, nodes: int) -> Trace:
+    info = ModelInfo(
+        name=path.name, sha256=loading.sha256(path), ir_version=0, opsets={}, producer=producer,
+        nodes=nodes,
+    )  # fmt: skip
+    return Trace(info, _elsewhere(), _settings(path), (run,), typed(table), run.notes)
+
+
+def _settings(path: Path) -> dict[str, str]:
+    return {"read_from": path.name}
+
+
+def _elsewhere() -> Environment:
+    """Returns the environment of a run of which no file tells the machine."""
+    return Environment(
+        cpu="a machine that is not known", cpu_count=0, cpu_flags=(), memory_bytes=None, gpus=(),
+        cuda=None, os=_UNKNOWN, python=_UNKNOWN, packages={},
+    )  # fmt: skip

@@ -1,0 +1,146 @@
+"""Reads the Chrome trace that torch.profiler exported in any program, as eager rows.
+
+A step of the profiler is a run. Modules are known where it recorded them (`with_stack=True`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from tracer.errors import InputError
+from tracer.executors.eager.calls import Calls, Kind, Span
+from tracer.executors.eager.profile import Measured, Overhead, profile_of
+from tracer.executors.protocol import Profiled
+from tracer.graph.tensor_type import TensorType
+from tracer.support.files import read_regular
+
+_STEP = "ProfilerStep#"
+_BACKWARD = "autograd::engine::evaluate_function: "
+_MODULE = "nn.Module: "
+_RANGES = ("user_annotation",)
+_DTYPES = {
+    "float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16",
+    "long int": "int64", "long": "int64", "int": "int32", "bool": "bool",
+    "unsigned char": "uint8", "signed char": "int8", "short": "int16",
+}  # fmt: skip
+"""Names of C++ types in the arguments of operators."""
+
+
+class _Args(msgspec.Struct, rename={"sequence": "Sequence number", "dims": "Input Dims",
+                                    "types": "Input type"}):  # fmt: skip
+    sequence: int | None = None
+    dims: list[object] = []
+    types: list[object] = []
+
+
+class _Event(msgspec.Struct):
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    ts: float | str = 0.0
+    dur: float | str = 0.0
+    tid: int | str = 0
+    args: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _File(msgspec.Struct):
+    events: list[_Event] = msgspec.field(default_factory=list, name="traceEvents")
+
+
+def read(path: Path) -> Profiled:
+    """Returns the operators of all steps, with the times as the profiler recorded them.
+
+    Raises InputError for a file that is no such trace, or holds no operator.
+    """
+    try:
+        events = msgspec.json.decode(read_regular(path), type=_File).events
+        spans = sorted(_spans(events), key=lambda span: (span.start, -span.end))
+        steps = _steps(events)
+    except (msgspec.DecodeError, ValueError, OverflowError) as error:
+        raise InputError(
+            f"{path}: not a trace of torch.profiler ({error})",
+            "Name a file that export_chrome_trace wrote.",
+        ) from error
+    whole = [(spans[0].start, max(span.end for span in spans))] if spans else []
+    calls, took = Calls("torch"), []
+    for begin, end in steps or whole:
+        inside = [span for span in spans if begin <= span.start and span.end <= end]
+        if any(span.kind in (Kind.FORWARD, Kind.BACKWARD) for span in inside):
+            calls.add(inside)
+            took.append((end - begin) / 1000)
+    if not took:
+        raise InputError(
+            f"{path}: holds no operator of torch",
+            "Record the CPU: torch.profiler.profile(activities=[ProfilerActivity.CPU]).",
+        )
+    measured = Measured("torch", "cpu", (), took, took, Overhead(0.0, 0.0))
+    profiled = profile_of(calls, measured)
+    notes = tuple(_notes(path, events, len(took), any(s.kind is Kind.MODULE for s in spans)))
+    return replace(profiled, run=replace(profiled.run, notes=notes))
+
+
+def _spans(events: Sequence[_Event]) -> Iterator[Span]:
+    """Yields what ran on the CPU; steps of the profiler are left out."""
+    for event in events:
+        if event.ph != "X" or event.name.startswith(_STEP):
+            continue
+        kind, name = _kind(event)
+        if kind is None:
+            continue
+        args = msgspec.json.decode(event.args, type=_Args) if event.cat == "cpu_op" else _Args()
+        begin = _ns(event.ts)
+        yield Span(
+            kind,
+            name,
+            begin,
+            begin + max(_ns(event.dur), 0),
+            hash(event.tid),
+            args.sequence,
+            inputs=tuple(_types(args)),
+        )
+
+
+def _kind(event: _Event) -> tuple[Kind | None, str]:
+    if event.cat == "cpu_op":
+        is_backward = event.name.startswith(_BACKWARD)
+        return (Kind.BACKWARD if is_backward else Kind.FORWARD), event.name
+    if event.cat == "python_function" and event.name.startswith(_MODULE):
+        return Kind.MODULE, event.name.removeprefix(_MODULE)
+    return (Kind.RANGE if event.cat in _RANGES else None), event.name
+
+
+def _types(args: _Args) -> Iterator[TensorType]:
+    """Yields the types of the tensors among the arguments, without lists and scalars."""
+    for shape, name in zip(args.dims, args.types, strict=False):
+        sizes = shape if isinstance(shape, list) else None
+        if name in _DTYPES and sizes is not None and all(isinstance(n, int) for n in sizes):
+            yield TensorType(_DTYPES[str(name)], tuple(sizes))
+
+
+def _steps(events: Sequence[_Event]) -> list[tuple[int, int]]:
+    """Returns when each step of the profiler began and ended, in ns."""
+    steps = [e for e in events if e.ph == "X" and e.name.startswith(_STEP)]
+    host = [e for e in steps if e.cat == "user_annotation"] or steps
+    return sorted((_ns(e.ts), _ns(e.ts) + _ns(e.dur)) for e in host)
+
+
+def _notes(path: Path, events: Sequence[_Event], runs: int, has_modules: bool) -> Iterator[str]:
+    yield (
+        f"times are those that torch.profiler wrote to {path.name}, with its overhead: only a "
+        "calibrated run (tracer profile FILE.py:NAME) can be corrected"
+    )
+    yield "the file does not say on which machine, with how many threads and on which inputs it ran"
+    if runs == 1:
+        yield "all is one run: torch marks runs where the profiler has a schedule"
+    if not has_modules:
+        yield "modules are not known: with_stack=True records them"
+    if any(event.cat == "kernel" for event in events):
+        yield "times are those of the CPU: kernels of the accelerator run on after their launch"
+
+
+def _ns(time_us: float | str) -> int:
+    return round(float(time_us) * 1000)
