@@ -1,7 +1,7 @@
 """A metric: a function that scores each sample against labels or a reference."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -42,12 +42,6 @@ class Metric:
     unlabelled: Score | None = field(default=None, repr=False)
     predictions: Predictions | None = field(default=None, repr=False)
     sums_channels: bool = False
-
-    def suited(self, batch: Batch) -> "Metric":
-        """Returns the metric for data like `batch`: by `unlabelled` where it has no labels."""
-        if batch.labels is not None or self.unlabelled is None:
-            return self
-        return replace(self, function=self.unlabelled, needs_labels=False)
 
     @property
     def scale(self) -> float:
