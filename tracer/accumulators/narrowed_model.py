@@ -30,6 +30,14 @@ from tracer.support.types import Array
 
 _THREAD_RUNNERS: ContextVar[Mapping[str, SumRunner] | None] = ContextVar("runners", default=None)
 
+_PRODUCTS = ("Conv", "Gemm", "MatMul")
+"""Words in the names of operators that add products."""
+_WHOLE = frozenset({
+    "Attention", "GroupQueryAttention", "MultiHeadAttention", "LinearAttention", "QAttention",
+    "SparseAttention", "PagedAttention", "MoE", "QMoE", "LSTM", "GRU", "RNN", "Einsum",
+})  # fmt: skip
+"""Operators that add products which no accumulator here takes the place of."""
+
 _LISTED = 6
 """Nodes that a note lists by name; it counts further nodes."""
 
@@ -63,17 +71,19 @@ class Narrowing:
     def notes(self) -> tuple[str, ...]:
         """Nodes of the policy that sum but not in its accumulator, by reason.
 
-        The reason of several nodes is told without the name of an operand, which differs.
+        Nodes that multiply come first, apart from those that only add. The reason of several nodes
+        is told without the name of an operand, which differs.
         """
         unfit = self._unfit | self._floats.unfit
-        nodes: dict[str, list[str]] = {}
-        for node, reason in unfit.items():
-            nodes.setdefault(reason.why, []).append(node)
+        adding = {node.key for node in self._model.nodes if not _multiplies(node)}
+        nodes: dict[tuple[bool, str], list[str]] = {}
+        for node in sorted(unfit, key=adding.__contains__):
+            nodes.setdefault((node in adding, unfit[node].why), []).append(node)
         return (
             *self._floats.notes,
             *(
                 f"not narrowed: {_listed(named)}: {unfit[named[0]] if len(named) == 1 else why}"
-                for why, named in nodes.items()
+                for (_, why), named in nodes.items()
             ),
         )
 
@@ -150,6 +160,8 @@ class Narrowing:
     def _prepare(self, node: Node, rule: Rule) -> None:
         lowering = lowerings().get((node.domain, node.op_type))
         if lowering is None:
+            if node.op_type in _WHOLE:
+                self._unfit[node.key] = _inside(node)
             return
         accumulator = rule.accumulator
         if not isinstance(accumulator, Accumulator):
@@ -200,6 +212,17 @@ class Narrowing:
             self._unfit[node.key].remedy
             or "Quantise the model, or set fixed-point formats for its float operands.",
         )
+
+
+def _multiplies(node: Node) -> bool:
+    return node.op_type in _WHOLE or any(word in node.op_type for word in _PRODUCTS)
+
+
+def _inside(node: Node) -> UnfitError:
+    return UnfitError(
+        f"{node.op_type} is one operator, whose products and sums stay wide",
+        remedy="Export it as MatMul and Softmax nodes.",
+    )
 
 
 def _partial_sums(node: str, runner: SumRunner) -> PartialSums:

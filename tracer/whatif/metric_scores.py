@@ -45,9 +45,10 @@ def checked_metric(model: Model, dataset: Dataset, spec: str | None) -> Metric:
     return metric
 
 
-def judgement(metric: Metric, budget: float) -> Judgement:
-    """Returns the metric and the accuracy budget as results have them."""
-    return Judgement(metric.name, metric.unit, metric.higher_is_better, float(budget))
+def judgement(metric: Metric, budget: float | None) -> Judgement:
+    """Returns the metric and the accuracy budget [default: the metric's] as results have them."""
+    allowed = float(metric.budget if budget is None else budget)
+    return Judgement(metric.name, metric.unit, metric.higher_is_better, allowed)
 
 
 def scorer(

@@ -15,7 +15,7 @@ from tracer.inputs.datasets.opening import open_dataset
 from tracer.metrics import default_metric, find, suited
 
 tokenizers = pytest.importorskip("tokenizers")
-TEXT = "".join(f"Löwe {n} sah {n * 7} Mäuse – und {'😀' * (n % 3)} lief.\n" for n in range(60))
+TEXT = "".join(f"Löwe {n} sah {n * 7} Mäuse — und {'😀' * (n % 3)} lief.\n" for n in range(60))
 VOCABULARY = 300
 
 
@@ -63,7 +63,7 @@ def test_windows_are_the_tokens_of_the_package(folder, limit):
 def test_bits_per_byte_are_the_bits_of_all_tokens_by_the_bytes_of_the_text(folder):
     loaded = model(folder / "m.onnx")
     spec = f"text@8,{folder / 'bpe.json'}:{folder / 'text.txt'}"
-    tokens, labels, batch = all_of(open_dataset(spec, loaded))
+    _, labels, batch = all_of(open_dataset(spec, loaded))
     logits = np.random.default_rng(1).standard_normal((*labels.shape, VOCABULARY))
     metric = suited(find("bits-per-byte"), batch, logits)
     per_token = find("perplexity").scores({"logits": logits}, labels).mean()
@@ -128,6 +128,4 @@ def test_a_text_that_is_not_utf_8_is_refused(folder):
 def test_a_missing_package_is_named_with_its_extra(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(UsageError, match=r"needs 'tokenizers'.*pip install 'tracer-onnx\[text\]'"):
-        open_dataset(
-            f"text@{folder / 'bpe.json'}:{folder / 'text.txt'}", model(folder / "m.onnx")
-        )
+        open_dataset(f"text@{folder / 'bpe.json'}:{folder / 'text.txt'}", model(folder / "m.onnx"))

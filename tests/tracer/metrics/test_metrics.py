@@ -296,7 +296,8 @@ def test_a_metric_of_ones_own_that_fails_is_told_with_file_and_line(own, tmp_pat
 def test_an_unknown_metric_is_answered_with_those_there_are():
     with pytest.raises(
         UsageError,
-        match=r"'f1'. There are top1, top5, mse, noise, channel-noise, agreement, perplexity, bits-per-byte; ",
+        match=r"'f1'. There are top1, top5, mse, noise, channel-noise, agreement, perplexity, "
+        "bits-per-byte; ",
     ):
         metrics.find("f1")
 
