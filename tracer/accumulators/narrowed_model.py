@@ -146,7 +146,11 @@ class Narrowing:
             return plain
 
         def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
-            return (summing(inputs, self._runner(node.key)).output,)
+            try:
+                return (summing(inputs, self._runner(node.key)).output,)
+            except UnfitError as reason:  # told by the operands of a run alone
+                self._unfit[node.key] = reason
+                return plain(inputs, bodies)
 
         return kernel
 
