@@ -22,7 +22,7 @@ class Recipe:
 
 
 RECIPES = {
-    "gpt": Recipe("Gpt", (256,), epochs=3, batch=8, lr=2e-3, shipped="gpt", data="kjv"),
+    "gpt": Recipe("Gpt", (256,), epochs=6, batch=8, lr=1.5e-3, shipped="gpt", data="kjv"),
     "lenet": Recipe("LeNet", (3, 32, 32), epochs=30, batch=32, lr=2e-3, shipped="lenet"),
     "llama": Recipe("Llama", (256,), epochs=3, batch=8, lr=2e-3, shipped="llama", data="kjv"),
     "mnist": Recipe("MnistNet", (1, 28, 28), epochs=10, batch=64, lr=1e-3),

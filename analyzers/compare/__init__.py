@@ -12,6 +12,7 @@ from analyzers.compare.gates import Verdict
 from analyzers.compare.layer_sum import LayerSum, layer_sums
 from analyzers.compare.numbers import Numbers
 from analyzers.compare.rows import rows_of
+from analyzers.compare.scores import Scores
 from analyzers.compare.sides import Side
 from analyzers.options import refuse_depth
 from tracer.errors import InputError, UsageError
@@ -28,8 +29,9 @@ class Comparison(Result):
 
     `totals` has a row for each side, `layers` a row for each layer (see `analyzers.compare.totals`
     and `layers` for the columns), and `groups` the rows of the sides' tables that make a layer.
-    `layers` is None for a comparison by model. `sums` hold the layers against whole runs, for sides
-    that took turns. `verdicts` are those of the gates, if there are any.
+    `layers` is None for a comparison by model. `scores` are those of a data set. `sums` hold the
+    layers against whole runs, for sides that took turns. `verdicts` are those of the gates, if
+    there are any.
     """
 
     view: ClassVar[str] = "analyzers.compare.views.comparison"
@@ -43,6 +45,7 @@ class Comparison(Result):
     groups: tuple[Layer, ...] = field(default=(), repr=False)
     sums: tuple[LayerSum, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
+    scores: tuple[Scores, ...] = ()
 
     @property
     def passed(self) -> bool:

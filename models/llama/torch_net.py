@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from models.decoder import CachedDecoder
 from tracer.errors import UsageError
 
 THETA = 10_000.0  # base of the rotary wavelengths, of Su et al. 2021
@@ -101,7 +102,7 @@ class Layer(nn.Module):
         return x + self.feed_forward(self.norm2(x)), present
 
 
-class Llama(nn.Module):
+class Llama(CachedDecoder):
     """`layers` decoder layers with RMSNorm, rotary positions, grouped heads and SwiGLU.
 
     Takes int64 tokens [N, S] and the cache: a key and a value [N, groups, P, width / heads] for
@@ -146,31 +147,3 @@ class Llama(nn.Module):
             h, own = layer(h, (key, value), mask, angles)
             present += own
         return self.head(self.norm(h)), *present
-
-    def empty_cache(self, input_ids: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Returns the keys and values of no tokens, for each layer."""
-        groups, size = self.cache
-        return (torch.zeros(len(input_ids), groups, 0, size),) * (2 * len(self.layers))
-
-    @property
-    def input_shape(self) -> tuple[tuple[int, ...], ...]:
-        """The shape of one example of each input, which the exporter traces: 4 tokens after 3."""
-        groups, size = self.cache
-        return ((4,), *[(groups, 3, size)] * (2 * len(self.layers)))
-
-    @property
-    def input_dtype(self) -> tuple[str, ...]:
-        """The element type of each input."""
-        return ("int64", *["float32"] * (2 * len(self.layers)))
-
-    @property
-    def tensor_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The names of inputs and outputs, as onnxruntime-genai has them."""
-        parts = [f"{n}.{part}" for n in range(len(self.layers)) for part in ("key", "value")]
-        inputs = ("input_ids", *(f"past_key_values.{part}" for part in parts))
-        return inputs, ("logits", *(f"present.{part}" for part in parts))
-
-    @property
-    def dynamic_axes(self) -> tuple[dict[int, str], ...]:
-        """The names of the axes of each input that may have any size, besides the batch."""
-        return ({1: "sequence"}, *[{2: "past"}] * (2 * len(self.layers)))

@@ -139,3 +139,43 @@ def test_nodes_with_operands_in_floats_share_a_note_that_names_no_operand():
     a, b = np.ones((2, 3), np.float32), np.ones((2, 3), np.float32)
     notes = narrowed(proto, read("8"), a, b, uint8(2, 3))[1].notes
     assert notes == ("not narrowed: Gemm_0, Gemm_1: an operand is not integers times a scale",)
+
+
+def test_products_are_noted_before_additions():
+    proto = model(
+        "(uint8[2,3] c, float[2,3] a, float[3,3] b) => (uint8[2,3] v, float[2,3] y)"
+        " { s = Add (a, a) y = MatMul (s, b) v = com.microsoft.QLinearAdd (c, s1, p, c, s1, p, s1,"
+        " p) }",
+        s1=np.float32(0.5), p=np.uint8(100),
+    )  # fmt: skip
+    a, b = np.ones((2, 3), np.float32), np.ones((3, 3), np.float32)
+    notes = narrowed(proto, read("9"), uint8(2, 3), a, b)[1].notes
+    assert notes == (
+        "not narrowed: MatMul_1: 's' is not integers times a scale",
+        "not narrowed: Add_0: 'a' is not integers times a scale",
+    )
+
+
+def test_integers_such_as_shapes_have_no_fixed_point_numbers():
+    proto = model(
+        "(int64[2] n, float[2,3] a, float[3,3] b) => (int64[2] m, float[2,3] y)"
+        " { m = Add (n, n) y = MatMul (a, b) }"
+    )
+    n, a, b = np.array([300, 4000]), np.full((2, 3), 0.5, np.float32), np.eye(3, dtype=np.float32)
+    doubled, narrowing = narrowed(proto, read("12", fixed="8:4"), n, a, b)
+    np.testing.assert_array_equal(doubled, [600, 8000])
+    assert narrowing.notes == ("not narrowed: Add_0: its operands are int64, not floats",)
+    assert list(narrowing.accumulations()) == ["MatMul_1"]
+
+
+def test_an_operator_with_products_inside_is_noted():
+    proto = model(
+        "(float[1,2,16] q, float[3,3] b) => (float[1,2,16] y, float[3,3] z)"
+        " { y = com.microsoft.MultiHeadAttention <num_heads = 1> (q, q, q) z = MatMul (b, b) }"
+    )
+    q, b = np.ones((1, 2, 16), np.float32), np.ones((3, 3), np.float32)
+    _, narrowing = narrowed(proto, read("12", fixed="8:4"), q, b)
+    assert narrowing.notes == (
+        "not narrowed: MultiHeadAttention_0: MultiHeadAttention is one operator, whose products "
+        "and sums stay wide",
+    )

@@ -154,14 +154,14 @@ def test_a_short_or_missing_text_is_refused(tmp_path):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_shipped_model_knows_more_than_the_last_four_bytes_do(family):
-    """A 3-gram model of the training text needs 2.59 bits a byte, and counts of bytes 4.37."""
+    """Counts of five bytes in a row in the training text need 2.07 bits a byte."""
     path = families.shipped(family, "torch")
     assert path.stat().st_size < 3e6
     model = loading.load(path)
     (batch,) = open_dataset(f"text:{TEST}", model, limit=48).batches(48)
     logits = session(path).run(["logits"], dict(batch.inputs))[0]
     bits = find("perplexity").scores({"logits": logits}, batch.labels).mean()
-    assert bits < 2.3
+    assert bits < 2
     assert all(node.module is not None for node in model.nodes)
     for node in model.nodes:
         if node.op_type == "MatMul":

@@ -31,6 +31,14 @@ from tracer.support.types import Array
 
 _THREAD_RUNNERS: ContextVar[Mapping[str, SumRunner] | None] = ContextVar("runners", default=None)
 
+_PRODUCTS = ("Conv", "Gemm", "MatMul")
+"""Words in the names of operators that add products."""
+_WHOLE = frozenset({
+    "Attention", "GroupQueryAttention", "MultiHeadAttention", "LinearAttention", "QAttention",
+    "SparseAttention", "PagedAttention", "MoE", "QMoE", "LSTM", "GRU", "RNN", "Einsum",
+})  # fmt: skip
+"""Operators that add products which no accumulator here takes the place of."""
+
 _LISTED = 6
 """Nodes that a note lists by name; it counts further nodes."""
 
@@ -62,10 +70,17 @@ class Narrowing:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Nodes of the policy that sum but not in its accumulator, by reason."""
+        """Nodes of the policy that sum but not in its accumulator, by reason.
+
+        Nodes that multiply come first, apart from those that only add.
+        """
+        products = {node.key for node in self._model.nodes if _multiplies(node)}
+        multiplying = {key: why for key, why in self._unfit.items() if key in products}
+        adding = {key: why for key, why in self._unfit.items() if key not in products}
         return (
             *self._floats.notes,
-            *_told("not narrowed", self._unfit),
+            *_told("not narrowed", multiplying),
+            *_told("not narrowed", adding),
             *_told("stays wide", self._floats.unfit),
         )
 
@@ -128,7 +143,11 @@ class Narrowing:
             return plain
 
         def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
-            return (summing(inputs, self._runner(node.key)).output,)
+            try:
+                return (summing(inputs, self._runner(node.key)).output,)
+            except UnfitError as reason:  # told by the operands of a run alone
+                self._unfit[node.key] = reason
+                return plain(inputs, bodies)
 
         return kernel
 
@@ -148,6 +167,8 @@ class Narrowing:
             return
         lowering = lowerings().get((node.domain, node.op_type))
         if lowering is None:
+            if node.op_type in _WHOLE:
+                self._unfit[node.key] = _inside(node)
             return
         attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
         try:
@@ -188,6 +209,17 @@ class Narrowing:
             unfit[node.key].remedy
             or "Quantise the model, or set fixed-point formats for its float operands.",
         )
+
+
+def _multiplies(node: Node) -> bool:
+    return node.op_type in _WHOLE or any(word in node.op_type for word in _PRODUCTS)
+
+
+def _inside(node: Node) -> UnfitError:
+    return UnfitError(
+        f"{node.op_type} is one operator, whose products and sums stay wide",
+        remedy="Export it as MatMul and Softmax nodes.",
+    )
 
 
 def _partial_sums(node: str, runner: SumRunner) -> PartialSums:

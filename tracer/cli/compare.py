@@ -13,7 +13,7 @@ import cloup
 
 from analyzers.options import refuse_depth
 from exporters.frameworks import frameworks
-from tracer.cli import _limits, _options
+from tracer.cli import _data, _limits, _options
 from tracer.cli._code import ARGUMENTS, input_arguments, input_options
 from tracer.cli._messages import tell
 from tracer.cli._types import Count, Integers, Percent
@@ -104,6 +104,20 @@ def _weights(texts: tuple[str, ...]) -> Path | dict[str, Path] | None:
     apart=("batches", "threads"),
 )  # fmt: skip
 @cloup.option_group(
+    "Accuracy",
+    _data.data(required=False),
+    _data.FOLDER,
+    _data.LIMIT,
+    cloup.option(
+        "--metric",
+        "metrics",
+        multiple=True,
+        metavar="NAME",
+        help="Accuracy metric: top1, top5, mse, perplexity; agreement, noise, channel-noise (with "
+        "A); or FILE.py:NAME. Repeatable.  [default: chosen by the data, and agreement]",
+    ),
+)
+@cloup.option_group(
     "Comparison",
     cloup.option(
         "--by",
@@ -142,6 +156,10 @@ def command(
     batches: tuple[int, ...] | None,
     threads: tuple[int, ...] | None,
     settings: SideSettings,
+    data: str | None,
+    data_dir: Path,
+    limit: int | None,
+    metrics: tuple[str, ...],
     numbers: bool,
     rtol: float | None,
     atol: float | None,
@@ -157,6 +175,8 @@ def command(
     the first ONNX model; FILE.py:NAME@ort, its export. Sides that are run take turns. The exit
     code is 1 if computed values differ.
 
+    With --data, ONNX models are also scored on a data set.
+
     \b
     Examples:
       tracer compare old.onnx new.onnx --fail-above 5% -o speed.junit.xml
@@ -166,6 +186,7 @@ def command(
       tracer compare r18.onnx r50.onnx r152.onnx --by model
       tracer compare net.onnx --batch 1,16,64 -o batches.svg
       tracer compare net.onnx --threads 1,2,4 --by model
+      tracer compare llama.onnx llama.int4.onnx --data text:book.txt
     """
     from analyzers.compare import Comparison
     from analyzers.compare.sweep import Sweeps
@@ -179,6 +200,7 @@ def command(
     if several:
         _refuse_gates(fail_above, fail_unless_within)
         _refuse_two_sweeps(swept_threads)
+        _refuse_data(data)
     output.check(Sweeps if several else Comparison)
     if batches and not several:
         settings = replace(settings, batch=batches[0])
@@ -199,6 +221,10 @@ def command(
                 fail_above=fail_above,
                 fail_unless_within=fail_unless_within,
                 threads=swept_threads,
+                test=data,
+                test_limit=limit,
+                metrics=metrics or None,
+                folder=data_dir,
                 progress=report,
             )
         )
@@ -220,6 +246,14 @@ def _refuse_two_sweeps(threads: tuple[int, ...] | None) -> None:
         raise UsageError(
             "several batch sizes and several numbers of threads together",
             "Give one --batch, or one --threads.",
+        )
+
+
+def _refuse_data(data: str | None) -> None:
+    if data is not None:
+        raise UsageError(
+            "--data scores sides, and several batch sizes are compared with each other",
+            "Give one --batch.",
         )
 
 

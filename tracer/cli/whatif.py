@@ -86,11 +86,12 @@ def _what_if_options(
     cloup.option_group(
         "Search",
         cloup.option("--metric", metavar="NAME",
-                     help="Accuracy metric: top1, top5, mse; noise, channel-noise, agreement (with "
-                          "wide accumulators); or FILE.py:NAME.  [default: chosen by the data]"),
-        cloup.option("--budget", "accuracy_budget", type=Amount("points"), default=1.0,
-                     show_default=True,
-                     help="Accuracy that may be lost, in percentage points or the metric's unit."),
+                     help="Accuracy metric: top1, top5, mse, perplexity; noise, channel-noise, "
+                          "agreement (with wide accumulators); or FILE.py:NAME.  "
+                          "[default: chosen by the data]"),
+        cloup.option("--budget", "accuracy_budget", type=Amount("points"),
+                     help="Accuracy that may be lost, in percentage points or the metric's unit.  "
+                          "[default: 1 point; 0.05 bits of perplexity]"),
         cloup.option("--search/--no-search", default=True, show_default=True,
                      help="Also search a width for each node."),
         cloup.option("--explain", is_flag=True,

@@ -148,6 +148,11 @@ class OptimizingExecutor(Executor[SubjectT, FeedsT, SettingsT], Protocol):
 class TensorExecutor(Executor[SubjectT, FeedsT, SettingsT], Protocol):
     """An executor that can return the tensors between the nodes of a graph."""
 
+    def outputs(
+        self, subject: SubjectT, settings: SettingsT
+    ) -> AbstractContextManager[Callable[[Feeds], Sequence[Any]]]:
+        """Opens the subject; inside the block, each call returns the outputs of one inference."""
+
     def tensors(self, subject: SubjectT, feeds: FeedsT, settings: SettingsT) -> Tensors:
         """Returns the outputs as `settings` set, and every tensor as nodes of the model have it."""
 

@@ -13,6 +13,8 @@ _ROUNDED = 4
 """Accuracy level of MatMulNBits at which activations are rounded."""
 _GROUPS = 4
 """Index of the input of MatMulNBits that chooses the scale of each term."""
+_MICROSOFT = "com.microsoft"
+_PACKED = frozenset({"MatMulNBits", "GatherBlockQuantized", "QMoE", "MatMulBnb4", "MatMulFpQ4"})
 _INTEGER_TO_INTEGER = ("QLinear", "QGemm", "NhwcMaxPool")
 
 
@@ -33,7 +35,7 @@ def rounds_values(op_type: str) -> bool:
 
 def multiplies_packed_integers(node: Node) -> bool:
     """Whether MatMulNBits may round activations to 8 bits, and multiply integers by them."""
-    if (node.domain, node.op_type) != ("com.microsoft", "MatMulNBits"):
+    if (node.domain, node.op_type) != (_MICROSOFT, "MatMulNBits"):
         return False
     level = next((a.i for a in node.proto.attribute if a.name == "accuracy_level"), 0)
     has_groups = len(node.inputs) > _GROUPS and bool(node.inputs[_GROUPS])
@@ -51,3 +53,10 @@ def quantized_node(model: Model) -> Node | None:
         if node.op_type in CONVERSIONS or computes_in_integers(node.op_type):
             return node
     return None
+
+
+def has_rounded_weights(model: Model) -> bool:
+    """Whether a model is quantised, or has weights of few bits that are multiplied as floats."""
+    return quantized_node(model) is not None or any(
+        node.op_type in _PACKED and node.domain == _MICROSOFT for node in model.nodes
+    )

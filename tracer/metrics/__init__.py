@@ -5,15 +5,22 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tracer.errors import UsageError
+from tracer.errors import InputError, UsageError
 from tracer.inputs.datasets.batch import Batch
 from tracer.metrics import user_metric
-from tracer.metrics.language import perplexity, scores_tokens
+from tracer.metrics.language import (
+    bits_per_byte,
+    has_row_per_token,
+    perplexity,
+    scores_tokens,
+)
 from tracer.metrics.metric import Metric, Outputs
 from tracer.metrics.ranking import agreement, predictions, top1, top5
 from tracer.metrics.reference import channel_noise, noise, one_of, reference_mse
 from tracer.metrics.regression import mse
 from tracer.support.types import Array
+
+_BITS = 0.05  # bits of a token that a what-if may lose: 3.5 % of the perplexity
 
 METRICS = {
     metric.name: metric
@@ -25,12 +32,15 @@ METRICS = {
         Metric("noise", noise, needs_labels=False, higher_is_better=False, sums_channels=True),
         Metric("channel-noise", channel_noise, needs_labels=False, higher_is_better=False),
         Metric("agreement", agreement, needs_labels=False, predictions=predictions),
-        Metric("perplexity", perplexity, higher_is_better=False, unit="bits"),
+        Metric("perplexity", perplexity, higher_is_better=False, unit="bits", budget=_BITS),
+        Metric("bits-per-byte", bits_per_byte, higher_is_better=False, unit="bits", budget=_BITS),
     )
 }  # fmt: skip
 
+_IN_ANY_AXIS = {"agreement": agreement, "channel-noise": channel_noise}
 _AXIS = re.compile(r"(agreement|channel-noise)@(-?[1-9])")
 _OUTPUT = re.compile(r"(noise|mse)@(.+)")
+_LAST = 2  # axis of the vocabulary in [N, tokens, vocabulary]
 
 
 def find(spec: str) -> Metric:
@@ -58,7 +68,7 @@ def find(spec: str) -> Metric:
 
 
 def _along(name: str, axis: int, spec: str) -> Metric:
-    metric, score = METRICS[name], {"agreement": agreement, "channel-noise": channel_noise}[name]
+    metric, score = METRICS[name], _IN_ANY_AXIS[name]
 
     def along_axis(outputs: Outputs, reference: Any) -> Array:
         return score(outputs, reference, axis)
@@ -76,17 +86,43 @@ def _of_output(name: str, output: str, spec: str) -> Metric:
     return replace(METRICS[name], name=spec, function=of_one, needs_labels=False, unlabelled=None)
 
 
+def suited(metric: Metric, batch: Batch, output: Array) -> Metric:
+    """Returns the metric for data like `batch`, with `output` as the first output of a model.
+
+    Without labels it scores by `unlabelled`. Where the output has a row for each token, classes and
+    channels are those of the last axis. Raises InputError for bits per byte of data other than
+    text.
+    """
+    if metric.name in _IN_ANY_AXIS and has_row_per_token(output, batch):
+        return _along(metric.name, _LAST, metric.name)
+    if metric.name == "bits-per-byte":
+        return _by_bytes(metric, batch)
+    if batch.labels is not None or metric.unlabelled is None:
+        return metric
+    return replace(metric, function=metric.unlabelled, needs_labels=False)
+
+
+def _by_bytes(metric: Metric, batch: Batch) -> Metric:
+    if batch.token_bytes is None:
+        raise InputError(
+            f"{metric.name} needs the bytes of a text, which these data do not have",
+            "Give text:FILE, or the metric perplexity, in bits per token.",
+        )
+    return replace(metric, function=partial(bits_per_byte, token_bytes=batch.token_bytes))
+
+
 def default_metric(batch: Batch, output: Array) -> Metric | None:
     """Returns a metric whose labels fit the output, else None; agreement or noise without labels.
 
     It is top1, mse, or perplexity for the next tokens of [N, tokens, vocabulary].
 
-    An output with more than two axes does not say which of them has the classes, so it gets noise.
+    An output with more than two axes does not say which of them has the classes, so it gets noise,
+    unless it has a row for each token.
     """
     classes = output.ndim == 2 and output.shape[1] > 1
     labels = batch.labels
     if labels is None:
-        return METRICS["agreement" if classes else "noise"]
+        return METRICS["agreement" if classes or has_row_per_token(output, batch) else "noise"]
     if classes and labels.dtype.kind in "iu" and labels.ndim == 1:
         return METRICS["top1"]
     if scores_tokens(output, labels):
@@ -94,4 +130,4 @@ def default_metric(batch: Batch, output: Array) -> Metric | None:
     return METRICS["mse"] if labels.size == output.size else None
 
 
-__all__ = ["METRICS", "Metric", "default_metric", "find"]
+__all__ = ["METRICS", "Metric", "default_metric", "find", "suited"]

@@ -5,8 +5,11 @@ from typing import Any
 import numpy as np
 
 from tracer.errors import InputError
+from tracer.inputs.datasets.batch import Batch
 from tracer.metrics.metric import Outputs, only
 from tracer.support.types import Array, FloatArray
+
+_RANK = 3  # [N, tokens, vocabulary]
 
 
 def perplexity(outputs: Outputs, labels: Any) -> FloatArray:
@@ -36,6 +39,28 @@ def perplexity(outputs: Outputs, labels: Any) -> FloatArray:
     return np.asarray(nats.mean(1) / np.log(2))
 
 
+def bits_per_byte(outputs: Outputs, labels: Any, token_bytes: float = 1.0) -> FloatArray:
+    """Returns `perplexity` ÷ `token_bytes`, the mean bytes of text in a token, float64 (N,).
+
+    The mean of all samples is the bits of all tokens ÷ the bytes that they stand for, which can be
+    compared between tokenizers. Raises the errors of `perplexity`.
+    """
+    return perplexity(outputs, labels) / token_bytes
+
+
 def scores_tokens(output: Array, labels: Array) -> bool:
     """Returns whether `labels` may be the tokens that follow those that `output` is of."""
-    return output.ndim == 3 and labels.shape == output.shape[:2] and labels.dtype.kind in "iu"
+    return output.ndim == _RANK and labels.shape == output.shape[:2] and labels.dtype.kind in "iu"
+
+
+def has_row_per_token(output: Array, batch: Batch) -> bool:
+    """Returns whether `output` is [N, tokens, values], with integers [N, tokens] among the inputs.
+
+    The last axis has the logits of a decoder, or the classes of a tagger, for each token.
+    """
+    return output.ndim == _RANK and any(
+        isinstance(value, np.ndarray)
+        and value.dtype.kind in "iu"
+        and value.shape[1:] == output.shape[1:2]
+        for value in batch.inputs.values()
+    )

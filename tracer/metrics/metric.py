@@ -1,7 +1,7 @@
 """A metric: a function that scores each sample against labels or a reference."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ class Metric:
     reference. Scores of a metric in % lie between 0 and 1. `where` names the user's code in errors.
     `unlabelled` scores data without labels against a reference. `predictions` are the classes that
     outputs stand for, where the metric is about classes. With `sums_channels` the channels with the
-    largest values decide.
+    largest values decide. `budget` is the loss, in `unit`, that a what-if allows by default.
     """
 
     name: str
@@ -42,12 +42,7 @@ class Metric:
     unlabelled: Score | None = field(default=None, repr=False)
     predictions: Predictions | None = field(default=None, repr=False)
     sums_channels: bool = False
-
-    def suited(self, batch: Batch) -> "Metric":
-        """Returns the metric for data like `batch`: by `unlabelled` where it has no labels."""
-        if batch.labels is not None or self.unlabelled is None:
-            return self
-        return replace(self, function=self.unlabelled, needs_labels=False)
+    budget: float = 1.0
 
     @property
     def scale(self) -> float:

@@ -6,7 +6,7 @@ from tracer.graph.model import Model
 from tracer.inputs.datasets.batch import Batch
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.interpreter.interpreter import Interpreter
-from tracer.metrics import Metric, default_metric
+from tracer.metrics import Metric, default_metric, suited
 from tracer.quantization.time_left import within_time
 from tracer.records.quantized import Accuracy
 from tracer.support.progress import Progress, silent
@@ -35,10 +35,11 @@ def accuracy(
     done, total = 0, dataset.samples
     for part in within_time(dataset.batches(batch), _SHARE):
         before, after = (_outputs(each, part) for each in (wide, quantized))
-        metric = metric or default_metric(part, next(iter(before.values())))
+        first = next(iter(before.values()))
+        metric = metric or default_metric(part, first)
         if metric is None:
             return None
-        metric = metric.suited(part)
+        metric = suited(metric, part, first)
         truth = metric.labels(part, dataset.name) if metric.needs_labels else before
         for all_scores, outputs in zip(scores, (before, after), strict=True):
             all_scores.append(metric.scores(outputs, truth))
@@ -53,7 +54,8 @@ def accuracy(
 def check(model: Model, dataset: Dataset, metric: Metric) -> None:
     """Raises the errors of `metric` that one sample of `dataset` shows, before all the others."""
     sample = next(dataset.batches(1))
-    outputs, metric = _outputs(Interpreter(model), sample), metric.suited(sample)
+    outputs = _outputs(Interpreter(model), sample)
+    metric = suited(metric, sample, next(iter(outputs.values())))
     metric.scores(outputs, metric.labels(sample, dataset.name) if metric.needs_labels else outputs)
 
 

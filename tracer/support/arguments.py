@@ -139,6 +139,7 @@ RULES: Mapping[str, Rule] = {
     "args": maybe(mapping(ANYTHING)),
     "feeds": _FEEDS,
     "sides": several(TEXT),
+    "metrics": maybe(several(TEXT)),
     "batches": several(_COUNTS["batch"]),
     "input_shape": maybe(_SHAPES),
     "input_dtype": swept(TEXT),

@@ -113,8 +113,8 @@ class Evaluator(Generic[B]):
         self._node_steps = np.array([steps[key] for key in self._accumulators])
         self._checkpoints = Checkpoints(memory, self._node_steps.tolist())
         self._scores: list[Array] = []
-        self.notes = self._narrowing.notes
         self.baseline = self._measured_baseline()
+        self.notes = self._narrowing.notes
 
     @property
     def nodes(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.interpreter.interpreter import Interpreter
-from tracer.metrics import Metric, channels, default_metric, variety
+from tracer.metrics import Metric, channels, default_metric, suited, variety
 from tracer.metrics.ranking import lead
 from tracer.records.whatif import Judgement
 from tracer.support.types import Array
@@ -32,7 +32,7 @@ def checked_metric(model: Model, dataset: Dataset, spec: str | None) -> Metric:
             f"{dataset.name}",
             f"Give --metric: {', '.join(metrics.METRICS)}, or FILE.py:NAME.",
         )
-    metric = metric.suited(sample)
+    metric = suited(metric, sample, outputs[0])
     if any(isinstance(value, np.ndarray) and not value.ndim for value in outputs):
         raise ModelError(
             f"{model.name}: an output is one number, not one for each sample",
@@ -45,9 +45,10 @@ def checked_metric(model: Model, dataset: Dataset, spec: str | None) -> Metric:
     return metric
 
 
-def judgement(metric: Metric, budget: float) -> Judgement:
-    """Returns the metric and the accuracy budget as results have them."""
-    return Judgement(metric.name, metric.unit, metric.higher_is_better, float(budget))
+def judgement(metric: Metric, budget: float | None) -> Judgement:
+    """Returns the metric and the accuracy budget [default: the metric's] as results have them."""
+    allowed = float(metric.budget if budget is None else budget)
+    return Judgement(metric.name, metric.unit, metric.higher_is_better, allowed)
 
 
 def scorer(

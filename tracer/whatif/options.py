@@ -17,7 +17,8 @@ _BITS = several(maybe(whole(1)))
 _RULES = {
     **dict.fromkeys(("orders", "overflows", "biases"), _WORDS),
     **dict.fromkeys(("weight_bits", "activation_bits"), _BITS),
-    "product_bits": maybe(whole(1)), "range_convention": TEXT, "accuracy_budget": amount("points"),
+    "product_bits": maybe(whole(1)), "range_convention": TEXT,
+    "accuracy_budget": maybe(amount("points")),
     "search": FLAG, "explain": FLAG, "addition_convention": maybe(TEXT), "batch": whole(1),
     "energy": TEXT,
 }  # fmt: skip
@@ -27,14 +28,15 @@ _RULES = {
 class WhatIfOptions:
     """Everything but the model, the widths and the data.
 
-    Every combination of `orders`, `overflows`, `biases`, `weight_bits` and `activation_bits` (None
-    keeps those of the model) is a variant. `range_convention` says which range a width holds.
-    `fixed` are fixed-point formats for a float graph, as `policy_text` reads them. `metric` None
-    chooses one that fits labels and outputs. `accuracy_budget` is how much the metric may lose, in
-    its unit. `search` also searches a width for each node. `explain` makes the evaluations that
-    name the node which limits B. `energy` names a model of
-    `analyzers.energy`. `addition_convention` says how additions are counted, as in
-    `analyzers.cost`; None counts channelwise for a channelwise order, and plain otherwise.
+    Every combination of `orders`, `overflows`, `biases`, `weight_bits` and `activation_bits`
+    (None keeps those of the model) is a variant. `range_convention` says which range a width
+    holds. `fixed` are fixed-point formats for a float graph, as `policy_text` reads them.
+    `metric` None chooses one that fits labels and outputs. `accuracy_budget` is how much the
+    metric may lose, in its unit [default: a percentage point, 0.05 bits of perplexity, 1 of
+    other units]. `search` also searches a width for each node. `explain` makes the evaluations
+    that name the node which limits B. `energy` names a model of `analyzers.energy`.
+    `addition_convention` says how additions are counted, as in `analyzers.cost`; None counts
+    channelwise for a channelwise order, and plain otherwise.
     """
 
     orders: tuple[str, ...] = ("sequential",)
@@ -48,7 +50,7 @@ class WhatIfOptions:
     metric: str | None = None
     limit: int | None = None
     batch: int = 64
-    accuracy_budget: float = 1.0
+    accuracy_budget: float | None = None
     search: bool = True
     explain: bool = False
     energy: str = DEFAULT_ENERGY_MODEL

@@ -82,7 +82,7 @@ def test_a_text_without_a_window_is_refused(content, window, message, tmp_path):
 def test_a_missing_file_and_a_window_of_nothing_are_refused(text, tmp_path):
     with pytest.raises(InputError, match="no such file"):
         open_dataset(f"text:{tmp_path / 'none.txt'}", model())
-    with pytest.raises(UsageError, match="windows of 0 bytes"):
+    with pytest.raises(UsageError, match="windows of 0 tokens"):
         open_dataset(f"text@0:{text}", model())
 
 

@@ -205,12 +205,12 @@ def test_noise_of_silence_and_of_nothing_in_common_is_bounded():
 def test_mse_without_labels_compares_with_the_reference():
     torch = pytest.importorskip("torch")
     ours, theirs = np.random.default_rng(0).random((2, 6, 4), np.float32)
-    mse = metrics.find("mse").suited(Batch({}, 6))
+    mse = metrics.suited(metrics.find("mse"), Batch({}, 6), ours)
     assert not mse.needs_labels
     expected = torch.nn.functional.mse_loss(torch.from_numpy(ours), torch.from_numpy(theirs))
     value = mse.value(mse.scores({"out": ours}, {"out": theirs}))
     assert value == pytest.approx(float(expected), rel=1e-6)
-    assert metrics.find("mse").suited(Batch({}, 6, ours)).needs_labels
+    assert metrics.suited(metrics.find("mse"), Batch({}, 6, ours), ours).needs_labels
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,8 @@ def test_a_metric_of_ones_own_that_fails_is_told_with_file_and_line(own, tmp_pat
 def test_an_unknown_metric_is_answered_with_those_there_are():
     with pytest.raises(
         UsageError,
-        match=r"'f1'. There are top1, top5, mse, noise, channel-noise, agreement, perplexity; ",
+        match=r"'f1'. There are top1, top5, mse, noise, channel-noise, agreement, perplexity, "
+        "bits-per-byte; ",
     ):
         metrics.find("f1")
 

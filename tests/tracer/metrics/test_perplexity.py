@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tracer.errors import InputError
 from tracer.inputs.datasets.batch import Batch
-from tracer.metrics import default_metric, find
+from tracer.metrics import default_metric, find, suited
 
 
 @given(
@@ -39,6 +39,24 @@ def test_it_is_the_default_for_the_next_tokens():
     batch = Batch({}, 2, np.zeros((2, 3), np.int64))
     assert default_metric(batch, np.zeros((2, 3, 5))) is find("perplexity")
     assert default_metric(batch, np.zeros((2, 4, 5))) is None
+
+
+@pytest.mark.parametrize("name", ["agreement", "channel-noise"])
+def test_classes_and_channels_of_logits_are_those_of_the_vocabulary(name):
+    ours, theirs = np.random.default_rng(0).standard_normal((2, 4, 6, 9))
+    batch = Batch({"input_ids": np.zeros((4, 6), np.int64)}, 4, np.zeros((4, 6), np.int64))
+    metric = suited(find(name), batch, ours)
+    of = lambda metric: metric.scores({"logits": ours}, {"logits": theirs})  # noqa: E731
+    np.testing.assert_array_equal(of(metric), of(find(f"{name}@2")))
+    assert metric.name == name
+    if name == "agreement":
+        same = ours.argmax(2) == theirs.argmax(2)
+        np.testing.assert_allclose(of(metric), same.mean(1))
+        assert metric.predictions({"logits": ours}).shape == (4, 6)
+    signals = Batch({"x": np.zeros((4, 6), np.float32)}, 4)
+    assert suited(find(name), signals, ours) is find(name)
+    assert default_metric(Batch(batch.inputs, 4), ours).name == "agreement"
+    assert default_metric(signals, ours).name == "noise"
 
 
 @pytest.mark.parametrize(

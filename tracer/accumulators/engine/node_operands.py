@@ -132,7 +132,9 @@ class Fixed:
     constant: bool
 
     def integers(self, tensor: Array) -> Integers:
-        """The nearest numbers of the format."""
+        """The nearest numbers of the format. Raises UnfitError for integers, such as shapes."""
+        if tensor.dtype.kind in "iub":
+            raise UnfitError(f"its operands are {tensor.dtype}, not floats")
         return Integers(narrow(self.format.quantized(tensor)), *self.format.range, self.constant)
 
     def steps(self, axis: int | None) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracer.api._contained import contained
@@ -32,6 +33,10 @@ def compare(
     fail_above: float | None = None,
     fail_unless_within: float | None = None,
     threads: Sequence[int] | None = None,
+    test: str | Path | None = None,
+    test_limit: int | None = None,
+    metrics: Sequence[str] | None = None,
+    folder: str | Path = "data",
     progress: Progress | None = None,
     limits: Limits | None = None,
     in_process: bool = False,
@@ -43,6 +48,10 @@ def compare(
     the inputs of the first ONNX model (see `tracer.api.compare.inputs`). With `threads`, each side
     is compared at each of these numbers of threads, instead of that of the settings.
 
+    With `test`, the ONNX models are also scored on the first `test_limit` samples of this data set,
+    by `metrics` (see `tracer.metrics`) [default: one that fits the labels, and agreement with the
+    first side]. Files of named sets are in `folder`.
+
     The comparison has `verdicts` where shares of the time are given: a side fails if it is shown
     to be slower by more than `fail_above`, and if it is not shown to be as fast, within
     `fail_unless_within` either way. `passed` sums them up.
@@ -52,10 +61,16 @@ def compare(
     too little in common.
     """
     from tracer.api.compare import _compare
+    from tracer.inputs.request import Samples
 
+    if test is None and (test_limit or metrics):
+        raise UsageError("a limit or a metric without data", "Name a data set: --data text:FILE.")
     if len(sides) * max(len(set(threads or ())), 1) < 2:
         raise UsageError("one side alone cannot be compared", "Name two or more.")
-    comparison = _compare.compare(sides, by, depth, settings, tolerance, threads, progress)
+    samples = None if test is None else Samples(str(test), test_limit, Path(folder))
+    comparison = _compare.compare(
+        sides, by, depth, settings, tolerance, threads, samples, metrics or (), progress
+    )
     return _compare.gated(comparison, fail_above, fail_unless_within)
 
 

@@ -11,12 +11,14 @@ from analyzers.compare.sweep import Sweeps
 from analyzers.compare.sweep import sweep as sweep_of
 from analyzers.views.text import plural
 from tracer.api.compare import inputs, layers, values
+from tracer.api.compare import scores as scoring
 from tracer.api.compare.naming import named_sides, refuse_unused
 from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import LiveSide, NamedSide, Recorded
 from tracer.api.compare.threads import at_each
 from tracer.api.compare.whole_runs import Blocks, whole_runs
 from tracer.containment import signals
+from tracer.inputs.request import Samples
 from tracer.records.trace import INCOMPLETE
 from tracer.records.turns import Turns
 from tracer.support.progress import Progress, silent
@@ -36,11 +38,18 @@ def compare(
     settings: SideSettings,
     tolerance: Tolerance | None,
     threads: Sequence[int] | None,
+    data: Samples | None,
+    metrics: Sequence[str],
     progress: Progress | None,
 ) -> Comparison:
-    """Compares each of `sides` with the first one, in time and work, and values if tolerated."""
+    """Compares each of `sides` with the first one, in time and work, and values if tolerated.
+
+    With `data`, it also compares their scores by `metrics`.
+    """
     folder = TemporaryFolder()  # goes when this call ends
     chosen = _named(sides, settings)
+    if data is not None:
+        scoring.check(chosen, data, metrics)
     if threads:
         chosen = at_each(chosen, threads)
     named, divisions = inputs.divided(chosen, settings, folder.path)
@@ -59,6 +68,9 @@ def compare(
         depth,
     )
     comparison = replace(comparison, notes=(*comparison.notes, *divisions, *pace))
+    if data is not None and not signals.ending():
+        scores, unscored = scoring.score(named, data, metrics, settings, progress or silent)
+        comparison = replace(comparison, scores=scores, notes=(*comparison.notes, *unscored))
     if tolerance is None or signals.ending():
         return comparison
     numbers, notes = values.compare_values(named, arrays, settings, tolerance)

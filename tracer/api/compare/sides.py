@@ -22,7 +22,7 @@ from tracer.graph import footprint
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import symbol_sizes
 from tracer.inputs.dims import sizes_of
-from tracer.inputs.feedset import FeedSet
+from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.inputs.request import Request, on_sizes_that_run, request_for
 from tracer.records.trace import Trace
 from tracer.support.progress import Progress
@@ -162,6 +162,15 @@ class OnnxSide:
         """Returns the outputs, and all tensors, of one inference."""
         chosen = registry.settings_for(self.executor, self._running(settings))
         return registry.find_tensors(self.executor).tensors(self.model, feedset, chosen)
+
+    def outputs(
+        self, settings: SideSettings
+    ) -> AbstractContextManager[Callable[[Feeds], Sequence[Any]]]:
+        """Opens the model; inside the block, each call returns the outputs of one inference."""
+        chosen = registry.settings_for(self.executor, self._running(settings))
+        opened: AbstractContextManager[Callable[[Feeds], Sequence[Any]]]
+        opened = registry.find_tensors(self.executor).outputs(self.model, chosen)
+        return opened
 
     def _running(self, settings: SideSettings) -> dict[str, object]:
         """Returns the settings of the executor that do not depend on what is measured."""

@@ -22,7 +22,7 @@ from tracer.executors.eager.failure import failing_clearly
 from tracer.graph import loading
 from tracer.graph.model import Model, Node
 from tracer.graph.precision import precisions
-from tracer.graph.quantized import quantized_node
+from tracer.graph.quantized import has_rounded_weights
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.model_feeds import check_feeds
 from tracer.interpreter.interpreter import Interpreter
@@ -87,7 +87,7 @@ def _numbers(first: _Ran, second: _Ran, tolerance: Tolerance, settings: SideSett
     exact = precisions(second.model, _by_tensor(second.model, second.values))
     by_node = {n.key: exact[n.outputs[0]] for n in second.model.nodes if _first(n) in exact}
     result = numbers(first.values, second.values, tolerance, by_node, isolated)
-    quantised = [quantized_node(ran.model) is not None for ran in (first, second) if ran.model]
+    quantised = [has_rounded_weights(ran.model) for ran in (first, second) if ran.model]
     if quantised[0] != quantised[1]:
         which = (first if quantised[0] else second).side.label
         result = replace(result, no_verdict=f"{which} is quantised and the other is not")

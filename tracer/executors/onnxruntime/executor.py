@@ -1,8 +1,9 @@
 """Runs a model under onnxruntime's profiler, alternating with runs that are not profiled."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from tracer.containment import memory, signals
 from tracer.executors.measuring import warm_up
@@ -25,7 +26,7 @@ from tracer.executors.protocol import OptimizingExecutor, Profiled, Tensors
 from tracer.executors.turns import Recorder
 from tracer.graph import footprint
 from tracer.graph.model import Model
-from tracer.inputs.feedset import FeedSet
+from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.records.trace import Run
 from tracer.shapes import infer
 from tracer.support.progress import Progress, silent
@@ -112,6 +113,15 @@ class _Onnxruntime:
         """Opens a session; inside the block, each call runs one inference of any sizes."""
         with sessions.running(model):
             yield Stepper(model, settings)
+
+    @contextmanager
+    def outputs(
+        self, model: Model, settings: OrtSettings
+    ) -> Iterator[Callable[[Feeds], Sequence[Any]]]:
+        """Opens a session; inside the block, each call runs it on feeds of any sizes."""
+        with sessions.running(model):
+            session = sessions.Factory(model, node_names.serialize(model), settings).open()
+            yield lambda feeds: feeding.runner(model, session, feeds)()
 
     def optimize(self, model: Model, feedset: FeedSet, settings: OrtSettings) -> SavedGraph:
         """Returns the graph that onnxruntime runs, from one inference; raises as `profile`."""

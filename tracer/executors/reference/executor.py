@@ -1,6 +1,6 @@
 """Runs a model in the reference interpreter: times every node, and describes its values."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -174,6 +174,14 @@ class _Reference:
         once()
         runs = _Recorded(interpreter, feeds)
         yield TurnRecorder(lambda: elapsed_us(once, clock_ns), runs.add, runs.times)
+
+    @contextmanager
+    def outputs(
+        self, model: Model, settings: ReferenceSettings
+    ) -> Iterator[Callable[[Feeds], Sequence[Any]]]:
+        """Prepares the model; inside the block, each call runs it on feeds of any sizes."""
+        interpreter = Interpreter(model, limits=settings.limits, threads=settings.threads or None)
+        yield partial(interpreter.run, None)
 
     def tensors(self, model: Model, feedset: FeedSet, settings: ReferenceSettings) -> Tensors:
         """Returns the outputs and the tensors of one inference."""

@@ -19,13 +19,15 @@ class Batch:
 
     `inputs` may have more rows than `size` samples for a model with a fixed batch: they repeat the
     last sample, and the model's results for them must be dropped. `labels` [size, ...] and
-    `outputs`, the expected outputs by name, are None if the data set has none.
+    `outputs`, the expected outputs by name, are None if the data set has none. `token_bytes` are
+    the bytes of text in a label, as a mean over the data set; None for labels other than tokens.
     """
 
     inputs: Feeds = field(repr=False)
     size: int
     labels: NDArray[Any] | None = field(default=None, repr=False)
     outputs: Mapping[str, Any] | None = field(default=None, repr=False)
+    token_bytes: float | None = None
 
     def cut(self, start: int, stop: int, rows: frozenset[str]) -> Batch:
         """Returns samples `start` to `stop` - 1; inputs outside `rows` belong to all samples."""
@@ -43,6 +45,7 @@ class Batch:
             size,
             None if self.labels is None else self.labels[part],
             None if self.outputs is None else {n: v[part] for n, v in self.outputs.items()},
+            self.token_bytes,
         )
 
     def padded(self, size: int, rows: frozenset[str]) -> Batch:
@@ -88,6 +91,7 @@ def _joined(pieces: list[Batch], rows: frozenset[str]) -> Batch:
         sum(piece.size for piece in pieces),
         _concatenated("the labels", labels) if labels else None,
         {n: _concatenated(n, [o[n] for o in outputs]) for n in outputs[0]} if outputs else None,
+        first.token_bytes,
     )
 
 

@@ -57,7 +57,7 @@ def open_dataset(
     if parsed.base in names():
         source: SampleSource = open_named(parsed.base, model, split, folder)
     elif TEXT.fullmatch(parsed.base):
-        source = open_text(parsed.base, model)
+        source = open_text(parsed.base, model, limit)
     else:
         source = _files(Path(parsed.base), model, layout, split)
     return _checked(Dataset(str(spec), model, source, layout, parsed.repeat, limit))

@@ -1,4 +1,4 @@
-"""Reads a text file as windows of bytes for a language model, each with the bytes that follow."""
+"""Reads a text file as windows of tokens for a language model, each with the tokens that follow."""
 
 import re
 from collections.abc import Iterator
@@ -13,83 +13,161 @@ from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType
 from tracer.inputs.datasets.batch import Batch
+from tracer.inputs.datasets.tokens import Bytes, Tokens, encoded, read_tokenizer
 from tracer.support.types import Array
 
-SPEC = re.compile(r"text(?:@(?P<window>[0-9]{1,9}))?:(?P<file>.+)")
-_WINDOW = 256  # bytes, if neither the spec nor the model says
+SPEC = re.compile(r"text(?:@(?P<options>[^:]+))?:(?P<file>.+)")
+_WINDOW = 256  # tokens, if neither the spec nor the model says
+_BYTES = "bytes"  # stands for a tokenizer
+_BESIDE = "tokenizer.json"
+_MOST_BYTES = 512
+"""Logits of a model over bytes, at most: 256 bytes and some special tokens."""
+_LOGITS_RANK = 3  # [N, tokens, vocabulary]
 _CACHE_RANK = 4  # [N, heads, past, size]
 _OTHERS = {"attention_mask": "the mask", "position_ids": "the positions"}
 
 
 @dataclass(frozen=True, slots=True)
 class TextWindows:
-    """Windows of `window` bytes of a file, one after another; bytes that fill none are left out.
+    """Windows of `window` tokens of a text, one after another; tokens that fill none are left out.
 
-    A window is the input `tokens`, int [n, window]; its labels are the bytes that follow each of
-    its bytes, int64 [n, window]. `caches` are the shapes of one sample's caches, which are empty.
+    A window is the input `name`, int [n, window]; its labels are the tokens that follow each of its
+    tokens, int64 [n, window], of `token_bytes` bytes of text on average. `caches` are the shapes of
+    one sample's caches, which are empty.
     """
 
-    path: Path
+    tokens: Tokens
     window: int
-    tokens: str
+    name: str
+    token_bytes: float
     types: dict[str, str] = field(repr=False)
     caches: dict[str, tuple[int, ...]] = field(repr=False)
 
     @property
     def samples(self) -> int:
-        """The number of whole windows with a byte that follows the last."""
-        return max(0, self.path.stat().st_size - 1) // self.window
+        """The number of whole windows with a token that follows the last."""
+        return _windows(self.tokens, self.window)
 
     def pieces(self, rows: int) -> Iterator[Batch]:
-        """Yields `rows` windows at a time, and reads no more of the file than them."""
-        left = self.samples
-        with self.path.open("rb") as file:
-            while left > 0:
-                count = min(rows, left)
-                file.seek((self.samples - left) * self.window)
-                data = np.frombuffer(file.read(count * self.window + 1), np.uint8)
-                labels = data[1:].reshape(count, self.window).astype(np.int64)
-                yield Batch(self._inputs(data[:-1].reshape(count, self.window)), count, labels)
-                left -= count
+        """Yields `rows` windows at a time, and reads no more of the text than them."""
+        done, samples = 0, self.samples
+        while done < samples:
+            count = min(rows, samples - done)
+            start = done * self.window
+            data = self.tokens.read(start, start + count * self.window + 1)
+            labels = data[1:].reshape(count, self.window)
+            inputs = self._inputs(data[:-1].reshape(count, self.window))
+            yield Batch(inputs, count, labels, token_bytes=self.token_bytes)
+            done += count
 
-    def _inputs(self, data: NDArray[np.uint8]) -> dict[str, Array]:
-        values: dict[str, Array] = {self.tokens: data}
+    def _inputs(self, data: NDArray[np.int64]) -> dict[str, Array]:
+        values: dict[str, Array] = {self.name: data}
         values["attention_mask"] = np.ones_like(data)
         values["position_ids"] = np.broadcast_to(np.arange(self.window), data.shape)
         values |= {name: np.zeros((len(data), *shape)) for name, shape in self.caches.items()}
         return {name: values[name].astype(kind) for name, kind in self.types.items()}
 
 
-def open_text(spec: str, model: Model) -> TextWindows:
-    """Opens the file of text:FILE, or text@128:FILE for windows of 128 bytes.
+@dataclass(frozen=True, slots=True)
+class _Spec:
+    """What text@128,tokenizer.json:FILE names; None where it leaves the choice."""
 
-    A model with a fixed number of tokens decides the window. Caches are empty: their axis 2 has
-    size 0. Raises InputError for a file without a window or that cannot be read, and for a model
-    that takes no tokens; UsageError for a window of 0 bytes.
+    file: Path
+    window: int | None
+    tokenizer: str | None
+
+
+def open_text(spec: str, model: Model, limit: int | None = None) -> TextWindows:
+    """Opens the file of text:FILE, or text@128:FILE for windows of 128 tokens.
+
+    Tokens are those of a tokenizer.json beside the model, or of the file in
+    text@tokenizer.json:FILE; else, and in text@bytes:FILE, they are bytes. Of a tokenizer, the text
+    is encoded as far as `limit` windows need. A model with a fixed number of tokens decides the
+    window. Caches are empty: their axis 2 has size 0. Raises InputError for a file without a window
+    or that cannot be read, for a model that takes no tokens, and for tokens that it has no logits
+    for; UsageError for a window of 0 tokens, and without the package of the tokenizer.
     """
-    match = SPEC.fullmatch(spec)
-    assert match is not None
-    path = Path(match["file"])
+    wanted = _parsed(spec)
     declared = {v.name: tensor_type.from_type_proto(v.type) for v in model.inputs}
     kinds = {name: kind for name, kind in declared.items() if kind is not None}
-    tokens = _tokens(model, kinds)
-    shape = kinds[tokens].shape or ()
+    name = _tokens(model, kinds)
+    shape = kinds[name].shape or ()
     fixed = shape[1] if isinstance(shape[1], int) else None
-    window = int(match["window"] or fixed or _WINDOW)
-    if window < 1:
-        raise UsageError(f"{spec}: windows of 0 bytes", "Give 1 or more: text@128:FILE.")
-    if not path.is_file():
-        raise InputError(f"{path}: no such file", "Name a text file: text:FILE.")
-    caches = {n: _cache(model, n, k) for n, k in kinds.items() if n not in (tokens, *_OTHERS)}
-    types = {name: kind.dtype for name, kind in kinds.items()}
-    text = TextWindows(path, window, tokens, types, caches)
-    if not text.samples:
+    window = wanted.window or fixed or _WINDOW
+    caches = {n: _cache(model, n, k) for n, k in kinds.items() if n not in (name, *_OTHERS)}
+    tokens = _read(wanted, model, None if limit is None else limit * window + 1)
+    samples = _windows(tokens, window)
+    if not samples:
+        what = "bytes" if isinstance(tokens, Bytes) else "tokens"
         raise InputError(
-            f"{path}: {path.stat().st_size:,} bytes are no window of {window} and a byte that "
+            f"{wanted.file}: {tokens.count:,} {what} are no window of {window} and one that "
             "follows",
             "Give a longer text, or a smaller window: text@16:FILE.",
         )
-    return text
+    token_bytes = tokens.mean_bytes(min(samples, limit or samples) * window + 1)
+    types = {name: kind.dtype for name, kind in kinds.items()}
+    return TextWindows(tokens, window, name, token_bytes, types, caches)
+
+
+def _parsed(spec: str) -> _Spec:
+    match = SPEC.fullmatch(spec)
+    assert match is not None
+    options = match["options"].split(",") if match["options"] else []
+    windows = [int(option) for option in options if option.isdecimal()]
+    tokenizers = [option for option in options if not option.isdecimal()]
+    if len(windows) > 1 or len(tokenizers) > 1 or not all(options):
+        raise UsageError(
+            f"{spec}: '{match['options']}' is not a window and a tokenizer",
+            "Give one of each at most, as in text@128,tokenizer.json:FILE.",
+        )
+    if windows == [0]:
+        raise UsageError(f"{spec}: windows of 0 tokens", "Give 1 or more: text@128:FILE.")
+    path = Path(match["file"])
+    if not path.is_file():
+        raise InputError(f"{path}: no such file", "Name a text file: text:FILE.")
+    return _Spec(path, next(iter(windows), None), next(iter(tokenizers), None))
+
+
+def _read(wanted: _Spec, model: Model, least: int | None) -> Tokens:
+    """Returns the tokens of a text; of a tokenizer at least `least`, or all."""
+    logits, file = _vocabulary(model), _tokenizer(wanted, model)
+    if file is None:
+        if wanted.tokenizer is None and logits is not None and logits > _MOST_BYTES:
+            raise InputError(
+                f"{model.name} has {logits:,} logits, so its tokens are no bytes, and there is no "
+                f"{_BESIDE} beside it",
+                f"Name its tokenizer: text@FOLDER/{_BESIDE}:FILE; text@bytes:FILE gives it bytes.",
+            )
+        return Bytes(wanted.file)
+    tokenizer = read_tokenizer(file)
+    size = tokenizer.get_vocab_size()
+    if logits is not None and size > logits:
+        raise InputError(
+            f"{file}: {size:,} tokens, and {model.name} has {logits:,} logits",
+            "Give the tokenizer that the model was trained with.",
+        )
+    return encoded(wanted.file, tokenizer, least)
+
+
+def _tokenizer(wanted: _Spec, model: Model) -> Path | None:
+    """Returns the file of the tokenizer; None for bytes."""
+    if wanted.tokenizer is not None:
+        return None if wanted.tokenizer == _BYTES else Path(wanted.tokenizer)
+    beside = None if model.path is None else model.path.parent / _BESIDE
+    return beside if beside is not None and beside.is_file() else None
+
+
+def _vocabulary(model: Model) -> int | None:
+    """Returns the size of the last axis of the first output with three axes, if it is fixed."""
+    kinds = (tensor_type.from_type_proto(value.type) for value in model.graph.output)
+    shapes = (kind.shape or () for kind in kinds if kind is not None)
+    sizes = (shape[-1] for shape in shapes if len(shape) == _LOGITS_RANK)
+    size = next(sizes, None)
+    return size if isinstance(size, int) else None
+
+
+def _windows(tokens: Tokens, window: int) -> int:
+    return max(0, tokens.count - 1) // window
 
 
 def _tokens(model: Model, kinds: dict[str, TensorType]) -> str:

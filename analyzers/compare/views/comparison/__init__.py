@@ -15,6 +15,7 @@ from analyzers.compare.views.comparison.document import document
 from analyzers.compare.views.comparison.layers import layers_table
 from analyzers.compare.views.numbers import numbers_table, values_check
 from analyzers.compare.views.report import of_comparison
+from analyzers.compare.views.scores import scores_table
 from analyzers.options import ViewOptions
 from analyzers.views.checks import Check, Fault
 from analyzers.views.page import (
@@ -36,8 +37,10 @@ _FAULTS: Mapping[Outcome, Fault] = {"pass": "", "FAIL": "failure", "undecided": 
 
 
 def page(result: Comparison, options: ViewOptions) -> Page:
-    """The totals of the sides, then the layers, then the numbers."""
+    """The totals of the sides, their scores, then the layers, then the numbers."""
     tables = [_totals(result)]
+    if result.scores:
+        tables.append(scores_table(result.scores))
     if result.layers is not None:
         tables.append(layers_table(result, result.layers))
     tables += [numbers_table(numbers, options) for numbers in result.numbers]

@@ -38,6 +38,7 @@ def document(result: Comparison, options: ViewOptions) -> dict[str, Any]:
             }
             for numbers in result.numbers
         ],
+        "scores": [asdict(each) for each in result.scores],
         "verdicts": [
             {"side": each.side, "gate": each.gate, "outcome": each.outcome, "line": each.line}
             for each in result.verdicts
