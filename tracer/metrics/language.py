@@ -32,11 +32,17 @@ def perplexity(outputs: Outputs, labels: Any) -> FloatArray:
             f"{logits.shape[2]} logits",
             "Give text in the tokens of the model; text:FILE has bytes, 0 to 255.",
         )
+    pairs = zip(logits, tokens.astype(np.int64), strict=True)
+    return np.array([_bits(scores, own) for scores, own in pairs], np.float64)
+
+
+def _bits(logits: Array, tokens: Array) -> float:
+    """Returns the mean bits of one sample; float64 copies of more would be large."""
     numbers = logits.astype(np.float64)
-    numbers -= numbers.max(2, keepdims=True)
-    own = np.take_along_axis(numbers, tokens[:, :, None].astype(np.int64), 2)[:, :, 0]
-    nats = np.log(np.exp(numbers).sum(2)) - own
-    return np.asarray(nats.mean(1) / np.log(2))
+    numbers -= numbers.max(1, keepdims=True)
+    own = np.take_along_axis(numbers, tokens[:, None], 1)[:, 0]
+    nats = np.log(np.exp(numbers).sum(1)) - own
+    return float(nats.mean() / np.log(2))
 
 
 def bits_per_byte(outputs: Outputs, labels: Any, token_bytes: float = 1.0) -> FloatArray:

@@ -132,7 +132,7 @@ def _check(best: int, scores: Array, labels: Array) -> None:
 
 def _check_numbers(scores: Array) -> None:
     """Raises InputError for NaN, which compares as neither more nor less than any score."""
-    bad = np.isnan(scores.astype(np.float64)).reshape(len(scores), -1).any(1)
+    bad = np.array([np.isnan(sample.astype(np.float64)).any() for sample in scores], bool)
     if bad.any():
         raise InputError(
             f"the output of sample {bad.argmax()} of the batch is not a number (NaN)",

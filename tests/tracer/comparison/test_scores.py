@@ -16,6 +16,8 @@ import tracer.cli
 from tests.graphs import parse
 from tracer.api.compare import compare
 from tracer.api.compare.settings import SideSettings
+from tracer.graph import loading
+from tracer.graph.quantized import has_rounded_weights
 
 LLAMA, INT4 = "models/llama/llama.onnx", "models/llama/llama.int4.onnx"
 TEXT = Path("models/data/texts/kjv.test.txt")
@@ -127,3 +129,8 @@ def test_data_that_score_no_side_are_refused(capfd, arguments, message):
     code, _, err = run(capfd, *arguments)
     assert code == 2
     assert message in err
+
+
+def test_packed_weights_are_told_from_floats_so_that_values_have_no_verdict():
+    assert has_rounded_weights(loading.load(INT4))
+    assert not has_rounded_weights(loading.load(LLAMA))
