@@ -99,6 +99,16 @@ def gpt2():
     return transformers.GPT2Model(config)
 
 
+def llama():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        vocab_size=50, hidden_size=32, intermediate_size=80, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=32, use_cache=False,
+        attn_implementation="eager",
+    )  # fmt: skip
+    return transformers.LlamaModel(config)
+
+
 def vit():
     transformers = pytest.importorskip("transformers")
     config = transformers.ViTConfig(
@@ -113,6 +123,7 @@ NETWORKS = {
     "unet": (UNet, (2, 3, 24, 24), "float32"),
     "bert": (bert, (2, 16), "int64"),
     "gpt2": (gpt2, (2, 16), "int64"),
+    "llama": (llama, (2, 16), "int64"),
     "vit": (vit, (2, 3, 32, 32), "float32"),
 }
 """Each with the shape and the type of its input. torch's own encoder is in tests/exporters."""
