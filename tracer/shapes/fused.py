@@ -77,7 +77,11 @@ def outputs(
     is_ours = node.domain == _MICROSOFT or node.op_type in _OF_ONNX
     if rule is None or not is_ours or onnx.defs.has(node.op_type, version, node.domain):
         return None
-    found = zip(node.outputs, rule(Known(node, types, values)), strict=False)
+    try:
+        told = rule(Known(node, types, values))
+    except (IndexError, TypeError, ZeroDivisionError):  # ranks or numbers that no operator allows
+        return {}
+    found = zip(node.outputs, told, strict=False)
     return {name: kind for name, kind in found if name and kind is not None}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tracer.errors import ModelError
+from tracer.errors import ModelError, TracerError
 from tracer.graph.model import Model, Node, Scope
 from tracer.graph.shape_inference import Shapes
 from tracer.graph.tensor_type import bits_of
@@ -43,9 +43,12 @@ def check(model: Model, shapes: Shapes, fed: Mapping[str, Any] | None = None) ->
     for node, operator in nodes:
         try:
             _check(node, operator, known)
-        except ModelError as error:
+        except Exception as error:  # ranks and attributes that no check foresees
             where = describe(model, (node,), model.opsets.get(node.domain, 1))
-            raise ModelError(f"{where}: {error.what}", error.hint) from error
+            if isinstance(error, TracerError):
+                raise type(error)(f"{where}: {error.what}", error.hint) from error
+            types = ", ".join(str(kind) for kind in known.inputs(node) if kind is not None)
+            raise ModelError(f"{where}: inputs or attributes of no known form: {types}") from error
 
 
 def _check(node: Node, operator: Operator, known: Inference) -> None:

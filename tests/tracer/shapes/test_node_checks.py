@@ -135,6 +135,23 @@ def test_a_table_whose_blocks_have_other_scales():
         check(model, feeds)
 
 
+def test_ranks_and_attributes_of_no_allowed_form():
+    feeds = packed.broken()
+    model = packed.node(feeds, 4, 32)
+    kept = [each for each in model.graph.node[0].attribute if each.name != "K"]
+    del model.graph.node[0].attribute[:]
+    model.graph.node[0].attribute.extend(kept)
+    scalar = {"x": normal(1, 2, 8), "weights": np.float32(1).reshape(())}
+    flat = grouped.inputs(3, 1) | {"past_key": normal(2, 16), "past_value": normal(2, 16)}
+    for broken_model, fed in (
+        (model, packed.fed(feeds)),
+        (fused("Attention", scalar, num_heads=2), scalar),
+        (grouped.node(flat), flat),
+    ):
+        with pytest.raises(ModelError, match="node 'node'"):
+            check(broken_model, fed)
+
+
 @pytest.fixture
 def broken(tmp_path):
     """A decoder whose heads of keys do not divide those of queries, in a file."""
