@@ -45,7 +45,8 @@ def test_a_trace_survives_the_file(trace, tmp_path):
         assert np.array_equal(ours.samples, theirs.samples)
         assert np.allclose(ours.wall_us, theirs.wall_us)
     for extension in formats(Trace):
-        if extension not in ("trace", "png") and not extension.startswith("sums."):
+        needs_more = "sums.", "headroom.", "annotated."  # sums of integers, the file of the model
+        if extension not in ("trace", "png") and not extension.startswith(needs_more):
             assert render(again, extension) == render(trace, extension)
 
 

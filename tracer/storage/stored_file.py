@@ -132,7 +132,7 @@ def naming(place: str | Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except MALFORMED as error:
-        if code(error) in (*_LOCKED, sqlite3.SQLITE_INTERRUPT):
+        if code(error) in (*_LOCKED, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_READONLY):
             raise  # is not about this row
         where = place if isinstance(place, str) else place()
         raise ValueError(f"{where}: {reason(error)}") from error

@@ -183,7 +183,7 @@ BAD = [
     (["m.onnx", "--calibrate", "nothing", "-o", "q.onnx"], 2, "no data set 'nothing'"),
     (["m.onnx", "--calibrate", "gone.npz", "-o", "q.onnx"], 3, "gone.npz: no such file"),
     (["m.onnx", "--calibrate", "wide.npz", "-o", "q.onnx"], 3, "dimension 2 is fixed at 8, not 9"),
-    (["m.onnx", "--calibrate", "x.npz", "-o", "q.bin"], 2, "The formats are csv, html, json"),
+    (["m.onnx", "--calibrate", "x.npz", "-o", "q.bin"], 2, "The formats are csv, html, ipynb"),
     (["m.onnx", "--calibrate", "x.npz", "-o", "no/q.onnx"], 3, "does not exist. Make it first"),
     (["gone.onnx", "--calibrate", "x.npz", "-o", "q.onnx"], 3, "gone.onnx: no such file"),
     (["m.onnx", "--calibrate", "x.npz", "-o", "q.onnx", "--metric", "bleu"], 2, "no metric 'bleu'"),

@@ -73,16 +73,13 @@ def test_perplexity_and_agreement_are_those_of_onnxruntime(capfd):
 def test_the_interpreter_is_scored_as_onnxruntime_is(capfd):
     code, out, err = run(
         capfd, LLAMA, f"{LLAMA}@interpreter", *QUICK, "--data", f"text@{TOKENS}:{TEXT}",
-        "--limit", 2, "--metric", "bits-per-byte", "--metric", "agreement",
+        "--limit", 2, "--metric", "bits-per-byte", "--metric", "agreement", "--json",
     )  # fmt: skip
     assert code == 0, err
-    assert f"Accuracy on 2 samples of text@{TOKENS}:{TEXT}" in out
-    (row,) = [line for line in out.splitlines() if "bits-per-byte bits" in line]
-    values = [float(cell) for cell in row.split("interpreter")[1].split()[:3]]
-    assert values[0] == pytest.approx(values[1], abs=1e-3)
-    assert values[2] == pytest.approx(0, abs=1e-4)
-    (row,) = [line for line in out.splitlines() if "agreement %" in line]
-    assert row.split()[-1] == "100.00"
+    bits, agreement = json.loads(out)["scores"]
+    assert bits["value"] == pytest.approx(bits["first_value"], abs=1e-3)
+    assert bits["change"] == pytest.approx(0, abs=1e-4)
+    assert (bits["samples"], agreement["value"]) == (2, 100)
 
 
 @pytest.fixture

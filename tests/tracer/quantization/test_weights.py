@@ -137,5 +137,7 @@ def test_a_model_without_a_product_by_a_matrix_is_refused(model, tmp_path):
         quantize_weights(loading.from_proto(proto), WeightOptions())
     with pytest.raises(UsageError, match="remains"):
         quantize_weights(model, WeightOptions(nodes=("act",)))
+    text = tmp_path / "some.txt"
+    text.write_text("some words")
     with pytest.raises(InputError, match="one input of integers"):
-        tracer.quantize(model, options=WeightOptions(), test="text:none.txt", in_process=True)
+        tracer.quantize(model, options=WeightOptions(), test=f"text:{text}", in_process=True)
