@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx
@@ -111,7 +111,8 @@ def _quantized(
     """Returns the model with its weights in it, quantised first if it is a float model."""
     quantised, notes = quantized_first(model, CalibrationSamples(calibration, batch), report)
     place = None if quantised.path is None else Path(quantised.path).parent
-    return loading.from_proto(data_file.whole(quantised.proto, place)), notes
+    proto = data_file.whole(quantised.proto, place)
+    return replace(loading.from_proto(proto), subject=model.name), notes
 
 
 def _check(model: Model, layers: Sequence[Layer], others: Mapping[str, str]) -> None:
