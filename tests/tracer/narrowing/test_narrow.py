@@ -104,8 +104,8 @@ def test_layers_keep_module_source_and_names(sixteen):
 
 
 def test_of_several_widths_the_narrowest_within_the_budget_is_kept():
-    result = tracer.narrow(LENET, "4:16:6", "digits", limit=64, test_limit=200)
-    assert [each.bits for each in result.curve] == [4, 10, 16]
+    result = tracer.narrow(LENET, "4:16:12", "digits", limit=64, test_limit=200)
+    assert [each.bits for each in result.curve] == [4, 16]
     within = [e.bits for e in result.curve if e.narrowed >= result.score - 1]
     assert result.bits == within[0]
     assert all(each.narrowed >= each.saturated for each in result.curve)
