@@ -53,18 +53,8 @@ def table(result: Narrowed, options: ViewOptions) -> pd.DataFrame:
 
 def document(result: Narrowed, options: ViewOptions) -> dict[str, Any]:
     """Everything but the model itself."""
-    names = (
-        "model",
-        "settings",
-        "judgement",
-        "score",
-        "samples",
-        "bits",
-        "curve",
-        "nodes",
-        "notes",
-    )
-    return fields(result, *names)
+    about = ("model", "settings", "judgement", "score", "samples", "bits")
+    return fields(result, *about, "curve", "nodes", "notes")
 
 
 def model(result: Narrowed, options: ViewOptions) -> bytes:

@@ -11,6 +11,7 @@ import onnx
 from exporters import writing
 from exporters.subject import Subject, open_subject
 from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.any_accumulator import AnyAccumulator
 from tracer.accumulators.spec.policy import Entry, Policy
 from tracer.accumulators.spec.register import WIDEST
 from tracer.errors import ModelError, UsageError
@@ -70,6 +71,7 @@ def narrow(
     if target is not None:
         writing.check_target(target, force)
     plan, report = width_plan.read(bits), progress or silent
+    policies = _policies(plan)  # raises UsageError before minutes are spent
     loaded = open_subject(model)
     split = "test" if Path(data).is_dir() else "train"
     calibration = open_dataset(data, loaded, limit=limit, split=split, folder=folder)
@@ -79,15 +81,15 @@ def narrow(
     found, others = quantized_layers.find(wide)
     _check(wide, found, others)
     columns = sampled(wide, found, CalibrationSamples(calibration, batch), report)
-    evaluation = Evaluation(wide, _policy(plan, WIDEST), tested, chosen, batch, report)
+    evaluation = Evaluation(wide, _wide(plan), tested, chosen, batch, report)
     judge = judgement(chosen, budget)
     attempts = [
         _attempt(wide, policy, width, (found, columns), evaluation, report)
-        for width, policy in _policies(plan)
+        for width, policy in policies
     ]
     best = _narrowest(attempts, evaluation.before.score, judge)
-    if target is not None:
-        writing.write(best.proto, target)
+    proto = best.proto if target is None else writing.write(best.proto, target)
+    lost = _notes(best, others, evaluation.before.score, judge)
     return Narrowed(
         model=ModelInfo.of(loaded),
         settings={
@@ -100,8 +102,8 @@ def narrow(
         bits=best.bits,
         curve=tuple(WidthScores(a.bits, a.after.score, a.saturated) for a in attempts),
         nodes=_nodes(wide, best, evaluation.before),
-        notes=(*notes, *_notes(best, others, evaluation.before.score, judge)),
-        proto=best.proto,
+        notes=(*notes, *lost, *writing.notes(proto)),
+        proto=proto,
     )  # fmt: skip
 
 
@@ -144,10 +146,18 @@ def _policies(plan: WidthPlan) -> list[tuple[int, Policy]]:
 
 def _policy(plan: WidthPlan, swept: int) -> Policy:
     """Returns the accumulators of the plan's nodes, `swept` bits for those without one width."""
-    widths = [(e, swept if e is plan.swept else e.value[0]) for e in plan.entries]
     return Policy(
-        tuple(Entry(e.pattern, Accumulator(bits), f"{e.pattern}={bits}") for e, bits in widths)
+        tuple(_entry(e.pattern, swept if e is plan.swept else e.value[0]) for e in plan.entries)
     )
+
+
+def _wide(plan: WidthPlan) -> Policy:
+    """Returns accumulators of the plan's nodes in which nothing overflows."""
+    return Policy(tuple(_entry(e.pattern, WIDEST) for e in plan.entries))
+
+
+def _entry(pattern: str, bits: int) -> Entry[AnyAccumulator]:
+    return Entry(pattern, Accumulator(bits), f"{pattern}={bits}")
 
 
 def _attempt(

@@ -21,6 +21,10 @@ FOLDER = cloup.option(
     "--data-dir", type=PathName(), metavar="FOLDER", default=Path("data"), show_default=True,
     help="Folder with the files of cifar10 and mnist.",
 )  # fmt: skip
+TEST_LIMIT = cloup.option(
+    "--test-limit", type=Count.of("test_limit"),
+    help="Samples for measuring accuracy.  [default: all]",
+)  # fmt: skip
 LIMIT = cloup.option(
     "--limit", type=Count.of("limit"), help="Samples of --data to use.  [default: all]"
 )

@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     "Accuracy",
     cloup.option("--test", metavar="DATA",
                  help="Data set for measuring accuracy.  [default: the test split of --data]"),
-    cloup.option("--test-limit", type=Count.of("test_limit"),
-                 help="Samples for measuring accuracy.  [default: all]"),
+    _data.TEST_LIMIT,
     cloup.option("--metric", metavar="NAME",
                  help="Accuracy metric: top1, top5, mse, perplexity; noise, channel-noise, "
                       "agreement (with wide accumulators); or FILE.py:NAME.  [default: chosen by "

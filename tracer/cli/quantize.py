@@ -97,8 +97,7 @@ def _chosen_options(
     "Accuracy",
     cloup.option("--test", metavar="DATA",
                  help="Data set for measuring accuracy.  [default: the calibration data]"),
-    cloup.option("--test-limit", type=Count.of("test_limit"),
-                 help="Samples for measuring accuracy.  [default: all]"),
+    _data.TEST_LIMIT,
     cloup.option("--metric", metavar="NAME",
                  help="Accuracy metric: top1, top5, mse, perplexity; noise, channel-noise, "
                       "agreement (with the float model); or FILE.py:NAME.  "

@@ -36,8 +36,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A layer whose sums fit: weights are `integers` (M, K) times `scales` (M,), inputs are on
-    `grid`.
+    """A layer whose sums fit: `integers` (M, K) times `scales` (M,), with inputs on `grid`.
 
     `bias` (M,) are integers in the unit of the sums, None for a layer without. `error` and `power`
     are the mean squares of what its outputs lose and are, on the columns of the fit.
@@ -95,24 +94,23 @@ def fitted(layer: Layer, columns: FloatArray, grid: Grid, bits: int) -> Fit:
     `columns` (count, groups, K) are real inputs. Each row has the step at which its outputs lose
     the least; the bias makes up for the mean of what they lose.
     """
-    inputs = grid.integers(columns)
-    parts = []
+    inputs, power = grid.integers(columns), 0.0
+    parts = list[_Rows]()
     for group, rows in enumerate(np.split(np.arange(len(layer.integers)), layer.groups)):
         outputs = columns[:, group] @ layer.weights[rows].T
         if layer.bias is not None:
             outputs = outputs + layer.bias[rows]
         moments = _Moments.of(inputs[:, group], outputs, layer.bias is not None)
-        power = float((outputs**2).mean(0).sum())
-        parts += [(*part, power) for part in _rows(layer, rows, grid, bits, moments)]
-        power = 0.0
-    integers, units, bias, errors, powers = zip(*parts, strict=True)
+        power += float((outputs**2).mean(0).sum())
+        parts += _rows(layer, rows, grid, bits, moments)
+    integers, units, bias, errors = zip(*parts, strict=True)
     return Fit(
         grid,
         np.concatenate(integers),
         np.concatenate(units) / grid.step,
         None if layer.bias is None else np.concatenate(bias),
         float(np.concatenate(errors).sum()),
-        float(sum(powers)),
+        power,
     )
 
 

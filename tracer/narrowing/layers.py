@@ -17,6 +17,8 @@ from tracer.support.types import Array, FloatArray
 
 OPERATORS = ("Conv", "Gemm", "MatMul")
 _BIAS = 2
+_PLAIN = {"transA": 0, "alpha": 1, "beta": 1}
+"""Attributes of Gemm, with the values of a product and its bias."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +99,7 @@ def _layer(node: Node, scales: TensorScales) -> Layer | str:
     attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
     if node.scope.path:
         return "it is in the body of another node"
-    if (attributes.get("transA", 0), attributes.get("alpha", 1), attributes.get("beta", 1)) != (
-        0,
-        1,
-        1,
-    ):
+    if any(attributes.get(name, usual) != usual for name, usual in _PLAIN.items()):
         return "it scales or transposes its operands"
     inputs, operand = (scales.of(name, node.scope) for name in node.inputs[:_BIAS])
     integers = scales.stored_integers(node.inputs[1], node.scope)

@@ -115,6 +115,9 @@ def test_of_several_widths_the_narrowest_within_the_budget_is_kept():
 
 def test_patterns_set_widths_by_node():
     result = tracer.narrow(LENET, "conv1=24,Gemm=14", "digits", limit=64, test_limit=100)
+    pinned = tracer.narrow(LENET, "conv1=6,Conv=24", "digits", limit=64, test_limit=100)
+    assert pinned.score == result.score  # of the model before, in wide accumulators throughout
+    assert pinned.nodes[0].observed_before == result.nodes[0].observed_before
     bits = {node.node: (node.bits, node.guaranteed, node.measure) for node in result.nodes}
     assert set(bits) == {"node_Conv_22", "node_linear", "node_linear_1", "node_linear_2"}
     assert bits["node_Conv_22"] == (24, 22, "")
