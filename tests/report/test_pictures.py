@@ -138,6 +138,7 @@ def rounded(tmp_path_factory):
 def test_the_errors_of_sums_in_floats_are_shown_by_node(browser, rounded):
     path, trace = rounded
     browser.open(path, fragment="#view=errors")
+    assert any(text.startswith("sums of ") for text in browser.texts(".head p"))  # a sentence
     rows = trace.nodes[trace.nodes["rel_error_p99"].notna()]
     marks = labels(browser, "errors")
     assert [mark.partition(",")[0] for mark in marks] == list(rows["node"])
