@@ -248,7 +248,7 @@ BAD = {
     "positions of another batch": (
         rotary_case(places=np.zeros((3, 4), np.int64)), "position_ids are [3, 4]"),
     "tables that are too wide": (
-        rotary_case({"num_heads": 8}), "for 4 tokens of heads of 8 channels"),
+        rotary_case({"num_heads": 8}), "tables of shapes [9, 8] and [9, 8] for heads of 8"),
     "a scale": (rotary_case({"scale": 2.0}), "scale is 2.0"),
 }  # fmt: skip
 

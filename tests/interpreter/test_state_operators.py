@@ -113,6 +113,14 @@ def linear(changes, rule="gated_delta"):
     return fused("LinearAttention", feeds, ("y", "state"), **attributes), feeds
 
 
+def of_onnx(changes, rule):
+    """The same, as ONNX's operator; its own inference of shapes tells nothing of what is wrong."""
+    model, feeds = linear(changes, rule)
+    model.graph.node[0].domain = ""
+    model.opset_import[0].version = 27
+    return model, feeds
+
+
 def convolved(attributes=None, **changes):
     feeds = {"x": normal(2, 3, 5), "weight": normal(3, 1, 4)} | changes
     return fused("CausalConvWithState", feeds, ("y", "state"), **(attributes or {})), feeds
@@ -125,10 +133,11 @@ BAD = {
     "places of another batch": (scattered(places=np.array([0])), "write_indices are [1], not [2]"),
     "a gated rule without decay": (linear({"decay": None}), "'gated_delta' needs decay"),
     "an ungated rule with decay": (
-        linear({"decay": normal(2, 3, 2), "beta": None}, "linear"), "'linear' takes no decay"),
+        of_onnx({"decay": normal(2, 3, 2), "beta": None}, "linear"), "'linear' takes no decay"),
     "a state of other heads": (linear({"past": normal(2, 4, 4, 6)}), "past_state is [2, 4, 4, 6]"),
     "values of other tokens": (linear({"value": normal(2, 4, 12)}), "do not fit each other"),
-    "gates of other heads": (linear({"decay": normal(2, 3, 3)}), "[2, 3, 3] for 2 heads"),
+    "gates of other heads": (linear({"decay": normal(2, 3, 3)}), "decay is [2, 3, 3], for 2 heads"),
+    "gates of other tokens": (linear({"beta": normal(2, 1, 2)}), "beta is [2, 1, 2], for 2 heads"),
     "taps of other channels": (convolved(weight=normal(2, 1, 4)), "taps [2, 1, 4] for [2, 3, 5]"),
     "a past of another length": (
         convolved(bias=None, past=normal(2, 3, 2)), "past_state is [2, 3, 2], not [2, 3, 3]"),

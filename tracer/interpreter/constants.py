@@ -10,6 +10,7 @@ import numpy as np
 from tracer.graph.model import Node
 from tracer.interpreter import values
 from tracer.interpreter.binding import Body, Kernel, NodeContext, bind
+from tracer.interpreter.node_inputs import checked
 from tracer.interpreter.registry import standard
 from tracer.interpreter.values import Value, nbytes
 
@@ -62,7 +63,8 @@ def evaluated(
     if found is None:
         return ()
     attributes = {a.name: values.from_attribute(a, folder) for a in node.proto.attribute}
-    kernel = bind(found.function, NodeContext(node, opset), attributes, ())
+    bound = bind(found.function, NodeContext(node, opset), attributes, ())
+    kernel = checked(bound, found, attributes)
     with np.errstate(all="ignore"):
         return kernel(inputs, {})
 

@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tracer.interpreter.binding import signature
+from tracer.interpreter.binding import Body, Kernel, signature
 from tracer.interpreter.registry import Function, Operator
+from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
 
@@ -53,6 +54,18 @@ def check(
     names = signature(operator.function).inputs
     given = {**dict(zip(names, inputs, strict=False)), **attributes}
     operator.check(**{name: given[name] for name in _names(operator.check) if name in given})
+
+
+def checked(kernel: Kernel, operator: Operator, attributes: Mapping[str, Any]) -> Kernel:
+    """Returns `kernel`, whatever computes the node, which first asks the operator's check."""
+    if operator.check is None:
+        return kernel
+
+    def fitting(inputs: Sequence[Value], graphs: Mapping[str, Body]) -> Sequence[Value]:
+        check(operator, inputs, attributes)
+        return kernel(inputs, graphs)
+
+    return fitting
 
 
 @cache

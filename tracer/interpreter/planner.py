@@ -1,21 +1,22 @@
 """Plans a graph for many runs: finds what computes each node, then schedules it."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import onnx
 
 from tracer.errors import ModelError, TracerError
 from tracer.graph import footprint, tensor_type
 from tracer.graph.model import Model, Node
-from tracer.interpreter import functions, values
+from tracer.interpreter import functions, node_inputs, values
 from tracer.interpreter.binding import Kernel, NodeContext, bind, with_room
 from tracer.interpreter.constants import Room, once
 from tracer.interpreter.fallback import reference_kernel
 from tracer.interpreter.mapped_weights import leaving
 from tracer.interpreter.plan import Expand, Plan, Task, describe, schedule
-from tracer.interpreter.registry import Registry, standard
+from tracer.interpreter.registry import Operator, Registry, standard
 from tracer.interpreter.values import Value
 from tracer.support.types import Array, type_text
 
@@ -80,17 +81,21 @@ class Planner:
             for attribute in node.proto.attribute
             if attribute.HasField("g")
         }
+        operator = self._operator(node, opset)
         try:
-            kernel, expand = self._computation(node, opset, tuple(bodies))
+            attributes = self._attributes(node)
+            kernel, expand = self._computation(node, opset, operator, attributes, tuple(bodies))
         except Exception as error:  # onnx.reference checks attributes when it is constructed
             where = describe(self._model, (node,), opset)
             if isinstance(error, TracerError):
                 raise type(error)(f"{where}: {error.what}", error.hint) from error
             raise ModelError(f"{where}: {error}") from error
-        ours = self._is_ours(node, opset)
+        ours = operator is not None and operator is standard().find(*_name(node, opset))
         if kernel is not None and self._around is not None:
             plain, kernel = kernel, self._around(node, kernel)
             ours = ours and kernel is plain
+        if kernel is not None and operator is not None:
+            kernel = node_inputs.checked(kernel, operator, attributes)
         if kernel is not None and ours and not bodies and constants.issuperset(node.inputs):
             kernel = once(kernel, self._room)
             constants.update(node.outputs)
@@ -98,26 +103,36 @@ class Planner:
             kernel = leaving(kernel)
         return Task((node,), opset, kernel, expand, bodies, node.inputs, node.outputs)
 
-    def _is_ours(self, node: Node, opset: int) -> bool:
-        name = (node.domain, node.op_type, opset)
-        return self._own.find(*name) is None and standard().find(*name) is not None
+    def _operator(self, node: Node, opset: int) -> Operator | None:
+        """Returns the caller's operator, or ours where the model has no function of its own."""
+        operator = self._own.find(*_name(node, opset))
+        if operator is None and self._local(node) is None:
+            return standard().find(*_name(node, opset))
+        return operator
+
+    def _local(self, node: Node) -> onnx.FunctionProto | None:
+        return self._functions.get((node.domain, node.op_type, node.proto.overload))
+
+    def _attributes(self, node: Node) -> dict[str, Any]:
+        return {
+            a.name: values.from_attribute(a, self._folder)
+            for a in node.proto.attribute
+            if not a.HasField("g")
+        }
 
     def _computation(
-        self, node: Node, opset: int, bodies: Sequence[str]
+        self,
+        node: Node,
+        opset: int,
+        operator: Operator | None,
+        attributes: Mapping[str, Any],
+        bodies: Sequence[str],
     ) -> tuple[Kernel | None, Expand | None]:
-        """Tries the caller's operator, the model's function, ours, onnx's, the function body."""
-        local = self._functions.get((node.domain, node.op_type, node.proto.overload))
-        operator = self._own.find(node.domain, node.op_type, opset)
-        if operator is None and local is None:
-            operator = standard().find(node.domain, node.op_type, opset)
+        """Tries the operator, the model's function, onnx's kernel, the function body."""
         if operator is not None:
-            attributes = {
-                a.name: values.from_attribute(a, self._folder)
-                for a in node.proto.attribute
-                if a.name not in bodies
-            }
             bound = bind(operator.function, NodeContext(node, opset), attributes, bodies)
             return with_room(bound, operator.copies), None
+        local = self._local(node)
         if local is not None:
             return None, self._expansion(node, opset, local)
         kernel = reference_kernel(node, opset, self._model.opsets)
@@ -153,6 +168,10 @@ class Planner:
                 f"It imports {', '.join(repr(d) for d in self._model.opsets) or 'none'}.",
             )
         return opset
+
+
+def _name(node: Node, opset: int) -> tuple[str, str, int]:
+    return node.domain, node.op_type, opset
 
 
 def _postponed(tasks: Sequence[Task], constants: set[str]) -> list[Task]:

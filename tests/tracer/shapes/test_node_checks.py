@@ -7,7 +7,9 @@ import pytest
 
 import tests.interpreter.test_group_query_attention as grouped
 import tests.interpreter.test_matmul_nbits as packed
+import tests.interpreter.test_mixture_of_experts as experts
 import tests.interpreter.test_multi_head_attention as heads
+import tests.interpreter.test_state_operators as state
 import tracer
 import tracer.cli
 from tests import decoders
@@ -18,10 +20,12 @@ from tracer.errors import ModelError
 from tracer.graph.loading import open_model
 
 NOT_BEFORE = frozenset({
-    "a position beyond the table", "positions of another batch", "tables that are too wide",
-    "a scale", "weights of one device", "a shared buffer", "rotary positions",
+    "a scale", "weights of one device", "a shared buffer", "rotary positions", "two dimensions",
+    "floats of 4 bits", "a sparse mixer", "swiglu without its second part", "an unknown activation",
+    "an update beyond the end", "an update of other heads", "places of another batch",
+    "an ungated rule with decay",
 })  # fmt: skip
-"""Faults of RotaryEmbedding, which has no check, and what the interpreter alone lacks."""
+"""What the interpreter alone lacks, settings of experts, and operators of ONNX."""
 
 
 def _packed(case):
@@ -40,6 +44,16 @@ def _heads(case):
     return fused(op_type, feeds, **({"num_heads": 2} | attributes)), feeds, reason
 
 
+def _experts_of(case):
+    (model, feeds), reason = experts.BAD[case]
+    return model, feeds, reason
+
+
+def _state(case):
+    (model, feeds), reason = state.BAD[case]
+    return model, feeds, reason
+
+
 def _cases(operator, make, bad):
     return {f"{operator}: {case}": (make, case) for case in bad if case not in NOT_BEFORE}
 
@@ -48,6 +62,8 @@ CASES = {
     **_cases("MatMulNBits", _packed, packed.BAD),
     **_cases("GroupQueryAttention", _grouped, grouped.BAD),
     **_cases("heads", _heads, heads.BAD),
+    **_cases("experts", _experts_of, experts.BAD),
+    **_cases("state", _state, state.BAD),
 }
 
 

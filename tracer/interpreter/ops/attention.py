@@ -88,14 +88,7 @@ def attention(
     softcap: float = 0.0,
     softmax_precision: int | None = None,
 ) -> tuple[Array, ...]:
-    """Y, the present key and value, and the scores at the stage that the output mode selects.
-
-    Raises ModelError for inputs that do not fit each other.
-    """
-    check_inputs(
-        Q, K, V, past_key, past_value, nonpad_kv_seqlen, kv_num_heads=kv_num_heads,
-        q_num_heads=q_num_heads,
-    )  # fmt: skip
+    """Y, the present key and value, and the scores at the stage that the output mode selects."""
     flat = Q.ndim == 3
     if flat:
         Q = split_heads(Q, q_num_heads)

@@ -54,12 +54,8 @@ def gather_block_quantized(
     """(codes - zero points) scales of the slices at `indices`; zeros for an index out of range.
 
     uint8 `data` has codes of `bits` bits packed along the last axis, low bits first; other types
-    have one an element. Only the slices are unpacked. Raises ModelError.
+    have one an element. Only the slices are unpacked.
     """
-    check_inputs(
-        data, scales, zero_points, bits=bits, block_size=block_size, gather_axis=gather_axis,
-        quantize_axis=quantize_axis,
-    )  # fmt: skip
     table = _table(data, bits, block_size, gather_axis, quantize_axis)
     blocks = _blocks(scales, table)
     at, size = table.gathered, data.shape[table.gathered]

@@ -151,16 +151,8 @@ def group_query_attention(
     """The attention [N, L, heads * size], the present key and value, and scores or shares.
 
     `seqlens_k` is the number of tokens of each entry less 1, `total_sequence_length` that of the
-    longest. Raises ModelError for inputs that do not fit each other.
+    longest.
     """
-    check_inputs(
-        query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache,
-        sin_cache, position_ids, attention_bias, head_sink, k_scale, v_scale, q_norm_weight,
-        k_norm_weight, causal=causal, do_rotary=do_rotary, k_quant_type=k_quant_type,
-        kv_cache_bit_width=kv_cache_bit_width, kv_num_heads=kv_num_heads,
-        local_window_size=local_window_size, num_heads=num_heads,
-        sliding_window_cache=sliding_window_cache, v_quant_type=v_quant_type,
-    )  # fmt: skip
     heads = _normed(
         _heads(query, key, value, num_heads, kv_num_heads),
         (q_norm_weight, k_norm_weight), qk_norm_epsilon,

@@ -7,8 +7,9 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
+from tracer.interpreter.node_inputs import Input
 from tracer.interpreter.numeric.half_types import widened
-from tracer.interpreter.numeric.heads import joined_heads, split_heads
+from tracer.interpreter.numeric.heads import check_groups, joined_heads, split_heads, split_shape
 from tracer.interpreter.ops.contrib import DOMAIN
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
@@ -28,7 +29,48 @@ class _Tokens:
     rate: Array | None
 
 
-@operator("LinearAttention", since=27)
+def check_inputs(
+    query: Input,
+    key: Input,
+    value: Input,
+    past_state: Input | None = None,
+    decay: Input | None = None,
+    beta: Input | None = None,
+    *,
+    kv_num_heads: int,
+    q_num_heads: int,
+    update_rule: str = "gated_delta",
+) -> None:
+    """Raises ModelError for operands that do not fit the rule or each other."""
+    for name, operand, needed in (
+        ("decay", decay, _decays(update_rule)), ("beta", beta, _corrects(update_rule)),
+    ):  # fmt: skip
+        if operand is not None and not needed:
+            raise ModelError(f"the rule '{update_rule}' takes no {name}")
+    check_groups(q_num_heads, kv_num_heads)
+    _check_operands((query, key, value), past_state, (decay, beta), (q_num_heads, kv_num_heads))
+    _check_rule(update_rule, decay, beta)
+
+
+def check_contrib_inputs(
+    query: Input,
+    key: Input,
+    value: Input,
+    past_state: Input | None = None,
+    decay: Input | None = None,
+    beta: Input | None = None,
+    *,
+    kv_num_heads: int,
+    q_num_heads: int,
+    update_rule: str = "gated_delta",
+) -> None:
+    """Raises ModelError for operands that do not fit the rule or each other."""
+    check_groups(max(kv_num_heads, q_num_heads), min(kv_num_heads, q_num_heads))
+    _check_operands((query, key, value), past_state, (decay, beta), (q_num_heads, kv_num_heads))
+    _check_rule(update_rule, decay, beta)
+
+
+@operator("LinearAttention", since=27, check=check_inputs)
 def linear_attention(
     query: Array,
     key: Array,
@@ -46,15 +88,12 @@ def linear_attention(
     """The recurrence of the specification, token by token; also returns the state at the end.
 
     Operands are [batch, tokens, heads * size], the state [batch, kv heads, key size, value size].
-    Raises ModelError for operands that do not fit the rule or each other.
     """
-    if kv_num_heads < 1 or q_num_heads % kv_num_heads:
-        raise ModelError(f"{q_num_heads} query heads are no multiple of {kv_num_heads}")
-    tokens = _tokens(query, key, value, decay, beta, (q_num_heads, kv_num_heads), update_rule)
+    tokens = _tokens(query, key, value, decay, beta, (q_num_heads, kv_num_heads))
     return _recurred(tokens, past_state, scale, query.dtype)
 
 
-@operator("LinearAttention", domain=DOMAIN)
+@operator("LinearAttention", domain=DOMAIN, check=check_contrib_inputs)
 def contrib_linear_attention(
     query: Array,
     key: Array,
@@ -70,13 +109,16 @@ def contrib_linear_attention(
     state_window: int = 0,
     update_rule: str = "gated_delta",
 ) -> tuple[Array, Array]:
-    """LinearAttention that may have fewer query heads than heads of keys. Raises ModelError."""
-    most, least = max(kv_num_heads, q_num_heads), min(kv_num_heads, q_num_heads)
-    if least < 1 or most % least:
-        raise ModelError(f"{q_num_heads} query heads and {kv_num_heads} of keys and values")
+    """LinearAttention that may have fewer query heads than heads of keys.
+
+    As in onnxruntime, an operand that the rule has no use for does nothing. Raises
+    ModelError for states of a window.
+    """
     if state_window:
         raise ModelError(f"state_window is {state_window}; onnxruntime's CPU has no states of it")
-    tokens = _tokens(query, key, value, decay, beta, (q_num_heads, kv_num_heads), update_rule)
+    decay = decay if _decays(update_rule) else None
+    beta = beta if _corrects(update_rule) else None
+    tokens = _tokens(query, key, value, decay, beta, (q_num_heads, kv_num_heads))
     return _recurred(tokens, past_state, scale, query.dtype)
 
 
@@ -87,8 +129,6 @@ def _recurred(
     batch, query_heads, count, size = tokens.query.shape
     heads, width = tokens.value.shape[1], tokens.value.shape[3]
     shape = (batch, heads, size, width)
-    if past_state is not None and past_state.shape != shape:
-        raise ModelError(f"past_state is {list(past_state.shape)}, not {list(shape)}")
     state = np.zeros(shape, np.float32) if past_state is None else widened(past_state)
     most = max(heads, query_heads)
     limits.allow((batch, most, count, width), np.float32)
@@ -121,33 +161,63 @@ def _tokens(
     decay: Array | None,
     beta: Array | None,
     heads: tuple[int, int],
-    rule: str,
 ) -> _Tokens:
-    """Returns the operands as heads, halves in float32. Raises ModelError."""
-    if rule not in RULES:
-        raise ModelError(f"update_rule is '{rule}'", f"Known: {', '.join(RULES)}.")
-    for name, operand, wanted in (
-        ("decay", decay, rule.startswith("gated")),
-        ("beta", beta, rule.endswith("delta")),
-    ):
-        if (operand is not None) != wanted:
-            raise ModelError(f"the rule '{rule}' {'needs' if wanted else 'takes no'} {name}")
+    """Returns the operands as heads, halves in float32."""
     queries, groups = heads
     q, k, v = (
         widened(split_heads(each, count))
         for each, count in ((query, queries), (key, groups), (value, groups))
     )
-    if k.shape[:3] != v.shape[:3] or k.shape[0::2] != q.shape[0::2] or k.shape[3] != q.shape[3]:
-        shapes = ", ".join(str(list(each.shape)) for each in (query, key, value))
-        raise ModelError(f"query, key and value do not fit each other: {shapes}")
-    return _Tokens(q, k, v, _gates(decay, groups, k.shape[3]), _gates(beta, groups, 1))
+    return _Tokens(q, k, v, _gates(decay, groups), _gates(beta, groups))
 
 
-def _gates(gates: Array | None, heads: int, size: int) -> Array | None:
-    """Returns gates as [batch, heads or 1, tokens, size or 1]. Raises ModelError."""
+def _gates(gates: Array | None, heads: int) -> Array | None:
+    """Returns gates as [batch, heads or 1, tokens, size or 1]."""
     if gates is None:
         return None
-    if gates.ndim != 3 or gates.shape[2] not in (1, heads, heads * size):
-        raise ModelError(f"decay or beta of shape {list(gates.shape)} for {heads} heads")
-    count = 1 if gates.shape[2] == 1 else heads
-    return widened(split_heads(gates, count))
+    return widened(split_heads(gates, 1 if gates.shape[2] == 1 else heads))
+
+
+def _check_operands(
+    operands: tuple[Input, Input, Input],
+    past_state: Input | None,
+    gates: tuple[Input | None, Input | None],
+    heads: tuple[int, int],
+) -> None:
+    """Refuses query, key, value, state, decay and beta that do not fit each other."""
+    queries, groups = heads
+    q, k, v = (
+        split_shape(each, count)
+        for each, count in zip(operands, (queries, groups, groups), strict=True)
+    )
+    if k[:3] != v[:3] or (k[0], k[2], k[3]) != (q[0], q[2], q[3]):
+        shapes = ", ".join(str(list(each.shape)) for each in operands)
+        raise ModelError(f"query, key and value do not fit each other: {shapes}")
+    state = (k[0], groups, k[3], v[3])
+    if past_state is not None and past_state.shape != state:
+        raise ModelError(f"past_state is {list(past_state.shape)}, not {list(state)}")
+    for name, gate, size in zip(("decay", "beta"), gates, (k[3], 1), strict=True):
+        fits = gate is None or (
+            gate.ndim == 3
+            and gate.shape[:2] == (k[0], k[2])
+            and gate.shape[2] in (1, groups, groups * size)
+        )
+        if gate is not None and not fits:
+            raise ModelError(f"{name} is {list(gate.shape)}, for {groups} heads of {size} numbers")
+
+
+def _check_rule(rule: str, decay: Input | None, beta: Input | None) -> None:
+    """Refuses an unknown rule, and one without an operand that it needs."""
+    if rule not in RULES:
+        raise ModelError(f"update_rule is '{rule}'", f"Known: {', '.join(RULES)}.")
+    for name, operand, needed in (("decay", decay, _decays(rule)), ("beta", beta, _corrects(rule))):
+        if operand is None and needed:
+            raise ModelError(f"the rule '{rule}' needs {name}")
+
+
+def _decays(rule: str) -> bool:
+    return rule.startswith("gated")
+
+
+def _corrects(rule: str) -> bool:
+    return rule.endswith("delta")

@@ -71,8 +71,8 @@ def matmul_nbits(
 
     At accuracy level 4, activations are rounded to 8 bits in blocks as onnxruntime's kernels for
     x86 do it with stored weights. `g_idx` chooses scale and zero point of each of K; onnxruntime
-    takes it with 4 bits alone, and ignores packed zero points then. Raises ModelError for inputs
-    that do not fit the attributes.
+    takes it with 4 bits alone, and ignores packed zero points then. Raises ModelError for
+    weights of a CUDA device.
     """
     product = packed_product(
         A, B, scales, zero_points, g_idx, bias, K=K, N=N, accuracy_level=accuracy_level, bits=bits,
@@ -123,13 +123,12 @@ def packed_product(
     block_size: int,
     weight_prepacked: int = 0,
 ) -> PackedProduct:
-    """Returns the product of the inputs of a node. Raises ModelError if they do not fit."""
+    """Returns the product of inputs that fit. Raises ModelError for weights of a CUDA device."""
     if weight_prepacked:
         raise ModelError(
             f"weight_prepacked is {weight_prepacked}: the layout of one CUDA device",
             "Export the model without prepacked weights.",
         )
-    check_inputs(A, B, scales, zero_points, g_idx, bias, K=K, N=N, bits=bits, block_size=block_size)
     blocks = -(-K // block_size)
     zeros = _zeros(zero_points, N, blocks, bits)
     weights = BlockWeights(B.reshape(N, -1), scales.reshape(N, blocks), zeros, bits, block_size, K)

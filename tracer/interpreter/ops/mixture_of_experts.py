@@ -1,5 +1,6 @@
 """MoE and QMoE, domain com.microsoft: each token through the experts that a router chose for it."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -63,7 +64,31 @@ class _Activation:
         return first, third
 
 
-@operator("MoE", domain=DOMAIN)
+def check_dense(
+    input: Input,
+    router_probs: Input,
+    fc1_experts_weights: Input,
+    fc1_experts_bias: Input | None = None,
+    fc2_experts_weights: Input | None = None,
+    fc2_experts_bias: Input | None = None,
+    fc3_experts_weights: Input | None = None,
+    fc3_experts_bias: Input | None = None,
+    *,
+    k: int = 1,
+) -> None:
+    """Raises ModelError for weights of MoE that do not fit each other, the input or the router."""
+    _check_router(router_probs, input, k)
+    for weights, bias, name, depth in (
+        (fc1_experts_weights, fc1_experts_bias, "fc1", input.shape[-1]),
+        (fc2_experts_weights, fc2_experts_bias, "fc2", None),
+        (fc3_experts_weights, fc3_experts_bias, "fc3", input.shape[-1]),
+    ):
+        if weights is not None:
+            _check_bias(bias, weights.shape[:2], name)
+            _check_experts(weights.shape, router_probs, depth, name)
+
+
+@operator("MoE", domain=DOMAIN, check=check_dense)
 def moe(
     input: Array,
     router_probs: Array,
@@ -102,6 +127,7 @@ def moe(
 
 def check_quantized(
     input: Input,
+    router_probs: Input,
     fc1_experts_weights: Input,
     fc1_scales: Input | None = None,
     fc1_experts_bias: Input | None = None,
@@ -120,8 +146,10 @@ def check_quantized(
     fc1_expert_weight_bits: int | None = None,
     fc2_expert_weight_bits: int | None = None,
     fc3_expert_weight_bits: int | None = None,
+    k: int = 1,
 ) -> None:
     """Raises ModelError for weights of QMoE that do not fit each other or the attributes."""
+    _check_router(router_probs, input, k)
     for weights, scales, zeros, bias, bits, name in (
         (fc1_experts_weights, fc1_scales, fc1_zero_points, fc1_experts_bias,
          fc1_expert_weight_bits, "fc1"),
@@ -134,8 +162,7 @@ def check_quantized(
             shape = _blocks(weights, bits or expert_weight_bits, block_size, name)
             _check_layer(scales, zeros, bias, shape, bits or expert_weight_bits, block_size, name)
     depth = fc1_experts_weights.shape[2] * 8 // (fc1_expert_weight_bits or expert_weight_bits)
-    if input.shape[-1:] != (depth,):
-        raise ModelError(f"fc1 has {depth} inputs, and gets {list(input.shape)[-1:]}")
+    _check_experts((*fc1_experts_weights.shape[:2], depth), router_probs, input.shape[-1], "fc1")
 
 
 @operator("QMoE", domain=DOMAIN, check=check_quantized)
@@ -178,14 +205,6 @@ def qmoe(
     The weights are those of `numeric.block_weights`. As in onnxruntime's CPU kernel, shares of the
     chosen experts add up to 1 unless `router_weights` gives them. Raises ModelError.
     """
-    check_quantized(
-        input, fc1_experts_weights, fc1_scales, fc1_experts_bias, fc2_experts_weights, fc2_scales,
-        fc2_experts_bias, fc3_experts_weights, fc3_scales, fc3_experts_bias, fc1_zero_points,
-        fc2_zero_points, fc3_zero_points, block_size=block_size,
-        expert_weight_bits=expert_weight_bits, fc1_expert_weight_bits=fc1_expert_weight_bits,
-        fc2_expert_weight_bits=fc2_expert_weight_bits,
-        fc3_expert_weight_bits=fc3_expert_weight_bits,
-    )  # fmt: skip
     if quant_type != "int" or weights_prepacked == 1:
         raise ModelError(
             f"weights of quant_type '{quant_type}', weights_prepacked {weights_prepacked}",
@@ -218,15 +237,11 @@ def _mixed(
     layers: Sequence[Sequence[_Layer]],
     activation: _Activation,
 ) -> Array:
-    """Returns the weighted sum of the outputs of the chosen experts. Raises ModelError."""
+    """Returns the weighted sum of the outputs of the chosen experts."""
     chosen, shares = routes
     tokens = widened(input.reshape(-1, input.shape[-1]))
-    if len(chosen) != len(tokens):
-        raise ModelError(f"the router has {len(chosen)} rows, and there are {len(tokens)} tokens")
     output = np.zeros(tokens.shape, np.float32)
     for expert in np.unique(chosen).tolist():
-        if expert >= len(layers[0]):
-            raise ModelError(f"the router chose expert {expert} of {len(layers[0])}")
         rows, places = np.nonzero(chosen == expert)
         first, second, *third = (layer[expert] for layer in layers)
         inside = activation(first(tokens[rows]), third[0](tokens[rows]) if third else None)
@@ -240,8 +255,6 @@ def _routes(
     """Returns the experts of each token [tokens, count], and their shares. Raises ModelError."""
     if sparse:
         raise ModelError("use_sparse_mixer is 1, which onnxruntime's CUDA kernels alone have")
-    if probabilities.ndim != 2 or not 1 <= count <= probabilities.shape[1]:
-        raise ModelError(f"{count} experts of each token, of {list(probabilities.shape)}")
     shares = softmax(widened(probabilities))
     chosen = np.argsort(-shares, axis=1, kind="stable")[:, :count]
     if weights is not None:
@@ -263,7 +276,7 @@ def _activation(name: str, alpha: float, beta: float, limit: float, fusion: int)
 
 def _dense(weights: Array, bias: Array | None, name: str) -> list[_Layer]:
     """Returns a layer of each expert, of weights [experts, outputs, inputs]. Raises ModelError."""
-    shifts = _shifts(bias, weights.shape[:2], name)
+    shifts = _shifts(bias, len(weights))
 
     def layer(expert: int) -> _Layer:
         def compute(tokens: Array) -> Array:
@@ -276,12 +289,33 @@ def _dense(weights: Array, bias: Array | None, name: str) -> list[_Layer]:
     return [layer(expert) for expert in range(len(weights))]
 
 
-def _shifts(bias: Array | None, shape: Sequence[int], name: str) -> Array:
-    """Returns the bias [experts, outputs] of a layer, 0 without one. Raises ModelError."""
+def _shifts(bias: Array | None, experts: int) -> Array:
+    """Returns the bias [experts, outputs] of a layer, 0 without one."""
     if bias is None:
-        return np.zeros((shape[0], 1), np.float32)
-    _check_bias(bias, shape, name)
+        return np.zeros((experts, 1), np.float32)
     return widened(bias)
+
+
+def _check_router(probabilities: Input, input: Input, count: int) -> None:
+    """Refuses a router of other tokens than the input, and more experts than it has."""
+    if probabilities.ndim != 2 or not 1 <= count <= probabilities.shape[1]:
+        raise ModelError(f"{count} experts of each token, of {list(probabilities.shape)}")
+    tokens = math.prod(input.shape[:-1])
+    if probabilities.shape[0] != tokens:
+        raise ModelError(
+            f"the router has {probabilities.shape[0]} rows, and there are {tokens} tokens"
+        )
+
+
+def _check_experts(shape: Sequence[int], router: Input, depth: int | None, name: str) -> None:
+    """Refuses weights [experts, outputs, inputs] of other experts or, if known, other inputs."""
+    experts, _, inputs = shape
+    if experts != router.shape[1]:
+        raise ModelError(
+            f"{name} has {experts} experts, and the router chooses of {router.shape[1]}"
+        )
+    if depth not in (None, inputs):
+        raise ModelError(f"{name} has {inputs} inputs, and gets {depth}")
 
 
 def _check_bias(bias: Input | None, shape: Sequence[int], name: str) -> None:
@@ -300,10 +334,10 @@ def _quantized(
     name: str,
 ) -> list[_Layer]:
     """Returns a layer of each expert, of packed weights."""
-    experts, rows, blocks = shape = _blocks(weights, bits, block_size, name)
+    experts, _, blocks = shape = _blocks(weights, bits, block_size, name)
     depth = weights.shape[2] * 8 // bits
     block = depth // blocks
-    shifts = _shifts(bias, (experts, rows), name)
+    shifts = _shifts(bias, experts)
     assert scales is not None
     steps = scales.reshape(shape)
     points = _zero_points(zeros, shape, bits, block_size > 0)

@@ -94,10 +94,6 @@ def attention(
         raise ModelError(_SHARED_BUFFER, "Export with past and present of their own.")
     if do_rotary:
         raise ModelError("do_rotary is 1, for which the operator has no tables of angles")
-    check_projected(
-        input, weights, bias, mask_index, past, attention_bias, num_heads=num_heads,
-        qkv_hidden_sizes=qkv_hidden_sizes,
-    )  # fmt: skip
     query, key, value = _projected(input, weights, bias, num_heads, qkv_hidden_sizes)
     if past is not None:
         key, value = _after(past[0], key), _after(past[1], value)
@@ -166,10 +162,6 @@ def multi_head_attention(
     """
     if past_sequence_length is not None or cache_indirection is not None:
         raise ModelError(_SHARED_BUFFER, "Export with past and present of their own.")
-    check_inputs(
-        query, key, value, bias, key_padding_mask, attention_bias, past_key, past_value,
-        num_heads=num_heads,
-    )  # fmt: skip
     heads = _biased(_heads(query, key, value, num_heads), bias, key is not None and key.ndim == 4)
     q, k, v = heads
     if past_key is not None and past_value is not None:

@@ -1,17 +1,42 @@
 """RotaryEmbedding of ONNX and of com.microsoft: pairs of channels turned by the position."""
 
+from typing import cast
+
 import numpy as np
 
 from tracer.errors import ModelError
-from tracer.interpreter.node_inputs import Input
+from tracer.interpreter.node_inputs import Input, value_of
 from tracer.interpreter.numeric.half_types import widened
-from tracer.interpreter.numeric.heads import joined_heads, split_heads
+from tracer.interpreter.numeric.heads import Shape4, joined_heads, split_heads, split_shape
 from tracer.interpreter.ops.contrib import DOMAIN
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
 
 
-@operator("RotaryEmbedding", since=23)
+def check_inputs(
+    X: Input,
+    cos_cache: Input,
+    sin_cache: Input,
+    position_ids: Input | None = None,
+    *,
+    num_heads: int | None = None,
+    rotary_embedding_dim: int = 0,
+) -> None:
+    """Raises ModelError for tables and positions that do not fit the heads or each other."""
+    batch, _, tokens, size = split_shape(X, num_heads) if X.ndim == 3 else X.shape
+    if rotary_embedding_dim > size:
+        raise ModelError(f"rotary_embedding_dim is {rotary_embedding_dim}, and heads have {size}")
+    check_tables(cos_cache, sin_cache, size)
+    if position_ids is not None:
+        _check_positions(position_ids, (batch, tokens), cos_cache)
+    elif cos_cache.shape[:-1] != (batch, tokens):
+        raise ModelError(
+            f"tables of shape {list(cos_cache.shape)}, without position_ids, are not "
+            f"{[batch, tokens]} and pairs"
+        )
+
+
+@operator("RotaryEmbedding", since=23, check=check_inputs)
 def rotary_embedding(
     X: Array,
     cos_cache: Array,
@@ -34,7 +59,24 @@ def rotary_embedding(
     return joined_heads(turned) if X.ndim == 3 else turned
 
 
-@operator("RotaryEmbedding", domain=DOMAIN)
+def check_contrib_inputs(
+    input: Input,
+    position_ids: Input,
+    cos_cache: Input,
+    sin_cache: Input,
+    *,
+    num_heads: int = 0,
+) -> None:
+    """Raises ModelError for tables and positions that do not fit the heads or each other."""
+    batch, _, tokens, size = _contrib_shape(input, cos_cache, num_heads)
+    check_tables(cos_cache, sin_cache, size)
+    if position_ids.shape != (1,):
+        _check_positions(position_ids, (batch, tokens), cos_cache)
+    elif (first := value_of(position_ids)) is not None:
+        check_places(first + np.array([0, max(tokens - 1, 0)]), cos_cache.shape[0])
+
+
+@operator("RotaryEmbedding", domain=DOMAIN, check=check_contrib_inputs)
 def contrib_rotary_embedding(
     input: Array,
     position_ids: Array,
@@ -58,16 +100,11 @@ def contrib_rotary_embedding(
             "Scale the tables of cosines and sines instead.",
         )
     flat = input.ndim == 3
-    count = num_heads or input.shape[-1] // max(1, 2 * cos_cache.shape[-1])
+    _, count, tokens, _ = _contrib_shape(input, cos_cache, num_heads)
     heads = split_heads(input, count) if flat else input
-    batch, _, tokens, _ = heads.shape
     places = position_ids
-    if position_ids.size == 1:
+    if position_ids.shape == (1,):
         places = position_ids.reshape(1, 1) + np.arange(tokens)
-    elif position_ids.shape != (batch, tokens):
-        raise ModelError(
-            f"position_ids are {list(position_ids.shape)}, neither [1] nor {[batch, tokens]}"
-        )
     cosines, sines = (rows_at(table, places) for table in (cos_cache, sin_cache))
     turned = rotated(heads, cosines, sines, bool(interleaved))
     return joined_heads(turned) if flat else turned
@@ -77,14 +114,9 @@ def rotated(heads: Array, cosines: Array, sines: Array, interleaved: bool) -> Ar
     """Returns heads [N, heads, L, size] with pairs of channels turned; halves in float32.
 
     `cosines` and `sines` are [N or 1, L, pairs]. Pairs are neighbours if `interleaved`, else the
-    first and second half of the 2 * pairs first channels; the others stay. Raises ModelError.
+    first and second half of the 2 * pairs first channels; the others stay.
     """
-    pairs, size = cosines.shape[-1], heads.shape[-1]
-    if cosines.shape != sines.shape or 2 * pairs > size or cosines.shape[-2] != heads.shape[-2]:
-        raise ModelError(
-            f"tables of shapes {list(cosines.shape)} and {list(sines.shape)} for "
-            f"{heads.shape[-2]} tokens of heads of {size} channels"
-        )
+    pairs = cosines.shape[-1]
     cosine, sine = widened(cosines)[:, None], widened(sines)[:, None]
     first, second = _parts(pairs, interleaved)
     real, imaginary = widened(heads[..., first]), widened(heads[..., second])
@@ -102,11 +134,26 @@ def _parts(pairs: int, interleaved: bool) -> tuple[slice, slice]:
 
 
 def rows_at(table: Array, places: Array | None) -> Array:
-    """Returns the rows [N, L, pairs] of a table at positions. Raises ModelError."""
-    if places is None:
-        return table
-    check_places(places, len(table))
-    return table[places]
+    """Returns the rows [N, L, pairs] of a table at positions; the table itself without them."""
+    return table if places is None else table[places]
+
+
+def _contrib_shape(input: Input, cosines: Input, count: int) -> Shape4:
+    """Returns the shape of the input as heads. Raises ModelError."""
+    if input.ndim == 3:
+        return split_shape(input, count or input.shape[-1] // max(1, 2 * cosines.shape[-1]))
+    if input.ndim != 4:
+        raise ModelError(f"an input of shape {list(input.shape)} has no heads")
+    return cast("Shape4", input.shape)
+
+
+def _check_positions(positions: Input, tokens: tuple[int, int], table: Input) -> None:
+    """Refuses positions other than one of the table's rows for each token of the batch."""
+    if positions.shape != tokens:
+        raise ModelError(f"position_ids are {list(positions.shape)}, not one for each of {tokens}")
+    places = value_of(positions)
+    if places is not None:
+        check_places(places, table.shape[0])
 
 
 def check_places(places: Array, rows: int) -> None:
