@@ -8,6 +8,9 @@ from functools import cache
 from html import escape
 from importlib import resources
 
+import rcssmin
+import rjsmin
+
 from analyzers.options import ViewOptions
 from analyzers.views.html import html
 from analyzers.views.report.content import Content
@@ -40,13 +43,17 @@ def assembled(content: Content) -> bytes:
 
 @cache
 def style() -> str:
-    """Returns the style sheet: that of the page, then that of its pictures."""
-    return "\n".join(_ROOT.joinpath(f"{name}.css").read_text("utf-8") for name in _SHEETS)
+    """Returns the style sheet without white space: that of the page, then that of its pictures."""
+    sheets = (_ROOT.joinpath(f"{name}.css").read_text("utf-8") for name in _SHEETS)
+    return str(rcssmin.cssmin("\n".join(sheets)))
 
 
 @cache
 def script() -> str:
-    """Returns all scripts as one: `core`, then `views`, each by name, and `start.js` at last."""
+    """Returns all scripts as one, without comments and indentation.
+
+    `core` comes first, then `views`, each by name, and `start.js` at last.
+    """
     files = [
         file
         for folder in ("core", "views")
@@ -54,7 +61,7 @@ def script() -> str:
         if file.name.endswith(".js")
     ]
     sources = [file.read_text("utf-8") for file in (*files, _ROOT.joinpath("start.js"))]
-    return "\n".join(('"use strict";', *sources))
+    return str(rjsmin.jsmin("\n".join(('"use strict";', *sources))))
 
 
 def _policy() -> str:

@@ -47,7 +47,7 @@ class Head extends View {
 
   /** What the bar does not say: sentences, then what has a name, as `memory: 31 kB`. */
   lines(lines) {
-    const parts = lines.map((line) => /^(sums(?=  )|also|wall|nodes|rest)  ?(.*)$/.exec(line) ?? /^([^:.]{1,40}): (.*)$/.exec(line));
+    const parts = lines.map((line) => (/^(sums(?=  )|also|wall|nodes|rest)  ?(.*)$/).exec(line) ?? (/^([^:.]{1,40}): (.*)$/).exec(line));
     const facts = Head.facts(parts.filter(Boolean).map(([, name, text]) => [name, text]));
     return [...lines.filter((_, at) => !parts[at]).map((line) => html.p(line)), ...(facts.length ? [html.dl(facts)] : [])];
   }
