@@ -27,9 +27,9 @@ class NamedImages:
         """The number of images."""
         return len(self.images)
 
-    def pieces(self, rows: int) -> Iterator[Batch]:
+    def pieces(self, rows: int, first: int = 0) -> Iterator[Batch]:
         """Yields images and their classes, int64 [n]."""
-        for x, y in self.images.slices(rows):
+        for x, y in self.images.slices(rows, first):
             yield Batch({self.name: x}, len(y), y)
 
 

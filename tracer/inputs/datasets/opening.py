@@ -4,18 +4,22 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from tracer.errors import InputError, UsageError
 from tracer.graph.model import Model
 from tracer.inputs.datasets.archive import open_archive
 from tracer.inputs.datasets.batch import Batch
+from tracer.inputs.datasets.chosen import chosen
 from tracer.inputs.datasets.dataset import Dataset
+from tracer.inputs.datasets.description import Description
 from tracer.inputs.datasets.folder import open_folder
 from tracer.inputs.datasets.labelled import DEFAULT_FOLDER, names
 from tracer.inputs.datasets.layout import SampleLayout
 from tracer.inputs.datasets.named import open_named
 from tracer.inputs.datasets.source import SampleSource
 from tracer.inputs.datasets.text import SPEC as TEXT
-from tracer.inputs.datasets.text import open_text
+from tracer.inputs.datasets.text import explicit, open_text
 
 SPLITS = ("test", "train")
 _SPEC = re.compile(
@@ -52,15 +56,11 @@ def open_dataset(
         raise UsageError(f"no split '{split}'", f"The splits are {' and '.join(SPLITS)}.")
     if limit is not None and limit < 1:
         raise UsageError(f"a limit of {limit} samples", "Set 1 or more, or no limit.")
-    parsed, layout = _parsed(spec), SampleLayout.of(model)
+    parsed = _parsed(spec)
+    base = explicit(parsed.base, model) if TEXT.fullmatch(parsed.base) else parsed.base
     split = parsed.split or split
-    if parsed.base in names():
-        source: SampleSource = open_named(parsed.base, model, split, folder)
-    elif TEXT.fullmatch(parsed.base):
-        source = open_text(parsed.base, model, limit)
-    else:
-        source = _files(Path(parsed.base), model, layout, split)
-    return _checked(Dataset(str(spec), model, source, layout, parsed.repeat, limit))
+    origin = Description(str(spec), base, split, parsed.repeat, limit, folder, Path.cwd())
+    return _checked(_opened(origin, model))
 
 
 def open_files(path: Path, model: Model) -> Dataset:
@@ -68,8 +68,35 @@ def open_files(path: Path, model: Model) -> Dataset:
 
     Raises UsageError for anything else, InputError as `open_dataset` does.
     """
+    base = str(path) if path.is_absolute() else f"./{path}"  # never the name of a data set
+    origin = Description(str(path), base, "test", 1, None, DEFAULT_FOLDER, Path.cwd())
+    return _checked(_opened(origin, model))
+
+
+def reopened(description: Description, model: Model) -> Dataset:
+    """Returns the data set that has this description, in any process and folder.
+
+    Only the names and types of the inputs and outputs of `model` matter. Raises InputError for data
+    that are missing here.
+    """
+    dataset = _opened(description, model)
+    if description.numbers is not None:
+        dataset = chosen(dataset, np.array(description.numbers, np.int64))
+    return replace(dataset, first=description.first, limit=description.stop)
+
+
+def _opened(origin: Description, model: Model) -> Dataset:
+    """Opens the whole data set that `origin` describes; paths are short where `home` is here."""
+    home = Path() if origin.home == Path.cwd() else origin.home
     layout = SampleLayout.of(model)
-    return _checked(Dataset(str(path), model, _files(path, model, layout, "test"), layout))
+    if origin.base in names():
+        source: SampleSource = open_named(origin.base, model, origin.split, home / origin.folder)
+    elif TEXT.fullmatch(origin.base):
+        source = open_text(origin.base, model, origin.limit, home)
+    else:
+        source = _files(home / origin.base, model, layout, origin.split)
+    whole = replace(origin, numbers=None, first=0, stop=origin.limit)
+    return Dataset(origin.name, model, source, layout, whole, origin.repeat, origin.limit)
 
 
 def without_split(spec: str | Path) -> str:
@@ -113,5 +140,5 @@ def _files(path: Path, model: Model, layout: SampleLayout, split: str) -> Sample
 
 __all__ = [
     "DEFAULT_FOLDER", "SPLITS", "Batch", "Dataset", "names", "open_dataset", "open_files",
-    "without_split",
+    "reopened", "without_split",
 ]  # fmt: skip
