@@ -15,7 +15,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.tracer.datasets.sets import images, model, table, write_test_data
+from tests.tracer.datasets.sets import (
+    images,
+    model,
+    table,
+    write_image,
+    write_tar,
+    write_test_data,
+)
 from tracer import metrics
 from tracer.errors import InputError, UsageError
 from tracer.graph import loading
@@ -61,6 +68,54 @@ def named(folder: Path):
     return "digits", images(shape="1,8,8")
 
 
+def parquet(folder: Path):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet as files
+
+    for name, rows in (("a", slice(0, 9)), ("b", slice(9, COUNT))):
+        columns = {"x": list(numbers()[rows]), "label": np.arange(COUNT)[rows]}
+        files.write_table(pa.table(columns), folder / f"{name}.parquet", row_group_size=4)
+    return f"{folder}/*.parquet", model()
+
+
+def tars(folder: Path):
+    x = numbers()
+    write_tar(folder / "part-0.tar", [(f"{i:06}", {"npy": x[i], "cls": i}) for i in range(9)])
+    write_tar(folder / "part-1.tar", [(f"{i:06}", {"npy": x[i], "cls": i}) for i in range(9, 23)])
+    return f"{folder}/part-{{0..1}}.tar", model()
+
+
+def image_folder(folder: Path):
+    for number in range(COUNT):
+        write_image(folder / "val" / f"n{number % 3}" / f"{number:03}.png", number)
+    return str(folder), images(shape="3,8,8")
+
+
+def listed(folder: Path):
+    (folder / "samples.py").write_text(USER)
+    return f"{folder}/samples.py:LISTED", model()
+
+
+def sharded(folder: Path):
+    (folder / "samples.py").write_text(USER)
+    return f"{folder}/samples.py:Sharded", model()
+
+
+USER = f"""
+import numpy as np
+
+LISTED = [(x, i) for i, x in enumerate(np.arange({COUNT * 3}, dtype="float32").reshape(-1, 3))]
+
+
+class Sharded:
+    def __len__(self):
+        return 300  # more than one shard
+
+    def shard(self, i, n):
+        for k in range(i * 300 // n, (i + 1) * 300 // n):
+            yield {{"x": np.full(3, k, np.float32), "y": np.float32(k) / 2}}
+"""
+
 SOURCES = {
     "stored": archive(np.savez),
     "compressed": archive(np.savez_compressed),
@@ -68,6 +123,11 @@ SOURCES = {
     "folders": folders,
     "text": text,
     "digits": named,
+    "parquet": parquet,
+    "tar": tars,
+    "images": image_folder,
+    "list": listed,
+    "sharded": sharded,
 }
 
 

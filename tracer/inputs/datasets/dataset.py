@@ -194,10 +194,4 @@ def _converted(value: Any, declared: TensorType | None) -> Any:
     if value.ndim not in (_GREY, _COLOURS):
         return value
     pixels = value[:, None] if value.ndim == _GREY else value
-    assert declared.shape is not None
-    shape = [
-        size if isinstance(size, int) else own
-        for size, own in zip(declared.shape[1:], pixels.shape[1:], strict=True)
-    ]
-    fitted = images.fit(pixels, (shape[0], shape[1], shape[2]))
-    return images.as_float(fitted).astype(declared.dtype, copy=False)
+    return images.as_float(images.fit_declared(pixels, declared)).astype(declared.dtype, copy=False)

@@ -38,6 +38,16 @@ def open_named(name: str, model: Model, split: str, folder: Path) -> NamedImages
 
     Raises InputError for a model with several inputs, or whose input is not an image.
     """
+    input_name = image_input(name, model)
+    dataset = labelled.read(name, folder)
+    return NamedImages(input_name, dataset.train if split == "train" else dataset.test)
+
+
+def image_input(name: str, model: Model) -> str:
+    """Returns the input of `model` that takes the images called `name`.
+
+    Raises InputError for a model with several inputs, or whose input is not an image.
+    """
     if len(model.inputs) != 1:
         inputs = ", ".join(value.name for value in model.inputs) or "none"
         raise InputError(
@@ -51,8 +61,7 @@ def open_named(name: str, model: Model, split: str, folder: Path) -> NamedImages
             f"{name} are images, [N, C, H, W]; input '{value.name}' of {model.name} is {declared}",
             "Name an .npz file with an array for it.",
         )
-    dataset = labelled.read(name, folder)
-    return NamedImages(value.name, dataset.train if split == "train" else dataset.test)
+    return value.name
 
 
 def _for_images(declared: TensorType) -> bool:

@@ -14,12 +14,19 @@ from tracer.inputs.datasets.chosen import chosen
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.description import Description
 from tracer.inputs.datasets.folder import open_folder
+from tracer.inputs.datasets.image_folder import open_image_folder
 from tracer.inputs.datasets.labelled import DEFAULT_FOLDER, names
 from tracer.inputs.datasets.layout import SampleLayout
 from tracer.inputs.datasets.named import open_named
+from tracer.inputs.datasets.parquet import open_parquet
+from tracer.inputs.datasets.patterns import files_of
 from tracer.inputs.datasets.source import SampleSource
+from tracer.inputs.datasets.tar_files import open_tars
 from tracer.inputs.datasets.text import SPEC as TEXT
 from tracer.inputs.datasets.text import explicit, open_text
+from tracer.inputs.datasets.user_samples import SPEC as USER
+from tracer.inputs.datasets.user_samples import open_user_samples
+from tracer.inputs.files import test_data_sets
 
 SPLITS = ("test", "train")
 _SPEC = re.compile(
@@ -47,7 +54,8 @@ def open_dataset(
     """Returns the data set `spec` for `model`: its first `limit` samples (None: all).
 
     `spec` is one of `names()`, with its files in `folder`; an .npz file; text:FILE, for a language
-    model; or a folder with test_data_sets. `digits:train` is its training split, `digits*28`
+    model; .parquet and .tar files, also by a pattern; FILE.py:NAME; or a folder of images or
+    test_data_sets. `digits:train` is its training split, `digits*28`
     repeats the digits 28 times. `split` is "test" or "train", for a spec without a
     split. Raises UsageError for an invalid spec, limit or split; InputError for data that are
     missing, broken, empty, or do not fit the model.
@@ -58,6 +66,8 @@ def open_dataset(
         raise UsageError(f"a limit of {limit} samples", "Set 1 or more, or no limit.")
     parsed = _parsed(spec)
     base = explicit(parsed.base, model) if TEXT.fullmatch(parsed.base) else parsed.base
+    if parsed.split == "train" and Path(base).is_dir() and test_data_sets(Path(base)):
+        raise UsageError(f"{base}: a folder of test data has no split 'train'")
     split = parsed.split or split
     origin = Description(str(spec), base, split, parsed.repeat, limit, folder, Path.cwd())
     return _checked(_opened(origin, model))
@@ -93,6 +103,8 @@ def _opened(origin: Description, model: Model) -> Dataset:
         source: SampleSource = open_named(origin.base, model, origin.split, home / origin.folder)
     elif TEXT.fullmatch(origin.base):
         source = open_text(origin.base, model, origin.limit, home)
+    elif USER.fullmatch(origin.base):
+        source = open_user_samples(origin.base, model, home)
     else:
         source = _files(home / origin.base, model, layout, origin.split)
     whole = replace(origin, numbers=None, first=0, stop=origin.limit)
@@ -114,7 +126,10 @@ def _parsed(spec: str | Path) -> _Spec:
     repeat = int(match["times"] or 1)
     if repeat < 1:
         raise UsageError(f"'{text}': a data set cannot be repeated 0 times", "Write *1 or more.")
-    return _Spec(match["base"], match["split"], repeat)
+    base, split = match["base"], match["split"]
+    if base.endswith(".py"):  # the name in the file is that of a split
+        base, split = text.partition("*")[0] if match["times"] else text, None
+    return _Spec(base, split, repeat)
 
 
 def _checked(dataset: Dataset) -> Dataset:
@@ -127,14 +142,19 @@ def _checked(dataset: Dataset) -> Dataset:
 def _files(path: Path, model: Model, layout: SampleLayout, split: str) -> SampleSource:
     if path.suffix == ".npz":
         return open_archive(path, model, layout, split)
-    if path.is_dir():
-        if split != "test":
-            raise UsageError(f"{path}: a folder of test data has no split '{split}'")
+    if path.suffix == ".parquet":
+        return open_parquet(files_of(path), model)
+    if path.suffix == ".tar":
+        return open_tars(files_of(path), model)
+    if path.is_dir() and test_data_sets(path):
         return open_folder(path, model, layout)
+    if path.is_dir():
+        return open_image_folder(path, model, split)
     raise UsageError(
         f"no data set '{path}'",
-        f"Name one of {', '.join(names())}, an .npz file, text:FILE, or a folder of "
-        "test_data_sets; :train after a name or an .npz chooses its training split.",
+        f"Name one of {', '.join(names())}, an .npz, .parquet or .tar file, text:FILE, "
+        "FILE.py:NAME, or a folder of images or test_data_sets; :train after a name, an .npz or a "
+        "folder of images chooses its training split.",
     )
 
 
