@@ -21,10 +21,13 @@ def stacked(samples: Iterable[Sample], rows: int) -> Iterator[Batch]:
     """Yields `rows` samples at a time, and fewer before one of other shapes."""
     pending: list[Sample] = []
     for sample in samples:
-        if pending and (len(pending) == rows or _shapes(sample) != _shapes(pending[0])):
+        if pending and _shapes(sample) != _shapes(pending[0]):
             yield _batch(pending)
             pending = []
         pending.append(sample)
+        if len(pending) == rows:
+            yield _batch(pending)
+            pending = []
     if pending:
         yield _batch(pending)
 

@@ -88,6 +88,8 @@ def open_user_samples(spec: str, model: Model, home: Path) -> UserSamples:
     assert match is not None
     file = home / match["file"]
     named = usercode.named(file, match["name"], _FORM)
+    if named is None:
+        raise InputError(f"{file} has no '{match['name']}'", _FORM)
     make = named if callable(named) and not _has_samples(named) else lambda: named
     with _errors_naming(spec, file):
         made = make()
