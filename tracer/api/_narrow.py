@@ -73,8 +73,7 @@ def narrow(
     plan, report = width_plan.read(bits), progress or silent
     policies = _policies(plan)  # raises UsageError before minutes are spent
     loaded = open_subject(model)
-    split = "test" if Path(data).is_dir() else "train"
-    calibration = open_dataset(data, loaded, limit=limit, split=split, folder=folder)
+    calibration = open_dataset(data, loaded, limit=limit, split="train", folder=folder)
     tested = open_dataset(test or without_split(data), loaded, limit=test_limit, folder=folder)
     chosen = checked_metric(loaded, tested, metric)
     wide, notes = _quantized(loaded, calibration, batch, report)

@@ -93,8 +93,7 @@ def _data(
             "activations are quantised by their ranges on data, and none are given",
             "Give --calibrate DATA; or --weights 4, for weights alone.",
         )
-    split = "test" if Path(calibrate).is_dir() else "train"
-    calibration = open_dataset(calibrate, model, limit=limit, split=split, folder=folder)
+    calibration = open_dataset(calibrate, model, limit=limit, split="train", folder=folder)
     tested = test or without_split(calibrate)
     return calibration, open_dataset(tested, model, limit=test_limit, folder=folder)
 

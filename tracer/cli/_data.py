@@ -15,7 +15,10 @@ from tracer.errors import UsageError
 if TYPE_CHECKING:
     from tracer.inputs.request import Samples
 
-SOURCES = "digits, cifar10, mnist, an .npz file, text:FILE, or a folder of test_data_sets"
+SOURCES = (
+    "digits, cifar10, mnist, an .npz, .parquet or .tar file, text:FILE, FILE.py:NAME, or a folder "
+    "of images or test_data_sets"
+)
 
 FOLDER = cloup.option(
     "--data-dir", type=PathName(), metavar="FOLDER", default=Path("data"), show_default=True,

@@ -1,6 +1,7 @@
 """Reads the members of an .npz file row by row, so that it need not fit into memory."""
 
 import math
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -17,6 +18,10 @@ from tracer import limits
 from tracer.errors import InputError
 
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+_ENCRYPTED = 1
+"""Bit of the flags of a member."""
+_NAME_SIZES = 26
+"""Bytes of a member's own header before the sizes of its name and extra field (APPNOTE 4.3.7)."""
 _HINT = "Write it with numpy.savez or numpy.savez_compressed."
 
 
@@ -34,14 +39,26 @@ class Member:
         flat = self._read(stream, math.prod(self.shape))
         return flat.reshape(self.shape, order="F" if self.fortran else "C")
 
-    def rows(self, stream: IO[bytes], size: int) -> Iterator[NDArray[Any]]:
-        """Yields up to `size` rows at a time; an array in Fortran order is read at once."""
-        if self.fortran and len(self.shape) > 1:
+    @property
+    def is_by_rows(self) -> bool:
+        """Whether rows are stored one after another, as they are not in Fortran order."""
+        return not self.fortran or len(self.shape) < 2
+
+    def bytes_of(self, rows: int) -> int:
+        """The bytes of that many rows."""
+        return rows * math.prod(self.shape[1:]) * self.dtype.itemsize
+
+    def rows(self, stream: IO[bytes], size: int, first: int = 0) -> Iterator[NDArray[Any]]:
+        """Yields up to `size` rows at a time, from row `first` on, at which the stream stands.
+
+        An array in Fortran order is read at once, from a stream past its header.
+        """
+        if not self.is_by_rows:
             array = self.whole(stream)
-            yield from (array[i : i + size] for i in range(0, len(array), size))
+            yield from (array[i : i + size] for i in range(first, len(array), size))
             return
         row = math.prod(self.shape[1:])
-        for start in range(0, self.shape[0], size):
+        for start in range(first, self.shape[0], size):
             count = min(size, self.shape[0] - start)
             yield self._read(stream, count * row).reshape(count, *self.shape[1:])
 
@@ -63,10 +80,11 @@ def members(path: Path) -> dict[str, Member]:
 
 
 @contextmanager
-def opened(path: Path, members: list[Member]) -> Iterator[list[IO[bytes]]]:
-    """Opens a stream per member, past its header.
+def opened(path: Path, members: list[Member], first: int = 0) -> Iterator[list[IO[bytes]]]:
+    """Opens a stream per member, past its header and the rows before row `first`.
 
-    Raises InputError for a broken archive, also while the streams are read.
+    Rows of a member that is not compressed are skipped without being read. Raises InputError for a
+    broken archive, also while the streams are read.
     """
     with _errors_naming(path), ExitStack() as stack:
         archive = stack.enter_context(zipfile.ZipFile(path))
@@ -75,8 +93,29 @@ def opened(path: Path, members: list[Member]) -> Iterator[list[IO[bytes]]]:
             stored, stream = _member(archive, member.name)
             if stored != member:
                 raise ValueError(f"'{member.name}' has changed")
-            streams.append(stack.enter_context(stream))
+            stack.enter_context(stream)
+            if first and member.is_by_rows:
+                file = stack.enter_context(path.open("rb"))
+                stream = _past_rows(archive, file, member, stream, first)
+            streams.append(stream)
         yield streams
+
+
+def _past_rows(
+    archive: zipfile.ZipFile, file: IO[bytes], member: Member, stream: IO[bytes], first: int
+) -> IO[bytes]:
+    """Returns a stream at row `first` of a member: `file`, or `stream`, if it is compressed."""
+    info = archive.getinfo(f"{member.name}.npy")
+    start = stream.tell() + member.bytes_of(first)
+    if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & _ENCRYPTED:
+        stream.seek(start)  # unpacks what comes before
+        return stream
+    if stream.tell() + member.bytes_of(member.shape[0]) > info.file_size:
+        raise ValueError(f"'{member.name}' ends before its last row")
+    file.seek(info.header_offset + _NAME_SIZES)
+    sizes = struct.unpack("<HH", file.read(4))
+    file.seek(info.header_offset + _NAME_SIZES + 4 + sum(sizes) + start)
+    return file
 
 
 def _names(archive: zipfile.ZipFile) -> list[str]:

@@ -8,7 +8,13 @@ from tracer.errors import UsageError
 
 _EXTRAS = {
     **{"torch": "torch", "onnxscript": "torch", "safetensors": "torch", "chainer": "chainer"},
-    **{"PIL": "train", "sklearn": "train", "tensorboardX": "train", "tokenizers": "text"},
+    **{
+        "PIL": "train",
+        "sklearn": "train",
+        "tensorboardX": "train",
+        "tokenizers": "text",
+        "pyarrow": "parquet",
+    },
 }
 
 

@@ -3,8 +3,10 @@
 import importlib
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from tracer.errors import InputError
 
@@ -33,3 +35,29 @@ def from_file(file: Path) -> ModuleType:
     sys.modules[name] = module  # dataclasses and pickles look up their module
     spec.loader.exec_module(module)
     return module
+
+
+def named(file: Path, name: str, form: str) -> Any:
+    """Imports a file and returns what it calls `name`, or None.
+
+    Raises InputError where there is no such file, with `form` as the hint, or where its code fails.
+    """
+    if not file.is_file():
+        raise InputError(f"{file}: no such file", form)
+    try:
+        module = from_file(file)
+    except (Exception, SystemExit) as error:  # whatever the user's code raises
+        raise raised(str(file), file, error) from error
+    return getattr(module, name, None)
+
+
+def raised(what: str, file: Path, error: BaseException) -> InputError:
+    """Returns the error of user code in `file`, with its line; `what` names what failed."""
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    reason = message.partition("\n")[0].rstrip(".")
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == file.resolve()]
+    line = lines[-1] if lines else getattr(error, "lineno", None)
+    where = f" ({file}, line {line})" if line else ""
+    raised = f"{what} raised {type(error).__name__}: {reason}".rstrip(": ")
+    return InputError(f"{raised}{where}", "--debug shows the traceback.")

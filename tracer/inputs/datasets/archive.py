@@ -36,22 +36,27 @@ class Archive:
         """The number of rows; an archive without rows is one sample."""
         return next((member.shape[0] for member in self.inputs.values()), 1)
 
-    def pieces(self, rows: int) -> Iterator[Batch]:
+    def pieces(self, rows: int, first: int = 0) -> Iterator[Batch]:
         """Yields `rows` rows of all members at a time, each member from its own stream."""
-        shared, members = list(self.shared.values()), self._with_rows()
-        with npz.opened(self.path, [*shared, *members]) as streams:
-            arrays_of_all = [m.whole(s) for m, s in zip(shared, streams, strict=False)]
-            common = dict(zip(self.shared, arrays_of_all, strict=True))
-            if not self.inputs:
-                yield self._single(common)
-                return
-            readers = zip(members, streams[len(shared) :], strict=True)
-            for arrays in zip(*(m.rows(s, rows) for m, s in readers), strict=True):
+        common = self._common()
+        if not self.inputs:
+            yield self._single(common)
+            return
+        members = self._with_rows()
+        with npz.opened(self.path, members, first) as streams:
+            readers = zip(members, streams, strict=True)
+            for arrays in zip(*(m.rows(s, rows, first) for m, s in readers), strict=True):
                 count = len(self.inputs)
                 inputs = dict(zip(self.inputs, arrays, strict=False))
                 outputs = dict(zip(self.outputs, arrays[count:], strict=False))
                 labels = None if self.labels is None else arrays[-1]
                 yield Batch({**inputs, **common}, len(arrays[0]), labels, outputs or None)
+
+    def _common(self) -> dict[str, np.ndarray]:
+        members = list(self.shared.values())
+        with npz.opened(self.path, members) as streams:
+            arrays = [m.whole(stream) for m, stream in zip(members, streams, strict=True)]
+        return dict(zip(self.shared, arrays, strict=True))
 
     def _with_rows(self) -> list[Member]:
         labels = [] if self.labels is None else [self.labels]

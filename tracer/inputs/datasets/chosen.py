@@ -22,17 +22,26 @@ class ChosenSamples:
         """How many samples were chosen."""
         return len(self.numbers)
 
-    def pieces(self, rows: int) -> Iterator[Batch]:
-        """Yields the chosen samples of each batch."""
-        start = 0
-        for batch in self.dataset.batches(rows):
-            first, last = np.searchsorted(self.numbers, (start, start + batch.size))
-            if first < last:
-                own = self.numbers[first:last] - start
-                yield batch.chosen(own, self.dataset.layout.rows)
+    def pieces(self, rows: int, first: int = 0) -> Iterator[Batch]:
+        """Yields the chosen samples of each batch; reads none before the first of them."""
+        numbers = self.numbers[first:]
+        if not len(numbers):
+            return
+        start, last = int(numbers[0]), int(numbers[-1])
+        for batch in self.dataset.part(start, last + 1 - start).batches(rows):
+            begun, ended = np.searchsorted(numbers, (start, start + batch.size))
+            if begun < ended:
+                yield batch.chosen(numbers[begun:ended] - start, self.dataset.layout.rows)
             start += batch.size
 
 
 def chosen(dataset: Dataset, numbers: NDArray[np.int64]) -> Dataset:
     """Returns a data set of the samples `numbers`, ascending, of one that is cut into samples."""
-    return replace(dataset, source=ChosenSamples(dataset, numbers), repeat=1, limit=None)
+    return replace(
+        dataset,
+        source=ChosenSamples(dataset, numbers),
+        origin=dataset.description.chosen(numbers),
+        repeat=1,
+        first=0,
+        limit=None,
+    )

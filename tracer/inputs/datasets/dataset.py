@@ -1,8 +1,10 @@
 """A data set for one model: batches that fit the model, read in constant memory."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType
 from tracer.inputs.datasets import images
 from tracer.inputs.datasets.batch import Batch, regrouped
+from tracer.inputs.datasets.description import Description
 from tracer.inputs.datasets.fingerprint import fingerprint
 from tracer.inputs.datasets.layout import SampleLayout
 from tracer.inputs.datasets.source import SampleSource
@@ -25,8 +28,9 @@ _CACHE_BYTES = 1 << 24  # fitted samples up to this size are cached for repetiti
 
 @dataclass(frozen=True)
 class Dataset:
-    """Samples of `source`, repeated `repeat` times, up to `limit`, converted for `model`.
+    """Samples of `source`, repeated `repeat` times, converted for `model`.
 
+    Of the samples that this makes, the data set has those from number `first` up to `limit` - 1.
     uint8 images for a float input [N, C, H, W] are divided by 255, resized (bilinear) to H×W, and
     grey is repeated into colours, as in training. Anything else must fit unchanged.
     """
@@ -35,8 +39,10 @@ class Dataset:
     model: Model = field(repr=False)
     source: SampleSource = field(repr=False)
     layout: SampleLayout
+    origin: Description = field(repr=False)
     repeat: int = 1
     limit: int | None = None
+    first: int = 0
 
     @property
     def samples(self) -> int | None:
@@ -44,7 +50,35 @@ class Dataset:
         if self.source.samples is None:
             return None
         total = self.source.samples * self.repeat
-        return total if self.limit is None else min(total, self.limit)
+        stop = total if self.limit is None else min(total, self.limit)
+        return max(0, stop - self.first)
+
+    @property
+    def description(self) -> Description:
+        """What opens this data set in another process, with a model of its own."""
+        return replace(self.origin, first=self.first, stop=self.limit)
+
+    def __reduce__(self) -> Never:
+        """Raises TypeError: a copy in another process would have the whole model with it."""
+        raise TypeError("a Dataset has its model with it: send its `description` instead")
+
+    def part(self, first: int, count: int) -> Dataset:
+        """Returns samples `first` to `first` + `count` - 1 of this data set; fewer at its end.
+
+        Reading it reads no other samples, except where only unpacking tells where they are. Its
+        batches are those of the whole if `first` is a multiple of their size. Raises UsageError for
+        negative numbers, and for inputs that cannot be cut into samples.
+        """
+        if first < 0 or count < 0:
+            raise UsageError(f"samples {first} to {first + count - 1}", "Count from 0.")
+        if not self.layout.rows:
+            raise UsageError(
+                f"{self.name}: the inputs of {self.model.name} cannot be cut into samples",
+                "Read the data set as a whole.",
+            )
+        begin = self.first + first
+        stop = begin + count if self.limit is None else min(begin + count, self.limit)
+        return replace(self, first=begin, limit=stop)
 
     def count(self, size: int | None) -> int | None:
         """Returns the number of batches of `size` samples; None if only reading them tells."""
@@ -64,7 +98,8 @@ class Dataset:
             raise UsageError(f"batches of {size} samples", "Set a batch of 1 or more.")
         rows, fixed = self.layout.rows, self.layout.batch
         size = fixed or size
-        pieces = self._pieces(size or self.samples or _CHUNK)
+        total = self.samples or size or _CHUNK
+        pieces = self._pieces(min(size or total, total))
         for batch in regrouped(pieces, size, rows) if rows and size else pieces:
             padded = batch.padded(fixed, rows) if fixed else batch
             self._check(padded)
@@ -79,7 +114,9 @@ class Dataset:
         return fingerprint(self._pieces(_CHUNK), self.layout.rows)
 
     def _pieces(self, rows: int) -> Iterator[Batch]:
-        remaining = self.limit
+        remaining = None if self.limit is None else self.limit - self.first
+        if remaining is not None and remaining <= 0:
+            return
         for piece in self._repeated(rows):
             if remaining is not None and self.layout.rows and piece.size > remaining:
                 piece = piece.cut(0, remaining, self.layout.rows)
@@ -90,17 +127,34 @@ class Dataset:
                     return
 
     def _repeated(self, rows: int) -> Iterator[Batch]:
-        """Yields all samples `repeat` times, converted once if few enough to be cached."""
+        """Yields the samples from `first` on, converted once if few enough to be cached."""
+        times, start = self.repeat, self.first
+        if start:
+            passed, start = divmod(start, max(1, self._source_samples()))
+            times -= passed
+        if start and times > 0:
+            yield from self._read(rows, start)
+            times -= 1
+        if times < 1:
+            return
         cached, size = list[Batch](), 0
-        for piece in map(self._converted, self.source.pieces(rows)):
+        for piece in self._read(rows):
             size += _bytes(piece)
-            if self.repeat > 1 and size <= _CACHE_BYTES:
+            if times > 1 and size <= _CACHE_BYTES:
                 cached.append(piece)
             yield piece
-        for _ in range(self.repeat - 1):
-            yield from (
-                cached if size <= _CACHE_BYTES else map(self._converted, self.source.pieces(rows))
-            )
+        for _ in range(times - 1):
+            yield from cached if size <= _CACHE_BYTES else self._read(rows)
+
+    def _read(self, rows: int, first: int = 0) -> Iterator[Batch]:
+        """Yields the samples of the source from number `first` on, converted for the model."""
+        return map(self._converted, self.source.pieces(rows, first))
+
+    def _source_samples(self) -> int:
+        """The number of samples of the source, which are read if only reading them tells."""
+        if self.source.samples is not None:
+            return self.source.samples
+        return sum(piece.size for piece in self.source.pieces(_CHUNK))
 
     def _converted(self, piece: Batch) -> Batch:
         declared = {
@@ -140,10 +194,4 @@ def _converted(value: Any, declared: TensorType | None) -> Any:
     if value.ndim not in (_GREY, _COLOURS):
         return value
     pixels = value[:, None] if value.ndim == _GREY else value
-    assert declared.shape is not None
-    shape = [
-        size if isinstance(size, int) else own
-        for size, own in zip(declared.shape[1:], pixels.shape[1:], strict=True)
-    ]
-    fitted = images.fit(pixels, (shape[0], shape[1], shape[2]))
-    return images.as_float(fitted).astype(declared.dtype, copy=False)
+    return images.as_float(images.fit_declared(pixels, declared)).astype(declared.dtype, copy=False)

@@ -1,5 +1,7 @@
 """Reads samples from test_data_set folders of protobufs, ONNX's format for test data."""
 
+import bisect
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,26 +14,42 @@ from tracer.inputs import files
 from tracer.inputs.datasets.batch import Batch
 from tracer.inputs.datasets.layout import SampleLayout
 
+_DIMS = 0x08
+"""The tag of field 1 as a number, in the wire format of protobuf."""
+_MORE = 0x80
+"""Bit of a byte that another byte of the same number follows."""
+_SIZE_BYTES = 11
+"""A tag and the 10 bytes that a number has at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class TestDataFolders:
-    """The test_data_set folders `paths`, each with `input_K.pb` and optional `output_K.pb`."""
+    """The test_data_set folders `paths`, each with `input_K.pb` and optional `output_K.pb`.
+
+    `sizes` are the samples of each folder; None if inputs cannot be cut into samples.
+    """
 
     model: Model
     paths: tuple[Path, ...]
     layout: SampleLayout
+    sizes: tuple[int, ...] | None
 
     @property
     def samples(self) -> int | None:
-        """Unknown before reading, since a folder may hold several samples."""
-        return None
+        """The samples of all folders; None if inputs cannot be cut into samples."""
+        return None if self.sizes is None else sum(self.sizes)
 
-    def pieces(self, rows: int) -> Iterator[Batch]:
-        """Yields one batch per folder, whatever `rows`."""
-        for path in self.paths:
+    def pieces(self, rows: int, first: int = 0) -> Iterator[Batch]:
+        """Yields one batch per folder, whatever `rows`; the first may begin inside its folder."""
+        ends = [] if self.sizes is None else list(itertools.accumulate(self.sizes))
+        begun = bisect.bisect_right(ends, first) if first else 0
+        skipped = first - ends[begun - 1] if begun else first
+        for path in self.paths[begun:]:
             feeds = files.read(self.model, path)
             outputs = files.read_outputs(self.model, path)
-            yield Batch(feeds, self._size(path, feeds, outputs), None, outputs or None)
+            batch = Batch(feeds, self._size(path, feeds, outputs), None, outputs or None)
+            yield batch.cut(skipped, batch.size, self.layout.rows)
+            skipped = 0
 
     def _size(self, path: Path, feeds: Mapping[str, Any], outputs: Mapping[str, Any]) -> int:
         if not self.layout.rows:
@@ -61,4 +79,31 @@ def open_folder(path: Path, model: Model, layout: SampleLayout) -> TestDataFolde
             f"{path}: holds neither input_0.pb nor a test_data_set folder",
             "Name a folder as in ONNX's model zoo, or an .npz file.",
         )
-    return TestDataFolders(model, paths, layout)
+    sizes = tuple(_samples(each, model, layout) for each in paths) if layout.rows else None
+    return TestDataFolders(model, paths, layout, sizes)
+
+
+def _samples(path: Path, model: Model, layout: SampleLayout) -> int:
+    """Returns the rows of an input with a row for each sample, from the first bytes of its file."""
+    names = [value.name for value in model.inputs]
+    file = path / f"input_{min(map(names.index, layout.rows))}.pb"
+    rows = _leading_size(file)
+    if rows is not None:
+        return rows
+    feeds = files.read(model, path)
+    return max((_rows(v) or 0 for n, v in feeds.items() if n in layout.rows), default=0)
+
+
+def _leading_size(file: Path) -> int | None:
+    """Returns the first size of a tensor in a file; None where its first bytes do not say it.
+
+    Field 1 of TensorProto, `dims`, is written first: its tag, then the size in groups of 7 bits.
+    """
+    if not file.is_file():
+        return None
+    with file.open("rb") as stream:
+        tag, *groups = stream.read(_SIZE_BYTES) or b"\0"
+    last = next((place for place, group in enumerate(groups) if group < _MORE), None)
+    if tag != _DIMS or last is None:
+        return None
+    return sum((group % _MORE) << (7 * place) for place, group in enumerate(groups[: last + 1]))

@@ -1,12 +1,19 @@
 """Converts images [N, C, H, W]: pixels to float32, size and channels to the model's."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracer.errors import InputError
+from tracer.graph.tensor_type import TensorType
 from tracer.support.optional import require
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 Pixels = NDArray[np.generic]
 
@@ -42,20 +49,47 @@ def fit(x: Pixels, shape: tuple[int, int, int]) -> Pixels:
 
 def read(path: Path) -> Pixels:
     """Reads an image file as uint8 [1, C, H, W], C 1 or 3. Raises InputError for other files."""
+    return decoded(path, str(path))
+
+
+def decoded(file: Path | IO[bytes], name: str) -> Pixels:
+    """Reads an image called `name` as uint8 [1, C, H, W], C 1 or 3.
+
+    Raises InputError for other files, UsageError where Pillow is not installed.
+    """
     require("reading an image file", "PIL")
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with Image.open(path) as image:
-            pixels = np.asarray(image.convert("L" if image.mode in ("1", "L") else "RGB"))
+        with Image.open(file) as image:
+            return pixels_of(image)
     except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file", "Name a PNG or JPEG image.") from error
-    except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
+        raise InputError(f"{name}: no such file", "Name a PNG or JPEG image.") from error
+    except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError) as error:
         raise InputError(
-            f"{path}: not an image that can be read", "Name a PNG or JPEG image."
+            f"{name}: not an image that can be read", "Name a PNG or JPEG image."
         ) from error
+
+
+def pixels_of(image: Image) -> Pixels:
+    """Returns an image of Pillow as uint8 [1, C, H, W]: C is 1 for grey, 3 for colours."""
+    pixels = np.asarray(image.convert("L" if image.mode in ("1", "L") else "RGB"))
     planes = pixels[:, :, None] if pixels.ndim == 2 else pixels
     return np.ascontiguousarray(planes.transpose(2, 0, 1))[None]
+
+
+def fit_declared(x: Pixels, declared: TensorType | None) -> Pixels:
+    """Returns images [N, C, H, W] in those of an input's sizes that are fixed.
+
+    Images for an input of other rank are unchanged.
+    """
+    sizes = () if declared is None or declared.shape is None else declared.shape[1:]
+    if len(sizes) != 3:
+        return x
+    c, h, w = (
+        size if isinstance(size, int) else own for size, own in zip(sizes, x.shape[1:], strict=True)
+    )
+    return fit(x, (c, h, w))
 
 
 def _channels(x: Pixels, channels: int) -> Pixels:

@@ -42,11 +42,13 @@ class Split:
         """Returns some images as float32 (uint8 divided by 255), and their classes."""
         return images.as_float(self.x[indices]), self.y[indices]
 
-    def slices(self, size: int) -> Iterator[tuple[NDArray[np.generic], NDArray[np.int64]]]:
-        """Yields images and classes in order, up to `size` at a time."""
+    def slices(
+        self, size: int, first: int = 0
+    ) -> Iterator[tuple[NDArray[np.generic], NDArray[np.int64]]]:
+        """Yields images and classes in order from image `first` on, up to `size` at a time."""
         start = 0
         for part in self.parts:
-            for offset in range(0, len(part), size):
+            for offset in range(max(0, first - start), len(part), size):
                 piece = part[offset : offset + size]
                 yield piece, self.y[start + offset : start + offset + len(piece)]
             start += len(part)

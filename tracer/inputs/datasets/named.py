@@ -27,14 +27,24 @@ class NamedImages:
         """The number of images."""
         return len(self.images)
 
-    def pieces(self, rows: int) -> Iterator[Batch]:
+    def pieces(self, rows: int, first: int = 0) -> Iterator[Batch]:
         """Yields images and their classes, int64 [n]."""
-        for x, y in self.images.slices(rows):
+        for x, y in self.images.slices(rows, first):
             yield Batch({self.name: x}, len(y), y)
 
 
 def open_named(name: str, model: Model, split: str, folder: Path) -> NamedImages:
     """Opens the images called `name` in `folder`.
+
+    Raises InputError for a model with several inputs, or whose input is not an image.
+    """
+    input_name = image_input(name, model)
+    dataset = labelled.read(name, folder)
+    return NamedImages(input_name, dataset.train if split == "train" else dataset.test)
+
+
+def image_input(name: str, model: Model) -> str:
+    """Returns the input of `model` that takes the images called `name`.
 
     Raises InputError for a model with several inputs, or whose input is not an image.
     """
@@ -51,8 +61,7 @@ def open_named(name: str, model: Model, split: str, folder: Path) -> NamedImages
             f"{name} are images, [N, C, H, W]; input '{value.name}' of {model.name} is {declared}",
             "Name an .npz file with an array for it.",
         )
-    dataset = labelled.read(name, folder)
-    return NamedImages(value.name, dataset.train if split == "train" else dataset.test)
+    return value.name
 
 
 def _for_images(declared: TensorType) -> bool:

@@ -4,18 +4,29 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from tracer.errors import InputError, UsageError
 from tracer.graph.model import Model
 from tracer.inputs.datasets.archive import open_archive
 from tracer.inputs.datasets.batch import Batch
+from tracer.inputs.datasets.chosen import chosen
 from tracer.inputs.datasets.dataset import Dataset
+from tracer.inputs.datasets.description import Description
 from tracer.inputs.datasets.folder import open_folder
+from tracer.inputs.datasets.image_folder import open_image_folder
 from tracer.inputs.datasets.labelled import DEFAULT_FOLDER, names
 from tracer.inputs.datasets.layout import SampleLayout
 from tracer.inputs.datasets.named import open_named
+from tracer.inputs.datasets.parquet import open_parquet
+from tracer.inputs.datasets.patterns import files_of
 from tracer.inputs.datasets.source import SampleSource
+from tracer.inputs.datasets.tar_files import open_tars
 from tracer.inputs.datasets.text import SPEC as TEXT
-from tracer.inputs.datasets.text import open_text
+from tracer.inputs.datasets.text import explicit, open_text
+from tracer.inputs.datasets.user_samples import SPEC as USER
+from tracer.inputs.datasets.user_samples import open_user_samples
+from tracer.inputs.files import test_data_sets
 
 SPLITS = ("test", "train")
 _SPEC = re.compile(
@@ -43,7 +54,8 @@ def open_dataset(
     """Returns the data set `spec` for `model`: its first `limit` samples (None: all).
 
     `spec` is one of `names()`, with its files in `folder`; an .npz file; text:FILE, for a language
-    model; or a folder with test_data_sets. `digits:train` is its training split, `digits*28`
+    model; .parquet and .tar files, also by a pattern; FILE.py:NAME; or a folder of images or
+    test_data_sets. `digits:train` is its training split, `digits*28`
     repeats the digits 28 times. `split` is "test" or "train", for a spec without a
     split. Raises UsageError for an invalid spec, limit or split; InputError for data that are
     missing, broken, empty, or do not fit the model.
@@ -52,15 +64,13 @@ def open_dataset(
         raise UsageError(f"no split '{split}'", f"The splits are {' and '.join(SPLITS)}.")
     if limit is not None and limit < 1:
         raise UsageError(f"a limit of {limit} samples", "Set 1 or more, or no limit.")
-    parsed, layout = _parsed(spec), SampleLayout.of(model)
+    parsed = _parsed(spec)
+    base = explicit(parsed.base, model) if TEXT.fullmatch(parsed.base) else parsed.base
+    if parsed.split == "train" and Path(base).is_dir() and test_data_sets(Path(base)):
+        raise UsageError(f"{base}: a folder of test data has no split 'train'")
     split = parsed.split or split
-    if parsed.base in names():
-        source: SampleSource = open_named(parsed.base, model, split, folder)
-    elif TEXT.fullmatch(parsed.base):
-        source = open_text(parsed.base, model, limit)
-    else:
-        source = _files(Path(parsed.base), model, layout, split)
-    return _checked(Dataset(str(spec), model, source, layout, parsed.repeat, limit))
+    origin = Description(str(spec), base, split, parsed.repeat, limit, folder, Path.cwd())
+    return _checked(_opened(origin, model))
 
 
 def open_files(path: Path, model: Model) -> Dataset:
@@ -68,8 +78,37 @@ def open_files(path: Path, model: Model) -> Dataset:
 
     Raises UsageError for anything else, InputError as `open_dataset` does.
     """
+    base = str(path) if path.is_absolute() else f"./{path}"  # never the name of a data set
+    origin = Description(str(path), base, "test", 1, None, DEFAULT_FOLDER, Path.cwd())
+    return _checked(_opened(origin, model))
+
+
+def reopened(description: Description, model: Model) -> Dataset:
+    """Returns the data set that has this description, in any process and folder.
+
+    Only the names and types of the inputs and outputs of `model` matter. Raises InputError for data
+    that are missing here.
+    """
+    dataset = _opened(description, model)
+    if description.numbers is not None:
+        dataset = chosen(dataset, np.array(description.numbers, np.int64))
+    return replace(dataset, first=description.first, limit=description.stop)
+
+
+def _opened(origin: Description, model: Model) -> Dataset:
+    """Opens the whole data set that `origin` describes; paths are short where `home` is here."""
+    home = Path() if origin.home == Path.cwd() else origin.home
     layout = SampleLayout.of(model)
-    return _checked(Dataset(str(path), model, _files(path, model, layout, "test"), layout))
+    if origin.base in names():
+        source: SampleSource = open_named(origin.base, model, origin.split, home / origin.folder)
+    elif TEXT.fullmatch(origin.base):
+        source = open_text(origin.base, model, origin.limit, home)
+    elif USER.fullmatch(origin.base):
+        source = open_user_samples(origin.base, model, home)
+    else:
+        source = _files(home / origin.base, model, layout, origin.split)
+    whole = replace(origin, numbers=None, first=0, stop=origin.limit)
+    return Dataset(origin.name, model, source, layout, whole, origin.repeat, origin.limit)
 
 
 def without_split(spec: str | Path) -> str:
@@ -87,7 +126,10 @@ def _parsed(spec: str | Path) -> _Spec:
     repeat = int(match["times"] or 1)
     if repeat < 1:
         raise UsageError(f"'{text}': a data set cannot be repeated 0 times", "Write *1 or more.")
-    return _Spec(match["base"], match["split"], repeat)
+    base, split = match["base"], match["split"]
+    if base.endswith(".py"):  # the name in the file is that of a split
+        base, split = text.partition("*")[0] if match["times"] else text, None
+    return _Spec(base, split, repeat)
 
 
 def _checked(dataset: Dataset) -> Dataset:
@@ -100,18 +142,23 @@ def _checked(dataset: Dataset) -> Dataset:
 def _files(path: Path, model: Model, layout: SampleLayout, split: str) -> SampleSource:
     if path.suffix == ".npz":
         return open_archive(path, model, layout, split)
-    if path.is_dir():
-        if split != "test":
-            raise UsageError(f"{path}: a folder of test data has no split '{split}'")
+    if path.suffix == ".parquet":
+        return open_parquet(files_of(path), model)
+    if path.suffix == ".tar":
+        return open_tars(files_of(path), model)
+    if path.is_dir() and test_data_sets(path):
         return open_folder(path, model, layout)
+    if path.is_dir():
+        return open_image_folder(path, model, split)
     raise UsageError(
         f"no data set '{path}'",
-        f"Name one of {', '.join(names())}, an .npz file, text:FILE, or a folder of "
-        "test_data_sets; :train after a name or an .npz chooses its training split.",
+        f"Name one of {', '.join(names())}, an .npz, .parquet or .tar file, text:FILE, "
+        "FILE.py:NAME, or a folder of images or test_data_sets; :train after a name, an .npz or a "
+        "folder of images chooses its training split.",
     )
 
 
 __all__ = [
     "DEFAULT_FOLDER", "SPLITS", "Batch", "Dataset", "names", "open_dataset", "open_files",
-    "without_split",
+    "reopened", "without_split",
 ]  # fmt: skip

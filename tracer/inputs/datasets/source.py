@@ -13,8 +13,9 @@ class SampleSource(Protocol):
     def samples(self) -> int | None:
         """The number of samples; None if only reading them tells."""
 
-    def pieces(self, rows: int) -> Iterator[Batch]:
-        """Yields samples, about `rows` at a time, with only one batch in memory.
+    def pieces(self, rows: int, first: int = 0) -> Iterator[Batch]:
+        """Yields samples from number `first` on, about `rows` at a time.
 
+        Memory holds one batch. `first` is 0 where inputs cannot be cut into samples.
         Raises InputError for samples that cannot be read.
         """

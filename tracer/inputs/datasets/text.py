@@ -48,9 +48,9 @@ class TextWindows:
         """The number of whole windows with a token that follows the last."""
         return _windows(self.tokens, self.window)
 
-    def pieces(self, rows: int) -> Iterator[Batch]:
+    def pieces(self, rows: int, first: int = 0) -> Iterator[Batch]:
         """Yields `rows` windows at a time, and reads no more of the text than them."""
-        done, samples = 0, self.samples
+        done, samples = first, self.samples
         while done < samples:
             count = min(rows, samples - done)
             start = done * self.window
@@ -74,11 +74,27 @@ class _Spec:
 
     file: Path
     window: int | None
-    tokenizer: str | None
+    tokenizer: Path | None
 
 
-def open_text(spec: str, model: Model, limit: int | None = None) -> TextWindows:
+def explicit(spec: str, model: Model) -> str:
+    """Returns the spec with the tokenizer that lies beside `model`, if that is the one it has."""
+    match = SPEC.fullmatch(spec)
+    assert match is not None
+    wanted = _parsed(spec, Path())
+    beside = _tokenizer(wanted, model)
+    if wanted.tokenizer is not None or beside is None:
+        return spec
+    options = filter(None, [match["options"], str(beside)])
+    return f"text@{','.join(options)}:{match['file']}"
+
+
+def open_text(
+    spec: str, model: Model, limit: int | None = None, home: Path | None = None
+) -> TextWindows:
     """Opens the file of text:FILE, or text@128:FILE for windows of 128 tokens.
+
+    Relative paths start at the folder `home` [default: the current one].
 
     Tokens are those of a tokenizer.json beside the model, or of the file in
     text@tokenizer.json:FILE; else, and in text@bytes:FILE, they are bytes. Of a tokenizer, the text
@@ -87,7 +103,7 @@ def open_text(spec: str, model: Model, limit: int | None = None) -> TextWindows:
     or that cannot be read, for a model that takes no tokens, and for tokens that it has no logits
     for; UsageError for a window of 0 tokens, and without the package of the tokenizer.
     """
-    wanted = _parsed(spec)
+    wanted = _parsed(spec, home or Path())
     declared = {v.name: tensor_type.from_type_proto(v.type) for v in model.inputs}
     kinds = {name: kind for name, kind in declared.items() if kind is not None}
     name = _tokens(model, kinds)
@@ -109,7 +125,7 @@ def open_text(spec: str, model: Model, limit: int | None = None) -> TextWindows:
     return TextWindows(tokens, window, name, token_bytes, types, caches)
 
 
-def _parsed(spec: str) -> _Spec:
+def _parsed(spec: str, home: Path) -> _Spec:
     match = SPEC.fullmatch(spec)
     assert match is not None
     options = match["options"].split(",") if match["options"] else []
@@ -122,10 +138,15 @@ def _parsed(spec: str) -> _Spec:
         )
     if windows == [0]:
         raise UsageError(f"{spec}: windows of 0 tokens", "Give 1 or more: text@128:FILE.")
-    path = Path(match["file"])
+    path = home / match["file"]
     if not path.is_file():
         raise InputError(f"{path}: no such file", "Name a text file: text:FILE.")
-    return _Spec(path, next(iter(windows), None), next(iter(tokenizers), None))
+    tokenizer = next((_at(home, option) for option in tokenizers), None)
+    return _Spec(path, next(iter(windows), None), tokenizer)
+
+
+def _at(home: Path, tokenizer: str) -> Path:
+    return Path(_BYTES) if tokenizer == _BYTES else home / tokenizer
 
 
 def _read(wanted: _Spec, model: Model, least: int | None) -> Tokens:
@@ -152,7 +173,7 @@ def _read(wanted: _Spec, model: Model, least: int | None) -> Tokens:
 def _tokenizer(wanted: _Spec, model: Model) -> Path | None:
     """Returns the file of the tokenizer; None for bytes."""
     if wanted.tokenizer is not None:
-        return None if wanted.tokenizer == _BYTES else Path(wanted.tokenizer)
+        return None if wanted.tokenizer == Path(_BYTES) else wanted.tokenizer
     beside = None if model.path is None else model.path.parent / _BESIDE
     return beside if beside is not None and beside.is_file() else None
 

@@ -1,0 +1,176 @@
+"""Reads images from folders in the layout of ImageNet: train/CLASS/*.JPEG and val/CLASS/*.JPEG."""
+
+import bisect
+import itertools
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracer.errors import InputError
+from tracer.graph import tensor_type
+from tracer.graph.model import Model
+from tracer.graph.tensor_type import TensorType
+from tracer.inputs.datasets import images
+from tracer.inputs.datasets.batch import Batch
+from tracer.inputs.datasets.named import image_input
+from tracer.inputs.datasets.sample import Sample, stacked
+
+_SUFFIXES = frozenset((".jpeg", ".jpg", ".png", ".bmp", ".pgm", ".ppm", ".tif", ".tiff", ".webp"))
+_SPLITS = {"train": ("train",), "test": ("val", "test", "validation")}
+_LABEL_FILES = ("labels.txt", "labels.csv")
+_VAL_FILES = ("val.txt", "LOC_val_solution.csv")
+"""Files of labels beside the folder of a split: the form of Caffe, and that of Kaggle."""
+_FORM = (
+    "Images are in a folder for each class, CLASS/NAME.JPEG, in train/ and val/ or alone; or in "
+    "one folder with labels.txt, whose lines are NAME CLASS."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """The images of one folder by name, as bytes, sorted; and the class of each, if known."""
+
+    path: Path
+    names: NDArray[np.bytes_] = field(repr=False)
+    labels: NDArray[np.int64] | None = field(repr=False)
+
+    def file(self, number: int) -> Path:
+        return self.path / os.fsdecode(bytes(self.names[number]))
+
+
+@dataclass(frozen=True, slots=True)
+class FolderImages:
+    """The images in `folders`, decoded one by one, as the input `name`, with their classes."""
+
+    name: str
+    declared: TensorType | None
+    folders: tuple[_Folder, ...] = field(repr=False)
+    classes: tuple[str, ...] = field(repr=False)
+
+    @property
+    def samples(self) -> int:
+        """The number of images."""
+        return sum(len(folder.names) for folder in self.folders)
+
+    def pieces(self, rows: int, first: int = 0) -> Iterator[Batch]:
+        """Yields images, uint8 [n, C, H, W] in the sizes of the input, and classes, int64 [n]."""
+        return stacked(self._samples(first), rows)
+
+    def _samples(self, first: int) -> Iterator[Sample]:
+        ends = list(itertools.accumulate(len(folder.names) for folder in self.folders))
+        begun = bisect.bisect_right(ends, first)
+        skipped = first - (ends[begun - 1] if begun else 0)
+        for folder in self.folders[begun:]:
+            for number in range(skipped, len(folder.names)):
+                pixels = images.fit_declared(images.read(folder.file(number)), self.declared)
+                label = None if folder.labels is None else np.asarray(folder.labels[number])
+                yield Sample({self.name: pixels[0]}, label)
+            skipped = 0
+
+
+def open_image_folder(path: Path, model: Model, split: str) -> FolderImages:
+    """Returns the images in the folder `path`, which may have one for each split.
+
+    Classes are numbered in the order of the names of their folders, those of train/ where it
+    exists. The split "test" is in val/. Raises InputError for a folder without images, a class that
+    is not among those of train/, an image without a label, and a model with other inputs.
+    """
+    base, classes = _base(path, split), _classes(path)
+    numbers = {name: number for number, name in enumerate(classes)}
+    by_class = [sub for sub in _folders(base) if sub.name in numbers or _images_in(sub).size]
+    if by_class and not _images_in(base).size:
+        folders = [_of_class(sub, numbers) for sub in by_class]
+    else:
+        folders = [_flat(base, _label_file(path, base), numbers)]
+    filled = tuple(folder for folder in folders if len(folder.names))
+    if not filled:
+        raise InputError(f"{base}: holds no images, nor input_0.pb or test_data_set folders", _FORM)
+    name = image_input(str(path), model)
+    value = next(value for value in model.inputs if value.name == name)
+    return FolderImages(name, tensor_type.from_type_proto(value.type), filled, classes)
+
+
+def _base(path: Path, split: str) -> Path:
+    """Returns the folder of a split; a folder without splits serves both."""
+    others = itertools.chain(_SPLITS[split], *(each for each in _SPLITS.values()))
+    return next((path / name for name in others if (path / name).is_dir()), path)
+
+
+def _classes(path: Path) -> tuple[str, ...]:
+    """Returns the names of the classes in order."""
+    base = _base(path, "train")
+    return tuple(folder.name for folder in _folders(base))
+
+
+def _folders(path: Path) -> list[Path]:
+    return sorted((each for each in path.iterdir() if each.is_dir()), key=lambda each: each.name)
+
+
+def _images_in(path: Path) -> NDArray[np.bytes_]:
+    """Returns the names of the images in a folder, in a few bytes each."""
+    with os.scandir(path) as entries:
+        names = [e.name for e in entries if Path(e.name).suffix.lower() in _SUFFIXES]
+    return np.array(sorted(map(os.fsencode, names)), np.bytes_)
+
+
+def _of_class(path: Path, numbers: Mapping[str, int]) -> _Folder:
+    if path.name not in numbers:
+        raise InputError(f"{path}: no class of train/ is called {path.name}", _FORM)
+    names = _images_in(path)
+    return _Folder(path, names, np.full(len(names), numbers[path.name], np.int64))
+
+
+def _label_file(path: Path, base: Path) -> Path | None:
+    candidates = [*(base / name for name in _LABEL_FILES), *(path / n for n in _LABEL_FILES)]
+    if base.name == "val":
+        candidates += [base.parent / name for name in _VAL_FILES]
+    return next((file for file in candidates if file.is_file()), None)
+
+
+def _flat(base: Path, labels: Path | None, numbers: Mapping[str, int]) -> _Folder:
+    names = _images_in(base)
+    if labels is None:
+        return _Folder(base, names, None)
+    classes, found = dict(_read_labels(labels, numbers)), np.empty(len(names), np.int64)
+    for number, name in enumerate(names):
+        text = os.fsdecode(bytes(name))
+        label = classes.get(text, classes.get(Path(text).stem))
+        if label is None:
+            raise InputError(f"{labels}: has no label of {base / text}", "Write NAME CLASS.")
+        found[number] = label
+    return _Folder(base, names, found)
+
+
+def _read_labels(file: Path, numbers: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """Yields name and class of each line: NAME CLASS, or NAME,CLASS and more."""
+    try:
+        lines = file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: not a text of labels ({error})", _FORM) from error
+    for number, line in enumerate(lines, 1):
+        words = re.split(r"[\s,]+", line.strip())
+        if number == 1 and _is_header(words):
+            continue
+        if words != [""]:
+            yield Path(words[0]).name, _class_of(f"{file}, line {number}", words, numbers)
+
+
+def _is_header(words: Sequence[str]) -> bool:
+    """Whether the words are titles of columns: ImageId,PredictionString."""
+    return len(words) > 1 and words[0].lower() in ("imageid", "image", "name", "file", "filename")
+
+
+def _class_of(where: str, words: Sequence[str], numbers: Mapping[str, int]) -> int:
+    name = words[1] if len(words) > 1 else ""
+    if name in numbers:
+        return numbers[name]
+    if name.isdecimal():
+        return int(name)
+    raise InputError(
+        f"{where}: '{name}' is no class", "Write the number of a class, or the name of its folder."
+    )

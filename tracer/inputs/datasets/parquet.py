@@ -1,0 +1,183 @@
+"""Reads samples from the rows of Parquet files: columns as inputs and labels, images as bytes."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tracer.errors import InputError
+from tracer.graph.model import Model
+from tracer.inputs.datasets import images
+from tracer.inputs.datasets.batch import Batch
+from tracer.inputs.datasets.fields import Fields, fields
+from tracer.inputs.datasets.sample import Sample, stacked
+from tracer.support.optional import require
+from tracer.support.types import Array
+
+_BUFFER = 1 << 20
+"""Bytes of a column that are read at a time, instead of a whole row group."""
+_DECODED = 64
+"""Rows that are decoded at a time, at most: their images lie in memory undecoded as well."""
+_FORM = (
+    "A column has numbers, lists of them that are equally long, or images as the bytes of a PNG or "
+    "JPEG file, alone or in a struct with `bytes`."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetRows:
+    """The rows of `paths`, one file after another; `groups` are the rows of each row group."""
+
+    paths: tuple[Path, ...]
+    groups: tuple[tuple[int, ...], ...] = field(repr=False)
+    fields: Fields
+
+    @property
+    def samples(self) -> int:
+        """The rows of all files."""
+        return sum(map(sum, self.groups))
+
+    def pieces(self, rows: int, first: int = 0) -> Iterator[Batch]:
+        """Yields rows from number `first` on; reads no row group before that of `first`."""
+        return stacked(self._samples(min(rows, _DECODED), first), rows)
+
+    def _samples(self, rows: int, first: int) -> Iterator[Sample]:
+        for path, groups in zip(self.paths, self.groups, strict=True):
+            for number, count in enumerate(groups):
+                if first < count:
+                    yield from self._group(path, number, rows, first)
+                first = max(0, first - count)
+
+    def _group(self, path: Path, group: int, rows: int, first: int) -> Iterator[Sample]:
+        label = self.fields.label
+        columns = [*self.fields.inputs.values(), *([] if label is None else [label])]
+        with _opened(path) as file:
+            for table in file.iter_batches(rows, [group], columns):
+                passed = min(first, table.num_rows)
+                first -= passed
+                part = table.slice(passed)
+                if part.num_rows:
+                    yield from self._rows(path, part)
+
+    def _rows(self, path: Path, table: Any) -> Iterator[Sample]:
+        """Yields the rows of a pyarrow.RecordBatch."""
+        columns = {
+            name: self._column(f"{path}: column {own}", table.column(own), name)
+            for name, own in self.fields.inputs.items()
+        }
+        label = self.fields.label
+        labels = None if label is None else _array(f"{path}: column {label}", table.column(label))
+        for row in range(table.num_rows):
+            values = {name: column[row] for name, column in columns.items()}
+            yield Sample(values, None if labels is None else np.asarray(labels[row]))
+
+    def _column(self, where: str, column: Any, name: str) -> Sequence[Array] | Array:
+        """Returns the value of the input `name` in each row: arrays, or pixels [C, H, W]."""
+        declared = self.fields.types[name]
+        if (encoded := _encoded(column)) is None:
+            shape = () if declared is None else (declared.shape or ())[1:]
+            return _shaped(_array(where, column), shape)
+        if encoded.null_count:
+            raise InputError(f"{where}: has no image in {encoded.null_count:,} rows", _FORM)
+        files = (io.BytesIO(value.as_py()) for value in encoded)
+        return [
+            np.asarray(images.fit_declared(images.decoded(file, where), declared)[0])
+            for file in files
+        ]
+
+
+def open_parquet(paths: Sequence[Path], model: Model) -> ParquetRows:
+    """Returns the rows of Parquet files with the same columns.
+
+    Raises UsageError where pyarrow is not installed, InputError for a file that is not Parquet or
+    has no column for an input.
+    """
+    require("reading Parquet files", "pyarrow")
+    groups, chosen = list[tuple[int, ...]](), None
+    for path in paths:
+        with _opened(path) as file:
+            names = file.schema_arrow.names
+            own = fields(str(path), names, model)
+            count = file.metadata.num_row_groups
+            groups.append(tuple(file.metadata.row_group(i).num_rows for i in range(count)))
+        chosen = chosen or own
+        if (own.inputs, own.label) != (chosen.inputs, chosen.label):
+            raise InputError(
+                f"{path}: has the columns {', '.join(names)}, unlike {paths[0]}",
+                "Name files with the same columns.",
+            )
+    assert chosen is not None
+    return ParquetRows(tuple(paths), tuple(groups), chosen)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """Opens a pyarrow.parquet.ParquetFile. Raises InputError, also while it is read."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as file:
+            yield file
+    except (pa.ArrowException, OSError) as error:
+        why = str(error).partition("\n")[0]
+        raise InputError(f"{path}: not a Parquet file that can be read ({why})") from error
+
+
+def _encoded(column: Any) -> Any:
+    """Returns the column of bytes of encoded images; None for a column of something else."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(column.type) and column.type.get_field_index("bytes") >= 0:
+        column = column.field("bytes")
+    is_bytes = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
+    return column if is_bytes else None
+
+
+def _array(where: str, column: Any) -> Array:
+    """Returns numbers [rows], or those of lists [rows, length, ...]."""
+    import pyarrow as pa
+
+    shape = [len(column)]
+    if isinstance(column, pa.FixedShapeTensorArray):
+        return np.asarray(column.to_numpy_ndarray())
+    while _is_list(column):
+        flat = column.flatten()
+        lengths = set(column.value_lengths().to_pylist()) if len(column) else {0}
+        if column.null_count or len(lengths) != 1:
+            raise InputError(f"{where}: lists of {len(lengths)} lengths, or none in a row", _FORM)
+        shape.append(lengths.pop())
+        column = flat
+    if column.null_count or not _is_number(column.type):
+        what = "rows without a value" if column.null_count else str(column.type)
+        raise InputError(f"{where}: {what}", _FORM)
+    return np.asarray(column.to_numpy(zero_copy_only=False)).reshape(shape)
+
+
+def _is_list(column: Any) -> bool:
+    import pyarrow as pa
+
+    kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(is_kind(column.type) for is_kind in kinds)
+
+
+def _is_number(kind: Any) -> bool:
+    import pyarrow as pa
+
+    numeric = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
+    return any(is_kind(kind) for is_kind in numeric)
+
+
+def _shaped(values: Array, shape: Sequence[Any]) -> Array:
+    """Returns flat lists [rows, length] in the sizes of an input that are all fixed."""
+    fixed = [size for size in shape if isinstance(size, int)]
+    is_flat = values.ndim == 2 and len(fixed) == len(shape)
+    fits = is_flat and values.shape[1] == math.prod(fixed)
+    return values.reshape(-1, *fixed) if fits else values

@@ -1,0 +1,220 @@
+"""Reads samples from tar files in the layout of WebDataset: 000123.jpg, 000123.cls, 000123.json."""
+
+import bisect
+import io
+import itertools
+import json
+import tarfile
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from tracer.errors import InputError
+from tracer.graph.model import Model
+from tracer.inputs.datasets import images
+from tracer.inputs.datasets.batch import Batch
+from tracer.inputs.datasets.fields import LABELS, Fields, fields
+from tracer.inputs.datasets.sample import Sample, stacked
+from tracer.support.types import Array
+
+_IMAGES = ("jpg", "jpeg", "png", "ppm", "pgm", "webp", "bmp", "tif", "tiff")
+_ARRAY, _JSON = "npy", "json"
+_BLOCK = 512
+"""Bytes of a header."""
+_LARGEST = 1 << 30
+"""Bytes of a file in a tar, at most: it is read as a whole."""
+_FORM = (
+    "A sample is consecutive files with one name: an image 000123.jpg or .png, or an array "
+    "000123.npy, and its class in 000123.cls, or as `label` in 000123.json."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A file of a sample: what messages call it, its kind, and its place in the tar."""
+
+    name: str
+    kind: str
+    info: tarfile.TarInfo = field(repr=False)
+    tar: tarfile.TarFile = field(repr=False)
+
+    def read(self) -> bytes:
+        if self.info.size > _LARGEST:
+            raise InputError(f"{self.name} has {self.info.size:,} bytes", "At most 1 GiB is read.")
+        file = self.tar.fileobj
+        assert file is not None
+        file.seek(self.info.offset_data)
+        return file.read(self.info.size)
+
+
+_Members = Mapping[str, _Member]
+"""The files of a sample by field: `jpg`, or `mask` of 000123.mask.npy."""
+
+
+@dataclass(frozen=True, slots=True)
+class TarSamples:
+    """The samples of tar files, one file after another; `places` are where each sample begins."""
+
+    paths: tuple[Path, ...]
+    places: tuple[Sequence[int], ...] = field(repr=False)
+    fields: Fields
+
+    @property
+    def samples(self) -> int:
+        """The samples of all files."""
+        return sum(map(len, self.places))
+
+    def pieces(self, rows: int, first: int = 0) -> Iterator[Batch]:
+        """Yields samples from number `first` on, at which it begins to read."""
+        return stacked(self._samples(first), rows)
+
+    def _samples(self, first: int) -> Iterator[Sample]:
+        ends = list(itertools.accumulate(map(len, self.places)))
+        begun = bisect.bisect_right(ends, first)
+        skipped = first - (ends[begun - 1] if begun else 0)
+        for path, places in zip(self.paths[begun:], self.places[begun:], strict=True):
+            for _, members in _grouped(path, places[skipped]):
+                yield self._sample(members)
+            skipped = 0
+
+    def _sample(self, members: _Members) -> Sample:
+        label = self.fields.label
+        for name in (*self.fields.inputs.values(), *([] if label is None else [label])):
+            if name not in members:
+                last = list(members.values())[-1].name
+                raise InputError(f"{last}: its sample has no field {name}, as others have", _FORM)
+        inputs = {
+            name: _value(members[own], self.fields, name)
+            for name, own in self.fields.inputs.items()
+        }
+        return Sample(inputs, None if label is None else _label(members[label]))
+
+
+def open_tars(paths: Sequence[Path], model: Model) -> TarSamples:
+    """Returns the samples of tar files, whose headers are read once to find where each begins.
+
+    The fields of the first sample decide which the model takes. Raises InputError for a file that
+    is no plain tar, or without samples, and for fields that do not fit the model.
+    """
+    places = tuple(array("q", (place for place, _ in _grouped(path))) for path in paths)
+    filled = [(path, each) for path, each in zip(paths, places, strict=True) if each]
+    if not filled:
+        raise InputError(f"{paths[0]}: holds no samples", _FORM)
+    path, offsets = filled[0]
+    with _opened(path, offsets[0]) as tar:
+        _, members = next(_samples(path, tar))
+        chosen = fields(f"{path}: the first sample", members, model, (*_IMAGES, _ARRAY))
+        if chosen.label is None and _JSON in members and _in_json(members[_JSON]) is not None:
+            chosen = Fields(chosen.inputs, _JSON, chosen.types)
+    return TarSamples(tuple(p for p, _ in filled), tuple(each for _, each in filled), chosen)
+
+
+def _grouped(path: Path, place: int = 0) -> Iterator[tuple[int, _Members]]:
+    """Yields each sample from byte `place` on: where it begins, and its files."""
+    with _opened(path, place) as tar:
+        yield from _samples(path, tar)
+
+
+@contextmanager
+def _opened(path: Path, place: int) -> Iterator[tarfile.TarFile]:
+    """Opens a tar at the header at byte `place`. Raises InputError, also while it is read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(place)
+            with tarfile.TarFile(fileobj=file) as tar:
+                yield tar
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise InputError(
+            f"{path}: not a tar file that can be read ({error})",
+            "Name a plain .tar; decompress .tar.gz first, for parts are read by their place.",
+        ) from error
+
+
+def _samples(path: Path, tar: tarfile.TarFile) -> Iterator[tuple[int, _Members]]:
+    """Yields the samples of an open tar, whose files are read before the next one."""
+    for _, group in itertools.groupby(_files(tar), key=lambda info: _split(info.name)[0]):
+        infos, members = list(group), dict[str, _Member]()
+        for info in infos:
+            first, _, kind = _split(info.name)[1].rpartition(".")
+            member = _Member(f"{path}: {info.name}", kind, info, tar)
+            if members.setdefault(first or kind, member) is not member:
+                raise InputError(f"{member.name}: its sample has two fields {first or kind}", _FORM)
+        yield infos[0].offset, members
+
+
+def _files(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """Yields the files of a tar that belong to samples; memory holds one of them."""
+    while (info := tar.next()) is not None:
+        tar.members.clear()  # type: ignore[attr-defined]  # typeshed does not list it
+        if info.isfile() and all(_split(info.name)):
+            yield info
+    assert tar.fileobj is not None
+    tar.fileobj.seek(tar.offset)
+    if any(tar.fileobj.read(_BLOCK)):  # tarfile takes a broken header for the end
+        raise tarfile.ReadError(f"no header at byte {tar.offset:,}")
+
+
+def _split(path: str) -> tuple[str, str]:
+    """Returns the key and the field: (`a/b`, `mask.npy`) of a/b.mask.npy, as WebDataset has it.
+
+    One of them is empty for files that belong to no sample, as .hidden and README.
+    """
+    folder, slash, last = path.rpartition("/")
+    key, _, extension = last.partition(".")
+    return (folder + slash + key if key else ""), extension.lower()
+
+
+def _value(member: _Member, chosen: Fields, name: str) -> Array:
+    """Returns the value of the input `name`: pixels [C, H, W] of an image, or an array."""
+    if member.kind in _IMAGES:
+        pixels = images.decoded(io.BytesIO(member.read()), member.name)
+        return np.asarray(images.fit_declared(pixels, chosen.types[name])[0])
+    return _array(member)
+
+
+def _array(member: _Member) -> Array:
+    if member.kind != _ARRAY:
+        kinds = ", ".join((*_IMAGES, _ARRAY))
+        raise InputError(f"{member.name}: neither an image nor an array", f"Kinds are {kinds}.")
+    try:
+        return np.asarray(np.load(io.BytesIO(member.read()), allow_pickle=False))
+    except (ValueError, OSError, EOFError, MemoryError, OverflowError) as error:
+        raise InputError(f"{member.name}: not an array ({error})", "Write numpy.save.") from error
+
+
+def _label(member: _Member) -> Array:
+    """Returns a label: an array, a number as text, or that in an object of JSON."""
+    if member.kind == _ARRAY:
+        return _array(member)
+    if member.kind == _JSON:
+        value = _in_json(member)
+        if value is None:
+            raise InputError(f"{member.name}: has no label", f"Name it {', '.join(LABELS)}.")
+        return value
+    text = member.read()[:_BLOCK]
+    try:
+        return np.asarray(int(text.decode()), np.int64)
+    except (ValueError, OverflowError) as error:
+        raise InputError(
+            f"{member.name}: {text[:40]!r} is no class", "Write its number: 0, 1, …"
+        ) from error
+
+
+def _in_json(member: _Member) -> Array | None:
+    """Returns the label in an object of JSON, or a JSON number; None if there is none."""
+    try:
+        content = json.loads(member.read())
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{member.name}: not JSON ({error})") from error
+    if isinstance(content, dict):
+        content = next((content[name] for name in LABELS if name in content), None)
+    if content is None:
+        return None
+    label = np.asarray(content)
+    if label.dtype.kind not in "iuf":
+        raise InputError(f"{member.name}: the label is no number", "Write its number: 0, 1, …")
+    return label

@@ -1,0 +1,183 @@
+"""Reads samples that the user's own code yields: FILE.py:NAME."""
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from tracer.errors import InputError, TracerError
+from tracer.graph.model import Model
+from tracer.graph.tensor_type import TensorType
+from tracer.inputs.datasets import images
+from tracer.inputs.datasets.batch import Batch
+from tracer.inputs.datasets.fields import Fields, fields
+from tracer.inputs.datasets.sample import Sample, stacked
+from tracer.support import usercode
+from tracer.support.types import Array
+
+SPEC = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)")
+_SHARD = 256
+"""Samples of a shard, at most: so many are passed over before a part begins."""
+_INPUT, _LABEL = "x", "label"
+"""Fields of a sample without names."""
+_FORM = (
+    "NAME is, or returns, samples that can be read again: a list, an object with __len__ and "
+    "__getitem__, or an iterable. A sample is an input, (input, label), or a dict of inputs and "
+    "a label, each without an axis of samples."
+)
+
+
+@runtime_checkable
+class _Sharded(Protocol):
+    """Yields shard `i` of `n`: samples i·len÷n to (i + 1)·len÷n - 1, rounded down."""
+
+    def __len__(self) -> int: ...
+
+    def shard(self, i: int, n: int) -> Iterable[Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class UserSamples:
+    """The samples of `make()`, which is called for each reading; see `open_user_samples`.
+
+    `samples` is the length of what it returns; None if that has none.
+    """
+
+    spec: str
+    file: Path
+    make: Callable[[], Any] = field(repr=False)
+    samples: int | None
+    fields: Fields
+
+    def pieces(self, rows: int, first: int = 0) -> Iterator[Batch]:
+        """Yields samples; those before `first` are read and dropped if only that finds it."""
+        return stacked(self._samples(first), rows)
+
+    def _samples(self, first: int) -> Iterator[Sample]:
+        with _errors_naming(self.spec, self.file):
+            for number, value in enumerate(_values(self.spec, self.make(), first), first):
+                yield self._sample(f"{self.spec}: sample {number:,}", _by_field(value))
+
+    def _sample(self, where: str, values: Mapping[str, Any]) -> Sample:
+        label = self.fields.label
+        for name in (*self.fields.inputs.values(), *([] if label is None else [label])):
+            if name not in values:
+                raise InputError(f"{where} has no {name}, as the first one has", _FORM)
+        inputs = {
+            name: _input(where, values[own], self.fields.types[name])
+            for name, own in self.fields.inputs.items()
+        }
+        return Sample(inputs, None if label is None else _array(where, values[label]))
+
+
+def open_user_samples(spec: str, model: Model, home: Path) -> UserSamples:
+    """Returns the samples of FILE.py:NAME; runs the code of the file, from the folder `home`.
+
+    NAME is an object, or a function or class that returns one when it is called without arguments.
+    An object with `__len__` and `__getitem__` is read by number. One with `__len__` and
+    `shard(i, n)` yields samples i·len÷n to (i + 1)·len÷n - 1, rounded down, for any n. Any other is
+    iterated. The first sample decides its fields. Raises InputError for code that fails, for an
+    iterator that can be read once only, and for samples that do not fit the model.
+    """
+    match = SPEC.fullmatch(spec)
+    assert match is not None
+    file = home / match["file"]
+    named = usercode.named(file, match["name"], _FORM)
+    if named is None:
+        raise InputError(f"{file} has no '{match['name']}'", _FORM)
+    make = named if callable(named) and not _has_samples(named) else lambda: named
+    with _errors_naming(spec, file):
+        made = make()
+        if isinstance(made, Iterator) and made is make():
+            raise InputError(f"{spec}: an iterator, which can be read only once", _FORM)
+        samples = len(made) if hasattr(made, "__len__") else None
+        first = next(iter(_values(spec, made, 0)), None)
+    if first is None:
+        raise InputError(f"{spec}: holds no samples", _FORM)
+    chosen = fields(f"{spec}: the first sample", _by_field(first), model)
+    return UserSamples(spec, file, make, samples, chosen)
+
+
+def _has_samples(named: Any) -> bool:
+    """Whether an object that can be called is a data set itself, and no class of one."""
+    return not isinstance(named, type) and (hasattr(named, "__iter__") or _is_by_number(named))
+
+
+def _is_by_number(made: Any) -> bool:
+    """Whether samples are read by number; an IterableDataset of torch only inherits that."""
+    names = {base.__name__ for base in type(made).__mro__}
+    return (
+        hasattr(made, "__len__")
+        and hasattr(made, "__getitem__")
+        and not names & {"IterableDataset", "dict"}
+    )
+
+
+def _values(spec: str, made: Any, first: int) -> Iterator[Any]:
+    """Yields what the user's object has, from sample `first` on."""
+    if _is_by_number(made):
+        return (made[number] for number in range(first, len(made)))
+    if isinstance(made, _Sharded):
+        return _of_shards(spec, made, first)
+    if not isinstance(made, Iterable):
+        raise InputError(f"{spec}: a {type(made).__name__}, which holds no samples", _FORM)
+    return itertools.islice(iter(made), first, None)
+
+
+def _of_shards(spec: str, made: _Sharded, first: int) -> Iterator[Any]:
+    """Yields samples from the shard on that has sample `first`."""
+    length = len(made)
+    count = -(-length // _SHARD)
+    for shard in range(count):
+        begin, end = shard * length // count, (shard + 1) * length // count
+        if end <= first:
+            continue
+        values = list(itertools.islice(made.shard(shard, count), end - begin + 1))
+        if len(values) != end - begin:
+            raise InputError(
+                f"{spec}: shard({shard}, {count}) has {len(values)} samples, not {end - begin}",
+                f"Shard i of n has samples i·{length}÷n to (i + 1)·{length}÷n - 1, rounded down.",
+            )
+        yield from values[max(0, first - begin) :]
+
+
+def _by_field(value: Any) -> Mapping[str, Any]:
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, tuple) and len(value) == 2:
+        return {_INPUT: value[0], _LABEL: value[1]}
+    return {_INPUT: value}
+
+
+def _input(where: str, value: Any, declared: TensorType | None) -> Array:
+    """Returns an array, or the pixels [C, H, W] of an image of Pillow in the input's sizes."""
+    if hasattr(value, "convert") and hasattr(value, "mode"):
+        return np.asarray(images.fit_declared(images.pixels_of(value), declared)[0])
+    array = _array(where, value)
+    is_image = array.dtype == np.uint8 and array.ndim == 3
+    if is_image and declared is not None and declared.dtype.startswith("float"):
+        return np.asarray(images.fit_declared(array[None], declared)[0])
+    return array
+
+
+def _array(where: str, value: Any) -> Array:
+    array = np.asarray(value)
+    if array.dtype.hasobject:
+        raise InputError(f"{where} has a {type(value).__name__}, which is no array", _FORM)
+    return array
+
+
+@contextmanager
+def _errors_naming(spec: str, file: Path) -> Iterator[None]:
+    """Turns whatever the user's code raises into an InputError that names its file and line."""
+    try:
+        yield
+    except TracerError:  # already names the problem
+        raise
+    except (Exception, SystemExit) as error:
+        raise usercode.raised(f"data {spec}", file, error) from error
