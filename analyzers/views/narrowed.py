@@ -14,7 +14,9 @@ from analyzers.views.file_formats.json import fields
 from analyzers.views.page import Page, Table, name_column, number_column
 from analyzers.views.text import plural, score
 from analyzers.whatif import words
+from tracer.errors import UsageError
 from tracer.graph import data_file
+from tracer.graph.encoding import encoded
 from tracer.records.narrowed import Narrowed, NarrowedNode
 
 if TYPE_CHECKING:
@@ -60,7 +62,18 @@ def document(result: Narrowed, options: ViewOptions) -> dict[str, Any]:
 def model(result: Narrowed, options: ViewOptions) -> bytes:
     """The narrowed model. Raises UsageError where its weights are in a file beside the output."""
     data_file.refuse_apart(result.proto)
-    return result.proto.SerializeToString()
+    return encoded(result.proto, result.model.name, sorted_maps=True)
+
+
+def certificate(result: Narrowed, options: ViewOptions) -> bytes:
+    """The certificate of the model. Raises UsageError where no node is certified."""
+    if result.certificate is None:
+        raise UsageError(
+            f"{result.model.name}: some inputs may make every node overflow: there is nothing to "
+            "certify",
+            "Narrow it to more bits.",
+        )
+    return result.certificate.to_json()
 
 
 def figure(result: Narrowed, options: ViewOptions) -> Figure:

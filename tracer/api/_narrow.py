@@ -14,6 +14,7 @@ from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.any_accumulator import AnyAccumulator
 from tracer.accumulators.spec.policy import Entry, Policy
 from tracer.accumulators.spec.register import WIDEST
+from tracer.accumulators.statistics.guarantee import Guarantee, guarantee
 from tracer.errors import ModelError, UsageError
 from tracer.graph import data_file, loading
 from tracer.graph.model import Model
@@ -25,9 +26,10 @@ from tracer.narrowing.layers import Layer
 from tracer.narrowing.narrow import Change, narrowed
 from tracer.narrowing.samples import sampled
 from tracer.quantization.calibration import CalibrationSamples
-from tracer.records.narrowed import Narrowed, NarrowedNode, WidthScores
+from tracer.records.narrowed import Narrowed, NarrowedNode, WidthScores, certificate_beside
 from tracer.records.trace import ModelInfo
 from tracer.records.whatif import Judgement
+from tracer.support.files import check_writable
 from tracer.support.progress import Progress, silent
 from tracer.support.types import FloatArray
 from tracer.whatif import width_plan
@@ -70,6 +72,7 @@ def narrow(
     target = None if output is None else Path(output)
     if target is not None:
         writing.check_target(target, force)
+        check_writable(certificate_beside(target), force)
     plan, report = width_plan.read(bits), progress or silent
     policies = _policies(plan)  # raises UsageError before minutes are spent
     loaded = open_subject(model)
@@ -88,7 +91,7 @@ def narrow(
         for width, policy in policies
     ]
     best = _narrowest(attempts, evaluation.before.score, judge)
-    proto = best.proto if target is None else writing.write(best.proto, target)
+    proto, certificate = _kept(best, target)
     lost = _notes(best, others, evaluation.before.score, judge)
     return Narrowed(
         model=ModelInfo.of(loaded),
@@ -104,6 +107,7 @@ def narrow(
         nodes=_nodes(wide, best, evaluation.before),
         notes=(*notes, *lost, *writing.notes(proto)),
         proto=proto,
+        certificate=certificate,
     )  # fmt: skip
 
 
@@ -226,3 +230,18 @@ def _notes(
         "with more bits, or a larger --budget",
     )  # fmt: skip
     return (*attempt.after.notes, *unfit, *lost)
+
+
+def _kept(attempt: _Attempt, target: Path | None) -> tuple[onnx.ModelProto, Guarantee | None]:
+    """Returns the model with its certificate, and writes both where there is a target."""
+    sums = attempt.after.sums
+    if target is None:
+        return attempt.proto, guarantee(loading.from_proto(attempt.proto).sha256, sums)
+
+    def content(digest: str) -> bytes | None:
+        proof = guarantee(digest, sums)
+        return None if proof is None else proof.to_json()
+
+    beside = certificate_beside(target)
+    proto = writing.write_beside(attempt.proto, target, beside, content)
+    return proto, guarantee(loading.sha256(target), sums)

@@ -83,7 +83,7 @@ def command(
     """
     from tracer.api.narrow import narrow
     from tracer.cli import _progress
-    from tracer.records.narrowed import Narrowed
+    from tracer.records.narrowed import Narrowed, certificate_beside
 
     paths, others = output.split(Narrowed, "onnx")
     if len(paths) > 1 or None in paths:
@@ -108,4 +108,6 @@ def command(
         )
     if target is not None:
         tell(f"wrote {target} ({target.stat().st_size:,} bytes)")
+        if result.certificate is not None:
+            tell(f"wrote {certificate_beside(target)}")
     others.emit(result)

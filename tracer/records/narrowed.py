@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import onnx
 
+from tracer.accumulators.statistics.guarantee import Guarantee
 from tracer.records.result import Result
 from tracer.records.trace import ModelInfo
 from tracer.records.whatif import Judgement
@@ -55,7 +57,8 @@ class Narrowed(Result):
 
     `model` describes the model that was given. `score` is that of the quantised model in wide
     accumulators, on `samples` samples. `curve` has every width that was tried, the narrowest first.
-    `nodes` are in the order of the graph.
+    `nodes` are in the order of the graph. `certificate` states for which of them no input makes a
+    sum overflow, and None if there are none.
     """
 
     view: ClassVar[str] = "analyzers.views.narrowed"
@@ -70,6 +73,7 @@ class Narrowed(Result):
     nodes: tuple[NarrowedNode, ...]
     notes: tuple[str, ...]
     proto: onnx.ModelProto = field(repr=False)
+    certificate: Guarantee | None = None
 
     @property
     def scores(self) -> WidthScores:
@@ -80,3 +84,8 @@ class Narrowed(Result):
         """The model, its width and its score."""
         change = f"{self.score:.4g} -> {self.scores.narrowed:.4g}"
         return f"{self.model.name}, {self.bits} bits, {self.judgement.metric} {change}"
+
+
+def certificate_beside(model: Path) -> Path:
+    """Returns the path of the certificate of the model at `model`: acc16.certificate.json."""
+    return model.with_suffix(".certificate.json")
