@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+import analyzers.toolchains.finn
+import analyzers.toolchains.hls4ml
 from analyzers.options import ViewOptions
 from analyzers.views.drawing import HIGH, PLAIN, empty_figure, plain
 from analyzers.views.file_formats.json import fields
@@ -17,6 +19,7 @@ from analyzers.whatif import words
 from tracer.errors import UsageError
 from tracer.graph import data_file
 from tracer.graph.encoding import encoded
+from tracer.graph.loading import from_proto
 from tracer.records.narrowed import Narrowed, NarrowedNode
 
 if TYPE_CHECKING:
@@ -74,6 +77,23 @@ def certificate(result: Narrowed, options: ViewOptions) -> bytes:
             "Narrow it to more bits.",
         )
     return result.certificate.to_json()
+
+
+def finn(result: Narrowed, options: ViewOptions) -> dict[str, Any]:
+    """The accumulators of FINN's nodes."""
+    return analyzers.toolchains.finn.configuration(from_proto(result.proto), _widths(result))
+
+
+def hls4ml(result: Narrowed, options: ViewOptions) -> dict[str, Any]:
+    """The accumulators of hls4ml's layers."""
+    return analyzers.toolchains.hls4ml.configuration(from_proto(result.proto), _widths(result))
+
+
+def _widths(result: Narrowed) -> dict[str, int]:
+    """Returns the bits that hold the sums of any input, by node of the narrowed model."""
+    certified = {} if result.certificate is None else result.certificate.nodes
+    rows = {node.node: node.guaranteed for node in result.nodes}
+    return rows | {key: node.bits_guaranteed for key, node in certified.items()}
 
 
 def figure(result: Narrowed, options: ViewOptions) -> Figure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,12 @@ if TYPE_CHECKING:
                       "agreement (with wide accumulators); or FILE.py:NAME.  [default: chosen by "
                       "the data]"),
 )  # fmt: skip
+@cloup.option_group(
+    "Toolchains",
+    cloup.option("--export", "exports", multiple=True, metavar="FILE",
+                 help="Write the widths for a toolchain: FILE.finn.json for FINN, FILE.hls4ml.yml "
+                      "for hls4ml. Repeatable."),
+)  # fmt: skip
 @_limits.OF_PROCESS
 @_options.view(
     ".onnx .json .csv .parquet .md .png .svg", _options.TOP, _options.NOTES,
@@ -64,6 +71,7 @@ def command(
     test: str | None,
     test_limit: int | None,
     metric: str | None,
+    exports: tuple[str, ...],
 ) -> None:
     """Make a model fit narrow accumulators, for any input.
 
@@ -80,12 +88,13 @@ def command(
       tracer narrow int8.onnx --bits 16 --data digits -o acc16.onnx
       tracer narrow model.onnx --bits 8:20:2 --data digits -o narrow.onnx -o curve.png
       tracer narrow int8.onnx --bits 'conv1=18,*=16' --data digits -o acc.onnx -o nodes.csv
+      tracer narrow int8.onnx --bits 16 --data digits -o acc16.onnx --export acc16.finn.json
     """
     from tracer.api.narrow import narrow
     from tracer.cli import _progress
     from tracer.records.narrowed import Narrowed, certificate_beside
 
-    paths, others = output.split(Narrowed, "onnx")
+    paths, others = replace(output, files=(*output.files, *exports)).split(Narrowed, "onnx")
     if len(paths) > 1 or None in paths:
         raise UsageError("the narrowed model goes to one .onnx file", "Name it: -o FILE.onnx.")
     others.check(Narrowed)

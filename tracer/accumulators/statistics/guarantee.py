@@ -77,8 +77,7 @@ def guarantee(sha256: str, sums: Mapping[str, PartialSums]) -> Guarantee | None:
     """Returns the guarantee for the nodes whose accumulators hold the sums of any input.
 
     `sums` are those of a run of the model with the hash `sha256`, by node key. None where no node
-    has such an accumulator. Tiles in registers of their own are not covered, nor products that are
-    rounded.
+    has such an accumulator. Products of a width of their own, or rounded, are not covered.
     """
     nodes = {
         key: GuaranteedNode(plain_values.dumped(each.tally.accumulator), bits)
@@ -89,8 +88,19 @@ def guarantee(sha256: str, sums: Mapping[str, PartialSums]) -> Guarantee | None:
 
 
 def _needed(sums: PartialSums) -> int | None:
-    """Returns the bits that hold the sums of any input in any order; None where unknown."""
-    if sums.tally.accumulator.has_inner_widths(Terms(1)):
+    """Returns the bits that hold the sums of any input in any order.
+
+    None where they are unknown, or where a register within the order is too narrow for its sums.
+    """
+    accumulator = sums.tally.accumulator
+    inner = [
+        stage.register.bits
+        for stage in accumulator.order.stages(Terms(1))
+        if stage.register is not None
+    ]
+    if accumulator.product_bits is not None or accumulator.product_shift:
+        return None
+    if inner and (sums.guaranteed_inner is None or sums.guaranteed_inner > min(inner)):
         return None
     return sums.guaranteed_any_order
 
