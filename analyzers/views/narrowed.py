@@ -14,7 +14,7 @@ from analyzers.options import ViewOptions
 from analyzers.views.drawing import HIGH, PLAIN, empty_figure, plain
 from analyzers.views.file_formats.json import fields
 from analyzers.views.page import Page, Table, name_column, number_column
-from analyzers.views.text import plural, score
+from analyzers.views.text import plural, score, si
 from analyzers.whatif import words
 from tracer.errors import UsageError
 from tracer.graph import data_file
@@ -38,6 +38,8 @@ _COLUMNS = (
     number_column("input bits", "activation_bits", "{:.0f}".format, 4),
     number_column("SQNR dB", "sqnr_db", "{:.1f}".format, 3),
     name_column("changed", "measure", 4),
+    number_column("energy before", "energy_before", si, 9),
+    number_column("energy after", "energy", si, 8),
 )
 
 
@@ -53,13 +55,14 @@ def table(result: Narrowed, options: ViewOptions) -> pd.DataFrame:
     """A row for each node that sums, in the order of the graph."""
     names = list(NarrowedNode.__slots__)
     rows = pd.DataFrame([asdict(node) for node in result.nodes], columns=names)
-    return rows.astype({"activation_bits": "Int64", "sqnr_db": "float64"})
+    floats = dict.fromkeys(("sqnr_db", "energy_before", "energy"), "float64")
+    return rows.astype({"activation_bits": "Int64", **floats})
 
 
 def document(result: Narrowed, options: ViewOptions) -> dict[str, Any]:
     """Everything but the model itself."""
     about = ("model", "settings", "judgement", "score", "samples", "bits")
-    return fields(result, *about, "curve", "nodes", "notes")
+    return fields(result, *about, "curve", "energy", "energies", "nodes", "notes")
 
 
 def model(result: Narrowed, options: ViewOptions) -> bytes:
@@ -138,6 +141,11 @@ def _sentences(result: Narrowed) -> Iterator[str]:
     yield (
         f"{before} in wide accumulators, {after} narrowed, {saturated} where sums saturate ({data})"
     )
+    if result.energy is not None:
+        wide, narrow = result.energies
+        unit, model = result.energy.unit, result.energy.model
+        least = "at least " if any(node.energy is None for node in result.nodes) else ""
+        yield f"energy per sample: {least}{si(wide)} -> {si(narrow)} {unit} ({model})"
 
 
 def _unfit(result: Narrowed) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import onnx
 
+from analyzers import energy as energy_models
 from exporters import writing
 from exporters.subject import Subject, open_subject
 from tracer.accumulators.spec.accumulator import Accumulator
@@ -15,6 +16,7 @@ from tracer.accumulators.spec.any_accumulator import AnyAccumulator
 from tracer.accumulators.spec.policy import Entry, Policy
 from tracer.accumulators.spec.register import WIDEST
 from tracer.accumulators.statistics.guarantee import Guarantee, guarantee
+from tracer.api._narrowed_energy import with_energies
 from tracer.errors import ModelError, UsageError
 from tracer.graph import data_file, loading
 from tracer.graph.model import Model
@@ -67,8 +69,10 @@ def narrow(
     batch: int,
     folder: Path,
     progress: Progress | None,
+    energy: str,
 ) -> Narrowed:
     """Tries each width, and writes the model of the narrowest within the budget."""
+    energy_model = energy_models.find(energy)
     target = None if output is None else Path(output)
     if target is not None:
         writing.check_target(target, force)
@@ -93,7 +97,7 @@ def narrow(
     best = _narrowest(attempts, evaluation.before.score, judge)
     proto, certificate = _kept(best, target)
     lost = _notes(best, others, evaluation.before.score, judge)
-    return Narrowed(
+    result = Narrowed(
         model=ModelInfo.of(loaded),
         settings={
             "bits": str(plan), "data": calibration.name, "limit": limit, "test": tested.name,
@@ -109,6 +113,7 @@ def narrow(
         proto=proto,
         certificate=certificate,
     )  # fmt: skip
+    return with_energies(result, wide, tested, energy_model)
 
 
 def _quantized(

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import cloup
 
-from tracer.cli import _code, _data, _limits, _options
+from analyzers.options import DEFAULT_ENERGY_MODEL
+from tracer.cli import _code, _data, _energy, _limits, _options
 from tracer.cli._messages import tell
 from tracer.cli._types import Amount, Count
 from tracer.errors import UsageError
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
                  help="Samples per inference."),
 )  # fmt: skip
 @cloup.option_group(
-    "Accuracy",
+    "Accuracy and energy",
     cloup.option("--test", metavar="DATA",
                  help="Data set for measuring accuracy.  [default: the test split of --data]"),
     _data.TEST_LIMIT,
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
                  help="Accuracy metric: top1, top5, mse, perplexity; noise, channel-noise, "
                       "agreement (with wide accumulators); or FILE.py:NAME.  [default: chosen by "
                       "the data]"),
+    cloup.option("--energy", type=_energy.EnergyModelName(), default=DEFAULT_ENERGY_MODEL,
+                 show_default=True, help="Energy model; see docs/energy.md."),
 )  # fmt: skip
 @cloup.option_group(
     "Toolchains",
@@ -71,6 +74,7 @@ def command(
     test: str | None,
     test_limit: int | None,
     metric: str | None,
+    energy: str,
     exports: tuple[str, ...],
 ) -> None:
     """Make a model fit narrow accumulators, for any input.
@@ -112,6 +116,7 @@ def command(
             metric=metric,
             budget=budget,
             batch=batch,
+            energy=energy,
             folder=data_dir,
             progress=_progress.estimating(report),
         )

@@ -10,7 +10,7 @@ import onnx
 from tracer.accumulators.statistics.guarantee import Guarantee
 from tracer.records.result import Result
 from tracer.records.trace import ModelInfo
-from tracer.records.whatif import Judgement
+from tracer.records.whatif import EnergyBasis, Judgement, known_sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,8 @@ class NarrowedNode:
     the data of the scores. `measure` is what was changed ('' for nothing), `activation_bits` are
     the bits of the inputs afterwards. `sqnr_db` is what is left of the outputs on calibration data,
     against the quantised model: 10 log10(sum y^2 / sum (y - changed)^2). The last two are None for
-    a node that was not changed.
+    a node that was not changed. `energy_before` and `energy` are those of a sample, None where the
+    node multiplies nothing, or its energy is unknown.
     """
 
     node: str
@@ -35,6 +36,8 @@ class NarrowedNode:
     measure: str = ""
     activation_bits: int | None = None
     sqnr_db: float | None = None
+    energy_before: float | None = None
+    energy: float | None = None
 
     @property
     def fits(self) -> bool:
@@ -58,7 +61,7 @@ class Narrowed(Result):
     `model` describes the model that was given. `score` is that of the quantised model in wide
     accumulators, on `samples` samples. `curve` has every width that was tried, the narrowest first.
     `nodes` are in the order of the graph. `certificate` states for which of them no input makes a
-    sum overflow, and None if there are none.
+    sum overflow, and None if there are none. `energy` is what the energies of the nodes mean.
     """
 
     view: ClassVar[str] = "analyzers.views.narrowed"
@@ -74,11 +77,18 @@ class Narrowed(Result):
     notes: tuple[str, ...]
     proto: onnx.ModelProto = field(repr=False)
     certificate: Guarantee | None = None
+    energy: EnergyBasis | None = None
 
     @property
     def scores(self) -> WidthScores:
         """The scores at the width of the model."""
         return next(each for each in self.curve if each.bits == self.bits)
+
+    @property
+    def energies(self) -> tuple[float, float]:
+        """The energies of a sample before and after, over the nodes whose energies are known."""
+        before, after = ((n.energy_before for n in self.nodes), (n.energy for n in self.nodes))
+        return known_sum(before), known_sum(after)
 
     def headline(self) -> str:
         """The model, its width and its score."""
