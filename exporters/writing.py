@@ -1,5 +1,7 @@
 """Writes a model, with its weights in the file or in a file beside it, atomically."""
 
+import hashlib
+from collections.abc import Callable
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import BinaryIO
@@ -10,7 +12,14 @@ from google.protobuf.message import DecodeError
 from tracer.errors import UsageError
 from tracer.graph import data_file
 from tracer.graph.encoding import encoded
-from tracer.support.files import check_writable, data_names, write_atomically, write_with_data
+from tracer.graph.loading import sha256
+from tracer.support.files import (
+    check_writable,
+    data_names,
+    write_atomically,
+    write_with_companion,
+    write_with_data,
+)
 
 _MOST_INSIDE = 3 << 29
 """Bytes of weights in the file of a model: protobuf ends at 2 GiB, and nodes need room as well."""
@@ -44,6 +53,31 @@ def write(proto: onnx.ModelProto, path: Path, folder: Path | None = None) -> onn
     for data in before:
         data.unlink(missing_ok=True)
     return written
+
+
+def write_beside(
+    proto: onnx.ModelProto, path: Path, companion: Path, content: Callable[[str], bytes | None]
+) -> onnx.ModelProto:
+    """Writes `proto` as `write`, and beside it what `content` returns for the SHA-256 of the file.
+
+    Both are written completely or neither is; but where the weights need a file of data, the
+    companion follows when the model is there. Without content, the model is written alone.
+    """
+    if data_file.nbytes(proto) > _MOST_INSIDE:
+        written = write(proto, path)
+        beside = content(sha256(path))
+        if beside is not None:
+            write_atomically(companion, beside)
+        return written
+    before, data = _data_of(path), encoded(proto, str(path), sorted_maps=True)
+    beside = content(hashlib.sha256(data).hexdigest())
+    if beside is None:
+        write_atomically(path, data)
+    else:
+        write_with_companion(path, data, companion, beside)
+    for old in before:
+        old.unlink(missing_ok=True)
+    return proto
 
 
 def notes(written: onnx.ModelProto) -> tuple[str, ...]:

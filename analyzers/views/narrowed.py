@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+import analyzers.toolchains.finn
+import analyzers.toolchains.hls4ml
 from analyzers.options import ViewOptions
 from analyzers.views.drawing import HIGH, PLAIN, empty_figure, plain
 from analyzers.views.file_formats.json import fields
 from analyzers.views.page import Page, Table, name_column, number_column
-from analyzers.views.text import plural, score
+from analyzers.views.text import plural, score, si
 from analyzers.whatif import words
+from tracer.errors import UsageError
 from tracer.graph import data_file
+from tracer.graph.encoding import encoded
+from tracer.graph.loading import from_proto
 from tracer.records.narrowed import Narrowed, NarrowedNode
 
 if TYPE_CHECKING:
@@ -33,6 +38,8 @@ _COLUMNS = (
     number_column("input bits", "activation_bits", "{:.0f}".format, 4),
     number_column("SQNR dB", "sqnr_db", "{:.1f}".format, 3),
     name_column("changed", "measure", 4),
+    number_column("energy before", "energy_before", si, 9),
+    number_column("energy after", "energy", si, 8),
 )
 
 
@@ -48,19 +55,48 @@ def table(result: Narrowed, options: ViewOptions) -> pd.DataFrame:
     """A row for each node that sums, in the order of the graph."""
     names = list(NarrowedNode.__slots__)
     rows = pd.DataFrame([asdict(node) for node in result.nodes], columns=names)
-    return rows.astype({"activation_bits": "Int64", "sqnr_db": "float64"})
+    floats = dict.fromkeys(("sqnr_db", "energy_before", "energy"), "float64")
+    return rows.astype({"activation_bits": "Int64", **floats})
 
 
 def document(result: Narrowed, options: ViewOptions) -> dict[str, Any]:
     """Everything but the model itself."""
     about = ("model", "settings", "judgement", "score", "samples", "bits")
-    return fields(result, *about, "curve", "nodes", "notes")
+    return fields(result, *about, "curve", "energy", "energies", "nodes", "notes")
 
 
 def model(result: Narrowed, options: ViewOptions) -> bytes:
     """The narrowed model. Raises UsageError where its weights are in a file beside the output."""
     data_file.refuse_apart(result.proto)
-    return result.proto.SerializeToString()
+    return encoded(result.proto, result.model.name, sorted_maps=True)
+
+
+def certificate(result: Narrowed, options: ViewOptions) -> bytes:
+    """The certificate of the model. Raises UsageError where no node is certified."""
+    if result.certificate is None:
+        raise UsageError(
+            f"{result.model.name}: some inputs may make every node overflow: there is nothing to "
+            "certify",
+            "Narrow it to more bits.",
+        )
+    return result.certificate.to_json()
+
+
+def finn(result: Narrowed, options: ViewOptions) -> dict[str, Any]:
+    """The accumulators of FINN's nodes."""
+    return analyzers.toolchains.finn.configuration(from_proto(result.proto), _widths(result))
+
+
+def hls4ml(result: Narrowed, options: ViewOptions) -> dict[str, Any]:
+    """The accumulators of hls4ml's layers."""
+    return analyzers.toolchains.hls4ml.configuration(from_proto(result.proto), _widths(result))
+
+
+def _widths(result: Narrowed) -> dict[str, int]:
+    """Returns the bits that hold the sums of any input, by node of the narrowed model."""
+    certified = {} if result.certificate is None else result.certificate.nodes
+    rows = {node.node: node.guaranteed for node in result.nodes}
+    return rows | {key: node.bits_guaranteed for key, node in certified.items()}
 
 
 def figure(result: Narrowed, options: ViewOptions) -> Figure:
@@ -105,6 +141,11 @@ def _sentences(result: Narrowed) -> Iterator[str]:
     yield (
         f"{before} in wide accumulators, {after} narrowed, {saturated} where sums saturate ({data})"
     )
+    if result.energy is not None:
+        wide, narrow = result.energies
+        unit, model = result.energy.unit, result.energy.model
+        least = "at least " if any(node.energy is None for node in result.nodes) else ""
+        yield f"energy per sample: {least}{si(wide)} -> {si(narrow)} {unit} ({model})"
 
 
 def _unfit(result: Narrowed) -> tuple[str, ...]:

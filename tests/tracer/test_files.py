@@ -5,7 +5,12 @@ import tracemalloc
 import pytest
 
 from tracer.errors import InputError
-from tracer.support.files import check_writable, read_regular, write_atomically
+from tracer.support.files import (
+    check_writable,
+    read_regular,
+    write_atomically,
+    write_with_companion,
+)
 
 
 def test_a_file_is_written_whole_with_the_usual_permissions(tmp_path):
@@ -28,6 +33,28 @@ def test_a_failure_leaves_what_was_there_and_nothing_else(tmp_path, monkeypatch)
         write_atomically(tmp_path / "a", b"new")
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
     assert (tmp_path / "a").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("before", [b"old", None])
+def test_a_file_and_its_companion_are_both_written_or_neither(tmp_path, monkeypatch, before):
+    target, companion = tmp_path / "a", tmp_path / "a.json"
+    if before is not None:
+        companion.write_bytes(before)
+    rename = type(target).replace
+
+    def failing(self, other):
+        if other == target:
+            raise OSError(28, "No space left on device")
+        return rename(self, other)
+
+    monkeypatch.setattr(type(target), "replace", failing)
+    with pytest.raises(InputError, match="No space left on device"):
+        write_with_companion(target, b"new", companion, b"beside")
+    content = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert content == ({} if before is None else {"a.json": before})
+    monkeypatch.undo()
+    write_with_companion(target, b"new", companion, b"beside")
+    assert (target.read_bytes(), companion.read_bytes()) == (b"new", b"beside")
 
 
 def test_an_existing_file_needs_force_and_a_folder_is_never_a_file(tmp_path):

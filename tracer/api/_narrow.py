@@ -8,12 +8,15 @@ from pathlib import Path
 
 import onnx
 
+from analyzers import energy as energy_models
 from exporters import writing
 from exporters.subject import Subject, open_subject
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.any_accumulator import AnyAccumulator
 from tracer.accumulators.spec.policy import Entry, Policy
 from tracer.accumulators.spec.register import WIDEST
+from tracer.accumulators.statistics.guarantee import Guarantee, guarantee
+from tracer.api._narrowed_energy import with_energies
 from tracer.errors import ModelError, UsageError
 from tracer.graph import data_file, loading
 from tracer.graph.model import Model
@@ -25,9 +28,10 @@ from tracer.narrowing.layers import Layer
 from tracer.narrowing.narrow import Change, narrowed
 from tracer.narrowing.samples import sampled
 from tracer.quantization.calibration import CalibrationSamples
-from tracer.records.narrowed import Narrowed, NarrowedNode, WidthScores
+from tracer.records.narrowed import Narrowed, NarrowedNode, WidthScores, certificate_beside
 from tracer.records.trace import ModelInfo
 from tracer.records.whatif import Judgement
+from tracer.support.files import check_writable
 from tracer.support.progress import Progress, silent
 from tracer.support.types import FloatArray
 from tracer.whatif import width_plan
@@ -65,11 +69,14 @@ def narrow(
     batch: int,
     folder: Path,
     progress: Progress | None,
+    energy: str,
 ) -> Narrowed:
     """Tries each width, and writes the model of the narrowest within the budget."""
+    energy_model = energy_models.find(energy)
     target = None if output is None else Path(output)
     if target is not None:
         writing.check_target(target, force)
+        check_writable(certificate_beside(target), force)
     plan, report = width_plan.read(bits), progress or silent
     policies = _policies(plan)  # raises UsageError before minutes are spent
     loaded = open_subject(model)
@@ -87,9 +94,9 @@ def narrow(
         for width, policy in policies
     ]
     best = _narrowest(attempts, evaluation.before.score, judge)
-    proto = best.proto if target is None else writing.write(best.proto, target)
+    proto, certificate = _kept(best, target)
     lost = _notes(best, others, evaluation.before.score, judge)
-    return Narrowed(
+    result = Narrowed(
         model=ModelInfo.of(loaded),
         settings={
             "bits": str(plan), "data": calibration.name, "limit": limit, "test": tested.name,
@@ -103,7 +110,9 @@ def narrow(
         nodes=_nodes(wide, best, evaluation.before),
         notes=(*notes, *lost, *writing.notes(proto)),
         proto=proto,
+        certificate=certificate,
     )  # fmt: skip
+    return with_energies(result, wide, tested, energy_model)
 
 
 def _quantized(
@@ -225,3 +234,18 @@ def _notes(
         "with more bits, or a larger --budget",
     )  # fmt: skip
     return (*attempt.after.notes, *unfit, *lost)
+
+
+def _kept(attempt: _Attempt, target: Path | None) -> tuple[onnx.ModelProto, Guarantee | None]:
+    """Returns the model with its certificate, and writes both where there is a target."""
+    sums = attempt.after.sums
+    if target is None:
+        return attempt.proto, guarantee(loading.from_proto(attempt.proto).sha256, sums)
+
+    def content(digest: str) -> bytes | None:
+        proof = guarantee(digest, sums)
+        return None if proof is None else proof.to_json()
+
+    beside = certificate_beside(target)
+    proto = writing.write_beside(attempt.proto, target, beside, content)
+    return proto, guarantee(loading.sha256(target), sums)

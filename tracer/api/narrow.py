@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analyzers.options import DEFAULT_ENERGY_MODEL
 from tracer.api._contained import contained
 from tracer.support.arguments import TEXT, Rule, amount, either, several, whole
 from tracer.support.progress import Progress
@@ -38,6 +39,7 @@ def narrow(
     metric: str | None = None,
     budget: float = 1.0,
     batch: int = 32,
+    energy: str = DEFAULT_ENERGY_MODEL,
     folder: str | Path = "data",
     progress: Progress | None = None,
     limits: Limits | None = None,
@@ -55,6 +57,8 @@ def narrow(
     widest, if none is. The model goes to the file `output`, if there is one; `force` replaces a
     file.
 
+    Energies of a sample are by the model `energy`: see `analyzers.energy`.
+
     All this is done in a child process, within `limits`, or with `in_process` in this one. Raises
     the errors of `tracer.errors`.
     """
@@ -62,5 +66,5 @@ def narrow(
 
     return _narrow.narrow(
         model, bits, data, output, force, limit, test, test_limit, metric, budget, batch,
-        Path(folder), progress,
+        Path(folder), progress, energy,
     )  # fmt: skip

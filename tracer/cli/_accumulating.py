@@ -21,6 +21,7 @@ from tracer.support.files import check_writable, read_regular, write_atomically
 if TYPE_CHECKING:
     from tracer.accumulators.spec.policy import Policy
     from tracer.accumulators.statistics.certificate import Certificate
+    from tracer.accumulators.statistics.guarantee import Guarantee
     from tracer.graph.model import Model
     from tracer.inputs.feedset import FeedSet
     from tracer.records.trace import Trace
@@ -93,9 +94,9 @@ _OPTIONS = cloup.option_group(
                  help="Write a certificate that no sum overflows on these inputs. Exit 1 if one "
                       "does."),
     cloup.option("--check-certificate", type=PathName(), metavar="FILE.json",
-                 help="Run again, and check a certificate against model, inputs and policy. Exit "
-                      "1 if it does not hold. Without --accumulator, the policy is the "
-                      "certificate's own."),
+                 help="Run again, and check a certificate against model, inputs and policy, or "
+                      "one of tracer narrow against the weights, for any input. Exit 1 if it does "
+                      "not hold. Without --accumulator, the policy is the certificate's own."),
 )  # fmt: skip
 NAMES = frozenset({
     "accumulator", "overflow", "order", "bias", "zero_points", "product_bits", "product_shift",
@@ -111,7 +112,7 @@ class AccumulatorOptions:
 
     policy: Policy
     path: Path | None = None
-    checked: tuple[Path, Certificate] | None = None
+    checked: tuple[Path, Certificate | Guarantee] | None = None
 
 
 class Witness:
@@ -139,15 +140,21 @@ class Witness:
 
     def finish(self, trace: Trace) -> None:
         """Writes or checks the certificate. Raises ThresholdError where it does not hold."""
-        from tracer.accumulators.statistics.certificate import certificate
+        from analyzers.views.text import plural
+        from tracer.accumulators.statistics.certificate import Certificate, certificate
 
-        tallies = {sums.node: sums.tally for run in trace.runs for sums in run.sums}
+        sums = {each.node: each for run in trace.runs for each in run.sums}
+        tallies = {node: each.tally for node, each in sums.items()}
         path, policy = self._options.path, self._options.policy
         if self._options.checked is not None:
             checked, stated = self._options.checked
-            stated.check(self._model, self._data, tallies, policy)
-            sets = "1 set" if stated.inputs == 1 else f"{stated.inputs} sets"
-            tell(f"{checked} holds: no sum overflows on {sets} of inputs")
+            if isinstance(stated, Certificate):
+                stated.check(self._model, self._data, tallies, policy)
+                held = f"no sum overflows on {plural(stated.inputs, 'set')} of inputs"
+            else:
+                stated.check(self._model, sums, policy)
+                held = f"no input makes a sum of {plural(len(stated.nodes), 'node')} overflow"
+            tell(f"{checked} holds: {held}")
         if path is not None:
             proof = certificate(self._model, self._data, tallies, policy)
             write_atomically(path, proof.to_json())
@@ -240,11 +247,11 @@ WIDTHS = bundle(
 """Widths of a model that is not run; the command takes the policy as `accumulator`, or None."""
 
 
-def _read(path: Path) -> tuple[Path, Certificate]:
-    from tracer.accumulators.statistics.certificate import Certificate
+def _read(path: Path) -> tuple[Path, Certificate | Guarantee]:
+    from tracer.accumulators.statistics import guarantee
 
     content = read_regular(path)
     try:
-        return path, Certificate.from_json(content)
+        return path, guarantee.read(content)
     except InputError as error:
         raise InputError(f"{path}: {error.what}", error.hint) from error

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import cloup
 
-from tracer.cli import _code, _data, _limits, _options
+from analyzers.options import DEFAULT_ENERGY_MODEL
+from tracer.cli import _code, _data, _energy, _limits, _options
 from tracer.cli._messages import tell
 from tracer.cli._types import Amount, Count
 from tracer.errors import UsageError
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
                  help="Samples per inference."),
 )  # fmt: skip
 @cloup.option_group(
-    "Accuracy",
+    "Accuracy and energy",
     cloup.option("--test", metavar="DATA",
                  help="Data set for measuring accuracy.  [default: the test split of --data]"),
     _data.TEST_LIMIT,
@@ -46,6 +48,14 @@ if TYPE_CHECKING:
                  help="Accuracy metric: top1, top5, mse, perplexity; noise, channel-noise, "
                       "agreement (with wide accumulators); or FILE.py:NAME.  [default: chosen by "
                       "the data]"),
+    cloup.option("--energy", type=_energy.EnergyModelName(), default=DEFAULT_ENERGY_MODEL,
+                 show_default=True, help="Energy model; see docs/energy.md."),
+)  # fmt: skip
+@cloup.option_group(
+    "Toolchains",
+    cloup.option("--export", "exports", multiple=True, metavar="FILE",
+                 help="Write the widths for a toolchain: FILE.finn.json for FINN, FILE.hls4ml.yml "
+                      "for hls4ml. Repeatable."),
 )  # fmt: skip
 @_limits.OF_PROCESS
 @_options.view(
@@ -64,6 +74,8 @@ def command(
     test: str | None,
     test_limit: int | None,
     metric: str | None,
+    energy: str,
+    exports: tuple[str, ...],
 ) -> None:
     """Make a model fit narrow accumulators, for any input.
 
@@ -80,12 +92,13 @@ def command(
       tracer narrow int8.onnx --bits 16 --data digits -o acc16.onnx
       tracer narrow model.onnx --bits 8:20:2 --data digits -o narrow.onnx -o curve.png
       tracer narrow int8.onnx --bits 'conv1=18,*=16' --data digits -o acc.onnx -o nodes.csv
+      tracer narrow int8.onnx --bits 16 --data digits -o acc16.onnx --export acc16.finn.json
     """
     from tracer.api.narrow import narrow
     from tracer.cli import _progress
-    from tracer.records.narrowed import Narrowed
+    from tracer.records.narrowed import Narrowed, certificate_beside
 
-    paths, others = output.split(Narrowed, "onnx")
+    paths, others = replace(output, files=(*output.files, *exports)).split(Narrowed, "onnx")
     if len(paths) > 1 or None in paths:
         raise UsageError("the narrowed model goes to one .onnx file", "Name it: -o FILE.onnx.")
     others.check(Narrowed)
@@ -103,9 +116,12 @@ def command(
             metric=metric,
             budget=budget,
             batch=batch,
+            energy=energy,
             folder=data_dir,
             progress=_progress.estimating(report),
         )
     if target is not None:
         tell(f"wrote {target} ({target.stat().st_size:,} bytes)")
+        if result.certificate is not None:
+            tell(f"wrote {certificate_beside(target)}")
     others.emit(result)

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import onnx
 
+from tracer.accumulators.statistics.guarantee import Guarantee
 from tracer.records.result import Result
 from tracer.records.trace import ModelInfo
-from tracer.records.whatif import Judgement
+from tracer.records.whatif import EnergyBasis, Judgement, known_sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,8 @@ class NarrowedNode:
     the data of the scores. `measure` is what was changed ('' for nothing), `activation_bits` are
     the bits of the inputs afterwards. `sqnr_db` is what is left of the outputs on calibration data,
     against the quantised model: 10 log10(sum y^2 / sum (y - changed)^2). The last two are None for
-    a node that was not changed.
+    a node that was not changed. `energy_before` and `energy` are those of a sample, None where the
+    node multiplies nothing, or its energy is unknown.
     """
 
     node: str
@@ -33,6 +36,8 @@ class NarrowedNode:
     measure: str = ""
     activation_bits: int | None = None
     sqnr_db: float | None = None
+    energy_before: float | None = None
+    energy: float | None = None
 
     @property
     def fits(self) -> bool:
@@ -55,7 +60,8 @@ class Narrowed(Result):
 
     `model` describes the model that was given. `score` is that of the quantised model in wide
     accumulators, on `samples` samples. `curve` has every width that was tried, the narrowest first.
-    `nodes` are in the order of the graph.
+    `nodes` are in the order of the graph. `certificate` states for which of them no input makes a
+    sum overflow, and None if there are none. `energy` is what the energies of the nodes mean.
     """
 
     view: ClassVar[str] = "analyzers.views.narrowed"
@@ -70,13 +76,26 @@ class Narrowed(Result):
     nodes: tuple[NarrowedNode, ...]
     notes: tuple[str, ...]
     proto: onnx.ModelProto = field(repr=False)
+    certificate: Guarantee | None = None
+    energy: EnergyBasis | None = None
 
     @property
     def scores(self) -> WidthScores:
         """The scores at the width of the model."""
         return next(each for each in self.curve if each.bits == self.bits)
 
+    @property
+    def energies(self) -> tuple[float, float]:
+        """The energies of a sample before and after, over the nodes whose energies are known."""
+        before, after = ((n.energy_before for n in self.nodes), (n.energy for n in self.nodes))
+        return known_sum(before), known_sum(after)
+
     def headline(self) -> str:
         """The model, its width and its score."""
         change = f"{self.score:.4g} -> {self.scores.narrowed:.4g}"
         return f"{self.model.name}, {self.bits} bits, {self.judgement.metric} {change}"
+
+
+def certificate_beside(model: Path) -> Path:
+    """Returns the path of the certificate of the model at `model`: acc16.certificate.json."""
+    return model.with_suffix(".certificate.json")

@@ -132,6 +132,33 @@ def write_with_data(
     return data
 
 
+def write_with_companion(path: Path, data: bytes, companion: Path, content: bytes) -> None:
+    """Writes `data` to `path` and a small `content` to `companion`: both completely, or neither.
+
+    A file that was at `companion` stays as it was where `path` cannot be written. Raises the errors
+    of `write_atomically`.
+    """
+    refuse_in_use(path)
+    refuse_in_use(companion)
+    with _written(path, data) as new, _written(companion, content) as (beside, second):
+        before = second.read_bytes() if second.exists() else None
+        with held():
+            beside.replace(second)
+            try:
+                new[0].replace(new[1])
+            except OSError:
+                _restore(second, before)
+                raise
+
+
+def _restore(path: Path, content: bytes | None) -> None:
+    """Gives a file its former content; removes it where there was none."""
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+
+
 def data_names(path: Path) -> Iterator[str]:
     """Yields the names that data beside `path` may have, in the order they are tried."""
     name = path.resolve().name

@@ -1,6 +1,7 @@
 """`.trace`, and `.onnx` of an export: what a result holds, to show or to run again.
 
 `tracer report` renders a `.trace` again; it is an SQLite file with everything that was measured.
+`.certificate.json` states which sums of a narrowed model no input makes overflow.
 """
 
 from analyzers.options import ViewOptions
@@ -15,4 +16,5 @@ def render(content: bytes, options: ViewOptions) -> bytes:
 FORMATS = (
     Format("trace", "stored", render, is_binary=True),
     Format("onnx", "model", render, is_binary=True),
+    Format("certificate.json", "certificate", render),
 )

@@ -1,24 +1,21 @@
 """Certificates: a record that no partial sum of a model overflowed on certain inputs.
 
-A certificate holds for its model, data, order and widths; `bounds` has widths for any data.
+A certificate holds for its model, data, order and widths; a `guarantee` holds for any input.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import metadata
 
-import msgspec
 import numpy as np
 
 from tracer.accumulators.spec import plain_values
-from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.fixed_point import formats
-from tracer.accumulators.spec.policy import Entry, Policy, Rule
+from tracer.accumulators.spec.policy import Policy, Rule
+from tracer.accumulators.statistics.statement import Statement, tool
 from tracer.accumulators.statistics.tally import Tally
-from tracer.errors import InputError, ThresholdError, UsageError
+from tracer.errors import ThresholdError, UsageError
 from tracer.graph.model import Model
 from tracer.interpreter.values import Value
 from tracer.support.types import Array, dtype_text
@@ -48,7 +45,7 @@ class CertifiedNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Certificate:
+class Certificate(Statement):
     """States that no sum overflowed on `inputs` sets of inputs with the hash `data_sha256`.
 
     `nodes` are the nodes with a narrow accumulator, by key; `tool` is the program that wrote it.
@@ -59,65 +56,6 @@ class Certificate:
     inputs: int
     nodes: Mapping[str, CertifiedNode]
     tool: str
-
-    def to_json(self) -> bytes:
-        """Returns one JSON object, UTF-8, with the names above."""
-        return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
-
-    @classmethod
-    def from_json(cls, text: bytes) -> Certificate:
-        """Returns the certificate that `to_json` wrote. Raises InputError for other text."""
-        try:
-            return msgspec.json.decode(text, type=cls, strict=True)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"not a certificate ({error})", "Write a new one.") from error
-
-    def policy(self) -> Policy:
-        """Returns the accumulators and formats of the certified nodes.
-
-        Raises InputError where a property of an accumulator is invalid.
-        """
-        try:
-            return Policy(
-                tuple(
-                    Entry(key, plain_values.loaded(node.accumulator), key, exact=True)
-                    for key, node in self.nodes.items()
-                ),
-                tuple(
-                    Entry(key, formats(node.format), key, exact=True)
-                    for key, node in self.nodes.items()
-                    if node.format is not None
-                ),
-            )
-        except (UsageError, KeyError, TypeError) as error:
-            raise InputError(f"not a certificate ({error})", "Write a new one.") from error
-
-    def check_model(self, model: Model) -> None:
-        """Raises ThresholdError where the certificate is for another model."""
-        if model.sha256 != self.model_sha256:
-            raise ThresholdError(
-                f"{model.name}: the certificate is for another model",
-                f"It certifies SHA-256 {self.model_sha256}; this model has {model.sha256}.",
-            )
-        strange = next(iter(self.nodes.keys() - {node.key for node in model.nodes}), None)
-        if strange is not None:
-            raise ThresholdError(
-                f"{model.name}: the certificate names node '{strange}', which the model lacks",
-                "The certificate was changed after it was written.",
-            )
-
-    def check_policy(self, model: Model, policy: Policy) -> None:
-        """Raises ThresholdError where `policy` assigns other accumulators to certified nodes."""
-        rules = policy.assign(model.nodes)
-        for key, certified in self.policy().assign(model.nodes).items():
-            if rules.get(key) != certified:
-                theirs, ours = _properties(certified), _properties(rules.get(key))
-                names = [name for name in theirs if ours.get(name) != theirs[name]]
-                raise ThresholdError(
-                    f"{model.name}: the certificate is for another policy",
-                    f"Node '{key}' has {_listed(theirs, names)} in the certificate, and "
-                    f"{_listed(ours, names)} in this policy.",
-                )
 
     def check(
         self, model: Model, data: DataHash, tallies: Mapping[str, Tally], policy: Policy
@@ -149,20 +87,6 @@ class Certificate:
                     f"It states {theirs.outputs} outputs that need {theirs.bits_observed} bits; "
                     f"there are {ours.outputs} that need {ours.bits_observed}.",
                 )
-
-
-def _properties(rule: Rule | None) -> dict[str, object]:
-    if rule is None:
-        return {}
-    accumulator = rule.accumulator
-    if not isinstance(accumulator, Accumulator):
-        return {"accumulator": str(accumulator)}
-    return {**plain_values.dumped(accumulator), "format": rule.format and str(rule.format)}
-
-
-def _listed(properties: Mapping[str, object], names: Sequence[str]) -> str:
-    shown = ", ".join(f"{name} {properties[name]}" for name in names if name in properties)
-    return shown or "no accumulator"
 
 
 class DataHash:
@@ -229,7 +153,7 @@ def certificate(
         _refuse_overflow(f"{model.name}: node '{key}'", tally)
     rules = policy.assign(model.nodes)
     nodes = {key: CertifiedNode.of(tally, rules[key]) for key, tally in tallies.items()}
-    return Certificate(model.sha256, data.sha256, data.count, nodes, _tool())
+    return Certificate(model.sha256, data.sha256, data.count, nodes, tool())
 
 
 def _refuse_overflow(node: str, tally: Tally) -> None:
@@ -252,10 +176,3 @@ def _refuse_overflow(node: str, tally: Tally) -> None:
             f"{node}: products did not fit a width of their own in {changed} outputs",
             "Set more product bits.",
         )
-
-
-def _tool() -> str:
-    try:
-        return f"tracer {metadata.version('tracer-onnx')}"
-    except metadata.PackageNotFoundError:
-        return "tracer, not installed"

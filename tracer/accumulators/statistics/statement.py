@@ -1,0 +1,120 @@
+"""What certificates have in common: a model, and the accumulators of its nodes, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from typing import Protocol, Self
+
+import msgspec
+
+from tracer.accumulators.spec import plain_values
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.fixed_point import formats
+from tracer.accumulators.spec.policy import Entry, Policy, Rule
+from tracer.errors import InputError, ThresholdError, UsageError
+from tracer.graph.model import Model
+
+
+class StatedNode(Protocol):
+    """The `accumulator` of a node, by the names of its properties.
+
+    `format` is the fixed-point format of float operands, if the policy has one for the node.
+    """
+
+    @property
+    def accumulator(self) -> Mapping[str, int | str | None]:
+        """The properties by name, as `plain_values.dumped` returns them."""
+
+    @property
+    def format(self) -> str | None:
+        """Bits and fraction bits of activations and weights, as `8:5/8:7`."""
+
+
+class Statement:
+    """States something about the sums of some nodes of the model with the hash `model_sha256`."""
+
+    __slots__ = ()
+    model_sha256: str
+    nodes: Mapping[str, StatedNode]
+
+    def to_json(self) -> bytes:
+        """Returns one JSON object, UTF-8, with the names of the fields."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Self:
+        """Returns the statement that `to_json` wrote. Raises InputError for other text."""
+        try:
+            return msgspec.json.decode(text, type=cls, strict=True)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"not a certificate ({error})", "Write a new one.") from error
+
+    def policy(self) -> Policy:
+        """Returns the accumulators and formats of the nodes.
+
+        Raises InputError where a property of an accumulator is invalid.
+        """
+        try:
+            return Policy(
+                tuple(
+                    Entry(key, plain_values.loaded(node.accumulator), key, exact=True)
+                    for key, node in self.nodes.items()
+                ),
+                tuple(
+                    Entry(key, formats(node.format), key, exact=True)
+                    for key, node in self.nodes.items()
+                    if node.format is not None
+                ),
+            )
+        except (UsageError, KeyError, TypeError) as error:
+            raise InputError(f"not a certificate ({error})", "Write a new one.") from error
+
+    def check_model(self, model: Model) -> None:
+        """Raises ThresholdError where the certificate is for another model."""
+        if model.sha256 != self.model_sha256:
+            raise ThresholdError(
+                f"{model.name}: the certificate is for another model",
+                f"It certifies SHA-256 {self.model_sha256}; this model has {model.sha256}.",
+            )
+        strange = next(iter(self.nodes.keys() - {node.key for node in model.nodes}), None)
+        if strange is not None:
+            raise ThresholdError(
+                f"{model.name}: the certificate names node '{strange}', which the model lacks",
+                "The certificate was changed after it was written.",
+            )
+
+    def check_policy(self, model: Model, policy: Policy) -> None:
+        """Raises ThresholdError where `policy` assigns other accumulators to certified nodes."""
+        rules = policy.assign(model.nodes)
+        for key, certified in self.policy().assign(model.nodes).items():
+            if rules.get(key) != certified:
+                theirs, ours = _properties(certified), _properties(rules.get(key))
+                names = [name for name in theirs if ours.get(name) != theirs[name]]
+                raise ThresholdError(
+                    f"{model.name}: the certificate is for another policy",
+                    f"Node '{key}' has {_listed(theirs, names)} in the certificate, and "
+                    f"{_listed(ours, names)} in this policy.",
+                )
+
+
+def tool() -> str:
+    """Returns the program that writes a certificate, with its version."""
+    try:
+        return f"tracer {metadata.version('tracer-onnx')}"
+    except metadata.PackageNotFoundError:
+        return "tracer, not installed"
+
+
+def _properties(rule: Rule | None) -> dict[str, object]:
+    if rule is None:
+        return {}
+    accumulator = rule.accumulator
+    if not isinstance(accumulator, Accumulator):
+        return {"accumulator": str(accumulator)}
+    return {**plain_values.dumped(accumulator), "format": rule.format and str(rule.format)}
+
+
+def _listed(properties: Mapping[str, object], names: Sequence[str]) -> str:
+    shown = ", ".join(f"{name} {properties[name]}" for name in names if name in properties)
+    return shown or "no accumulator"
