@@ -11,6 +11,7 @@ import numpy as np
 from analyzers.compare.contrast import Contrast, of_sessions
 from tracer.errors import TracerError, UsageError
 from tracer.support.difference import Difference, compare, worst
+from tracer.support.progress import Progress
 from tracer.support.tolerance import Tolerance
 from tracer.tuning.bench import Bench, Blocks
 from tracer.tuning.changes import ALLOWED, Step, Steps, changes, find
@@ -113,6 +114,20 @@ class Workshop:
         candidate.difference = found.max_share
         if found.fault and self._is_strict(candidate.steps):
             candidate.fault = f"changes results: {found.fault}"
+
+    def make_each(self, candidates: Sequence[Candidate], progress: Progress) -> None:
+        """Makes the setups of candidates; one that is like an earlier one has a fault."""
+        earlier: dict[tuple[str, str, int], Candidate] = {}
+        for index, candidate in enumerate(candidates):
+            progress(index, len(candidates), f"making {candidate.steps[0]}")
+            self.make(candidate)
+            if candidate.setup is None or candidate.fault:
+                continue
+            setup = candidate.setup
+            like = (setup.model.sha256, repr(setup.settings), setup.samples)
+            first = earlier.setdefault(like, candidate)
+            if first is not candidate:
+                candidate.fault = f"the same as {first.steps[0]}"
 
     def setup(self, steps: Sequence[Step]) -> Setup:
         """Returns the setup with all of these steps, in order. Raises the errors of a change."""

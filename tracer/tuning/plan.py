@@ -17,18 +17,21 @@ from tracer.tuning.machine import Machine
 from tracer.tuning.setup import Setup
 
 _BATCH = "batch"
+_SETTINGS = ("threads", "optimization", "provider", "session")
+"""Settings of a run that a plan tells; the others say how long it is measured."""
 
 
 def plan_of(
     base: Setup, tuned: Setup, steps: Steps, goal: str, machine: Machine, speedup: Speedup | None
 ) -> Plan:
     """Returns the plan of these steps, which made `tuned` of `base`."""
+    settings = msgspec.json.decode(msgspec.json.encode(asdict(tuned.settings)))
     return Plan(
         model=base.model.name.rpartition("/")[2],
         sha256=base.model.sha256,
         goal=goal,
         steps=tuple((step.change.name, step.value) for step in steps),
-        settings=asdict(tuned.settings),
+        settings={name: settings[name] for name in _SETTINGS},
         processor=machine.cpu,
         cores=machine.cores,
         onnxruntime=machine.onnxruntime,

@@ -64,9 +64,7 @@ class Search:
         self._began = self.clock()
         self._workshop = Workshop(self._base, self.request, self.bench)
         candidates = wanted(self.findings, self.request)
-        for index, candidate in enumerate(candidates):
-            self.progress(index, len(candidates), f"making {candidate.steps[0]}")
-            self._workshop.make(candidate)
+        self._workshop.make_each(candidates, self.progress)
         able = [each for each in candidates if not each.fault]
         before = self._memories(able)
         self._measure_alone(able)

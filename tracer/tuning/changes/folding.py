@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import onnx
 from onnx import numpy_helper
 
-from tracer import shapes
 from tracer.errors import ModelError
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
+from tracer.shapes.inference import inferred
 from tracer.support.types import Array
 from tracer.tuning.changes import Change
 from tracer.tuning.findings import Findings
@@ -62,7 +62,10 @@ def _apply(setup: Setup, value: str) -> Setup:
 
 def _known(model: Model, feedset: FeedSet) -> dict[str, Array]:
     """Returns the tensors of the main graph whose values follow from the shapes of the inputs."""
-    return dict(shapes.infer(model, feedset.shapes).values.get("", {}))
+    values = inferred(model, feedset.shapes).values
+    names = [name for node in model.graph.node for name in node.output if name]
+    known = ((name, values.of(("", name))) for name in names)
+    return {name: value for name, value in known if value is not None}
 
 
 def _is_foldable(node: onnx.NodeProto, known: dict[str, Array]) -> bool:

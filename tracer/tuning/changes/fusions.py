@@ -16,6 +16,7 @@ _TYPES = ("bert", "gpt2", "vit")
 _FUSED = ("Attention", "GroupQueryAttention", "MultiHeadAttention", "QAttention")
 _NEIGHBOURS = ("Add", "Div", "FusedMatMul", "MatMul", "Mul", "Reshape", "Softmax", "Transpose")
 _SHARE = 0.02
+_DOMAIN = "com.microsoft"
 
 
 def _applies(findings: Findings) -> str | None:
@@ -51,6 +52,8 @@ def _apply(setup: Setup, value: str) -> Setup:
         raise ModelError(message) from error
     if not count:
         raise ModelError(f"{model.name}: nothing in it has the patterns of {value}")
+    if all(entry.domain != _DOMAIN for entry in fused.model.opset_import):
+        fused.model.opset_import.add(domain=_DOMAIN, version=1)  # its operators, without it
     return setup.with_proto(fused.model)
 
 
