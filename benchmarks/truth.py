@@ -29,7 +29,7 @@ from benchmarks._load import load
 from benchmarks._measure import machine
 from benchmarks._networks import Builder, Model, encoder
 from tracer.api.compare.settings import SideSettings
-from tracer.api.compare.turns import Pace, by_side, sessions
+from tracer.executors.alternation import Pace, by_side, sessions
 from tracer.executors.onnxruntime import feeding
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.executors.onnxruntime.turns import recorder

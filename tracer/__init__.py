@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tracer.api.profile import profile
     from tracer.api.quantize import quantize
     from tracer.api.save import save
+    from tracer.api.tune import tune
     from tracer.api.whatif import what_if
     from tracer.interpreter.interpreter import Interpreter
 
@@ -50,6 +51,7 @@ __all__ = [
     "quantize",
     "save",
     "sweep",
+    "tune",
     "what_if",
 ]
 
@@ -64,6 +66,7 @@ _HOMES = {
     "interpret": "tracer.api.interpret",
     "quantize": "tracer.api.quantize",
     "narrow": "tracer.api.narrow",
+    "tune": "tracer.api.tune",
     "what_if": "tracer.api.whatif",
     "load": "tracer.api.load",
     "merge": "tracer.api.merge",

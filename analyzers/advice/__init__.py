@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pandas as pd
 
-from analyzers.advice._evidence import Advice, Evidence
+from analyzers.advice._evidence import Advice
+from analyzers.advice._evidence import Evidence as Evidence
 from analyzers.advice._evidence import is_sure as is_sure
 from tracer.records.trace import Run, Trace
 

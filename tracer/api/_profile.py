@@ -4,12 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from itertools import product
+from pathlib import Path
 
 from analyzers import energy as energy_models
 from exporters.subject import Subject, open_subject
 from tracer.api._assembly import Analyzed, Pricing, assembled, energy_settings
 from tracer.api._generation import Phased, refuse_other_inputs
 from tracer.api._pipeline import Pipeline
+from tracer.api._planned import Start, by_plan, refuse_phases
 from tracer.api._sweep import each
 from tracer.containment import signals
 from tracer.executors import registry
@@ -39,10 +41,12 @@ def profile(
     executor: str,
     keep: Callable[[Trace], object] | None,
     phases: Phases | None,
+    plan: Path | None = None,
 ) -> Trace:
     """Returns the trace of all runs; `chosen` are settings of the executor.
 
-    With `phases`, each of them has a run, and whole generations are timed before.
+    With `phases`, each of them has a run, and whole generations are timed before. A `plan` is
+    applied to the model first, and to the settings.
     """
     if phases is not None:
         refuse_other_inputs(dims, feeds)
@@ -57,6 +61,11 @@ def profile(
         registry.settings_for(executor, {**chosen, "threads": count or None, "optimization": level})
         for count, level in product(*swept.values())
     ]
+    start = Start(loaded, batch, settings)
+    if plan is not None:
+        refuse_phases(phases)
+        start = by_plan(plan, model, start, dims, feeds, seed)
+        loaded, batch, settings = start.model, start.batch, start.settings
     roofs = cache(lambda count: peaks(count) if peaks else None)
     pipeline = Pipeline(
         loaded,
@@ -75,13 +84,17 @@ def profile(
         **asdict(settings[0]), **several, **asked, "convention": convention,
         "energy": energy_settings(energy_model), "replay": replay,
         "split": split, "phases": None if phases is None else asdict(phases),
+        "plan": None if plan is None else str(plan),
     }  # fmt: skip
     planned = list(product(each(batch), settings, phases.each() if phases else [None]))
 
     def trace_of(analyzed: Sequence[Analyzed]) -> Trace:
         found = [roofs(count) for count in sorted(swept["threads"])]  # the default's, 0, are first
         known = [peak for peak in found if peak is not None]
-        trace = assembled(loaded, analyzed, recorded, known)
+        return told(assembled(loaded, analyzed, recorded, known))
+
+    def told(trace: Trace) -> Trace:
+        trace = replace(trace, notes=(*start.notes, *trace.notes))
         return phased.told(trace) if phased else trace
 
     analyzed: list[Analyzed] = []
@@ -99,8 +112,7 @@ def profile(
             if not analyzed or not signals.ending():
                 raise
         if signals.ending():
-            trace = assembled(loaded, analyzed, recorded)
-            trace = phased.told(trace) if phased else trace
+            trace = told(assembled(loaded, analyzed, recorded))
             return _incomplete(trace, len(analyzed), len(planned), signals.ending())
     return trace_of(analyzed)
 

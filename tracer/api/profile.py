@@ -49,6 +49,7 @@ class ProfileOptions:
     prefill: int | None = None
     decode: int | None = None
     past: Sequence[int] | None = None
+    plan: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,7 @@ def profile(
     prefill: int | None = None,
     decode: int | None = None,
     past: int | Sequence[int] | None = None,
+    plan: str | Path | None = None,
     confirm: bool = True,
     progress: Progress | None = None,
     executor: str = "onnxruntime",
@@ -164,6 +166,10 @@ def profile(
     these numbers of tokens in the cache. Whole generations are timed as well. Raises ModelError
     for a model without a cache, UsageError for `dims` or `feeds` beside them.
 
+    `plan` is the file of a plan that `tracer.tune` chose: its changes are made first, and its
+    settings replace `threads`, `optimization` and `provider`. Notes tell how this machine and model
+    differ from those of the plan.
+
     `keep` is called before every further run, with a trace of the runs so far that is marked
     incomplete: what is left of them if the model crashes the process.
 
@@ -179,4 +185,5 @@ def profile(
         model, batch, dims, feeds, seed, threads, optimization,
         {"runs": runs, "warmup": warmup, "min_time": min_time, "provider": provider},
         convention, energy, peaks, replay, split, confirm, progress, executor, keep, phases,
+        None if plan is None else Path(plan),
     )  # fmt: skip

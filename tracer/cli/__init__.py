@@ -17,7 +17,7 @@ from tracer.errors import InputError, LimitError, TracerError, out_of_memory
 SECTIONS = {
     "Measure": ("profile", "compare", "report", "demo"),
     "Understand": ("count", "fusions", "interpret", "env"),
-    "Transform": ("export", "quantize", "whatif", "narrow"),
+    "Transform": ("export", "quantize", "tune", "whatif", "narrow"),
 }
 """Commands in the order of `tracer --help`."""
 

@@ -39,7 +39,7 @@ def _limits(
     return Limits(**chosen, loop_trips=max_trips, seconds=max_seconds)
 
 
-_MEMORY = cloup.option(
+MEMORY = cloup.option(
     "--max-memory", type=Count(_LEAST_MEMORY), metavar="MIB", expose_value=False,
     callback=_limit_memory,
     help="Memory that the command may allocate, in MiB, at least 512.  "
@@ -50,7 +50,7 @@ OF_PROCESS = cloup.option_group(
     cloup.option("--max-seconds", type=Amount("seconds"), expose_value=False,
                  callback=_limit_seconds, help="Longest time for the command.  "
                  "[default: 10 minutes for a step]"),
-    _MEMORY,
+    MEMORY,
 )  # fmt: skip
 """Limits of a command as a whole. The values are not passed to the command."""
 
@@ -67,6 +67,6 @@ OF_RUNS = bundle(
                           "memory]"),
         cloup.option("--max-trips", type=Count(1), default=1_000_000, show_default=True,
                      help="Most iterations of a loop."),
-        _MEMORY,
+        MEMORY,
     ),
 )  # fmt: skip

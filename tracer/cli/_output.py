@@ -96,6 +96,10 @@ class Output:
         paths = [target.path for _, target in targets if target.extension == extension]
         return paths, replace(self, files=tuple(n for n in self.files if n not in own))
 
+    def with_file(self, name: str | None) -> Output:
+        """Returns this with one more file; None names none."""
+        return self if name is None else replace(self, files=(*self.files, name))
+
     def keep(self, result: Result, extension: str) -> None:
         """Writes `result`, which is incomplete, to the files of one format alone."""
         from analyzers import views

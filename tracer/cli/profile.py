@@ -89,6 +89,8 @@ def _peaks(threads: int) -> Peaks:
         cloup.option("--split", type=Count.of("split"), default=0,
                      help="Estimate the parts of the nodes in the N slowest fused kernels, from "
                           "runs of each node alone."),
+        cloup.option("--plan", type=PathName(),
+                     help="Plan that tracer tune saved: its changes and settings are used."),
         _options.CONVENTION,
         _energy.energy("none"),
     ),
@@ -127,6 +129,7 @@ def command(
       tracer profile model.onnx --runs 10000 -o run.trace -o layers.png
       tracer profile llama.onnx --prefill 128 --decode 32 --past 0,512,2048
       tracer profile int8.onnx --accumulator 18 --data digits -o int8.csv
+      tracer profile model.onnx --plan plan.json
       tracer profile net.py:Net --input-shape 1,3,32,32 --backward --by module
     """
     from tracer.api.profile import SumOptions, profile_target

@@ -122,7 +122,7 @@ RULES: Mapping[str, Rule] = {
          "optimizer", "framework"), maybe(TEXT),
     ),
     **dict.fromkeys(("path", "data", "folder"), PATH),
-    **dict.fromkeys(("output", "calibrate", "test", "trace", "weights"), maybe(PATH)),
+    **dict.fromkeys(("output", "calibrate", "test", "trace", "weights", "plan"), maybe(PATH)),
     **dict.fromkeys(("progress", "receive", "peaks", "keep"), maybe(FUNCTION)),
     "model": ANYTHING,  # opening or exporting it says what it is not
     "accumulator": maybe(

@@ -66,7 +66,7 @@ def test_commands_stand_in_three_sections():
     assert sections == {
         "Measure:": ["profile", "compare", "report", "demo"],
         "Understand:": ["count", "fusions", "interpret", "env"],
-        "Transform:": ["export", "quantize", "whatif", "narrow"],
+        "Transform:": ["export", "quantize", "tune", "whatif", "narrow"],
     }
 
 

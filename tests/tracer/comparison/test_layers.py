@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tracer.api.compare import turns
 from tracer.api.compare.layers import layers
 from tracer.api.compare.settings import SideSettings
 from tracer.containment import signals
+from tracer.executors import alternation
 from tracer.executors.turns import Recorder, RunTimes
 from tracer.support.progress import silent
 
@@ -58,7 +58,7 @@ class Fake:
 @pytest.fixture
 def clock(monkeypatch):
     made = Clock()
-    monkeypatch.setattr(turns.time, "monotonic", lambda: made.now)
+    monkeypatch.setattr(alternation.time, "monotonic", lambda: made.now)
     yield made
     signals._received.clear()
 
@@ -144,7 +144,7 @@ def test_a_signal_leaves_the_sessions_that_are_complete_on_all_sides(clock):
 
 
 def test_the_time_is_a_share_of_what_is_left_of_a_limit(clock, monkeypatch):
-    monkeypatch.setattr(turns.signals, "seconds_left", lambda: 3.0)
+    monkeypatch.setattr(alternation.signals, "seconds_left", lambda: 3.0)
     chance = random.Random(0)
     sides = [Fake(clock, "a", 2e4 * math.exp(chance.gauss(0, 0.1)))]
     measured(*sides)

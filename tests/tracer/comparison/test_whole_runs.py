@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from analyzers.compare.contrast import of_sessions
-from tracer.api.compare import turns, whole_runs
+from tracer.api.compare import whole_runs
 from tracer.api.compare.settings import SideSettings
+from tracer.executors import alternation
 from tracer.support.progress import silent
 
 
@@ -46,8 +47,8 @@ class Fake:
 @pytest.fixture
 def machine(monkeypatch):
     clock = Machine()
-    monkeypatch.setattr(turns.time, "monotonic", lambda: clock.now)
-    monkeypatch.setattr(turns.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(alternation.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(alternation.time, "sleep", lambda seconds: None)
     return clock
 
 

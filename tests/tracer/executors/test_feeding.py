@@ -5,7 +5,8 @@ import pytest
 
 from tests.graphs import parse
 from tracer.errors import InputError
-from tracer.executors.onnxruntime import feeding, interruption
+from tracer.executors.onnxruntime import denormals, feeding, interruption, sessions
+from tracer.executors.onnxruntime.settings import OrtSettings, SessionSettings
 from tracer.graph import loading
 
 FOREIGN = {
@@ -75,3 +76,52 @@ def test_text_beside_a_type_that_numpy_lacks_is_refused_in_one_line():
 def test_a_run_with_bound_values_finds_its_option():
     """Without the option, onnxruntime raises and catches an exception in each run: 29 µs."""
     assert interruption.options().get_run_config_entry("gpu_graph_id") == "-1"
+
+
+PRODUCT = """
+<ir_version: 8, opset_import: ["": 17]>
+g (float[N,4] x) => (float[N,4] y, float[N,4] z) { y = Mul (x, x)  z = Add (x, x) }
+"""
+
+
+def factory(session):
+    model = loading.from_proto(parse(PRODUCT))
+    settings = OrtSettings(threads=1, session=session)
+    return sessions.Factory(model, model.proto.SerializeToString(), settings)
+
+
+def test_bound_runs_compute_what_others_do_in_memory_that_stays():
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    made = factory(SessionSettings(bound=True))
+    run = feeding.prepared(made, made.open(), {"x": x})
+    first, second = run(), run()
+    assert np.array_equal(first[0].numpy(), x * x) and np.array_equal(first[1].numpy(), x + x)
+    assert [each.data_ptr() for each in first] == [each.data_ptr() for each in second]
+
+
+@pytest.mark.skipif(not denormals.is_known(), reason="the control register is not known here")
+def test_denormals_are_flushed_in_runs_of_a_session_alone():
+    x = np.full((2, 4), 1e-20, np.float32)  # its square is denormal
+    made = factory(SessionSettings(flushes_denormals=True))
+    others = factory(SessionSettings())
+    run = feeding.prepared(made, made.open(), {"x": x})
+    plain = feeding.prepared(others, others.open(), {"x": x})
+    before = plain()[0]
+    assert (before > 0).all() and (before < np.finfo(np.float32).tiny).all()
+    assert not run()[0].any()
+    assert np.array_equal(plain()[0], before)
+    assert np.float32(1e-20) * np.float32(1e-20) > 0  # this thread is as it was
+
+
+def test_what_a_session_is_told_reaches_onnxruntime():
+    chosen = SessionSettings(
+        parallel=True, inter_op_threads=2, memory_pattern=False, arena=False, dims={"N": 2},
+        entries={"session.intra_op.allow_spinning": "0"}, disabled=("NchwcTransformer",),
+    )  # fmt: skip
+    session = factory(chosen).open()
+    options = session.get_session_options()
+    assert options.execution_mode == ort.ExecutionMode.ORT_PARALLEL
+    assert options.inter_op_num_threads == 2
+    assert not options.enable_mem_pattern and not options.enable_cpu_mem_arena
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+    assert session.get_inputs()[0].shape == [2, 4]

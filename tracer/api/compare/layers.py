@@ -6,8 +6,8 @@ import numpy as np
 
 from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import Runner
-from tracer.api.compare.turns import Pace, by_side, counting, sessions
 from tracer.containment import signals
+from tracer.executors.alternation import Pace, by_side, counting, sessions
 from tracer.records.turns import Turns
 from tracer.support.progress import Progress
 from tracer.support.types import FloatArray

@@ -1,16 +1,12 @@
 """Times whole runs of the live sides, without a profiler, in blocks that take turns."""
 
-import statistics
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-
-import numpy as np
+from collections.abc import Sequence
+from functools import partial
 
 from analyzers.compare.contrast import FINEST, of_sessions
 from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import Runner
-from tracer.api.compare.turns import Pace, by_side, counting, sessions
+from tracer.executors.alternation import Pace, by_side, counting, sessions, timed
 from tracer.support.progress import Progress
 from tracer.support.types import FloatArray
 
@@ -40,7 +36,7 @@ def whole_runs(
             return False
         return _half_width(by_side(made, len(runners))) <= settings.precision
 
-    openers = [lambda runner=runner: _opened(runner) for runner in runners]
+    openers = [partial(timed, runner.ready) for runner in runners]
     report = counting(progress, "comparing whole runs")
     made = sessions(openers, _PACE, settings, True, _LEAST_SESSIONS, is_enough, report)
     blocks = by_side(made, len(runners))
@@ -50,30 +46,6 @@ def whole_runs(
 def _is_time_to_look(count: int, settings: SideSettings) -> bool:
     """Tells whether to look at the interval: each look more would end a few turns too early."""
     return count >= settings.sessions and (count - settings.sessions) % _PASS == 0
-
-
-@dataclass
-class _Timed:
-    """A side whose runs are timed; `medians` has an entry for each block, µs."""
-
-    timed: Callable[[], float]
-    medians: list[float] = field(default_factory=list)
-
-    def take_turn(self, runs: int, rest: Callable[[], object]) -> None:
-        """Times `runs` after one that fills caches and wakes threads."""
-        rest()
-        self.timed()
-        self.medians.append(statistics.median(self.timed() for _ in range(runs)))
-
-    def finish(self) -> FloatArray:
-        """Returns the blocks."""
-        return np.array(self.medians)
-
-
-@contextmanager
-def _opened(runner: Runner) -> Iterator[_Timed]:
-    with runner.ready() as timed:
-        yield _Timed(timed)
 
 
 def _half_width(blocks: Sequence[Blocks]) -> float:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import onnxruntime as ort
+
 from tracer.containment import memory, signals
 from tracer.executors.measuring import warm_up
 from tracer.executors.onnxruntime import (
@@ -71,6 +73,11 @@ def _in_proportion(model: Model, feedset: FeedSet) -> Iterator[None]:
         yield
 
 
+def _arrays(outputs: Sequence[Any]) -> Sequence[Any]:
+    """Returns outputs whose memory is onnxruntime's as arrays of their own."""
+    return [each.numpy() if isinstance(each, ort.OrtValue) else each for each in outputs]
+
+
 class _Onnxruntime:
     settings = OrtSettings
 
@@ -95,8 +102,8 @@ class _Onnxruntime:
     ) -> Iterator[Callable[[], float]]:
         """Opens a session and runs it once; inside the block a call times one inference, in µs."""
         with sessions.running(model):
-            session = sessions.Factory(model, node_names.serialize(model), settings).open()
-            run = feeding.runner(model, session, feedset.feeds)
+            factory = sessions.Factory(model, node_names.serialize(model), settings)
+            run = feeding.prepared(factory, factory.open(), feedset.feeds)
             run()
             yield lambda: elapsed_us(run)
 
@@ -120,8 +127,9 @@ class _Onnxruntime:
     ) -> Iterator[Callable[[Feeds], Sequence[Any]]]:
         """Opens a session; inside the block, each call runs it on feeds of any sizes."""
         with sessions.running(model):
-            session = sessions.Factory(model, node_names.serialize(model), settings).open()
-            yield lambda feeds: feeding.runner(model, session, feeds)()
+            factory = sessions.Factory(model, node_names.serialize(model), settings)
+            session = factory.open()
+            yield lambda feeds: _arrays(feeding.prepared(factory, session, feeds)())
 
     def optimize(self, model: Model, feedset: FeedSet, settings: OrtSettings) -> SavedGraph:
         """Returns the graph that onnxruntime runs, from one inference; raises as `profile`."""

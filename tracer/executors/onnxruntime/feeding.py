@@ -1,6 +1,7 @@
 """Makes a function of one inference; feeds are converted for onnxruntime once, in advance."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import onnxruntime as ort
 
 from tracer.containment import search
 from tracer.errors import InputError
-from tracer.executors.onnxruntime import crash_search, interruption, sessions
+from tracer.executors.onnxruntime import crash_search, denormals, interruption, sessions
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.inputs.feedset import Feeds
@@ -40,6 +41,46 @@ def runner(model: Model, session: Any, feeds: Feeds) -> Callable[[], list[Any]]:
     _refuse_text(model, feeds)
     own = values(model, feeds)
     return sessions.translated(model, lambda: session.run_with_ort_values(None, own, options))
+
+
+def prepared(factory: sessions.Factory, session: Any, feeds: Feeds) -> Callable[[], list[Any]]:
+    """Returns `runner`, with what the settings of `factory` say of a run.
+
+    Outputs that are bound to memory are onnxruntime's own values, which the next run overwrites.
+    """
+    chosen = factory.settings.session
+    if not chosen.bound or not _is_bindable(session):
+        run = runner(factory.model, session, feeds)
+    else:
+        run = _in_place(factory.model, session, feeds)
+    return denormals.flushed(run) if chosen.flushes_denormals else run
+
+
+def _in_place(model: Model, session: Any, feeds: Feeds) -> Callable[[], list[Any]]:
+    """Returns a function that runs on memory bound to inputs and outputs, which stay there."""
+    options = interruption.options()
+    arrays = {name: np.asarray(value, order="C") for name, value in feeds.items()}
+    binding = session.io_binding()
+    for name, value in values(model, arrays).items():
+        binding.bind_ortvalue_input(name, value)
+    for output in session.get_outputs():
+        binding.bind_output(output.name)
+
+    sessions.translated(model, lambda: session.run_with_iobinding(binding, options))()
+    outputs = list(binding.get_outputs())
+    for output, value in zip(session.get_outputs(), outputs, strict=True):
+        binding.bind_ortvalue_output(output.name, value)
+
+    def run() -> list[Any]:
+        session.run_with_iobinding(binding, options)
+        return outputs
+
+    return sessions.translated(model, partial(_run_beside, run, arrays))
+
+
+def _run_beside(run: Callable[[], list[Any]], arrays: Feeds) -> list[Any]:
+    """Runs a session that reads `arrays` where they are: they must live as long."""
+    return run()
 
 
 def values(model: Model, feeds: Feeds) -> dict[str, ort.OrtValue]:

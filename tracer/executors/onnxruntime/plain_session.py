@@ -28,7 +28,7 @@ class PlainSession:
     def run(self) -> list[object]:
         """Runs one inference and returns the outputs."""
         if self._run is None:
-            self._run = feeding.runner(self.factory.model, self.factory.open(), self.feedset.feeds)
+            self._run = feeding.prepared(self.factory, self.factory.open(), self.feedset.feeds)
         return self._run()
 
     def close(self) -> None:

@@ -112,7 +112,7 @@ class Recording:
         before, and the profiler lost events.
         """
         session = self._open()
-        run = feeding.runner(self.factory.model, session, self.feedset.feeds)
+        run = feeding.prepared(self.factory, session, self.feedset.feeds)
         done = self.state.runs
         counted: list[bool] = []
         self._let_threads_sleep()

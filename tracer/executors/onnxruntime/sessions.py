@@ -15,7 +15,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as state
 from tracer.containment import activity
 from tracer.errors import InputError, ModelError, UsageError, out_of_memory
 from tracer.executors.onnxruntime import node_names
-from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.executors.onnxruntime.settings import OrtSettings, SessionSettings
 from tracer.graph.model import Model
 from tracer.support.temporary import check_room
 from tracer.support.types import Array
@@ -103,7 +103,8 @@ class Factory:
         settings.log_severity_level = _FATAL_ONLY
         settings.intra_op_num_threads = self.settings.threads
         settings.graph_optimization_level = _LEVELS[self.settings.optimization]
-        settings.enable_cpu_mem_arena = self.arena
+        _configure(settings, self.settings.session)
+        settings.enable_cpu_mem_arena &= self.arena
         if profile is not None:
             settings.enable_profiling = True
             settings.profile_file_prefix = str(profile)
@@ -125,8 +126,9 @@ class Factory:
             with activity.doing(self.model.name, *_OPTIMISING[self.settings.optimization]):
                 # a second try on another provider would print, and not be what was asked for
                 return ort.InferenceSession(
-                    self.serialized, settings, providers=providers, enable_fallback=False
-                )
+                    self.serialized, settings, providers=providers, enable_fallback=False,
+                    disabled_optimizers=list(self.settings.session.disabled),
+                )  # fmt: skip
         except Exception as error:
             if not _is_onnxruntimes(error):
                 raise
@@ -134,6 +136,21 @@ class Factory:
             _refuse_memory(self.model, message)
             check_room()
             raise _refusal(self.model, message, ort.__version__) from error
+
+
+def _configure(options: ort.SessionOptions, session: SessionSettings) -> None:
+    """Sets what `session` says of a session, in onnxruntime's options."""
+    if session.parallel:
+        options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
+    options.inter_op_num_threads = session.inter_op_threads
+    options.enable_mem_pattern = session.memory_pattern
+    options.enable_cpu_mem_arena = session.arena
+    for name, size in session.dims.items():
+        options.add_free_dimension_override_by_name(name, size)
+    if session.flushes_denormals:
+        options.add_session_config_entry("session.set_denormal_as_zero", "1")
+    for name, value in session.entries.items():
+        options.add_session_config_entry(name, value)
 
 
 def elsewhere(name: str, value: Array) -> onnx.TensorProto:

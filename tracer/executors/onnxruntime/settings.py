@@ -1,6 +1,7 @@
 """How onnxruntime runs a model."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from tracer.errors import UsageError
 from tracer.executors.measuring import MeasuringSettings
@@ -15,11 +16,34 @@ def is_cpu(provider: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """How a session runs a model, beside its threads and level; the defaults are onnxruntime's.
+
+    Nodes that do not wait for each other run in `parallel`, on `inter_op_threads` (0: a thread for
+    each core). `dims` fixes symbolic dimensions when the session opens. `entries` are further
+    entries of the session's configuration. `disabled` are optimisers of graphs that are left out.
+    Inputs and outputs are `bound` to memory that all runs share, instead of copied in each.
+    `flushes_denormals` replaces numbers too small to be normal by 0.
+    """
+
+    parallel: bool = False
+    inter_op_threads: int = 0
+    memory_pattern: bool = True
+    arena: bool = True
+    dims: Mapping[str, int] = field(default_factory=dict)
+    entries: Mapping[str, str] = field(default_factory=dict)
+    disabled: tuple[str, ...] = ()
+    bound: bool = False
+    flushes_denormals: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class OrtSettings(MeasuringSettings):
     """Settings of one profile; by default onnxruntime uses a thread for each physical core."""
 
     optimization: str = "all"
     provider: str = "cpu"
+    session: SessionSettings = SessionSettings()
 
     def __post_init__(self) -> None:
         """Raises UsageError for values out of range."""

@@ -73,7 +73,7 @@ class _Profiled:
                 self.plain.close()
             factory, feeds = self.plain.factory, self.plain.feedset.feeds
             self.session = factory.open(profile=self.folder / "profile")
-            self.run = feeding.runner(factory.model, self.session, feeds)
+            self.run = feeding.prepared(factory, self.session, feeds)
         return self.run
 
     def read(self) -> RunTimes:

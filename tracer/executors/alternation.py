@@ -7,17 +7,20 @@ model, by more than blocks scatter: so all sessions are opened anew several time
 
 import math
 import random
+import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol, TypeAlias, TypeVar
 
-from tracer.api.compare.settings import SideSettings
+import numpy as np
+
 from tracer.containment import activity, signals
 from tracer.support.progress import Progress
 from tracer.support.timing import SPINNING_S
+from tracer.support.types import FloatArray
 
 _SECONDS = 10.0
 """Longest time for the sessions of whole runs, and for those of layers, unless the command has a
@@ -33,6 +36,18 @@ it."""
 
 MeasuredT = TypeVar("MeasuredT", covariant=True)
 Measured = TypeVar("Measured")
+
+
+class Order(Protocol):
+    """What the order of the turns and the pauses between them depend on."""
+
+    @property
+    def seed(self) -> int:
+        """Seed of the order of the sides."""
+
+    @property
+    def threads(self) -> int:
+        """Threads of a side: no pause is needed at 1."""
 
 
 class Open(Protocol[MeasuredT]):
@@ -74,25 +89,27 @@ class Pace:
 def sessions(
     openers: Sequence[Opener[Measured]],
     pace: Pace,
-    settings: SideSettings,
+    order: Order,
     together: bool,
     least: int,
     is_enough: Callable[[Sequence[Sequence[Measured]]], bool],
     progress: Callable[[int, int], object],
+    seconds: float | None = None,
 ) -> list[list[Measured]]:
     """Returns what was measured, by session and side.
 
     Sides that do not fit in memory `together` are opened one after the other, for a turn each.
-    Sessions are made until they are enough, or the time is up and there are `least` of them. A
-    signal leaves those that are complete by then: none has one side alone.
+    Sessions are made until they are enough, or `seconds` [default: 10, or half of what a limit
+    leaves] are over and there are `least` of them. A signal leaves those that are complete by then:
+    none has one side alone.
     """
-    chance = random.Random(settings.seed)  # noqa: S311
+    chance = random.Random(order.seed)  # noqa: S311
     openings, turns = (_orders(len(openers), chance) for _ in range(2))
     began = time.monotonic()
-    seconds, made = _seconds(), list[list[Measured]]()
+    seconds, made = _seconds() if seconds is None else seconds, list[list[Measured]]()
     session = _session if together else _one_by_one
-    rest = (lambda: None) if settings.threads == 1 else partial(time.sleep, SPINNING_S)
-    if settings.threads != 1:
+    rest = (lambda: None) if order.threads == 1 else partial(time.sleep, SPINNING_S)
+    if order.threads != 1:
         pace = replace(pace, block_us=max(pace.block_us, _AWAKE_BLOCK_US))
     try:
         while True:
@@ -105,6 +122,31 @@ def sessions(
         if not signals.ending():
             raise
         return made
+
+
+@dataclass
+class Timed:
+    """A side whose undisturbed runs are timed; `medians` has an entry for each block, µs."""
+
+    timed: Callable[[], float]
+    medians: list[float] = field(default_factory=list)
+
+    def take_turn(self, runs: int, rest: Callable[[], object]) -> None:
+        """Times `runs` after one that fills caches and wakes threads."""
+        rest()
+        self.timed()
+        self.medians.append(statistics.median(self.timed() for _ in range(runs)))
+
+    def finish(self) -> FloatArray:
+        """Returns the blocks."""
+        return np.array(self.medians)
+
+
+@contextmanager
+def timed(ready: Callable[[], AbstractContextManager[Callable[[], float]]]) -> Iterator[Timed]:
+    """Opens a side by `ready`, whose calls time a run in µs, for turns of undisturbed runs."""
+    with ready() as run:
+        yield Timed(run)
 
 
 def by_side(made: Sequence[Sequence[Measured]], sides: int) -> list[list[Measured]]:

@@ -1,0 +1,15 @@
+"""`.plan.json`: what `tracer tune` chose, for `tracer profile --plan`."""
+
+import msgspec
+
+from analyzers.options import ViewOptions
+from analyzers.views.format import Format
+from tracer.records.tuned import Plan
+
+
+def render(plan: Plan, options: ViewOptions) -> bytes:
+    """The plan as indented JSON, which `tracer.tuning.plan` reads."""
+    return msgspec.json.format(msgspec.json.encode(plan), indent=1) + b"\n"
+
+
+FORMATS = (Format("plan.json", "plan", render),)

@@ -1,0 +1,121 @@
+"""Models tuned as a user would: what is found is large enough to be measured on any machine."""
+
+import json
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+import tracer
+import tracer.cli
+from analyzers import views
+from tests.graphs import parse, residual
+from tests.tracer.tuning.told import Bench, findings
+from tracer.tuning import memory
+from tracer.tuning import plan as plans
+from tracer.tuning.bench import OnnxruntimeBench
+
+FOLDED = """
+<ir_version: 8, opset_import: ["": 17]>
+g (float[64,64] x) => (float[64,64] y) {
+  a = MatMul (w, w)  b = MatMul (a, w)  c = MatMul (b, w)  d = MatMul (c, w)
+  s = Slice (d, begin, end)  y = Add (x, s)
+}
+"""
+
+
+def folded():
+    """Products of weights, which take some thousand times as long as the rest if not folded."""
+    w = np.random.default_rng(0).standard_normal((512, 512)).astype(np.float32) / 23
+    return parse(FOLDED, w=w, begin=np.array([0, 0]), end=np.array([64, 64]))
+
+
+def test_products_that_are_not_folded_are_found_and_their_code_runs(tmp_path):
+    result = tracer.tune(
+        folded(), threads=1, optimization="none", only=["optimization"], seconds=3,
+    )  # fmt: skip
+    (name, value), *_ = result.plan.steps
+    assert (name, value) in (("optimization", "extended"), ("optimization", "all"))
+    assert result.speedup.low > 5
+    assert result.memory_bytes is None or result.memory_bytes > 0
+    saved = result.save(tmp_path / "best.plan.json")
+    assert plans.read(saved) == result.plan
+    lines = "\n".join(result.code).replace('"<model in memory>"', "model.SerializeToString()")
+    scope = {"model": folded()}
+    exec(lines, scope)
+    x = np.ones((64, 64), np.float32)
+    (y,) = scope["session"].run(None, {"x": x})
+    assert y.shape == (64, 64)
+    for extension in ("json", "csv", "md"):
+        text = views.render(result, extension).decode()
+        assert "optimization" in text and "kept" in text
+
+
+@pytest.mark.parametrize("goal", ["latency", "throughput", "memory"])
+def test_every_goal_has_a_table_and_a_plan(goal, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    onnx.save(residual(), "net.onnx")
+    arguments = ["tune", "net.onnx", "--goal", goal, "--max-seconds", "2", "--threads", "1",
+                 "--try", "memory_pattern,batch,static_int8", "--save", "best.json",
+                 "-o", "all.json", "-o", "tuned.onnx"]  # fmt: skip
+    assert tracer.cli.main(arguments) == 0
+    out, err = capfd.readouterr()
+    assert f"changes tried for {goal}" in out
+    assert "not tried: it changes results; --allow quantize" in out
+    assert ("batch" in out) == (goal == "throughput")
+    assert "tuned.onnx is not written: no change of the model was kept" in err
+    assert plans.read(tmp_path / "best.json").goal == goal
+    document = json.loads((tmp_path / "all.json").read_text())
+    assert document["settings"]["goal"] == goal and document["trials"]
+    assert tracer.cli.main(["profile", "net.onnx", "--plan", "best.json", "--runs", "2"]) == 0
+    assert "tuned: " in capfd.readouterr().out
+
+
+def test_a_changed_model_is_written_and_computes_what_the_table_says(tmp_path, monkeypatch):
+    def cost(setup):
+        packed = any(node.op_type == "MatMulNBits" for node in setup.model.graph.node)
+        return 50 if packed else 100
+
+    monkeypatch.setattr(OnnxruntimeBench, "race", Bench(cost).race)
+    float_model = parse(WEIGHTS, w=np.random.default_rng(0).random((2048, 2048), np.float32) - 0.5)
+    target, x = tmp_path / "tuned.onnx", np.ones((1, 2048), np.float32)
+    asked = {"threads": 1, "only": ["weights_4bit"], "seconds": 2}
+    assert tracer.tune(float_model, **asked).proto is None
+    result = tracer.tune(float_model, **asked, allow=["quantize"], output=target)
+    assert result.plan.steps[0][0] == "weights_4bit"
+    assert result.speedup.ratio == pytest.approx(2, rel=0.05)
+    assert "tracer quantize <model in memory> --weights 4" in result.commands[0]
+    wide, narrow = (
+        ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+        for model in (float_model.SerializeToString(), target.read_bytes())
+    )
+    assert 0.3 < result.difference / (np.abs(wide - narrow).max() / np.abs(wide).max()) < 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--try", "warp"], "there is no change 'warp'"),
+        (["--allow", "magic"], "magic"),
+        (["-o", "a.onnx", "-o", "b.onnx"], "one .onnx file"),
+        (["--max-seconds", "-1"], "range x>=0"),
+    ],
+)
+def test_what_cannot_be_asked_is_said(arguments, message, capfd):
+    assert tracer.cli.main(["tune", "models/lenet/lenet.onnx", *arguments]) == 2
+    assert message in capfd.readouterr().err
+
+
+WEIGHTS = """
+<ir_version: 8, opset_import: ["": 17]>
+g (float[1,2048] x) => (float[1,2048] y) { y = MatMul (x, w) }
+"""
+
+
+def test_the_memory_of_a_session_holds_its_weights_at_least():
+    setup = findings(parse(WEIGHTS, w=np.ones((2048, 2048), np.float32))).setup
+    nbytes = memory.peak_bytes(setup)
+    if nbytes is None:
+        pytest.skip("the system does not tell the memory of a process")
+    assert 16 << 20 <= nbytes < 160 << 20

@@ -1,0 +1,78 @@
+"""Tries what could make an ONNX model faster, and keeps what is shown to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracer.api._contained import contained
+from tracer.support.arguments import TEXT, Rule, amount, maybe, several
+from tracer.support.progress import Progress
+
+if TYPE_CHECKING:
+    from exporters.subject import Subject
+    from tracer.inputs.request import InputPaths, Samples
+    from tracer.limits import Limits
+    from tracer.records.tuned import Tuned
+    from tracer.support.tolerance import Tolerance
+
+GOALS = ("latency", "throughput", "memory")
+EFFECTS = ("float16", "quantize")
+"""Effects on results that may be allowed."""
+
+_RULES = {
+    "goal": Rule(f"one of {', '.join(GOALS)}", lambda value: value in GOALS),
+    "seconds": amount("seconds"),
+    "allow": Rule(
+        f"a list of {', '.join(EFFECTS)}",
+        lambda value: not isinstance(value, str) and set(value) <= set(EFFECTS),
+    ),
+    "only": maybe(several(TEXT)),
+}
+
+
+@contained(_RULES)
+def tune(
+    model: Subject,
+    *,
+    batch: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    feeds: InputPaths | Samples = None,
+    seed: int = 0,
+    threads: int = 0,
+    optimization: str | None = None,
+    provider: str | None = None,
+    goal: str = "latency",
+    seconds: float = 120.0,
+    allow: Sequence[str] = (),
+    tolerance: Tolerance | None = None,
+    only: Sequence[str] | None = None,
+    output: str | Path | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    limits: Limits | None = None,
+    in_process: bool = False,
+) -> Tuned:
+    """Tries changes to `model` and to how onnxruntime runs it, for about `seconds`.
+
+    `batch` to `provider` are the inputs and settings to start from, as in `tracer.profile`. A
+    profile decides which changes may help; `only` names changes to try instead of all. Each is
+    measured in turns with the unchanged model, and the best are combined (see
+    `tracer.tuning.search`). The `goal` is the time of a run, the time of a sample in batches of any
+    size, or the memory of a session.
+
+    A change whose outputs differ by more than `tolerance` [default: 0.001 of the largest value] is
+    not kept, unless its effect is in `allow`: `quantize`, `float16`. The changed model goes to the
+    file `output`, if there is one and the model changes; `force` replaces a file.
+
+    All this is done in a child process, within `limits`, or with `in_process` in this one. Raises
+    the errors of `tracer.errors`.
+    """
+    from tracer.api import _tune
+
+    settings = {"threads": threads or None, "optimization": optimization, "provider": provider}
+    return _tune.tune(
+        model, batch, dims, feeds, seed, settings, goal, seconds, allow, tolerance, only or (),
+        output, force, progress,
+    )  # fmt: skip

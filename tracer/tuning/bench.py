@@ -1,0 +1,94 @@
+"""Measures setups side by side: their times in turns, their outputs, their memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, TypeAlias
+
+from tracer.executors import registry
+from tracer.executors.alternation import Pace, by_side, counting, sessions, timed
+from tracer.graph import footprint
+from tracer.inputs.feedset import Feeds
+from tracer.support.progress import Progress
+from tracer.support.types import FloatArray
+from tracer.tuning import memory
+from tracer.tuning.setup import Setup
+
+EXECUTOR = "onnxruntime"
+Blocks: TypeAlias = list[FloatArray]
+"""Median time of a sample in the runs of each block, µs: an array for each session."""
+
+_PACE = Pace(block_us=100.0, least_runs=1, session_s=0.05)
+"""That of whole runs in a comparison."""
+_LEAST_SESSIONS = 3
+"""With fewer, the spread of sessions is not known."""
+
+Enough: TypeAlias = Callable[[Sequence[Blocks]], bool]
+
+
+class Bench(Protocol):
+    """What measures setups. Decisions of a search are tested with one that is told the times."""
+
+    def race(self, setups: Sequence[Setup], seconds: float, is_enough: Enough) -> list[Blocks]:
+        """Returns the times of setups, whose runs take turns until they are enough."""
+
+    def outputs(self, setup: Setup) -> Sequence[Any]:
+        """Returns the outputs of one run, in order."""
+
+    def memory(self, setup: Setup) -> int | None:
+        """Returns the bytes that a session takes at most; None where they are not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """The seed of the order of turns, and whether sides have several threads."""
+
+    seed: int
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxruntimeBench:
+    """Runs setups in onnxruntime, by the turns of a comparison of whole runs."""
+
+    seed: int
+    progress: Progress
+
+    def race(self, setups: Sequence[Setup], seconds: float, is_enough: Enough) -> list[Blocks]:
+        """Returns the times of setups; their sessions are opened anew, together where they fit."""
+        threads = {setup.settings.threads for setup in setups} | {
+            setup.session.inter_op_threads or 1 for setup in setups
+        }
+        made = sessions(
+            [partial(timed, partial(_ready, setup)) for setup in setups],
+            _PACE,
+            _Order(self.seed, 1 if threads == {1} else 0),
+            not any(footprint.is_large(setup.model) for setup in setups),
+            _LEAST_SESSIONS,
+            lambda made: is_enough(by_side(made, len(setups))),
+            counting(self.progress, f"measuring {len(setups)} settings in turns"),
+            seconds,
+        )
+        return by_side(made, len(setups))
+
+    def outputs(self, setup: Setup) -> Sequence[Any]:
+        """Returns the outputs of one run. Raises the errors of onnxruntime's executor."""
+        opened: AbstractContextManager[Callable[[Feeds], Sequence[Any]]]
+        opened = registry.find_tensors(EXECUTOR).outputs(setup.model, setup.settings)
+        with opened as run:
+            return run(setup.feedset.feeds)
+
+    def memory(self, setup: Setup) -> int | None:
+        """Returns the bytes that a session takes at most, in a process of its own."""
+        return memory.peak_bytes(setup)
+
+
+@contextmanager
+def _ready(setup: Setup) -> Iterator[Callable[[], float]]:
+    """Opens a setup; inside the block a call times a run, in µs for each original sample."""
+    executor = registry.find_alternating(EXECUTOR)
+    with executor.ready(setup.model, setup.feedset, setup.settings) as run:
+        yield lambda: run() / setup.samples

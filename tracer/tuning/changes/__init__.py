@@ -1,0 +1,82 @@
+"""What is tried: a module for each change, with a `CHANGE`. A new file is found by its name."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal, TypeAlias
+
+from tracer.errors import UsageError
+from tracer.tuning.findings import LATENCY, MEMORY, THROUGHPUT, Findings
+from tracer.tuning.setup import Setup
+
+Effect = Literal["exact", "rounding", "float16", "quantize"]
+"""What a change does to results: nothing, another rounding of floats, floats of 16 bits, integers
+of few bits. The last two are tried only where the user allows them."""
+
+ALLOWED = ("exact", "rounding")
+EVERY_GOAL = (LATENCY, THROUGHPUT, MEMORY)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change that can be tried, by its `name`.
+
+    `applies` returns why it may help, by the profile, or None. `values` lists the forms to try, and
+    `apply` makes one of them; it raises TracerError for what cannot be made. `command` tells how to
+    make a changed model without tracer; it is None for a change of settings. Changes are applied in
+    the order of `rank`: those of the model come first.
+    """
+
+    name: str
+    effect: Effect
+    rank: int
+    applies: Callable[[Findings], str | None]
+    values: Callable[[Findings], Sequence[str]]
+    apply: Callable[[Setup, str], Setup]
+    command: Callable[[str, str], str] | None = None
+    goals: tuple[str, ...] = EVERY_GOAL
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One form of a change."""
+
+    change: Change
+    value: str
+
+    def __str__(self) -> str:
+        """Returns `threads=2`."""
+        return f"{self.change.name}={self.value}"
+
+
+Steps: TypeAlias = tuple[Step, ...]
+
+
+@cache
+def changes() -> tuple[Change, ...]:
+    """Returns all changes, in the order in which they are applied."""
+    modules = (
+        importlib.import_module(f"{__name__}.{module.name}")
+        for module in pkgutil.iter_modules(__path__)
+        if not module.name.startswith("_")
+    )
+    found: list[Change] = [module.CHANGE for module in modules]
+    return tuple(sorted(found, key=lambda change: (change.rank, change.name)))
+
+
+def find(name: str) -> Change:
+    """Returns the change of this name. Raises UsageError for an unknown name."""
+    for change in changes():
+        if change.name == name:
+            return change
+    names = ", ".join(change.name for change in changes())
+    raise UsageError(f"there is no change '{name}'", f"There are {names}.")
+
+
+def ordered(steps: Sequence[Step]) -> Steps:
+    """Returns steps in the order in which they are applied."""
+    return tuple(sorted(steps, key=lambda step: changes().index(step.change)))

@@ -1,0 +1,82 @@
+"""The memory that a session takes: how far a process of its own grows while it opens and runs.
+
+python -m tracer.tuning.memory    reads a pickled `_Job` from standard input, prints bytes
+"""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.tuning.setup import Setup
+
+_STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+_RESET_PEAK = "5"
+"""What makes the kernel of Linux forget the highest memory until now (proc_pid_clear_refs)."""
+_RUNS = 3
+"""The first run makes the plan of the memory that others use."""
+_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A model as bytes, with the folder of its weights, and how to run it."""
+
+    proto: bytes = field(repr=False)
+    path: str | None
+    feeds: Mapping[str, Any] = field(repr=False)
+    settings: OrtSettings
+
+
+def peak_bytes(setup: Setup) -> int | None:
+    """Returns the bytes of memory that a session on `setup` takes at most, beside the inputs.
+
+    None where the system does not tell, or the session fails.
+    """
+    if not _RESET.exists():
+        return None
+    path = None if setup.model.path is None else str(setup.model.path.resolve())
+    job = _Job(setup.model.proto.SerializeToString(), path, setup.feedset.feeds, setup.settings)
+    try:
+        done = subprocess.run(  # noqa: S603 - this interpreter
+            [sys.executable, "-m", __name__],
+            input=pickle.dumps(job), capture_output=True, timeout=_SECONDS, check=True,
+        )  # fmt: skip
+        return int(done.stdout.split()[-1])
+    except (subprocess.SubprocessError, ValueError, IndexError):
+        return None
+
+
+def _measure(job: _Job) -> int:
+    """Returns the growth of this process, in bytes."""
+    import onnx
+
+    from tracer.executors.onnxruntime import feeding, node_names, sessions
+    from tracer.graph.model import Model, expanded_keys
+
+    proto = onnx.ModelProto.FromString(job.proto)
+    path = None if job.path is None else Path(job.path)
+    model = Model(proto, path, "", expanded_keys(proto))
+    factory = sessions.Factory(model, node_names.serialize(model), job.settings)
+    _RESET.write_text(_RESET_PEAK, encoding="ascii")
+    before = _kibibytes("VmRSS")
+    run = feeding.prepared(factory, factory.open(), job.feeds)
+    for _ in range(_RUNS):
+        run()
+    return 1024 * max(0, _kibibytes("VmHWM") - before)
+
+
+def _kibibytes(name: str) -> int:
+    lines = _STATUS.read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
+
+
+if __name__ == "__main__":
+    job = pickle.loads(sys.stdin.buffer.read())  # noqa: S301 - written by `peak_bytes`
+    sys.stdout.write(f"{_measure(job)}\n")

@@ -1,0 +1,203 @@
+"""Searches the best combination of changes within a time.
+
+1. Each form of each change is measured alone, beside the unchanged setup. The slower half is left
+   out after each round, and the rest has more turns in the next (successive halving; Jamieson,
+   Talwalkar, Non-stochastic best arm identification, 2016).
+2. The best are added one after the other, each if it makes the combination better (greedy).
+3. Each step that is left out without a loss is dropped, on measurements of their own.
+4. The combination is measured beside the unchanged setup.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from analyzers.compare.contrast import Contrast, of_sessions
+from tracer.errors import TracerError
+from tracer.support.progress import Progress
+from tracer.tuning.bench import Bench, Blocks
+from tracer.tuning.candidates import Candidate, Request, Workshop, wanted
+from tracer.tuning.changes import Steps, ordered
+from tracer.tuning.findings import MEMORY, Findings
+from tracer.tuning.judging import ByMemory, ByTime, Judge
+from tracer.tuning.setup import Setup
+
+_ALONE, _TOGETHER, _DROPPING = 0.4, 0.75, 0.9
+"""Shares of the time after which a part of the search ends: forms alone, combining, dropping."""
+_FEW = 3
+"""Forms that are no longer halved."""
+_CLOSE = 1.1
+"""Forms of a change that are tried in a combination: those this near to its best form."""
+_PRECISION = 0.005
+"""Half the interval of the final speed-up, as a share, after which no more turns are needed."""
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Found:
+    """All candidates, the combination that is best, and the time of its samples ÷ the unchanged."""
+
+    candidates: Sequence[Candidate]
+    best: Candidate
+    contrast: Contrast
+    memory_before: int | None
+
+
+@dataclass
+class Search:
+    """One search; `clock` counts seconds."""
+
+    findings: Findings
+    request: Request
+    bench: Bench
+    progress: Progress
+    clock: Clock = time.monotonic
+    _began: float = field(init=False)
+    _workshop: Workshop = field(init=False, repr=False)
+
+    def run(self) -> Found:
+        """Returns the best combination. Raises the errors of the unchanged setup."""
+        self._began = self.clock()
+        self._workshop = Workshop(self._base, self.request, self.bench)
+        candidates = wanted(self.findings, self.request)
+        self._workshop.make_each(candidates, self.progress)
+        able = [each for each in candidates if not each.fault]
+        before = self._memories(able)
+        self._measure_alone(able)
+        by_memory = self.request.goal == MEMORY and before is not None
+        judge: Judge = ByMemory(self.bench, before) if by_memory and before else ByTime(self.bench)
+        steps = self._dropped(judge, self._combined(judge, able))
+        best = Candidate(steps)
+        self._workshop.make(best)
+        contrast = self._confirmed(best) if steps else Contrast()
+        if steps and not by_memory and not contrast.high < 1:
+            best, contrast = Candidate((), setup=self._base), Contrast()
+        best.memory = self.bench.memory(best.setup or self._base) if best.steps else before
+        return Found(candidates, best, contrast, before)
+
+    @property
+    def _base(self) -> Setup:
+        return self.findings.setup
+
+    def _left(self, share: float) -> float:
+        """Returns the seconds until this share of the time is over."""
+        return max(0.0, self._began + share * self.request.seconds - self.clock())
+
+    def _memories(self, candidates: Sequence[Candidate]) -> int | None:
+        """Measures the memory of candidates as far as the time allows; returns the unchanged one's.
+
+        A goal of time leaves a tenth of it for this.
+        """
+        before = self.bench.memory(self._base)
+        share = _ALONE if self.request.goal == MEMORY else 0.1
+        for index, candidate in enumerate(candidates):
+            if before is None or not self._left(share):
+                break
+            self.progress(index, len(candidates), "measuring memory")
+            candidate.memory = self.bench.memory(self._setup(candidate))
+        return before
+
+    def _measure_alone(self, candidates: Sequence[Candidate]) -> None:
+        """Measures candidates beside the unchanged setup, the slower half in one round alone."""
+        racing = list(candidates)
+        rounds = max(1, math.ceil(math.log2(max(len(racing), 1) / _FEW)) + 1)
+        for last in reversed(range(rounds)):
+            if not racing:
+                return
+            seconds = self._left(_ALONE) / (last + 1)
+            first, *others = self.bench.race(
+                [self._base, *map(self._setup, racing)], seconds, lambda blocks: False
+            )
+            for candidate, own in zip(racing, others, strict=True):
+                candidate.add(first, own)
+            racing = _faster_half(racing)
+
+    def _combined(self, judge: Judge, candidates: Sequence[Candidate]) -> Steps:
+        """Returns steps that are added one after the other, the best alone first."""
+        steps: Steps = ()
+        tried = list(_promising(judge, candidates))
+        for index, candidate in enumerate(tried):
+            seconds = self._left(_TOGETHER) / (len(tried) - index)
+            if not seconds:
+                break
+            self.progress(index, len(tried), f"combining {candidate.steps[0]}")
+            trial = Candidate(_replaced(steps, candidate.steps))
+            self._workshop.make(trial)
+            if trial.fault:
+                continue
+            if judge.improves(self._workshop.setup(steps), self._setup(trial), seconds):
+                steps = trial.steps
+        return steps
+
+    def _dropped(self, judge: Judge, steps: Steps) -> Steps:
+        """Returns `steps` without those that are not needed."""
+        while steps:
+            seconds = self._left(_DROPPING) / (len(steps) + 1)
+            shorter = [
+                (rest, setup)
+                for step in steps
+                if (setup := self._made(rest := tuple(s for s in steps if s is not step)))
+            ]
+            full = self._workshop.setup(steps)
+            index = judge.spare(full, [setup for _, setup in shorter], seconds)
+            if index is None:
+                return steps
+            steps = shorter[index][0]
+        return steps
+
+    def _made(self, steps: Steps) -> Setup | None:
+        """Returns the setup of steps; None where they cannot be made without another."""
+        try:
+            return self._workshop.setup(steps)
+        except TracerError:
+            return None
+
+    def _confirmed(self, best: Candidate) -> Contrast:
+        """Returns the time of the combination ÷ that of the unchanged setup."""
+        first, own = self.bench.race(
+            [self._base, self._setup(best)], self._left(1.0), _is_exact
+        )  # fmt: skip
+        return of_sessions(first, own)
+
+    def _setup(self, candidate: Candidate) -> Setup:
+        assert candidate.setup is not None  # those without one have a fault
+        return candidate.setup
+
+
+def _faster_half(racing: Sequence[Candidate]) -> list[Candidate]:
+    """Returns the faster half of candidates, the best form of each change among them or not."""
+    ranked = sorted(racing, key=lambda each: _time(each.contrast))
+    able = [each for each in ranked if not each.contrast.low > 1]
+    return able if len(able) <= _FEW else able[: max(_FEW, math.ceil(len(ranked) / 2))]
+
+
+def _time(contrast: Contrast) -> float:
+    return math.inf if math.isnan(contrast.ratio) else contrast.ratio
+
+
+def _promising(judge: Judge, candidates: Sequence[Candidate]) -> Iterator[Candidate]:
+    """Yields what may help, best first; of each change its best form, and forms close to it."""
+    ranked = sorted((judge.rank(each), index) for index, each in enumerate(candidates))
+    best: dict[str, float] = {}
+    for rank, index in ranked:
+        name = candidates[index].steps[0].change.name
+        if rank < 1 and rank <= _CLOSE * best.setdefault(name, rank):
+            yield candidates[index]
+
+
+def _replaced(steps: Steps, added: Steps) -> Steps:
+    """Returns steps with others, which replace another form of the same change."""
+    names = {step.change.name for step in added}
+    return ordered([*(step for step in steps if step.change.name not in names), *added])
+
+
+def _is_exact(blocks: Sequence[Blocks]) -> bool:
+    count = len(blocks[0])
+    if count < 8 or count % 8:
+        return False
+    contrast = of_sessions(blocks[0], blocks[1])
+    return (contrast.high - contrast.low) / (2 * contrast.ratio) <= _PRECISION

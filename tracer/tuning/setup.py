@@ -1,0 +1,73 @@
+"""A model, the inputs that it is run on, and how onnxruntime runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import onnx
+
+from tracer.executors.onnxruntime.settings import OrtSettings, SessionSettings
+from tracer.graph import data_file, loading
+from tracer.graph.model import Model
+from tracer.inputs.feedset import FeedSet
+from tracer.support.temporary import TemporaryFolder
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What is measured: `model` on `feedset`, which is `samples` times the original batch.
+
+    `files` hold the weights of a changed model that has them in files of their own.
+    """
+
+    model: Model = field(repr=False)
+    feedset: FeedSet = field(repr=False)
+    settings: OrtSettings
+    samples: int = 1
+    files: tuple[TemporaryFolder, ...] = field(default=(), repr=False)
+
+    @property
+    def session(self) -> SessionSettings:
+        """How its sessions run, beside threads and level."""
+        return self.settings.session
+
+    @property
+    def open_dims(self) -> dict[str, int]:
+        """The symbolic dimensions of the inputs, with their sizes here."""
+        shapes = self.feedset.shapes
+        return {
+            dim.dim_param: size
+            for value in self.model.inputs
+            if value.name in shapes
+            for dim, size in zip(value.type.tensor_type.shape.dim, shapes[value.name], strict=False)
+            if dim.dim_param
+        }
+
+    @property
+    def whole_proto(self) -> onnx.ModelProto:
+        """The model with all of its weights in memory."""
+        path = self.model.path
+        return data_file.whole(self.model.proto, None if path is None else path.parent)
+
+    def with_settings(self, settings: OrtSettings) -> Setup:
+        """Returns the same model in other settings."""
+        return replace(self, settings=settings)
+
+    def with_session(self, session: SessionSettings) -> Setup:
+        """Returns the same model in sessions that run in another way."""
+        return self.with_settings(replace(self.settings, session=session))
+
+    def with_entries(self, entries: Mapping[str, str]) -> Setup:
+        """Returns the same model in sessions with further entries in their configuration."""
+        own = {**self.session.entries, **entries}
+        return self.with_session(replace(self.session, entries=own))
+
+    def with_model(self, model: Model, *files: TemporaryFolder) -> Setup:
+        """Returns another model in the same settings, on the same inputs."""
+        return replace(self, model=model, files=(*self.files, *files))
+
+    def with_proto(self, proto: onnx.ModelProto) -> Setup:
+        """Returns another model, all of whose weights are in memory; it keeps its name."""
+        changed = replace(loading.from_proto(proto), subject=self.model.name)
+        return self.with_model(changed)
