@@ -76,7 +76,7 @@ def trunc(
     Version 2 has an output scale and the number of bits that the result is clipped to. Version 1
     has five inputs: `output` is the number of bits that remain, and nothing is clipped.
     """
-    integers, step = trunc_integers(
+    integers, step, _ = trunc_integers(
         X, scale, zeropt, in_bitwidth, output, out_bitwidth, rounding_mode=rounding_mode,
         signed=signed, narrow=narrow,
     )  # fmt: skip
@@ -87,18 +87,18 @@ def trunc_integers(
     X: Array, scale: Array, zeropt: Array, in_bitwidth: Array, output: Array,
     out_bitwidth: Array | None = None, *, rounding_mode: str = "FLOOR", signed: int = 1,
     narrow: int = 0,
-) -> tuple[Array, Array]:  # fmt: skip
-    """The integers of Trunc minus their zero point, in the type of x, and their scale."""
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """The integers of Trunc minus their zero point, in the type of x; their scale; that point."""
     kind, round_ = X.dtype, rounding(rounding_mode)
     parameters = [each.astype(kind, copy=False) for each in (scale, zeropt, in_bitwidth, output)]
     scale, zero, bits, output = parameters
     y = np.rint(X / scale + zero)
     if out_bitwidth is None:
-        return round_(y / np.exp2(bits - output)) - zero, scale
+        return round_(y / np.exp2(bits - output)) - zero, scale, zero
     divisor = np.exp2(np.rint(np.log2(output / scale)))
     low, high = integer_ends(out_bitwidth.astype(kind), bool(signed), bool(narrow))
     y = round_(np.maximum(np.minimum(y / divisor, high), low))
-    return y - zero / divisor, output
+    return y - zero / divisor, output, zero / divisor
 
 
 @operator("FloatQuant", domain=DOMAIN)
