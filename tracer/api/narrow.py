@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from analyzers.options import DEFAULT_ENERGY_MODEL
 from tracer.api._contained import contained
-from tracer.support.arguments import TEXT, Rule, amount, either, several, whole
+from tracer.support.arguments import TEXT, Rule, amount, either, maybe, several, whole
 from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
     from exporters.subject import Subject
     from tracer.limits import Limits
+    from tracer.narrowing.need import Guarantee
     from tracer.records.narrowed import Narrowed
 
 _RULES = {
@@ -22,6 +23,8 @@ _RULES = {
         either(TEXT, several(whole())).holds,
     ),
     "budget": amount(),
+    "guarantee": TEXT,
+    "tile": maybe(whole(1)),
 }
 
 
@@ -38,6 +41,8 @@ def narrow(
     test_limit: int | None = None,
     metric: str | None = None,
     budget: float = 1.0,
+    guarantee: Guarantee = "any-input",
+    tile: int | None = None,
     batch: int = 32,
     energy: str = DEFAULT_ENERGY_MODEL,
     folder: str | Path = "data",
@@ -48,9 +53,14 @@ def narrow(
     """Changes `model` so that no input makes a sum exceed `bits` bits, and scores it.
 
     Weights are rounded again, and a layer may read its activations in fewer bits, as the first
-    `limit` samples of `data` lose the least: see `tracer.narrowing`. A float model is quantised
-    first. The training split of `data` is used where there is one. Scores are by `metric` on the
-    data set `test` [default: the test split of `data`].
+    `limit` samples of `data` lose the least: see `tracer.narrowing`. Where that loses more than
+    `budget`, layers may become several nodes. A float model is quantised first.
+
+    With `guarantee` "this-data", sums fit what `data` reach, and a quarter more, instead of any
+    input. With `tile`, each `tile` terms are summed in `bits` bits, and their sums in 32.
+
+    The training split of `data` is used where there is one. Scores are by `metric` on the data set
+    `test` [default: the test split of `data`].
 
     With several widths, as `12:20`, each is tried, and the result is the narrowest whose score is
     within `budget` of the quantised model, in percentage points or the unit of the metric; the
@@ -63,8 +73,7 @@ def narrow(
     the errors of `tracer.errors`.
     """
     from tracer.api import _narrow
+    from tracer.narrowing.options import NarrowOptions
 
-    return _narrow.narrow(
-        model, bits, data, output, force, limit, test, test_limit, metric, budget, batch,
-        Path(folder), progress, energy,
-    )  # fmt: skip
+    options = NarrowOptions(bits, guarantee, tile, budget, metric, limit, test_limit, batch, energy)
+    return _narrow.narrow(model, data, test, options, output, force, Path(folder), progress)

@@ -1,4 +1,4 @@
-"""Fits the weights of a layer to an accumulator, at the least error of its outputs."""
+"""Fits the weights of a layer to registers, at the least error of its outputs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tracer.narrowing import reach
+from tracer.narrowing.grid import Grid
 from tracer.narrowing.layers import Layer
-from tracer.narrowing.rounding import Limits, damped, rounded
+from tracer.narrowing.moments import Moments
+from tracer.narrowing.need import MARGIN, OUTER_BITS, Need, Registers
+from tracer.narrowing.rounding import Correlations, Limits, rounded, share
+from tracer.narrowing.samples import LayerSamples
 from tracer.support.types import Array, FloatArray
 
 _MOST_WEIGHT = 127
@@ -17,156 +22,147 @@ _COARSER = 2.0 ** (np.arange(18) / 2)
 """Steps of weights that are tried, as multiples of the finest that int8 allows."""
 _MOST_NUMBERS = 1 << 23
 """Weights that are rounded at a time, with all steps."""
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """The integers `low` to `high` times `step`, of `bits` bits, that inputs are rounded to."""
-
-    bits: int
-    step: float
-    low: int
-    high: int
-
-    def integers(self, columns: FloatArray) -> FloatArray:
-        """Returns real inputs as integers of the grid."""
-        result: FloatArray = np.clip(np.rint(columns / self.step), self.low, self.high)
-        return result
+_MOST_BIAS = float(1 << (OUTER_BITS - 2))
+"""The largest bias in the register behind tiles: half of its range."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
     """A layer whose sums fit: `integers` (M, K) times `scales` (M,), with inputs on `grid`.
 
-    `bias` (M,) are integers in the unit of the sums, None for a layer without. `error` and `power`
-    are the mean squares of what its outputs lose and are, on the columns of the fit.
+    `bias` (M,) are integers in the unit of the sums, None for a layer without. `means` (M,), if
+    there are some, times the sum of the inputs are added afterwards; sums are in real units.
+    `error` and `power` are the mean squares of what the outputs lose and are.
     """
 
     grid: Grid
     integers: FloatArray = field(repr=False)
     scales: FloatArray = field(repr=False)
     bias: FloatArray | None = field(repr=False)
+    means: FloatArray | None = field(repr=False)
     error: float
     power: float
 
-    @property
-    def sqnr_db(self) -> float:
-        """10 log10(power / error); infinite without an error."""
-        if self.error <= 0:
-            return math.inf
-        return 10 * math.log10(max(self.power, 1e-300) / self.error)
+
+def sqnr_db(error: float, power: float) -> float:
+    """Returns 10 log10(power / error); infinite without an error."""
+    if error <= 0:
+        return math.inf
+    return 10 * math.log10(max(power, 1e-300) / error)
 
 
-@dataclass(frozen=True, slots=True)
-class _Moments:
-    """Means of what a group reads and returns, and mean products: about them if it has a bias."""
-
-    mean: FloatArray
-    wanted: FloatArray
-    second: FloatArray
-    cross: FloatArray
-    power: FloatArray
-
-    @classmethod
-    def of(cls, inputs: FloatArray, outputs: FloatArray, centred: bool) -> _Moments:
-        mean = inputs.mean(0) if centred else np.zeros(inputs.shape[1])
-        wanted = outputs.mean(0) if centred else np.zeros(outputs.shape[1])
-        x, y = inputs - mean, outputs - wanted
-        return cls(mean, wanted, x.T @ x / len(x), y.T @ x / len(x), (y**2).mean(0))
-
-
-def as_it_is(layer: Layer) -> Grid:
-    """Returns the grid of the inputs of a layer."""
-    return Grid((layer.high - layer.low).bit_length(), layer.step, layer.low, layer.high)
-
-
-def fits_already(layer: Layer, bits: int) -> bool:
-    """Whether no input makes a sum of the layer exceed `bits` bits, in any order."""
+def fits_already(samples: LayerSamples, need: Need) -> bool:
+    """Whether the sums of the layer fit as they are, in any order for any input."""
+    layer, registers = samples.layer, need.registers(samples.layer.depth)
+    if not need.is_for_any_input:
+        units = layer.scales * layer.grid.step
+        return bool((reach.least_units(samples, registers, MARGIN) <= units).all())
     bias = np.zeros(len(layer.integers))
     if layer.bias is not None:
-        bias = np.rint(layer.bias / (layer.step * layer.scales))
-    return _limits(as_it_is(layer), bits, bias).held_by(layer.integers)
+        bias = np.rint(layer.bias / (layer.grid.step * layer.scales))
+    return _limits(layer.grid, registers, bias).held_by(layer.integers)
 
 
-def fitted(layer: Layer, columns: FloatArray, grid: Grid, bits: int) -> Fit:
-    """Fits `layer` to sums of `bits` bits, with its inputs on `grid`.
+def excess(layer: Layer, need: Need) -> float:
+    """Returns how many times as large as a register holds a sum of the layer can be."""
+    limits = _limits(layer.grid, need.registers(layer.depth), np.zeros(len(layer.integers)))
+    return float(np.maximum(*limits.reached(layer.integers)).max()) / need.most
 
-    `columns` (count, groups, K) are real inputs. Each row has the step at which its outputs lose
-    the least; the bias makes up for the mean of what they lose.
+
+def fitted(samples: LayerSamples, grid: Grid, registers: Registers, centred: bool = False) -> Fit:
+    """Fits a layer to registers, with its inputs on `grid`.
+
+    Each row has the step at which its outputs lose the least; the bias makes up for the mean of
+    what they lose. With `centred`, the rows lack their mean, which is a term of its own.
     """
-    inputs, power = grid.integers(columns), 0.0
+    layer, inputs = samples.layer, grid.integers(samples.read)
     parts = list[_Rows]()
+    least = np.zeros(len(layer.integers))
+    if not registers.need.is_for_any_input:
+        least = reach.least_units(samples, registers, MARGIN)
     for group, rows in enumerate(np.split(np.arange(len(layer.integers)), layer.groups)):
-        outputs = columns[:, group] @ layer.weights[rows].T
-        if layer.bias is not None:
-            outputs = outputs + layer.bias[rows]
-        moments = _Moments.of(inputs[:, group], outputs, layer.bias is not None)
-        power += float((outputs**2).mean(0).sum())
-        parts += _rows(layer, rows, grid, bits, moments)
-    integers, units, bias, errors = zip(*parts, strict=True)
+        moments = Moments.of(inputs[:, group], samples.wanted[:, rows], layer.bias is not None)
+        problem = _Problem(layer, grid, registers, centred)
+        parts += problem.solved(rows, moments, least[rows])
+    integers, units, bias, means, errors = (
+        np.concatenate(each) for each in zip(*parts, strict=True)
+    )
     return Fit(
         grid,
-        np.concatenate(integers),
-        np.concatenate(units) / grid.step,
-        None if layer.bias is None else np.concatenate(bias),
-        float(np.concatenate(errors).sum()),
-        power,
+        integers,
+        units / grid.step,
+        None if layer.bias is None else bias,
+        means / grid.step if centred else None,
+        float(errors.sum()),
+        float((samples.wanted**2).mean(0).sum()),
     )
 
 
-_Rows = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
+_Rows = tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]
 
 
-def _rows(layer: Layer, rows: Array, grid: Grid, bits: int, moments: _Moments) -> Iterator[_Rows]:
-    """Yields integers, units of sums, biases and errors of some rows after others."""
-    second = damped(moments.second)
-    toward = layer.weights[rows] * grid.step
-    share = second[0, 0] - moments.second[0, 0]
-    ideal = np.linalg.solve(second, (moments.cross + share * toward).T).T
-    height = max(_MOST_NUMBERS // (layer.depth * len(_COARSER)), 1)
-    for start in range(0, len(rows), height):
-        part = slice(start, start + height)
-        yield _best(ideal[part], part, second, grid, bits, moments)
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """A layer to fit: units of sums are real numbers for each integer of a sum."""
+
+    layer: Layer
+    grid: Grid
+    registers: Registers
+    centred: bool
+
+    def solved(self, rows: Array, moments: Moments, least: FloatArray) -> Iterator[_Rows]:
+        """Yields integers, units, biases, means and errors of some rows after others."""
+        inputs, toward = Correlations.of(moments.second), self.layer.weights[rows] * self.grid.step
+        ideal = inputs.solve(moments.cross + share(moments.second) * toward)
+        means = ideal.mean(1) if self.centred else np.zeros(len(ideal))
+        ideal, moments = ideal - means[:, None], moments.without(means)
+        height = max(_MOST_NUMBERS // (self.layer.depth * len(_COARSER)), 1)
+        for start in range(0, len(rows), height):
+            part = slice(start, start + height)
+            repeated = moments.of_rows(part, len(_COARSER))
+            integers, units, bias, errors = self._best(ideal[part], inputs, repeated, least[part])
+            yield integers, units, bias, means[part], errors
+
+    def _best(
+        self, ideal: FloatArray, inputs: Correlations, moments: Moments, least: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Rounds `ideal` outputs per input (rows, K) in all steps; returns the best of each row."""
+        finest = np.maximum(np.abs(ideal).max(1), 1e-30) / _MOST_WEIGHT
+        units = (np.maximum(finest, least)[:, None] * _COARSER).ravel()
+        weights = np.repeat(ideal, len(_COARSER), 0) / units[:, None]
+        expected = np.rint(moments.wanted / units - weights @ moments.mean)
+        integers = rounded(weights, inputs, _limits(self.grid, self.registers, expected))
+        bias = np.rint(moments.wanted / units - integers @ moments.mean)
+        bias = _held(bias, integers, _limits(self.grid, self.registers, np.zeros(len(units))),
+                     self.registers)  # fmt: skip
+        errors = moments.error(integers * units[:, None], bias * units)
+        errors = errors.reshape(-1, len(_COARSER))
+        best = np.arange(len(ideal)) * len(_COARSER) + errors.argmin(1)
+        return integers[best], units[best], bias[best], errors.min(1)
 
 
-def _best(
-    ideal: FloatArray,
-    part: slice,
-    second: FloatArray,
-    grid: Grid,
-    bits: int,
-    moments: _Moments,
-) -> _Rows:
-    """Rounds `ideal` outputs per input (rows, K) in all steps; returns the best of each row."""
-    finest = np.maximum(np.abs(ideal).max(1), 1e-30) / _MOST_WEIGHT
-    units = (finest[:, None] * _COARSER).ravel()
-    weights = np.repeat(ideal, len(_COARSER), 0) / units[:, None]
-    wanted = np.repeat(moments.wanted[part], len(_COARSER))
-    expected = np.rint(wanted / units - weights @ moments.mean)
-    limits = _limits(grid, bits, expected)
-    integers = rounded(weights, second, limits)
-    spare = _limits(grid, bits, np.zeros(len(units)))
-    bias = _held(np.rint(wanted / units - integers @ moments.mean), integers, spare)
-    real = integers * units[:, None]
-    cross = np.repeat(moments.cross[part], len(_COARSER), 0)
-    power = np.repeat(moments.power[part], len(_COARSER))
-    offset = wanted - real @ moments.mean - bias * units
-    errors = power - 2 * (real * cross).sum(1) + ((real @ moments.second) * real).sum(1)
-    errors = (np.maximum(errors, 0) + offset**2).reshape(-1, len(_COARSER))
-    best = np.arange(len(ideal)) * len(_COARSER) + errors.argmin(1)
-    return integers[best], units[best], bias[best], errors.min(1)
-
-
-def _limits(grid: Grid, bits: int, bias: FloatArray) -> Limits:
+def _limits(grid: Grid, registers: Registers, bias: FloatArray) -> Limits:
     """Returns the limits of sums with these biases, which may be added at any place."""
-    most = float(1 << (bits - 1))
-    above = np.maximum(most - 1 - np.maximum(bias, 0), 0)
-    below = np.maximum(most + np.minimum(bias, 0), 0)
-    return Limits(grid.low, grid.high, above, below, _MOST_WEIGHT)
+    shape = len(bias), len(registers.starts)
+    if not registers.need.is_for_any_input:
+        endless = np.full(shape, np.inf)
+        return Limits(grid.low, grid.high, endless, endless, _MOST_WEIGHT, registers.starts)
+    above = np.full(shape, float(registers.need.most))
+    below = above + 1
+    if registers.has_bias:
+        above[:, 0] = np.maximum(above[:, 0] - np.maximum(bias, 0), 0)
+        below[:, 0] = np.maximum(below[:, 0] + np.minimum(bias, 0), 0)
+    return Limits(grid.low, grid.high, above, below, _MOST_WEIGHT, registers.starts)
 
 
-def _held(bias: FloatArray, integers: FloatArray, limits: Limits) -> FloatArray:
+def _held(
+    bias: FloatArray, integers: FloatArray, limits: Limits, registers: Registers
+) -> FloatArray:
     """Returns biases that leave the sums of `integers` within the limits."""
+    if not registers.has_bias:
+        return np.clip(bias, -_MOST_BIAS, _MOST_BIAS)
     top, bottom = limits.reached(integers)
-    result: FloatArray = np.clip(bias, bottom - limits.below, limits.above - top)
+    low, high = bottom[:, 0] - limits.below[:, 0], limits.above[:, 0] - top[:, 0]
+    most = float(registers.need.most)
+    result: FloatArray = np.clip(bias, np.maximum(low, -most - 1), np.minimum(high, most))
     return result

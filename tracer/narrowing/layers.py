@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from tracer.graph.model import Model, Node
 from tracer.interpreter import values
 from tracer.interpreter.numeric.windows import padded, patches, window
 from tracer.interpreter.ops.quantization import aligned
+from tracer.narrowing.grid import Grid
 from tracer.support.types import Array, FloatArray
 
 OPERATORS = ("Conv", "Gemm", "MatMul")
@@ -25,8 +27,8 @@ _PLAIN = {"transA": 0, "alpha": 1, "beta": 1}
 class Layer:
     """A node as a matrix product: `output` = weights (M, K) times inputs, plus bias (M) or None.
 
-    Weights are `integers` (M, K) times `scales` (M,); the bias is real. Inputs are the integers
-    `low` to `high` times `step`; each of `groups` groups of M / groups outputs reads K of its own.
+    Weights are `integers` (M, K) times `scales` (M,); the bias is real. Inputs are on
+    `grid`; each of `groups` groups of M / groups outputs reads K of its own.
     `shape` is that of the stored weights; `transposed` where their rows are the K inputs.
     """
 
@@ -37,9 +39,7 @@ class Layer:
     integers: FloatArray = field(repr=False)
     scales: FloatArray = field(repr=False)
     bias: FloatArray | None = field(repr=False)
-    step: float
-    low: int
-    high: int
+    grid: Grid
     shape: tuple[int, ...]
     transposed: bool
     groups: int
@@ -55,6 +55,16 @@ class Layer:
     def depth(self) -> int:
         """The number of terms of a sum."""
         return int(self.integers.shape[1])
+
+    @property
+    def window(self) -> int:
+        """The number of terms of an input channel."""
+        return math.prod(self.shape[2:]) if self.op_type == "Conv" else 1
+
+    @property
+    def channel_axis(self) -> int:
+        """The axis of the input channels in the tensor that the node reads."""
+        return 1 if self.op_type == "Conv" else -1
 
     def columns(self, inputs: Array, count: int, generator: np.random.Generator) -> FloatArray:
         """Returns the inputs (at most `count`, groups, K) of random outputs, for a tensor."""
@@ -75,8 +85,10 @@ class Layer:
         return np.asarray(columns, np.float64).reshape(len(picked), self.groups, -1)
 
     def stored(self, matrix: Array) -> Array:
-        """Returns a matrix (M, K) in the shape of the stored weights."""
-        return np.ascontiguousarray((matrix.T if self.transposed else matrix).reshape(self.shape))
+        """Returns a matrix (M, K), of some of the input channels, as weights are stored."""
+        if self.transposed:
+            return np.ascontiguousarray(matrix.T)
+        return np.ascontiguousarray(matrix.reshape(len(matrix), -1, *self.shape[2:]))
 
 
 def find(model: Model) -> tuple[tuple[Layer, ...], Mapping[str, str]]:
@@ -152,9 +164,7 @@ def _as_matrix(
         integers=integers,
         scales=scales[:, 0],
         bias=bias,
-        step=float(inputs.step.item()),
-        low=min(inputs.low, 0),
-        high=max(inputs.high, 0),
+        grid=Grid(float(inputs.step.item()), min(inputs.low, 0), max(inputs.high, 0)),
         shape=weights[0].shape,
         transposed=transposed,
         groups=attributes.get("group", 1),

@@ -1,63 +1,122 @@
-"""Changes the layers of a quantised graph until their sums fit, each on its own."""
+"""Changes the sums of a quantised graph until they fit, one after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx
 
-from tracer.narrowing.editing import written
-from tracer.narrowing.fitting import Fit, Grid, fits_already, fitted
+from tracer.graph.model import Model, Node
+from tracer.inputs.feedset import Feeds
+from tracer.narrowing import fitting, samples
+from tracer.narrowing.fragment import Fragment
 from tracer.narrowing.layers import Layer
-from tracer.narrowing.measures import Measure, measures
-from tracer.support.progress import Progress, silent
-from tracer.support.types import FloatArray
+from tracer.narrowing.measures import Measure, Proposal, measures, operands
+from tracer.narrowing.need import Need
+from tracer.narrowing.plain_sums import PlainSum
+from tracer.narrowing.samples import Batch, LayerSamples, SumSamples
+from tracer.narrowing.walk import walk
+from tracer.quantization.graph_editor import GraphEditor
+from tracer.support.progress import Progress
 
 _ENOUGH_DB = 0.5
 """A measure that changes less is kept where a better one gains no more than this."""
 
+Sum = Layer | PlainSum
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A layer that sums in `bits` bits, by which measure; without `fit` it did so already."""
+    """What became of a node: the measure and what it costs; the new nodes that sum, by name.
 
-    layer: Layer = field(repr=False)
-    bits: int
-    measure: str
-    fit: Fit | None = field(repr=False)
+    A node that fits already has no measure and no proposal; a node that cannot fit has `reason`.
+    """
+
+    need: Need
+    measure: str = ""
+    proposal: Proposal | None = None
+    sums: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass
+class _Narrowing:
+    """The changes of a graph so far."""
+
+    model: Model
+    needs: Mapping[str, Need]
+    dear: bool
+    editor: GraphEditor = field(init=False)
+    taken: set[str] = field(init=False)
+    changes: dict[str, Change] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.editor = GraphEditor(self.model.proto)
+        self.taken = self.editor.names()
+
+    def change(self, sum_: Sum, node: Node, batches: Sequence[Batch]) -> Fragment | None:
+        """Changes a node in the graph, and returns what takes its place."""
+        need = self.needs[node.key]
+        seen = self._samples(sum_, node, batches)
+        if _fits_already(seen, need):
+            self.changes[node.key] = Change(need)
+            return None
+        chosen = _chosen(seen, need, self.dear)
+        if chosen is None:
+            self.changes[node.key] = Change(need, reason="no grid of its operands is coarse enough")
+            return None
+        measure, proposal = chosen
+        fragment = Fragment(node.proto, node.key, self.taken)
+        proposal.write(fragment)
+        self.editor.replace(node.outputs[0], fragment.nodes, fragment.weights)
+        self.changes[node.key] = Change(need, measure.name, proposal, tuple(fragment.sums))
+        return fragment
+
+    def _samples(
+        self, sum_: Sum, node: Node, batches: Sequence[Batch]
+    ) -> LayerSamples | SumSamples:
+        if isinstance(sum_, Layer):
+            return samples.of_layer(sum_, batches)
+        same = Fragment(node.proto, node.key, set())
+        same.finish(same.copy(node.proto.input, "sum"))
+        return samples.of_sum(sum_, same.runner(self.model.proto, batches[0].read), batches)
 
 
 def narrowed(
-    proto: onnx.ModelProto,
-    layers: Sequence[tuple[Layer, int]],
-    columns: Mapping[str, FloatArray],
-    progress: Progress | None = None,
-) -> tuple[onnx.ModelProto, tuple[Change, ...]]:
-    """Returns the graph with each layer fitted to its bits, and what was changed.
+    model: Model,
+    sums: Mapping[str, Sum],
+    needs: Mapping[str, Need],
+    batches: Iterable[Feeds],
+    dear: bool,
+    progress: Progress,
+) -> tuple[onnx.ModelProto, Mapping[str, Change]]:
+    """Returns the graph with the nodes of `needs` changed, and what became of each, by key.
 
-    `columns` are what the layers read, by key, as `samples.sampled` returns them.
+    Measures that are `dear` are tried only if asked for.
     """
-    report, changes = progress or silent, list[Change]()
-    for done, (layer, bits) in enumerate(layers, 1):
-        changes.append(_change(layer, bits, columns[layer.key]))
-        report(done, len(layers), "fitting layers")
-    fits = [(each.layer, each.fit) for each in changes if each.fit is not None]
-    return written(proto, fits), tuple(changes)
+    narrowing = _Narrowing(model, needs, dear)
+    asked = {key: each for key, each in sums.items() if key in needs}
+    walk(model, asked, batches, narrowing.change, progress)
+    narrowing.editor.prune()
+    return narrowing.editor.proto, narrowing.changes
 
 
-def _change(layer: Layer, bits: int, columns: FloatArray) -> Change:
-    if fits_already(layer, bits):
-        return Change(layer, bits, "", None)
-
-    def fit(grid: Grid) -> Fit:
-        return fitted(layer, columns, grid, bits)
-
-    proposals = [(each, each.propose(layer, fit)) for each in measures()]
-    best = max(found.sqnr_db for _, found in proposals)
-    measure, found = _cheapest(proposals, best - _ENOUGH_DB)
-    return Change(layer, bits, measure.name, found)
+def _fits_already(seen: LayerSamples | SumSamples, need: Need) -> bool:
+    if isinstance(seen, LayerSamples):
+        return fitting.fits_already(seen, need)
+    return operands.fits_already(seen, need)
 
 
-def _cheapest(proposals: list[tuple[Measure, Fit]], least_db: float) -> tuple[Measure, Fit]:
-    return next(each for each in proposals if each[1].sqnr_db >= least_db)
+def _chosen(
+    seen: LayerSamples | SumSamples, need: Need, dear: bool
+) -> tuple[Measure, Proposal] | None:
+    """Returns the measure that changes the least of those that lose about as little as any."""
+    proposals = [
+        (each, found)
+        for each in measures()
+        if isinstance(seen, each.changes) and (dear or not each.dear)
+        if (found := each.propose(seen, need)) is not None
+    ]
+    most = max((found.sqnr_db for _, found in proposals), default=0.0)
+    return next((pair for pair in proposals if pair[1].sqnr_db >= most - _ENOUGH_DB), None)

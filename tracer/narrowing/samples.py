@@ -1,58 +1,86 @@
-"""What the layers of a quantised graph read on calibration data."""
+"""What nodes read and should return on calibration data."""
 
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from tracer.graph.model import Model, Node
-from tracer.interpreter.interpreter import Interpreter
-from tracer.interpreter.observers import Observer
 from tracer.interpreter.values import Value
 from tracer.narrowing.layers import Layer
-from tracer.quantization.calibration import CalibrationBatches
-from tracer.support.progress import Progress, silent
-from tracer.support.types import FloatArray
+from tracer.narrowing.plain_sums import PlainSum
+from tracer.support.types import Array, FloatArray
 
 _LEAST, _FOR_EACH_INPUT = 2048, 4
 """Columns of a layer: as many, or so many for each of its K inputs."""
 _MOST_NUMBERS = 1 << 25
 """Numbers of all columns of a layer: 256 MiB."""
+_MOST_OUTPUTS = 1 << 22
+"""Outputs of a node without weights that are compared."""
 
 
-def sampled(
-    model: Model,
-    layers: Sequence[Layer],
-    batches: CalibrationBatches,
-    progress: Progress | None = None,
-) -> Mapping[str, FloatArray]:
-    """Returns real inputs (count, groups, K) of random outputs of each layer, by key.
+@dataclass(frozen=True, slots=True)
+class LayerSamples:
+    """Random outputs of a layer: `wanted` (count, M), for `wide` inputs (count, groups, K).
 
-    The choice depends on nothing but the layers and the batches.
+    `read` are the inputs in the narrowed model. All are real numbers.
     """
-    report = progress or silent
-    picker = _Picker(layers, len(batches))
-    interpreter = Interpreter(model, observers=[picker])
-    for done, feeds in enumerate(batches, 1):
-        interpreter.run(None, feeds)
-        report(done, len(batches), "sampling activations")
-    return {key: np.concatenate(parts) for key, parts in picker.columns.items()}
+
+    layer: Layer
+    wide: FloatArray = field(repr=False)
+    read: FloatArray = field(repr=False)
+    wanted: FloatArray = field(repr=False)
 
 
-class _Picker(Observer):
-    """Keeps columns of each layer."""
+@dataclass(frozen=True, slots=True)
+class SumSamples:
+    """Batches of a node without weights: `wanted` outputs, and inputs in the narrowed model.
 
-    def __init__(self, layers: Sequence[Layer], batches: int) -> None:
-        self._layers = {layer.key: layer for layer in layers}
-        self._counts = {layer.key: -(-_count(layer) // batches) for layer in layers}
-        self._generator = np.random.default_rng(0)
-        self.columns: dict[str, list[FloatArray]] = {}
+    `compute` returns the output of the node for inputs of one batch.
+    """
 
-    def after(self, node: Node, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
-        """Keeps some of what a layer has read."""
-        layer = self._layers.get(node.key)
-        if layer is not None:
-            columns = layer.columns(inputs[0], self._counts[node.key], self._generator)
-            self.columns.setdefault(node.key, []).append(columns)
+    node: PlainSum
+    compute: Callable[[Sequence[Value]], Value] = field(repr=False)
+    read: Sequence[Sequence[Value]] = field(repr=False)
+    wanted: Sequence[Array] = field(repr=False)
+
+    def outputs(self, inputs: Sequence[Sequence[Value]]) -> list[Array]:
+        """Returns the outputs of the node for batches of inputs."""
+        return [np.asarray(self.compute(each)) for each in inputs]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The inputs of a node in the wide and in the narrowed model, and its wide output."""
+
+    wide: Sequence[Value]
+    read: Sequence[Value]
+    wanted: Array
+
+
+def of_layer(layer: Layer, batches: Sequence[Batch]) -> LayerSamples:
+    """Returns random outputs of all batches; the choice depends on nothing but their number."""
+    count = -(-_count(layer) // len(batches))
+    wide, read = (
+        np.concatenate([
+            layer.columns(inputs[0], count, np.random.default_rng(number))
+            for number, inputs in enumerate(sides)
+        ])
+        for sides in ([each.wide for each in batches], [each.read for each in batches])
+    )  # fmt: skip
+    groups = np.split(layer.weights, layer.groups)
+    wanted = np.concatenate([wide[:, n] @ rows.T for n, rows in enumerate(groups)], axis=1)
+    return LayerSamples(layer, wide, read, wanted if layer.bias is None else wanted + layer.bias)
+
+
+def of_sum(
+    node: PlainSum, compute: Callable[[Sequence[Value]], Value], batches: Sequence[Batch]
+) -> SumSamples:
+    """Returns the first batches, as many as are compared."""
+    size = max(np.asarray(batches[0].wanted).size, 1)
+    few = batches[: max(_MOST_OUTPUTS // size, 1)]
+    return SumSamples(node, compute, [each.read for each in few], [each.wanted for each in few])
 
 
 def _count(layer: Layer) -> int:

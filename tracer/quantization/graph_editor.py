@@ -98,6 +98,25 @@ class GraphEditor:
         self._producers[output] = nodes[place]
         return output
 
+    def replace(
+        self, output: str, nodes: Sequence[onnx.NodeProto], weights: Sequence[onnx.TensorProto]
+    ) -> None:
+        """Puts `nodes`, which read `weights`, in the place of the node that writes a tensor."""
+        graph = self.proto.graph
+        place = next(i for i, node in enumerate(graph.node) if output in node.output)
+        del graph.node[place]
+        for offset, node in enumerate(nodes):
+            graph.node.insert(place + offset, node)
+            self._producers.update((name, graph.node[place + offset]) for name in node.output)
+        graph.initializer.extend(weights)
+        self._weights.update((weight.name, weight) for weight in graph.initializer)
+
+    def names(self) -> set[str]:
+        """Returns the names of all nodes and tensors."""
+        nodes = {node.name for node in self.proto.graph.node}
+        inputs = {value.name for value in self.proto.graph.input}
+        return nodes | inputs | self._weights.keys() | self._producers.keys()
+
     def prune(self) -> None:
         """Removes nodes and initializers that nothing reads."""
         graph = self.proto.graph
@@ -116,8 +135,7 @@ class GraphEditor:
 
     def _free_name(self, wanted: str) -> str:
         """Returns a name that no node and no tensor has."""
-        nodes = {node.name for node in self.proto.graph.node}
-        taken = nodes | self._weights.keys() | self._producers.keys()
+        taken = self.names()
         names = itertools.chain([wanted], (f"{wanted}_{n}" for n in itertools.count(2)))
         return next(name for name in names if name not in taken)
 

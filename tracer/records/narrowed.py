@@ -20,9 +20,11 @@ class NarrowedNode:
     `guaranteed` are the bits that hold its sums for any input, in any order; `observed` those on
     the data of the scores. `measure` is what was changed ('' for nothing), `activation_bits` are
     the bits of the inputs afterwards. `sqnr_db` is what is left of the outputs on calibration data,
-    against the quantised model: 10 log10(sum y^2 / sum (y - changed)^2). The last two are None for
-    a node that was not changed. `energy_before` and `energy` are those of a sample, None where the
-    node multiplies nothing, or its energy is unknown.
+    against the quantised model: 10 log10(sum y^2 / sum (y - changed)^2). Both are None for a node
+    that was not changed. `parts` are the nodes that sum in its place, and the widest counts.
+    `overflows` are the outputs on the data of the scores whose sums leave the registers.
+    `energy_before` and `energy` are those of a sample, None where the node multiplies nothing, or
+    its energy is unknown.
     """
 
     node: str
@@ -36,6 +38,8 @@ class NarrowedNode:
     measure: str = ""
     activation_bits: int | None = None
     sqnr_db: float | None = None
+    parts: int = 1
+    overflows: int = 0
     energy_before: float | None = None
     energy: float | None = None
 

@@ -153,6 +153,10 @@ class Judgement:
         lost = reference - score if self.higher_is_better else score - reference
         return lost <= self.budget + _SLACK
 
+    def is_better(self, score: float, reference: float) -> bool:
+        """Whether `score` is better than `reference`."""
+        return score > reference if self.higher_is_better else score < reference
+
 
 @dataclass(frozen=True, slots=True)
 class EnergyBasis:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -11,7 +9,6 @@ import pytest
 from onnx import helper, numpy_helper
 
 import tracer
-from analyzers.views import render
 from models import families
 from tests.nets import Builder
 from tracer.accumulators.narrowed_model import Narrowing
@@ -163,15 +160,54 @@ def test_activations_of_16_bits_become_bytes(tmp_path):
     assert all(top < 1 << 17 and bottom >= -(1 << 17) for top, bottom in worst.values())
 
 
-def test_sums_without_weights_are_named():
+@pytest.fixture(scope="module")
+def transformer(tmp_path_factory):
+    path = tmp_path_factory.mktemp("narrow") / "acc16.onnx"
     model = families.FOLDER / "transformer" / "transformer.int8.onnx"
-    result = tracer.narrow(model, "16", "digits", limit=64, test_limit=40)
-    assert (
-        "some inputs may overflow: no weights could be changed of" in render(result, "md").decode()
-    )
-    nodes = json.loads(render(result, "json"))["nodes"]
-    wide = [node for node in nodes if node["guaranteed"] > node["bits"]]
-    assert wide and all(not node["measure"] for node in wide)
+    return path, tracer.narrow(model, "16", "digits", limit=64, test_limit=40, output=path)
+
+
+def test_products_of_activations_fit_by_fewer_steps_of_both(transformer):
+    path, result = transformer
+    assert all(node.fits for node in result.nodes)
+    changed = {node.node: node for node in result.nodes if node.measure == "operands"}
+    assert len(changed) == 4  # both products of attention, in two layers
+    proto = onnx.load(path)
+    stored = {w.name: numpy_helper.to_array(w) for w in proto.graph.initializer}
+    made = {name: node for node in proto.graph.node for name in node.output}
+    products = [node for node in proto.graph.node if node.name in changed]
+    for node, depth in zip(products, depths(proto, products), strict=True):
+        assert depth * np.prod([extent(made[n], made, stored) for n in node.input]) < 1 << 15
+
+
+def depths(proto, nodes):
+    """The number of terms of products, from onnxruntime."""
+    for node in nodes:
+        value = helper.make_tensor_value_info(node.input[0], onnx.TensorProto.FLOAT, None)
+        proto.graph.output.append(value)
+    session = ort.InferenceSession(proto.SerializeToString())
+    batch = next(open_dataset("digits", loading.load(LENET)).batches(2))
+    (x,) = session.get_inputs()
+    (fed,) = batch.inputs.values()
+    return [y.shape[-1] for y in session.run([n.input[0] for n in nodes], {x.name: fed})]
+
+
+def extent(dequantize, made, stored):
+    """The largest integer that a tensor can have: from its Clip, or from its bytes."""
+    quantize = made[dequantize.input[0]]
+    scale, zero = (stored[name] for name in quantize.input[1:3])
+    clip = made.get(quantize.input[0])
+    if clip is None or clip.op_type != "Clip":
+        return max(abs(np.iinfo(zero.dtype).min - int(zero)), np.iinfo(zero.dtype).max - int(zero))
+    return max(abs(int(np.rint(stored[name] / scale))) for name in clip.input[1:3])
+
+
+def test_a_pooling_reads_so_few_steps_that_all_of_them_fit():
+    model = families.FOLDER / "resnet_cifar" / "resnet20.int8.onnx"
+    result = tracer.narrow(model, "AveragePool=10", "digits", limit=64, test_limit=40)
+    (node,) = result.nodes
+    assert (node.measure, node.guaranteed) == ("operands", 10)
+    assert node.guaranteed_before == 15
 
 
 @pytest.mark.parametrize(

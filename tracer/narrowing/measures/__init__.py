@@ -1,28 +1,52 @@
-"""What can be changed so that a layer fits: a module each, with a `MEASURE`."""
+"""What can be changed so that the sums of a node fit: a module each, with a `MEASURE`."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
-from tracer.narrowing.fitting import Fit, Grid
-from tracer.narrowing.layers import Layer
+from tracer.narrowing.fitting import sqnr_db
+from tracer.narrowing.fragment import Fragment
+from tracer.narrowing.need import Need
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A change after which the sums of a node fit.
+
+    `write` adds the nodes that take the place of the node. `error` and `power` are the mean squares
+    of what the outputs lose and are on the samples; `input_bits` number the integers of the inputs.
+    """
+
+    write: Callable[[Fragment], None] = field(repr=False)
+    error: float
+    power: float
+    input_bits: int
+
+    @property
+    def sqnr_db(self) -> float:
+        """10 log10(power / error); infinite without an error."""
+        return sqnr_db(self.error, self.power)
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
     """A change by its `name`; a lower `rank` changes less, and is preferred where it suffices.
 
-    `propose` returns the best fit of a layer that it finds; it is given a function that fits the
-    weights of the layer to inputs on a grid.
+    `propose` returns the best change that makes samples of the type `changes` fit, or None where
+    the measure does not apply. A `dear` measure adds sums or moves to the graph: it is tried only
+    where the others lose too much.
     """
 
     name: str
     rank: int
-    propose: Callable[[Layer, Callable[[Grid], Fit]], Fit]
+    changes: type
+    propose: Callable[[Any, Need], Proposal | None]
+    dear: bool = False
 
 
 @cache
@@ -34,3 +58,20 @@ def measures() -> tuple[Measure, ...]:
     )
     found: list[Measure] = [module.MEASURE for module in modules]
     return tuple(sorted(found, key=lambda measure: measure.rank))
+
+
+def best(proposals: Sequence[Proposal | None]) -> Proposal | None:
+    """Returns the proposal with the least error; the first of several."""
+    found = [each for each in proposals if each is not None]
+    return min(found, key=lambda each: each.error, default=None)
+
+
+def falling(attempts: Sequence[Callable[[], Proposal | None]]) -> Proposal | None:
+    """Makes one attempt after the other until the error grows; returns the best."""
+    least: Proposal | None = None
+    for attempt in attempts:
+        found = attempt()
+        if found is not None and least is not None and found.error > least.error:
+            break
+        least = found or least
+    return least

@@ -5,42 +5,51 @@ times 8-bit activations, and 2,184 times 4-bit ones. The error has one minimum: 
 until it grows.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
+from functools import partial
 
-from tracer.narrowing.fitting import Fit, Grid, as_it_is
-from tracer.narrowing.layers import Layer
-from tracer.narrowing.measures import Measure
+from tracer.narrowing.grid import Grid
+from tracer.narrowing.measures import Measure, Proposal, best, falling
+from tracer.narrowing.measures.weights import on_grid
+from tracer.narrowing.need import Need
+from tracer.narrowing.samples import LayerSamples
 
-_LEAST_BITS, _MOST_BITS = 2, 8
+_MOST_BITS = 8
 _KEPT = (0.8, 0.6, 0.45)
 """Shares of the range that are kept, in turn, until the error grows."""
 
 
-def _propose(layer: Layer, fit: Callable[[Grid], Fit]) -> Fit:
-    own = as_it_is(layer)
-    if own.bits <= _LEAST_BITS:
-        return fit(own)
+def fewer_bits(
+    own: Grid, need: Need, propose: Callable[[Grid], Proposal | None]
+) -> Proposal | None:
+    """Returns the best proposal for grids of fewer bits than `own`, and narrower ones.
+
+    Half of the bits of a sum, for the activations, are the first guess.
+    """
     most = min(own.bits - 1, _MOST_BITS)
-    best = fit(_grid(own, most, 1.0))
-    for bits in range(most - 1, _LEAST_BITS - 1, -1):
-        found = fit(_grid(own, bits, 1.0))
-        if found.error > best.error:
-            break
-        best = found
-    for kept in _KEPT:
-        found = fit(_grid(own, best.grid.bits, kept))
-        if found.error > best.error:
-            break
-        best = found
-    return best
+    if most < 1:
+        return None
+    guess = min(max(need.bits // 2 - 1, 1), most)
+    least = falling([partial(_of_bits, own, propose, bits) for bits in range(guess, 0, -1)])
+    if least is None or least.input_bits == guess:
+        wider = falling([partial(_of_bits, own, propose, n) for n in range(guess + 1, most + 1)])
+        least = best([least, wider])
+    if least is None:
+        return None
+    narrow = [partial(_of_bits, own, propose, least.input_bits, kept) for kept in _KEPT]
+    return falling([lambda: least, *narrow])
 
 
-def _grid(own: Grid, bits: int, kept: float) -> Grid:
-    """Returns a grid of `bits` bits over a share of the range of `own`."""
-    count = (1 << bits) - 1
-    step = own.step * kept * (own.high - own.low) / count
-    low = max(round(own.low * own.step * kept / step), -count)
-    return Grid(bits, step, low, low + count)
+def _of_bits(
+    own: Grid, propose: Callable[[Grid], Proposal | None], bits: int, kept: float = 1.0
+) -> Proposal | None:
+    return propose(own.of_bits(bits, kept))
 
 
-MEASURE = Measure("activations", 1, _propose)
+def _propose(samples: LayerSamples, need: Need) -> Proposal | None:
+    return fewer_bits(samples.layer.grid, need, partial(on_grid, samples, need))
+
+
+MEASURE = Measure("activations", 3, LayerSamples, _propose)

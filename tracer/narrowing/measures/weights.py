@@ -1,14 +1,26 @@
 """Weights are rounded to fewer and smaller integers; activations stay as they are."""
 
-from collections.abc import Callable
+from __future__ import annotations
 
-from tracer.narrowing.fitting import Fit, Grid, as_it_is
-from tracer.narrowing.layers import Layer
-from tracer.narrowing.measures import Measure
+from functools import partial
+
+from tracer.narrowing import writing
+from tracer.narrowing.fitting import fitted
+from tracer.narrowing.grid import Grid
+from tracer.narrowing.measures import Measure, Proposal
+from tracer.narrowing.need import Need
+from tracer.narrowing.samples import LayerSamples
 
 
-def _propose(layer: Layer, fit: Callable[[Grid], Fit]) -> Fit:
-    return fit(as_it_is(layer))
+def on_grid(samples: LayerSamples, need: Need, grid: Grid) -> Proposal:
+    """Proposes weights that fit inputs on a grid."""
+    layer = samples.layer
+    fit = fitted(samples, grid, need.registers(layer.depth))
+    return Proposal(partial(writing.write, layer=layer, fit=fit), fit.error, fit.power, grid.bits)
 
 
-MEASURE = Measure("weights", 0, _propose)
+def _propose(samples: LayerSamples, need: Need) -> Proposal:
+    return on_grid(samples, need, samples.layer.grid)
+
+
+MEASURE = Measure("weights", 1, LayerSamples, _propose)

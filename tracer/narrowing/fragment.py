@@ -1,0 +1,129 @@
+"""Nodes that take the place of one node of a graph."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from tracer.graph import loading
+from tracer.interpreter.interpreter import Interpreter
+from tracer.interpreter.values import Value
+from tracer.narrowing.grid import Grid
+from tracer.support.types import Array
+
+
+class Fragment:
+    """Nodes and constants instead of `node`, whose inputs they read, and whose output they write.
+
+    `taken` are the names that the graph has; the names of the fragment are added to them. The nodes
+    have the metadata of `node`: its module and its source. `sums` are the names of the copies of
+    the node, the first of which is named by the `key` of the node.
+    """
+
+    def __init__(self, node: onnx.NodeProto, key: str, taken: set[str]) -> None:
+        self.node = node
+        self._key = key
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[onnx.TensorProto] = []
+        self.sums: list[str] = []
+        self._taken = taken
+
+    def constant(self, part: str, value: Array) -> str:
+        """Adds a constant; returns its name."""
+        name = self._free(part)
+        self.weights.append(numpy_helper.from_array(np.asarray(value), name))
+        return name
+
+    def add(
+        self, op_type: str, inputs: Sequence[str], attributes: Mapping[str, Any] | None = None
+    ) -> str:
+        """Adds a node; returns the name of its output."""
+        name = self._free(op_type)
+        self._append(helper.make_node(op_type, list(inputs), [name], name, **(attributes or {})))
+        return name
+
+    def copy(self, inputs: Sequence[str], part: str) -> str:
+        """Adds a copy of the node that reads other inputs; returns the name of its output."""
+        made, name = onnx.NodeProto(), self._free(part)
+        made.CopyFrom(self.node)
+        del made.input[:], made.output[:], made.metadata_props[:]
+        made.input.extend(inputs)
+        made.output.append(name)
+        made.name = name if self.sums else self._key
+        self.sums.append(made.name)
+        self._append(made)
+        return name
+
+    def dequantized(self, part: str, integers: Array, scales: Array, axis: int | None) -> str:
+        """Adds stored integers times their scales; returns the name of the real tensor."""
+        stored = self.constant(part, integers)
+        scale = self.constant(f"{part}_scale", scales)
+        zero = self.constant(f"{part}_zero", np.zeros(scales.shape, integers.dtype))
+        attributes = None if axis is None else {"axis": axis}
+        return self.add("DequantizeLinear", [stored, scale, zero], attributes)
+
+    def on_grid(self, name: str, grid: Grid) -> str:
+        """Adds nodes that clip and round a real tensor to a grid; returns the name of the result.
+
+        The grid has at most 256 integers. The Clip tells any reader of the graph the range.
+        """
+        step = np.float32(grid.step)
+        low, high = (
+            self.constant(part, np.asarray(end * step))
+            for part, end in (("low", grid.low), ("high", grid.high))
+        )
+        scale = self.constant("step", np.asarray(step))
+        zero = self.constant("zero", np.asarray(-grid.low, np.uint8))
+        clipped = self.add("Clip", [name, low, high])
+        stored = self.add("QuantizeLinear", [clipped, scale, zero])
+        return self.add("DequantizeLinear", [stored, scale, zero])
+
+    def finish(self, output: str) -> None:
+        """Makes the tensor `output` the output of the fragment."""
+        maker = next(node for node in self.nodes if output in node.output)
+        maker.output[0] = self.node.output[0]
+
+    def runner(
+        self, source: onnx.ModelProto, inputs: Sequence[Value]
+    ) -> Callable[[Sequence[Value]], Value]:
+        """Returns a function that computes the output from the inputs of the node.
+
+        `source` is the model that the node is in, and `inputs` have the types of its inputs.
+        """
+        made = {name for node in self.nodes for name in node.output}
+        made |= {weight.name for weight in self.weights}
+        read = {name for node in self.nodes for name in node.input} - made
+        names = [name if name in read else "" for name in self.node.input]
+        declared = [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(each.dtype), None)
+            for name, each in zip(names, inputs, strict=True)
+            if name
+        ]
+        output = helper.make_tensor_value_info(self.node.output[0], onnx.TensorProto.FLOAT, None)
+        graph = helper.make_graph(self.nodes, "fragment", declared, [output], self.weights)
+        model = helper.make_model(
+            graph, opset_imports=source.opset_import, ir_version=source.ir_version
+        )
+        interpreter = Interpreter(loading.from_proto(model))
+
+        def run(inputs: Sequence[Value]) -> Value:
+            feeds = {name: each for name, each in zip(names, inputs, strict=True) if name}
+            return interpreter.run(None, feeds)[0]
+
+        return run
+
+    def _append(self, made: onnx.NodeProto) -> None:
+        made.metadata_props.extend(self.node.metadata_props)
+        self.nodes.append(made)
+
+    def _free(self, part: str) -> str:
+        wanted = f"{self.node.output[0]}_{part}"
+        names = itertools.chain([wanted], (f"{wanted}_{n}" for n in itertools.count(2)))
+        name = next(name for name in names if name not in self._taken)
+        self._taken.add(name)
+        return name

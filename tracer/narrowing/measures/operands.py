@@ -1,0 +1,128 @@
+"""A sum without weights reads its activations in fewer steps: one operand, or both of a product.
+
+No input makes K products exceed K times the largest magnitudes of both operands. All ways to share
+the steps between the operands are tried; then their ranges are clipped. Softmax returns numbers
+that add up to 1, but rounded ones need not: K is the number of terms here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
+
+from tracer.interpreter.values import Value
+from tracer.narrowing.fragment import Fragment
+from tracer.narrowing.grid import Grid
+from tracer.narrowing.measures import Measure, Proposal, best
+from tracer.narrowing.need import MARGIN, Need
+from tracer.narrowing.plain_sums import PlainSum
+from tracer.narrowing.samples import SumSamples
+from tracer.support.types import Array
+
+_MOST = 255
+"""Integers of a byte, without 0."""
+_EXTENTS = tuple(dict.fromkeys(round(2 ** (n / 2)) for n in range(17)))
+"""Largest magnitudes of the first operand of a product that are tried."""
+_KEPT = (0.85, 0.7, 0.5, 0.35, 0.25)
+
+
+def fits_already(samples: SumSamples, need: Need) -> bool:
+    """Whether the sums fit as they are."""
+    extents = [grid.extent for grid in samples.node.grids]
+    return int(np.prod(extents, dtype=object)) <= _room(samples, need)
+
+
+def _propose(samples: SumSamples, need: Need) -> Proposal | None:
+    node, room = samples.node, _room(samples, need)
+    tried = [_proposal(samples, _grids(node, pair)) for pair in _extents(node, room)]
+    least = best(tried)
+    if least is None:
+        return None
+    extents = [
+        pair for pair, each in zip(_extents(node, room), tried, strict=True) if each is least
+    ]
+    return _clipped(samples, extents[0], least)
+
+
+def _clipped(samples: SumSamples, extents: Sequence[int], least: Proposal) -> Proposal:
+    """Returns the best proposal of these extents, with the range of one operand after another."""
+    kept = [1.0] * len(extents)
+    for index in range(len(extents)):
+        for share in _KEPT:
+            tried = [*kept[:index], share, *kept[index + 1 :]]
+            found = _proposal(samples, _grids(samples.node, extents, tried))
+            if found.error >= least.error:
+                break
+            kept, least = tried, found
+    return least
+
+
+def _room(samples: SumSamples, need: Need) -> int:
+    """Returns what the product of the largest magnitudes of the operands may be at most."""
+    node = samples.node
+    depth = max(node.depth(x, y) for x, y in zip(samples.read, samples.wanted, strict=True))
+    terms = depth if need.tile is None else min(depth, need.tile)
+    if need.is_for_any_input:
+        return need.most // terms
+    extents = float(np.prod([grid.extent * grid.step for grid in node.grids]))
+    reached = _reached(samples) * (depth if node.is_mean else 1)
+    return int(need.most / max(min(terms, MARGIN * reached / extents), 1e-9))
+
+
+def _reached(samples: SumSamples) -> float:
+    """Returns the largest output of inputs without their signs: no order of terms exceeds it."""
+    count = len(samples.node.grids)
+    sides = [[*map(np.abs, x[:count]), *x[count:]] for x in samples.read]
+    return float(max(y.max() for y in samples.outputs(sides)))
+
+
+def _extents(node: PlainSum, room: int) -> Iterator[tuple[int, ...]]:
+    """Yields the largest magnitudes of the operands whose product is at most `room`."""
+    own = [min(grid.extent, _MOST if grid.low == 0 else _MOST // 2) for grid in node.grids]
+    if len(own) == 1:
+        yield from [(min(own[0], room),)] if room else []
+        return
+    for extent in _EXTENTS:
+        if extent <= own[0] and room // extent:
+            yield extent, min(own[1], room // extent)
+
+
+def _grids(
+    node: PlainSum, extents: Sequence[int], kept: Sequence[float] | None = None
+) -> tuple[Grid, ...]:
+    shares = kept or [1.0] * len(extents)
+    return tuple(
+        grid.of_extent(extent, share)
+        for grid, extent, share in zip(node.grids, extents, shares, strict=True)
+    )
+
+
+def _proposal(samples: SumSamples, grids: tuple[Grid, ...]) -> Proposal:
+    rounded = [
+        [*(_rounded(each, grid) for each, grid in zip(x, grids, strict=False)), *x[len(grids) :]]
+        for x in samples.read
+    ]
+    outputs = samples.outputs(rounded)
+    pairs = list(zip(outputs, samples.wanted, strict=True))
+    error = float(np.mean([((y - wanted) ** 2).mean(dtype=np.float64) for y, wanted in pairs]))
+    power = float(np.mean([(wanted**2).mean(dtype=np.float64) for _, wanted in pairs]))
+    write = partial(_write, node=samples.node, grids=grids)
+    return Proposal(write, error, power, max(grid.bits for grid in grids))
+
+
+def _rounded(values: Value, grid: Grid) -> Array:
+    x = np.asarray(values)
+    return (grid.integers(x) * grid.step).astype(x.dtype)
+
+
+def _write(fragment: Fragment, node: PlainSum, grids: tuple[Grid, ...]) -> None:
+    inputs = list(fragment.node.input)
+    for index, grid in enumerate(grids):
+        if grid != node.grids[index]:
+            inputs[index] = fragment.on_grid(inputs[index], grid)
+    fragment.finish(fragment.copy(inputs, "sum"))
+
+
+MEASURE = Measure("operands", 1, SumSamples, _propose)

@@ -1,0 +1,78 @@
+"""What the result of narrowing says of each node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tracer.accumulators.statistics.partial_sums import PartialSums
+from tracer.narrowing.attempts import Attempt, Subject
+from tracer.narrowing.evaluation import Sums
+from tracer.narrowing.narrow import Change
+from tracer.narrowing.need import Need
+from tracer.records.narrowed import NarrowedNode
+from tracer.records.whatif import Judgement
+
+
+def nodes(subject: Subject, attempt: Attempt, before: Sums) -> tuple[NarrowedNode, ...]:
+    """Returns a row for each node that sums in the accumulators of the attempt."""
+    needs, rows = attempt.width.needs(subject.model), []
+    for node in subject.model.nodes:
+        wide, change = before.sums.get(node.key), attempt.changes.get(node.key)
+        names = (node.key,) if change is None or not change.sums else change.sums
+        after = [attempt.after.sums[name] for name in names if name in attempt.after.sums]
+        if wide is None or not after:
+            continue
+        need, proposal = needs[node.key], None if change is None else change.proposal
+        rows.append(NarrowedNode(
+            node.key, node.op_type, node.module, need.bits,
+            wide.guaranteed_any_order or 0, max(_guaranteed(each, need) for each in after),
+            _observed(wide), max(map(_observed, after)),
+            "" if change is None else change.measure,
+            None if proposal is None else proposal.input_bits,
+            None if proposal is None else proposal.sqnr_db,
+            len(names), sum(map(_overflows, after)),
+        ))  # fmt: skip
+    return tuple(rows)
+
+
+def notes(subject: Subject, attempt: Attempt, score: float, judge: Judgement) -> Iterator[str]:
+    """Yields what the rows do not say: nodes that cannot be narrowed, and what that costs."""
+    yield from attempt.after.notes
+    by_reason: dict[str, list[str]] = {}
+    for key, reason in {**subject.others, **_unfit(attempt.changes)}.items():
+        by_reason.setdefault(reason, []).append(key)
+    yield from (f"not narrowed: {', '.join(keys)}: {why}" for why, keys in by_reason.items())
+    narrowed, bits = attempt.after.score, attempt.bits
+    if not attempt.changes:
+        yield f"the model stays as it is: at {bits} bits its sums score better if they saturate"
+    elif judge.is_better(attempt.saturated, narrowed):
+        yield (
+            f"at {bits} bits the model before scores better if its sums saturate "
+            f"({attempt.saturated:.4g}), but some inputs overflow: with --guarantee this-data it "
+            "would be kept"
+        )
+    if not judge.allows(narrowed, score):
+        yield (
+            f"{bits} bits cost more than the budget of {judge.budget:g}: tracer narrow --bits with "
+            "more bits, or a larger --budget"
+        )
+
+
+def _unfit(changes: Mapping[str, Change]) -> dict[str, str]:
+    return {key: each.reason for key, each in changes.items() if each.reason}
+
+
+def _guaranteed(sums: PartialSums, need: Need) -> int:
+    """Returns the bits of the registers that are limited; of tiles, in the order of the terms."""
+    if need.tile is None:
+        return sums.guaranteed_any_order or 0
+    return sums.guaranteed_inner or sums.guaranteed_any_order or 0
+
+
+def _observed(sums: PartialSums) -> int:
+    return int(sums.tally.bits_observed.max())
+
+
+def _overflows(sums: PartialSums) -> int:
+    """Returns the outputs with a sum that left the range of a register."""
+    return int(sums.tally.overflow(sums.tally.accumulator.bits).overflow_outputs.sum())
