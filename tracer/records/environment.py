@@ -15,8 +15,15 @@ from typing import ClassVar
 from tracer.records.result import Result
 from tracer.support import processors
 
+RUNTIMES = (
+    "onnxruntime-openvino", "onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-qnn",
+    "onnxruntime-rocm", "onnxruntime-migraphx", "onnxruntime-vitisai", "onnxruntime-trt-rtx",
+    "onnxruntime-webgpu", "onnxruntime",
+)  # fmt: skip
+"""Distributions of onnxruntime. They share a module, which is that of a special one if there is
+one beside the standard one."""
 _PACKAGES = (
-    "tracer-onnx", "onnx", "onnxruntime", "onnxruntime-gpu", "numpy", "numba", "pandas",
+    "tracer-onnx", "onnx", *RUNTIMES, "numpy", "numba", "pandas",
     "torch", "torchvision", "onnxscript", "chainer", "cupy", "cupy-cuda11x", "cupy-cuda12x",
     "cupy-cuda13x",
 )  # fmt: skip
@@ -127,7 +134,7 @@ class Environment(Result):
         """CPU, versions and system in one line, for the foot of a page."""
         if not self.cpu_count:  # of a profile that another program recorded
             return f"{self.cpu}: no file says more"
-        runtime = self.packages.get("onnxruntime") or self.packages.get("onnxruntime-gpu", "?")
+        runtime = next((self.packages[n] for n in RUNTIMES if n in self.packages), "?")
         return (
             f"{self.cpu}, {self.cpu_count} CPUs · onnxruntime {runtime} · "
             f"Python {self.python} · {self.os}"

@@ -83,7 +83,10 @@ class Kernel:
     derived from, if any; which nodes a kernel stands for is the attribution's to say. `inputs`
     and `outputs` are tensor names of the graph that ran, `scope` the path of that graph. When it
     had run for the first time, `arena_bytes` of the runtime's memory were in use, and never more
-    than `arena_peak_bytes` until then; None where the runtime does not tell.
+    than `arena_peak_bytes` until then; None where the runtime does not tell. `parts` are the nodes
+    of a subgraph that the runtime compiled into this kernel, as the kernels that they would be, in
+    their order. What the kernel launched took `device_us` on the device per run, a time that is not
+    in the samples of a run; None where nothing measured it.
     """
 
     name: str
@@ -100,6 +103,8 @@ class Kernel:
     calls: float
     arena_bytes: int | None = None
     arena_peak_bytes: int | None = None
+    parts: tuple[Kernel, ...] = ()
+    device_us: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

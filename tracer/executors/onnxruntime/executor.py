@@ -45,7 +45,7 @@ def _recorded(
     results = plain.run()
     run_s = time.perf_counter() - began
     empty = empty_run.runner(model, feedset.feeds, results, settings)
-    bias = calibration.measure(settings.threads, settings.provider)
+    bias = calibration.measure(settings.threads)
     record = recording.Recording(factory, feedset, folder.graph, progress, plain, empty, run_s)
     try:
         while missing := record.state.missing(settings):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
 
-from tracer.executors.onnxruntime import node_names
+from tracer.executors.onnxruntime import compiled_subgraphs, node_names
+from tracer.executors.onnxruntime.compiled_subgraphs import Name, Part
 from tracer.executors.onnxruntime.profile_events import Label
 from tracer.graph.model import Model, Node, expanded_keys
 from tracer.records.trace import Kernel
@@ -35,14 +36,46 @@ class SavedNodes:
 
 
 def kernels(
-    model: Model, graph: SavedNodes, labels: Sequence[Label], calls: Sequence[float]
+    model: Model,
+    graph: SavedNodes,
+    labels: Sequence[Label],
+    calls: Sequence[float],
+    parts: Sequence[Part] = (),
 ) -> tuple[Kernel, ...]:
-    """Returns a Kernel for each label, joined to its node of `graph` where there is a match."""
+    """Returns a Kernel for each label, joined to its node of `graph` where there is a match.
+
+    `parts` are who runs which nodes of `graph`, as the session recorded it.
+    """
     queues = _queues(graph)
-    return tuple(
+    joined = [
         _kernel(model, label, _take(queues, label), count)
         for label, count in zip(labels, calls, strict=True)
-    )
+    ]
+    subgraphs = compiled_subgraphs.nodes_of_subgraphs(labels, parts, graph.nodes)
+    for place, names in subgraphs.items():
+        joined[place] = replace(
+            joined[place], parts=_parts(model, graph, queues, labels[place], names, calls[place])
+        )
+    return tuple(joined)
+
+
+def _parts(
+    model: Model,
+    graph: SavedNodes,
+    queues: Mapping[tuple[str, str], deque[Node]],
+    subgraph: Label,
+    names: Sequence[Name],
+    calls: float,
+) -> tuple[Kernel, ...]:
+    """Returns the nodes `names` of a compiled subgraph as kernels, in the order of `graph`."""
+    places = {id(node): place for place, node in enumerate(graph.nodes)}
+    found = []
+    for name, op_type in names:
+        label = Label(name, subgraph.first_us, op_type, subgraph.provider, (), (), None, None)
+        node = _take(queues, label)
+        place = len(places) if node is None else places[id(node)]
+        found.append((place, _kernel(model, label, node, calls)))
+    return tuple(kernel for _, kernel in sorted(found, key=lambda each: each[0]))
 
 
 def _queues(graph: SavedNodes) -> Mapping[tuple[str, str], deque[Node]]:

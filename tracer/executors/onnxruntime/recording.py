@@ -17,10 +17,12 @@ from tracer.errors import LimitError
 from tracer.executors.onnxruntime import (
     calibration,
     chunk_plan,
+    compiled_subgraphs,
     feeding,
     kernel_nodes,
     node_names,
     profile_events,
+    providers,
     self_times,
     sessions,
 )
@@ -34,7 +36,6 @@ from tracer.support.timing import SPINNING_S, elapsed_us
 from tracer.support.types import type_text
 
 EXECUTOR = "onnxruntime"
-_CPU = "CPUExecutionProvider"
 _TICK_US = 1.0
 """The profiler truncates every duration to whole µs."""
 
@@ -75,6 +76,7 @@ class Recording:
     tables: list[self_times.RunTable] = field(default_factory=list)
     labels: profile_events.Labels = field(default_factory=profile_events.Labels)
     nodes: kernel_nodes.SavedNodes | None = None
+    parts: Sequence[compiled_subgraphs.Part] = ()
     events_per_run: int = 0
 
     @property
@@ -186,17 +188,31 @@ class Recording:
         prefix = self.saved.with_name("profile")
         if self.nodes is not None:
             return self.factory.open(profile=prefix)
-        session = self.factory.open(profile=prefix, optimized=self.saved)
+        session = self._open_and_save(prefix)
         self.nodes = kernel_nodes.SavedNodes.read(self.saved)
         self.labels.repeated = self.nodes.repeated
+        if not providers.is_cpu(self.factory.settings.provider):
+            self.parts = compiled_subgraphs.recorded(session)
         return session
+
+    def _open_and_save(self, prefix: Path) -> Any:
+        """Opens a profiled session; of a provider that compiles, the CPU saves what it divides."""
+        if not providers.known(self.factory.settings.provider).compiles:
+            try:
+                return self.factory.open(profile=prefix, optimized=self.saved)
+            except sessions.CompiledError:
+                pass  # a provider that compiles in this version alone
+        self.factory.open_on_cpu(self.saved)
+        return self.factory.open(profile=prefix)
 
     def kernels(self) -> tuple[tuple[Kernel, ...], list[int]]:
         """Returns the kernels in the order in which they first ran, and the label of each."""
         assert self.nodes is not None
         calls = self._joined([table.calls for table in self.tables]).mean(axis=0)
         labels = self.labels.kernels
-        kernels = kernel_nodes.kernels(self.factory.model, self.nodes, labels, calls.tolist())
+        kernels = kernel_nodes.kernels(
+            self.factory.model, self.nodes, labels, calls.tolist(), self.parts
+        )
         order = sorted(range(len(labels)), key=lambda i: labels[i].first_us)
         return tuple(kernels[i] for i in order), order
 
@@ -230,8 +246,9 @@ class Recording:
 
 def _launch_notes(kernels: Sequence[Kernel]) -> tuple[str, ...]:
     """Kernels of an accelerator return early; the wait for them counts for other kernels."""
-    providers = sorted({k.provider for k in kernels} - {_CPU, ""})
+    names = sorted({kernel.provider for kernel in kernels} - {""})
     return tuple(
-        f"{provider} runs asynchronously: its kernels have the times of their launch"
-        for provider in providers
+        f"{name} runs asynchronously: its kernels have the times of their launch"
+        for name in names
+        if not providers.known(name).waits
     )
