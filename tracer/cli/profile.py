@@ -13,8 +13,8 @@ import cloup
 from tracer.cli import _accumulating, _data, _energy, _framework, _limits, _options
 from tracer.cli._messages import tell
 from tracer.cli._types import Amount, Count, Integers, PathName, Words
-from tracer.executors.onnxruntime.providers import is_cpu
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
+from tracer.records.providers import is_cpu
 from tracer.support.arguments import BOUNDS
 
 if TYPE_CHECKING:

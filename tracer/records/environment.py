@@ -129,14 +129,17 @@ class Environment(Result):
         """The same line as `summary`."""
         return self.summary
 
+    def version(self, executor: str) -> str:
+        """The version of the package that an executor runs models with; '' if it is not known."""
+        return version_of(executor, self.packages)
+
     @property
     def summary(self) -> str:
         """CPU, versions and system in one line, for the foot of a page."""
         if not self.cpu_count:  # of a profile that another program recorded
             return f"{self.cpu}: no file says more"
-        runtime = next((self.packages[n] for n in RUNTIMES if n in self.packages), "?")
         return (
-            f"{self.cpu}, {self.cpu_count} CPUs · onnxruntime {runtime} · "
+            f"{self.cpu}, {self.cpu_count} CPUs · onnxruntime {self.version('onnxruntime') or '?'} · "
             f"Python {self.python} · {self.os}"
         )
 
@@ -223,6 +226,12 @@ def _output(command: list[str]) -> str:
     return subprocess.run(  # noqa: S603 - a fixed command found on PATH
         command, capture_output=True, text=True, timeout=10, check=True
     ).stdout
+
+
+def version_of(executor: str, packages: Mapping[str, str]) -> str:
+    """Returns the version of the package of an executor among `packages`; '' if it is not there."""
+    names = RUNTIMES if executor == "onnxruntime" else (executor,)
+    return next((packages[name] for name in names if name in packages), "")
 
 
 def versions() -> dict[str, str]:

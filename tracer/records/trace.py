@@ -19,6 +19,7 @@ from tracer.accumulators.statistics.sample_sums import SampleSums
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType
 from tracer.interpreter.recording import Statistics
+from tracer.records import providers
 from tracer.records.columns import COLUMNS as COLUMNS  # part of the interface beside Trace
 from tracer.records.environment import Environment
 from tracer.records.generation import Generation
@@ -105,6 +106,11 @@ class Kernel:
     arena_peak_bytes: int | None = None
     parts: tuple[Kernel, ...] = ()
     device_us: float | None = None
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it is a subgraph that a provider compiled."""
+        return providers.is_compiled(self.provider, self.op_type, self.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from tracer.executors.onnxruntime.profile_events import Label
 from tracer.graph.model import Node
+from tracer.records import providers
 
 RECORD = "session.record_ep_graph_assignment_info"
 """The entry of a session's configuration that makes it record who runs which node."""
@@ -45,17 +46,6 @@ def recorded(session: Any) -> tuple[Part, ...]:
     )
 
 
-def is_compiled(label: Label) -> bool:
-    """Returns whether a kernel is a compiled subgraph, by its name.
-
-    DirectML names its kernels without the provider.
-    """
-    prefix = f"{label.provider}_{label.op_type}_"
-    return bool(label.provider) and (
-        label.name.startswith(prefix) or label.op_type.startswith("DmlFusedNode_")
-    )
-
-
 def nodes_of_subgraphs(
     labels: Sequence[Label], parts: Sequence[Part], graph: Sequence[Node]
 ) -> Mapping[int, tuple[Name, ...]]:
@@ -64,7 +54,7 @@ def nodes_of_subgraphs(
     `parts` are those that the session recorded; `graph` is what providers divided, in the order in
     which it runs. Subgraphs whose nodes cannot be told apart are missing.
     """
-    compiled = [place for place, label in enumerate(labels) if is_compiled(label)]
+    compiled = [place for place, label in enumerate(labels) if _is_compiled(label)]
     compiled.sort(key=lambda place: _number(labels[place]))
     own = {(label.name, label.op_type) for label in labels}
     if not compiled:
@@ -102,6 +92,10 @@ def _by_parts(
         elif numbers[-1] < len(taken):
             found |= {place: taken[n] for place, n in zip(places, numbers, strict=True)}
     return found
+
+
+def _is_compiled(label: Label) -> bool:
+    return providers.is_compiled(label.provider, label.op_type, label.name)
 
 
 def _number(label: Label) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 
 from tracer.errors import ModelError
 from tracer.graph.tensor_type import TensorType
+from tracer.records import providers
 from tracer.support.temporary import check_room
 from tracer.support.types import IntArray
 
@@ -83,7 +84,8 @@ class Labels:
     """The labels of kernels, numbered in the order of their first event; 0 and 1 enclose runs.
 
     Event names in `repeated` belong to several kernels, distinguished by node index, which takes
-    time to read. `numbers` holds the numbers of all other event names. With `every_shape`, the
+    time to read; `by_index` holds their numbers, and those of compiled subgraphs by provider and
+    number. `numbers` holds the numbers of all other event names. With `every_shape`, the
     shapes of all calls are read, and a dimension that differs between calls becomes None.
     """
 
@@ -102,6 +104,9 @@ class Labels:
             self.numbers[event.name] = IGNORED
             return IGNORED
         args = msgspec.json.decode(event.args, type=_Args)
+        if providers.is_compiled(args.provider, args.op_name, event.name):
+            self.numbers[event.name] = number = self._compiled(event, args)
+            return number
         if event.name not in self.repeated and not self.every_shape:
             self.numbers[event.name] = number = self._add(event, args)
             return number
@@ -111,6 +116,13 @@ class Labels:
         number = self.by_index[key]
         self._merge(number - EXECUTE - 1, args)
         return number
+
+    def _compiled(self, event: _Event, args: _Args) -> int:
+        """Returns the number of a compiled subgraph, which has another name in each session."""
+        key = (args.provider, event.name.removesuffix(_SUFFIX).rpartition("_")[2])
+        if key not in self.by_index:
+            self.by_index[key] = self._add(event, args)
+        return self.by_index[key]
 
     def _merge(self, index: int, args: _Args) -> None:
         label = self.kernels[index]

@@ -22,7 +22,6 @@ from tracer.executors.onnxruntime import (
     kernel_nodes,
     node_names,
     profile_events,
-    providers,
     self_times,
     sessions,
 )
@@ -30,6 +29,7 @@ from tracer.executors.onnxruntime.plain_session import PlainSession
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
+from tracer.records import providers
 from tracer.records.trace import Kernel, Run
 from tracer.support.progress import Progress, silent
 from tracer.support.timing import SPINNING_S, elapsed_us

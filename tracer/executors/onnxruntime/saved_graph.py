@@ -8,7 +8,6 @@ from tracer.errors import LimitError
 from tracer.executors.onnxruntime import (
     fusion_check,
     kernel_models,
-    providers,
     recording,
     replay,
     sessions,
@@ -18,6 +17,7 @@ from tracer.graph import footprint
 from tracer.graph.model import Model, Node
 from tracer.inputs.feedset import FeedSet
 from tracer.limits import Limits, size_text
+from tracer.records import providers
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Kernel
 from tracer.support.progress import Progress

@@ -14,9 +14,10 @@ from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from tracer.containment import activity
 from tracer.errors import InputError, ModelError, UsageError, out_of_memory
-from tracer.executors.onnxruntime import compiled_subgraphs, node_names, providers
+from tracer.executors.onnxruntime import compiled_subgraphs, node_names
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model
+from tracer.records import providers
 from tracer.support.temporary import check_room
 from tracer.support.types import Array
 

@@ -77,6 +77,16 @@ def is_cpu(name: str) -> bool:
     return known(name).name == CPU
 
 
+def is_compiled(provider: str, op_type: str, name: str) -> bool:
+    """Returns whether a kernel of a profile is a subgraph that a provider compiled, by its name.
+
+    onnxruntime calls it `<provider>_<operator>_<number>` (graph_partitioner.cc), and DirectML, which
+    compiles by itself, `DmlFusedNode_…`.
+    """
+    own = bool(provider) and name.startswith(f"{provider}_{op_type}_")
+    return own or op_type.startswith("DmlFusedNode_")
+
+
 def short_name(name: str) -> str:
     """Returns the short name of a provider: `openvino` for OpenVINOExecutionProvider."""
     return known(name).short[0]
