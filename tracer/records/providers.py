@@ -72,6 +72,11 @@ def known(name: str) -> Provider:
     return found or Provider(long, (short,), "", compiles=True, waits=False)
 
 
+def is_named(name: str) -> bool:
+    """Returns whether this is the long or the short name of a provider."""
+    return name.endswith(_SUFFIX) or name.lower() in _BY_SHORT
+
+
 def is_cpu(name: str) -> bool:
     """Returns whether the provider of this name, short or long, is the CPU."""
     return known(name).name == CPU

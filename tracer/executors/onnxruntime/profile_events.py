@@ -4,6 +4,7 @@ The meaning of fields, and which are absent, differs by version. The order of th
 matter here. See `onnxruntime/core/common/profiler.cc` and `sequential_executor.cc`.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +28,7 @@ _DIGITS = 19
 """Decimal digits of which some number is no int64."""
 
 _SUFFIX = "_kernel_time"
+_COUNT = re.compile(r"_\d+$")
 _DTYPES = {
     "float": "float32", "double": "float64", "Int4x2": "int4", "UInt4x2": "uint4",
     "Int2x4": "int2", "UInt2x4": "uint2", "Float4E2M1x2": "float4_e2m1fn",
@@ -84,8 +86,7 @@ class Labels:
     """The labels of kernels, numbered in the order of their first event; 0 and 1 enclose runs.
 
     Event names in `repeated` belong to several kernels, distinguished by node index, which takes
-    time to read; `by_index` holds their numbers, and those of compiled subgraphs by provider and
-    number. `numbers` holds the numbers of all other event names. With `every_shape`, the
+    time to read; `by_index` holds their numbers, and those of compiled subgraphs. `numbers` holds the numbers of all other event names. With `every_shape`, the
     shapes of all calls are read, and a dimension that differs between calls becomes None.
     """
 
@@ -104,25 +105,18 @@ class Labels:
             self.numbers[event.name] = IGNORED
             return IGNORED
         args = msgspec.json.decode(event.args, type=_Args)
-        if providers.is_compiled(args.provider, args.op_name, event.name):
-            self.numbers[event.name] = number = self._compiled(event, args)
-            return number
-        if event.name not in self.repeated and not self.every_shape:
+        compiled = providers.is_compiled(args.provider, args.op_name, event.name)
+        if not (compiled or event.name in self.repeated or self.every_shape):
             self.numbers[event.name] = number = self._add(event, args)
             return number
-        key = (event.name, args.node_index)
+        if compiled:
+            _number_alone(event, args)
+        key = (event.name, "" if compiled else args.node_index)
         if key not in self.by_index:
             self.by_index[key] = self._add(event, args)
         number = self.by_index[key]
         self._merge(number - EXECUTE - 1, args)
         return number
-
-    def _compiled(self, event: _Event, args: _Args) -> int:
-        """Returns the number of a compiled subgraph, which has another name in each session."""
-        key = (args.provider, event.name.removesuffix(_SUFFIX).rpartition("_")[2])
-        if key not in self.by_index:
-            self.by_index[key] = self._add(event, args)
-        return self.by_index[key]
 
     def _merge(self, index: int, args: _Args) -> None:
         label = self.kernels[index]
@@ -203,6 +197,16 @@ def _list(lines: bytes) -> Iterator[bytes]:
     body = lines.strip().removeprefix(b"[").removesuffix(b"]").strip().removesuffix(b",")
     if body:
         yield b"[" + body + b"]"
+
+
+def _number_alone(event: _Event, args: _Args) -> None:
+    """Gives a compiled subgraph the same name in each session: its number there tells it apart.
+
+    OpenVINO counts its subgraphs over all sessions of a process: `…_subgraph_1_0`, `…_subgraph_2_0`.
+    """
+    stem = _COUNT.sub("", args.op_name)
+    event.name = event.name.replace(f"_{args.op_name}_", f"_{stem}_")
+    args.op_name = stem
 
 
 def _types(shapes: list[dict[str, list[int]]]) -> tuple[TensorType, ...]:
