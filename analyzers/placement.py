@@ -23,8 +23,8 @@ class Placement:
 
     `nodes` counts the operators of the model's nodes, `kernels` are all that ran, `subgraphs` the
     numbers of nodes of those that it compiled, the largest first; 0 stands for one whose nodes are
-    not known. `copies` counts those of `COPIES`. `time_us` is the time of the kernels without these,
-    `copies_us` the time of the copies.
+    not known. `copies` counts the kernels of `COPIES`; `copies_us` is their time, `time_us` the
+    time of the others.
     """
 
     provider: str
@@ -48,11 +48,13 @@ def placements(run: Run, nodes: pd.DataFrame) -> tuple[Placement, ...]:
     rows = nodes[nodes["kernels"].notna()]
     kernels = [of_name.get(text.split(_SEPARATOR)[0]) for text in rows["kernels"]]
     rows = rows.assign(
-        provider=[kernel.provider if kernel else None for kernel in kernels],
+        provider=[kernel.provider if kernel else "" for kernel in kernels],
         copies=[kernel is not None and kernel.op_type in COPIES for kernel in kernels],
     )
     found = [
-        _placement(name, run.kernels, own) for name, own in rows.groupby("provider", sort=False)
+        _placement(str(name), run.kernels, own)
+        for name, own in rows.groupby("provider", sort=False)
+        if name
     ]
     return tuple(sorted(found, key=lambda each: -each.time_us))
 
@@ -62,7 +64,7 @@ def unplaced(nodes: pd.DataFrame) -> int:
     return int((nodes["index"].notna() & nodes["kernels"].isna()).sum())
 
 
-def _placement(name: object, kernels: Sequence[Kernel], rows: pd.DataFrame) -> Placement:
+def _placement(name: str, kernels: Sequence[Kernel], rows: pd.DataFrame) -> Placement:
     """Returns what the provider `name` ran; `rows` are those whose kernels are its own."""
     own = [kernel for kernel in kernels if kernel.provider == name]
     copying = rows[rows["copies"]]
@@ -70,7 +72,7 @@ def _placement(name: object, kernels: Sequence[Kernel], rows: pd.DataFrame) -> P
     sizes = modelled["kernels"].value_counts()
     compiled = [kernel.name for kernel in own if kernel.is_compiled]
     return Placement(
-        provider=str(name),
+        provider=name,
         nodes=Counter(modelled["op_type"].astype(str)),
         kernels=len(own),
         subgraphs=tuple(sorted((int(sizes.get(n, 0)) for n in compiled), reverse=True)),

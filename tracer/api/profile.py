@@ -153,13 +153,13 @@ def profile(
     `feeds` names an .npz file or a test_data_set folder. The default is the test data of a model
     folder, else random inputs with `seed`. Of many files, or `Samples` of a data set, the first
     `batch` (1) are timed. `dims` sizes open dimensions, by symbol or `INPUT:AXIS`. `runs` to
-    `provider_options` are settings of the executor (see its `settings` module); None is its default.
-    `convention` says how additions are counted (see `analyzers.cost`). `energy` names a model of
-    `analyzers.energy`, which fills the column `energy`, in 32-bit accumulators. `peaks` is called
-    with `threads` after the runs; its peaks are the roofs of the roofline. The kernels of the
-    `replay` slowest rows are also run alone, without the profiler. So are the nodes of the `split`
-    slowest kernels that contain several: this fills `time_us_split`. `confirm` checks which nodes
-    fused kernels contain by comparing tensors with the interpreter.
+    `provider_options` are settings of the executor (see its `settings` module); None is its
+    default. `convention` says how additions are counted (see `analyzers.cost`). `energy` names a
+    model of `analyzers.energy`, which fills the column `energy`, in 32-bit accumulators. `peaks` is
+    called with `threads` after the runs; its peaks are the roofs of the roofline. The kernels of
+    the `replay` slowest rows are also run alone, without the profiler. So are the nodes of the
+    `split` slowest kernels that contain several: this fills `time_us_split`. `confirm` checks which
+    nodes fused kernels contain by comparing tensors with the interpreter.
 
     `prefill` and `decode` profile the phases of a decoder with a cache: a prefill of `prefill`
     tokens, and one of `decode` steps of one token: the middle one, or with `past` one at each of

@@ -138,8 +138,9 @@ class Environment(Result):
         """CPU, versions and system in one line, for the foot of a page."""
         if not self.cpu_count:  # of a profile that another program recorded
             return f"{self.cpu}: no file says more"
+        runtime = self.version("onnxruntime") or "?"
         return (
-            f"{self.cpu}, {self.cpu_count} CPUs · onnxruntime {self.version('onnxruntime') or '?'} · "
+            f"{self.cpu}, {self.cpu_count} CPUs · onnxruntime {runtime} · "
             f"Python {self.python} · {self.os}"
         )
 

@@ -82,11 +82,16 @@ def is_cpu(name: str) -> bool:
     return known(name).name == CPU
 
 
+def queues(name: str) -> bool:
+    """Returns whether kernels of a provider return before they are done; '' is no provider."""
+    return bool(name) and not known(name).waits
+
+
 def is_compiled(provider: str, op_type: str, name: str) -> bool:
     """Returns whether a kernel of a profile is a subgraph that a provider compiled, by its name.
 
-    onnxruntime calls it `<provider>_<operator>_<number>` (graph_partitioner.cc), and DirectML, which
-    compiles by itself, `DmlFusedNode_…`.
+    onnxruntime calls it `<provider>_<operator>_<number>` (graph_partitioner.cc), and DirectML,
+    which compiles by itself, `DmlFusedNode_…`.
     """
     own = bool(provider) and name.startswith(f"{provider}_{op_type}_")
     return own or op_type.startswith("DmlFusedNode_")

@@ -20,7 +20,6 @@ from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import (
     DEFAULT,
     LEVEL,
-    PROVIDER,
     FrameworkSide,
     NamedSide,
     OnnxSide,
@@ -109,21 +108,25 @@ def parse(text: str, settings: SideSettings = _DEFAULT) -> NamedSide:
         how and not (engine and registry.has_setting(engine, LEVEL))
     ):
         raise UsageError(f"{text}: there is no executor '{executor}'", _FORMS)
-    chosen = _settings_of(how)
+    level, provider = _settings_of(how)
     try:
-        registry.settings_for(engine or DEFAULT, chosen)
+        registry.settings_for(engine or DEFAULT, {LEVEL: level})
     except UsageError as error:
         raise UsageError(f"{text}: {error.what}", error.hint) from error
     if not name or not (Path(name).exists() or names_code(name)):
         raise InputError(f"{name or repr(text)}: no such file", _FORMS)
-    return OnnxSide(text, _opened(name, settings), Path(name), engine or DEFAULT, **chosen)
+    return OnnxSide(text, _opened(name, settings), Path(name), engine or DEFAULT, level, provider)
 
 
-def _settings_of(text: str) -> dict[str, str]:
-    """Returns the optimisation level and the provider in a text: `basic`, `openvino:basic`."""
-    return {
-        PROVIDER if providers.is_named(word) else LEVEL: word for word in text.split(":") if word
-    }
+def _settings_of(text: str) -> tuple[str | None, str | None]:
+    """Returns the optimisation level and the provider in `basic`, `openvino` or `openvino:basic`.
+
+    Anything that is no provider is taken for a level.
+    """
+    word, _, rest = text.partition(":")
+    if providers.is_named(word):
+        return rest or None, word
+    return text or None, None
 
 
 def _opened(name: str, settings: SideSettings) -> Model:

@@ -14,7 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from tracer.errors import InputError, ModelError
-from tracer.executors.onnxruntime import kernel_nodes, profile_events, self_times, sessions
+from tracer.executors.onnxruntime import (
+    device_notes,
+    kernel_nodes,
+    profile_events,
+    self_times,
+    sessions,
+)
 from tracer.executors.onnxruntime.profile_events import Label
 from tracer.executors.onnxruntime.saved_graph import Folder
 from tracer.executors.onnxruntime.settings import OrtSettings
@@ -50,6 +56,10 @@ def read(path: Path, model: Model | None) -> Run:
     calls = table.calls[kept].mean(axis=0).tolist()
     order = sorted(range(len(labels.kernels)), key=lambda i: labels.kernels[i].first_us)
     kernels, notes = _kernels([labels.kernels[i] for i in order], [calls[i] for i in order], model)
+    if table.device_us is not None:
+        device_us = table.device_us[kept].mean(axis=0)[order]
+        kernels = kernel_nodes.timed_on_device(kernels, device_us)
+    notes = (*notes, *device_notes.notes(kernels, table.apart_us, here=False))
     took = table.dur[kept].astype(np.float64)
     return Run(
         executor="onnxruntime",

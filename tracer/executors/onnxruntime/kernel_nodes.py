@@ -13,7 +13,9 @@ from tracer.executors.onnxruntime import compiled_subgraphs, node_names
 from tracer.executors.onnxruntime.compiled_subgraphs import Name, Part
 from tracer.executors.onnxruntime.profile_events import Label
 from tracer.graph.model import Model, Node, expanded_keys
+from tracer.records import providers
 from tracer.records.trace import Kernel
+from tracer.support.types import FloatArray
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,17 @@ def kernels(
             joined[place], parts=_parts(model, graph, queues, labels[place], names, calls[place])
         )
     return tuple(joined)
+
+
+def timed_on_device(kernels: Sequence[Kernel], device_us: FloatArray) -> tuple[Kernel, ...]:
+    """Returns the kernels with their times on the device, µs per run.
+
+    A kernel of the CPU launches nothing there.
+    """
+    return tuple(
+        kernel if providers.is_cpu(kernel.provider) else replace(kernel, device_us=float(time))
+        for kernel, time in zip(kernels, device_us, strict=True)
+    )
 
 
 def _parts(

@@ -5,7 +5,7 @@ matter here. See `onnxruntime/core/common/profiler.cc` and `sequential_executor.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,21 +13,23 @@ import msgspec
 import numpy as np
 
 from tracer.errors import ModelError
+from tracer.executors.onnxruntime.device_events import DeviceEvent, by_parent
 from tracer.graph.tensor_type import TensorType
 from tracer.records import providers
 from tracer.support.temporary import check_room
-from tracer.support.types import IntArray
+from tracer.support.types import FloatArray, IntArray
 
 MODEL_RUN, EXECUTE = 0, 1
 """Labels of the two kinds of session events that enclose the nodes."""
 
-IGNORED, _UNKNOWN = -1, -2
+IGNORED, _UNKNOWN, _DEVICE = -1, -2, -3
 
 _BLOCK_BYTES = 1 << 20
 _DIGITS = 19
 """Decimal digits of which some number is no int64."""
 
 _SUFFIX = "_kernel_time"
+_DEVICE_CATEGORY = "Kernel"
 _COUNT = re.compile(r"_\d+$")
 _DTYPES = {
     "float": "float32", "double": "float64", "Int4x2": "int4", "UInt4x2": "uint4",
@@ -58,6 +60,7 @@ class _Args(msgspec.Struct):
     output_type_shape: list[dict[str, list[int]]] = []
     mem_bytes_in_use: str = ""
     mem_in_use_peak: str = ""
+    parent_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +89,9 @@ class Labels:
     """The labels of kernels, numbered in the order of their first event; 0 and 1 enclose runs.
 
     Event names in `repeated` belong to several kernels, distinguished by node index, which takes
-    time to read; `by_index` holds their numbers, and those of compiled subgraphs. `numbers` holds the numbers of all other event names. With `every_shape`, the
-    shapes of all calls are read, and a dimension that differs between calls becomes None.
+    time to read; `by_index` holds their numbers, and those of compiled subgraphs. `numbers` holds
+    the numbers of all other event names. With `every_shape`, the shapes of all calls are read, and
+    a dimension that differs between calls becomes None.
     """
 
     every_shape: bool = False
@@ -100,6 +104,9 @@ class Labels:
         """Returns the label number of an event; adds it to `numbers` if the name decides it."""
         if event.name in self.numbers:
             return self.numbers[event.name]
+        if event.cat == _DEVICE_CATEGORY:
+            self.numbers[event.name] = _DEVICE
+            return _DEVICE
         if event.cat != "Node" or not event.name.endswith(_SUFFIX):
             # Session start, or the fence events of older releases, whose duration is always 0.
             self.numbers[event.name] = IGNORED
@@ -139,15 +146,35 @@ class Labels:
         )
         return EXECUTE + len(self.kernels)
 
+    def launching(self, args: _Args) -> frozenset[int]:
+        """Returns the labels of the events that may have launched a kernel of the device.
+
+        They have the name of its parent or, in older files, its operator.
+        """
+        if args.parent_name:
+            number = self.numbers.get(args.parent_name, IGNORED)
+            return frozenset({number} if number >= MODEL_RUN else self._indexed(args.parent_name))
+        ops = enumerate((kernel.op_type for kernel in self.kernels), EXECUTE + 1)
+        return frozenset(number for number, op_type in ops if op_type == args.op_name)
+
+    def _indexed(self, name: str) -> list[int]:
+        return [number for (each, _), number in self.by_index.items() if each == name]
+
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Columns of one profile: times in µs since its start, `label` as numbered by `Labels`."""
+    """Columns of one profile: times in µs since its start, `label` as numbered by `Labels`.
+
+    `device_us` is the time on the device of what each event launched; None for a profile without
+    events of the device. `stray_us` is the time there that no event launched.
+    """
 
     ts: IntArray
     dur: IntArray
     tid: IntArray
     label: IntArray
+    device_us: FloatArray | None = None
+    stray_us: float = 0.0
 
     def __len__(self) -> int:
         return len(self.ts)
@@ -156,6 +183,8 @@ class Events:
 def read(path: Path, labels: Labels) -> Events:
     """Returns all node, execute and run events of a profile. Raises ModelError for invalid JSON."""
     columns: list[IntArray] = []
+    device: list[DeviceEvent] = []
+    count = 0
     decoder = msgspec.json.Decoder(list[_Event])
     for block in _blocks(path):
         try:
@@ -172,11 +201,28 @@ def read(path: Path, labels: Labels) -> Events:
                 labels.number(event) if number == _UNKNOWN else number
                 for event, number in zip(events, numbers, strict=True)
             ]
+        if _DEVICE in numbers:
+            device += _of_device(events, numbers, labels, count)
         rows = [(e.ts, e.dur, e.tid, n) for e, n in zip(events, numbers, strict=True)]
         columns.append(np.array(rows, np.int64).reshape(-1, 4))
+        count += len(rows)
     table = np.concatenate(columns) if columns else np.empty((0, 4), np.int64)
-    table = table[table[:, 3] != IGNORED]
-    return Events(table[:, 0], table[:, 1], table[:, 2], table[:, 3])
+    (host,) = np.nonzero(table[:, 3] >= MODEL_RUN)
+    table = table[host]
+    columns_of_host = table[:, 0], table[:, 1], table[:, 2], table[:, 3]
+    if not device:
+        return Events(*columns_of_host)
+    return Events(*columns_of_host, *by_parent(device, table[:, 3], host))
+
+
+def _of_device(
+    events: Sequence[_Event], numbers: Sequence[int], labels: Labels, first: int
+) -> Iterator[DeviceEvent]:
+    """Yields the events of the device among `events`, the first of which is the `first` of all."""
+    for offset, (event, number) in enumerate(zip(events, numbers, strict=True)):
+        if number == _DEVICE:
+            args = msgspec.json.decode(event.args, type=_Args)
+            yield DeviceEvent(first + offset, event.dur, labels.launching(args))
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
@@ -202,7 +248,8 @@ def _list(lines: bytes) -> Iterator[bytes]:
 def _number_alone(event: _Event, args: _Args) -> None:
     """Gives a compiled subgraph the same name in each session: its number there tells it apart.
 
-    OpenVINO counts its subgraphs over all sessions of a process: `…_subgraph_1_0`, `…_subgraph_2_0`.
+    OpenVINO counts its subgraphs over all sessions of a process: `…_subgraph_1_0` is
+    `…_subgraph_2_0` in the next.
     """
     stem = _COUNT.sub("", args.op_name)
     event.name = event.name.replace(f"_{args.op_name}_", f"_{stem}_")

@@ -18,6 +18,7 @@ from tracer.executors.onnxruntime import (
     calibration,
     chunk_plan,
     compiled_subgraphs,
+    device_notes,
     feeding,
     kernel_nodes,
     node_names,
@@ -148,9 +149,7 @@ class Recording:
     def _keep(self, table: self_times.RunTable, counted: Sequence[bool]) -> None:
         """Adds the runs that are `counted`; a run that was broken off may be missing or follow."""
         rows = np.flatnonzero(counted[: len(table.dur)])
-        self.tables.append(
-            self_times.RunTable(table.dur[rows], table.self_us[rows], table.calls[rows])
-        )
+        self.tables.append(table.take(rows))
 
     def _read(self, session: Any) -> self_times.RunTable:
         """Reads and deletes the profile of a session."""
@@ -213,12 +212,16 @@ class Recording:
         kernels = kernel_nodes.kernels(
             self.factory.model, self.nodes, labels, calls.tolist(), self.parts
         )
+        on_device = [table.device_us for table in self.tables if table.device_us is not None]
+        if on_device:
+            kernels = kernel_nodes.timed_on_device(kernels, self._joined(on_device).mean(axis=0))
         order = sorted(range(len(labels)), key=lambda i: labels[i].first_us)
         return tuple(kernels[i] for i in order), order
 
     def finish(self, bias: calibration.Bias) -> Run:
         """Returns all chunks as one Run, the kernels in the order in which they first ran."""
         kernels, order = self.kernels()
+        apart = sum(table.apart_us for table in self.tables)
         samples = self._joined([table.self_us for table in self.tables])[:, order]
         return Run(
             executor=EXECUTOR,
@@ -229,7 +232,7 @@ class Recording:
             samples=samples.astype(np.float32),
             bias_us=np.array([bias.of(kernel) for kernel in kernels]),
             kernels=kernels,
-            notes=(*self.feedset.notes, *self._few(), *_launch_notes(kernels)),
+            notes=(*self.feedset.notes, *self._few(), *device_notes.notes(kernels, apart)),
             bias_error_us=np.full(len(kernels), bias.error),
             tick_us=_TICK_US,
             empty_us=np.array(self.empty_us) if self.empty_us else None,
@@ -242,13 +245,3 @@ class Recording:
         """Concatenates chunks; a kernel absent from a chunk ran 0 times in it."""
         width = len(self.labels.kernels)
         return np.concatenate([np.pad(t, ((0, 0), (0, width - t.shape[1]))) for t in tables])
-
-
-def _launch_notes(kernels: Sequence[Kernel]) -> tuple[str, ...]:
-    """Kernels of an accelerator return early; the wait for them counts for other kernels."""
-    names = sorted({kernel.provider for kernel in kernels} - {""})
-    return tuple(
-        f"{name} runs asynchronously: its kernels have the times of their launch"
-        for name in names
-        if not providers.known(name).waits
-    )

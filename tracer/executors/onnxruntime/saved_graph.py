@@ -91,9 +91,7 @@ class SavedGraph:
 
         There every node is a kernel, whatever other providers compile.
         """
-        settings = replace(
-            self.settings, optimization="none", provider="cpu", provider_options={}
-        )
+        settings = replace(self.settings, optimization="none", provider="cpu", provider_options={})
         folder = Folder()
         with sessions.running(self.model):
             return recording.record_once(self.model, feedset, settings, folder.graph)

@@ -155,9 +155,7 @@ class Factory:
         They compile what onnxruntime has optimised up to the level `basic`.
         """
         level = "none" if self.settings.optimization == "none" else "basic"
-        settings = replace(
-            self.settings, provider="cpu", provider_options={}, optimization=level
-        )
+        settings = replace(self.settings, provider="cpu", provider_options={}, optimization=level)
         return replace(self, settings=settings).open(optimized=optimized)
 
 
