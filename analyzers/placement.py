@@ -68,7 +68,7 @@ def _placement(name: str, kernels: Sequence[Kernel], rows: pd.DataFrame) -> Plac
     """Returns what the provider `name` ran; `rows` are those whose kernels are its own."""
     own = [kernel for kernel in kernels if kernel.provider == name]
     copying = rows[rows["copies"]]
-    modelled = rows[rows["index"].notna()]
+    modelled = rows[rows["index"].notna() & ~rows["copies"]]
     sizes = modelled["kernels"].value_counts()
     compiled = [kernel.name for kernel in own if kernel.is_compiled]
     return Placement(

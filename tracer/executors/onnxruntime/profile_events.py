@@ -218,11 +218,15 @@ def read(path: Path, labels: Labels) -> Events:
 def _of_device(
     events: Sequence[_Event], numbers: Sequence[int], labels: Labels, first: int
 ) -> Iterator[DeviceEvent]:
-    """Yields the events of the device among `events`, the first of which is the `first` of all."""
+    """Yields the events of the device among `events`, the first of which is the `first` of all.
+
+    What the start of the session launched is left out: it is no part of a run.
+    """
     for offset, (event, number) in enumerate(zip(events, numbers, strict=True)):
         if number == _DEVICE:
             args = msgspec.json.decode(event.args, type=_Args)
-            yield DeviceEvent(first + offset, event.dur, labels.launching(args))
+            if labels.numbers.get(args.parent_name) != IGNORED:
+                yield DeviceEvent(first + offset, event.dur, labels.launching(args))
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
