@@ -24,7 +24,8 @@ class Placement:
     `nodes` counts the operators of the model's nodes, `kernels` are all that ran, `subgraphs` the
     numbers of nodes of those that it compiled, the largest first; 0 stands for one whose nodes are
     not known. `copies` counts the kernels of `COPIES`; `copies_us` is their time, `time_us` the
-    time of the others.
+    time of the others. `device_us` is the time on the device, of a provider that only queues its
+    kernels; None where it was not recorded.
     """
 
     provider: str
@@ -34,6 +35,7 @@ class Placement:
     copies: Counter[str]
     time_us: float
     copies_us: float
+    device_us: float | None = None
 
 
 def has_providers(run: Run) -> bool:
@@ -79,4 +81,10 @@ def _placement(name: str, kernels: Sequence[Kernel], rows: pd.DataFrame) -> Plac
         copies=Counter(kernel.op_type for kernel in own if kernel.op_type in COPIES),
         time_us=float(rows["time_us"].sum() - copying["time_us"].sum()),
         copies_us=float(copying["time_us"].sum()),
+        device_us=_sum([kernel.device_us for kernel in own if kernel.op_type not in COPIES]),
     )
+
+
+def _sum(times: Sequence[float | None]) -> float | None:
+    known = [time for time in times if time is not None]
+    return sum(known) if known else None

@@ -13,7 +13,7 @@ from analyzers.timing import coverage, empty, wall
 from analyzers.views.text import full, micros, percent, plural, quantity, si
 from analyzers.views.trace.sections import Section, joined_runs
 from tracer.records.environment import Peaks
-from tracer.records.providers import short_name
+from tracer.records.providers import queues, short_name
 from tracer.records.trace import Run, Trace
 from tracer.text import brief
 
@@ -157,16 +157,24 @@ def providers(section: Section) -> tuple[str, ...]:
 
 def _provider(placed: Placement, total: float) -> str:
     """One provider: its share of the `total` time, its nodes, and its compiled subgraphs."""
+    where = " on the host" if queues(placed.provider) else ""
+    line = f"{short_name(placed.provider)}: {percent(placed.time_us / total)} of the time{where}, "
+    if placed.device_us is not None:
+        line = f"{line}{micros(placed.device_us)} µs on the device, "
+    return f"{line}{_what(placed)}"
+
+
+def _what(placed: Placement) -> str:
+    """The nodes of a provider, and its compiled subgraphs."""
     count = sum(placed.nodes.values())
-    text = f"{short_name(placed.provider)}: {percent(placed.time_us / total)} of the time, "
     if not placed.subgraphs:
-        return f"{text}{plural(count, 'node')} ({_counted(placed.nodes)})"
+        return f"{plural(count, 'node')} ({_counted(placed.nodes)})"
     known = [str(size) for size in placed.subgraphs if size]
     subgraphs = plural(len(placed.subgraphs), "compiled subgraph")
     if not known:
-        return f"{text}{subgraphs} whose nodes are not known"
+        return f"{subgraphs} whose nodes are not known"
     sizes = f" of {', '.join(known)} nodes" if len(placed.subgraphs) > 1 else ""
-    return f"{text}{plural(count, 'node')} in {subgraphs}{sizes}"
+    return f"{plural(count, 'node')} in {subgraphs}{sizes}"
 
 
 def _counted(operators: Counter[str]) -> str:

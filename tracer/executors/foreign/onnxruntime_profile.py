@@ -15,6 +15,7 @@ import numpy as np
 
 from tracer.errors import InputError, ModelError
 from tracer.executors.onnxruntime import (
+    compiled_subgraphs,
     device_notes,
     kernel_nodes,
     profile_events,
@@ -113,17 +114,28 @@ def _kernels(
     folder = Folder()
     with folder:
         factory = sessions.Factory(model, encoded(model.proto, model.name), OrtSettings())
-        factory.open(optimized=folder.graph)
+        if any(map(compiled_subgraphs.is_compiled, labels)):
+            factory.open_on_cpu(folder.graph)
+        else:
+            factory.open(optimized=folder.graph)
         saved = kernel_nodes.SavedNodes.read(folder.graph)
     for node in saved.nodes:
         node.proto.name = _base(node.proto.name)
     based = [replace(label, name=_base(label.name)) for label in labels]
     known = {(node.proto.name, node.op_type) for node in saved.nodes}
-    strange = sum((label.name, label.op_type) not in known for label in based)
+    strange = sum(
+        (label.name, label.op_type) not in known and not compiled_subgraphs.is_compiled(label)
+        for label in based
+    )
     names = {node.proto.name: node.key for node in model.nodes if node.proto.name}
     joined = kernel_nodes.kernels(model, saved, based, calls)
     found = tuple(
-        replace(kernel, name=label.name, node=names.get(_BLOCKED.sub("", label.name)))
+        replace(
+            kernel,
+            name=label.name,
+            node=names.get(_BLOCKED.sub("", label.name)),
+            parts=tuple(replace(part, node=names.get(part.name)) for part in kernel.parts),
+        )
         for kernel, label in zip(joined, labels, strict=True)
     )
     note = (

@@ -54,7 +54,7 @@ def nodes_of_subgraphs(
     `parts` are those that the session recorded; `graph` is what providers divided, in the order in
     which it runs. Subgraphs whose nodes cannot be told apart are missing.
     """
-    compiled = [place for place, label in enumerate(labels) if _is_compiled(label)]
+    compiled = [place for place, label in enumerate(labels) if is_compiled(label)]
     compiled.sort(key=lambda place: _number(labels[place]))
     own = {(label.name, label.op_type) for label in labels}
     if not compiled:
@@ -94,7 +94,8 @@ def _by_parts(
     return found
 
 
-def _is_compiled(label: Label) -> bool:
+def is_compiled(label: Label) -> bool:
+    """Returns whether a kernel of a profile is a subgraph that a provider compiled."""
     return providers.is_compiled(label.provider, label.op_type, label.name)
 
 
