@@ -79,9 +79,20 @@ def test_a_language_model_is_divided_where_a_node_is_not_supported():
 
 
 def test_its_options_reach_it(capfd):
-    line = ["profile", MODELS["lenet"], "--provider", "openvino", "--runs", "2"]
-    assert tracer.cli.main([*line, "--provider-option", "device_type=ABACUS"]) == 3
-    assert "ABACUS" in capfd.readouterr().err
+    line = ["profile", MODELS["lenet"], "--provider", "openvino", "--runs", "2", "--notes"]
+    assert tracer.cli.main([*line, "--provider-option", "abacus=1"]) == 3
+    assert "abacus" in capfd.readouterr().err
+
+
+def test_a_device_that_is_missing_leaves_all_to_the_cpu_and_is_told():
+    """OpenVINO refuses the device without an error, and onnxruntime goes on."""
+    settings = {"provider": "ov", "provider_options": {"device_type": "ABACUS"}, "threads": 1}
+    trace = tracer.profile(MODELS["lenet"], runs=2, in_process=True, **settings)
+    assert any(f"{OPENVINO} ran no node" in note for note in trace.notes)
+    assert {kernel.provider for kernel in trace.runs[0].kernels} == {"CPUExecutionProvider"}
+    alone = tracer.profile(MODELS["lenet"], runs=2, threads=1, confirm=False, in_process=True)
+    assert trace.nodes["kernels"].notna().tolist() == alone.nodes["kernels"].notna().tolist()
+    assert trace.nodes["timed_in"].tolist() == alone.nodes["timed_in"].tolist()
 
 
 def test_compare_has_the_rows_of_the_cpu_beside_it(capfd):

@@ -58,7 +58,7 @@ def saved(path, tmp_path):
     """The graph that providers divide, as the CPU provider saves it."""
     loaded = loading.load(path)
     factory = sessions.Factory(loaded, loaded.proto.SerializeToString(), OrtSettings())
-    factory.open_on_cpu(tmp_path / "basic.onnx")
+    factory.save_on_cpu(tmp_path / "basic.onnx")
     return loaded, kernel_nodes.SavedNodes.read(tmp_path / "basic.onnx")
 
 

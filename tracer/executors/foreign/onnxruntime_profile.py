@@ -30,7 +30,6 @@ from tracer.graph.model import Model
 from tracer.records.trace import Kernel, Run
 
 _TICK_US = 1.0
-_NUMBERED = re.compile(r"_token_\d+$")
 _BLOCKED = re.compile(r"_(?:nchwc|nhwc)$")
 """What onnxruntime adds to the name of a node whose layout it changes."""
 
@@ -115,20 +114,15 @@ def _kernels(
     with folder:
         factory = sessions.Factory(model, encoded(model.proto, model.name), OrtSettings())
         if any(map(compiled_subgraphs.is_compiled, labels)):
-            factory.open_on_cpu(folder.graph)
+            factory.save_on_cpu(folder.graph)
         else:
             factory.open(optimized=folder.graph)
-        saved = kernel_nodes.SavedNodes.read(folder.graph)
-    for node in saved.nodes:
-        node.proto.name = _base(node.proto.name)
-    based = [replace(label, name=_base(label.name)) for label in labels]
-    known = {(node.proto.name, node.op_type) for node in saved.nodes}
+        saved = kernel_nodes.SavedNodes.read(folder.graph, elsewhere=True)
     strange = sum(
-        (label.name, label.op_type) not in known and not compiled_subgraphs.is_compiled(label)
-        for label in based
+        not saved.has(label) and not compiled_subgraphs.is_compiled(label) for label in labels
     )
     names = {node.proto.name: node.key for node in model.nodes if node.proto.name}
-    joined = kernel_nodes.kernels(model, saved, based, calls)
+    joined = kernel_nodes.kernels(model, saved, labels, calls)
     found = tuple(
         replace(
             kernel,
@@ -143,15 +137,6 @@ def _kernels(
         "the model here: another version, level of optimisation or model may have run"
     )
     return found, (note,) if strange else ()
-
-
-def _base(name: str) -> str:
-    """Returns a name without the number that onnxruntime adds to make it unique.
-
-    Which of several nodes has which number differs from process to process. Without it they share
-    a name, and are joined in the order in which they run.
-    """
-    return _NUMBERED.sub("", name)
 
 
 def _bare(label: Label, calls: float) -> Kernel:

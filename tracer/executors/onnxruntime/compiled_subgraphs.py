@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from tracer.executors.onnxruntime import node_names
 from tracer.executors.onnxruntime.profile_events import Label
 from tracer.graph.model import Node
 from tracer.records import providers
@@ -56,7 +57,7 @@ def nodes_of_subgraphs(
     """
     compiled = [place for place, label in enumerate(labels) if is_compiled(label)]
     compiled.sort(key=lambda place: _number(labels[place]))
-    own = {(label.name, label.op_type) for label in labels}
+    own = {(node_names.unnumbered(label.name), label.op_type) for label in labels}
     if not compiled:
         return {}
     if parts:
@@ -82,9 +83,7 @@ def _by_parts(
     for provider in {labels[place].provider for place in compiled}:
         places = [place for place in compiled if labels[place].provider == provider]
         taken = [
-            part.nodes
-            for part in parts
-            if part.provider == provider and not (len(part.nodes) == 1 and part.nodes[0] in own)
+            part.nodes for part in parts if part.provider == provider and not _is_alone(part, own)
         ]
         numbers = [_number(labels[place]) for place in places]
         if len(taken) == len(places):
@@ -97,6 +96,12 @@ def _by_parts(
 def is_compiled(label: Label) -> bool:
     """Returns whether a kernel of a profile is a subgraph that a provider compiled."""
     return providers.is_compiled(label.provider, label.op_type, label.name)
+
+
+def _is_alone(part: Part, own: set[Name]) -> bool:
+    """Returns whether a part is a node with an event of its own."""
+    name, op_type = part.nodes[0]
+    return len(part.nodes) == 1 and (node_names.unnumbered(name), op_type) in own
 
 
 def _number(label: Label) -> int:
@@ -137,4 +142,4 @@ def _connected(nodes: Sequence[Node]) -> list[list[Node]]:
 
 
 def _name(node: Node) -> Name:
-    return node.proto.name, node.op_type
+    return node_names.unnumbered(node.proto.name), node.op_type

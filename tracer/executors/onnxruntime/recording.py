@@ -6,7 +6,7 @@ in its own session, whose profile is read, checked and deleted before the next s
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -187,36 +187,51 @@ class Recording:
         prefix = self.saved.with_name("profile")
         if self.nodes is not None:
             return self.factory.open(profile=prefix)
-        session = self._open_and_save(prefix)
-        self.nodes = kernel_nodes.SavedNodes.read(self.saved)
+        session, self.nodes = self._open_and_save(prefix)
         self.labels.repeated = self.nodes.repeated
-        if not providers.is_cpu(self.factory.settings.provider):
-            self.parts = compiled_subgraphs.recorded(session)
         return session
 
-    def _open_and_save(self, prefix: Path) -> Any:
+    def _open_and_save(self, prefix: Path) -> tuple[Any, kernel_nodes.SavedNodes]:
         """Opens a profiled session; of a provider that compiles, the CPU saves what it divides."""
         if not providers.known(self.factory.settings.provider).compiles:
             try:
-                return self.factory.open(profile=prefix, optimized=self.saved)
+                session = self.factory.open(profile=prefix, optimized=self.saved)
+                return session, kernel_nodes.SavedNodes.read(self.saved)
             except sessions.CompiledError:
                 pass  # a provider that compiles in this version alone
-        self.factory.open_on_cpu(self.saved)
-        return self.factory.open(profile=prefix)
+        self.factory.save_on_cpu(self.saved)
+        session = self.factory.open(profile=prefix)
+        self.parts = compiled_subgraphs.recorded(session)
+        if self.parts and all(providers.is_cpu(part.provider) for part in self.parts):
+            self.factory.save_on_cpu(self.saved, divided=False)  # it took nothing
+        return session, kernel_nodes.SavedNodes.read(self.saved, elsewhere=True)
 
     def kernels(self) -> tuple[tuple[Kernel, ...], list[int]]:
         """Returns the kernels in the order in which they first ran, and the label of each."""
         assert self.nodes is not None
+        nodes = self._with_later_nodes(self.nodes)
         calls = self._joined([table.calls for table in self.tables]).mean(axis=0)
         labels = self.labels.kernels
         kernels = kernel_nodes.kernels(
-            self.factory.model, self.nodes, labels, calls.tolist(), self.parts
+            self.factory.model, nodes, labels, calls.tolist(), self.parts
         )
         on_device = [table.device_us for table in self.tables if table.device_us is not None]
         if on_device:
             kernels = kernel_nodes.timed_on_device(kernels, self._joined(on_device).mean(axis=0))
         order = sorted(range(len(labels)), key=lambda i: labels[i].first_us)
         return tuple(kernels[i] for i in order), order
+
+    def _with_later_nodes(self, nodes: kernel_nodes.SavedNodes) -> kernel_nodes.SavedNodes:
+        """Returns `nodes` with those that the CPU makes of what other providers leave to it.
+
+        They are optimised further after the graph was divided.
+        """
+        labels = self.labels.kernels
+        if not any(map(compiled_subgraphs.is_compiled, labels)) or not nodes.lacks(labels):
+            return nodes
+        later = self.saved.with_name("later.onnx")
+        self.factory.save_on_cpu(later, divided=False)
+        return replace(nodes, later=kernel_nodes.SavedNodes.read(later).nodes)
 
     def finish(self, bias: calibration.Bias) -> Run:
         """Returns all chunks as one Run, the kernels in the order in which they first ran."""
@@ -232,10 +247,25 @@ class Recording:
             samples=samples.astype(np.float32),
             bias_us=np.array([bias.of(kernel) for kernel in kernels]),
             kernels=kernels,
-            notes=(*self.feedset.notes, *self._few(), *device_notes.notes(kernels, apart)),
+            notes=(
+                *self.feedset.notes,
+                *self._few(),
+                *self._idle(kernels),
+                *device_notes.notes(kernels, apart),
+            ),
             bias_error_us=np.full(len(kernels), bias.error),
             tick_us=_TICK_US,
             empty_us=np.array(self.empty_us) if self.empty_us else None,
+        )
+
+    def _idle(self, kernels: Sequence[Kernel]) -> tuple[str, ...]:
+        """Returns a note if the provider that was asked for ran no kernel."""
+        asked = providers.known(self.factory.settings.provider).name
+        if any(kernel.provider == asked for kernel in kernels):
+            return ()
+        return (
+            f"{asked} ran no node: all ran on the CPU. Its options may name no device of this "
+            "machine, or it has none of these operators",
         )
 
     def _few(self) -> tuple[str, ...]:

@@ -130,8 +130,7 @@ class Factory:
         if self.stored:
             settings.add_external_initializers(list(self.stored), list(self.stored.values()))
         provider = _provider(self.settings.provider)
-        if provider != providers.CPU:
-            settings.add_session_config_entry(compiled_subgraphs.RECORD, "1")
+        settings.add_session_config_entry(compiled_subgraphs.RECORD, "1")
         chosen = [(provider, dict(self.settings.provider_options))]
         try:
             with activity.doing(self.model.name, *_OPTIMISING[self.settings.optimization]):
@@ -149,14 +148,16 @@ class Factory:
                 raise CompiledError(f"{self.model.name}: {message}") from error
             raise _refusal(self.model, message, ort.__version__) from error
 
-    def open_on_cpu(self, optimized: Path) -> Any:
-        """Returns a session of the CPU provider, which saves the graph that other providers divide.
+    def save_on_cpu(self, optimized: Path, divided: bool = True) -> None:
+        """Saves the graph that the CPU provider runs or, if `divided`, that others divide.
 
-        They compile what onnxruntime has optimised up to the level `basic`.
+        They take what onnxruntime has optimised up to the level `basic`.
         """
-        level = "none" if self.settings.optimization == "none" else "basic"
+        level = self.settings.optimization
+        if divided and level != "none":
+            level = "basic"
         settings = replace(self.settings, provider="cpu", provider_options={}, optimization=level)
-        return replace(self, settings=settings).open(optimized=optimized)
+        replace(self, settings=settings).open(optimized=optimized)
 
 
 def elsewhere(name: str, value: Array) -> onnx.TensorProto:
