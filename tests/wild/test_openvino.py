@@ -101,6 +101,8 @@ def test_compare_has_the_rows_of_the_cpu_beside_it(capfd):
     assert tracer.cli.main([*line, "--threads", "1", "--sessions", "2", "--precision", "50%"]) == 0
     out = capfd.readouterr().out
     assert "lenet.onnx@ort:openvino" in out and "every one of 12 layers is within tolerance" in out
+    assert f"Rows of B in place of {OPENVINO}_OpenVINO-EP-subgraph_0" in out
+    assert "node_Conv_23" in out.partition("Rows of B")[2]
 
 
 def test_replayed_and_split_kernels_are_left_out_or_run_alone():

@@ -131,6 +131,17 @@ def test_subgraphs_are_kept_in_a_trace(model, tmp_path):
     assert [len(kernel.parts) for kernel in again.runs[0].kernels] == [2, 0, 5]
 
 
+def test_a_comparison_lists_what_the_cpu_runs_in_place_of_a_subgraph(model, tmp_path, capfd):
+    compiled = load_result(PROFILE, model).save(tmp_path / "openvino.trace")
+    alone = tracer.profile(model, runs=6, threads=1, optimization="basic", in_process=True)
+    cpu = alone.save(tmp_path / "cpu.trace")
+    assert tracer.cli.main(["compare", str(compiled), str(cpu)]) == 0
+    title, *rest = capfd.readouterr().out.partition("Rows of B in place of")[2].splitlines()
+    assert "a compiled subgraph of A (18.00 µs)" in title
+    listed = [line.split()[0] for line in rest if line.split() and line.split()[0] in GROUPS[2]]
+    assert sorted(listed[:5]) == sorted(GROUPS[2])
+
+
 def test_openvino_waits_so_its_times_are_those_of_the_work(model):
     assert not any("asynchronously" in note for note in load_result(PROFILE, model).notes)
 
