@@ -80,13 +80,23 @@ def input_shapes(model: Model, run: Run) -> dict[str, tuple[int, ...]]:
     names = {value.name for value in model.inputs}
     shapes: dict[str, tuple[int, ...]] = {}
     for kernel in run.kernels:
-        present = [name for name in kernel.inputs if name]
+        present = [name for name in kernel.inputs if name] or _read_by_parts(kernel)
         if len(present) != len(kernel.input_types):
             continue
         for name, kind in zip(present, kernel.input_types, strict=True):
             if name in names and kind.concrete is not None:
                 shapes.setdefault(name, kind.concrete)
     return shapes
+
+
+def _read_by_parts(kernel: Kernel) -> list[str]:
+    """Returns the tensors that a compiled subgraph reads from outside, in the order of its nodes.
+
+    Events of the subgraphs that were looked at list their types in this order.
+    """
+    made = {name for part in kernel.parts for name in part.outputs}
+    read = (name for part in kernel.parts for name in part.inputs if name and name not in made)
+    return list(dict.fromkeys(read))
 
 
 def _about(path: Path, runs: int) -> tuple[str, ...]:
