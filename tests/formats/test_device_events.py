@@ -122,3 +122,20 @@ def test_a_profile_of_this_machine_has_them_too(monkeypatch):
     assert timed.drop("Gemm").tolist() == [7] * (len(timed) - 1)
     assert np.isnan(timed["Gemm"])
     assert any("have the times of their launch" in note for note in trace.notes)
+
+
+def test_what_a_compiled_subgraph_launched_is_its_own(tmp_path):
+    """Its name in the file has a number that its row leaves out."""
+    name = "TensorrtExecutionProvider_TRTKernel_graph_g_116_1_0_kernel_time"
+    about = {"op_name": "TRTKernel_graph_g_116_1", "provider": "TensorrtExecutionProvider"}
+    parent = {"op_name": about["op_name"], "parent_name": name}
+    event = {"pid": 1, "tid": 1, "ph": "X"}
+    events = [
+        event | {"cat": "Session", "name": "model_run", "ts": 10, "dur": 90, "args": {}},
+        event | {"cat": "Node", "name": name, "ts": 20, "dur": 30, "args": about},
+        event | {"cat": "Kernel", "name": "trt_conv", "ts": 40, "dur": 44, "args": parent},
+    ]
+    (tmp_path / "p.json").write_text("[\n" + ",\n".join(map(json.dumps, events)) + "\n]\n")
+    (row,) = load_result(tmp_path / "p.json").nodes.to_dict("records")
+    assert row["node"] == "TensorrtExecutionProvider_TRTKernel_graph_g_116_0"
+    assert (row["time_us"], row["time_us_device"]) == (30, 44)

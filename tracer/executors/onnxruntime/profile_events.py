@@ -116,12 +116,15 @@ class Labels:
         if not (compiled or event.name in self.repeated or self.every_shape):
             self.numbers[event.name] = number = self._add(event, args)
             return number
+        original = event.name
         if compiled:
             _number_alone(event, args)
         key = (event.name, "" if compiled else args.node_index)
         if key not in self.by_index:
             self.by_index[key] = self._add(event, args)
         number = self.by_index[key]
+        if compiled:
+            self.by_index[original, ""] = number  # which kernels of a device name
         self._merge(number - EXECUTE - 1, args)
         return number
 
@@ -184,28 +187,16 @@ def read(path: Path, labels: Labels) -> Events:
     """Returns all node, execute and run events of a profile. Raises ModelError for invalid JSON."""
     columns: list[IntArray] = []
     device: list[DeviceEvent] = []
-    count = 0
-    decoder = msgspec.json.Decoder(list[_Event])
-    for block in _blocks(path):
-        try:
-            events = decoder.decode(block)
-        except msgspec.DecodeError as error:
-            check_room()
-            raise ModelError(
-                f"onnxruntime wrote a profile that is not valid JSON ({error})",
-                "A newer onnxruntime may help.",
-            ) from error
-        numbers = [labels.numbers.get(event.name, _UNKNOWN) for event in events]
-        if _UNKNOWN in numbers:
-            numbers = [
-                labels.number(event) if number == _UNKNOWN else number
-                for event, number in zip(events, numbers, strict=True)
-            ]
-        if _DEVICE in numbers:
-            device += _of_device(events, numbers, labels, count)
-        rows = [(e.ts, e.dur, e.tid, n) for e, n in zip(events, numbers, strict=True)]
-        columns.append(np.array(rows, np.int64).reshape(-1, 4))
-        count += len(rows)
+    try:
+        for rows, launched in _labelled(path, labels):
+            columns.append(np.array(rows, np.int64).reshape(-1, 4))
+            device += launched
+    except msgspec.DecodeError as error:
+        check_room()
+        raise ModelError(
+            f"onnxruntime wrote a profile that is not valid JSON ({error})",
+            "A newer onnxruntime may help.",
+        ) from error
     table = np.concatenate(columns) if columns else np.empty((0, 4), np.int64)
     (host,) = np.nonzero(table[:, 3] >= MODEL_RUN)
     table = table[host]
@@ -213,6 +204,25 @@ def read(path: Path, labels: Labels) -> Events:
     if not device:
         return Events(*columns_of_host)
     return Events(*columns_of_host, *by_parent(device, table[:, 3], host))
+
+
+def _labelled(
+    path: Path, labels: Labels
+) -> Iterator[tuple[list[tuple[int, int, int, int]], list[DeviceEvent]]]:
+    """Yields the start, duration, thread and label of all events, and those of the device."""
+    decoder, count = msgspec.json.Decoder(list[_Event]), 0
+    for block in _blocks(path):
+        events = decoder.decode(block)
+        numbers = [labels.numbers.get(event.name, _UNKNOWN) for event in events]
+        if _UNKNOWN in numbers:
+            numbers = [
+                labels.number(event) if number == _UNKNOWN else number
+                for event, number in zip(events, numbers, strict=True)
+            ]
+        launched = _of_device(events, numbers, labels, count) if _DEVICE in numbers else ()
+        rows = [(e.ts, e.dur, e.tid, n) for e, n in zip(events, numbers, strict=True)]
+        yield rows, list(launched)
+        count += len(rows)
 
 
 def _of_device(
