@@ -19,7 +19,9 @@ SMALLEST = {
     "parsing": "--runs 3 --repeats 1",
     "profiling": "--runs 10 --repeats 1",
     "report": "--nodes 40 --repeats 1 --runs 2",
+    "simulated_cluster": "--evaluations 1e6 --workers 1,10 --shards 4",
     "startup": "--repeats 1",
+    "streaming": "--few 20 --many 200 --sources npz",
     "truth": "--networks MLP --trials 1 --seconds 0.01 --replay 1 --threads 1",
     "weights": "count --layers 1 --size 64",
     "whatif": "--images 10 --grown 0 --accumulator 18",
@@ -39,6 +41,8 @@ PRINTS = {
     "profiling": r"recorded 10 of 10 runs\n(.*\n){2}whole command ÷ plain .*\npeak memory",
     "report": r"scripts and styles: \d+ kB.*\n.*\nResNet-20 +\d+\.\d\d +\d+\.\d\d +[\d,]+.*\n"
     r"40 nodes +\d",
+    "simulated_cluster": r"shard, s  workers .*\n +4 +1 +9\d\.\d%.*\n +4 +10 +\d",
+    "streaming": r"source .*\nnpz +\d+ +\d+ +\d\.\d\d ",
     "startup": r"tracer --help: \d\.\d{3} s .*\n÷ a bare interpreter",
     "truth": r"network .*\nMLP +1 ",
     "weights": r"0.00 GB of weights .*\ncount +\d+\.\d\d +\d+\.\d\d +\d",
