@@ -17,12 +17,12 @@ from analyzers.cost.count import UnknownWorkError
 from analyzers.cost.operation import Address, Facts, Operand, Operation
 from analyzers.cost.quantized_types import QuantizedTypes
 from analyzers.cost.traffic import known_sum
-from tracer.graph import tensor_type
+from tracer.graph import qonnx, tensor_type
 from tracer.graph.model import Model, Node, Scope, bodies
 from tracer.graph.randomness import draws
 
 _INDEX_TYPES = ("int64", "bool", "string")
-_QUANTIZING = frozenset({"QuantizeLinear", "Clip", "DequantizeLinear"})
+_QUANTIZING = qonnx.QUANTIZERS | {"QuantizeLinear", "Clip", "DequantizeLinear"}
 """Operators whose result has fewer bits than the weight has as it is stored."""
 
 

@@ -1,7 +1,11 @@
-"""The types of quantised numbers: those before DequantizeLinear, as narrow as a Clip makes them."""
+"""The types of quantised numbers: those before DequantizeLinear, as narrow as a Clip makes them.
+
+QONNX's operators declare the bits of what they round to.
+"""
 
 import math
 
+from analyzers.cost import qonnx_types
 from tracer.accumulators.engine.stored_values import StoredValues
 from tracer.accumulators.engine.tensor_scales import ELEMENTS_KEPT
 from tracer.accumulators.engine.value_ranges import ValueRanges
@@ -18,16 +22,17 @@ class QuantizedTypes:
 
     Dequantised elements have the type before DequantizeLinear, also behind operators that only move
     them. Integers that a Clip limits have the bits that its limits need, as `int2`: so QCDQ models
-    store fewer than 8 bits.
+    store fewer than 8 bits. What QONNX's Quant returns has the type that it rounds to.
     """
 
     def __init__(self, model: Model, types: TensorTypes) -> None:
         self._types = types
         self._flow = model.dataflow
-        self._ranges = ValueRanges(model, StoredValues(model))
+        self._stored = StoredValues(model)
+        self._ranges = ValueRanges(model, self._stored)
         self._passed_on: dict[Address, str | None] = {}
         for node in model.nodes:  # makers come first
-            if not node.domain and node.op_type in _FOLLOWED:
+            if qonnx_types.is_rounding(node) or (not node.domain and node.op_type in _FOLLOWED):
                 self._passed_on.update(dict.fromkeys(self._flow.outputs_of(node), self._by(node)))
 
     def of(self, name: str, scope: Scope) -> str | None:
@@ -50,6 +55,8 @@ class QuantizedTypes:
 
     def _by(self, node: Node) -> str | None:
         """Returns the type of the elements that a node passes on."""
+        if qonnx_types.is_rounding(node):
+            return self._rounded(node) or self.declared(node.outputs[0], node.scope)
         moved = [name for name in node.inputs if name]
         moved = moved if node.op_type == "Concat" else moved[:1]
         dtypes = [self.of(name, node.scope) for name in moved]
@@ -62,6 +69,12 @@ class QuantizedTypes:
         floats = (each for each in dtypes if each is None or not is_integer(each))
         integers = (each for each in dtypes if each is not None)
         return next(floats, max(integers, key=width, default=None))
+
+    def _rounded(self, node: Node) -> str | None:
+        """Returns the type that a node of QONNX rounds to; None where its bits are not stored."""
+        return qonnx_types.dtype_of(
+            node, lambda index: self._stored.value(node.inputs[index], node.scope)
+        )
 
     def _limited(self, node: Node, declared: str) -> str:
         """Returns the type that holds the integers of a node's output, as `int2` or `uint2`."""

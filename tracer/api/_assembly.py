@@ -129,7 +129,7 @@ def assembled(
         settings={name: _plain(value) for name, value in settings.items()},
         runs=tuple(each.run for each in analyzed),
         nodes=pd.concat([each.table for each in analyzed], ignore_index=True),
-        notes=tuple(notes),
+        notes=(*model.notes, *notes),
     )
 
 

@@ -103,7 +103,9 @@ def count(
         },
         runs=(),
         nodes=typed(pd.concat([each.table for each in counts], ignore_index=True)),
-        notes=tuple(dict.fromkeys([*(n for each in counts for n in each.notes), *unfit])),
+        notes=tuple(
+            dict.fromkeys([*loaded.notes, *(n for each in counts for n in each.notes), *unfit])
+        ),
         generation=generation,
     )  # fmt: skip
 

@@ -15,9 +15,13 @@ from tracer.containment import signals
 from tracer.executors import registry
 from tracer.inputs.phases import Phases
 from tracer.inputs.request import InputPaths, Samples, request_for
+from tracer.quantization.from_qonnx import runnable
 from tracer.records.environment import Peaks
 from tracer.records.trace import INCOMPLETE, Trace
 from tracer.support.progress import Progress, silent
+
+_OF_ONNX = "onnxruntime"
+"""The executor that has no operators of QONNX."""
 
 
 def profile(
@@ -47,7 +51,7 @@ def profile(
     if phases is not None:
         refuse_other_inputs(dims, feeds)
     energy_model = None if energy is None else energy_models.find(energy)
-    loaded = open_subject(model)
+    loaded = runnable(open_subject(model)) if executor == _OF_ONNX else open_subject(model)
     phased = None if phases is None else Phased.of(loaded, phases, executor, seed, progress)
     swept = {
         "threads": each(threads),

@@ -97,7 +97,7 @@ def what_if(
                 task.energy.name, task.energy.unit, task.energy.source, results.addition_convention
             ),
             variants=results.variants,
-            notes=tuple(dict.fromkeys((*changes, *results.notes))),
+            notes=tuple(dict.fromkeys((*loaded.notes, *changes, *results.notes))),
         )
         if file is not None:
             file.finish(result)
@@ -147,7 +147,7 @@ def _accumulators(
         score=result.score,
         samples=result.samples,
         rows=result.rows,
-        notes=tuple(dict.fromkeys((*changes, *result.notes))),
+        notes=tuple(dict.fromkeys((*loaded.notes, *changes, *result.notes))),
     )  # fmt: skip
 
 

@@ -12,7 +12,15 @@ from google.protobuf.message import DecodeError
 
 from tracer.containment import activity
 from tracer.errors import ModelError, UsageError
-from tracer.graph import calls, declarations, external_data, packed, provenance, validation
+from tracer.graph import (
+    calls,
+    declarations,
+    external_data,
+    packed,
+    provenance,
+    qonnx_imports,
+    validation,
+)
 from tracer.graph.encoding import encoded
 from tracer.graph.model import Model, expanded_keys, expansion, node_protos
 
@@ -140,9 +148,9 @@ def inlined(proto: onnx.ModelProto, path: Path | None, sha256: str) -> Model:
     """Returns a Model with local functions inlined; it is not checked beyond their calls."""
     name = str(path) if path is not None else validation.IN_MEMORY
     calls.check(proto, name)
-    proto = _opened(proto)
+    proto, noted = _importing(_opened(proto))
     if not proto.functions:
-        return Model(proto, path, sha256, expanded_keys(proto))
+        return Model(proto, path, sha256, expanded_keys(proto), notes=noted)
     name = path.name if path is not None else validation.IN_MEMORY
     with activity.doing(name, f"onnx {onnx.__version__} inlined its functions"):
         flat = onnx.inliner.inline_local_functions(proto)
@@ -153,7 +161,18 @@ def inlined(proto: onnx.ModelProto, path: Path | None, sha256: str) -> Model:
     expanded = tuple(expansion(proto, gone))
     for node, (_, around) in zip(node_protos(flat.graph), expanded, strict=True):
         provenance.inherit(node, around)
-    return Model(flat, path, sha256, tuple(key for key, _ in expanded))
+    return Model(flat, path, sha256, tuple(key for key, _ in expanded), notes=noted)
+
+
+def _importing(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    """Returns `proto`, or a copy that imports QONNX's domain where it is missing, and notes."""
+    missing = qonnx_imports.missing(proto)
+    if not missing:
+        return proto, ()
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    qonnx_imports.add(copy, missing)
+    return copy, (qonnx_imports.note(missing),)
 
 
 def _opened(proto: onnx.ModelProto) -> onnx.ModelProto:

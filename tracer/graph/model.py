@@ -14,7 +14,7 @@ from pathlib import Path
 
 import onnx
 
-from tracer.graph import provenance
+from tracer.graph import provenance, qonnx
 from tracer.graph.dataflow import Dataflow
 
 IR_WITH_UNLISTED_WEIGHTS = 4
@@ -74,7 +74,7 @@ class Model:
     `proto` has its local functions inlined and must not be modified. `path` is the model's file,
     whose folder holds the external data; None for a model built in memory. `root` is the path of
     the main graph: '' but for the body of an operator, which has the key of its node. `subject` is
-    what the user named, if not the file.
+    what the user named, if not the file. `notes` say what was assumed when it was opened.
     """
 
     proto: onnx.ModelProto = field(repr=False)
@@ -83,6 +83,7 @@ class Model:
     keys: tuple[str, ...] = field(repr=False)
     root: str = ""
     subject: str | None = None
+    notes: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def name(self) -> str:
@@ -119,7 +120,7 @@ class Model:
 
     @cached_property
     def opsets(self) -> dict[str, int]:
-        """The imported version of each domain; the standard domain is ''."""
+        """The imported version of each domain by its canonical name; the standard domain is ''."""
         return {canonical_domain(o.domain): o.version for o in self.proto.opset_import}
 
     @cached_property
@@ -131,7 +132,9 @@ class Model:
 
 
 def canonical_domain(domain: str) -> str:
-    """Returns '' for both spellings of the standard domain."""
+    """Returns '' for both names of the standard domain, and one name for the names of QONNX's."""
+    if domain in qonnx.SYNONYMS:
+        return qonnx.DOMAIN
     return "" if domain == "ai.onnx" else domain
 
 

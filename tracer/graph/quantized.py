@@ -1,9 +1,13 @@
 """Tells quantised operators and graphs from those that compute in floating point."""
 
+from tracer.graph import qonnx
 from tracer.graph.model import Model, Node
 
-CONVERSIONS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
-"""Operators between floats and quantised integers."""
+CONVERSIONS = frozenset(
+    {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Quant", "IntQuant",
+     "BipolarQuant", "FloatQuant"}
+)  # fmt: skip
+"""Operators between floats and quantised numbers."""
 
 _INTEGER_TO_FLOAT = frozenset(
     {"ConvInteger", "MatMulInteger", "MatMulInteger16", "MatMulIntegerToFloat",
@@ -30,7 +34,7 @@ def computes_in_integers(op_type: str) -> bool:
 
 def rounds_values(op_type: str) -> bool:
     """Whether an operator rounds values to quantised integers; DequantizeLinear does not."""
-    return "Quantize" in op_type or returns_integers(op_type)
+    return "Quantize" in op_type or op_type in qonnx.QUANTIZERS or returns_integers(op_type)
 
 
 def multiplies_packed_integers(node: Node) -> bool:
@@ -50,7 +54,8 @@ def adds_integers(model: Model) -> bool:
 def quantized_node(model: Model) -> Node | None:
     """Returns the first node that converts to or computes in quantised integers."""
     for node in model.nodes:
-        if node.op_type in CONVERSIONS or computes_in_integers(node.op_type):
+        converts = node.op_type in CONVERSIONS or node.op_type in qonnx.INTEGER_QUANTIZERS
+        if (converts and node.op_type != "FloatQuant") or computes_in_integers(node.op_type):
             return node
     return None
 
@@ -58,5 +63,6 @@ def quantized_node(model: Model) -> Node | None:
 def has_rounded_weights(model: Model) -> bool:
     """Whether a model is quantised, or has weights of few bits that are multiplied as floats."""
     return quantized_node(model) is not None or any(
-        node.op_type in _PACKED and node.domain == _MICROSOFT for node in model.nodes
+        (node.op_type in _PACKED and node.domain == _MICROSOFT) or node.op_type == "FloatQuant"
+        for node in model.nodes
     )

@@ -8,7 +8,7 @@ from onnx.external_data_helper import uses_external_data
 
 from tracer.containment import activity
 from tracer.errors import ModelError
-from tracer.graph import external_data, node_order
+from tracer.graph import external_data, node_order, qonnx, qonnx_imports
 from tracer.graph.encoding import encoded
 from tracer.graph.model import canonical_domain, node_protos
 from tracer.graph.stored_tensors import stored_tensors
@@ -26,6 +26,7 @@ _ACCEPTED = (
     "Field 'shape' of 'type' is",
     "Field 'type' of 'value_info' is",
     *(f"No Op registered for {op_type} with" for op_type in _OF_ONNXRUNTIME),
+    *(f"No opset import for domain '{name}'" for name in sorted(qonnx.SYNONYMS)),
 )
 """How the checker begins where it refuses a model that runtimes accept."""
 
@@ -101,7 +102,8 @@ def _check(checked: str | bytes, proto: onnx.ModelProto, name: str, folder: Path
 def _check_as_runtimes(proto: onnx.ModelProto, name: str, folder: Path) -> None:
     """Checks a model with what runtimes accept and the checker does not: see `_ACCEPTED`.
 
-    Checks a copy with every rank filled in, and with onnxruntime's operators in their own domain.
+    Checks a copy with every rank filled in, with onnxruntime's operators in their own domain, and
+    with QONNX's domain imported.
     The checker looks for external data next to a file, and the copy has none: external data are
     checked here, and the copy's tensors are empty.
     """
@@ -116,6 +118,7 @@ def _check_as_runtimes(proto: onnx.ModelProto, name: str, folder: Path) -> None:
     for value in (*copy.graph.input, *copy.graph.output):
         _complete(value)
     _set_apart(copy)
+    qonnx_imports.add(copy, qonnx_imports.missing(copy))
     try:
         for tensor in filter(uses_external_data, stored_tensors(copy)):
             external_data.probe(tensor, folder)

@@ -42,7 +42,7 @@ def lifted(
         converted = version_converter.convert_version(proto, _PER_CHANNEL_OPSET)
     except Exception as error:  # the converter raises all kinds of exceptions
         raise _refused(name, opset, " ".join(str(error).split())) from error
-    _restore(converted, proto)
+    restore(converted, proto)
     model, raised = (_stored(each, name, folder) for each in (proto, converted))
     _check(name, opset, model, raised, next(iter(batches)))
     return converted
@@ -52,8 +52,8 @@ def _opset(proto: onnx.ModelProto) -> int:
     return next(entry.version for entry in proto.opset_import if not entry.domain)
 
 
-def _restore(converted: onnx.ModelProto, proto: onnx.ModelProto) -> None:
-    """Gives nodes the metadata that conversion drops, and new nodes names."""
+def restore(converted: onnx.ModelProto, proto: onnx.ModelProto) -> None:
+    """Gives nodes the metadata that conversion to another opset drops, and new nodes names."""
     own = {node.name: node for node in proto.graph.node}
     for index, node in enumerate(converted.graph.node):
         node.name = node.name or f"opset{_PER_CHANNEL_OPSET}_{node.op_type}_{index}"

@@ -1,4 +1,4 @@
-"""Operators of onnxruntime that have the output shapes of a standard operator.
+"""Operators of onnxruntime and QONNX that have the output shapes of a standard operator.
 
 onnx has no shape inference for them.
 """
@@ -7,18 +7,21 @@ from collections.abc import Mapping
 
 import onnx
 
+from tracer.graph import qonnx
 from tracer.graph.model import Node
 from tracer.graph.tensor_type import TensorType
 
 _DOMAIN = "com.microsoft"
+_KEEPS_SHAPE = ("Identity", 1)
 _TWINS = {
-    # operator: the standard operator, and how many inputs they share
-    "DynamicQuantizeLSTM": ("LSTM", 7),
-    "DynamicQuantizeMatMul": ("MatMul", 2),
-    "FusedConv": ("Conv", 3),
-    "FusedGemm": ("Gemm", 3),
-    "MatMulIntegerToFloat": ("MatMul", 2),
-    **dict.fromkeys(("BiasGelu", "FastGelu", "Gelu", "QuickGelu"), ("Identity", 1)),
+    # (domain, operator): the standard operator, and how many inputs they share
+    (_DOMAIN, "DynamicQuantizeLSTM"): ("LSTM", 7),
+    (_DOMAIN, "DynamicQuantizeMatMul"): ("MatMul", 2),
+    (_DOMAIN, "FusedConv"): ("Conv", 3),
+    (_DOMAIN, "FusedGemm"): ("Gemm", 3),
+    (_DOMAIN, "MatMulIntegerToFloat"): ("MatMul", 2),
+    **{(_DOMAIN, each): _KEEPS_SHAPE for each in ("BiasGelu", "FastGelu", "Gelu", "QuickGelu")},
+    **{(qonnx.DOMAIN, each): _KEEPS_SHAPE for each in qonnx.QUANTIZERS},
 }
 _VERSION = 17
 """Version of the standard operators that these were made after; their shapes have not changed."""
@@ -29,9 +32,9 @@ def as_standard(node: Node, version: int) -> tuple[onnx.NodeProto, str, int]:
 
     It is the node itself, at its own `version`, for an operator that has no twin.
     """
-    if node.domain != _DOMAIN or node.op_type not in _TWINS:
+    if (node.domain, node.op_type) not in _TWINS:
         return node.proto, node.domain, version
-    op_type, inputs = _TWINS[node.op_type]
+    op_type, inputs = _TWINS[node.domain, node.op_type]
     twin = onnx.NodeProto(op_type=op_type, input=node.inputs[:inputs], output=node.outputs)
     allowed = onnx.defs.get_schema(op_type, _VERSION).attributes
     twin.attribute.extend(each for each in node.proto.attribute if each.name in allowed)

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 import onnx
 
+from tracer.graph import qonnx
 from tracer.graph.dataflow import Address
 from tracer.graph.model import Model, Node, Scope
 from tracer.graph.randomness import draws
@@ -16,6 +17,8 @@ from tracer.interpreter.constants import evaluated
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
+_DOMAINS = ("", qonnx.DOMAIN)
+"""Domains whose operators are computed."""
 _KEPT = 1 << 16
 """Bytes of a computed value that is kept; a larger one is computed whenever it is asked for."""
 
@@ -64,7 +67,7 @@ class StoredValues:
         found = set(self._initializers)
         for node in self._model.nodes:  # makers come first
             has_body = any(a.HasField("g") or a.graphs for a in node.proto.attribute)
-            if node.domain or has_body or draws(node.op_type):
+            if node.domain not in _DOMAINS or has_body or draws(node.op_type):
                 continue
             if all(address in found for address in self._flow.read(node)):
                 found.update(self._flow.outputs_of(node))
@@ -76,7 +79,8 @@ class StoredValues:
         for node in self._makers(address):
             inputs = [self._input(name, node, known) for name in node.inputs]
             try:
-                outputs = evaluated(node, self._model.opsets.get("", 1), inputs, self._folder)
+                opset = self._model.opsets.get(node.domain, 1)
+                outputs = evaluated(node, opset, inputs, self._folder)
             except Exception:  # an operator may raise anything for values that do not fit
                 return None
             known.update(zip(((node.scope.path, name) for name in node.outputs), outputs,

@@ -1,8 +1,8 @@
-"""Finds float tensors that are integers times a step, by walking back to DequantizeLinear.
+"""Finds float tensors that are integers times a step, by walking back to DequantizeLinear or Quant.
 
-Quantised graphs in QDQ form compute in floats. A tensor that comes from DequantizeLinear, through
-operators that do not mix its elements, is an integer tensor times a step. Sums over such tensors
-are sums of integers times steps.
+Quantised graphs in QDQ form and in QONNX compute in floats. A tensor that comes from
+DequantizeLinear or from QONNX's Quant, through operators that do not mix its elements, is an
+integer tensor times a step. Sums over such tensors are sums of integers times steps.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,8 +12,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from tracer.accumulators.engine import qonnx_integers
+from tracer.accumulators.engine.qonnx_integers import rounds_to_integers
 from tracer.accumulators.engine.stored_values import StoredValues
-from tracer.accumulators.engine.value_ranges import ValueRanges, has_input
+from tracer.accumulators.engine.value_ranges import ValueRanges, has_input, takes_nearest
 from tracer.errors import ModelError
 from tracer.graph.dataflow import Address
 from tracer.graph.model import Model, Node, Scope
@@ -85,7 +87,7 @@ class TensorScales:
         address = self._flow.address(name, scope)
         for each in self._unknown_before(address):
             maker = self._ruled(each)
-            self._found[each] = None if maker is None else _RULES[maker.op_type](self, maker)
+            self._found[each] = None if maker is None else _rule(maker)(self, maker)
         return self._found[address]
 
     def _unknown_before(self, address: Address) -> Sequence[Address]:
@@ -97,7 +99,7 @@ class TensorScales:
         seen = {*unknown}
         for each in unknown:  # grows
             maker = self._ruled(each)
-            if maker is not None and maker.op_type != "DequantizeLinear":
+            if maker is not None and not _is_origin(maker):
                 new = set(self._flow.read(maker)) - seen - self._found.keys()
                 seen |= new
                 unknown += new
@@ -108,7 +110,9 @@ class TensorScales:
     def _ruled(self, address: Address) -> Node | None:
         """The node that computes a tensor, if a rule tells its scale."""
         maker = self._flow.makers.get(address)
-        return None if maker is None or maker.domain or maker.op_type not in _RULES else maker
+        if maker is None or rounds_to_integers(maker):
+            return maker
+        return None if maker.domain or maker.op_type not in _RULES else maker
 
     def constant(self, name: str, scope: Scope) -> bool:
         """Whether a tensor is equal in every run."""
@@ -119,16 +123,18 @@ class TensorScales:
         return self._stored.value(name, scope)
 
     def stored_integers(self, name: str, scope: Scope) -> Array | None:
-        """The integers, int64, of a dequantised constant; None for other tensors.
+        """The integers, int64, of a dequantised or quantised constant; None for other tensors.
 
         A zero point that does not fit is told by the run, at its own node.
         """
         producer = self._producer(name, scope)
-        if producer is None or producer.op_type != "DequantizeLinear":
+        if producer is None or not _is_origin(producer):
             return None
         stored = self.value(producer.inputs[0], producer.scope)
         if stored is None:
             return None
+        if producer.domain:
+            return qonnx_integers.stored_integers(producer, stored, self._inputs(producer))
         wide, zero = stored.astype(np.int64), self._zero_point(producer)
         try:
             return wide if zero is None else wide - aligned(zero, wide, _axis(producer), 0)
@@ -150,6 +156,24 @@ class TensorScales:
         return TensorScale(
             step.astype(np.float32), _axis(node), *limits, precision, rank, single_zero
         )
+
+    def rounded(self, node: Node) -> TensorScale | None:
+        """The scale of the output of a node of QONNX, if its parameters are stored."""
+        x = self.ranges.of(node.inputs[0], node.scope)
+        found = qonnx_integers.rounded(node, x.low, x.high, self._inputs(node))
+        if found is None:
+            return None
+        axes = [axis for axis, size in enumerate(found.step.shape) if size > 1]
+        if len(axes) > 1:  # a scale for each group of numbers
+            return None
+        axis = axes[0] - found.step.ndim if axes else 0
+        rank, precision = self._rank(node.inputs[0], node.scope), _precision(found.step.dtype)
+        step = found.step.reshape(-1)
+        return TensorScale(step, axis, found.low, found.high, precision, rank, found.zero)
+
+    def _inputs(self, node: Node) -> Callable[[int], Array | None]:
+        """Returns the constant input of a node at an index; None if it is not constant."""
+        return lambda index: self.value(node.inputs[index], node.scope)
 
     def _zero_point(self, node: Node) -> Array | None:
         """The stored zero point, int64."""
@@ -208,6 +232,10 @@ def _rearranged(scales: TensorScales, node: Node) -> TensorScale | None:
     return replace(scale, low=min(scale.low, 0), high=max(scale.high, 0))
 
 
+def _resized(scales: TensorScales, node: Node) -> TensorScale | None:
+    return _rearranged(scales, node) if takes_nearest(node) else None
+
+
 def _positive(scales: TensorScales, node: Node) -> TensorScale | None:
     scale = scales.of(node.inputs[0], node.scope)
     return None if scale is None else replace(scale, low=max(scale.low, 0), high=max(scale.high, 0))
@@ -245,12 +273,23 @@ def _joined(scales: TensorScales, node: Node) -> TensorScale | None:
     return replace(parts[0], low=min(s.low for s in parts), high=max(s.high for s in parts))
 
 
+def _is_origin(node: Node) -> bool:
+    """Whether the scale of a node's output follows from its own parameters."""
+    return rounds_to_integers(node) or (not node.domain and node.op_type == "DequantizeLinear")
+
+
+def _rule(node: Node) -> _Rule:
+    return TensorScales.rounded if rounds_to_integers(node) else _RULES[node.op_type]
+
+
 _RULES: dict[str, _Rule] = {
     "DequantizeLinear": TensorScales.dequantized,
     "Identity": _identity,
     "Relu": _positive,
     "Transpose": _transposed,
     "Pad": _padded,
+    "Resize": _resized,
+    "Upsample": _resized,
     "Concat": _joined,
     **dict.fromkeys(
         ("MaxPool", "GlobalMaxPool", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice",
@@ -260,5 +299,5 @@ _RULES: dict[str, _Rule] = {
 }  # fmt: skip
 """How the scale of an operator's output follows from the scales of its inputs."""
 
-ELEMENTS_KEPT = frozenset(_RULES) - {"DequantizeLinear"}
+ELEMENTS_KEPT = frozenset(_RULES) - {"DequantizeLinear", "Resize", "Upsample"}
 """Operators that move integers, or leave some of them out, and compute no others."""

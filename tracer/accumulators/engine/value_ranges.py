@@ -1,7 +1,7 @@
 """The range of every tensor for any input, in one pass in the order of the graph.
 
-Ranges begin where types, Relu, Clip and QuantizeLinear set them, and go on through operators that
-move elements. Sums set none: in a narrow accumulator they may wrap.
+Ranges begin where types, Relu, Clip, QuantizeLinear and QONNX's Quant set them, and go on through
+operators that move elements. Sums set none: in a narrow accumulator they may wrap.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 
+from tracer.accumulators.engine.qonnx_integers import rounded, rounds_to_integers
 from tracer.accumulators.engine.stored_values import StoredValues
 from tracer.errors import ModelError
 from tracer.graph.dataflow import Address
@@ -89,7 +90,7 @@ class ValueRanges:
                     dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
                     known.ranges[scope.path, name] = ValueRange.of_type(dtype)
         for node in self._model.nodes:  # makers come first
-            rule = None if node.domain else _RULES.get(node.op_type)
+            rule = _rule(node)
             if rule is not None:
                 made = rule(known, node)
                 outputs = node.outputs if node.op_type == "Split" else node.outputs[:1]
@@ -122,9 +123,22 @@ class _Known:
         return None if zero is None else zero.reshape(-1)
 
 
+def _rule(node: Node) -> _Rule | None:
+    if node.domain:
+        return _rounded if rounds_to_integers(node) else None
+    return _RULES.get(node.op_type)
+
+
 def has_input(node: Node, index: int) -> bool:
     """Whether an optional input is present."""
     return len(node.inputs) > index and bool(node.inputs[index])
+
+
+def takes_nearest(node: Node) -> bool:
+    """Whether Resize or Upsample repeats elements, and adds none."""
+    attributes = {a.name: a.s for a in node.proto.attribute}
+    crops = attributes.get("coordinate_transformation_mode") == b"tf_crop_and_resize"
+    return attributes.get("mode", b"nearest") == b"nearest" and not crops
 
 
 def integer_range(dtype: Any) -> tuple[int, int]:
@@ -135,6 +149,10 @@ def integer_range(dtype: Any) -> tuple[int, int]:
 
 def _moved(known: _Known, node: Node) -> ValueRange:
     return known.input(node)
+
+
+def _resized(known: _Known, node: Node) -> ValueRange:
+    return known.input(node) if takes_nearest(node) else ValueRange()
 
 
 def _positive(known: _Known, node: Node) -> ValueRange:
@@ -203,6 +221,15 @@ def _dequantized(known: _Known, node: Node) -> ValueRange:
     return ValueRange() if np.isnan(found).any() else _spanned(found, found.dtype)
 
 
+def _rounded(known: _Known, node: Node) -> ValueRange:
+    """One of QONNX's operators rounds the ends, and returns floats."""
+    x = known.input(node)
+    found = rounded(node, x.low, x.high, lambda index: known.constant(node, index))
+    return ValueRange(dtype=x.dtype) if found is None else replace(
+        x, low=found.least, high=found.most
+    )  # fmt: skip
+
+
 def _ends(low: float, high: float, dtype: np.dtype[Any], scale: Array, zero: Array | None) -> Array:
     """Both ends of a range (2, C) for C scales or zero points."""
     channels = max(scale.size, 1 if zero is None else zero.size)
@@ -235,6 +262,8 @@ _RULES: dict[str, _Rule] = {
     "Clip": _clipped,
     "Concat": _joined,
     "Pad": _padded,
+    "Resize": _resized,
+    "Upsample": _resized,
     **dict.fromkeys(
         ("Identity", "Transpose", "MaxPool", "GlobalMaxPool", "Reshape", "Flatten", "Squeeze",
          "Unsqueeze", "Slice", "Gather", "Split", "Expand", "Tile", "DepthToSpace",
