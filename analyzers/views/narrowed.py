@@ -20,6 +20,7 @@ from tracer.errors import UsageError
 from tracer.graph import data_file
 from tracer.graph.encoding import encoded
 from tracer.graph.loading import from_proto
+from tracer.quantization.to_qonnx import to_qonnx
 from tracer.records.narrowed import Narrowed, NarrowedNode
 
 if TYPE_CHECKING:
@@ -90,6 +91,12 @@ def finn(result: Narrowed, options: ViewOptions) -> dict[str, Any]:
 def hls4ml(result: Narrowed, options: ViewOptions) -> dict[str, Any]:
     """The accumulators of hls4ml's layers."""
     return analyzers.toolchains.hls4ml.configuration(from_proto(result.proto), _widths(result))
+
+
+def qonnx(result: Narrowed, options: ViewOptions) -> bytes:
+    """The narrowed model in QONNX. Raises UsageError as `model`, ModelError without a Quant."""
+    data_file.refuse_apart(result.proto)
+    return encoded(to_qonnx(result.proto), result.model.name, sorted_maps=True)
 
 
 def _widths(result: Narrowed) -> dict[str, int]:

@@ -6,12 +6,15 @@ import json
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 
 import tracer
 import tracer.cli
 from tests.analyzers.toolchains import networks
 from tracer.errors import UsageError
+from tracer.graph import loading
+from tracer.interpreter.interpreter import Interpreter
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +49,23 @@ def test_the_command_writes_the_guaranteed_widths(folder, capfd):
         "LayerName:", "MatMul_0:", "Precision:", 'accum: "fixed<18,17>"',
         "MatMul_1:", "Precision:", f'accum: "fixed<{nodes["second"]},{nodes["second"]}>"', "",
     ]  # fmt: skip
+
+
+def test_a_model_in_qonnx_has_the_same_guarantee_and_values(folder, tmp_path):
+    result = tracer.narrow(folder / "net.onnx", "14", folder / "data.npz", metric="noise")
+    qdq, quant = result.save(tmp_path / "n.onnx"), result.save(tmp_path / "n.qonnx.onnx")
+    operators = {node.op_type for node in onnx.load(quant).graph.node}
+    assert "Quant" in operators and "QuantizeLinear" not in operators
+    bits = {}
+    for path in (qdq, quant):
+        (run,) = tracer.interpret(path, accumulator=14, feeds=[folder / "data.npz"]).runs
+        bits[path] = {sums.node: sums.guaranteed_any_order for sums in run.sums}
+    assert len(bits[qdq]) == 2
+    assert bits[qdq] == bits[quant]
+    x = np.load(folder / "data.npz")["x"]
+    (want,) = ort.InferenceSession(qdq).run(None, {"x": x})
+    (got,) = Interpreter(loading.load(quant)).run(None, {"x": x})
+    np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
 def test_a_result_is_saved_as_any_of_them(folder, tmp_path):
