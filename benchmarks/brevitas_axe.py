@@ -38,7 +38,6 @@ LAYERS = ("conv1", "conv2", "fc1", "fc2", "fc3")
 _TENSORS = ("relu", "relu_1", "relu_2", "relu_3", "linear_2")
 """Outputs of the layers in the shipped models, after the ReLU of all but the last."""
 _METHODS = "gptq", "gpfq"
-_WEIGHT_BITS, _ACTIVATION_BITS = (3, 4, 5), (4, 5, 6)
 Arrays = Mapping[str, NDArray[Any]]
 
 
@@ -241,12 +240,19 @@ def widths(net: Any, with_bias: bool) -> Iterator[int]:
         yield needed(integers.reshape(len(integers), -1), bias, low, high)
 
 
-def theirs(bits: int, train: Samples, test: Samples, wanted: Arrays) -> tuple[Fitted, float]:
-    """Returns the best of Brevitas's settings, and the seconds of all of them."""
+def theirs(
+    bits: int, operands: tuple[list[int], list[int]], data: tuple[Samples, Samples], wanted: Arrays
+) -> tuple[Fitted, float]:
+    """Returns the best of Brevitas's settings, and the seconds of all of them.
+
+    `operands` are the bits of weights and of activations to try, `data` the training and the test
+    samples.
+    """
+    train, test = data
     images, last = torch.tensor(train.images), LAYERS[-1]
     aim = tensors(onnx.load(families.FOLDER / "lenet" / "lenet.onnx"), train.images)[last]
     best, fitted, total = -np.inf, None, 0.0
-    for setting in itertools.product(_METHODS, _WEIGHT_BITS, _ACTIVATION_BITS):
+    for setting in itertools.product(_METHODS, *operands):
         for net, seconds, name in _fits(bits, setting, images):
             total += seconds
             error = sqnr_db(aim, layer_outputs(net, train.images)[last])
@@ -278,6 +284,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bits", type=int, nargs="+", default=[16, 14, 12])
     parser.add_argument("--limit", type=int, default=512, help="training samples")
+    parser.add_argument("--weights", type=int, nargs="+", default=[3, 4, 5], help="bits to try")
+    parser.add_argument("--activations", type=int, nargs="+", default=[4, 5, 6], help="bits to try")
     options = parser.parse_args()
     if importlib.util.find_spec("brevitas") is None:
         print("skipped: Brevitas is not installed: pip install brevitas==0.13.4")
@@ -289,7 +297,8 @@ def main() -> int:
         print(f"{bits} bits: saturated {saturated(bits, options.limit):.2f} %")
         _show("tracer", ours(bits, options.limit, test, wanted))
         with torch.no_grad():
-            best, total = theirs(bits, train, test, wanted)
+            operands = options.weights, options.activations
+            best, total = theirs(bits, operands, (train, test), wanted)
         _show("Brevitas", best)
         print(f"  {total:.0f} s for all settings of Brevitas", flush=True)
     return 0
