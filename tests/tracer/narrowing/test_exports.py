@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -74,3 +75,15 @@ def test_a_result_is_saved_as_any_of_them(folder, tmp_path):
     assert set(json.loads(saved.read_bytes())) == {"Defaults", "MVAU_0", "MVAU_1"}
     with pytest.raises(UsageError, match=r"finn\.json.*hls4ml\.yml"):
         result.save(tmp_path / "x.tcl")
+
+
+def test_sums_of_tiles_have_no_file_and_those_of_data_have_the_width_asked_for(folder, tmp_path):
+    result = tracer.narrow(folder / "net.onnx", "20", folder / "data.npz", metric="noise")
+    tiles = replace(result, settings={**result.settings, "tile": 4})
+    with pytest.raises(UsageError, match="not one for tiles"):
+        tiles.save(tmp_path / "x.finn.json")
+    wide = tuple(replace(node, bits=10) for node in result.nodes)
+    settings = {**result.settings, "guarantee": "this-data"}
+    on_data = replace(result, settings=settings, nodes=wide, certificate=None)
+    saved = json.loads(on_data.save(tmp_path / "y.finn.json").read_bytes())
+    assert saved["MVAU_0"] == {"accDataType": "INT10"}
