@@ -108,7 +108,8 @@ class ExportOptions:
 
     `opset` of None is the framework's own. The largest error of a tensor may be `rtol` of its
     largest magnitude, and the RMS error `rtol` of its RMS, each plus `atol`. They are 1e-4, or 8
-    roundings of a narrower type, and 1e-8 unless set.
+    roundings of a narrower type, and 1e-8 unless set. `to` converts a quantised ONNX model instead:
+    QDQ to "qonnx", or QONNX to "qdq".
     """
 
     framework: str | None = None
@@ -119,6 +120,7 @@ class ExportOptions:
     rtol: float | None = None
     seed: int = 0
     force: bool = False
+    to: str | None = None
 
 
 @dataclass(frozen=True)

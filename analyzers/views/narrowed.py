@@ -20,6 +20,7 @@ from tracer.errors import UsageError
 from tracer.graph import data_file
 from tracer.graph.encoding import encoded
 from tracer.graph.loading import from_proto
+from tracer.quantization.to_qonnx import to_qonnx
 from tracer.records.narrowed import Narrowed, NarrowedNode
 
 if TYPE_CHECKING:
@@ -92,10 +93,28 @@ def hls4ml(result: Narrowed, options: ViewOptions) -> dict[str, Any]:
     return analyzers.toolchains.hls4ml.configuration(from_proto(result.proto), _widths(result))
 
 
+def qonnx(result: Narrowed, options: ViewOptions) -> bytes:
+    """The narrowed model in QONNX. Raises UsageError as `model`, ModelError without a Quant."""
+    data_file.refuse_apart(result.proto)
+    return encoded(to_qonnx(result.proto), result.model.name, sorted_maps=True)
+
+
 def _widths(result: Narrowed) -> dict[str, int]:
-    """Returns the bits that hold the sums of any input, by node of the narrowed model."""
+    """Returns the bits of the accumulators, by node of the narrowed model.
+
+    They hold the sums of any input. Where sums fit the data alone, they are those that were asked
+    for. Raises UsageError for sums of tiles, which have two widths.
+    """
+    if result.settings.get("tile") is not None:
+        raise UsageError(
+            "FINN and hls4ml have one width for a sum, not one for tiles", "Narrow without --tile."
+        )
+    on_data = result.settings.get("guarantee") == "this-data"
     certified = {} if result.certificate is None else result.certificate.nodes
-    rows = {node.node: node.guaranteed for node in result.nodes}
+    rows = {
+        node.node: node.bits if on_data and not node.fits else node.guaranteed
+        for node in result.nodes
+    }
     return rows | {key: node.bits_guaranteed for key, node in certified.items()}
 
 

@@ -1,7 +1,9 @@
 """Worked examples of the papers' formulas, and the formulas themselves in floating point."""
 
+from fractions import Fraction
 from math import ceil, log2
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from tests.accumulators import a2q
 from tests.interpreter.models import quick
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
-from tracer.accumulators.statistics.bounds import datatype
+from tracer.accumulators.statistics.bounds import datatype, guaranteed
 
 EXAMPLES = [
     (784, 1, 8, False, 19),
@@ -91,3 +93,64 @@ def test_exact_widths_of_types_are_at_most_one_less(terms, weights, activations,
         Terms(terms), signed(weights), operand(activations, is_signed), None, Accumulator(32)
     )
     assert exact <= a2q.datatype_bound(terms, weights, activations, is_signed)
+
+
+ROWS = st.lists(st.integers(-127, 127), min_size=1, max_size=60).filter(any)
+
+
+def guaranteed_bits(weights, low, high):
+    """The bits that hold the sums of any input in any order, of one row of weights."""
+    row = np.array([weights], np.int64)
+    bounds = guaranteed(row, low, high, None, Terms(len(weights)), Accumulator(32))
+    return int(bounds.any_order_bits[0])
+
+
+@quick
+@given(ROWS, st.integers(2, 8), st.booleans())
+def test_the_bound_of_a2q_is_never_below_ours(weights, activations, is_signed):
+    low, high = operand(activations, is_signed)
+    bound = a2q.weight_bound(int(np.abs(weights).sum()), activations, is_signed)
+    assert guaranteed_bits(weights, low, high) <= bound
+
+
+@quick
+@given(ROWS, st.integers(2, 8))
+def test_the_bound_of_a2q_is_ours_for_weights_of_one_sign_and_signed_inputs(weights, activations):
+    negative = -np.abs(weights)  # times -2^(N-1), each adds its magnitude times 2^(N-1)
+    bound = a2q.weight_bound(int(-negative.sum()), activations, True)
+    assert guaranteed_bits(negative, *signed(activations)) == bound
+
+
+@quick
+@given(ROWS, st.integers(1, 8))
+def test_the_bound_of_a2q_plus_is_ours_for_weights_that_add_up_to_0(weights, activations):
+    centred = [*weights, *(-w for w in weights)]
+    l1_norm = int(np.abs(centred).sum())
+    bound = a2q.centred_weight_bound(l1_norm, activations)
+    formula = log2(l1_norm * (2**activations - 1) + 2)
+    assert bound - 1 - 1e-9 < formula <= bound + 1e-9
+    assert guaranteed_bits(centred, 0, (1 << activations) - 1) == bound
+    assert a2q.centred_weight_budget(bound - 1, activations) < l1_norm
+    assert l1_norm <= a2q.centred_weight_budget(bound, activations)
+
+
+@quick
+@given(ROWS, st.integers(0, 255), st.integers(1, 255))
+def test_the_bound_of_axe_is_ours_but_for_the_lowest_number(weights, below, high):
+    row = np.array(weights)
+    p, n = int(row[row > 0].sum()), int(-row[row < 0].sum())
+    bound, ours = a2q.axe_bound(p, n, -below, high), guaranteed_bits(weights, -below, high)
+    bottom = -(high * n + below * p)
+    top = high * p + below * n
+    is_lowest = bottom == -(1 << bound - 2) and top < 1 << bound - 2
+    assert ours == bound - is_lowest
+
+
+@quick
+@given(ROWS, st.integers(0, 255), st.integers(1, 255), st.integers(2, 30))
+def test_the_radius_of_axe_is_its_condition_for_weights_that_add_up_to_0(
+    weights, below, high, bits
+):
+    half = sum(map(abs, weights))
+    fits = Fraction(2 * half) <= a2q.axe_radius(bits, -below, high)
+    assert fits == (a2q.axe_bound(half, half, -below, high) <= bits)

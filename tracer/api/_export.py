@@ -7,6 +7,7 @@ from exporters import pipeline
 from exporters.records import Exported, ExportOptions, inputs_of
 from exporters.source import load_source
 from exporters.writing import check_target
+from tracer.api._convert import convert
 from tracer.errors import UsageError
 
 
@@ -23,6 +24,8 @@ def export(
     """Writes `model`, or the model that it names, to `path`."""
     options = options or ExportOptions()
     check_target(path, options.force)
+    if options.to is not None:
+        return convert(model, path, options)
     if isinstance(model, str):
         model = load_source(
             model, dict(args), weights=weights, framework=options.framework, trust=trust,

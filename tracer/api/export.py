@@ -40,6 +40,9 @@ def export(
     shapes; `input_dtype` may then name a type for each. The default is the model's attribute
     `input_shape`, without the batch.
 
+    With `options.to`, `model` is a quantised ONNX model. It is written in QONNX ("qonnx") or with
+    QuantizeLinear and DequantizeLinear ("qdq"); the error is the difference of the two models.
+
     A named model runs in a child process, within `seconds` and `process_bytes` of `limits`, or with
     `in_process` in this one. So does a copy of a live model, if it can be pickled.
 

@@ -7,6 +7,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import cloup
 
 from tracer.cli import _limits, _options
@@ -39,6 +40,10 @@ def _export_options(static_batch: bool, **values: Any) -> ExportOptions:
     cloup.option_group("Input", *input_options("the model's")),
     cloup.option_group(
         "ONNX",
+        cloup.option("--to", type=click.Choice(("qonnx", "qdq")),
+                     help="Convert SOURCE, a quantised .onnx file: QuantizeLinear and "
+                          "DequantizeLinear to Quant (qonnx), or back (qdq).  "
+                          "[default: export a framework's model]"),
         cloup.option("--opset", type=Count(1),
                      help="Version of the ONNX operator set.  "
                           "[default: 20 for torch, 11 for Chainer]"),
@@ -69,12 +74,14 @@ def command(
     trust: bool,
     options: ExportOptions,
 ) -> None:
-    """Convert a PyTorch or Chainer model to ONNX.
+    """Convert a PyTorch or Chainer model to ONNX, or an ONNX model to QONNX.
 
     SOURCE is a .pt2 exported program, FILE.py:NAME or package.module:NAME. NAME is a class, a
     factory or an instance; its code is executed. Every ONNX node keeps its module and source line.
     The file is written only if onnxruntime and the framework agree on random inputs; otherwise the
     exit code is 1.
+
+    With --to, SOURCE is a quantised .onnx file: QONNX is what FINN, hls4ml and qonnx read.
 
     \b
     Examples:
@@ -82,6 +89,7 @@ def command(
       tracer export net.py:resnet --arg depth=20 --weights net.npz -o r.onnx \\
           --input-shape 1,3,32,32
       tracer export program.pt2 -o program.onnx
+      tracer export net.int8.onnx --to qonnx -o net.qonnx.onnx
     """
     from tracer.api.export import export
 

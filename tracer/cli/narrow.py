@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     "Toolchains",
     cloup.option("--export", "exports", multiple=True, metavar="FILE",
                  help="Write the widths for a toolchain: FILE.finn.json for FINN, FILE.hls4ml.yml "
-                      "for hls4ml. Repeatable."),
+                      "for hls4ml; or the model for both, FILE.qonnx.onnx. Repeatable."),
 )  # fmt: skip
 @_limits.OF_PROCESS
 @_options.view(

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 
 import tracer
 import tracer.cli
 from tests.analyzers.toolchains import networks
 from tracer.errors import UsageError
+from tracer.graph import loading
+from tracer.interpreter.interpreter import Interpreter
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +52,38 @@ def test_the_command_writes_the_guaranteed_widths(folder, capfd):
     ]  # fmt: skip
 
 
+def test_a_model_in_qonnx_has_the_same_guarantee_and_values(folder, tmp_path):
+    result = tracer.narrow(folder / "net.onnx", "14", folder / "data.npz", metric="noise")
+    qdq, quant = result.save(tmp_path / "n.onnx"), result.save(tmp_path / "n.qonnx.onnx")
+    operators = {node.op_type for node in onnx.load(quant).graph.node}
+    assert "Quant" in operators and "QuantizeLinear" not in operators
+    bits = {}
+    for path in (qdq, quant):
+        (run,) = tracer.interpret(path, accumulator=14, feeds=[folder / "data.npz"]).runs
+        bits[path] = {sums.node: sums.guaranteed_any_order for sums in run.sums}
+    assert len(bits[qdq]) == 2
+    assert bits[qdq] == bits[quant]
+    x = np.load(folder / "data.npz")["x"]
+    (want,) = ort.InferenceSession(qdq).run(None, {"x": x})
+    (got,) = Interpreter(loading.load(quant)).run(None, {"x": x})
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
 def test_a_result_is_saved_as_any_of_them(folder, tmp_path):
     result = tracer.narrow(folder / "net.onnx", "20", folder / "data.npz", metric="noise")
     saved = result.save(tmp_path / "finn.json")
     assert set(json.loads(saved.read_bytes())) == {"Defaults", "MVAU_0", "MVAU_1"}
     with pytest.raises(UsageError, match=r"finn\.json.*hls4ml\.yml"):
         result.save(tmp_path / "x.tcl")
+
+
+def test_sums_of_tiles_have_no_file_and_those_of_data_have_the_width_asked_for(folder, tmp_path):
+    result = tracer.narrow(folder / "net.onnx", "20", folder / "data.npz", metric="noise")
+    tiles = replace(result, settings={**result.settings, "tile": 4})
+    with pytest.raises(UsageError, match="not one for tiles"):
+        tiles.save(tmp_path / "x.finn.json")
+    wide = tuple(replace(node, bits=10) for node in result.nodes)
+    settings = {**result.settings, "guarantee": "this-data"}
+    on_data = replace(result, settings=settings, nodes=wide, certificate=None)
+    saved = json.loads(on_data.save(tmp_path / "y.finn.json").read_bytes())
+    assert saved["MVAU_0"] == {"accDataType": "INT10"}
