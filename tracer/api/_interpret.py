@@ -51,6 +51,7 @@ def interpret(
     warmup: int | None,
     threads: int,
     against: str | None,
+    fallback: str | None,
     tolerance: Tolerance | None,
     accumulator: int | str | AnyAccumulator | Policy | None,
     fixed: str | None,
@@ -73,7 +74,10 @@ def interpret(
     for receiver in receivers:
         receiver.start(loaded)
     request = request_for(model, loaded, 1 if by_sample else batch, dims, feeds, seed)
-    general = {"threads": threads or None, "limits": limits, "receive": _to_all(receive, receivers)}
+    general = {
+        "threads": threads or None, "limits": limits, "receive": _to_all(receive, receivers),
+        "fallback": None if fallback is None else registry.find_fallback(fallback),
+    }  # fmt: skip
 
     def done(job: _Job) -> tuple[_Job, Run]:
         measuring = registry.settings_for(job.executor, job.chosen | general)
@@ -96,7 +100,8 @@ def interpret(
     analyzed = [analyze(loaded, run, types, observation.calls, convention, pricing=pricing)]
     recorded = {
         "threads": threads, **job.settings, "batch": batch, "dims": dims, "feeds": feeds,
-        "seed": seed, "convention": convention, "energy": energy_settings(energy_model),
+        "fallback": fallback, "seed": seed, "convention": convention,
+        "energy": energy_settings(energy_model),
     }  # fmt: skip
     return assembled(loaded, analyzed, recorded)
 

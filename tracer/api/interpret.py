@@ -46,6 +46,7 @@ def interpret(
     warmup: int | None = 1,
     threads: int = 0,
     against: Literal["ort"] | None = None,
+    fallback: Literal["ort"] | None = None,
     tolerance: Tolerance | None = None,
     accumulator: int | str | AnyAccumulator | Policy | None = None,
     fixed: str | None = None,
@@ -65,6 +66,9 @@ def interpret(
     `against="ort"`, it has the differences from onnxruntime without optimisation; `run.values`
     says which nodes exceed `tolerance`. `runs` inferences are timed after `warmup` others;
     None warms up once where an inference takes less than a second.
+
+    Raises ModelError, which names all operators that the interpreter lacks; with
+    `fallback="ort"`, onnxruntime computes their nodes, one at a time, and a note names them.
 
     With an `accumulator`, sums are computed in narrow accumulators, in one inference for each
     batch, and the overflow columns are filled instead. An accumulator is a width, a policy as text
@@ -88,9 +92,9 @@ def interpret(
 
     _check_combination(accumulator is not None, against, batch, by_sample)
     return _interpret.interpret(
-        model, batch, dims, feeds, seed, runs, warmup, threads, against, tolerance, accumulator,
-        fixed, operands, by_sample, limits, convention, energy, progress or silent, receive,
-        receivers,
+        model, batch, dims, feeds, seed, runs, warmup, threads, against, fallback, tolerance,
+        accumulator, fixed, operands, by_sample, limits, convention, energy, progress or silent,
+        receive, receivers,
     )  # fmt: skip
 
 

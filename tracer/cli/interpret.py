@@ -51,6 +51,9 @@ if TYPE_CHECKING:
                  help="Threads per operator, at most one for each CPU.  [default: as BLAS is set]"),
     cloup.option("--against", type=click.Choice(["ort"]),
                  help="Compare every node with onnxruntime; exit 1 if one differs by itself."),
+    cloup.option("--fallback", type=click.Choice(["ort"]),
+                 help="Compute the nodes that the interpreter has no operator for by onnxruntime.  "
+                      "[default: refuse the model]"),
     _energy.energy(f"{DEFAULT_ENERGY_MODEL} with --accumulator, else none"),
 )  # fmt: skip
 @_options.TOLERANCE
@@ -67,6 +70,7 @@ def command(
     runs: int,
     threads: int,
     against: Literal["ort"] | None,
+    fallback: Literal["ort"] | None,
     energy: str | None,
     rtol: float | None,
     atol: float | None,
@@ -84,6 +88,9 @@ def command(
     the rounding of the nodes before it. The command names the first node whose own error exceeds
     the tolerance, and exits with 1. With --rtol it does so for any error.
 
+    A model with operators that the interpreter lacks is refused, and all of them are named. With
+    --fallback ort, onnxruntime computes their nodes one at a time, and a note names them.
+
     --accumulator computes sums as hardware with narrow accumulators does. The table shows how
     often sums overflow and which widths suffice, over all inputs or all samples of --data. Without
     it, the model runs on the first batch alone. With --by sample, samples run one at a time, and
@@ -93,6 +100,7 @@ def command(
     Examples:
       tracer interpret model.onnx
       tracer interpret model.onnx --against ort --rtol 1e-4 -o differences.csv
+      tracer interpret model.onnx --fallback ort
       tracer interpret model.onnx --inputs test_data_set_0 -o outputs.npz
       tracer interpret int8.onnx --accumulator 16 --inputs images.npz --batch 64 -o sums.png
       tracer interpret int8.onnx --accumulator 16 --data digits --by sample -o overflow.csv
@@ -121,6 +129,7 @@ def command(
             warmup=None,
             threads=threads,
             against=against,
+            fallback=fallback,
             tolerance=tolerance,
             accumulator=None if accumulating is None else accumulating.policy,
             by_sample=output.options.by == SAMPLE,

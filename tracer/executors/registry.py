@@ -17,6 +17,7 @@ from tracer.executors.protocol import (
     SteppingExecutor,
     TensorExecutor,
 )
+from tracer.interpreter.last_resort import Fallback
 
 REFERENCE, NARROWED = "reference", "narrowed"
 """The executors of `tracer.interpret`, without and with narrow accumulators."""
@@ -69,6 +70,18 @@ def find_stepping(name: str) -> SteppingExecutor[Any, Any, Any]:
         name, SteppingExecutor, "run the phases of a language model"
     )
     return executor
+
+
+def find_fallback(name: str) -> Fallback:
+    """Returns what computes single nodes of the interpreter. Raises UsageError where nothing does.
+
+    It is the `fallback` of the module `node_kernels` of the executor.
+    """
+    package = find(name).__class__.__module__.rpartition(".")[0]
+    if importlib.util.find_spec(f"{package}.node_kernels") is None:
+        raise UsageError(f"the executor '{name}' does not compute single nodes", "Take ort.")
+    fallback: Fallback = importlib.import_module(f"{package}.node_kernels").fallback
+    return fallback
 
 
 def find_framework(name: str) -> FrameworkExecutor[Any, Any, Any]:

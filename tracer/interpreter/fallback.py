@@ -37,9 +37,9 @@ character, and pieces of a text are objects of 50 bytes."""
 
 def reference_kernel(node: Node, opset: int, opsets: Mapping[str, int]) -> Kernel | None:
     """Returns the kernel of onnx.reference for `node`, or None if it has none at this opset."""
-    implementation = reference_class(node, opset)
-    if implementation is None or any(a.HasField("g") for a in node.proto.attribute):
+    if not has_reference(node, opset):
         return None
+    implementation = reference_class(node, opset)
     run_params = {
         "log": _ignore,
         "opsets": dict(opsets),
@@ -58,6 +58,12 @@ def reference_kernel(node: Node, opset: int, opsets: Mapping[str, int]) -> Kerne
             return [_of_objects(output) for output in instance.run(*inputs)]
 
     return kernel
+
+
+def has_reference(node: Node, opset: int) -> bool:
+    """Whether onnx.reference computes `node`; it runs no bodies."""
+    has_bodies = any(a.HasField("g") for a in node.proto.attribute)
+    return not has_bodies and reference_class(node, opset) is not None
 
 
 def _of_objects(value: Value) -> Value:

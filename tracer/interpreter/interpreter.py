@@ -17,6 +17,7 @@ from tracer.graph.loading import ModelSource, open_model
 from tracer.graph.model import Node
 from tracer.interpreter.execution import Execution
 from tracer.interpreter.kernel_loading import announced
+from tracer.interpreter.last_resort import Fallback, note
 from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.observers import Observer
 from tracer.interpreter.plan import Fuse, Plan, fused
@@ -36,7 +37,8 @@ class Interpreter:
 
         __init__                      one kernel per node:
           Planner.plan                  the caller's operators, the model's functions, `ops/`,
-                                        onnx.reference, the operator's function body
+                                        onnx.reference, the operator's function body,
+                                        `fallback`, another runtime
             around(node, kernel)        replaces any kernel, as `tracer.accumulators` does
         run(output_names, feeds)
           Execution.graph             one graph: the main graph, a body or a function
@@ -69,12 +71,15 @@ class Interpreter:
         operators: Iterable[Operator] = (),
         around: Around | None = None,
         fuse: Fuse | None = None,
+        fallback: Fallback | None = None,
         observers: Iterable[Observer] = (),
         limits: Limits | None = None,
         threads: int | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """Raises ModelError for an operator without implementation and for broken weights.
+        """Raises ModelError for operators without implementation and for broken weights.
+
+        `fallback` computes the nodes of such operators; see `tracer.interpreter.last_resort`.
 
         `limits` bound each run. `threads`, of which at most one runs for each processor, defaults
         to the thread count of BLAS. `progress` is called while kernels are compiled. Without
@@ -89,8 +94,13 @@ class Interpreter:
         self._observers = tuple(observers)
         folder = self.model.path.parent if self.model.path is not None else None
         with enforced(self.limits):
-            self._whole = Planner(self.model, Registry(operators), folder, around).plan()
+            planner = Planner(self.model, Registry(operators), folder, around, fallback)
+            self._whole = planner.plan()
             self._fused = self._whole if fuse is None else fused(self._whole, fuse)
+        self.notes: tuple[str, ...] = ()
+        """What a reader of the results should know: which nodes the `fallback` computes."""
+        if fallback is not None and planner.uncomputed:
+            self.notes = (note(planner.uncomputed, fallback),)
 
     def with_observers(self, *observers: Observer) -> Interpreter:
         """Returns the same prepared model with other observers."""

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from tracer.graph.model import Model, Node
 from tracer.interpreter import functions, node_inputs, values
 from tracer.interpreter.binding import Kernel, NodeContext, bind, with_room
 from tracer.interpreter.constants import Room, once
-from tracer.interpreter.fallback import reference_kernel
+from tracer.interpreter.fallback import has_reference, reference_kernel
+from tracer.interpreter.last_resort import Fallback, refusal
 from tracer.interpreter.mapped_weights import leaving
 from tracer.interpreter.plan import Expand, Plan, Task, describe, schedule
 from tracer.interpreter.registry import Operator, Registry, standard
@@ -27,25 +29,44 @@ Around = Callable[[Node, Kernel], Kernel]
 class Planner:
     """Plans the graphs of one model.
 
-    `own` holds the caller's operators; `around` may replace the kernel of any node.
+    `own` holds the caller's operators; `around` may replace the kernel of any node; `fallback`
+    computes the nodes that nothing else does, see `uncomputed`.
     """
 
     def __init__(
-        self, model: Model, own: Registry, folder: Path | None, around: Around | None = None
+        self,
+        model: Model,
+        own: Registry,
+        folder: Path | None,
+        around: Around | None = None,
+        fallback: Fallback | None = None,
     ) -> None:
         self._model = model
         self._own = own
         self._room = Room()
         self._folder = folder
         self._around = around
+        self._fallback = fallback
         self._is_large = footprint.is_large(model)
         self._functions = functions.local_functions(model)
         self._nodes: dict[str, list[Node]] = defaultdict(list)
         for node in model.nodes:
             self._nodes[node.scope.path].append(node)
 
+    @cached_property
+    def uncomputed(self) -> tuple[Node, ...]:
+        """The nodes that nothing but the fallback computes."""
+        return tuple(node for node in self._model.nodes if not self._computes(node))
+
     def plan(self) -> Plan:
-        """Returns the plan of the main graph, which holds the plans of its bodies."""
+        """Returns the plan of the main graph, which holds the plans of its bodies.
+
+        Raises ModelError, which names all operators that nothing computes.
+        """
+        fallback, opsets = self._fallback, self._model.opsets
+        missing = [n for n in self.uncomputed if fallback is None or fallback.refuses(n, opsets)]
+        if missing:
+            raise refusal(self._model, missing, fallback)
         plan = self._graph(self._model.graph, self._model.root)
         for name in plan.captures:
             raise ModelError(f"{self._model.name}: no node computes the value '{name}'")
@@ -85,6 +106,10 @@ class Planner:
         try:
             attributes = self._attributes(node)
             kernel, expand = self._computation(node, opset, operator, attributes, tuple(bodies))
+            if kernel is None and expand is None:
+                assert self._fallback is not None  # `plan` refuses the node without
+                fixed = constants.intersection(node.inputs)
+                kernel = self._fallback.kernel(node, self._model, fixed)
         except Exception as error:  # onnx.reference checks attributes when it is constructed
             where = describe(self._model, (node,), opset)
             if isinstance(error, TracerError):
@@ -110,6 +135,12 @@ class Planner:
             return standard().find(*_name(node, opset))
         return operator
 
+    def _computes(self, node: Node) -> bool:
+        """Whether something computes the node besides the fallback."""
+        opset = self._opset(node)
+        known = self._operator(node, opset) is not None or self._local(node) is not None
+        return known or has_reference(node, opset) or functions.has_body(node, opset)
+
     def _local(self, node: Node) -> onnx.FunctionProto | None:
         return self._functions.get((node.domain, node.op_type, node.proto.overload))
 
@@ -128,7 +159,10 @@ class Planner:
         attributes: Mapping[str, Any],
         bodies: Sequence[str],
     ) -> tuple[Kernel | None, Expand | None]:
-        """Tries the operator, the model's function, onnx's kernel, the function body."""
+        """Tries the operator, the model's function, onnx's kernel, the function body.
+
+        None of both for a node that only the fallback computes.
+        """
         if operator is not None:
             bound = bind(operator.function, NodeContext(node, opset), attributes, bodies)
             return with_room(bound, operator.copies), None
@@ -140,9 +174,7 @@ class Planner:
             return kernel, None
         if functions.has_body(node, opset):
             return None, self._expansion(node, opset, None)
-        raise ModelError(
-            "the operator has no implementation", "Pass one to the Interpreter, in `operators`."
-        )
+        return None, None
 
     def _expansion(self, node: Node, opset: int, function: onnx.FunctionProto | None) -> Expand:
         """Returns what plans the function's body, once for each combination of input types."""
@@ -152,7 +184,8 @@ class Planner:
             types = tuple(type_text(value) for value in inputs)
             if types not in plans:
                 body = function or functions.standard_function(node, self._model.opsets, inputs)
-                inner = Planner(functions.instantiate(body, node, opset), self._own, None)
+                called = functions.instantiate(body, node, opset)
+                inner = Planner(called, self._own, None, fallback=self._fallback)
                 inner._functions = self._functions
                 plans[types] = inner.plan()
             return plans[types]

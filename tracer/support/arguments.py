@@ -118,8 +118,8 @@ RULES: Mapping[str, Rule] = {
     ),
     **dict.fromkeys(("target", "convention", "executor", "device", "by"), TEXT),
     **dict.fromkeys(
-        ("optimization", "provider", "energy", "metric", "fixed", "operands", "against", "loss",
-         "optimizer", "framework"), maybe(TEXT),
+        ("optimization", "provider", "energy", "metric", "fixed", "operands", "against",
+         "fallback", "loss", "optimizer", "framework"), maybe(TEXT),
     ),
     **dict.fromkeys(("path", "data", "folder"), PATH),
     **dict.fromkeys(("output", "calibrate", "test", "trace", "weights", "plan"), maybe(PATH)),

@@ -20,6 +20,7 @@ from tracer.graph.model import Model, Node
 from tracer.inputs.feedset import FeedSet
 from tracer.interpreter import kernel_loading
 from tracer.interpreter.interpreter import Interpreter
+from tracer.interpreter.last_resort import Fallback
 from tracer.interpreter.recording import NodeRecord, Recorder
 from tracer.limits import Limits
 from tracer.records.trace import EMULATED, Kernel, Run
@@ -30,12 +31,14 @@ from tracer.support.progress import Progress
 class NarrowedSettings:
     """Settings of one run; `threads` 0 uses the threads that BLAS is set to.
 
+    `fallback` computes the nodes that the interpreter has no operator for.
     With `by_sample` each batch is one sample, whose sums are counted apart as well.
     """
 
     policy: Policy
     threads: int = 0
     limits: Limits | None = None
+    fallback: Fallback | None = None
     receive: Receive | None = None
     by_sample: bool = False
 
@@ -67,6 +70,7 @@ class _Narrowed:
         narrow = Interpreter(
             model,
             around=narrowing.kernel,
+            fallback=settings.fallback,
             limits=settings.limits,
             threads=settings.threads or None,
             progress=progress,
@@ -97,7 +101,7 @@ class _Narrowed:
             samples=times.samples(),
             bias_us=np.zeros(len(kernels)),
             kernels=kernels,
-            notes=(*notes, *narrowing.notes, *kernel_loading.notes(), EMULATED),
+            notes=(*notes, *narrowing.notes, *narrow.notes, *kernel_loading.notes(), EMULATED),
             sums=tuple(narrowing.accumulations().values()),
             float_sums=narrowing.float_sums,
             sums_by_sample=None if samples is None else samples.recorder.collected(),

@@ -18,6 +18,8 @@ from tracer.interpreter import kernel_loading
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.isolation import Isolation
 from tracer.interpreter.kernel_loading import clock_ns
+from tracer.interpreter.last_resort import Fallback
+from tracer.interpreter.observers import Observer
 from tracer.interpreter.recording import NodeRecord, Recorder, TensorRecorder
 from tracer.limits import Limits
 from tracer.records.trace import Kernel, NodeValues, Run
@@ -38,6 +40,7 @@ class ReferenceSettings:
     """Settings of one profile; `threads` 0 uses the threads that BLAS is set to.
 
     `warmup` None warms up once where an inference takes less than a second.
+    `fallback` computes the nodes that the interpreter has no operator for.
     `expected` are tensors of the main graph by name that another runtime computed from the same
     feeds. Every node is compared with them within `tolerance`, and once more in an inference in
     which each node reads them.
@@ -47,6 +50,7 @@ class ReferenceSettings:
     warmup: int | None = None
     threads: int = 0
     limits: Limits | None = None
+    fallback: Fallback | None = None
     receive: Receive | None = None
     expected: Mapping[str, Any] | None = field(default=None, repr=False)
     tolerance: Tolerance = field(default_factory=Tolerance)
@@ -125,9 +129,7 @@ class _Reference:
         The first timed inference also describes the values; its times exclude the description.
         Raises ModelError for a node that cannot be computed, LimitError beyond the limits.
         """
-        interpreter = Interpreter(
-            model, limits=settings.limits, threads=settings.threads or None, progress=progress
-        )
+        interpreter = _interpreter(model, settings, progress=progress)
         wall, instrumented, runs = _inferences(interpreter, feedset, settings, progress)
         described, own = runs[0], _in_isolation(interpreter, feedset, settings)
         kernels = tuple(
@@ -145,7 +147,7 @@ class _Reference:
             samples=times.reshape(settings.runs, len(kernels)),
             bias_us=np.zeros(len(kernels)),  # the recorder's own work is outside its times
             kernels=kernels,
-            notes=(*feedset.notes, *kernel_loading.notes()),
+            notes=(*feedset.notes, *interpreter.notes, *kernel_loading.notes()),
             values=tuple(
                 NodeValues(key, record.statistics, record.difference, own.get(key))
                 for key, record in described.items()
@@ -158,7 +160,7 @@ class _Reference:
         self, model: Model, feedset: FeedSet, settings: ReferenceSettings
     ) -> Iterator[Callable[[], float]]:
         """Prepares the model and runs it once; a call then times one inference, in µs."""
-        interpreter = Interpreter(model, limits=settings.limits, threads=settings.threads or None)
+        interpreter = _interpreter(model, settings)
         once = partial(interpreter.run, None, dict(feedset.feeds))
         once()
         yield lambda: elapsed_us(once, clock_ns)
@@ -168,7 +170,7 @@ class _Reference:
         self, model: Model, feedset: FeedSet, settings: ReferenceSettings
     ) -> Iterator[TurnRecorder]:
         """Prepares the model and runs it once; recorded runs time every node."""
-        interpreter = Interpreter(model, limits=settings.limits, threads=settings.threads or None)
+        interpreter = _interpreter(model, settings)
         feeds = dict(feedset.feeds)
         once = partial(interpreter.run, None, feeds)
         once()
@@ -180,17 +182,26 @@ class _Reference:
         self, model: Model, settings: ReferenceSettings
     ) -> Iterator[Callable[[Feeds], Sequence[Any]]]:
         """Prepares the model; inside the block, each call runs it on feeds of any sizes."""
-        interpreter = Interpreter(model, limits=settings.limits, threads=settings.threads or None)
+        interpreter = _interpreter(model, settings)
         yield partial(interpreter.run, None)
 
     def tensors(self, model: Model, feedset: FeedSet, settings: ReferenceSettings) -> Tensors:
         """Returns the outputs and the tensors of one inference."""
         recorder = TensorRecorder()
-        threads = settings.threads or None
-        interpreter = Interpreter(
-            model, limits=settings.limits, threads=threads, observers=[recorder]
-        )
+        interpreter = _interpreter(model, settings, [recorder])
         return Tensors(interpreter.run(None, feedset.feeds), recorder.tensors)
+
+
+def _interpreter(
+    model: Model,
+    settings: ReferenceSettings,
+    observers: Sequence[Observer] = (),
+    progress: Progress | None = None,
+) -> Interpreter:
+    return Interpreter(
+        model, fallback=settings.fallback, observers=observers, limits=settings.limits,
+        threads=settings.threads or None, progress=progress,
+    )  # fmt: skip
 
 
 def recorded(interpreter: Interpreter, recorder: Recorder, feeds: Feeds) -> tuple[list[Any], float]:
