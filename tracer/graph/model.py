@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import onnx
 
@@ -83,6 +84,10 @@ class Model:
     keys: tuple[str, ...] = field(repr=False)
     root: str = ""
     subject: str | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process gets: it finds nodes and tensors again by itself."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @property
     def name(self) -> str:

@@ -9,6 +9,7 @@ from tracer.errors import UsageError
 _EXTRAS = {
     **{"torch": "torch", "onnxscript": "torch", "safetensors": "torch", "chainer": "chainer"},
     **{"PIL": "train", "sklearn": "train", "tensorboardX": "train", "tokenizers": "text"},
+    **{"dask": "dask", "distributed": "dask"},
 }
 
 
