@@ -26,18 +26,18 @@ def collected(
 ) -> list[Any]:
     """Returns the results of `futures`; `keep` gets each as soon as it is there, with its index.
 
-    `check` may end the work with an exception while results are missing. Raises the exception of
-    the first task that has one, and cancels the others.
+    `check` is called while results are missing, and may end the work with an exception. Raises the
+    exception of the first task that has one, and cancels the others.
     """
     left = dict(enumerate(futures))
     try:
         while left:
+            if not all(future.done() for future in left.values()):
+                check()
             wait(left.values(), _POLL_S, FIRST_COMPLETED)
             for index in [index for index, future in left.items() if future.done()]:
                 keep(index, left.pop(index).result())
             progress(len(futures) - len(left), len(futures), _SHARDS)
-            if left:
-                check()
         return [future.result() for future in futures]
     finally:
         for future in left.values():

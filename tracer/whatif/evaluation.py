@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from functools import reduce
+from itertools import chain
 from operator import add
 from typing import Any
 
@@ -33,8 +34,8 @@ from tracer.whatif.metric_scores import WideBatch
 from tracer.whatif.shard_runs import MEMORY, Arithmetic, B, Scoring
 from tracer.whatif.shards import Question, ShardBaseline, ShardEvaluation
 
-_AHEAD = 2
-"""Tasks for each worker that are begun before they are asked for: one runs, one waits."""
+_QUEUED = 2
+"""Tasks for each worker while evaluations are sure to be asked for: one runs, one waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,9 @@ class Evaluator:
         self._kept = kept or KeptShards()
         self._job = pool.share(job)
         weakref.finalize(self, pool.forget, self._job)
+        self._begun: dict[tuple[Widths, bool], _Begun] = {}
+        self._expected: list[tuple[Widths, bool]] = []
+        self._asked: Sequence[Future[Any]] = ()
         self._shards = self._cut(batches)
         parts = self._measured()
         self._widths = dict(parts[0].widths)
@@ -98,8 +102,6 @@ class Evaluator:
         self.wide_batches: tuple[WideBatch, ...] = tuple(b for part in parts for b in part.batches)
         self.baseline = _merged(parts)
         self.notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
-        self._begun: dict[tuple[Widths, bool], _Begun] = {}
-        self._expected: list[tuple[Widths, bool]] = []
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -147,10 +149,10 @@ class Evaluator:
             begun = self._begin(widths, counted, near, urgent=True)
         else:
             self._hurry(begun)
-        self._begin_expected()
+        self._expected = [each for each in self._expected if each != key]
+        self._asked = begun.futures
         with self._deadline.reached():
             results = self._collected(begun.futures, self._keeping(begun, key))
-        self._begin_expected()
         parts = dict(zip(begun.shards, results, strict=True))
         overflows = self._overflows(parts) if counted else None
         return Evaluation(widths, self._score(parts), overflows)
@@ -185,15 +187,23 @@ class Evaluator:
                 begun.futures[index] = self._pool.submit(urgent)
 
     def _begin_expected(self) -> None:
-        """Begins expected evaluations while there are fewer tasks than workers could take."""
-        while self._expected and self._running() < _AHEAD * self._pool.workers:
-            widths, counted = key = self._expected.pop(0)
+        """Begins expected evaluations while workers have nothing that was asked for.
+
+        A guess that is wrong costs the time of a shard, so it is begun on an idle worker alone. The
+        rows of a sweep, which count, are no guesses.
+        """
+        while self._expected:
+            widths, counted = key = self._expected[0]
+            if self._running() >= self._pool.workers * (_QUEUED if counted else 1):
+                return
+            self._expected.pop(0)
             if key not in self._begun:
                 bits = dict(zip(self.nodes, widths, strict=True))
                 self._begun[key] = self._begin(bits, counted)
 
     def _running(self) -> int:
-        return sum(not future.done() for each in self._begun.values() for future in each.futures)
+        begun = chain(self._asked, *(each.futures for each in self._begun.values()))
+        return sum(not future.done() for future in begun)
 
     def _keeping(
         self, begun: _Begun, key: tuple[Widths, bool]
@@ -205,7 +215,12 @@ class Evaluator:
         self, futures: "Sequence[Future[Any]]", keep: Callable[[int, Any], None]
     ) -> list[Any]:
         progress = self._progress if self._pool.workers else silent  # one process tells of batches
-        return collected(futures, progress, keep, self._deadline.check)
+
+        def check() -> None:
+            self._deadline.check()
+            self._begin_expected()
+
+        return collected(futures, progress, keep, check)
 
     def _score(self, parts: Mapping[int, ShardEvaluation]) -> float:
         """The mean score, with the batches of `parts`, by number of the shard, as they are there.
