@@ -83,35 +83,41 @@ def what_if(
     narrowest, widest = plan.ends
     variants = tuple(options.accumulators(widest))
     tuple(options.accumulators(narrowest))  # raises UsageError for a width that is too narrow
-    loaded = open_subject(model)
-    dataset = open_dataset(data, loaded, limit=options.limit, folder=folder)
-    metric = checked_metric(loaded, dataset, options.metric)
-    model_of_energy = energy.find(options.energy)
-    graphs, changes = graph_variants(loaded, dataset, options, folder, progress)
-    identity = cache_key.identity(loaded, dataset, metric, options, changes)
-    opened = nullcontext() if trace is None else closing(WhatIfFile(Path(trace), identity, force))
-    with opened as file, opened_pool(cluster, threads, note) as pool:
-        with _kept_shards(file, pool, identity, force) as shards:
-            task = Task(
-                dataset, metric, model_of_energy, options, plan, pool, shards, limits, deadline
-            )
-            results = run_variants(task, graphs, variants, file, progress)
-        result = WhatIf(
-            model=ModelInfo.of(loaded),
-            environment=environment.observe(),
-            settings={**identity, **_settings(task)},
-            judgement=judgement(metric, options.accuracy_budget),
-            energy=EnergyBasis(
-                task.energy.name, task.energy.unit, task.energy.source, results.addition_convention
-            ),
-            variants=results.variants,
-            notes=tuple(dict.fromkeys((*changes, *results.notes))),
+    with opened_pool(cluster, threads, note) as pool:  # its workers start meanwhile
+        loaded = open_subject(model)
+        dataset = open_dataset(data, loaded, limit=options.limit, folder=folder)
+        metric = checked_metric(loaded, dataset, options.metric)
+        model_of_energy = energy.find(options.energy)
+        graphs, changes = graph_variants(loaded, dataset, options, folder, progress)
+        identity = cache_key.identity(loaded, dataset, metric, options, changes)
+        opened = (
+            nullcontext() if trace is None else closing(WhatIfFile(Path(trace), identity, force))
         )
-        if file is not None:
-            file.finish(result)
-        if shards is not None and not any(one.answer.ended for one in result.variants):
-            shards.remove()
-    return result
+        with opened as file:
+            with _kept_shards(file, pool, identity, force) as shards:
+                task = Task(
+                    dataset, metric, model_of_energy, options, plan, pool, shards, limits, deadline
+                )
+                results = run_variants(task, graphs, variants, file, progress)
+            result = WhatIf(
+                model=ModelInfo.of(loaded),
+                environment=environment.observe(),
+                settings={**identity, **_settings(task)},
+                judgement=judgement(metric, options.accuracy_budget),
+                energy=EnergyBasis(
+                    task.energy.name,
+                    task.energy.unit,
+                    task.energy.source,
+                    results.addition_convention,
+                ),
+                variants=results.variants,
+                notes=tuple(dict.fromkeys((*changes, *results.notes))),
+            )
+            if file is not None:
+                file.finish(result)
+            if shards is not None and not any(one.answer.ended for one in result.variants):
+                shards.remove()
+        return result
 
 
 @contextmanager

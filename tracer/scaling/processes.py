@@ -1,7 +1,10 @@
 """Runs tasks in processes on this machine, which end with this one."""
 
+import contextlib
 import hashlib
+import importlib
 import pickle
+from collections.abc import Sequence
 from concurrent.futures import Future
 from queue import SimpleQueue
 from threading import Lock, Thread
@@ -18,6 +21,9 @@ from tracer.support.temporary import TemporaryFolder
 
 _THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Variables that libraries read their number of threads from when they are loaded."""
+
+_LIBRARIES = ("numpy", "onnx", "numba", "scipy.sparse", "pandas")
+"""What takes a second to load."""
 
 
 class ProcessPool:
@@ -96,6 +102,7 @@ class _Process:
 
     def _serve(self) -> None:
         """Runs tasks, in the thread that the process dies with."""
+        self._load()
         while (item := self._tasks.get()) is not None and not self._ended:
             task, done = item
             try:
@@ -108,6 +115,11 @@ class _Process:
             else:
                 done(reply.value, reply.error)
         self._drop()
+
+    def _load(self) -> None:
+        """Starts the process, and loads what every job needs while this one reads the data."""
+        with contextlib.suppress(CrashError, LimitError):  # the first task will meet it again
+            self._running().call(Call(_import, {"names": _LIBRARIES}, (), None, None))
 
     def _running(self) -> Worker:
         with self._lock:
@@ -124,3 +136,8 @@ class _Process:
                 self._worker.kill()
                 self._worker.end()
                 self._worker = None
+
+
+def _import(names: Sequence[str]) -> None:
+    for name in names:
+        importlib.import_module(name)

@@ -28,6 +28,8 @@ from tracer.support.progress import Progress
 from tracer.support.types import Array
 
 _Sums = TypeVar("_Sums", PartialSums, FloatPartialSums)
+_DRAWS = "FloatRounding(name='sr'"
+"""Part of the text of an accumulator of any kind that rounds stochastically."""
 RunBatches = Callable[[Model, Iterable[FeedSet], int | None], Run]
 """(model, batches, threads) -> the run of these batches; a function that can be pickled."""
 
@@ -93,7 +95,7 @@ def refuse_draws(model: Model, policy: Policy) -> None:
     """Raises UsageError for stochastic rounding of floats: it numbers the sums of all the data."""
     for node, rule in policy.assign(model.nodes).items():
         is_float = not isinstance(rule.accumulator, Accumulator)
-        if is_float and "stochastic" in repr(rule.accumulator):
+        if is_float and _DRAWS in repr(rule.accumulator):
             raise UsageError(
                 f"{model.name}: node '{node}' rounds by random numbers, which depend on the number "
                 "of the sum in all the data",
