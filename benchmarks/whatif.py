@@ -25,7 +25,7 @@ from tracer import metrics
 from tracer.accumulators.spec.policy_text import read
 from tracer.graph.loading import open_model
 from tracer.inputs.datasets.opening import open_dataset
-from tracer.whatif.evaluation import Evaluator
+from tracer.whatif.evaluation import local
 from tracer.whatif.metric_scores import scorer
 from tracer.whatif.stored_batches import StoredBatches
 from tracer.whatif.width_plan import read as plan
@@ -137,7 +137,7 @@ def _sweep(images: int, accumulator: str, batch: int) -> dict[str, float]:
     dataset = open_dataset(f"digits*{again}", model, limit=images)
     scoring = scorer(model, dataset, metrics.find("top1"))
     began = time.perf_counter()
-    evaluator = Evaluator(model, read("*=32"), StoredBatches(dataset, batch), scoring)
+    evaluator = local(model, read("*=32"), StoredBatches(dataset, batch), scoring)
     seconds = {"wide, all overflows": time.perf_counter() - began}
     for bits in plan(accumulator).swept.value:
         began = time.perf_counter()

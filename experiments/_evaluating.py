@@ -17,7 +17,7 @@ from tracer.metrics import METRICS
 from tracer.records.trace import Trace
 from tracer.records.whatif import Answer
 from tracer.whatif.deadline import Deadline
-from tracer.whatif.evaluation import Evaluator
+from tracer.whatif.evaluation import Evaluator, local
 from tracer.whatif.evaluation_cache import EvaluationCache
 from tracer.whatif.sweep import Question, sweep_and_search
 
@@ -72,9 +72,7 @@ def by_image(model: Model, dataset: Dataset, accumulator: Accumulator) -> Trace:
     )
 
 
-def evaluated(
-    model: Model, dataset: Dataset, accumulator: Accumulator, batch: int
-) -> Evaluator[Batch]:
+def evaluated(model: Model, dataset: Dataset, accumulator: Accumulator, batch: int) -> Evaluator:
     """Returns an evaluator of top-1 accuracy on all data, with this accumulator."""
     outputs = [value.name for value in model.graph.output]
 
@@ -85,4 +83,4 @@ def evaluated(
     def batches() -> Iterator[Batch]:
         return dataset.batches(batch)
 
-    return Evaluator(model, Policy.of(accumulator), batches, score)
+    return local(model, Policy.of(accumulator), batches, score)

@@ -58,6 +58,12 @@ class CrashError(TracerError):
     exit_code = 5
 
 
+class ClusterError(TracerError):
+    """No worker is left: the scheduler of a cluster is gone, or has no workers that can be used."""
+
+    exit_code = 6
+
+
 def out_of_memory(what: str) -> LimitError:
     """Returns the error for an allocation that failed; `what` names the place and the problem."""
     return LimitError(what, "Try a smaller batch, or raise --max-memory.")

@@ -23,8 +23,8 @@ def contained(
     """Makes a function check its arguments by `rules`, and then run in a child process.
 
     The function has parameters `limits`, whose `seconds` and `process_bytes` limit the child, and
-    `in_process`, which keeps the call in this process. Receivers keep what they are given, so
-    they keep the call in this process as well.
+    `in_process`, which keeps the call in this process. Receivers keep what they are given, and
+    the client of a cluster has its connections, so they keep the call in this process as well.
     """
 
     def decorate(
@@ -38,7 +38,8 @@ def contained(
             bound.apply_defaults()
             arguments = bound.arguments
             check_arguments(arguments, rules)
-            if arguments["in_process"] or arguments.get("receivers"):
+            is_client = not isinstance(arguments.get("cluster"), str | None)
+            if arguments["in_process"] or arguments.get("receivers") or is_client:
                 return function(*args, **named)
             most = arguments["limits"]
             seconds, nbytes = (most.seconds, most.process_bytes) if most else (None, None)

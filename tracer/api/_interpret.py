@@ -13,6 +13,7 @@ from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.accumulators.spec.policy_text import policy
 from tracer.api._assembly import Pricing, analyze, assembled, configured, energy_settings
 from tracer.api.interpret import Receiver
+from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.executors.protocol import Receive
 from tracer.graph.model import Model
@@ -20,6 +21,8 @@ from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import InputPaths, Request, Samples, on_sizes_that_run, request_for
 from tracer.limits import Limits, enforced
 from tracer.records.trace import Run, Trace
+from tracer.scaling.opening import opened_pool
+from tracer.scaling.pool import Note, Pool
 from tracer.shapes import infer
 from tracer.support.progress import Progress
 from tracer.support.tolerance import Tolerance
@@ -63,6 +66,8 @@ def interpret(
     progress: Progress,
     receive: Receive | None,
     receivers: Sequence[Receiver],
+    cluster: Any,
+    note: Note | None,
 ) -> Trace:
     """Times the inferences of one batch, or counts the overflow of all batches."""
     narrowed = None if accumulator is None else policy(accumulator, fixed, operands)
@@ -70,6 +75,8 @@ def interpret(
     if energy is None and narrowed is not None and narrowed.adds_integers:
         energy = DEFAULT_ENERGY_MODEL
     energy_model = None if energy is None else energy_models.find(energy)
+    if cluster is not None:
+        _check_shared(narrowed, receive, receivers)
     loaded = open_subject(model)
     for receiver in receivers:
         receiver.start(loaded)
@@ -91,7 +98,8 @@ def interpret(
         if narrowed is None:
             _, (job, run) = on_sizes_that_run(request, plain)
         else:
-            job, run = done(_narrow(request, narrowed, by_sample, said))
+            with opened_pool(cluster, threads, note) as pool:
+                job, run = done(_narrow(request, narrowed, by_sample, said, pool))
     observation = observed_shapes.of(loaded, run.kernels)
     types = infer(loaded, job.first.shapes).updated(observation.types)
     counted = (*(sums.node for sums in run.sums), *(sums.node for sums in run.float_sums))
@@ -106,6 +114,22 @@ def interpret(
     return assembled(loaded, analyzed, recorded)
 
 
+def _check_shared(
+    narrowed: Policy | None, receive: Receive | None, receivers: Sequence[Receiver]
+) -> None:
+    """Raises UsageError for what workers do not share out."""
+    if narrowed is None:
+        raise UsageError(
+            "workers share out the data of a count of overflows, and one batch is timed here",
+            "Give --accumulator, or leave out --workers and --scheduler.",
+        )
+    if receive is not None or receivers:
+        raise UsageError(
+            "workers send statistics, and not the inputs and outputs of every batch",
+            "Leave out the .npz, the folder and the certificate, or --workers and --scheduler.",
+        )
+
+
 def _plain(
     model: Model, feedset: FeedSet, runs: int, warmup: int | None, threads: int,
     against: str | None, tolerance: Tolerance | None,
@@ -118,13 +142,14 @@ def _plain(
 
 
 def _narrow(
-    request: Request, narrowed: Policy, by_sample: bool, said: Mapping[str, object]
+    request: Request, narrowed: Policy, by_sample: bool, said: Mapping[str, object], pool: Pool
 ) -> _Job:
     """Counts the overflow of all batches; `said` are the arguments of the policy."""
     batches = request.batches()
     counted: dict[str, object] = {"by_sample": by_sample}
+    chosen = counted | {"policy": narrowed, "pool": pool}
     return _Job(
-        registry.NARROWED, batches, next(iter(batches)), counted | {"policy": narrowed},
+        registry.NARROWED, batches, next(iter(batches)), chosen,
         {**counted, **said}, narrowed.assign(request.model.nodes),
     )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from exporters import writing
 from exporters.subject import Subject, open_subject
@@ -20,6 +21,8 @@ from tracer.quantization.options import QuantizationOptions, WeightOptions
 from tracer.quantization.weights import quantize_weights
 from tracer.records.quantized import Accuracy, Quantized
 from tracer.records.trace import ModelInfo
+from tracer.scaling.opening import opened_pool
+from tracer.scaling.pool import Note, Pool
 from tracer.support.progress import Progress
 
 
@@ -36,6 +39,8 @@ def quantize(
     batch: int,
     folder: Path,
     progress: Progress | None,
+    cluster: Any,
+    note: Note | None,
 ) -> Quantized:
     """Writes the quantised model, then scores it and the float model."""
     target = None if output is None else Path(output)
@@ -47,7 +52,8 @@ def quantize(
     if chosen_metric is not None and test_data is not None:
         check(loaded, test_data, chosen_metric)
     samples = None if calibration is None else CalibrationSamples(calibration, batch)
-    graph = _graph(loaded, samples, options, progress)
+    with opened_pool(cluster, note=note) as pool:
+        graph = _graph(loaded, samples, options, progress, pool)
     # They open their weights here: `target` may replace the model, and its data with it.
     wide, narrow = Interpreter(loaded), Interpreter(graph.model)
     if target is None:
@@ -103,11 +109,17 @@ def _graph(
     samples: CalibrationSamples | None,
     options: QuantizationOptions | WeightOptions,
     progress: Progress | None,
+    pool: Pool,
 ) -> quantizer.QuantizedGraph:
     if isinstance(options, WeightOptions):
+        if pool.workers:
+            raise UsageError(
+                "weights alone need no calibration, which workers share out",
+                "Leave out --workers and --scheduler.",
+            )
         return quantize_weights(model, options, samples, progress)
     assert samples is not None  # `_data` refuses a request without
-    return quantizer.quantize(model, samples, options, progress)
+    return quantizer.quantize(model, samples, options, progress, pool)
 
 
 def _scored(

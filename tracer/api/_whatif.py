@@ -1,7 +1,7 @@
 """Tries a network in accumulators of other widths: see `tracer.what_if`."""
 
-from collections.abc import Sequence
-from contextlib import closing, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 from analyzers import energy
 from exporters.subject import Subject, open_subject
 from tracer.accumulators.spec import kinds
-from tracer.errors import UsageError
+from tracer.errors import ClusterError, UsageError
 from tracer.graph.model import Model
 from tracer.inputs.datasets.opening import open_dataset
 from tracer.limits import Limits
@@ -18,6 +18,8 @@ from tracer.records import environment
 from tracer.records.accumulator_sweep import AccumulatorSweep
 from tracer.records.trace import ModelInfo
 from tracer.records.whatif import EnergyBasis, WhatIf
+from tracer.scaling.opening import opened_pool
+from tracer.scaling.pool import Note, Pool
 from tracer.storage.whatif_file import WhatIfFile
 from tracer.support.file_lock import refuse_in_use
 from tracer.support.progress import Progress
@@ -27,6 +29,7 @@ from tracer.whatif.deadline import Deadline
 from tracer.whatif.graph_variants import graph_variants
 from tracer.whatif.metric_scores import checked_metric, judgement
 from tracer.whatif.options import WhatIfOptions
+from tracer.whatif.shard_file import ShardFile
 from tracer.whatif.stored_batches import StoredBatches
 from tracer.whatif.variants import Task, run_variants
 
@@ -58,6 +61,8 @@ def what_if(
     limits: Limits | None,
     progress: Progress | None,
     operands: str | None,
+    cluster: Any,
+    note: Note | None,
 ) -> WhatIf | AccumulatorSweep:
     """Evaluates the widths, and writes each evaluation to the file `trace` at once."""
     if trace is not None and force:  # before minutes are spent on the data
@@ -65,7 +70,7 @@ def what_if(
     options = options or WhatIfOptions()
     spellings = kinds.listed(accumulator) if isinstance(accumulator, str) else None
     if spellings is not None:
-        _refuse_widths(options, trace)
+        _refuse_widths(options, trace, cluster)
         return _accumulators(
             model, spellings, data, options, folder, threads, limits, progress, operands
         )
@@ -78,30 +83,63 @@ def what_if(
     narrowest, widest = plan.ends
     variants = tuple(options.accumulators(widest))
     tuple(options.accumulators(narrowest))  # raises UsageError for a width that is too narrow
-    loaded = open_subject(model)
-    dataset = open_dataset(data, loaded, limit=options.limit, folder=folder)
-    metric = checked_metric(loaded, dataset, options.metric)
-    model_of_energy = energy.find(options.energy)
-    task = Task(dataset, metric, model_of_energy, options, plan, threads, limits, deadline)
-    graphs, changes = graph_variants(loaded, dataset, options, folder, progress)
-    identity = cache_key.identity(loaded, dataset, metric, options, changes)
-    opened = nullcontext() if trace is None else closing(WhatIfFile(Path(trace), identity, force))
-    with opened as file:
-        results = run_variants(task, graphs, variants, file, progress)
-        result = WhatIf(
-            model=ModelInfo.of(loaded),
-            environment=environment.observe(),
-            settings={**identity, **_settings(task)},
-            judgement=judgement(metric, options.accuracy_budget),
-            energy=EnergyBasis(
-                task.energy.name, task.energy.unit, task.energy.source, results.addition_convention
-            ),
-            variants=results.variants,
-            notes=tuple(dict.fromkeys((*loaded.notes, *changes, *results.notes))),
+    with opened_pool(cluster, threads, note) as pool:  # its workers start meanwhile
+        loaded = open_subject(model)
+        dataset = open_dataset(data, loaded, limit=options.limit, folder=folder)
+        metric = checked_metric(loaded, dataset, options.metric)
+        model_of_energy = energy.find(options.energy)
+        graphs, changes = graph_variants(loaded, dataset, options, folder, progress)
+        identity = cache_key.identity(loaded, dataset, metric, options, changes)
+        opened = (
+            nullcontext() if trace is None else closing(WhatIfFile(Path(trace), identity, force))
         )
-        if file is not None:
-            file.finish(result)
-    return result
+        with opened as file:
+            with _kept_shards(file, pool, identity, force) as shards:
+                task = Task(
+                    dataset, metric, model_of_energy, options, plan, pool, shards, limits, deadline
+                )
+                results = run_variants(task, graphs, variants, file, progress)
+            result = WhatIf(
+                model=ModelInfo.of(loaded),
+                environment=environment.observe(),
+                settings={**identity, **_settings(task)},
+                judgement=judgement(metric, options.accuracy_budget),
+                energy=EnergyBasis(
+                    task.energy.name,
+                    task.energy.unit,
+                    task.energy.source,
+                    results.addition_convention,
+                ),
+                variants=results.variants,
+                notes=tuple(dict.fromkeys((*loaded.notes, *changes, *results.notes))),
+            )
+            if file is not None:
+                file.finish(result)
+            if shards is not None and not any(one.answer.ended for one in result.variants):
+                shards.remove()
+        return result
+
+
+@contextmanager
+def _kept_shards(
+    file: WhatIfFile | None, pool: Pool, identity: Mapping[str, str], force: bool
+) -> Iterator[ShardFile | None]:
+    """Opens the file for shards, if they run elsewhere and there is a trace to continue.
+
+    An error of the cluster tells what is kept.
+    """
+    if file is None or not pool.workers:
+        yield None
+        return
+    with closing(ShardFile(file.path, identity, force)) as shards:
+        try:
+            yield shards
+        except ClusterError as error:
+            raise ClusterError(
+                error.what,
+                f"{file.path} keeps the evaluations that were made, and {shards.path.name} "
+                f"{shards.count:,} results of shards: the same command goes on from there.",
+            ) from error
 
 
 def _accumulators(
@@ -151,8 +189,13 @@ def _accumulators(
     )  # fmt: skip
 
 
-def _refuse_widths(options: WhatIfOptions, trace: str | Path | None) -> None:
+def _refuse_widths(options: WhatIfOptions, trace: str | Path | None, cluster: Any) -> None:
     """Raises UsageError for options that are about widths, beside accumulators with names."""
+    if cluster is not None:
+        raise UsageError(
+            "workers share out evaluations of widths, and --accumulator names accumulators",
+            "Leave out --workers and --scheduler, or give widths such as 12:32.",
+        )
     usual = WhatIfOptions()
     for name, where in _OF_WIDTHS.items():
         if getattr(options, name) != getattr(usual, name):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from tracer.api._contained import contained
@@ -10,6 +10,8 @@ from tracer.errors import UsageError
 from tracer.support.progress import Progress, silent
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from exporters.subject import Subject
     from tracer.accumulators.spec.any_accumulator import AnyAccumulator
     from tracer.accumulators.spec.policy import Policy
@@ -58,6 +60,8 @@ def interpret(
     progress: Progress | None = None,
     receive: Receive | None = None,
     receivers: Sequence[Receiver] = (),
+    cluster: Client | str | None = None,
+    note: Callable[[str], None] | None = None,
     in_process: bool = False,
 ) -> Trace:
     """Runs `model` node by node in the reference interpreter, for one batch size.
@@ -85,6 +89,9 @@ def interpret(
     `run.sums_by_sample` says what overflowed in each. `receive` is called with the feeds and the
     outputs of every batch, and so are `receivers`, which are called with the model before.
 
+    `cluster` shares the batches of a data set out to other processes, as in `what_if`; the counts
+    are the same. Nothing can receive the batches then.
+
     The model runs in a child process, within `limits`, or with `receivers` or `in_process` in this
     one. Raises the errors of `tracer.errors`, among them LimitError for a run beyond `limits`.
     """
@@ -94,7 +101,7 @@ def interpret(
     return _interpret.interpret(
         model, batch, dims, feeds, seed, runs, warmup, threads, against, fallback, tolerance,
         accumulator, fixed, operands, by_sample, limits, convention, energy, progress or silent,
-        receive, receivers,
+        receive, receivers, cluster, note,
     )  # fmt: skip
 
 

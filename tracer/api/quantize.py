@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ from tracer.support.arguments import instance, maybe
 from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from exporters.subject import Subject
     from tracer.limits import Limits
     from tracer.quantization.options import QuantizationOptions, WeightOptions
@@ -41,6 +44,8 @@ def quantize(
     folder: str | Path = "data",
     progress: Progress | None = None,
     limits: Limits | None = None,
+    cluster: Client | str | None = None,
+    note: Callable[[str], None] | None = None,
     in_process: bool = False,
 ) -> Quantized:
     """Quantises `model` with activation ranges of `limit` samples of the data set `calibrate`.
@@ -54,6 +59,9 @@ def quantize(
     With WeightOptions the weights alone are quantised, which calibrates nothing: leave `calibrate`
     out. The layers' errors are then those of the first `limit` samples of `test`.
 
+    `cluster` shares the calibration out to other processes, as in `what_if`, where ranges are
+    minima and maxima; the model is the same. What it loses is measured in this process.
+
     All this is done in a child process, within `seconds` and `process_bytes` of `limits`, or with
     `in_process` in this one. Raises the errors of `tracer.errors`; replaces an existing file only
     with `force`.
@@ -62,5 +70,5 @@ def quantize(
 
     return _quantize.quantize(
         model, calibrate, output, force, options, limit, test, test_limit, metric, batch,
-        Path(folder), progress,
+        Path(folder), progress, cluster, note,
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,8 @@ from tracer.support.arguments import TEXT, Rule, either, instance, maybe, severa
 from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from exporters.subject import Subject
     from tracer.limits import Limits
     from tracer.records.accumulator_sweep import AccumulatorSweep
@@ -40,6 +42,8 @@ def what_if(
     limits: Limits | None = None,
     progress: Progress | None = None,
     operands: str | None = None,
+    cluster: Client | str | None = None,
+    note: Callable[[str], None] | None = None,
     in_process: bool = False,
 ) -> WhatIf | AccumulatorSweep:
     """Evaluates `model` on the data set `data` in accumulators of the widths `12:32` or `12,14,16`.
@@ -53,6 +57,11 @@ def what_if(
     `AccumulatorSweep`, with `operands` in one format as `tracer.interpret` takes it. Orders,
     overflows and the search are about widths alone, and so is `trace`.
 
+    `cluster` shares the data out to other processes: `local:4` is four on this machine, a
+    `distributed.Client` or the address of its scheduler are the workers of a Dask cluster. The
+    result is the same, bit for bit. `note` is called with sentences about the workers, such as the
+    address of the dashboard.
+
     The model runs in a child process, within `limits`, or with `in_process` in this one. Raises the
     errors of `tracer.errors`; a `trace` is continued; `force` begins anew.
     """
@@ -60,5 +69,5 @@ def what_if(
 
     return _whatif.what_if(
         model, accumulator, data, options, trace, force, Path(folder), threads, limits, progress,
-        operands,
+        operands, cluster, note,
     )  # fmt: skip

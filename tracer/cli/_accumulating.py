@@ -115,6 +115,11 @@ class AccumulatorOptions:
     checked: tuple[Path, Certificate | Guarantee] | None = None
 
 
+def witness(options: AccumulatorOptions) -> Witness | None:
+    """Returns who hashes the inputs, where a certificate is written or checked."""
+    return Witness(options) if options.path or options.checked else None
+
+
 class Witness:
     """Hashes all inputs of a run, then writes or checks its certificate."""
 

@@ -10,7 +10,7 @@ import click
 import cloup
 
 from analyzers.options import DEFAULT_ENERGY_MODEL, SAMPLE
-from tracer.cli import _accumulating, _code, _data, _energy, _limits, _options, _values
+from tracer.cli import _accumulating, _code, _data, _energy, _limits, _options, _values, _workers
 from tracer.cli._messages import tell
 from tracer.cli._types import Count, PathName
 from tracer.errors import UsageError
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     _energy.energy(f"{DEFAULT_ENERGY_MODEL} with --accumulator, else none"),
 )  # fmt: skip
 @_options.TOLERANCE
+@_workers.OPTIONS
 @_limits.OF_RUNS
 @_values.tensor_output
 @_accumulating.options
@@ -74,6 +75,7 @@ def command(
     energy: str | None,
     rtol: float | None,
     atol: float | None,
+    cluster: str | None,
     limits: Limits,
     tensors: Path | None,
     accumulating: _accumulating.AccumulatorOptions | None,
@@ -116,7 +118,7 @@ def command(
     if against and accumulating is not None:
         raise UsageError("--against and --accumulator together", "Leave out one of them.")
     writer = None if tensors is None else _values.Writer(tensors)
-    witness = None if accumulating is None else _accumulating.Witness(accumulating)
+    witness = None if accumulating is None else _accumulating.witness(accumulating)
     tolerance = Tolerance(rtol, atol)
     with _progress.progress() as report:
         trace = interpret(
@@ -137,6 +139,8 @@ def command(
             energy=energy,
             progress=report,
             receivers=[each for each in (writer, witness) if each is not None],
+            cluster=cluster,
+            note=tell,
         )
     if writer is not None:
         writer.finish()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import cloup
 
-from tracer.cli import _code, _data, _limits, _options
+from tracer.cli import _code, _data, _limits, _options, _workers
 from tracer.cli._messages import tell
 from tracer.cli._types import Count
 from tracer.errors import UsageError
@@ -103,6 +103,7 @@ def _chosen_options(
                       "agreement (with the float model); or FILE.py:NAME.  "
                       "[default: chosen by the data]"),
 )  # fmt: skip
+@_workers.OPTIONS
 @_limits.OF_PROCESS
 @_options.view(
     ".onnx .html .json .csv .parquet .md", _options.top("10", 10), _options.NOTES,
@@ -119,6 +120,7 @@ def command(
     metric: str | None,
     batch: int,
     data_dir: Path,
+    cluster: str | None,
 ) -> None:
     """Quantise a model and measure the accuracy loss.
 
@@ -160,6 +162,8 @@ def command(
             batch=batch,
             folder=data_dir,
             progress=_progress.estimating(report),
+            cluster=cluster,
+            note=tell,
         )
     tell(f"wrote {target} ({target.stat().st_size:,} bytes)")
     others.emit(result)

@@ -9,7 +9,7 @@ import click
 import cloup
 
 from analyzers.options import ADDITION_CONVENTIONS, DEFAULT_ENERGY_MODEL
-from tracer.cli import _accumulating, _code, _data, _energy, _limits, _options
+from tracer.cli import _accumulating, _code, _data, _energy, _limits, _options, _workers
 from tracer.cli._messages import tell
 from tracer.cli._types import Amount, Count, Integers, Words
 from tracer.errors import UsageError
@@ -109,6 +109,7 @@ def _what_if_options(
     ),
     apart=("accumulator", "operands", "data", "data_dir", "threads"),
 )  # fmt: skip
+@_workers.OPTIONS
 @_limits.OF_RUNS
 @_options.view(
     _options.FORMATS, _options.TOP, _options.NOTES,
@@ -122,6 +123,7 @@ def command(
     data_dir: Path,
     threads: int,
     options: WhatIfOptions,
+    cluster: str | None,
     limits: Limits,
     output: Output,
 ) -> None:
@@ -136,6 +138,8 @@ def command(
     With a list of named accumulators, it compares the accuracy in each, and names the cheapest
     within the budget. tracer interpret --list-accumulators lists the names.
 
+    With --workers or --scheduler, processes share the data. The answer is the same, to the bit.
+
     \b
     Examples:
       tracer whatif int8.onnx --accumulator 12:32 --data digits
@@ -143,6 +147,7 @@ def command(
       tracer whatif net.onnx --accumulator 12:32 --data digits --budget 0.5 -o w.trace -o w.png
       tracer whatif int8.onnx --accumulator 'conv1=18,*=12:32' --data digits
       tracer whatif net.onnx --accumulator fp32,tc:h100,bf16,fp16,e5m7 --data digits
+      tracer whatif int8.onnx --accumulator 12:32 --data images.npz --workers 4 -o w.trace
     """
     from tracer.accumulators.spec import kinds
     from tracer.api.whatif import what_if
@@ -174,6 +179,8 @@ def command(
             limits=limits,
             progress=_progress.estimating(report),
             operands=operands,
+            cluster=cluster,
+            note=tell,
         )
     if trace is not None:
         tell(f"wrote {trace}")

@@ -32,10 +32,10 @@ _CODE = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from tracer.containment.worker import serve; serve(*map(int, sys.argv[2:]))"
 )
-_CALLBACKS = ("progress", "receive", "keep")
+_CALLBACKS = ("progress", "receive", "keep", "note")
 """Arguments that are called in this process, with what the child sends. They return nothing."""
 
-_idle: list[_Worker] = []
+_idle: list[Worker] = []
 
 
 def contained(
@@ -47,7 +47,7 @@ def contained(
 ) -> _Result:
     """Returns `function(**arguments)`, computed in a child process within limits of the child.
 
-    `progress`, `receive` and `keep` among the arguments are called here. `meanwhile` is called
+    The arguments `progress`, `receive`, `keep` and `note` are called here. `meanwhile` is called
     while the child starts: what it imports need not be waited for later. Raises what the function
     raises, LimitError when the time is up, and CrashError when the child dies. Arguments that
     cannot be pickled, such as functions of a notebook, or that the child cannot read, keep the
@@ -89,11 +89,11 @@ def _pickled(call: Call) -> bytes | None:
     return None if b"__main__" in data else data
 
 
-def _searched(call: Call, dead: _Worker) -> CrashError | None:
+def _searched(call: Call, dead: Worker) -> CrashError | None:
     """Returns the error of a worker that crashed, with the node that a second run finds."""
     data = _pickled(replace(call, callbacks=(), searches=True))
     assert data is not None
-    worker = _Worker(dead.around)
+    worker = Worker(dead.around)
     worker.page.set_times(time.monotonic() + search.MOST_S, 0.0)
     try:
         worker.send(data)
@@ -109,7 +109,7 @@ def _searched(call: Call, dead: _Worker) -> CrashError | None:
     return None
 
 
-def _taken() -> _Worker:
+def _taken() -> Worker:
     """Returns an idle worker that sees the same surroundings as this process, or a new one."""
     around = _surroundings()
     while _idle:
@@ -118,7 +118,7 @@ def _taken() -> _Worker:
             return worker
         if worker.around[0] == os.getpid():  # else it belongs to the process that forked this one
             worker.end()
-    return _Worker(around)
+    return Worker(around)
 
 
 def _surroundings() -> tuple[Any, ...]:
@@ -134,10 +134,15 @@ def _unnamed_file() -> BinaryIO:
     return cast("BinaryIO", tempfile.TemporaryFile(buffering=0))
 
 
-class _Worker:
-    """A child process, the pipes to it, its page, and the file for its last traceback."""
+class Worker:
+    """A child process, the pipes to it, its page, and the file for its last traceback.
 
-    def __init__(self, around: tuple[Any, ...]) -> None:
+    It dies with the thread that made it. `environment` are variables that it has in addition.
+    """
+
+    def __init__(
+        self, around: tuple[Any, ...] = (), environment: Mapping[str, str] | None = None
+    ) -> None:
         sweep()
         self.around = around
         self._traceback = ""
@@ -153,6 +158,7 @@ class _Worker:
             stdin=subprocess.DEVNULL,
             pass_fds=theirs,
             process_group=0,  # Ctrl-C comes here first
+            env={**os.environ, **(environment or {})},
         )
         for number in (requests, replies):
             os.close(number)
@@ -172,6 +178,11 @@ class _Worker:
             self._asking.send_bytes(data)
         except BrokenPipeError:
             raise self._death() from None
+
+    def call(self, call: Call) -> Reply:
+        """Makes a call without callbacks. Raises CrashError or LimitError if there is no reply."""
+        self.send(pickle.dumps(call, pickle.HIGHEST_PROTOCOL))
+        return self.reply({})
 
     def reply(self, callbacks: Mapping[str, Callable[..., object]]) -> Reply:
         """Returns the last reply to a call. Raises CrashError or LimitError if there is none."""
@@ -213,6 +224,10 @@ class _Worker:
     def code(self) -> int | None:
         """The exit code of the process, less than 0 for a signal; None while it runs."""
         return self._process.returncode
+
+    def kill(self) -> None:
+        """Ends the process at once, whatever it does; `reply` raises in the thread that waits."""
+        self._process.kill()
 
     def end(self) -> None:
         """Ends the process, and removes what it left; an interrupted call may clean up first."""

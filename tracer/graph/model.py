@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import onnx
 
@@ -84,6 +85,10 @@ class Model:
     root: str = ""
     subject: str | None = None
     notes: tuple[str, ...] = field(default=(), repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process gets: it finds nodes and tensors again by itself."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @property
     def name(self) -> str:

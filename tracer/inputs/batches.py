@@ -1,7 +1,9 @@
 """Feeds for many inferences from data sets and files, with one batch in memory at a time."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tracer import shapes
@@ -9,7 +11,8 @@ from tracer.errors import InputError
 from tracer.graph.model import Model
 from tracer.inputs import dims as dimensions
 from tracer.inputs.datasets.dataset import Dataset
-from tracer.inputs.datasets.opening import open_files
+from tracer.inputs.datasets.description import Description
+from tracer.inputs.datasets.opening import open_files, reopened
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.files import numeric_order, test_data_sets
 
@@ -19,13 +22,31 @@ class FeedBatches:
     """Feeds for `model` from `datasets` in order; may be iterated any number of times.
 
     A batch has `size` samples, or (None) as many as a file holds. Labels are ignored.
-    `description` names the data in notes.
+    `description` names the data in notes. Of a part, `whole` is the number of all batches.
     """
 
     model: Model = field(repr=False)
     datasets: tuple[Dataset, ...]
     size: int | None
     description: str
+    whole: int | None = None
+
+    def __reduce__(self) -> tuple[Callable[..., FeedBatches], tuple[object, ...]]:
+        descriptions = tuple(dataset.description for dataset in self.datasets)
+        return _reopened, (self.model, descriptions, self.size, self.description, self.whole)
+
+    @property
+    def may_be_cut(self) -> bool:
+        """Whether `part` has the same batches: it is one data set of a known size."""
+        return len(self.datasets) == 1 and self.size is not None and self.__length_hint__() > 0
+
+    def part(self, first: int, count: int) -> FeedBatches:
+        """Returns `count` batches from number `first` on; reading them reads no others."""
+        (dataset,) = self.datasets
+        size = dataset.layout.batch or self.size
+        assert size is not None
+        own = dataset.part(first * size, count * size)
+        return replace(self, datasets=(own,), whole=self.__length_hint__())
 
     def __length_hint__(self) -> int:
         """The number of batches; 0 if only reading the data tells."""
@@ -38,7 +59,7 @@ class FeedBatches:
         Raises InputError for data that do not fit the model or cannot be read, ModelError for data
         that do not fit a node.
         """
-        count = self.__length_hint__()
+        count = self.whole or self.__length_hint__()
         notes = [self.description + (f", in {count:,} batches" if count > 1 else "")]
         for dataset in self.datasets:
             for batch in dataset.batches(self.size):
@@ -46,6 +67,17 @@ class FeedBatches:
                 shapes.check(self.model, sizes, batch.inputs)
                 rows = dimensions.batch_of(self.model, sizes)
                 yield FeedSet(batch.inputs, rows, (*notes, *_padding_note(dataset, batch.size)))
+
+
+def _reopened(
+    model: Model,
+    descriptions: Sequence[Description],
+    size: int | None,
+    description: str,
+    whole: int | None,
+) -> FeedBatches:
+    datasets = tuple(reopened(each, model) for each in descriptions)
+    return FeedBatches(model, datasets, size, description, whole)
 
 
 def open_batches(model: Model, paths: Sequence[Path], size: int | None = None) -> FeedBatches:

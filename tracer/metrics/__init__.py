@@ -14,7 +14,7 @@ from tracer.metrics.language import (
     perplexity,
     scores_tokens,
 )
-from tracer.metrics.metric import Metric, Outputs
+from tracer.metrics.metric import Metric, Outputs, Score
 from tracer.metrics.ranking import agreement, predictions, top1, top5
 from tracer.metrics.reference import channel_noise, noise, one_of, reference_mse
 from tracer.metrics.regression import mse
@@ -68,22 +68,19 @@ def find(spec: str) -> Metric:
 
 
 def _along(name: str, axis: int, spec: str) -> Metric:
-    metric, score = METRICS[name], _IN_ANY_AXIS[name]
-
-    def along_axis(outputs: Outputs, reference: Any) -> Array:
-        return score(outputs, reference, axis)
-
+    metric = METRICS[name]
+    score = partial(_IN_ANY_AXIS[name], axis=axis)
     classes = None if metric.predictions is None else partial(predictions, axis=axis)
-    return replace(metric, name=spec, function=along_axis, predictions=classes)
+    return replace(metric, name=spec, function=score, predictions=classes)
 
 
 def _of_output(name: str, output: str, spec: str) -> Metric:
-    score = {"noise": noise, "mse": reference_mse}[name]
+    score = partial(_score_of_one, {"noise": noise, "mse": reference_mse}[name], output)
+    return replace(METRICS[name], name=spec, function=score, needs_labels=False, unlabelled=None)
 
-    def of_one(outputs: Outputs, reference: Any) -> Array:
-        return score(one_of(outputs, output), reference)
 
-    return replace(METRICS[name], name=spec, function=of_one, needs_labels=False, unlabelled=None)
+def _score_of_one(score: Score, output: str, outputs: Outputs, reference: Any) -> Array:
+    return score(one_of(outputs, output), reference)
 
 
 def suited(metric: Metric, batch: Batch, output: Array) -> Metric:

@@ -2,13 +2,17 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
 import numpy as np
 
 from tracer.metrics.metric import Metric, Outputs
 from tracer.metrics.ranking import IMAGE_RANK
 from tracer.support.types import Array, FloatArray
+
+ChannelSquares: TypeAlias = Mapping[tuple[str, int], FloatArray]
+"""Sums of squares (channels,) by the name of an output and the axis of its channels."""
 
 _UNLIKE = 16
 """Ratio of the values of two channels from which the noise of one hides the other's: 24 dB."""
@@ -33,19 +37,31 @@ def squares_along(axis: int, values: Array) -> FloatArray:
     return np.asarray(np.einsum("bca,bca->c", split, split))
 
 
-def unlike_channels_note(metric: Metric, runs: Iterable[Outputs]) -> str | None:
-    """Returns a note where small channels of an output do not count in `metric`, else None.
+def channel_squares(metric: Metric, outputs: Outputs) -> ChannelSquares:
+    """Returns the sums of the squares of the channels of a batch, float64, by name and axis.
 
-    `runs` has the outputs of the reference for each batch. Outputs of three or more axes have
-    several values in each channel of a sample.
+    Outputs of three or more axes have several values in each channel of a sample. There are none
+    for a metric that does not sum channels.
     """
     if not metric.sums_channels:
-        return None
+        return {}
+    return {
+        (name, axis): squares_along(axis, value.astype(np.float64))
+        for name, value in outputs.items()
+        for axis in (channel_axes(value.ndim) if value.ndim >= IMAGE_RANK - 1 else ())
+    }
+
+
+def unlike_channels_note(metric: Metric, batches: Iterable[ChannelSquares]) -> str | None:
+    """Returns a note where small channels of an output do not count in `metric`, else None.
+
+    `batches` has the squares of the outputs of the reference, from `channel_squares`; they are
+    added in the order of the batches.
+    """
     squares: dict[tuple[str, int], list[FloatArray]] = defaultdict(list)
-    for outputs in runs:
-        for name, value in outputs.items():
-            for axis in channel_axes(value.ndim) if value.ndim >= IMAGE_RANK - 1 else ():
-                squares[name, axis].append(squares_along(axis, value.astype(np.float64)))
+    for batch in batches:
+        for place, sums in batch.items():
+            squares[place].append(sums)
     unlike = [(_ratio(sums), name, axis) for (name, axis), sums in squares.items()]
     ratio, name, axis = max(unlike, default=(0.0, "", 0))
     if ratio < _UNLIKE:

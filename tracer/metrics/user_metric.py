@@ -1,6 +1,7 @@
 """Loads a metric that a user wrote, named FILE.py:NAME."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def load(spec: str) -> Metric:
     line = f", line {code.co_firstlineno}" if code else ""
     return Metric(
         spec,
-        _guarded(spec, file, function),
+        _Guarded(spec, file, function),
         bool(getattr(function, "needs_labels", True)),
         bool(getattr(function, "higher_is_better", True)),
         str(getattr(function, "unit", "")),
@@ -36,17 +37,31 @@ def load(spec: str) -> Metric:
     )
 
 
-def _guarded(spec: str, file: Path, function: Callable[..., Any]) -> Callable[[Outputs, Any], Any]:
-    """Calls the function with the arguments it expects; its exceptions name file and line."""
-    needs_labels = getattr(function, "needs_labels", True)
+@dataclass(frozen=True, slots=True)
+class _Guarded:
+    """Calls the function with the arguments it expects; its exceptions name file and line.
 
-    def score(outputs: Outputs, truth: Any) -> Any:
+    Pickled, it is the name of the function: another process reads the file again.
+    """
+
+    spec: str
+    file: Path
+    function: Callable[..., Any]
+
+    def __call__(self, outputs: Outputs, truth: Any) -> Any:
         argument = next(iter(outputs.values())) if len(outputs) == 1 else dict(outputs)
+        needs_labels = getattr(self.function, "needs_labels", True)
         try:
-            return function(argument, truth if needs_labels else None)
+            return self.function(argument, truth if needs_labels else None)
         except TracerError:  # already names the problem
             raise
         except (Exception, SystemExit) as error:
-            raise usercode.raised(f"metric {spec}", file, error) from error
+            raise usercode.raised(f"metric {self.spec}", self.file, error) from error
 
-    return score
+    def __reduce__(self) -> tuple[Callable[[str], Any], tuple[str]]:
+        name = self.spec.rpartition(":")[2]
+        return _reloaded, (f"{self.file.resolve()}:{name}",)
+
+
+def _reloaded(spec: str) -> Any:
+    return load(spec).function

@@ -4,13 +4,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx
+from onnxruntime.quantization import calibrate, registry
 
 from tracer.errors import ModelError
 from tracer.graph import loading
 from tracer.graph.encoding import encoded
+from tracer.graph.external_data import has_external_data
 from tracer.graph.model import Model
-from tracer.quantization import biases, ordering
-from tracer.quantization.calibration import CalibrationBatches, CalibrationReader
+from tracer.quantization import biases, ordering, shared_ranges
+from tracer.quantization.calibration import (
+    CalibrationBatches,
+    CalibrationReader,
+    CalibrationSamples,
+)
 from tracer.quantization.layers import losses
 from tracer.quantization.lifting import lifted
 from tracer.quantization.metadata import restore
@@ -21,7 +27,8 @@ from tracer.quantization.selection import select
 from tracer.quantization.static import quantize_static
 from tracer.records import environment
 from tracer.records.quantized import LayerError, OutputError
-from tracer.support.progress import Progress
+from tracer.scaling.pool import Pool
+from tracer.support.progress import Progress, silent
 from tracer.support.temporary import TemporaryFolder
 
 
@@ -54,14 +61,17 @@ def quantize(
     batches: CalibrationBatches,
     options: QuantizationOptions | None = None,
     progress: Progress | None = None,
+    pool: Pool | None = None,
 ) -> QuantizedGraph:
     """Quantises `model` with the activation ranges on `batches`, and measures layer errors.
+
+    The workers of `pool` share the calibration.
 
     Raises the errors of `quantized_graphs`.
     """
     options = options or QuantizationOptions()
     files = TemporaryFolder()
-    paths = quantized_graphs(model, batches, options, files.path, progress)
+    paths = quantized_graphs(model, batches, options, files.path, progress, pool)
     prepared, quantized = (replace(loading.load(path), subject=model.name) for path in paths)
     lost = losses(prepared, quantized, batches, progress)
     notes = (*_notes(model, prepared, quantized, options), *lost.notes)
@@ -74,6 +84,7 @@ def quantized_graphs(
     options: QuantizationOptions,
     folder: Path,
     progress: Progress | None = None,
+    pool: Pool | None = None,
 ) -> tuple[Path, Path]:
     """Returns files in `folder`: the graph prepared for quantisation, and the quantised graph.
 
@@ -91,7 +102,8 @@ def quantized_graphs(
         raise _nothing(model)
     source = folder / "prepared.onnx"
     source.write_bytes(encoded(prepared, model.name))
-    proto = quantize_static(model.name, source, reader, chosen, options)
+    ranges = _shared(model, source, batches, options, pool, progress)
+    proto = quantize_static(model.name, source, reader, chosen, options, ranges)
     ordering.sort(proto.graph)
     restore(proto, prepared)
     keep_imports(proto, model)
@@ -100,6 +112,35 @@ def quantized_graphs(
     target = folder / "quantized.onnx"
     target.write_bytes(encoded(proto, model.name))
     return source, target
+
+
+def _shared(
+    model: Model,
+    source: Path,
+    batches: CalibrationBatches,
+    options: QuantizationOptions,
+    pool: Pool | None,
+    progress: Progress | None,
+) -> Path | None:
+    """Returns a file with the ranges that workers have found; None where there are no workers.
+
+    Weights in files of their own stay with this process, which calibrates then.
+    """
+    if pool is None or not pool.workers:
+        return None
+    shared_ranges.check(options)
+    proto = onnx.load(source, load_external_data=False)
+    if has_external_data(proto) or not isinstance(batches, CalibrationSamples):
+        return None
+    if not shared_ranges.may_be_shared(batches):
+        return None
+    operators = sorted({*registry.QLinearOpsRegistry, *registry.QDQRegistry})
+    data = shared_ranges.shared_ranges(
+        source.read_bytes(), model, batches, operators, pool, progress or silent
+    )
+    target = source.with_name("ranges.json")
+    calibrate.save_tensors_data(data, target)
+    return target
 
 
 def _nothing(model: Model) -> ModelError:

@@ -7,6 +7,7 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,11 @@ def quantize_static(
     reader: CalibrationReader,
     nodes: Sequence[str],
     options: QuantizationOptions,
+    ranges: Path | None = None,
 ) -> onnx.ModelProto:
     """Returns the model at `source`, `name` in messages, with the nodes of these names quantised.
+
+    `ranges` is a file with the ranges of the tensors; without one, `reader` is calibrated with.
 
     Where weights are external data, those of the result are as well, in the folder of `source`.
     Raises ModelError where onnxruntime cannot quantise, and the errors of the reader.
@@ -43,7 +47,7 @@ def quantize_static(
     with doing, TemporaryFolder() as folder, _temporary(folder), _quiet():
         target = source.with_name(f"quantized-{source.name}")
         proto = onnx.load(source, load_external_data=False)
-        run = in_place.quantize if has_external_data(proto) else _quantize
+        run = in_place.quantize if has_external_data(proto) else partial(_quantize, ranges)
         try:
             run(source, target, reader, nodes, options)
         except (TracerError, MemoryError):
@@ -62,6 +66,7 @@ def quantize_static(
 
 
 def _quantize(
+    ranges: Path | None,
     source: Path,
     target: Path,
     reader: CalibrationReader,
@@ -80,6 +85,7 @@ def _quantize(
         nodes_to_quantize=list(nodes),
         calibrate_method=ort.CalibrationMethod[METHODS[options.method]],
         extra_options={"ActivationSymmetric": options.symmetric, "CalibStridedMinMax": 1},
+        calibration_cache_path=ranges,
     )
 
 

@@ -123,7 +123,7 @@ RULES: Mapping[str, Rule] = {
     ),
     **dict.fromkeys(("path", "data", "folder"), PATH),
     **dict.fromkeys(("output", "calibrate", "test", "trace", "weights", "plan"), maybe(PATH)),
-    **dict.fromkeys(("progress", "receive", "peaks", "keep"), maybe(FUNCTION)),
+    **dict.fromkeys(("progress", "receive", "peaks", "keep", "note"), maybe(FUNCTION)),
     "model": ANYTHING,  # opening or exporting it says what it is not
     "accumulator": maybe(
         either(whole(), PATH, instance(*(f"tracer.accumulators.spec.{name}" for name in
@@ -132,6 +132,7 @@ RULES: Mapping[str, Rule] = {
                                           "block_fma.BlockFma", "policy.Policy"))))
     ),
     "receivers": ANYTHING,
+    "cluster": maybe(either(TEXT, instance("distributed.client.Client"))),
     "min_time": maybe(amount("seconds")),
     "precision": amount(),
     **dict.fromkeys(("fail_above", "fail_unless_within"), maybe(amount())),

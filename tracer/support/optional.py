@@ -15,6 +15,7 @@ _EXTRAS = {
         "tokenizers": "text",
         "pyarrow": "parquet",
     },
+    **{"dask": "dask", "distributed": "dask"},
 }
 
 

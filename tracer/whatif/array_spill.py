@@ -31,12 +31,13 @@ class ArraySpill:
         self._groups: list[list[_Location]] = []
         self._lock = Lock()
 
-    def append(self, arrays: Sequence[Array]) -> None:
-        """Appends a group. Raises ValueError for arrays of Python objects."""
+    def append(self, arrays: Sequence[Array]) -> int:
+        """Appends a group, and returns its number. Raises ValueError for Python objects."""
         with self._lock, naming_folder():
             self._file.seek(0, 2)
             self._groups.append([self._write(np.asarray(array)) for array in arrays])
             self._file.flush()
+            return len(self._groups) - 1
 
     def read(self, number: int) -> list[Array]:
         """Returns the arrays of a group."""

@@ -55,13 +55,16 @@ class Checkpoints:
                 return each, alive
         return None
 
-    def make_room(self, paths: Sequence[Path]) -> None:
-        """Where half of the bytes are in use, drops what no path of `paths`, by batch, reaches."""
+    def make_room(self, paths: Mapping[int, Path]) -> None:
+        """Where half of the bytes are in use, drops what the paths of these batches do not reach.
+
+        Checkpoints of other batches stay.
+        """
         if self._bytes * 2 < self._limit:
             return
         for place in [*self._stored]:
             batch, step, _ = place
-            if place != self._place(batch, step, paths[batch]):
+            if batch in paths and place != self._place(batch, step, paths[batch]):
                 self._drop(place)
 
     def _place(self, batch: int, step: int, path: Path) -> _Place:

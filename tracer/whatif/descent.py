@@ -1,7 +1,8 @@
 """Paths of widths that take less and less energy: by equal overflows, and bit by bit."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 
 from tracer.records.whatif import Widths
 
@@ -11,6 +12,14 @@ OverflowShare = Callable[[int, int], float]
 """The share of the sums of a node that overflow in so many bits, with all other nodes wide."""
 Allowed = Callable[[Widths, Widths | None], bool]
 """Whether the first widths are within the budget; the next questions are about the second ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Says what is allowed, and is told beforehand what may be asked next, the likeliest first."""
+
+    allowed: Allowed
+    expect: Callable[[Iterable[Widths]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +51,7 @@ class Descents:
                 path.append(tuple(narrowest))
         return path
 
-    def descent(self, start: Widths, allowed: Allowed) -> list[Widths]:
+    def descent(self, start: Widths, asked: Asked) -> list[Widths]:
         """Returns the path of a greedy descent: each step removes one bit of one node.
 
         Goes through the nodes, the most expensive first, and removes bits while that is allowed;
@@ -51,8 +60,9 @@ class Descents:
         path, before = [start], 0
         while len(path) > before:
             before = len(path)
-            for node in self._dearest_first(path[-1]):
-                path += self._narrowed(path[-1], node, allowed)
+            nodes = self._dearest_first(path[-1])
+            for index, node in enumerate(nodes):
+                path += self._narrowed(path[-1], node, nodes[index + 1 :], asked)
         return path
 
     def _dearest_first(self, widths: Widths) -> list[int]:
@@ -64,29 +74,49 @@ class Descents:
         }
         return sorted(saved, key=lambda node: (-saved[node], node))
 
-    def _narrowed(self, widths: Widths, node: int, allowed: Allowed) -> list[Widths]:
+    def _narrowed(
+        self, widths: Widths, node: int, later: Sequence[int], asked: Asked
+    ) -> list[Widths]:
         """The steps that remove bits of one node while allowed; the last reduces the energy."""
-        path, cheapest = [widths], self.energy(changed(widths, node, self.floor))
-        while path[-1][node] > self.floor and cheapest < self.energy(path[-1]):
+        path = [widths]
+        while self._may_lose(path[-1], node):
             less = changed(path[-1], node, path[-1][node] - 1)
-            if not allowed(less, path[-1]):
+            further = self._firsts(less, [node, *later])
+            asked.expect(chain([less], islice(further, 1), self._firsts(path[-1], later)))
+            if not asked.allowed(less, path[-1]):
                 break
             path.append(less)
         while len(path) > 1 and self.energy(path[-1]) >= self.energy(path[-2]):
             path.pop()
         return path[1:]
 
+    def _may_lose(self, widths: Widths, node: int) -> bool:
+        """Whether a bit less of a node may reduce the energy."""
+        cheapest = self.energy(changed(widths, node, self.floor))
+        return widths[node] > self.floor and cheapest < self.energy(widths)
 
-def furthest(path: Sequence[Widths], allowed: Allowed) -> int:
+    def _firsts(self, widths: Widths, nodes: Sequence[int]) -> Iterator[Widths]:
+        """The widths with one bit less of each of these nodes that may lose one."""
+        return (changed(widths, n, widths[n] - 1) for n in nodes if self._may_lose(widths, n))
+
+
+def furthest(path: Sequence[Widths], asked: Asked) -> int:
     """Returns the number of the last allowed step of a path, by bisection; at least the first."""
     reached, refused = 0, len(path)
     while refused - reached > 1:
-        step = refused - 1 if refused == len(path) else (reached + refused) // 2
-        if allowed(path[step], None):
+        step = _middle(path, reached, refused)
+        ends = {_middle(path, *each) for each in ((step, refused), (reached, step))}
+        asked.expect([path[step], *(path[end] for end in sorted(ends - {reached, step}))])
+        if asked.allowed(path[step], None):
             reached = step
         else:
             refused = step
     return reached
+
+
+def _middle(path: Sequence[Widths], reached: int, refused: int) -> int:
+    """The step to ask for next: the last one first."""
+    return refused - 1 if refused == len(path) else (reached + refused) // 2
 
 
 def changed(widths: Widths, node: int, bits: int) -> Widths:

@@ -1,54 +1,41 @@
-"""Evaluates a network on data at many widths, without repeating computations.
+"""Evaluates a network on data at many widths: merges what runs of its shards tell.
 
-A run in narrow accumulators equals the run in wide ones up to the first partial sum that leaves the
-range. One baseline run therefore shows, for all widths, which batches do not change; the others
-continue from a checkpoint before the first node that overflows. Where only the score is asked, they
-continue from the first node that differs from an earlier run.
+A pool runs the shards, `shard_runs` what happens in one. Counts are added and extremes folded. The
+scores of all samples are put in the order of the samples, and their mean is taken of that: so a
+result does not depend on the shards, on the workers, or on who is first.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass
-from itertools import chain, islice
-from typing import Generic, Protocol, TypeVar
+from functools import reduce
+from itertools import chain
+from operator import add
+from typing import Any
 
 import numpy as np
 
-from tracer.accumulators.engine.limited_sums import LimitedSums
-from tracer.accumulators.engine.overflow_counter import Counts, OverflowCounter
-from tracer.accumulators.engine.sum_runner import SumRunner
-from tracer.accumulators.narrowed_model import Narrowing
+from tracer.accumulators.engine.overflow_counter import Counts
 from tracer.accumulators.spec.policy import Policy
-from tracer.accumulators.spec.register import NARROWEST
 from tracer.accumulators.statistics.partial_sums import PartialSums
-from tracer.graph.model import Model, Node
-from tracer.interpreter.interpreter import Interpreter
-from tracer.interpreter.numeric import parallel
-from tracer.interpreter.values import Value
-from tracer.limits import Limits
-from tracer.records.whatif import Evaluation, NodeOverflows
-from tracer.support.progress import Progress
+from tracer.graph.model import Model
+from tracer.records.whatif import Evaluation, NodeOverflows, Widths
+from tracer.scaling.collecting import collected, seconds_of_a_batch
+from tracer.scaling.pool import Job, Pool, Task
+from tracer.scaling.serial import SerialPool
+from tracer.scaling.shards import Shard, cut, equal_size
+from tracer.support.progress import Progress, silent
 from tracer.support.types import Array
-from tracer.whatif.array_spill import ArraySpill
-from tracer.whatif.checkpoints import WIDE, Checkpoints, Path
-from tracer.whatif.concurrent import in_order
 from tracer.whatif.deadline import Deadline
+from tracer.whatif.jobs import BatchesJob
+from tracer.whatif.kept_shards import KeptShards
+from tracer.whatif.metric_scores import WideBatch
+from tracer.whatif.shard_runs import MEMORY, Arithmetic, B, Scoring
+from tracer.whatif.shards import Question, ShardBaseline, ShardEvaluation
 
-
-class Batch(Protocol):
-    """Samples that the model takes together."""
-
-    @property
-    def inputs(self) -> Mapping[str, Value]:
-        """Arrays by input name."""
-
-
-B = TypeVar("B", bound=Batch)
-T = TypeVar("T")
-R = TypeVar("R")
-Scoring = Callable[[Sequence[Value], B, Sequence[Value]], Array]
-"""(outputs, batch, outputs in wide accumulators) -> scores (n,) of the samples of the batch."""
-_RunBatch = Callable[[int, B, Path], list[Value]]
-"""(number of a batch, batch, its path) -> outputs."""
+_QUEUED = 2
+"""Tasks for each worker while evaluations are sure to be asked for: one runs, one waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,80 +58,62 @@ class Baseline:
         return float(counts.overflow_outputs.sum() / max(counts.outputs.sum(), 1))
 
 
-class Evaluator(Generic[B]):
-    """Evaluates a model, with the accumulators of a policy, on data.
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """An evaluation whose shards run: the numbers of the shards that change, and their tasks."""
 
-    Each call of `data` returns the same batches. `memory` limits the bytes of checkpoints. After
-    the `deadline` an evaluation that changes a batch raises OutOfTimeError. Raises the errors of
-    `Narrowing` and `Interpreter`.
+    shards: list[int]
+    tasks: list[Task]
+    futures: "list[Future[ShardEvaluation]]"
+
+
+class Evaluator:
+    """Evaluates a model on shards of data; `job` opens as `ShardRuns`.
+
+    `batches` is their number; None where only reading the data tells, which then are one shard.
+    After the `deadline` an evaluation that changes a batch raises OutOfTimeError. `kept` holds the
+    results of shards for a further run. Raises the errors of `ShardRuns` and of the pool.
     """
 
     def __init__(
         self,
-        model: Model,
-        policy: Policy,
-        data: Callable[[], Iterable[B]],
-        scoring: Scoring[B],
+        job: Job,
+        pool: Pool,
+        batches: int | None = None,
         *,
-        memory: int = 1 << 28,
-        limits: Limits | None = None,
-        threads: int | None = None,
-        progress: Progress | None = None,
         deadline: Deadline | None = None,
+        progress: Progress = silent,
+        kept: KeptShards | None = None,
     ) -> None:
+        self._pool = pool
         self._deadline = deadline or Deadline()
-        self._narrowing = Narrowing(model, policy)
-        self._interpreter = Interpreter(
-            model,
-            around=self._narrowing.kernel,
-            fuse=self._narrowing.fuse,
-            limits=limits,
-            threads=threads,
-            progress=progress,
-        )
-        self._threads = threads
-        self._data = data
-        self._scoring = scoring
-        self._wide_outputs = ArraySpill()
-        self._accumulators = {
-            key: runner.accumulator for key, runner in self._narrowing.runners.items()
-        }
-        steps = _steps(self._interpreter.steps, model, self._accumulators)
-        self._node_steps = np.array([steps[key] for key in self._accumulators])
-        self._checkpoints = Checkpoints(memory, self._node_steps.tolist())
-        self._scores: list[Array] = []
-        self.baseline = self._measured_baseline()
-        self.notes = self._narrowing.notes
+        self._progress = progress
+        self._kept = kept or KeptShards()
+        self._job = pool.share(job)
+        weakref.finalize(self, pool.forget, self._job)
+        self._begun: dict[tuple[Widths, bool], _Begun] = {}
+        self._expected: list[tuple[Widths, bool]] = []
+        self._asked: Sequence[Future[Any]] = ()
+        self._shards = self._cut(batches)
+        parts = self._measured()
+        self._widths = dict(parts[0].widths)
+        self._node_steps = parts[0].steps
+        self._altered = np.concatenate([part.altered for part in parts])
+        self.wide_batches: tuple[WideBatch, ...] = tuple(b for part in parts for b in part.batches)
+        self.baseline = _merged(parts)
+        self.notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """Keys of the narrow nodes, in the order of the model."""
-        return tuple(self._accumulators)
-
-    @property
-    def wide_runs(self) -> Iterator[tuple[Array, list[Array]]]:
-        """The scores of each batch in wide accumulators, and its outputs."""
-        for number, scores in enumerate(self._scores):
-            yield scores, self._wide_outputs.read(number)
+        return tuple(self._widths)
 
     def evaluate(self, bits: Mapping[str, int]) -> Evaluation:
         """Scores the model with the nodes of `bits` at these widths, others as in the policy.
 
         The result equals a run over all the data, bit for bit.
         """
-        widths = self._widths(bits)
-        runners = self._narrowing.new_runners(widths, OverflowCounter)
-        reused = np.full(self.baseline.needed.shape, True)
-
-        def counted(number: int, batch: B, path: Path) -> list[Value]:
-            shared = int(self._node_steps[np.array(path) != WIDE].min())
-            start, alive = self._begun(number, batch, shared, path)
-            reused[number] = self._node_steps < start
-            return self._interpreter.outputs(self._interpreter.advance(alive, start))
-
-        return Evaluation(
-            widths, self._rescored(widths, runners, counted), self._overflows(runners, reused)
-        )
+        return self._evaluation(self._all(bits), counted=True)
 
     def score(self, bits: Mapping[str, int], near: Mapping[str, int] | None = None) -> Evaluation:
         """Returns the evaluation without overflows: the score of `evaluate`, in less time.
@@ -152,147 +121,197 @@ class Evaluator(Generic[B]):
         `near` are widths that the next evaluations differ little from; what was computed in other
         widths is forgotten where memory is short.
         """
-        if near is not None:
-            self._checkpoints.make_room(self._paths(self._widths(near)))
-        widths, end = self._widths(bits), len(self._interpreter.steps)
+        return self._evaluation(self._all(bits), counted=False, near=near and self._all(near))
 
-        def scored(number: int, batch: B, path: Path) -> list[Value]:
-            return self._with_checkpoints(number, path, *self._begun(number, batch, end, path))
+    def ahead(self, bits: Iterable[Mapping[str, int]], counted: bool) -> None:
+        """Lets idle workers begin evaluations that may be asked next, the likeliest first.
 
-        runners = self._narrowing.new_runners(widths, LimitedSums)
-        return Evaluation(widths, self._rescored(widths, runners, scored), None)
+        Others that were begun so are cancelled. No result depends on it; without other processes
+        nothing is done, and `bits` is not read.
+        """
+        if not self._pool.workers:
+            return
+        self._expected = [(tuple(self._all(each).values()), counted) for each in bits]
+        for key in self._begun.keys() - {*self._expected}:
+            for future in self._begun.pop(key).futures:
+                future.cancel()
+        self._begin_expected()
 
-    def _widths(self, bits: Mapping[str, int]) -> dict[str, int]:
-        return {key: each.bits for key, each in self._accumulators.items()} | dict(bits)
+    def _all(self, bits: Mapping[str, int]) -> dict[str, int]:
+        return self._widths | dict(bits)
 
-    def _paths(self, widths: Mapping[str, int]) -> list[Path]:
-        """The path of each batch: nodes before the first that overflows compute what they did."""
-        own = np.array([widths[key] for key in self.nodes])
-        overflows = self.baseline.needed > own
-        steps = np.where(overflows, self._node_steps, len(self._interpreter.steps))
-        first = steps.min(1, keepdims=True)
-        paths: list[list[int]] = np.where(self._node_steps < first, WIDE, own).tolist()
-        return [tuple(path) for path in paths]
-
-    def _rescored(
-        self, widths: Mapping[str, int], runners: Mapping[str, SumRunner], run: _RunBatch[B]
-    ) -> float:
-        """The mean score; calls `run` for the batches that change, with these runners."""
-        paths, scores = self._paths(widths), list(self._scores)
-        if not any(map(any, paths)):
-            return self.baseline.score
-
-        def rerun(item: tuple[int, B]) -> tuple[int, B, list[Value]]:
-            number, batch = item
-            with self._narrowing.using(runners):
-                return number, batch, run(number, batch, paths[number])
-
-        def changed() -> Iterator[tuple[int, B]]:
-            for number, batch in enumerate(self._data()):
-                if any(paths[number]):
-                    self._deadline.check()
-                    yield number, batch
-
+    def _evaluation(
+        self, widths: Mapping[str, int], counted: bool, near: Mapping[str, int] | None = None
+    ) -> Evaluation:
+        key = tuple(widths.values()), counted
+        begun = self._begun.pop(key, None)
+        if begun is None:
+            begun = self._begin(widths, counted, near, urgent=True)
+        else:
+            self._hurry(begun)
+        self._expected = [each for each in self._expected if each != key]
+        self._asked = begun.futures
         with self._deadline.reached():
-            for number, batch, outputs in self._each(rerun, changed()):
-                scores[number] = self._scoring(outputs, batch, self._wide_outputs.read(number))
+            results = self._collected(begun.futures, self._keeping(begun, key))
+        parts = dict(zip(begun.shards, results, strict=True))
+        overflows = self._overflows(parts) if counted else None
+        return Evaluation(widths, self._score(parts), overflows)
+
+    def _begin(
+        self,
+        widths: Mapping[str, int],
+        counted: bool,
+        near: Mapping[str, int] | None = None,
+        urgent: bool = False,
+    ) -> _Begun:
+        """Submits the shards that these widths change."""
+        own = np.array(list(widths.values()))
+        begun = _Begun([], [], [])
+        for number, shard in enumerate(self._shards):
+            needed = self.baseline.needed[shard.batches]
+            if not (needed > own).any():
+                continue
+            question = Question(widths, needed, counted, near)
+            task = Task(self._job, "evaluate", (shard, question), number, urgent)
+            stored = self._kept.evaluation(shard, tuple(widths.values()), counted)
+            begun.shards.append(number)
+            begun.tasks.append(task)
+            begun.futures.append(self._pool.submit(task) if stored is None else _done(stored))
+        return begun
+
+    def _hurry(self, begun: _Begun) -> None:
+        """Lets the tasks that still wait run before those that nobody waits for."""
+        for index, (task, future) in enumerate(zip(begun.tasks, begun.futures, strict=True)):
+            if not task.urgent and future.cancel():
+                urgent = Task(task.job, task.method, task.arguments, task.home)
+                begun.futures[index] = self._pool.submit(urgent)
+
+    def _begin_expected(self) -> None:
+        """Begins expected evaluations while workers have nothing that was asked for.
+
+        A guess that is wrong costs the time of a shard, so it is begun on an idle worker alone. The
+        rows of a sweep, which count, are no guesses.
+        """
+        while self._expected:
+            widths, counted = key = self._expected[0]
+            if self._running() >= self._pool.workers * (_QUEUED if counted else 1):
+                return
+            self._expected.pop(0)
+            if key not in self._begun:
+                bits = dict(zip(self.nodes, widths, strict=True))
+                self._begun[key] = self._begin(bits, counted)
+
+    def _running(self) -> int:
+        begun = chain(self._asked, *(each.futures for each in self._begun.values()))
+        return sum(not future.done() for future in begun)
+
+    def _keeping(
+        self, begun: _Begun, key: tuple[Widths, bool]
+    ) -> Callable[[int, ShardEvaluation], None]:
+        shards = [self._shards[number] for number in begun.shards]
+        return lambda index, result: self._kept.keep_evaluation(shards[index], *key, result)
+
+    def _collected(
+        self, futures: "Sequence[Future[Any]]", keep: Callable[[int, Any], None]
+    ) -> list[Any]:
+        progress = self._progress if self._pool.workers else silent  # one process tells of batches
+
+        def check() -> None:
+            self._deadline.check()
+            self._begin_expected()
+
+        return collected(futures, progress, keep, check)
+
+    def _score(self, parts: Mapping[int, ShardEvaluation]) -> float:
+        """The mean score, with the batches of `parts`, by number of the shard, as they are there.
+
+        numpy adds in a tree that depends on the number of samples alone.
+        """
+        if not any(part.scores for part in parts.values()):
+            return self.baseline.score
+        scores = [batch.scores for batch in self.wide_batches]
+        for number, part in parts.items():
+            for batch, changed in part.scores.items():
+                scores[self._shards[number].first + batch] = changed
         return float(np.concatenate(scores).mean())
 
-    def _each(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-        """Yields `work` of each item; runs items in parallel, and shares spare threads."""
-        items = iter(items)
-        with parallel.threads(self._threads):
-            allowed = parallel.allowed()
-            first = list(islice(items, allowed))
-            workers = max(len(first), 1)
-            self._interpreter = self._interpreter.with_threads(allowed // workers)
-            yield from in_order(work, chain(first, items), workers)
-
-    def _begun(
-        self, number: int, batch: B, step: int, path: Path
-    ) -> tuple[int, Mapping[str, Value]]:
-        """A step of a batch, up to `step`, and the tensors alive before it."""
-        checkpoint = self._checkpoints.latest(number, step, path)
-        return checkpoint or (0, self._interpreter.begin(batch.inputs))
-
-    def _overflows(
-        self, runners: Mapping[str, SumRunner], reused: Array
-    ) -> dict[str, NodeOverflows]:
-        """Adds the counts of the baseline where its sums were `reused` (batches, nodes).
+    def _overflows(self, parts: Mapping[int, ShardEvaluation]) -> dict[str, NodeOverflows]:
+        """Adds the counts of the baseline where its sums were reused.
 
         Those sums do not overflow, but reduced-width products may have changed them.
         """
+        reused = np.full(self.baseline.needed.shape, True)
+        for number, part in parts.items():
+            for batch, start in part.starts.items():
+                reused[self._shards[number].first + batch] = self._node_steps < start
         altered = (self._altered * reused[:, :, None]).sum(0)
         indices = {key: index for index, key in enumerate(self.nodes)}
         return {
             key: _node_overflows(
-                runners[key], int(sums.tally.outputs.sum()), *altered[indices[key]]
+                [part.counts[key] for part in parts.values()],
+                int(sums.tally.outputs.sum()),
+                *altered[indices[key]],
             )
             for key, sums in self.baseline.accumulations.items()
         }
 
-    def _measured_baseline(self) -> Baseline:
-        """Runs all batches in wide accumulators, and stores what later runs start from."""
-        widest = {key: each.widest for key, each in self._accumulators.items()}
-        totals = self._narrowing.new_runners(widest)
-        needed, altered = [], []
-        wide = (WIDE,) * len(self.nodes)
+    def _cut(self, batches: int | None) -> tuple[Shard, ...]:
+        """The shards: one where tasks run in this process, else as long as batches tell."""
+        if not self._pool.workers or batches is None or batches < 2:
+            return (Shard(),)
+        size = self._kept.size()
+        if size is None:
+            batch_s = seconds_of_a_batch(self._pool, self._job, "measure", self._progress)
+            size = equal_size(batches, batch_s, self._pool.workers)
+            self._kept.keep_size(size)
+        return cut(batches, size)
 
-        def run(item: tuple[int, B]) -> tuple[B, dict[str, SumRunner], list[Value]]:
-            number, batch = item
-            runners = {key: total.fresh_copy() for key, total in totals.items()}
-            with self._narrowing.using(runners):
-                begun = self._interpreter.begin(batch.inputs)
-                return batch, runners, self._with_checkpoints(number, wide, 0, begun)
-
-        for batch, runners, outputs in self._each(run, enumerate(self._data())):
-            self._wide_outputs.append(outputs)
-            self._scores.append(self._scoring(outputs, batch, outputs))
-            needed.append([_needed(runner) for runner in runners.values()])
-            altered.append([_altered(runner) for runner in runners.values()])
-            for key, runner in runners.items():
-                totals[key].add(runner)
-        self._altered = np.array(altered)
-        scores = np.concatenate(self._scores)
-        sums = self._narrowing.accumulations(totals)
-        return Baseline(float(scores.mean()), len(scores), np.array(needed), sums)
-
-    def _with_checkpoints(
-        self, number: int, path: Path, start: int, alive: Mapping[str, Value]
-    ) -> list[Value]:
-        """The outputs for a batch; offers checkpoints before later narrow nodes and at the end."""
-        end = len(self._interpreter.steps)
-        for step in sorted({*self._node_steps.tolist(), end}):
-            if step > start:
-                alive, start = self._interpreter.advance(alive, start, step), step
-                self._checkpoints.offer(number, step, path, alive)
-        return self._interpreter.outputs(alive)
+    def _measured(self) -> list[ShardBaseline]:
+        """Runs all shards in wide accumulators."""
+        futures = []
+        for number, shard in enumerate(self._shards):
+            stored = self._kept.baseline(shard)
+            task = Task(self._job, "measure", (shard,), number)
+            futures.append(self._pool.submit(task) if stored is None else _done(stored))
+        return self._collected(
+            futures, lambda index, result: self._kept.keep_baseline(self._shards[index], result)
+        )
 
 
-def _steps(main: Sequence[Node], model: Model, keys: Iterable[str]) -> dict[str, int]:
-    """The step of the main graph that each node is, or is inside of."""
-    indices = {node.key: index for index, node in enumerate(main)}
-    nodes = {node.key: node for node in model.nodes}
-
-    def outermost(node: Node) -> Node:
-        return node if node.scope.owner is None else outermost(node.scope.owner)
-
-    return {key: indices[outermost(nodes[key]).key] for key in keys}
-
-
-def _needed(runner: SumRunner) -> int:
-    return NARROWEST if runner.tally is None else int(runner.tally.bits_observed.max())
-
-
-def _altered(runner: SumRunner) -> tuple[int, int]:
-    """Saturation events and changed outputs in wide accumulators, by reduced-width products."""
-    if runner.tally is None:
-        return 0, 0
-    return int(runner.tally.saturation_events.sum()), int(runner.tally.outputs_changed.sum())
+def local(
+    model: Model,
+    policy: Policy,
+    data: Callable[[], Iterable[B]],
+    scoring: Scoring[B],
+    *,
+    memory: int = MEMORY,
+    threads: int | None = None,
+) -> Evaluator:
+    """Returns an evaluator in this process; each call of `data` returns the same batches."""
+    job = BatchesJob(Arithmetic(model, policy, memory=memory), data, scoring)
+    return Evaluator(job, SerialPool(threads))
 
 
-def _node_overflows(runner: SumRunner, outputs: int, events: int, changed: int) -> NodeOverflows:
-    """The counts of `runner`, plus events and changed outputs of reused batches."""
-    assert isinstance(runner, OverflowCounter)
-    counts = runner.counts + Counts(saturation_events=int(events), outputs_changed=int(changed))
-    return NodeOverflows(outputs=outputs, **asdict(counts))
+def _done(result: Any) -> "Future[Any]":
+    future: Future[Any] = Future()
+    future.set_result(result)
+    return future
+
+
+def _merged(parts: Sequence[ShardBaseline]) -> Baseline:
+    scores = np.concatenate([batch.scores for part in parts for batch in part.batches])
+    sums = {key: [part.sums[key] for part in parts if key in part.sums] for key in parts[0].widths}
+    return Baseline(
+        float(scores.mean()),
+        len(scores),
+        np.concatenate([part.needed for part in parts]),
+        {key: PartialSums.merged(each) for key, each in sums.items() if each},
+    )
+
+
+def _node_overflows(
+    counts: Sequence[Counts], outputs: int, events: int, changed: int
+) -> NodeOverflows:
+    """The sum of `counts`, plus events and changed outputs of reused batches."""
+    reused = Counts(saturation_events=int(events), outputs_changed=int(changed))
+    return NodeOverflows(outputs=outputs, **asdict(reduce(add, counts, reused)))

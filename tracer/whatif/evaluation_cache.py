@@ -1,6 +1,6 @@
 """A cache of evaluations: each is computed at most once, in this run or an earlier one."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -18,6 +18,9 @@ class Evaluating(Protocol):
 
     def score(self, bits: Mapping[str, int], near: Mapping[str, int] | None = None) -> Evaluation:
         """Returns the score alone; the next requests are about widths `near`."""
+
+    def ahead(self, bits: Iterable[Mapping[str, int]], counted: bool) -> None:
+        """Lets idle workers begin evaluations that may be requested next."""
 
 
 class EvaluationCache:
@@ -72,6 +75,14 @@ class EvaluationCache:
             self._evaluations[widths] = self._found(widths, evaluate, counted=True)
         return self._requested(widths)
 
+    def expect(self, widths: Iterable[Widths], counted: bool = False) -> None:
+        """Lets idle workers begin with requests that may come next, the likeliest first.
+
+        They are no part of the cache until they are requested, so that no answer depends on them.
+        """
+        unknown = (each for each in widths if self._known(each, counted) is None)
+        self._evaluator.ahead(map(self._bits, unknown), counted)
+
     def uniform_widths(self, bits: int) -> Widths:
         """The widths with `bits` bits in all nodes that are not pinned."""
         return tuple(self.pinned.get(node, bits) for node in self.nodes)
@@ -98,11 +109,22 @@ class EvaluationCache:
         self, widths: Widths, compute: Callable[[Mapping[str, int]], Evaluation], counted: bool
     ) -> Evaluation:
         """The evaluation in the file, if it has the overflows that are asked; else a new one."""
-        bits = self._bits(widths)
-        stored = None if self._file is None else self._file.find(self._variant, bits)
-        if stored is not None and (stored.overflows is not None or not counted):
-            return stored
-        evaluation = compute(bits)
+        known = self._stored(widths, counted)
+        if known is not None:
+            return known
+        evaluation = compute(self._bits(widths))
         if self._file is not None:
             self._file.store(self._variant, evaluation)
         return evaluation
+
+    def _stored(self, widths: Widths, counted: bool) -> Evaluation | None:
+        if self._file is None:
+            return None
+        stored = self._file.find(self._variant, self._bits(widths))
+        return stored if stored is None or stored.overflows is not None or not counted else None
+
+    def _known(self, widths: Widths, counted: bool) -> Evaluation | None:
+        cached = self._evaluations.get(widths)
+        if cached is not None and (cached.overflows is not None or not counted):
+            return cached
+        return self._stored(widths, counted)

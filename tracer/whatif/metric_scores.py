@@ -1,6 +1,7 @@
 """Chooses the metric of a what-if, scores batches with it, and finds the hardest samples."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -73,35 +74,52 @@ def scorer(
     return score
 
 
-def metric_notes(
-    model: Model, metric: Metric, runs: Iterable[tuple[Array, Sequence[Array]]]
-) -> tuple[str, ...]:
-    """Returns notes on what the metric does not show of the outputs in wide accumulators.
+@dataclass(frozen=True, slots=True)
+class WideBatch:
+    """What notes and `hardest` need of a batch in wide accumulators, without its outputs.
 
-    `runs` has the scores and outputs of each batch, and can be iterated several times.
+    `scores` and `leads` (samples,) are float64: a lead is by how much the best class leads.
     """
+
+    scores: Array
+    leads: Array
+    classes: variety.ClassCounts
+    squares: channels.ChannelSquares
+
+
+def summary(model: Model, metric: Metric) -> Callable[[Array, Sequence[Any]], WideBatch]:
+    """Returns a function (scores, outputs in wide accumulators) -> what is kept of the batch."""
     names = [value.name for value in model.graph.output]
-    notes = []
-    for note in (variety.one_class_note, channels.unlike_channels_note):
-        outputs_of_runs = (
-            {name: v[: len(scores)] for name, v in zip(names, outputs, strict=True)}
-            for scores, outputs in runs
+
+    def summarized(scores: Array, outputs: Sequence[Any]) -> WideBatch:
+        own = {name: v[: len(scores)] for name, v in zip(names, outputs, strict=True)}
+        return WideBatch(
+            scores,
+            lead(outputs[0][: len(scores)]),
+            variety.class_counts(metric, own),
+            channels.channel_squares(metric, own),
         )
-        notes.append(note(metric, outputs_of_runs))
+
+    return summarized
+
+
+def metric_notes(metric: Metric, batches: Sequence[WideBatch]) -> tuple[str, ...]:
+    """Returns notes on what the metric does not show of the outputs in wide accumulators."""
+    notes = (
+        variety.one_class_note(metric, (batch.classes for batch in batches)),
+        channels.unlike_channels_note(metric, (batch.squares for batch in batches)),
+    )
     return tuple(filter(None, notes))
 
 
-def hardest(metric: Metric, runs: Iterable[tuple[Array, Sequence[Array]]], count: int) -> Array:
+def hardest(metric: Metric, batches: Sequence[WideBatch], count: int) -> Array:
     """Returns the numbers of the `count` samples that a small change endangers most, ascending.
 
-    `runs` has the scores and outputs of each batch. Samples with the worst scores come first, of
-    equal scores those whose best class leads by least.
+    Samples with the worst scores come first, of equal scores those whose best class leads by least.
     """
-    worth, leads = [], []
-    for scores, outputs in runs:
-        worth.append(scores if metric.higher_is_better else -scores)
-        leads.append(lead(outputs[0][: len(scores)]))
-    order = np.lexsort((np.concatenate(leads), np.concatenate(worth)))
+    scores = np.concatenate([batch.scores for batch in batches])
+    leads = np.concatenate([batch.leads for batch in batches])
+    order = np.lexsort((leads, scores if metric.higher_is_better else -scores))
     return np.sort(order[:count])
 
 

@@ -4,12 +4,12 @@ A and B use one width for all nodes. Evaluations are exact and in a fixed order,
 the same widths in every run.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from tracer.records.whatif import FrontPoint, WidthChoice, Widths
 from tracer.whatif.deadline import OutOfTimeError
-from tracer.whatif.descent import Descents, Energy, OverflowShare, changed, furthest
+from tracer.whatif.descent import Asked, Descents, Energy, OverflowShare, changed, furthest
 from tracer.whatif.evaluation import Baseline
 from tracer.whatif.evaluation_cache import EvaluationCache
 
@@ -56,6 +56,10 @@ class Judge:
     cache: EvaluationCache
     allowed: Callable[[float], bool]
 
+    def expect(self, widths: Iterable[Widths]) -> None:
+        """Lets idle workers evaluate what may be asked next, the likeliest first."""
+        self.cache.expect(widths)
+
     def __call__(self, widths: Widths, near: Widths | None = None) -> bool:
         """Whether `widths` are allowed; the next questions are about widths `near`.
 
@@ -74,6 +78,7 @@ class Judge:
         try:
             score = self.cache(widths).score
             self.cache.begin("which node limits", len(narrower))
+            self.cache.expect([*narrower.values()])
             return _most(
                 {
                     self.cache.nodes[node]: abs(score - self.cache(less, widths).score)
@@ -106,6 +111,7 @@ class WidthSearch:
         """
         bits, cache = start, self.judge.cache
         cache.begin("B, one width")
+        self.judge.expect([cache.uniform_widths(n) for n in range(bits, self.floor - 1, -1)])
         if not self.judge(cache.uniform_widths(bits)):
             return None
         while bits > self.floor and self.judge(
@@ -124,15 +130,18 @@ class WidthSearch:
         """
         guide, everywhere = screen or self.judge, self.judge
         shares = self._descents.equal_shares(safe, self.share)
-        path = shares[: furthest(shares, guide) + 1]
-        path += self._descents.descent(path[-1], guide)[1:]
+        asked = Asked(guide, guide.expect)
+        path = shares[: furthest(shares, asked) + 1]
+        path += self._descents.descent(path[-1], asked)[1:]
         everywhere.cache.begin("C, on all samples")
-        start = min(uniform, path[furthest(path, everywhere)], key=self.energy)
+        start = min(
+            uniform, path[furthest(path, Asked(everywhere, everywhere.expect))], key=self.energy
+        )
 
         def allowed(widths: Widths, near: Widths | None) -> bool:
             return (screen is None or screen(widths, near)) and everywhere(widths, near)
 
-        return self._choice(self._descents.descent(start, allowed)[-1], guide)
+        return self._choice(self._descents.descent(start, Asked(allowed, guide.expect))[-1], guide)
 
     @property
     def _descents(self) -> Descents:

@@ -1,16 +1,23 @@
-"""Batches of a data set, prepared in the first pass and read from a temporary file in later ones.
+"""Batches of a data set, prepared once and then read from a temporary file.
 
 Memory use does not grow with the data.
 """
 
-from collections.abc import Iterator, Mapping
+import hashlib
+import pickle
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
 
 import numpy as np
 
+from tracer.graph.model import Model
 from tracer.inputs.datasets.batch import Batch
 from tracer.inputs.datasets.dataset import Dataset
+from tracer.inputs.datasets.description import Description
+from tracer.inputs.datasets.opening import reopened
+from tracer.scaling.shards import Shard
 from tracer.support.progress import Progress, silent
 from tracer.support.types import Array
 from tracer.whatif.array_spill import ArraySpill
@@ -46,7 +53,8 @@ AnyBatch: TypeAlias = StoredBatch | Batch
 class StoredBatches:
     """The batches of `dataset`, `size` samples each; each call is a pass over all of them.
 
-    A pass reports progress after each batch.
+    A pass reports progress after each batch. Pickled, it is the description of the data: a process
+    that reads it twice gets the same object, and prepares the data once.
     """
 
     def __init__(
@@ -56,29 +64,42 @@ class StoredBatches:
         progress: Progress | None = None,
         disk_bytes: int = DISK_BYTES,
     ) -> None:
-        self._dataset = dataset
+        self.dataset = dataset
         self._size = size
         self._progress = progress or silent
         self._free_bytes = disk_bytes
-        self._stored: list[StoredBatch] | None = None
+        self._spill = ArraySpill()
+        self._stored: dict[int, StoredBatch] = {}
+        self.count = dataset.count(size)
+        """The number of batches; None until a pass has told it, where only reading tells."""
 
     def __call__(self) -> Iterator[AnyBatch]:
         """Yields all batches, from the first one on."""
-        count = self._dataset.count(self._size) or 0
-        batches = self._prepared() if self._stored is None else iter(self._stored)
-        for done, batch in enumerate(batches, 1):
+        count = self.count or 0
+        for done, batch in enumerate(self.shard(Shard()), 1):
             yield batch
             self._progress(done, count, "batches")
 
-    def _prepared(self) -> Iterator[AnyBatch]:
-        """Yields the batches of the data set, and stores them while all fit."""
-        spill, stored, fits = ArraySpill(), list[StoredBatch](), True
-        for batch in self._dataset.batches(self._size):
-            fits = fits and self._fits(batch)
-            if fits:
-                stored.append(_stored(spill, len(stored), batch))
+    def shard(self, shard: Shard) -> Iterator[AnyBatch]:
+        """Yields the batches of a shard."""
+        count = self.count if shard.count is None else shard.count
+        numbers = range(shard.first, shard.first + (count or 0))
+        if numbers and all(number in self._stored for number in numbers):
+            yield from (self._stored[number] for number in numbers)
+            return
+        number = shard.first
+        for number, batch in enumerate(self._read(shard), shard.first):
+            if number not in self._stored and self._fits(batch):
+                self._stored[number] = _stored(self._spill, batch)
             yield batch
-        self._stored = stored if fits else None
+        if shard.count is None:
+            self.count = number + 1
+
+    def _read(self, shard: Shard) -> Iterator[Batch]:
+        size = self.dataset.layout.batch or self._size
+        if shard.count is None:
+            return self.dataset.batches(self._size)
+        return self.dataset.part(shard.first * size, shard.count * size).batches(self._size)
 
     def _fits(self, batch: Batch) -> bool:
         """Whether a batch consists of plain arrays for which there is disk space."""
@@ -86,11 +107,29 @@ class StoredBatches:
         arrays += [] if batch.labels is None else [batch.labels]
         if not all(isinstance(array, np.ndarray) and not array.dtype.hasobject for array in arrays):
             return False
-        self._free_bytes -= sum(array.nbytes for array in arrays)
-        return self._free_bytes >= 0
+        nbytes = sum(array.nbytes for array in arrays)
+        if nbytes > self._free_bytes:
+            return False
+        self._free_bytes -= nbytes
+        return True
+
+    def __reduce__(self) -> tuple[Callable[..., "StoredBatches"], tuple[Description, Model, int]]:
+        return _shared, (self.dataset.description, self.dataset.model, self._size)
 
 
-def _stored(spill: ArraySpill, number: int, batch: Batch) -> StoredBatch:
+def _shared(description: Description, model: Model, size: int) -> StoredBatches:
+    key = hashlib.sha256(pickle.dumps((description, model.sha256, size))).hexdigest()
+    batches = _SHARED.get(key)
+    if batches is None:
+        batches = _SHARED[key] = StoredBatches(reopened(description, model), size)
+    return batches
+
+
+_SHARED: WeakValueDictionary[str, StoredBatches] = WeakValueDictionary()
+"""What was read from pickles in this process, and is in use, by the hash of its description."""
+
+
+def _stored(spill: ArraySpill, batch: Batch) -> StoredBatch:
     labels = [] if batch.labels is None else [batch.labels]
-    spill.append([*batch.inputs.values(), *labels])
+    number = spill.append([*batch.inputs.values(), *labels])
     return StoredBatch(batch.size, spill, number, tuple(batch.inputs), bool(labels))

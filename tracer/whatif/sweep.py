@@ -128,8 +128,10 @@ def _rows(cache: EvaluationCache, question: Question) -> tuple[SweepRow, ...]:
     """
     cache.begin(SWEEPING, len(question.widths))
     rows: list[SweepRow] = []
+    downwards = sorted(question.widths, reverse=True)
+    cache.expect([cache.uniform_widths(bits) for bits in downwards], counted=True)
     with suppress(OutOfTimeError):
-        for bits in sorted(question.widths, reverse=True):
+        for bits in downwards:
             rows.append(_row(cache, question, bits))
     return tuple(sorted(rows, key=lambda row: question.widths.index(row.bits)))
 

@@ -16,6 +16,7 @@ from tracer.inputs.datasets.dataset import Dataset
 from tracer.limits import Limits
 from tracer.metrics import Metric
 from tracer.records.whatif import REFERENCE_BITS, Answer, Pins, Variant
+from tracer.scaling.pool import Pool
 from tracer.storage.whatif_file import WhatIfFile
 from tracer.support.progress import Progress, silent
 from tracer.whatif import metric_scores
@@ -25,8 +26,12 @@ from tracer.whatif.energy_cost import energy_cost, node_work
 from tracer.whatif.evaluation import Evaluator
 from tracer.whatif.evaluation_cache import EvaluationCache
 from tracer.whatif.graph_variants import GraphVariant
+from tracer.whatif.jobs import EvaluationJob
+from tracer.whatif.kept_shards import KeptShards
 from tracer.whatif.options import WhatIfOptions
-from tracer.whatif.stored_batches import AnyBatch, StoredBatches
+from tracer.whatif.shard_file import ShardFile
+from tracer.whatif.shard_runs import Arithmetic
+from tracer.whatif.stored_batches import StoredBatches
 from tracer.whatif.sweep import SWEEPING, Question, Screen, sweep_and_search
 from tracer.whatif.width_plan import WidthPlan
 
@@ -48,7 +53,8 @@ class Task:
     energy: EnergyModel
     options: WhatIfOptions
     plan: WidthPlan
-    threads: int
+    pool: Pool
+    shards: ShardFile | None
     limits: Limits | None
     deadline: Deadline
 
@@ -139,7 +145,7 @@ class VariantRunner:
         self._file = file
         self._progress = progress
         self._evaluator = self._evaluating(batches, task.deadline)
-        self._screen_evaluator: Evaluator[AnyBatch] | None = None
+        self._screen_evaluator: Evaluator | None = None
         self._screen_deadline = task.deadline
         self._energy = energy_cost(
             graph.model, task.dataset, self._rules(), task.energy,
@@ -149,8 +155,7 @@ class VariantRunner:
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes on what the metric does not show, nodes that are not narrowed or have no energy."""
-        runs = self._evaluator.wide_runs
-        hidden = metric_scores.metric_notes(self._graph.model, self._task.metric, runs)
+        hidden = metric_scores.metric_notes(self._task.metric, self._evaluator.wide_batches)
         return (*hidden, *self._evaluator.notes, *self._energy.notes)
 
     def variant(self, pins: Pins) -> Variant:
@@ -190,21 +195,24 @@ class VariantRunner:
         rules = self._policy().assign(self._graph.model.nodes)
         return {node: rules[node] for node in self._evaluator.nodes}
 
-    def _evaluating(self, batches: StoredBatches, deadline: Deadline) -> Evaluator[AnyBatch]:
-        model, task = self._graph.model, self._task
+    def _evaluating(
+        self, batches: StoredBatches, deadline: Deadline, hardest: int | None = None
+    ) -> Evaluator:
+        task, file = self._task, self._task.shards
+        arithmetic = Arithmetic(self._graph.model, self._policy(), task.limits)
+        job = EvaluationJob(arithmetic, batches, task.metric, self._progress, deadline)
+        variant = f"{variant_key(self._graph, self._accumulator, hardest)} {task.plan}"
         return Evaluator(
-            model,
-            self._policy(),
-            batches,
-            metric_scores.scorer(model, task.dataset, task.metric),
-            limits=task.limits,
-            threads=task.threads or None,
-            progress=self._progress,
+            job,
+            task.pool,
+            batches.count,
             deadline=deadline,
+            progress=self._progress,
+            kept=KeptShards() if file is None else file.of(variant),
         )
 
     def _cache(
-        self, evaluator: Evaluator[AnyBatch], pins: Pins, hardest: int | None = None
+        self, evaluator: Evaluator, pins: Pins, hardest: int | None = None
     ) -> EvaluationCache:
         return EvaluationCache(
             evaluator.nodes,
@@ -226,11 +234,13 @@ class VariantRunner:
 
         def screen() -> Screen:
             if self._screen_evaluator is None:
-                hardest = metric_scores.hardest(self._task.metric, self._evaluator.wide_runs, size)
+                hardest = metric_scores.hardest(
+                    self._task.metric, self._evaluator.wide_batches, size
+                )
                 screened = chosen(dataset, hardest)
                 self._screen_deadline = self._task.deadline.part(_SCREEN_TIME)
                 batches = StoredBatches(screened, batch)
-                self._screen_evaluator = self._evaluating(batches, self._screen_deadline)
+                self._screen_evaluator = self._evaluating(batches, self._screen_deadline, size)
             evaluator = self._screen_evaluator
             cache = self._cache(evaluator, pins, size)
             return Screen(cache, evaluator.baseline, self._screen_deadline)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tracer import metrics
 from tracer.errors import InputError, UsageError
 from tracer.inputs.datasets.batch import Batch
-from tracer.metrics.channels import unlike_channels_note
-from tracer.metrics.variety import one_class_note
+from tracer.metrics.channels import channel_squares, unlike_channels_note
+from tracer.metrics.variety import class_counts, one_class_note
 
 quick = settings(max_examples=60, deadline=None)
 
@@ -183,17 +183,22 @@ def test_without_channels_there_is_no_channel_noise(spec, shape, message):
         scored(spec, output, {"out": output})
 
 
+def unlike_channels(name, batches):
+    metric = metrics.find(name)
+    return unlike_channels_note(metric, [channel_squares(metric, each) for each in batches])
+
+
 def test_channels_that_a_metric_hides_are_told():
     boxes_and_scores = np.ones((2, 6, 90)) * np.array([320.0] * 4 + [0.02] * 2)[:, None]
-    note = unlike_channels_note(metrics.find("noise"), [{"out": boxes_and_scores}] * 2)
+    note = unlike_channels("noise", [{"out": boxes_and_scores}] * 2)
     assert "output 'out' (axis 1) are 16,000 times those of others, whose loss noise does" in note
     assert note.endswith("Give --metric channel-noise@1")
     last = np.moveaxis(boxes_and_scores, 1, 2)
-    assert "channel-noise@2" in unlike_channels_note(metrics.find("mse"), [{"out": last}])
+    assert "channel-noise@2" in unlike_channels("mse", [{"out": last}])
     alike = {"out": np.random.default_rng(0).random((2, 6, 90)), "label": np.ones((2, 3))}
-    assert unlike_channels_note(metrics.find("noise"), [alike]) is None
-    assert unlike_channels_note(metrics.find("agreement@1"), [{"out": boxes_and_scores}]) is None
-    assert unlike_channels_note(metrics.find("noise"), [{"out": np.zeros((2, 6, 90))}]) is None
+    assert unlike_channels("noise", [alike]) is None
+    assert unlike_channels("agreement@1", [{"out": boxes_and_scores}]) is None
+    assert unlike_channels("noise", [{"out": np.zeros((2, 6, 90))}]) is None
 
 
 def test_noise_of_silence_and_of_nothing_in_common_is_bounded():
@@ -224,15 +229,18 @@ def test_the_default_fits_labels_and_output(shape, labels, expected):
     assert (metric and metric.name) == expected
 
 
+def one_class(name, batches):
+    metric = metrics.find(name)
+    return one_class_note(metric, [class_counts(metric, each) for each in batches])
+
+
 def test_predictions_of_one_class_are_told():
     of_class = lambda *classes: {"out": np.eye(3)[list(classes)]}  # noqa: E731
     alike, varied = [of_class(2, 2, 2), of_class(2)], [of_class(2, 1), of_class(0, 2)]
-    agreement = metrics.find("agreement")
-    assert "100.0% of the 4 predictions of the reference are class 2" in one_class_note(
-        agreement, alike
-    )
-    assert one_class_note(agreement, varied) is None
-    assert one_class_note(metrics.find("noise"), alike) is None
+    told = "100.0% of the 4 predictions of the reference are class 2"
+    assert told in one_class("agreement", alike)
+    assert one_class("agreement", varied) is None
+    assert one_class("noise", alike) is None
 
 
 def test_labels_that_a_data_set_does_not_have_are_missed():

@@ -14,7 +14,7 @@ from tracer.graph import loading
 from tracer.inputs.datasets.chosen import chosen
 from tracer.inputs.datasets.opening import open_dataset
 from tracer.metrics.ranking import lead
-from tracer.whatif.metric_scores import hardest
+from tracer.whatif.metric_scores import hardest, summary
 
 
 @settings(max_examples=40, deadline=None)
@@ -37,14 +37,20 @@ def test_the_least_lead_of_several_predictions_counts():
     assert lead(np.ones((3, 1))).tolist() == lead(np.ones(3)).tolist() == [0, 0, 0]
 
 
+def wide_batch(metric, scores, outputs):
+    text = '<ir_version: 9, opset_import: ["": 20]> g (float[N] x) => (float[N] y) {y = Relu (x)}'
+    return summary(loading.from_proto(graphs.parse(text)), metric)(scores, [outputs])
+
+
 def test_wrong_samples_are_hardest_then_those_with_the_least_lead():
     outputs = np.array([[0, 9.0], [0, 1], [0, 2], [5, 0], [0, 3], [1, 0]])
     scores = np.array([1, 1, 1, 0, 1, 0.0])
-    runs = [(scores[:4], [outputs[:4]]), (scores[4:], [outputs[4:]])]
+    top1, mse = map(metrics.find, ("top1", "mse"))
+    runs = [wide_batch(top1, scores[:4], outputs[:4]), wide_batch(top1, scores[4:], outputs[4:])]
     for count, expected in enumerate(([5], [3, 5], [1, 3, 5], [1, 2, 3, 5]), 1):
-        assert hardest(metrics.find("top1"), runs, count).tolist() == expected
-    runs = [(np.array([0.3, 0.9, 0.1]), [np.ones((3, 1))])]
-    assert hardest(metrics.find("mse"), runs, 2).tolist() == [0, 1]  # large errors
+        assert hardest(top1, runs, count).tolist() == expected
+    runs = [wide_batch(mse, np.array([0.3, 0.9, 0.1]), np.ones((3, 1)))]
+    assert hardest(mse, runs, 2).tolist() == [0, 1]  # large errors
 
 
 @pytest.mark.parametrize("batch", ["N", 4])

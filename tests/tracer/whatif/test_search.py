@@ -11,11 +11,15 @@ from hypothesis import strategies as st
 
 from tracer.records.whatif import Evaluation
 from tracer.storage.whatif_file import WhatIfFile
-from tracer.whatif.descent import Descents, furthest
+from tracer.whatif.descent import Asked, Descents, furthest
 from tracer.whatif.evaluation_cache import EvaluationCache
 from tracer.whatif.search import Judge, WidthSearch, pareto_front
 
 NODES = ("a", "b", "c")
+
+
+def asked(allowed):
+    return Asked(lambda widths, near: allowed(widths), lambda widths: None)
 
 
 class Network:
@@ -34,6 +38,9 @@ class Network:
         missing = [max(need - bits[node], 0) for node, need in zip(NODES, self.needs, strict=True)]
         lost = sum(loss * m for loss, m in zip(self.losses, missing, strict=True))
         return Evaluation(bits, 100.0 - lost, None)
+
+    def ahead(self, bits, counted):
+        """Nothing is idle here."""
 
     def share(self, node, bits):
         """Missing bits: more of them let more sums overflow."""
@@ -123,14 +130,14 @@ def test_a_node_whose_bits_take_no_energy_keeps_them():
     network = Network((5, 6, 7), (1, 1, 1))
     descents = Descents((0, 1, 2), 2, energy_of((1, 0, 1)))
     assert {widths[1] for widths in descents.equal_shares((5, 6, 7), network.share)} == {6}
-    assert descents.descent((5, 6, 7), lambda widths, near: True)[-1] == (2, 6, 2)
+    assert descents.descent((5, 6, 7), asked(lambda widths: True))[-1] == (2, 6, 2)
 
 
 @given(st.integers(1, 40), st.integers(0, 39))
 def test_the_furthest_allowed_step_is_found(length, last):
     last = min(last, length - 1)
     path = [(bits,) for bits in range(length)]
-    assert furthest(path, lambda widths, near: widths[0] <= last) == last
+    assert furthest(path, asked(lambda widths: widths[0] <= last)) == last
 
 
 def test_without_a_budget_each_node_gets_what_it_needs():

@@ -4,9 +4,10 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from operator import length_hint
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -14,9 +15,11 @@ from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.policy import Policy
 from tracer.accumulators.statistics.sample_sums import SampleRecorder
 from tracer.errors import UsageError
+from tracer.executors.narrowed.shared import refuse_draws, shared_run
 from tracer.executors.protocol import Executor, Profiled, Receive
 from tracer.executors.reference.executor import EXECUTOR, input_types, kernel, recorded
 from tracer.graph.model import Model, Node
+from tracer.inputs.batches import FeedBatches
 from tracer.inputs.feedset import FeedSet
 from tracer.interpreter import kernel_loading
 from tracer.interpreter.interpreter import Interpreter
@@ -24,15 +27,17 @@ from tracer.interpreter.last_resort import Fallback
 from tracer.interpreter.recording import NodeRecord, Recorder
 from tracer.limits import Limits
 from tracer.records.trace import EMULATED, Kernel, Run
-from tracer.support.progress import Progress
+from tracer.scaling.pool import Pool
+from tracer.support.progress import Progress, silent
 
 
 @dataclass(frozen=True, slots=True)
 class NarrowedSettings:
     """Settings of one run; `threads` 0 uses the threads that BLAS is set to.
 
-    `fallback` computes the nodes that the interpreter has no operator for.
-    With `by_sample` each batch is one sample, whose sums are counted apart as well.
+    `fallback` computes the nodes that the interpreter has no operator for. With `by_sample` each
+    batch is one sample, whose sums are counted apart as well. The workers of `pool` share the
+    batches of a data set; `receive` is then not called.
     """
 
     policy: Policy
@@ -41,6 +46,7 @@ class NarrowedSettings:
     fallback: Fallback | None = None
     receive: Receive | None = None
     by_sample: bool = False
+    pool: Pool | None = None
 
 
 class _Narrowed:
@@ -60,53 +66,74 @@ class _Narrowed:
         cannot be computed or, where overflow is an error, that overflows; LimitError beyond the
         limits.
         """
-        narrowing = Narrowing(model, settings.policy)
-        if settings.by_sample and narrowing.float_rules:
-            raise UsageError(
-                "statistics by sample count sums of integers, and "
-                f"'{min(narrowing.float_rules)}' has a float accumulator",
-                "Leave out --by sample, or set widths alone.",
-            )
-        narrow = Interpreter(
-            model,
-            around=narrowing.kernel,
-            fallback=settings.fallback,
-            limits=settings.limits,
-            threads=settings.threads or None,
-            progress=progress,
+        pool = settings.pool
+        if pool is None or not pool.workers or not _may_be_cut(batches):
+            return Profiled(_run(model, batches, settings, progress))
+        refuse_draws(model, settings.policy)
+        plain = replace(settings, receive=None, pool=None)
+        return Profiled(shared_run(model, batches, partial(_part, plain), pool, progress))
+
+
+def _may_be_cut(batches: Iterable[FeedSet]) -> TypeGuard[FeedBatches]:
+    return isinstance(batches, FeedBatches) and batches.may_be_cut
+
+
+def _part(
+    settings: NarrowedSettings, model: Model, batches: Iterable[FeedSet], threads: int | None
+) -> Run:
+    return _run(model, batches, replace(settings, threads=threads or 0), silent)
+
+
+def _run(
+    model: Model, batches: Iterable[FeedSet], settings: NarrowedSettings, progress: Progress
+) -> Run:
+    """Runs all batches in this process."""
+    narrowing = Narrowing(model, settings.policy)
+    if settings.by_sample and narrowing.float_rules:
+        raise UsageError(
+            "statistics by sample count sums of integers, and "
+            f"'{min(narrowing.float_rules)}' has a float accumulator",
+            "Leave out --by sample, or set widths alone.",
         )
-        wall: list[float] = []
-        notes: dict[str, None] = {}
-        times = _Times()
-        samples = _Samples(narrowing) if settings.by_sample else None
-        for index, feedset in enumerate(batches):
-            recorder = Recorder(describe=index == 0)
-            with nullcontext() if samples is None else samples.counted(model, feedset):
-                outputs, time_us = recorded(narrow, recorder, feedset.feeds)
-            if index == 0:
-                first, described = feedset, recorder.records
-            if settings.receive is not None:
-                settings.receive(feedset, outputs)
-            times.add(recorder.records)
-            wall.append(time_us)
-            notes |= dict.fromkeys(feedset.notes)
-            progress(index + 1, length_hint(batches), "accumulating")
-        kernels = times.kernels(described)
-        run = Run(
-            executor=EXECUTOR,
-            batch=first.batch,
-            inputs=input_types(first.feeds),
-            wall_us=np.array(wall),
-            instrumented_us=np.array(wall),
-            samples=times.samples(),
-            bias_us=np.zeros(len(kernels)),
-            kernels=kernels,
-            notes=(*notes, *narrowing.notes, *narrow.notes, *kernel_loading.notes(), EMULATED),
-            sums=tuple(narrowing.accumulations().values()),
-            float_sums=narrowing.float_sums,
-            sums_by_sample=None if samples is None else samples.recorder.collected(),
-        )
-        return Profiled(run)
+    narrow = Interpreter(
+        model,
+        around=narrowing.kernel,
+        fallback=settings.fallback,
+        limits=settings.limits,
+        threads=settings.threads or None,
+        progress=progress,
+    )
+    wall: list[float] = []
+    notes: dict[str, None] = {}
+    times = _Times()
+    samples = _Samples(narrowing) if settings.by_sample else None
+    for index, feedset in enumerate(batches):
+        recorder = Recorder(describe=index == 0)
+        with nullcontext() if samples is None else samples.counted(model, feedset):
+            outputs, time_us = recorded(narrow, recorder, feedset.feeds)
+        if index == 0:
+            first, described = feedset, recorder.records
+        if settings.receive is not None:
+            settings.receive(feedset, outputs)
+        times.add(recorder.records)
+        wall.append(time_us)
+        notes |= dict.fromkeys(feedset.notes)
+        progress(index + 1, length_hint(batches), "accumulating")
+    kernels = times.kernels(described)
+    return Run(
+        executor=EXECUTOR,
+        batch=first.batch,
+        inputs=input_types(first.feeds),
+        wall_us=np.array(wall),
+        instrumented_us=np.array(wall),
+        samples=times.samples(),
+        bias_us=np.zeros(len(kernels)),
+        kernels=kernels,
+        notes=(*notes, *narrowing.notes, *narrow.notes, *kernel_loading.notes(), EMULATED),
+        sums=tuple(narrowing.accumulations().values()),
+        float_sums=narrowing.float_sums,
+        sums_by_sample=None if samples is None else samples.recorder.collected(),
+    )
 
 
 class _Samples:

@@ -1,0 +1,293 @@
+"""Runs tasks on the workers of a Dask cluster, whoever started it.
+
+This process deals the tasks itself, two for each worker at a time, so that what waits can be
+cancelled here, and a worker is not used before it has told that it runs the same code.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import pickle
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from importlib import metadata
+from threading import Event, Thread
+from typing import Any
+
+import distributed
+
+from tracer.errors import ClusterError
+from tracer.scaling import version, worker
+from tracer.scaling.dispatcher import Dispatcher, Done, LostError
+from tracer.scaling.pool import Job, Note, Task
+
+_LOOK_S = 0.5
+"""Seconds between two looks at who is there."""
+_CONNECT_S = 5.0
+"""Seconds that a scheduler may take to answer."""
+_GONE_S = 5.0
+"""Seconds without a scheduler after which it is given up: it may be restarting its connection."""
+_WORKERLESS_S = 60.0
+"""Seconds that a cluster may have no worker: a job of Slurm or a pod may still be starting."""
+
+
+class DaskPool:
+    """Runs tasks on the workers of `cluster`: the address of a scheduler, or a client of it.
+
+    Each worker uses `threads` (None: those that it was given). Raises ClusterError where no
+    scheduler answers, or no worker can be used.
+    """
+
+    def __init__(self, cluster: Any, threads: int | None, note: Note) -> None:
+        self._owns_client = isinstance(cluster, str)
+        self._client = _connected(cluster) if self._owns_client else cluster
+        self._threads = threads
+        self._note = note
+        self._data: dict[str, bytes] = {}
+        self._sent: dict[str, Any] = {}
+        self._dispatcher = Dispatcher(note)
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="results")
+        self._seats: dict[str, _DaskWorker] = {}
+        self._refused: dict[str, str] = {}
+        self._closing = Event()
+        self._ready = Event()
+        self._watcher = Thread(target=self._watch, name="cluster", daemon=True)
+        if self._client.dashboard_link:
+            note(f"Dask's dashboard: {self._client.dashboard_link}")
+        self._watcher.start()
+        try:
+            while not self._ready.wait(_LOOK_S):  # a signal may arrive in between
+                pass
+            self._dispatcher.check()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def workers(self) -> int:
+        """The number of workers that can be used now."""
+        return max(len(self._seats), 1)
+
+    def share(self, job: Job) -> str:
+        """Pickles the job; it is sent with the first task, and workers get it from each other."""
+        data = pickle.dumps(job.portable(), pickle.HIGHEST_PROTOCOL)
+        key = hashlib.sha256(data).hexdigest()
+        self._data[key] = data
+        return key
+
+    def forget(self, job: str) -> None:
+        """Frees the copies of a job."""
+        self._data.pop(job, None)
+        self._sent.pop(job, None)
+
+    def submit(self, task: Task) -> "Future[Any]":
+        """Returns the future result of a task."""
+        return self._dispatcher.submit(task)
+
+    def close(self) -> None:
+        """Cancels what has not run, and leaves the cluster as it is."""
+        self._closing.set()
+        self._dispatcher.end(ClusterError("the pool of workers was closed"))
+        for seat in self._seats.values():
+            seat.cancel()
+        self._sent.clear()
+        if self._watcher is not None:
+            self._watcher.join(_CONNECT_S)
+        self._executor.shutdown(wait=False)
+        if self._owns_client:
+            self._client.close(timeout=1)
+
+    def begin(self, task: Task, address: str, threads: int) -> Any:
+        """Sends a task to a worker, and returns Dask's future of it."""
+        return self._client.submit(
+            worker.run,
+            task,
+            self._threads or threads,
+            self._copies(task.job),
+            workers=[address],
+            allow_other_workers=False,
+            pure=False,
+            key=f"tracer-{task.method}-{time.monotonic_ns()}",
+        )
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """Calls `work` in the thread of this pool, unless that is closed."""
+        with contextlib.suppress(RuntimeError):  # the thread has been asked to end
+            self._executor.submit(work)
+
+    def when_done(self, future: Any, done: Done) -> None:
+        """Calls `done` in the thread of this pool, unless the scheduler is gone."""
+        waiting = asyncio.run_coroutine_threadsafe(
+            future._result(raiseit=False), self._client.loop.asyncio_loop
+        )
+        waiting.add_done_callback(lambda told: self.soon(lambda: self._end(future, told, done)))
+
+    def _end(self, future: Any, told: "Future[Any]", done: Done) -> None:
+        status = future.status
+        if told.cancelled() or told.exception() is not None or status in ("cancelled", "lost"):
+            if self._client.status == "running":
+                done(None, LostError("the worker was lost"))
+        elif status == "error":
+            error = told.result()[1]
+            is_lost = isinstance(error, distributed.scheduler.KilledWorker)
+            done(None, LostError(str(error)) if is_lost else error)
+        else:
+            done(told.result(), None)
+
+    def _copies(self, job: str) -> Any:
+        """The job on the workers; it is sent again where all that had it are gone."""
+        sent = self._sent.get(job)
+        if sent is None or sent.status in ("cancelled", "lost", "error"):
+            sent = self._sent[job] = self._client.scatter(self._data[job], direct=False, hash=False)
+        return sent
+
+    def _watch(self) -> None:
+        """Follows who joins and leaves, until the pool is closed or the cluster is gone."""
+        last_seen = last_worker = time.monotonic()
+        while not self._closing.is_set():
+            found = self._found()
+            now = time.monotonic()
+            last_seen = now if found is not None else last_seen
+            if found is not None:
+                self._update(found)
+            last_worker = now if self._seats else last_worker
+            error = self._trouble(found, now - last_seen, now - last_worker)
+            if error is not None:
+                self._dispatcher.end(error)
+            if error is not None or self._seats:
+                self._ready.set()
+            if error is not None:
+                return
+            self._closing.wait(_LOOK_S)
+
+    def _found(self) -> Mapping[str, Any] | None:
+        """The workers by address, with what the scheduler tells of them; None without one."""
+        if self._client.status != "running":
+            return None
+        try:
+            workers: Mapping[str, Any] = self._client.scheduler_info()["workers"]
+        except (OSError, TimeoutError, RuntimeError, ValueError):
+            return None
+        return workers
+
+    def _trouble(
+        self, found: Mapping[str, Any] | None, unseen_s: float, workerless_s: float
+    ) -> ClusterError | None:
+        address = self._client.scheduler.address if self._client.scheduler else "the cluster"
+        if unseen_s > _GONE_S or self._client.status == "closed":
+            return ClusterError(
+                f"{address}: the scheduler does not answer any more", "Start the cluster again."
+            )
+        if found is None or self._seats:
+            return None
+        if found and all(each in self._refused for each in found):
+            reason = next(iter(self._refused.values()))
+            return ClusterError(
+                f"{address}: none of the {len(found)} workers can be used: {reason}",
+                "Install the same tracer there.",
+            )
+        if workerless_s > _WORKERLESS_S:
+            return ClusterError(
+                f"{address}: the cluster has had no worker for {_WORKERLESS_S:.0f} s",
+                "Start some: dask worker ADDRESS.",
+            )
+        return None
+
+    def _update(self, found: Mapping[str, Any]) -> None:
+        """Uses new workers that have the same code, and deals the tasks of lost ones again."""
+        for address in self._seats.keys() - found.keys():
+            seat = self._seats.pop(address)
+            self._dispatcher.remove(seat)
+            seat.cancel()
+        new = [each for each in found if each not in self._seats and each not in self._refused]
+        for address, told in self._versions(new).items():
+            if told != version.version():
+                self._refuse(address, told)
+                continue
+            seat = self._seats[address] = _DaskWorker(address, found[address]["nthreads"], self)
+            self._dispatcher.add(seat)
+
+    def _refuse(self, address: str, told: str) -> None:
+        reason = f"it has tracer {told}, and this process {version.version()}"
+        self._refused[address] = reason
+        self._note(f"worker {address} is not used: {reason}")
+
+    def _versions(self, addresses: Sequence[str]) -> dict[str, str]:
+        """What each worker says of its code; a function of Python itself tells if it has any."""
+        if not addresses:
+            return {}
+        packages = self._asked(addresses, metadata.version, version.PACKAGE)
+        having = [each for each, told in packages.items() if not isinstance(told, Exception)]
+        codes = self._asked(having, version.version) if having else {}
+        return {address: _told(codes.get(address, told)) for address, told in packages.items()}
+
+    def _asked(self, addresses: Sequence[str], function: Any, *arguments: Any) -> dict[str, Any]:
+        """What a function returns or raises on each worker; those that leave are left out."""
+        try:
+            told: dict[str, Any] = self._client.run(
+                function, *arguments, workers=list(addresses), on_error="return"
+            )
+        except (OSError, TimeoutError, ValueError):
+            return {}
+        return {each: value for each, value in told.items() if not isinstance(value, OSError)}
+
+
+class _DaskWorker:
+    """A worker of the cluster."""
+
+    depth = 2
+
+    def __init__(self, address: str, threads: int, pool: DaskPool) -> None:
+        self.name = address
+        self._threads = threads
+        self._pool = pool
+        self._futures: set[Any] = set()
+        self._is_gone = False
+
+    def start(self, task: Task, done: Done) -> None:
+        """Sends a task, in the thread of the pool: it may have to wait for the scheduler."""
+        self._pool.soon(lambda: self._send(task, done))
+
+    def _send(self, task: Task, done: Done) -> None:
+        if self._is_gone:
+            return  # the dispatcher has dealt the task again
+        try:
+            future = self._pool.begin(task, self.name, self._threads)
+        except (OSError, TimeoutError, ValueError, KeyError, RuntimeError):
+            time.sleep(_LOOK_S)  # somebody has just died; the pool will look who it is
+            self.start(task, done)
+            return
+        self._futures.add(future)
+
+        def ended(result: Any, error: BaseException | None) -> None:
+            self._futures.discard(future)
+            done(result, error)
+
+        self._pool.when_done(future, ended)
+
+    def cancel(self) -> None:
+        """Cancels what was sent and does not run yet; what runs ends unheard."""
+        self._is_gone = True
+        for future in [*self._futures]:
+            future.release()
+        self._futures.clear()
+
+
+def _connected(address: str) -> Any:
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are told once, by us
+    try:
+        client: Any = distributed.Client  # it has no types
+        return client(address, timeout=_CONNECT_S, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise ClusterError(
+            f"{address}: no scheduler of Dask answers ({type(error).__name__})",
+            "Give the address that dask scheduler prints, such as tcp://host:8786.",
+        ) from error
+
+
+def _told(answer: Any) -> str:
+    if isinstance(answer, metadata.PackageNotFoundError):
+        return "not installed"
+    return f"that fails ({answer})" if isinstance(answer, Exception) else str(answer)

@@ -1,0 +1,218 @@
+"""Deals tasks to workers: those that are asked for first, each to a worker that has its data.
+
+Workers come and go. A task of a lost worker is dealt again, and a worker that cannot open a job
+gets no further task of it.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from threading import RLock
+from typing import Any, Protocol
+
+from tracer.errors import ClusterError, CrashError
+from tracer.scaling.pool import Note, Task
+from tracer.scaling.worker import CannotOpenError
+
+_MOST_DEATHS = 4
+"""Workers that a task may cost: one that kills every worker must end."""
+
+Done = Callable[[Any, BaseException | None], None]
+"""Called with the result of a task, or its exception."""
+
+
+class LostError(Exception):
+    """The worker died or left before the task ended."""
+
+
+class Seat(Protocol):
+    """A worker: it runs tasks, of which `depth` are sent to it at a time."""
+
+    name: str
+    depth: int
+
+    def start(self, task: Task, done: Done) -> None:
+        """Begins a task, and calls `done` from another thread, with LostError if the worker died.
+
+        With CrashError, the worker died of the task, and has been replaced.
+        """
+
+
+@dataclass(eq=False, slots=True)
+class _Entry:
+    """A task, its future, the place in the queue, and the workers that died with it."""
+
+    task: Task
+    future: "Future[Any]"
+    number: int
+    deaths: int = 0
+
+
+@dataclass(slots=True)
+class _Used:
+    """What the dispatcher knows of a seat: running tasks, and jobs that it cannot open."""
+
+    running: set[_Entry] = field(default_factory=set)
+    refused: dict[str, Exception] = field(default_factory=dict)
+
+
+class Dispatcher:
+    """Deals tasks to seats. Any thread may call it."""
+
+    def __init__(self, note: Note) -> None:
+        self._note = note
+        self._lock = RLock()
+        self._numbers = count()
+        self._waiting: list[_Entry] = []
+        self._seats: dict[Seat, _Used] = {}
+        self._homes: dict[tuple[str, int], Seat] = {}
+        self._told: set[Seat] = set()
+        self._ended: BaseException | None = None
+
+    @property
+    def seats(self) -> list[Seat]:
+        """The workers in use."""
+        with self._lock:
+            return [*self._seats]
+
+    def submit(self, task: Task) -> "Future[Any]":
+        """Returns the future result of a task. Raises what `end` was given."""
+        future: Future[Any] = Future()
+        with self._lock:
+            self.check()
+            self._waiting.append(_Entry(task, future, next(self._numbers)))
+            self._deal()
+        return future
+
+    def check(self) -> None:
+        """Raises what `end` was given, if it was called."""
+        if self._ended is not None:
+            raise self._ended
+
+    def add(self, seat: Seat) -> None:
+        """Uses a further worker."""
+        with self._lock:
+            self._seats[seat] = _Used()
+            self._deal()
+
+    def remove(self, seat: Seat) -> None:
+        """Deals the tasks of a worker that is gone to others."""
+        with self._lock:
+            used = self._seats.pop(seat, None)
+            self._homes = {home: own for home, own in self._homes.items() if own is not seat}
+            for entry in used.running if used is not None else ():
+                self._again(entry, CrashError(f"worker {seat.name} died or left"))
+            self._deal()
+
+    def end(self, error: BaseException) -> None:
+        """Lets all tasks that have not ended raise `error`, and further ones as well."""
+        with self._lock:
+            self._ended = error
+            entries = [*self._waiting, *(e for used in self._seats.values() for e in used.running)]
+            self._waiting.clear()
+            self._seats.clear()
+        for entry in entries:
+            if not entry.future.done() and not entry.future.cancel():
+                entry.future.set_exception(error)
+
+    def _deal(self) -> None:
+        """Sends waiting tasks to workers, while any has room."""
+        while (pair := self._next()) is not None:
+            seat, entry = pair
+            self._waiting.remove(entry)
+            if not entry.future.running() and not entry.future.set_running_or_notify_cancel():
+                continue
+            self._seats[seat].running.add(entry)
+            self._homes.setdefault((entry.task.job, entry.task.home), seat)
+            seat.start(entry.task, partial(self._ended_task, seat, entry))
+
+    def _next(self) -> tuple[Seat, _Entry] | None:
+        """The next task and its worker: the least busy one that has room, and may take a task."""
+        self._waiting = [each for each in self._waiting if not each.future.cancelled()]
+        backlog = self._backlog()
+        for seat, used in sorted(self._seats.items(), key=lambda item: len(item[1].running)):
+            if len(used.running) >= seat.depth:
+                continue
+            ranks = [(self._rank(seat, used, entry, backlog), entry) for entry in self._waiting]
+            taken = [(rank, entry) for rank, entry in ranks if rank is not None]
+            if taken:
+                return seat, min(taken, key=lambda pair: pair[0])[1]
+        return None
+
+    def _rank(
+        self, seat: Seat, used: _Used, entry: _Entry, backlog: dict[Seat, int]
+    ) -> tuple[bool, int, int] | None:
+        """The place of a task among those for a worker; None for a task that is not for it.
+
+        A task of another worker's home is taken where that one has several waiting.
+        """
+        task = entry.task
+        if task.job in used.refused:
+            return None
+        home = self._homes.get((task.job, task.home))
+        if home is seat or home is None or task.job in self._seats[home].refused:
+            return not task.urgent, int(home is not seat), entry.number
+        return (not task.urgent, 2, entry.number) if backlog[home] > 1 else None
+
+    def _backlog(self) -> dict[Seat, int]:
+        """How many tasks wait for each worker."""
+        waiting: dict[Seat, int] = defaultdict(int)
+        for entry in self._waiting:
+            home = self._homes.get((entry.task.job, entry.task.home))
+            if home is not None:
+                waiting[home] += 1
+        return waiting
+
+    def _ended_task(
+        self, seat: Seat, entry: _Entry, result: Any, error: BaseException | None
+    ) -> None:
+        with self._lock:
+            used = self._seats.get(seat)
+            if used is None or entry not in used.running:
+                return  # the worker is gone, and the task was dealt again
+            used.running.remove(entry)
+            if isinstance(error, CannotOpenError):
+                self._refuse(seat, used, entry, error)
+            elif isinstance(error, LostError | CrashError):
+                self._again(entry, error)
+            elif error is not None:
+                entry.future.set_exception(error)
+            else:
+                self._tell_refusals(entry.task.job)
+                entry.future.set_result(result)
+            self._deal()
+
+    def _refuse(self, seat: Seat, used: _Used, entry: _Entry, error: CannotOpenError) -> None:
+        """Deals the task to another worker; where no worker opens the job, it has the error."""
+        job = entry.task.job
+        used.refused[job] = error.reason
+        if all(job in each.refused for each in self._seats.values()):
+            entry.future.set_exception(error.reason)
+            for waiting in [each for each in self._waiting if each.task.job == job]:
+                self._waiting.remove(waiting)
+                if not waiting.future.cancelled():
+                    waiting.future.set_exception(error.reason)
+        else:
+            self._waiting.append(entry)
+
+    def _tell_refusals(self, job: str) -> None:
+        """Tells, once another worker has opened the job, who cannot and why."""
+        for seat, used in self._seats.items():
+            reason = used.refused.get(job)
+            if reason is not None and seat not in self._told:
+                self._told.add(seat)
+                self._note(f"worker {seat.name} is not used: {reason}")
+
+    def _again(self, entry: _Entry, error: Exception) -> None:
+        entry.deaths += 1
+        if entry.deaths < _MOST_DEATHS:
+            self._waiting.append(entry)
+        elif isinstance(error, CrashError):
+            entry.future.set_exception(error)
+        else:
+            entry.future.set_exception(
+                ClusterError(f"{entry.deaths} workers died or left while they ran one task")
+            )

@@ -1,0 +1,298 @@
+"""Runs shards of the data in narrow accumulators, without repeating computations.
+
+A run in narrow accumulators equals the run in wide ones up to the first partial sum that leaves the
+range. A run in wide accumulators therefore shows, for all widths, which batches do not change; the
+others continue from a checkpoint before the first node that overflows. Where only the score is
+asked, they continue from the first node that differs from an earlier run.
+
+What is kept makes later runs faster, and changes no result: a worker that has not run a shard
+before runs its batches from their inputs.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+
+from tracer.accumulators.engine.limited_sums import LimitedSums
+from tracer.accumulators.engine.overflow_counter import Counts, OverflowCounter
+from tracer.accumulators.engine.sum_runner import SumRunner
+from tracer.accumulators.narrowed_model import Narrowing
+from tracer.accumulators.spec.policy import Policy
+from tracer.accumulators.spec.register import NARROWEST
+from tracer.graph.model import Model, Node
+from tracer.interpreter.interpreter import Interpreter
+from tracer.interpreter.numeric import parallel
+from tracer.interpreter.values import Value
+from tracer.limits import Limits
+from tracer.scaling.shards import Shard
+from tracer.support.progress import Progress
+from tracer.support.types import Array
+from tracer.whatif.array_spill import ArraySpill
+from tracer.whatif.checkpoints import WIDE, Checkpoints, Path
+from tracer.whatif.concurrent import in_order
+from tracer.whatif.deadline import Deadline
+from tracer.whatif.metric_scores import WideBatch
+from tracer.whatif.shards import Question, ShardBaseline, ShardEvaluation
+
+MEMORY = 1 << 28
+"""Bytes of checkpoints, of all shards of a worker together."""
+
+
+class Batch(Protocol):
+    """Samples that the model takes together."""
+
+    @property
+    def inputs(self) -> Mapping[str, Value]:
+        """Arrays by input name."""
+
+
+B = TypeVar("B", bound=Batch)
+T = TypeVar("T")
+R = TypeVar("R")
+Scoring = Callable[[Sequence[Value], B, Sequence[Value]], Array]
+"""(outputs, batch, outputs in wide accumulators) -> scores (n,) of the samples of the batch."""
+Summary = Callable[[Array, Sequence[Value]], WideBatch]
+"""(scores, outputs in wide accumulators) -> what is kept of a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """The model, the accumulators of its nodes, and what the runs may use.
+
+    `memory` limits the bytes of checkpoints.
+    """
+
+    model: Model
+    policy: Policy
+    limits: Limits | None = None
+    memory: int = MEMORY
+
+
+class ShardRuns(Generic[B]):
+    """Runs shards: `data` returns the batches of one, the same in each call.
+
+    After the `deadline` an evaluation that changes a batch raises OutOfTimeError. Raises the errors
+    of `Narrowing` and `Interpreter`.
+    """
+
+    def __init__(
+        self,
+        arithmetic: Arithmetic,
+        data: Callable[[Shard], Iterable[B]],
+        scoring: Scoring[B],
+        summary: Summary,
+        *,
+        threads: int | None = None,
+        progress: Progress | None = None,
+        deadline: Deadline | None = None,
+    ) -> None:
+        self._deadline = deadline or Deadline()
+        self._narrowing = Narrowing(arithmetic.model, arithmetic.policy)
+        self._interpreter = Interpreter(
+            arithmetic.model,
+            around=self._narrowing.kernel,
+            fuse=self._narrowing.fuse,
+            limits=arithmetic.limits,
+            threads=threads,
+            progress=progress,
+        )
+        self._threads = threads
+        self._data = data
+        self._scoring = scoring
+        self._summary = summary
+        self._accumulators = {
+            key: runner.accumulator for key, runner in self._narrowing.runners.items()
+        }
+        steps = _steps(self._interpreter.steps, arithmetic.model, self._accumulators)
+        self._node_steps = np.array([steps[key] for key in self._accumulators])
+        self._checkpoints = Checkpoints(arithmetic.memory, self._node_steps.tolist())
+        self._spill = ArraySpill()
+        self._wide_outputs: dict[int, int] = {}
+
+    def measure(self, shard: Shard) -> ShardBaseline:
+        """Runs a shard in wide accumulators, and keeps what later runs start from."""
+        began = time.perf_counter()
+        widest = {key: each.widest for key, each in self._accumulators.items()}
+        totals = self._narrowing.new_runners(widest)
+        batches, needed, altered = list[WideBatch](), [], []
+        wide = (WIDE,) * len(self._accumulators)
+
+        def run(item: tuple[int, B]) -> tuple[int, B, dict[str, SumRunner], list[Value]]:
+            number, batch = item
+            runners = {key: total.fresh_copy() for key, total in totals.items()}
+            with self._narrowing.using(runners):
+                begun = self._interpreter.begin(batch.inputs)
+                outputs = self._with_checkpoints(number, wide, 0, begun)
+                return number, batch, runners, outputs
+
+        for number, batch, runners, outputs in self._each(run, self._numbered(shard)):
+            self._keep(number, outputs)
+            batches.append(self._summary(self._scoring(outputs, batch, outputs), outputs))
+            needed.append([_needed(runner) for runner in runners.values()])
+            altered.append([_altered(runner) for runner in runners.values()])
+            for key, runner in runners.items():
+                totals[key].add(runner)
+        return ShardBaseline(
+            {key: each.bits for key, each in self._accumulators.items()},
+            self._node_steps,
+            tuple(batches),
+            np.array(needed),
+            np.array(altered),
+            self._narrowing.accumulations(totals),
+            self._narrowing.notes,
+            time.perf_counter() - began,
+        )
+
+    def evaluate(self, shard: Shard, question: Question) -> ShardEvaluation:
+        """Runs the batches of a shard that the widths change.
+
+        The result equals a run over all of them, bit for bit.
+        """
+        paths = self._paths(question.widths, question.needed)
+        if question.counted:
+            return self._counted(shard, question.widths, paths)
+        if question.near is not None:
+            near = self._paths(question.near, question.needed)
+            self._checkpoints.make_room(
+                {shard.first + number: path for number, path in enumerate(near)}
+            )
+        return self._scored(shard, question.widths, paths)
+
+    def _counted(
+        self, shard: Shard, widths: Mapping[str, int], paths: Sequence[Path]
+    ) -> ShardEvaluation:
+        runners = self._narrowing.new_runners(widths, OverflowCounter)
+        starts: dict[int, int] = {}
+
+        def counted(number: int, batch: B, path: Path) -> list[Value]:
+            shared = int(self._node_steps[np.array(path) != WIDE].min())
+            start, alive = self._begun(number, batch, shared, path)
+            starts[number - shard.first] = start
+            return self._interpreter.outputs(self._interpreter.advance(alive, start))
+
+        scores = self._rescored(shard, paths, runners, counted)
+        return ShardEvaluation(scores, starts, {key: _counts(r) for key, r in runners.items()})
+
+    def _scored(
+        self, shard: Shard, widths: Mapping[str, int], paths: Sequence[Path]
+    ) -> ShardEvaluation:
+        end = len(self._interpreter.steps)
+
+        def scored(number: int, batch: B, path: Path) -> list[Value]:
+            return self._with_checkpoints(number, path, *self._begun(number, batch, end, path))
+
+        runners = self._narrowing.new_runners(widths, LimitedSums)
+        return ShardEvaluation(self._rescored(shard, paths, runners, scored), {}, {})
+
+    def _paths(self, widths: Mapping[str, int], needed: Array) -> list[Path]:
+        """The path of each batch: nodes before the first that overflows compute what they did."""
+        own = np.array([widths[key] for key in self._accumulators])
+        steps = np.where(needed > own, self._node_steps, len(self._interpreter.steps))
+        first = steps.min(1, keepdims=True)
+        paths: list[list[int]] = np.where(self._node_steps < first, WIDE, own).tolist()
+        return [tuple(path) for path in paths]
+
+    def _rescored(
+        self,
+        shard: Shard,
+        paths: Sequence[Path],
+        runners: Mapping[str, SumRunner],
+        run: Callable[[int, B, Path], list[Value]],
+    ) -> dict[int, Array]:
+        """The scores of the batches that change; calls `run` for them, with these runners."""
+        scores: dict[int, Array] = {}
+
+        def rerun(item: tuple[int, B]) -> tuple[int, B, list[Value], Sequence[Value]]:
+            number, batch = item
+            with self._narrowing.using(runners):
+                outputs = run(number, batch, paths[number - shard.first])
+            return number, batch, outputs, self._wide(number, batch)
+
+        def changed() -> Iterator[tuple[int, B]]:
+            for number, batch in self._numbered(shard):
+                if any(paths[number - shard.first]):
+                    self._deadline.check()
+                    yield number, batch
+
+        with self._deadline.reached():
+            for number, batch, outputs, wide in self._each(rerun, changed()):
+                scores[number - shard.first] = self._scoring(outputs, batch, wide)
+        return scores
+
+    def _numbered(self, shard: Shard) -> Iterator[tuple[int, B]]:
+        return enumerate(self._data(shard), shard.first)
+
+    def _each(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """Yields `work` of each item; runs items in parallel, and shares spare threads."""
+        items = iter(items)
+        with parallel.threads(self._threads):
+            allowed = parallel.allowed()
+            first = list(islice(items, allowed))
+            workers = max(len(first), 1)
+            self._interpreter = self._interpreter.with_threads(allowed // workers)
+            yield from in_order(work, chain(first, items), workers)
+
+    def _begun(
+        self, number: int, batch: B, step: int, path: Path
+    ) -> tuple[int, Mapping[str, Value]]:
+        """A step of a batch, up to `step`, and the tensors alive before it."""
+        checkpoint = self._checkpoints.latest(number, step, path)
+        return checkpoint or (0, self._interpreter.begin(batch.inputs))
+
+    def _keep(self, number: int, outputs: Sequence[Value]) -> None:
+        if number not in self._wide_outputs:
+            self._wide_outputs[number] = self._spill.append(outputs)
+
+    def _wide(self, number: int, batch: B) -> Sequence[Value]:
+        """The outputs of a batch in wide accumulators, which another worker may have measured."""
+        kept = self._wide_outputs.get(number)
+        if kept is not None:
+            return self._spill.read(kept)
+        widest = {key: each.widest for key, each in self._accumulators.items()}
+        with self._narrowing.using(self._narrowing.new_runners(widest, LimitedSums)):
+            begun = self._interpreter.begin(batch.inputs)
+            outputs = self._with_checkpoints(number, (WIDE,) * len(widest), 0, begun)
+        self._keep(number, outputs)
+        return outputs
+
+    def _with_checkpoints(
+        self, number: int, path: Path, start: int, alive: Mapping[str, Value]
+    ) -> list[Value]:
+        """The outputs for a batch; offers checkpoints before later narrow nodes and at the end."""
+        end = len(self._interpreter.steps)
+        for step in sorted({*self._node_steps.tolist(), end}):
+            if step > start:
+                alive, start = self._interpreter.advance(alive, start, step), step
+                self._checkpoints.offer(number, step, path, alive)
+        return self._interpreter.outputs(alive)
+
+
+def _steps(main: Sequence[Node], model: Model, keys: Iterable[str]) -> dict[str, int]:
+    """The step of the main graph that each node is, or is inside of."""
+    indices = {node.key: index for index, node in enumerate(main)}
+    nodes = {node.key: node for node in model.nodes}
+
+    def outermost(node: Node) -> Node:
+        return node if node.scope.owner is None else outermost(node.scope.owner)
+
+    return {key: indices[outermost(nodes[key]).key] for key in keys}
+
+
+def _needed(runner: SumRunner) -> int:
+    return NARROWEST if runner.tally is None else int(runner.tally.bits_observed.max())
+
+
+def _altered(runner: SumRunner) -> tuple[int, int]:
+    """Saturation events and changed outputs in wide accumulators, by reduced-width products."""
+    if runner.tally is None:
+        return 0, 0
+    return int(runner.tally.saturation_events.sum()), int(runner.tally.outputs_changed.sum())
+
+
+def _counts(runner: SumRunner) -> Counts:
+    assert isinstance(runner, OverflowCounter)
+    return runner.counts
