@@ -38,17 +38,23 @@ _COLUMNS = (
     number_column("on data after", "observed", "{:.0f}".format, 6),
     number_column("input bits", "activation_bits", "{:.0f}".format, 4),
     number_column("SQNR dB", "sqnr_db", "{:.1f}".format, 3),
+    number_column("nodes", "parts", "{:.0f}".format, 6),
+    number_column("overflows", "overflows", "{:,.0f}".format, 5),
     name_column("changed", "measure", 4),
     number_column("energy before", "energy_before", si, 9),
     number_column("energy after", "energy", si, 8),
 )
 
+_USUAL = {"parts": 1, "overflows": 0}
+"""Columns that are left out where all nodes have this number."""
+
 
 def page(result: Narrowed, options: ViewOptions) -> Page:
     """The scores, each width where there are several, and the nodes."""
-    title = f"{result.model.name} · sums of {result.bits} bits"
-    head = (*_sentences(result), *_unfit(result))
-    nodes = Table(title, _COLUMNS, table(result, options), head=head, is_long=True)
+    title = f"{result.model.name} · sums of {result.bits} bits{_tiles(result)}"
+    head = (*_sentences(result), *_promises(result))
+    shown = tuple(each for each in _COLUMNS if _tells(result, each.field))
+    nodes = Table(title, shown, table(result, options), head=head, is_long=True)
     return Page((*([_curve(result)] if len(result.curve) > 1 else []), nodes), result.notes)
 
 
@@ -151,6 +157,17 @@ def _curve(result: Narrowed) -> Table:
     return Table(f"{result.model.name} · {words.metric(result.judgement)} by width", columns, rows)
 
 
+def _tells(result: Narrowed, field: str) -> bool:
+    """Whether a column of counts has any but the usual number."""
+    usual = _USUAL.get(field)
+    return usual is None or any(getattr(node, field) != usual for node in result.nodes)
+
+
+def _tiles(result: Narrowed) -> str:
+    tile = result.settings["tile"]
+    return "" if tile is None else f", {tile} terms each"
+
+
 def _sentences(result: Narrowed) -> Iterator[str]:
     judgement, scores = result.judgement, result.scores
     before, after, saturated = (
@@ -167,10 +184,19 @@ def _sentences(result: Narrowed) -> Iterator[str]:
         yield f"energy per sample: {least}{si(wide)} -> {si(narrow)} {unit} ({model})"
 
 
-def _unfit(result: Narrowed) -> tuple[str, ...]:
-    """Returns a line that says whether all sums fit for any input."""
+def _promises(result: Narrowed) -> Iterator[str]:
+    """Yields what is known of the sums: of any input, and of the data of the scores."""
     wide = [node for node in result.nodes if not node.fits]
     if not wide:
-        return (f"no input makes a sum of the {plural(len(result.nodes), 'node')} overflow",)
-    names = ", ".join(f"{node.node} ({node.guaranteed} bits)" for node in wide)
-    return (f"some inputs may overflow: no weights could be changed of {names}",)
+        yield f"no input makes a sum of the {plural(len(result.nodes), 'node')} overflow"
+        return
+    if result.settings["guarantee"] == "any-input":
+        names = ", ".join(f"{node.node} ({node.guaranteed} bits)" for node in wide)
+        yield f"some inputs may overflow: nothing could be changed of {names}"
+    over = [node for node in wide if node.overflows]
+    count = sum(node.overflows for node in over)
+    if not over:
+        yield f"nothing overflows on these data; some inputs may, in {plural(len(wide), 'node')}"
+    else:
+        where = plural(len(over), "node")
+        yield f"{plural(count, 'output')} of {where} overflowed on these data, and saturated"

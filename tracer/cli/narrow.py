@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 import cloup
 
 from analyzers.options import DEFAULT_ENERGY_MODEL
@@ -17,6 +18,7 @@ from tracer.errors import UsageError
 if TYPE_CHECKING:
     from exporters.subject import Subject
     from tracer.cli._output import Output
+    from tracer.narrowing.need import Guarantee
 
 
 @cloup.command()
@@ -27,6 +29,13 @@ if TYPE_CHECKING:
                  help="Width that all sums must fit: 16. 'conv1=18,*=16' sets it by node, operator "
                       "or module. 12:20 tries each width, and keeps the narrowest within the "
                       "budget."),
+    cloup.option("--guarantee", type=click.Choice(["any-input", "this-data"]),
+                 default="any-input", show_default=True,
+                 help="Inputs whose sums must fit: any, or those of the data and sums a quarter "
+                      "larger. Overflows on the test data are reported."),
+    cloup.option("--tile", type=Count.of("tile"), metavar="N",
+                 help="Terms that are summed in a register of --bits, as hardware of two levels "
+                      "does; a register of 32 bits adds the sums.  [default: all terms]"),
     cloup.option("--budget", type=Amount("points"), default=1.0, show_default=True,
                  help="Accuracy that may be lost, in percentage points or the metric's unit."),
 )  # fmt: skip
@@ -65,6 +74,8 @@ if TYPE_CHECKING:
 def command(
     model: Subject,
     bits: str,
+    guarantee: Guarantee,
+    tile: int | None,
     budget: float,
     data: str,
     output: Output,
@@ -79,10 +90,10 @@ def command(
 ) -> None:
     """Make a model fit narrow accumulators, for any input.
 
-    Weights are rounded so that no input makes a sum exceed its width, and a layer may read its
+    Weights are rounded so that no input makes a sum exceed its width, and a node may read its
     activations in fewer bits. The error is made up for in the other weights and in the bias, on the
-    training split of DATA. The result is an ordinary ONNX model in qdq form. A float model is
-    quantised first.
+    training split of DATA. Where that loses more than the budget, layers become several nodes. The
+    result is an ordinary ONNX model in qdq form. A float model is quantised first.
 
     Accuracy is measured on the test split: of the narrowed model, and of the model that was given
     in accumulators of the same width, which saturate.
@@ -93,6 +104,7 @@ def command(
       tracer narrow model.onnx --bits 8:20:2 --data digits -o narrow.onnx -o curve.png
       tracer narrow int8.onnx --bits 'conv1=18,*=16' --data digits -o acc.onnx -o nodes.csv
       tracer narrow int8.onnx --bits 16 --data digits -o acc16.onnx --export acc16.finn.json
+      tracer narrow int8.onnx --bits 12 --tile 64 --data digits -o tiles.onnx
     """
     from tracer.api.narrow import narrow
     from tracer.cli import _progress
@@ -115,6 +127,8 @@ def command(
             test_limit=test_limit,
             metric=metric,
             budget=budget,
+            guarantee=guarantee,
+            tile=tile,
             batch=batch,
             energy=energy,
             folder=data_dir,

@@ -17,12 +17,13 @@ from tracer.records.whatif import EnergyBasis, Judgement, known_sum
 class NarrowedNode:
     """A node that sums, before and after.
 
-    `guaranteed` are the bits that hold its sums for any input, in any order; `observed` those on
-    the data of the scores. `measure` is what was changed ('' for nothing), `activation_bits` are
-    the bits of the inputs afterwards. `sqnr_db` is what is left of the outputs on calibration data,
-    against the quantised model: 10 log10(sum y^2 / sum (y - changed)^2). Both are None for a node
-    that was not changed. `parts` are the nodes that sum in its place, and the widest counts.
-    `overflows` are the outputs on the data of the scores whose sums leave the registers.
+    `guaranteed` are the bits that hold its sums for any input, in any order; with tiles, the sums
+    of each tile. `observed` are those that hold whole sums of the data of the scores. `measure` is
+    what was changed ('' for nothing), `activation_bits` are the bits of the inputs afterwards.
+    `sqnr_db` is what is left of the outputs in the narrowed model on calibration data, against the
+    quantised model: 10 log10(sum y^2 / sum (y - changed)^2). Both are None for a node that was not
+    changed. `parts` are the nodes that sum in its place, and the widest counts. `overflows` are the
+    outputs on the data of the scores whose sums leave the registers.
     `energy_before` and `energy` are those of a sample, None where the node multiplies nothing, or
     its energy is unknown.
     """

@@ -16,7 +16,8 @@ LARGEST = 2**31 - 1
 """Largest count and dimension; a larger one is a typing error."""
 
 BOUNDS = {
-    "batch": (1, LARGEST), "runs": (1, LARGEST), "warmup": (0, LARGEST), "threads": (0, 1024),
+    "batch": (1, LARGEST), "tile": (1, LARGEST), "runs": (1, LARGEST),
+    "warmup": (0, LARGEST), "threads": (0, 1024),
     "seed": (0, 2**32 - 1), "replay": (0, LARGEST), "split": (0, LARGEST),
     "depth": (1, LARGEST), "limit": (1, LARGEST), "test_limit": (1, LARGEST), "sessions": (2, 1024),
     "prefill": (1, LARGEST), "decode": (1, LARGEST), "past": (0, LARGEST),

@@ -6,11 +6,12 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import helper, numpy_helper
+from onnx import helper
 
 import tracer
 from models import families
 from tests.nets import Builder
+from tests.tracer.narrowing.oracle import Stored, overflows_on_worst_inputs
 from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.policy_text import policy
 from tracer.errors import ModelError, UsageError
@@ -23,32 +24,9 @@ LENET = families.FOLDER / "lenet" / "lenet.int8.onnx"
 
 
 def worst_sums(proto):
-    """The largest absolute sum that any input can reach, by node: from the file alone, in int64."""
-    stored = {w.name: numpy_helper.to_array(w) for w in proto.graph.initializer}
-    made = {name: node for node in proto.graph.node for name in node.output}
-    worst = {}
-    for node in proto.graph.node:
-        read = [made.get(name) for name in node.input]
-        if node.op_type not in ("Conv", "Gemm", "MatMul") or read[1].input[0] not in stored:
-            continue
-        weights = stored[read[1].input[0]].astype(np.int64)
-        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-        if node.op_type == "MatMul" or not attributes.get("transB", node.op_type == "Conv"):
-            weights = weights.T
-        quantize = made[read[0].input[0]]
-        scale, zero = (stored[name] for name in quantize.input[1:3])
-        low, high = np.iinfo(zero.dtype).min - int(zero), np.iinfo(zero.dtype).max - int(zero)
-        clip = made.get(quantize.input[0])
-        if clip is not None and clip.op_type == "Clip":
-            ends = [int(np.rint(stored[name] / scale)) for name in clip.input[1:3]]
-            low, high = max(low, ends[0]), min(high, ends[1])
-        rows = weights.reshape(len(weights), -1)
-        terms = np.stack([rows * low, rows * high])
-        bias = stored[read[2].input[0]].astype(np.int64) if len(read) > 2 else 0
-        top = np.maximum(terms.max(0), 0).sum(1) + np.maximum(bias, 0)
-        bottom = np.minimum(terms.min(0), 0).sum(1) + np.minimum(bias, 0)
-        worst[node.name] = int(top.max()), int(bottom.min())
-    return worst
+    """The largest and smallest sum that any input can reach, by node."""
+    stored = Stored(proto)
+    return {name: stored.worst(name) for name in stored.layers}
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +46,13 @@ def test_no_input_of_the_stored_weights_needs_more(sixteen):
         top, bottom = before[node.node]
         assert not (top < 1 << 15 and bottom >= -(1 << 15))
         assert node.guaranteed_before > 16
+
+
+def test_worst_inputs_of_every_channel_do_not_overflow(sixteen):
+    path, _ = sixteen
+    stored = Stored(onnx.load(path))
+    assert len(stored.layers) == 5
+    assert not any(overflows_on_worst_inputs(stored, name, 16) for name in stored.layers)
 
 
 def test_it_loses_at_most_a_point_where_saturation_loses_most(sixteen):
@@ -101,9 +86,9 @@ def test_layers_keep_module_source_and_names(sixteen):
 
 
 def test_of_several_widths_the_narrowest_within_the_budget_is_kept():
-    result = tracer.narrow(LENET, "4:16:12", "digits", limit=64, test_limit=200)
-    assert [each.bits for each in result.curve] == [4, 16]
-    within = [e.bits for e in result.curve if e.narrowed >= result.score - 1]
+    result = tracer.narrow(LENET, "6:16:10", "digits", limit=64, test_limit=200, budget=30)
+    assert [each.bits for each in result.curve] == [6, 16]
+    within = [e.bits for e in result.curve if e.narrowed >= result.score - 30]
     assert result.bits == within[0]
     assert all(each.narrowed >= each.saturated for each in result.curve)
     top = max(max(top, -bottom - 1) for top, bottom in worst_sums(result.proto).values())
@@ -139,7 +124,7 @@ def grouped(tmp_path):
 
 def test_groups_products_and_inputs_of_both_signs(tmp_path):
     path, data = grouped(tmp_path)
-    result = tracer.narrow(path, "16", data, output=tmp_path / "n.onnx", metric="noise")
+    result = tracer.narrow(path, "16", data, output=tmp_path / "n.onnx", metric="noise", budget=100)
     assert len(result.nodes) == 3
     worst = worst_sums(onnx.load(tmp_path / "n.onnx"))
     assert all(top < 1 << 15 and bottom >= -(1 << 15) for top, bottom in worst.values())
@@ -155,7 +140,7 @@ def test_activations_of_16_bits_become_bytes(tmp_path):
     wide = tmp_path / "wide.onnx"
     options = QuantizationOptions(activation_type="uint16")
     tracer.quantize(path, data, output=wide, options=options, metric="noise")
-    tracer.narrow(wide, "18", data, output=tmp_path / "n.onnx", metric="noise")
+    tracer.narrow(wide, "18", data, output=tmp_path / "n.onnx", metric="noise", budget=100)
     worst = worst_sums(onnx.load(tmp_path / "n.onnx"))
     assert all(top < 1 << 17 and bottom >= -(1 << 17) for top, bottom in worst.values())
 
@@ -173,11 +158,10 @@ def test_products_of_activations_fit_by_fewer_steps_of_both(transformer):
     changed = {node.node: node for node in result.nodes if node.measure == "operands"}
     assert len(changed) == 4  # both products of attention, in two layers
     proto = onnx.load(path)
-    stored = {w.name: numpy_helper.to_array(w) for w in proto.graph.initializer}
-    made = {name: node for node in proto.graph.node for name in node.output}
+    stored = Stored(proto)
     products = [node for node in proto.graph.node if node.name in changed]
     for node, depth in zip(products, depths(proto, products), strict=True):
-        assert depth * np.prod([extent(made[n], made, stored) for n in node.input]) < 1 << 15
+        assert depth * np.prod([np.abs(stored.range(n)).max() for n in node.input]) < 1 << 15
 
 
 def depths(proto, nodes):
@@ -190,16 +174,6 @@ def depths(proto, nodes):
     (x,) = session.get_inputs()
     (fed,) = batch.inputs.values()
     return [y.shape[-1] for y in session.run([n.input[0] for n in nodes], {x.name: fed})]
-
-
-def extent(dequantize, made, stored):
-    """The largest integer that a tensor can have: from its Clip, or from its bytes."""
-    quantize = made[dequantize.input[0]]
-    scale, zero = (stored[name] for name in quantize.input[1:3])
-    clip = made.get(quantize.input[0])
-    if clip is None or clip.op_type != "Clip":
-        return max(abs(np.iinfo(zero.dtype).min - int(zero)), np.iinfo(zero.dtype).max - int(zero))
-    return max(abs(int(np.rint(stored[name] / scale))) for name in clip.input[1:3])
 
 
 def test_a_pooling_reads_so_few_steps_that_all_of_them_fit():

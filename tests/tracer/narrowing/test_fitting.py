@@ -1,0 +1,95 @@
+"""Layers fitted to registers of all kinds: no input exceeds them, in int64; nor the samples."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.interpreter.models import quick
+from tests.tracer.narrowing.oracle import worst
+from tracer.narrowing import reach
+from tracer.narrowing.fitting import fits_already, fitted
+from tracer.narrowing.grid import Grid
+from tracer.narrowing.layers import Layer
+from tracer.narrowing.need import MARGIN, Need
+from tracer.narrowing.samples import LayerSamples
+
+
+def samples(seed, depth, groups, grid, with_bias):
+    """A random layer of two outputs for each group, and what it reads."""
+    random = np.random.default_rng(seed)
+    rows = 2 * groups
+    scales = random.uniform(1e-3, 1, rows)
+    integers = random.integers(-127, 128, (rows, depth)).astype(float)
+    bias = random.normal(0, random.choice([1, 1e4]), rows) if with_bias else None
+    layer = Layer(
+        "l", "y", "Gemm", None, integers, scales, bias, grid, (rows, depth), False, groups, {}
+    )
+    wide = random.integers(grid.low, grid.high + 1, (50, groups, depth)) * grid.step
+    products = np.einsum("ngk,gmk->ngm", wide, layer.weights.reshape(groups, 2, depth))
+    wanted = products.reshape(50, rows)
+    wanted = wanted if bias is None else wanted + bias
+    read = wide + random.normal(0, grid.step, wide.shape)
+    return LayerSamples(layer, wide, read, wanted)
+
+
+LAYERS = st.builds(
+    samples,
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 40),
+    st.integers(1, 3),
+    st.builds(Grid, st.sampled_from([0.01, 1.0, 50.0]), st.integers(-128, 0), st.integers(1, 127)),
+    st.booleans(),
+)
+
+
+@quick
+@given(LAYERS, st.integers(2, 20), st.none() | st.integers(1, 40), st.booleans())
+def test_no_input_exceeds_the_registers(samples, bits, tile, centred):
+    layer, need = samples.layer, Need(bits, tile)
+    fit = fitted(samples, layer.grid, need.registers(layer.depth), centred)
+    bias = np.zeros(len(fit.integers)) if fit.bias is None else fit.bias
+    top, bottom = worst(
+        fit.integers.astype(np.int64), layer.grid.low, layer.grid.high, bias.astype(np.int64), tile
+    )
+    assert top < 1 << bits - 1
+    assert bottom >= -(1 << bits - 1)
+
+
+@quick
+@given(LAYERS, st.integers(2, 20), st.integers(1, 39))
+def test_both_parts_of_a_split_layer_fit(samples, bits, cut):
+    layer = samples.layer
+    starts = (0, cut) if cut < layer.depth else (0,)
+    fit = fitted(samples, layer.grid, Need(bits).registers(layer.depth).split_at(*starts))
+    bias = np.zeros(len(fit.integers)) if fit.bias is None else fit.bias
+    for number, part in enumerate(np.split(fit.integers, starts[1:], axis=1)):
+        own = bias.astype(np.int64) if number == 0 else 0
+        top, bottom = worst(part.astype(np.int64), layer.grid.low, layer.grid.high, own)
+        assert top < 1 << bits - 1
+        assert bottom >= -(1 << bits - 1)
+
+
+@quick
+@given(LAYERS, st.none() | st.integers(1, 40))
+def test_the_reach_of_samples_is_that_of_their_partial_sums_in_order(samples, tile):
+    layer, registers = samples.layer, Need(16, tile).registers(samples.layer.depth)
+    most = [0] * len(layer.integers)
+    for row, weights in enumerate(layer.weights):
+        for inputs in samples.wide[:, row // 2]:
+            total = layer.bias[row] if layer.bias is not None and tile is None else 0.0
+            most[row] = max(most[row], abs(total))
+            for place, (weight, x) in enumerate(zip(weights, inputs, strict=True)):
+                total = weight * x + (0.0 if tile is not None and place % tile == 0 else total)
+                most[row] = max(most[row], abs(total))
+    assert np.allclose(reach.reached(samples, registers), most, rtol=1e-9)
+
+
+@quick
+@given(LAYERS, st.integers(4, 20))
+def test_a_layer_fits_its_data_where_its_sums_and_the_margin_do(samples, bits):
+    need, layer = Need(bits, guarantee="this-data"), samples.layer
+    units = layer.scales * layer.grid.step
+    reached = reach.reached(samples, need.registers(layer.depth)) / units
+    assert fits_already(samples, need) == bool((reached * MARGIN <= need.most).all())
