@@ -10,6 +10,7 @@ from benchmarks.__main__ import names
 
 SMALLEST = {
     "accumulators": "--threads 1 --runs 1",
+    "brevitas_axe": "--bits 16 --limit 64 --weights 4 --activations 6",
     "comparing": "--comparisons 0 --slowdowns 1 --layers 1 --alike 1",
     "containment": "--help",  # starts a dozen processes
     "counting": "--nodes 8 --many 9 --repeats 1",
@@ -28,6 +29,8 @@ SMALLEST = {
 }
 PRINTS = {
     "accumulators": r"192x576x128, 1 thread\(s\)\n  values, 18 bits.* \d+\.\d\d ",
+    "brevitas_axe": r"skipped: Brevitas is not installed|16 bits: saturated \d+\.\d\d %\n"
+    r"  tracer: .* any input \(16, .*\n  Brevitas: .*-bit inputs",
     "comparing": r"an operator of the chain takes .*\n.* slower: different in [01] of 1.*\n"
     r"modules of the same model: \d of \d+ different.*\nconv1 .* slower: named in [01] of 1",
     "containment": r"--turns TURNS",
