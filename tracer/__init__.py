@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tracer.api.quantize import quantize
     from tracer.api.save import save
     from tracer.api.whatif import what_if
+    from tracer.graph.user_operators import Operators
     from tracer.interpreter.interpreter import Interpreter
 
 # Before onnxruntime is imported anywhere: it reports graph names and errors over the network, from
@@ -36,6 +37,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Accumulator",
     "Interpreter",
+    "Operators",
     "Policy",
     "compare",
     "count",
@@ -54,6 +56,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Operators": "tracer.graph.user_operators",
     "profile": "tracer.api.profile",
     "profile_framework": "tracer.api.framework",
     "compare": "tracer.api.compare",

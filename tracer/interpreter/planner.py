@@ -126,7 +126,7 @@ class Planner:
         if functions.has_body(node, opset):
             return None, self._expansion(node, opset, None)
         raise ModelError(
-            "the operator has no implementation", "Pass one to the Interpreter, in `operators`."
+            "the operator has no implementation", "Write one: --operators FILE.py computes it."
         )
 
     def _expansion(self, node: Node, opset: int, function: onnx.FunctionProto | None) -> Expand:

@@ -1,13 +1,12 @@
 """Loads a metric that a user wrote, named FILE.py:NAME."""
 
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tracer.errors import InputError, TracerError
 from tracer.metrics.metric import Metric, Outputs
-from tracer.support.usercode import from_file
+from tracer.support.usercode import from_file, raised
 
 _FORM = "A metric is a function(outputs, labels) that returns one number for each sample."
 
@@ -27,7 +26,7 @@ def load(spec: str) -> Metric:
     try:
         module = from_file(file)
     except (Exception, SystemExit) as error:  # whatever the user's code raises
-        raise _raised(path, file, error) from error
+        raise raised(path, file, error) from error
     function = getattr(module, name, None)
     if not callable(function):
         raise InputError(f"{path} has no function '{name}'", _FORM)
@@ -54,17 +53,6 @@ def _guarded(spec: str, file: Path, function: Callable[..., Any]) -> Callable[[O
         except TracerError:  # already names the problem
             raise
         except (Exception, SystemExit) as error:
-            raise _raised(f"metric {spec}", file, error) from error
+            raise raised(f"metric {spec}", file, error) from error
 
     return score
-
-
-def _raised(what: str, file: Path, error: BaseException) -> InputError:
-    message = error.msg if isinstance(error, SyntaxError) else str(error)
-    reason = message.partition("\n")[0].rstrip(".")
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == file.resolve()]
-    line = lines[-1] if lines else getattr(error, "lineno", None)
-    where = f" ({file}, line {line})" if line else ""
-    raised = f"{what} raised {type(error).__name__}: {reason}".rstrip(": ")
-    return InputError(f"{raised}{where}", "--debug shows the traceback.")

@@ -1,8 +1,9 @@
-"""Imports a Python file of the user's."""
+"""Imports a Python file of the user's, and tells where its code fails."""
 
 import importlib
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 
@@ -33,3 +34,15 @@ def from_file(file: Path) -> ModuleType:
     sys.modules[name] = module  # dataclasses and pickles look up their module
     spec.loader.exec_module(module)
     return module
+
+
+def raised(what: str, file: Path, error: BaseException) -> InputError:
+    """Returns the error that `what`, code of `file`, raised `error`; it names the line."""
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    reason = message.partition("\n")[0].rstrip(".")
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == file.resolve()]
+    line = lines[-1] if lines else getattr(error, "lineno", None)
+    where = f" ({file}, line {line})" if line else ""
+    text = f"{what} raised {type(error).__name__}: {reason}".rstrip(": ")
+    return InputError(f"{text}{where}", "--debug shows the traceback.")
