@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from exporters.source import names_code
 from tracer.errors import UsageError
-from tracer.graph import loading
+from tracer.graph import loading, user_operators
 from tracer.graph.model import Model
 
 
@@ -19,7 +19,8 @@ class Code:
 
     The batch is first; None for the model's own `input_shape`. `input_dtype` is the element type of
     all inputs, or one for each. The model is called with `arguments` and filled with `weights`;
-    nothing is unpickled without `trust`.
+    nothing is unpickled without `trust`. `operators` is a file with operators of the user's own,
+    also for a file of ONNX.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Code:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     weights: Path | None = None
     trust: bool = False
+    operators: Path | None = None
 
     def __str__(self) -> str:
         """Returns the name."""
@@ -48,6 +50,9 @@ def open_subject(subject: Subject) -> Model:
         subject = Code(str(subject))
     if not isinstance(subject, Code):
         return loading.open_model(subject)
+    if subject.operators is not None:
+        own = user_operators.load(subject.operators)
+        return replace(open_subject(replace(subject, operators=None)), operators=own)
     if names_code(subject.name):
         from exporters.cached_export import exported  # imports onnxruntime, which counting spares
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tracer.api.save import save
     from tracer.api.tune import tune
     from tracer.api.whatif import what_if
+    from tracer.graph.user_operators import Operators
     from tracer.interpreter.interpreter import Interpreter
 
 # Before onnxruntime is imported anywhere: it reports graph names and errors over the network, from
@@ -37,6 +38,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Accumulator",
     "Interpreter",
+    "Operators",
     "Policy",
     "compare",
     "count",
@@ -56,6 +58,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Operators": "tracer.graph.user_operators",
     "profile": "tracer.api.profile",
     "profile_framework": "tracer.api.framework",
     "compare": "tracer.api.compare",

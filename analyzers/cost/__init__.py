@@ -87,7 +87,7 @@ def _row(op: Operation, repeats: float) -> _Row:
     node = op.node
     if not repeats:
         return _Row(NOTHING, "", 0, 0)
-    rule = registry.find(node.domain, node.op_type)
+    rule = registry.rule_of(op)
     if rule is None:
         return _Row(None, f"there is no counting rule for {node.qualified_type}", None, None)
     read: Bytes = None

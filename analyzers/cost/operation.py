@@ -1,6 +1,6 @@
 """A node as counting rules see it: typed operands, attributes, constants."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -52,6 +52,8 @@ class Facts:
     opsets: Mapping[str, int]
     constants: Mapping[Address, onnx.NodeProto]
     """The Constant node behind each name that has one."""
+    own_rules: Mapping[tuple[str, str], Callable[..., object]] = field(default_factory=dict)
+    """The counting rules of the user's own operators, by domain and name."""
     _operands: dict[Address, Operand] = field(default_factory=dict)
 
     def operand(self, name: str, scope: Scope) -> Operand:
@@ -182,4 +184,4 @@ def facts_of(model: Model, types: TensorTypes) -> Facts:
         for node in model.nodes
         if node.op_type == "Constant" and not node.domain and node.outputs
     }
-    return Facts(types, model.opsets, constants)
+    return Facts(types, model.opsets, constants, model.operators.rules)

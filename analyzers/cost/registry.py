@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from analyzers.cost import traffic
-from analyzers.cost.count import NOTHING, Count
+from analyzers.cost.count import NOTHING, Count, UnknownWorkError
 from analyzers.cost.operation import Operation
 from analyzers.cost.traffic import Traffic
 
@@ -74,6 +74,31 @@ def no_work(op: Operation) -> Count:
 def find(domain: str, op_type: str) -> Rule | None:
     """Returns the rule of an operator, or None if there is none."""
     return _loaded().get((domain, op_type))
+
+
+def rule_of(op: Operation) -> Rule | None:
+    """Returns the rule of a node: the user's own, else the one of its operator; None without."""
+    own = op.facts.own_rules.get((op.node.domain, op.op_type))
+    if own is None:
+        return find(op.node.domain, op.op_type)
+    return Rule(_guarded(own), traffic.everything, frozenset(), {})
+
+
+def _guarded(own: Callable[..., object]) -> Work:
+    """Returns the user's function; what it raises, or returns in place of a Count, is a reason."""
+
+    def work(op: Operation) -> Count:
+        try:
+            count = own(op)
+        except UnknownWorkError:
+            raise
+        except Exception as error:  # whatever the user's code raises
+            raise UnknownWorkError(f"its rule raised {type(error).__name__}: {error}") from error
+        if not isinstance(count, Count):
+            raise UnknownWorkError(f"its rule returned a {type(count).__name__}, not a Count")
+        return count
+
+    return work
 
 
 def operators() -> tuple[tuple[str, str], ...]:

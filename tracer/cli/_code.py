@@ -66,13 +66,17 @@ def _subject(
     shapes: tuple[str, ...],
     dtypes: tuple[str, ...],
     trust: bool,
+    operators: Path | None,
 ) -> Subject:
     from exporters.subject import Code
 
-    if not any((args, weights, shapes, dtypes, trust)):
+    if not any((args, weights, shapes, dtypes, trust, operators)):
         return model
     inputs = input_arguments(shapes, dtypes)
-    return Code(str(model), **inputs, arguments=dict(args), weights=weights, trust=trust)
+    return Code(
+        str(model), **inputs, arguments=dict(args), weights=weights, trust=trust,
+        operators=operators,
+    )  # fmt: skip
 
 
 def subject(weights_option: str) -> Decorator:
@@ -82,6 +86,12 @@ def subject(weights_option: str) -> Decorator:
         cloup.option_group("Model of a framework (FILE.py:NAME), exported when it is read",
                            ARGUMENTS, _weights(weights_option),
                            *input_options("the model's input_shape"), TRUST),
+        cloup.option_group(
+            "Operators of your own",
+            cloup.option("--operators", type=PathName(), metavar="FILE.py",
+                         help="Python file with functions that compute and count operators of "
+                              "other domains; its code is executed."),
+        ),
     )  # fmt: skip
 
 

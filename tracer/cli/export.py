@@ -74,7 +74,7 @@ def command(
     trust: bool,
     options: ExportOptions,
 ) -> None:
-    """Convert a PyTorch or Chainer model to ONNX, or an ONNX model to QONNX.
+    """Convert a PyTorch or Chainer model to ONNX, or to QONNX.
 
     SOURCE is a .pt2 exported program, FILE.py:NAME or package.module:NAME. NAME is a class, a
     factory or an instance; its code is executed. Every ONNX node keeps its module and source line.

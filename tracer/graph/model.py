@@ -15,8 +15,9 @@ from typing import Any
 
 import onnx
 
-from tracer.graph import provenance, qonnx
+from tracer.graph import provenance, qonnx, user_operators
 from tracer.graph.dataflow import Dataflow
+from tracer.graph.user_operators import UserOperators
 
 IR_WITH_UNLISTED_WEIGHTS = 4
 """The first IR version in which an initializer need not be listed as a graph input too."""
@@ -76,6 +77,7 @@ class Model:
     whose folder holds the external data; None for a model built in memory. `root` is the path of
     the main graph: '' but for the body of an operator, which has the key of its node. `subject` is
     what the user named, if not the file. `notes` say what was assumed when it was opened.
+    `operators` are those of a user's own.
     """
 
     proto: onnx.ModelProto = field(repr=False)
@@ -85,6 +87,7 @@ class Model:
     root: str = ""
     subject: str | None = None
     notes: tuple[str, ...] = field(default=(), repr=False)
+    operators: UserOperators = field(default=user_operators.NONE, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """What another process gets: it finds nodes and tensors again by itself."""

@@ -6,6 +6,7 @@ import copy
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -15,6 +16,7 @@ from tracer.errors import InputError, UsageError
 from tracer.graph import tensor_type
 from tracer.graph.loading import ModelSource, open_model
 from tracer.graph.model import Node
+from tracer.graph.user_operators import Operators
 from tracer.interpreter.execution import Execution
 from tracer.interpreter.kernel_loading import announced
 from tracer.interpreter.last_resort import Fallback, note
@@ -22,7 +24,7 @@ from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.observers import Observer
 from tracer.interpreter.plan import Fuse, Plan, fused
 from tracer.interpreter.planner import Around, Planner
-from tracer.interpreter.registry import Operator, Registry
+from tracer.interpreter.registry import Operator, registry_of
 from tracer.interpreter.values import Value
 from tracer.limits import Limits, enforced
 from tracer.support import processors
@@ -60,15 +62,16 @@ class Interpreter:
     `after` may return other outputs, which then replace the node's own.
 
     To add an operator, write three files: a function in `tracer/interpreter/ops/`, a rule in
-    `analyzers/cost/rules/`, and a test. `operators=[Operator(...)]` adds an operator to one
-    interpreter only; such operators take precedence over all others.
+    `analyzers/cost/rules/`, and a test. `operators` adds operators to one interpreter only, and
+    takes precedence over all others: a list of `Operator`, a `tracer.Operators`, or the file that
+    makes one, whose code is then run.
     """
 
     def __init__(
         self,
         model: ModelSource,
         *,
-        operators: Iterable[Operator] = (),
+        operators: Iterable[Operator] | Operators | str | Path = (),
         around: Around | None = None,
         fuse: Fuse | None = None,
         fallback: Fallback | None = None,
@@ -94,7 +97,8 @@ class Interpreter:
         self._observers = tuple(observers)
         folder = self.model.path.parent if self.model.path is not None else None
         with enforced(self.limits):
-            planner = Planner(self.model, Registry(operators), folder, around, fallback)
+            own = registry_of(operators, self.model.operators)
+            planner = Planner(self.model, own, folder, around, fallback)
             self._whole = planner.plan()
             self._fused = self._whole if fuse is None else fused(self._whole, fuse)
         self.notes: tuple[str, ...] = ()

@@ -5,10 +5,13 @@ import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 from tracer.errors import UsageError
+from tracer.graph import user_operators
 from tracer.graph.model import canonical_domain
+from tracer.graph.user_operators import Operators, UserOperators
 from tracer.interpreter import ops
 
 Function = Callable[..., Any]
@@ -64,6 +67,25 @@ class Registry:
     def __iter__(self) -> Iterator[Operator]:
         for versions in self._operators.values():
             yield from versions.values()
+
+
+def registry_of(
+    operators: Iterable[Operator] | Operators | str | Path, of_model: UserOperators
+) -> Registry:
+    """Returns the operators that a caller gives, and a model brings, in a registry of their own.
+
+    Raises the errors of `user_operators.load` for a file, UsageError for an operator twice.
+    """
+    if isinstance(operators, str | Path):
+        operators = _registered(user_operators.load(operators))
+    elif isinstance(operators, Operators):
+        operators = _registered(UserOperators.of([operators]))
+    return Registry((*operators, *_registered(of_model)))
+
+
+def _registered(own: UserOperators) -> list[Operator]:
+    return [Operator(op_type, 1, function, domain)
+            for (domain, op_type), function in own.functions.items()]  # fmt: skip
 
 
 _STANDARD = Registry()

@@ -31,6 +31,9 @@ def node_outputs(
     version = model.opsets.get(node.domain)
     if version is None:
         return {}
+    like = model.operators.shapes.get((node.domain, node.op_type))
+    if like is not None:
+        return _like(node, like, types)
     own = fused.outputs(node, version, types, values)
     if own is not None:
         return own
@@ -54,3 +57,9 @@ def node_outputs(
         raise MisfitError from error
     found = {name: tensor_type.from_type_proto(kind) for name, kind in outputs.items()}
     return {name: kind for name, kind in found.items() if kind is not None}
+
+
+def _like(node: Node, like: int, types: Mapping[str, TensorType | None]) -> dict[str, TensorType]:
+    """Returns the type of the first output, that of the input at `like`, if it is known."""
+    known = types.get(node.inputs[like]) if like < len(node.inputs) else None
+    return {} if known is None else {node.outputs[0]: known}

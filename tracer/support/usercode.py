@@ -1,4 +1,4 @@
-"""Imports a Python file of the user's."""
+"""Imports a Python file of the user's, and tells where its code fails."""
 
 import importlib
 import importlib.util
@@ -59,5 +59,5 @@ def raised(what: str, file: Path, error: BaseException) -> InputError:
     lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == file.resolve()]
     line = lines[-1] if lines else getattr(error, "lineno", None)
     where = f" ({file}, line {line})" if line else ""
-    raised = f"{what} raised {type(error).__name__}: {reason}".rstrip(": ")
-    return InputError(f"{raised}{where}", "--debug shows the traceback.")
+    text = f"{what} raised {type(error).__name__}: {reason}".rstrip(": ")
+    return InputError(f"{text}{where}", "--debug shows the traceback.")

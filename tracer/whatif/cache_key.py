@@ -36,6 +36,8 @@ def identity(
         "fixed": options.fixed or "none",
         "tracer": metadata.version("tracer-onnx"),
     }
+    if model.operators.fingerprint:
+        values["operators"] = model.operators.fingerprint[:_DIGITS]
     if changes:  # the graph depends on onnxruntime's quantiser
         values["onnxruntime"] = environment.version_of("onnxruntime", environment.versions())
     return values
