@@ -21,6 +21,7 @@ SMALLEST = {
     "report": "--nodes 40 --repeats 1 --runs 2",
     "startup": "--repeats 1",
     "truth": "--networks MLP --trials 1 --seconds 0.01 --replay 1 --threads 1",
+    "tuning": "--networks lenet --space memory_pattern --sessions 2 --repeats 1",
     "weights": "count --layers 1 --size 64",
     "whatif": "--images 10 --grown 0 --accumulator 18",
 }
@@ -41,6 +42,7 @@ PRINTS = {
     r"40 nodes +\d",
     "startup": r"tracer --help: \d\.\d{3} s .*\n÷ a bare interpreter",
     "truth": r"network .*\nMLP +1 ",
+    "tuning": r"network .*combinations.*\nlenet +1 +\d+\.\d +\d+\.\d +\d\.\d+ +[01] ",
     "weights": r"0.00 GB of weights .*\ncount +\d+\.\d\d +\d+\.\d\d +\d",
     "whatif": r"wide, all overflows +\d+\.\d\d s\n18 bits .* % .* s\nsum .*\nspeed-up.*\n"
     r"(.* evaluations .* onnxruntime .*\n){2}",

@@ -127,8 +127,8 @@ def test_advice_names_the_command_and_the_room_that_the_roofline_leaves():
     chain = profiled(parse(CHAIN), optimization="none")
     found = told(on(chain, cpu_count=1), 3, roof_fraction=0.25 - 1e-6)["small_kernels"]
     assert found.text.endswith(
-        "tracer tune <model in memory> --try threads,optimization measures it; the roofline leaves room "
-        "for 4x at most"
+        "tracer tune <model in memory> --try threads,optimization measures it; the roofline leaves "
+        "room for 4x at most"
     )
     without = told(chain, 3, peaks=None, roof_fraction=0.2)["small_kernels"]
     assert without.at_most is None and without.text.endswith("measures it")
