@@ -3,6 +3,7 @@
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pandas as pd
 
@@ -10,6 +11,7 @@ from analyzers.advice._evidence import Advice
 from analyzers.advice._evidence import Evidence as Evidence
 from analyzers.advice._evidence import is_sure as is_sure
 from tracer.records.trace import Run, Trace
+from tracer.text import brief
 
 Rule = Callable[[Evidence], Advice | None]
 """Returns None if the figures do not support the advice."""
@@ -29,7 +31,18 @@ def advise(trace: Trace, run: Run | None, nodes: pd.DataFrame) -> tuple[Advice, 
         return ()
     evidence = Evidence.of(trace, run, nodes)
     advices = [advice for rule in _rules() if (advice := rule(evidence)) is not None]
-    return tuple(sorted(advices, key=lambda advice: -advice.weight)[:MOST])
+    first = sorted(advices, key=lambda advice: -advice.weight)[:MOST]
+    return tuple(_checked(advice, brief(trace.model.name)) for advice in first)
+
+
+def _checked(advice: Advice, model: str) -> Advice:
+    """Returns advice whose text names the command that would check it, and what it may bring."""
+    if not advice.tune:
+        return advice
+    text = f"{advice.text}. tracer tune {model} --try {','.join(advice.tune)} measures it"
+    if advice.at_most is not None:
+        text += f"; the roofline leaves room for {advice.at_most:.2g}x at most"
+    return replace(advice, text=text)
 
 
 def _rules() -> Iterator[Rule]:

@@ -16,6 +16,8 @@ _SURE = 0.5
 """A time is reliable if the lower end of its interval is at least this share of it, and it is at
 least this share of the time before the overhead is subtracted."""
 _NAMED = 2
+_LEAST_LEFT = 0.01
+"""Share of the time that is left at least: a speed-up beyond 100 is no estimate."""
 _LEAST_TOLD, _ROUNDED = 0.001, 0.1
 
 Figures = Mapping[str, float | str | None]
@@ -25,7 +27,9 @@ Figures = Mapping[str, float | str | None]
 class Advice:
     """One line of advice: its rule, text, nodes and figures.
 
-    `time_share` is the share of these nodes in the node time, `energy_share` in the energy.
+    `time_share` is the share of these nodes in the node time, `energy_share` in the energy. `tune`
+    are changes of `tracer tune` that would check the advice, and `at_most` is the greatest speed-up
+    that the roofline leaves room for; None if the roofs are not known.
     """
 
     rule: str
@@ -34,6 +38,8 @@ class Advice:
     nodes: tuple[str, ...]
     figures: Figures
     energy_share: float = 0.0
+    tune: tuple[str, ...] = ()
+    at_most: float | None = None
 
     @property
     def weight(self) -> float:
@@ -56,6 +62,8 @@ class Evidence:
     run: Run
     peaks: Peaks | None
     optimization: str
+    cpus: int
+    flags: frozenset[str]
 
     @classmethod
     def of(cls, trace: Trace, run: Run, nodes: pd.DataFrame) -> Evidence:
@@ -66,12 +74,33 @@ class Evidence:
         rows = folded[folded["time_us"] > 0].sort_values("time_us", ascending=False, kind="stable")
         peaks = trace.environment.peaks_at(run.threads)
         reliable = peaks if peaks is not None and not peaks.is_busy else None
-        return cls(rows, sums, run, reliable, run.optimization or "all")
+        machine = trace.environment
+        return cls(
+            rows, sums, run, reliable, run.optimization or "all", machine.cpu_count,
+            frozenset(machine.cpu_flags),
+        )  # fmt: skip
 
     @property
     def sure(self) -> pd.DataFrame:
         """The rows with a reliable time."""
         return self.rows[is_sure(self.rows)]
+
+    def at_most(self, rows: pd.DataFrame, factor: float = 1.0) -> float | None:
+        """Returns the speed-up if `rows` took the least time by the roofs, times `factor`.
+
+        Rows without work would take none. None if the roofs are not known; a speed-up of all is
+        limited to the share of the time that is left.
+        """
+        if self.peaks is None:
+            return None
+        least = rows["roof_fraction"].fillna(0).clip(upper=1) * factor
+        left = 1 - float(rows["time_share"].sum()) + float((rows["time_share"] * least).sum())
+        return 1 / left if left > _LEAST_LEFT else None
+
+    def at_most_by_settings(self) -> float | None:
+        """Returns the speed-up if all kernels reached their roofs, with a thread for each core."""
+        threads = self.run.threads or self.cpus
+        return self.at_most(self.rows, min(1.0, threads / self.cpus) if self.cpus else 1.0)
 
     def kernels_of(self, op_type: str) -> list[Kernel]:
         """Returns the kernels of an operator."""

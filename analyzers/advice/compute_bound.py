@@ -23,8 +23,14 @@ def rule(evidence: Evidence) -> Advice | None:
         f"compute-bound: {named(rows)} take {share:.0%} of the time at {fraction:.0%} of the peak "
         f"({rate:.3g} GFLOP/s): only less work makes them faster"
     )
+    tune: tuple[str, ...] = ("threads",)
+    factor = min(1.0, (evidence.run.threads or evidence.cpus) / max(1, evidence.cpus))
     gain = peaks.int8.rate / peaks.float32.rate if peaks.int8 else 0.0
     if gain >= _WORTHWHILE and not any(arithmetic(k) == INT8 for k in evidence.run.kernels):
         text += f", or 8-bit arithmetic (its peak is {gain:.1f} times as high here)"
         figures["int8_peak_ratio"] = gain
-    return Advice("compute_bound", text, share, keys(rows), figures)
+        tune, factor = ("static_int8",), 1 / gain
+    return Advice(
+        "compute_bound", text, share, keys(rows), figures,
+        tune=tune, at_most=evidence.at_most(rows, factor),
+    )  # fmt: skip

@@ -22,7 +22,10 @@ def rule(evidence: Evidence) -> Advice | None:
         f"layout: {len(rows):,} reorders take {share:.1%} of the time ({time:.3g} µs), because "
         f"some operators between convolutions have no kernel for the blocked layout{where}"
     )
-    return Advice("layout_reorders", text, share, keys(rows), {"time_us": time})
+    return Advice(
+        "layout_reorders", text, share, keys(rows), {"time_us": time},
+        tune=("layout",), at_most=evidence.at_most_by_settings(),
+    )  # fmt: skip
 
 
 def _between(evidence: Evidence, reorder: Kernel) -> str:

@@ -4,6 +4,9 @@ from analyzers.advice._evidence import Advice, Evidence, keys, mean, named
 from analyzers.roofline import MEMORY
 
 _NEAR, _SHARE = 0.5, 0.05
+_PRODUCTS = ("Conv", "Gemm", "MatMul")
+_FEWEST_BYTES = 1 / 8
+"""Bytes of weights of 4 bits ÷ those of float32. Fused into a neighbour, a kernel moves none."""
 
 
 def rule(evidence: Evidence) -> Advice | None:
@@ -21,4 +24,10 @@ def rule(evidence: Evidence) -> Advice | None:
         "faster. Fuse them with a neighbour, or use smaller types"
     )
     figures = {"gbytes_per_s": rate, "peak_gbytes_per_s": peak, "intensity": intensity}
-    return Advice("memory_bound", text, share, keys(rows), figures)
+    products = rows["op_type"].isin(_PRODUCTS) & (rows["params"].fillna(0) > 0)
+    tune = ("weights_4bit", "static_int8") if products.any() else ("optimization",)
+    factor = _FEWEST_BYTES if products.any() else 0.0
+    return Advice(
+        "memory_bound", text, share, keys(rows), figures,
+        tune=tune, at_most=evidence.at_most(rows, factor),
+    )  # fmt: skip

@@ -23,4 +23,7 @@ def rule(evidence: Evidence) -> Advice | None:
         "the limit, not the machine. Try another form of the model with tracer compare"
     )
     figures = {name: float(row[name]) for name in ("roof_fraction", "gflops_per_s", "gbytes_per_s")}
-    return Advice("slow_kernel", text, share, keys(rows), figures)
+    return Advice(
+        "slow_kernel", text, share, keys(rows), figures,
+        tune=("threads", "optimization", "layout"), at_most=evidence.at_most_by_settings(),
+    )  # fmt: skip

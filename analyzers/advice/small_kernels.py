@@ -21,4 +21,7 @@ def rule(evidence: Evidence) -> Advice | None:
         "overhead of starting kernels. Use fewer, larger operators, or a larger batch"
     )
     figures = {"calls": count, "of_calls": of_all, "roof_fraction": needed}
-    return Advice("small_kernels", text, share, keys(rows), figures)
+    return Advice(
+        "small_kernels", text, share, keys(rows), figures,
+        tune=("threads", "optimization"), at_most=evidence.at_most_by_settings(),
+    )  # fmt: skip

@@ -41,7 +41,10 @@ def rule(evidence: Evidence) -> Advice | None:
         f"unfused activations: {named(rows)} take {share:.1%} of the time as separate kernels and "
         f"move {moved / 1e6:.3g} MB that a fused kernel does not move: {remedy}"
     )
-    return Advice("unfused_activation", text, share, keys(rows), {"bytes": moved, "pair": pair})
+    return Advice(
+        "unfused_activation", text, share, keys(rows), {"bytes": moved, "pair": pair},
+        tune=("optimization",), at_most=evidence.at_most_by_settings(),
+    )  # fmt: skip
 
 
 def _pairs(evidence: Evidence) -> Iterator[tuple[Kernel, str]]:

@@ -32,7 +32,7 @@ def refusal(model: Model, nodes: Sequence[Node], fallback: Fallback | None) -> M
     )
     many = len(by_operator) > 1
     what = "these operators have" if many else "this operator has"
-    hint = "Pass functions for them to the Interpreter, in `operators`."
+    hint = "Write functions for them: --operators FILE.py computes them."
     if fallback is None:
         hint = f"--fallback ort computes those that onnxruntime has. {hint}"
     return ModelError(f"{model.name}: {what} no implementation here: {listed}", hint)

@@ -25,7 +25,7 @@ from tracer.tuning.findings import MEMORY, Findings
 from tracer.tuning.judging import ByMemory, ByTime, Judge
 from tracer.tuning.setup import Setup
 
-_ALONE, _TOGETHER, _DROPPING = 0.4, 0.75, 0.9
+_ALONE, _TOGETHER, _DROPPING = 0.35, 0.65, 0.85
 """Shares of the time after which a part of the search ends: forms alone, combining, dropping."""
 _FEW = 3
 """Forms that are no longer halved."""

@@ -11,7 +11,7 @@ import pandas as pd
 
 from analyzers import generation as speeds
 from analyzers import growth
-from analyzers.advice import MOST, advise
+from analyzers.advice import advise
 from analyzers.generation import Speed
 from analyzers.growth import Fit
 from analyzers.options import NAMES, SAMPLE, ViewOptions
@@ -34,6 +34,8 @@ _SHOWN = (
     ("intensity", "flop/B", "si", 6),
     ("bound", "bound", "name", 13),
 )
+_ADVICE = 7
+"""Lines of advice on all phases together."""
 _FURTHER = 6
 """What the ranks of a further past begin after."""
 
@@ -280,7 +282,7 @@ def _advice(trace: Trace, some: Sequence[Section], labels: Sequence[str]) -> Ite
     told.sort(key=lambda each: -each[2].weight)
     first = {(phase, each.rule): (label, each) for phase, label, each in reversed(told)}
     ordered = sorted(first.values(), key=lambda each: -each[1].weight)
-    for label, advice in ordered[:MOST]:
+    for label, advice in ordered[:_ADVICE]:
         yield f"{label}: {advice.text}"
 
 

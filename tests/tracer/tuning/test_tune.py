@@ -33,7 +33,7 @@ def folded():
 
 def test_products_that_are_not_folded_are_found_and_their_code_runs(tmp_path):
     result = tracer.tune(
-        folded(), threads=1, optimization="none", only=["optimization"], seconds=3,
+        folded(), threads=1, optimization="none", only=["optimization"], seconds=12,
     )  # fmt: skip
     (name, value), *_ = result.plan.steps
     assert (name, value) in (("optimization", "extended"), ("optimization", "all"))
@@ -80,7 +80,7 @@ def test_a_changed_model_is_written_and_computes_what_the_table_says(tmp_path, m
     monkeypatch.setattr(OnnxruntimeBench, "race", Bench(cost).race)
     float_model = parse(WEIGHTS, w=np.random.default_rng(0).random((2048, 2048), np.float32) - 0.5)
     target, x = tmp_path / "tuned.onnx", np.ones((1, 2048), np.float32)
-    asked = {"threads": 1, "only": ["weights_4bit"], "seconds": 2}
+    asked = {"threads": 1, "only": ["weights_4bit"], "seconds": 60}
     assert tracer.tune(float_model, **asked).proto is None
     result = tracer.tune(float_model, **asked, allow=["quantize"], output=target)
     assert result.plan.steps[0][0] == "weights_4bit"

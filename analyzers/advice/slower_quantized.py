@@ -1,0 +1,32 @@
+"""Advise on quantised products that are slower than floats of the same size are on this machine."""
+
+from analyzers.advice._evidence import Advice, Evidence, keys, named
+from tracer.graph.quantized import computes_in_integers
+
+_USUAL = 0.5
+"""Share of the float32 peak that products of some µs reach here; larger ones reach more."""
+_SHARE, _LONG_US = 0.05, 10.0
+
+
+def rule(evidence: Evidence) -> Advice | None:
+    """Returns advice if integer products stay below half of the peak of float32."""
+    peaks, rows = evidence.peaks, evidence.sure
+    if peaks is None:
+        return None
+    integer = [k for k in evidence.run.kernels if computes_in_integers(k.op_type)]
+    rows = rows[rows["node"].isin(evidence.rows_of(integer)["node"]) & (rows["macs"] > 0)]
+    reached = _USUAL * peaks.float32.rate / 1e9
+    rows = rows[(rows["gflops_per_s"] < reached) & (rows["time_us"] / rows["calls"] >= _LONG_US)]
+    share = float(rows["time_share"].sum())
+    if share < _SHARE:
+        return None
+    time = float(rows["time_us"].sum())
+    in_floats = float((rows["gflops_per_s"] * rows["time_us"]).sum()) / reached
+    rate = float((rows["gflops_per_s"] * rows["time_us"]).sum()) / time
+    text = (
+        f"slower than floats: {named(rows)} take {time:.3g} µs in 8 bits, at {rate:.3g} GOP/s; "
+        f"floats at half of their peak here ({reached:.3g} GFLOP/s) would take {in_floats:.3g} µs. "
+        "Compare with the float model, or leave them out: tracer quantize --exclude"
+    )
+    figures = {"time_us": time, "in_floats_us": in_floats, "gops_per_s": rate}
+    return Advice("slower_quantized", text, share, keys(rows), figures)

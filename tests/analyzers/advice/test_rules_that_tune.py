@@ -1,0 +1,172 @@
+"""Rules whose advice `tracer tune` checks: models where they apply and do not; times are told."""
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+
+import tracer
+from analyzers.advice import advise
+from tests.analyzers.advice.test_rules import CHAIN, PEAKS, conv, told
+from tests.graphs import integers, parse, residual
+from tracer.tuning import changes
+
+PRODUCT = """
+<ir_version: 8, opset_import: ["": 17]>
+g (float[N,64] x) => (float[N,64] y) { m = MatMul (x, w)  y = Relu (m) }
+"""
+COMPUTED = """
+<ir_version: 8, opset_import: ["": 17]>
+g (float[N,4,6] x) => (float[N,24] y) {
+  s = Shape <start = 0, end = 1> (x)
+  rest = Constant <value_ints = [-1]> ()
+  to = Concat <axis = 0> (s, rest)
+  r = Reshape (x, to)
+  y = Relu (r)
+}
+"""
+ATTENTION = """
+<ir_version: 8, opset_import: ["": 17]>
+g (float[4,8] q, float[8,4] k, float[4,8] v) => (float[4,8] y) {
+  s = MatMul (q, k)
+  half = Constant <value_float = 0.5> ()
+  scaled = Mul (s, half)
+  p = Softmax <axis = -1> (scaled)
+  y = MatMul (p, v)
+}
+"""
+OUTPUT_LAYER = ATTENTION.replace("s = MatMul (q, k)", "s = MatMul (q, k)  e = Exp (s)").replace(
+    "Mul (s, half)", "Mul (e, half)"
+)
+
+
+def profiled(proto, **settings):
+    return tracer.profile(proto, **{"runs": 2, "warmup": 0, "threads": 1} | settings)
+
+
+def product():
+    return parse(PRODUCT, w=np.ones((64, 64), np.float32))
+
+
+def on(trace, **machine):
+    """The same trace of another machine."""
+    return replace(trace, environment=replace(trace.environment, **machine))
+
+
+def test_long_products_on_few_threads_leave_cores_idle():
+    trace = on(profiled(product()), cpu_count=4)
+    found = told(trace, 100)["few_threads"]
+    assert "take 50% of the time in calls of 50 µs or more, on 1 of 4 processors" in found.text
+    assert found.at_most == pytest.approx(1 / (0.5 + 0.5 / 4))
+    assert "few_threads" not in told(trace, 5)
+    assert "few_threads" not in told(on(trace, cpu_count=1), 100)
+
+
+def test_shapes_that_are_computed_are_told():
+    found = told(profiled(parse(COMPUTED)), 10)["computed_shapes"]
+    assert found.time_share == pytest.approx(0.5)  # Shape and Concat of four kernels
+    assert found.tune == ("fixed_dimensions", "folding")
+    assert "computed_shapes" not in told(profiled(product()), 10)
+
+
+def test_attention_of_single_operators_is_told():
+    found = told(profiled(parse(ATTENTION), optimization="none"), 10)["unfused_attention"]
+    assert "1 Softmax after products" in found.text
+    assert found.tune == ("fusions",)
+    apart = profiled(parse(OUTPUT_LAYER), optimization="none")
+    assert "unfused_attention" not in told(apart, 10)
+
+
+def quantised_kernels():
+    return profiled(onnx.load("models/lenet/lenet.int8.onnx"))
+
+
+def test_integers_below_half_of_the_peak_of_floats_are_told_with_the_loss():
+    trace = quantised_kernels()
+    rates = {"gflops_per_s": 5.0}
+    found = told(trace, 100, **rates)["slower_quantized"]
+    assert "at 5 GOP/s; floats at half of their peak here (50 GFLOP/s)" in found.text
+    assert found.figures["in_floats_us"] == pytest.approx(found.figures["time_us"] / 10)
+    assert "slower_quantized" not in told(trace, 100, gflops_per_s=80.0)
+    assert "slower_quantized" not in told(trace, 100, peaks=None, **rates)
+    assert "slower_quantized" not in told(conv_in_floats(), 100, **rates)
+
+
+def conv_in_floats():
+    return profiled(residual())
+
+
+def signed_weights():
+    """Products of unsigned by signed bytes."""
+    return profiled(integers(), dims={}, batch=2)
+
+
+AVX2, VNNI = ("avx2",), ("avx2", "avx512_vnni")
+
+
+def test_unsigned_by_signed_bytes_may_saturate_without_vnni():
+    trace = signed_weights()
+    found = told(on(trace, cpu_flags=AVX2), 10)["saturating_sums"]
+    assert "may saturate at 16 bits. --accumulator x86-maddubs counts them" in found.text
+    assert "saturating_sums" not in told(on(trace, cpu_flags=VNNI), 10)
+    assert "saturating_sums" not in told(on(profiled(product()), cpu_flags=AVX2), 10)
+
+
+def test_nodes_that_saturate_in_the_emulation_are_named():
+    trace = on(signed_weights(), cpu_flags=AVX2)
+    sums = {"outputs": 10.0, "energy": 1.0, "saturation_events": 3.0, "outputs_changed": 2.0}
+    found = told(trace, 10, **sums)["saturating_sums"]
+    assert "saturate in pairs of 16 bits" in found.text and "outputs differ" in found.text
+    assert found.figures["outputs_changed"] > 0
+    none = told(trace, 10, **sums | {"saturation_events": 0.0})["saturating_sums"]
+    assert "may saturate" in none.text
+
+
+def test_advice_names_the_command_and_the_room_that_the_roofline_leaves():
+    chain = profiled(parse(CHAIN), optimization="none")
+    found = told(on(chain, cpu_count=1), 3, roof_fraction=0.25 - 1e-6)["small_kernels"]
+    assert found.text.endswith(
+        "tracer tune <model in memory> --try threads,optimization measures it; the roofline leaves "
+        "room for 4x at most"
+    )
+    without = told(chain, 3, peaks=None, roof_fraction=0.2)["small_kernels"]
+    assert without.at_most is None and without.text.endswith("measures it")
+
+
+def test_eight_bits_gain_no_more_than_the_ratio_of_the_peaks():
+    chain = profiled(parse(CHAIN), optimization="none")
+    rates = {"gflops_per_s": 100.0, "bound": "compute", "roof_fraction": 1.0}
+    found = told(chain, 50, **rates)["compute_bound"]
+    assert found.tune == ("static_int8",)
+    assert found.at_most == pytest.approx(PEAKS.int8.rate / PEAKS.float32.rate)
+
+
+def test_what_advice_names_can_be_tried():
+    traces = [
+        (conv_in_floats(), 100, {"roof_fraction": 0.01, "gflops_per_s": 2.0, "bound": "compute"}),
+        (profiled(parse(CHAIN), optimization="none"), 3, {"roof_fraction": 0.01}),
+        (profiled(parse(ATTENTION), optimization="none"), 10, {}),
+        (on(signed_weights(), cpu_flags=AVX2), 10, {}),
+    ]
+    named = {
+        name
+        for trace, us, columns in traces
+        for advice in told(trace, us, **columns).values()
+        for name in advice.tune
+    }
+    assert len(named) > 4
+    for name in named:
+        changes.find(name)
+
+
+def test_advice_without_a_change_names_no_command():
+    trace = conv("""
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[1,3,16,16] x) => (float[1,3,16,16] y) {
+      c = Conv <kernel_shape = [3,3], pads = [1,1,1,1]> (x, w)
+      y = Relu (c)
+    }
+    """)
+    for advice in advise(trace, trace.runs[0], trace.nodes):
+        assert ("tracer tune" in advice.text) == bool(advice.tune)
