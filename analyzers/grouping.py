@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +25,8 @@ UNKNOWN = {"module": "(no module)", "source": "(no source)"}
 """The row of nodes without an origin."""
 
 _SEPARATOR = "; "
+_LISTED = 12
+"""Operators of a kernel up to which each is named; beyond it they are counted."""
 
 
 def grouped(
@@ -103,7 +106,12 @@ def _operators(nodes: pd.DataFrame) -> pd.Series[str]:
 
 def _joined(operators: list[str | None]) -> str | None:
     known = [operator for operator in operators if operator is not None]
-    return "+".join(known) if len(known) == len(operators) else operators[0]
+    if len(known) < len(operators):
+        return operators[0]
+    if len(known) <= _LISTED:
+        return "+".join(known)
+    counts = Counter(known).most_common()  # a compiled subgraph has hundreds
+    return "+".join(f"{count} {name}" if count > 1 else name for name, count in counts)
 
 
 def by_op(nodes: pd.DataFrame) -> pd.DataFrame:

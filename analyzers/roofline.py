@@ -18,6 +18,7 @@ from analyzers.timing import RUNTIME
 from tracer.graph.quantized import computes_in_integers
 from tracer.records.columns import BY_NAME, COLUMNS
 from tracer.records.environment import Peaks
+from tracer.records.providers import queues
 from tracer.records.trace import Kernel, Run
 from tracer.support.types import FloatArray
 
@@ -43,7 +44,8 @@ def rows(times: pd.DataFrame, run: Run, groups: Sequence[tuple[str, ...]]) -> tu
     """Returns the timed rows of `times`, the table of `analyzers.timing`, with all their nodes.
 
     `groups` are the nodes of each kernel of `run`. Kernels that the runtime added do no work of
-    the model and are left out.
+    the model and are left out. Kernels that only queue their work have the time that it took on
+    the device; 0 where that was not recorded, as a launch says nothing of rates.
     """
     labels = dict(zip(times.index, times["kernels"], strict=True))
     nodes: dict[str, dict[str, None]] = {}
@@ -55,6 +57,7 @@ def rows(times: pd.DataFrame, run: Run, groups: Sequence[tuple[str, ...]]) -> tu
             kinds.setdefault(label, {})[arithmetic(kernel)] = None
     timed = times[times["time_us"].notna()]
     total = timed.groupby("kernels", sort=False)["time_us"].sum().to_dict()
+    total |= _on_device(timed, run)
     first = timed["kernels"].drop_duplicates()
     key_of = dict(zip(first, first.index, strict=True))
     return tuple(
@@ -67,6 +70,15 @@ def rows(times: pd.DataFrame, run: Run, groups: Sequence[tuple[str, ...]]) -> tu
         for label, members in nodes.items()
         if label in total and not str(key_of[label]).startswith(f"{RUNTIME}:")
     )
+
+
+def _on_device(timed: pd.DataFrame, run: Run) -> dict[Hashable, float]:
+    """Returns the times on the device of the kernels that a provider of onnxruntime queues."""
+    if run.executor != "onnxruntime":
+        return {}
+    queued = {kernel.name for kernel in run.kernels if queues(kernel.provider)}
+    own = timed[timed["kernels"].isin(queued)]
+    return own.groupby("kernels", sort=False)["time_us_device"].sum().to_dict()
 
 
 def arithmetic(kernel: Kernel) -> str:

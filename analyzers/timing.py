@@ -67,6 +67,7 @@ def timing(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
             "time_share": mean / total if total else np.nan,
             "time_us_raw": raw.mean,
             "time_us_replayed": [_replayed(run, members) for members in rows.members.values()],
+            "time_us_device": [_on_device(run, members) for members in rows.members.values()],
             "kernels": [_joined(run, members) for members in rows.members.values()],
             "random_us": raw.ci95_half,
             "systematic_us": correction.error,
@@ -219,6 +220,13 @@ def _replayed(run: Run, members: Sequence[int]) -> float:
     if run.replayed_us is None:
         return float("nan")
     return float(sum(run.replayed_us[m] * run.kernels[m].calls for m in members))
+
+
+def _on_device(run: Run, members: Sequence[int]) -> float:
+    """Returns the time on the device of what kernels launched, µs per run; NaN if not measured."""
+    times = [run.kernels[m].device_us for m in members]
+    known = [time for time in times if time is not None]
+    return float(sum(known)) if known else float("nan")
 
 
 def _joined(run: Run, members: Sequence[int]) -> str:

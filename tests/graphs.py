@@ -126,3 +126,23 @@ def quantised(folder, quant_format):
         activation_type=quantization.QuantType.QUInt8,
     )  # fmt: skip
     return folder / "int8.onnx"
+
+
+def divided() -> onnx.ModelProto:
+    """Two convolutions with a node between them that OpenVINO leaves to the CPU."""
+    body = """<ir_version: 9, opset_import: ["" : 18]>
+    agraph (float[1,3,8,8] x) => (float[1,4,8,8] y) {
+        [conv1] a = Conv (x, v)
+        [relu1] b = Relu (a)
+        [isnan] c = IsNaN (b)
+        [not] d = Not (c)
+        [cast] e = Cast <to = 1> (d)
+        [mul] f = Mul (b, e)
+        [conv2] g = Conv (f, w)
+        [relu2] y = Relu (g)
+    }"""
+    random = np.random.default_rng(0)
+    shapes = {"v": (4, 3, 1, 1), "w": (4, 4, 1, 1)}
+    return parse(
+        body, **{n: random.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    )

@@ -8,6 +8,8 @@ what was fused later.
 If the values of tensors are known (`tracer.records.tensor_match`), they decide which tensors a
 kernel reads and computes, and overrule names.
 
+A subgraph that a provider compiled is a kernel of many: it has the nodes of its parts.
+
 A kernel that computes no tensor of the graph stays open. It belongs to the nodes of the kernel that
 reads its result, since a runtime may expand one operator into many. A kernel that only moves data
 leaves its nodes to the kernel that computed the data, and has no node.
@@ -34,8 +36,23 @@ def attribute(
 
     `kernels` are in the order they ran; `evidence` is about the tensors of the main graph. A kernel
     that the runtime added, such as a change of layout, has no nodes. A node without a kernel was
-    folded or removed.
+    folded or removed. A kernel with `parts` has the nodes of all of them.
     """
+    running = [part for kernel in kernels for part in kernel.parts or (kernel,)]
+    each = iter(_attributed(model, running, evidence))
+    index = {node.key: node.index for node in model.nodes}
+    groups = []
+    for kernel in kernels:
+        own = [next(each) for _ in kernel.parts or (kernel,)]
+        keys = dict.fromkeys(key for group in own for key in group)
+        groups.append(tuple(sorted(keys, key=index.__getitem__)))
+    return tuple(groups)
+
+
+def _attributed(
+    model: Model, kernels: Sequence[Kernel], evidence: Evidence | None
+) -> tuple[tuple[str, ...], ...]:
+    """Returns the nodes of kernels of which none was compiled of several."""
     graphs = _graphs(model, kernels, evidence)
     claims: list[list[Node]] = [[] for _ in kernels]
     flow = Flow(kernels)

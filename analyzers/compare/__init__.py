@@ -140,7 +140,7 @@ def _notes(sides: Sequence[Side]) -> tuple[str, ...]:
             if old != new:
                 notes.append(f"{name} differs: {sides[0].label} {old}, {side.label} {new}")
         executor = side.run.executor
-        versions = first.packages.get(executor), second.packages.get(executor)
+        versions = first.version(executor), second.version(executor)
         if executor == sides[0].run.executor and versions[0] != versions[1]:
             notes.append(f"{executor} differs: {versions[0]} and {versions[1]}")
     batches = {side.label: side.run.batch for side in sides}

@@ -56,7 +56,7 @@ def gelu_and_layernorm():
 
 @pytest.fixture(autouse=True)
 def no_calibration(monkeypatch):
-    monkeypatch.setattr(calibration, "measure", lambda threads, provider: calibration.Bias(0, 0))
+    monkeypatch.setattr(calibration, "measure", lambda threads: calibration.Bias(0, 0))
 
 
 def kernels_of(proto, optimization, feeds=None):

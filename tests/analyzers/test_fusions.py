@@ -107,7 +107,7 @@ def test_every_kernel_and_every_node_has_its_place(name, optimization):
 def test_all_the_time_of_kernels_is_in_rows_of_nodes_or_of_the_runtime(
     name, optimization, monkeypatch
 ):
-    monkeypatch.setattr(calibration, "measure", lambda threads, provider: calibration.Bias(0, 0))
+    monkeypatch.setattr(calibration, "measure", lambda threads: calibration.Bias(0, 0))
     model = loading.from_proto(MODELS[name]())
     settings = OrtSettings(3, 1, None, 1, optimization)
     run = executor.profile(model, make_feeds(model), settings, silent).run

@@ -137,6 +137,15 @@ def test_bodies_and_nameless_nodes_have_rows(tmp_path):
         ("[1, 2]", "not a profile of onnxruntime"),
         ("[{", "not a profile of onnxruntime"),
         (f'[{{"cat": "Node", "name": "a", "ts": {10**30}, "dur": 2, "tid": 3}}]', "not a profile"),
+        (
+            '[{"cat": "Node", "name": "a_kernel_time", "ts": 1, "dur": 2, "tid": 3, '
+            '"args": {"op_name": 5}}]',
+            "not a profile",
+        ),
+        (
+            '[{"cat": "Kernel", "name": "a", "ts": 1, "dur": 2, "tid": 3, "args": {"op_name": 5}}]',
+            "not a profile",
+        ),
         ("{}", "holds no operator of torch"),
         (
             '{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a", "ts": 1e999}]}',

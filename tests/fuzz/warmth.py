@@ -38,4 +38,4 @@ def warm() -> None:
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads > 1:
         raise RuntimeError(f"{threads} threads run: forks would lack all but one")
-    quiet.apart(lambda: calibration.measure(1, "cpu"))  # into the user's cache
+    quiet.apart(lambda: calibration.measure(1))  # into the user's cache

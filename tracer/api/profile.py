@@ -41,6 +41,7 @@ class ProfileOptions:
     threads: int | Sequence[int] = 0
     optimization: str | Sequence[str] = "all"
     provider: str = "cpu"
+    provider_options: Mapping[str, str] = field(default_factory=dict)
     replay: int = 0
     split: int = 0
     convention: str = "plain"
@@ -131,6 +132,7 @@ def profile(
     threads: int | Sequence[int] = 0,
     optimization: str | Sequence[str] | None = None,
     provider: str | None = None,
+    provider_options: Mapping[str, str] | None = None,
     convention: str = "plain",
     energy: str | None = None,
     peaks: Callable[[int], Peaks] | None = None,
@@ -151,13 +153,13 @@ def profile(
     `feeds` names an .npz file or a test_data_set folder. The default is the test data of a model
     folder, else random inputs with `seed`. Of many files, or `Samples` of a data set, the first
     `batch` (1) are timed. `dims` sizes open dimensions, by symbol or `INPUT:AXIS`. `runs` to
-    `provider` are settings of the executor (see its `settings` module); None is its default.
-    `convention` says how additions are counted (see `analyzers.cost`). `energy` names a model of
-    `analyzers.energy`, which fills the column `energy`, in 32-bit accumulators. `peaks` is called
-    with `threads` after the runs; its peaks are the roofs of the roofline. The kernels of the
-    `replay` slowest rows are also run alone, without the profiler. So are the nodes of the `split`
-    slowest kernels that contain several: this fills `time_us_split`. `confirm` checks which nodes
-    fused kernels contain by comparing tensors with the interpreter.
+    `provider_options` are settings of the executor (see its `settings` module); None is its
+    default. `convention` says how additions are counted (see `analyzers.cost`). `energy` names a
+    model of `analyzers.energy`, which fills the column `energy`, in 32-bit accumulators. `peaks` is
+    called with `threads` after the runs; its peaks are the roofs of the roofline. The kernels of
+    the `replay` slowest rows are also run alone, without the profiler. So are the nodes of the
+    `split` slowest kernels that contain several: this fills `time_us_split`. `confirm` checks which
+    nodes fused kernels contain by comparing tensors with the interpreter.
 
     `prefill` and `decode` profile the phases of a decoder with a cache: a prefill of `prefill`
     tokens, and one of `decode` steps of one token: the middle one, or with `past` one at each of
@@ -177,6 +179,7 @@ def profile(
     phases = Phases.of(prefill, decode, past)
     return _profile.profile(
         model, batch, dims, feeds, seed, threads, optimization,
-        {"runs": runs, "warmup": warmup, "min_time": min_time, "provider": provider},
+        {"runs": runs, "warmup": warmup, "min_time": min_time, "provider": provider,
+         "provider_options": provider_options or None},
         convention, energy, peaks, replay, split, confirm, progress, executor, keep, phases,
     )  # fmt: skip

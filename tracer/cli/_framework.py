@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from tracer.api.framework import FrameworkOptions
 
 _ONNX_ONLY = (
-    "dims", "inputs", "data", "data_dir", "limit", "optimization", "provider", "convention",
-    "energy", "roofline", "replay", "split", *_accumulating.NAMES,
+    "dims", "inputs", "data", "data_dir", "limit", "optimization", "provider",
+    "provider_options", "convention", "energy", "roofline", "replay", "split", *_accumulating.NAMES,
 )  # fmt: skip
 _FRAMEWORK_ONLY = (
     "framework", "args", "weights", "shapes", "dtypes", "train", "backward", "loss", "optimizer",

@@ -17,7 +17,7 @@ from analyzers.options import (
     refuse_depth,
     sort_column,
 )
-from tracer.cli._types import Amount, Count, Integers, ModelName, PathName, Size
+from tracer.cli._types import Amount, Count, Integers, ModelName, Pair, PathName, Size
 from tracer.containment import activity, search
 from tracer.errors import UsageError
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
@@ -150,6 +150,10 @@ DIMS = cloup.option(
     "--dim", "dims", type=Size(), multiple=True,
     help="Size of an open dimension, by its symbol or as INPUT:AXIS, e.g. --dim sequence=128 or "
     "--dim x:2=48. Repeatable.  [default: the usual size of such an input]",
+)  # fmt: skip
+PROVIDER_OPTIONS = cloup.option(
+    "--provider-option", "provider_options", type=Pair(), multiple=True,
+    help="Option of the provider, e.g. --provider-option device_type=CPU. Repeatable.",
 )  # fmt: skip
 PHASES = cloup.option_group(
     "Phases of a language model",

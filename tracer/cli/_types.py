@@ -168,6 +168,19 @@ class Size(_Type):
         return name, int(size)
 
 
+class Pair(_Type):
+    """A named text: `device_type=CPU`."""
+
+    name = "name=text"
+
+    def parse(self, text: str) -> tuple[str, str]:
+        """Returns the name and the text."""
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ValueError(f"'{text}' is not of the form name=text, as in device_type=CPU")
+        return name, value
+
+
 class Percent(_Type):
     """A percentage: `5%` on the command line, 0.05 as the value."""
 

@@ -13,7 +13,8 @@ import cloup
 from tracer.cli import _accumulating, _data, _energy, _framework, _limits, _options
 from tracer.cli._messages import tell
 from tracer.cli._types import Amount, Count, Integers, PathName, Words
-from tracer.executors.onnxruntime.settings import OPTIMIZATIONS, is_cpu
+from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
+from tracer.records.providers import is_cpu
 from tracer.support.arguments import BOUNDS
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def _profile_options(
     limit: int | None,
     data_dir: Path,
     provider: str,
+    provider_options: tuple[tuple[str, str], ...],
     roofline: bool,
     **values: Any,
 ) -> ProfileOptions:
@@ -37,7 +39,10 @@ def _profile_options(
 
     feeds = _data.feeds(inputs, data, limit, data_dir)
     peaks = _peaks if roofline and is_cpu(provider) else None  # peaks of the processor
-    return ProfileOptions(dims=dict(dims), feeds=feeds, provider=provider, peaks=peaks, **values)
+    return ProfileOptions(
+        dims=dict(dims), feeds=feeds, provider=provider, provider_options=dict(provider_options),
+        peaks=peaks, **values,
+    )  # fmt: skip
 
 
 def _peaks(threads: int) -> Peaks:
@@ -82,7 +87,8 @@ def _peaks(threads: int) -> Peaks:
                      show_default=True,
                      help=f"Graph optimisation levels of onnxruntime: {', '.join(OPTIMIZATIONS)}."),
         cloup.option("--provider", metavar="NAME", default="cpu", show_default=True,
-                     help="Execution provider of onnxruntime: cpu, cuda, tensorrt, …"),
+                     help="Execution provider of onnxruntime: cpu, cuda, tensorrt, openvino, …"),
+        _options.PROVIDER_OPTIONS,
         cloup.option("--replay", type=Count.of("replay"), default=0,
                      help="Re-time the kernels of the N slowest rows in isolation as a "
                           "cross-check."),

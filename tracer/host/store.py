@@ -9,7 +9,7 @@ from tracer.records import environment
 from tracer.records.environment import Peaks
 from tracer.support import cache
 
-_MEASURED_BY = ("numpy", "numba", "onnxruntime", "onnxruntime-gpu")
+_MEASURED_BY = ("numpy", "numba", "onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
 _METHOD = 1
 """Increase it when the measurement changes."""
 

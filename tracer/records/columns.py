@@ -198,6 +198,8 @@ SPECS = (
     _overflow("bits_guaranteed_inner", "inner", 3,
               "width of registers within the sum that holds the sums of any input",
               "max", unit="bits", format="width"),
+    _time("time_us_device", "device µs", 1,
+          "time per run on the device of what the kernel launched; no part of `time_us`", "sum"),
 )  # fmt: skip
 
 JOINT = (

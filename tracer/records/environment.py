@@ -15,8 +15,15 @@ from typing import ClassVar
 from tracer.records.result import Result
 from tracer.support import processors
 
+RUNTIMES = (
+    "onnxruntime-openvino", "onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-qnn",
+    "onnxruntime-rocm", "onnxruntime-migraphx", "onnxruntime-vitisai", "onnxruntime-trt-rtx",
+    "onnxruntime-webgpu", "onnxruntime",
+)  # fmt: skip
+"""Distributions of onnxruntime. They share a module, which is that of a special one if there is
+one beside the standard one."""
 _PACKAGES = (
-    "tracer-onnx", "onnx", "onnxruntime", "onnxruntime-gpu", "numpy", "numba", "pandas",
+    "tracer-onnx", "onnx", *RUNTIMES, "numpy", "numba", "pandas",
     "torch", "torchvision", "onnxscript", "chainer", "cupy", "cupy-cuda11x", "cupy-cuda12x",
     "cupy-cuda13x",
 )  # fmt: skip
@@ -122,12 +129,16 @@ class Environment(Result):
         """The same line as `summary`."""
         return self.summary
 
+    def version(self, executor: str) -> str:
+        """The version of the package that an executor runs models with; '' if it is not known."""
+        return version_of(executor, self.packages)
+
     @property
     def summary(self) -> str:
         """CPU, versions and system in one line, for the foot of a page."""
         if not self.cpu_count:  # of a profile that another program recorded
             return f"{self.cpu}: no file says more"
-        runtime = self.packages.get("onnxruntime") or self.packages.get("onnxruntime-gpu", "?")
+        runtime = self.version("onnxruntime") or "?"
         return (
             f"{self.cpu}, {self.cpu_count} CPUs · onnxruntime {runtime} · "
             f"Python {self.python} · {self.os}"
@@ -216,6 +227,12 @@ def _output(command: list[str]) -> str:
     return subprocess.run(  # noqa: S603 - a fixed command found on PATH
         command, capture_output=True, text=True, timeout=10, check=True
     ).stdout
+
+
+def version_of(executor: str, packages: Mapping[str, str]) -> str:
+    """Returns the version of the package of an executor among `packages`; '' if it is not there."""
+    names = RUNTIMES if executor == "onnxruntime" else (executor,)
+    return next((packages[name] for name in names if name in packages), "")
 
 
 def versions() -> dict[str, str]:

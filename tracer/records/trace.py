@@ -19,6 +19,7 @@ from tracer.accumulators.statistics.sample_sums import SampleSums
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType
 from tracer.interpreter.recording import Statistics
+from tracer.records import providers
 from tracer.records.columns import COLUMNS as COLUMNS  # part of the interface beside Trace
 from tracer.records.environment import Environment
 from tracer.records.generation import Generation
@@ -83,7 +84,10 @@ class Kernel:
     derived from, if any; which nodes a kernel stands for is the attribution's to say. `inputs`
     and `outputs` are tensor names of the graph that ran, `scope` the path of that graph. When it
     had run for the first time, `arena_bytes` of the runtime's memory were in use, and never more
-    than `arena_peak_bytes` until then; None where the runtime does not tell.
+    than `arena_peak_bytes` until then; None where the runtime does not tell. `parts` are the nodes
+    of a subgraph that the runtime compiled into this kernel, as the kernels that they would be, in
+    their order. What the kernel launched took `device_us` on the device per run, a time that is not
+    in the samples of a run; None where nothing measured it.
     """
 
     name: str
@@ -100,6 +104,13 @@ class Kernel:
     calls: float
     arena_bytes: int | None = None
     arena_peak_bytes: int | None = None
+    parts: tuple[Kernel, ...] = ()
+    device_us: float | None = None
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it is a subgraph that a provider compiled."""
+        return providers.is_compiled(self.provider, self.op_type, self.name)
 
 
 @dataclass(frozen=True, slots=True)

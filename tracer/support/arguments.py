@@ -136,6 +136,7 @@ RULES: Mapping[str, Rule] = {
     "precision": amount(),
     **dict.fromkeys(("fail_above", "fail_unless_within"), maybe(amount())),
     "dims": maybe(mapping(whole(0))),
+    "provider_options": maybe(mapping(TEXT)),
     "args": maybe(mapping(ANYTHING)),
     "feeds": _FEEDS,
     "sides": several(TEXT),

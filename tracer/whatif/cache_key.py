@@ -12,6 +12,7 @@ from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.metrics import Metric
+from tracer.records import environment
 from tracer.whatif.graph_variants import GraphVariant
 from tracer.whatif.options import WhatIfOptions
 
@@ -36,7 +37,7 @@ def identity(
         "tracer": metadata.version("tracer-onnx"),
     }
     if changes:  # the graph depends on onnxruntime's quantiser
-        values["onnxruntime"] = metadata.version("onnxruntime")
+        values["onnxruntime"] = environment.version_of("onnxruntime", environment.versions())
     return values
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import pandas as pd
 
+from analyzers.placement import Placement, has_providers, placements, unplaced
 from analyzers.timing import coverage, empty, wall
-from analyzers.views.text import full, micros, plural, quantity, si
+from analyzers.views.text import full, micros, percent, plural, quantity, si
 from analyzers.views.trace.sections import Section, joined_runs
 from tracer.records.environment import Peaks
+from tracer.records.providers import queues, short_name
 from tracer.records.trace import Run, Trace
 from tracer.text import brief
 
@@ -19,6 +22,9 @@ Text: TypeAlias = Callable[[float], str]
 
 _SAME = 1e-6
 """µs by which two sums of the same times may differ."""
+
+_NAMED = 4
+"""Operators of a provider that a line names."""
 
 _ALL = "all"
 """The default of `--optimization`; a headline leaves it out so that it fits 80 columns."""
@@ -33,7 +39,7 @@ def headline(trace: Trace, section: Section) -> str:
     if section.phase is not None:
         parts.append(f"{section.phase}, past {section.past:,}")
     if run is not None:
-        version = trace.environment.packages.get(run.executor, "")
+        version = trace.environment.version(run.executor)
         parts.append(f"{run.executor} {version}".strip())
         if run.optimization not in (None, _ALL):
             parts.append(f"optimization {run.optimization}")
@@ -130,6 +136,50 @@ def memory(section: Section, text: Text) -> tuple[str, ...]:
     if arena:
         lines.append(f"arena: {quantity(max(arena), 'B', text)} in use by the runtime")
     return tuple(lines)
+
+
+def providers(section: Section) -> tuple[str, ...]:
+    """What each provider of onnxruntime ran, where one of them is not the CPU."""
+    if section.run is None or not has_providers(section.run):
+        return ()
+    placed = placements(section.run, section.nodes)
+    total = sum(each.time_us + each.copies_us for each in placed)
+    lines = [_provider(each, total) for each in placed if each.nodes or each.subgraphs]
+    copies = sum((each.copies for each in placed), Counter())
+    if copies:
+        share = percent(sum(each.copies_us for each in placed) / total)
+        lines.append(f"copies between providers: {share} of the time, {_counted(copies)}")
+    without = unplaced(section.nodes)
+    if without:
+        lines.append(f"in no kernel, folded or removed: {plural(without, 'node')}")
+    return tuple(lines)
+
+
+def _provider(placed: Placement, total: float) -> str:
+    """One provider: its share of the `total` time, its nodes, and its compiled subgraphs."""
+    where = " on the host" if queues(placed.provider) else ""
+    line = f"{short_name(placed.provider)}: {percent(placed.time_us / total)} of the time{where}, "
+    if placed.device_us is not None:
+        line = f"{line}{micros(placed.device_us)} µs on the device, "
+    return f"{line}{_what(placed)}"
+
+
+def _what(placed: Placement) -> str:
+    """The nodes of a provider, and its compiled subgraphs."""
+    count = sum(placed.nodes.values())
+    if not placed.subgraphs:
+        return f"{plural(count, 'node')} ({_counted(placed.nodes)})"
+    known = [str(size) for size in placed.subgraphs if size]
+    subgraphs = plural(len(placed.subgraphs), "compiled subgraph")
+    if not known:
+        return f"{subgraphs} whose nodes are not known"
+    sizes = f" of {', '.join(known)} nodes" if len(placed.subgraphs) > 1 else ""
+    return f"{plural(count, 'node')} in {subgraphs}{sizes}"
+
+
+def _counted(operators: Counter[str]) -> str:
+    named = [f"{count:,} {name}" for name, count in operators.most_common(_NAMED)]
+    return ", ".join([*named, "…"] if len(operators) > _NAMED else named)
 
 
 def _sum(column: pd.Series[Any], what: str, text: Text) -> str:

@@ -194,7 +194,7 @@ def _title(trace: Trace, some: Sequence[Section]) -> str:
     if first.batch is not None:
         parts.append(f"batch {first.batch:,}")
     if first.run is not None:
-        version = trace.environment.packages.get(first.run.executor, "")
+        version = trace.environment.version(first.run.executor)
         parts.append(f"{first.run.executor} {version}".strip())
         if first.run.optimization not in (None, "all"):
             parts.append(f"optimization {first.run.optimization}")

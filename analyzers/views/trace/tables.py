@@ -113,6 +113,7 @@ def _lines(
     yield headline.totals(trace, section.nodes, text)
     yield from headline.energy(trace, section.nodes)
     yield from headline.memory(section, text)
+    yield from headline.providers(section)
     threads = section.run.threads if section.run else None
     yield from headline.roofs(trace.environment.peaks_at(threads))
 

@@ -11,7 +11,7 @@ from tracer.executors.onnxruntime import calibration
 
 @pytest.fixture(autouse=True)
 def no_calibration(monkeypatch):
-    monkeypatch.setattr(calibration, "measure", lambda threads, provider: calibration.Bias(0, 0))
+    monkeypatch.setattr(calibration, "measure", lambda threads: calibration.Bias(0, 0))
 
 
 def shown(optimization, by):

@@ -7,6 +7,7 @@ import pytest
 
 from tests.graphs import parse
 from tracer.executors.onnxruntime import all_outputs, body_outputs
+from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import loading
 from tracer.graph.model import bodies
 
@@ -61,7 +62,7 @@ def first_runs(text, feeds):
                                       for n in g.node)):  # fmt: skip
         node.name = node.output[0]
     model = loading.from_proto(proto)
-    values = {**feeds, **all_outputs.tensors(model, feeds, threads=1)}
+    values = {**feeds, **all_outputs.tensors(model, feeds, OrtSettings(threads=1))}
     return proto, dict(body_outputs.first_runs(model, model, values, 1))
 
 

@@ -63,7 +63,7 @@ def counted(monkeypatch, tmp_path):
     """Measures that are counted, in a cache of the test's own."""
     measured = []
 
-    def excess(threads, provider):
+    def excess(threads):
         measured.append(threads)
         return SIZES, np.linspace(2, 4, len(SIZES))
 
@@ -77,9 +77,9 @@ def counted(monkeypatch, tmp_path):
 def test_a_bias_is_measured_once_for_each_number_of_threads(counted):
     measured, folder = counted
     for threads in (1, 1, 2):
-        first = calibration.measure(threads, "cpu")
+        first = calibration.measure(threads)
         calibration.measure.cache_clear()
-        assert calibration.measure(threads, "cpu") == first
+        assert calibration.measure(threads) == first
         calibration.measure.cache_clear()
     assert measured == [1, 2]
     assert len(list(folder.iterdir())) == 2
@@ -88,22 +88,22 @@ def test_a_bias_is_measured_once_for_each_number_of_threads(counted):
 @pytest.mark.parametrize("content", ["{", '{"fixed":1e300,"per_tensor":1e300}'])
 def test_a_file_that_says_nothing_is_measured_anew(counted, content):
     measured, folder = counted
-    calibration.measure(1, "cpu")
+    calibration.measure(1)
     next(folder.iterdir()).write_text(content)
     calibration.measure.cache_clear()
-    calibration.measure(1, "cpu")
+    calibration.measure(1)
     assert measured == [1, 1]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names are POSIX")
 def test_a_pipe_in_its_place_is_not_waited_for(counted):
     measured, folder = counted
-    calibration.measure(1, "cpu")
+    calibration.measure(1)
     (file,) = folder.iterdir()
     file.unlink()
     os.mkfifo(file)
     calibration.measure.cache_clear()
-    calibration.measure(1, "cpu")
+    calibration.measure(1)
     assert measured == [1, 1]
     assert file.is_fifo()
 
@@ -112,4 +112,4 @@ def test_without_a_folder_to_keep_it_in_it_is_measured(counted, monkeypatch, tmp
     blocked = tmp_path / "file"
     blocked.write_text("")
     monkeypatch.setattr(cache, "folder", lambda: blocked / "tracer")
-    assert calibration.measure(1, "cpu").fixed > 0
+    assert calibration.measure(1).fixed > 0

@@ -30,7 +30,7 @@ from tracer.support.progress import silent
 @pytest.fixture(autouse=True)
 def no_calibration(monkeypatch):
     """Times do not matter here, and calibrating takes longer than the tests."""
-    monkeypatch.setattr(calibration, "measure", lambda threads, provider: calibration.Bias(2.0, 0))
+    monkeypatch.setattr(calibration, "measure", lambda threads: calibration.Bias(2.0, 0))
 
 
 def profiled(model, feedset, settings, progress=silent):
@@ -280,6 +280,6 @@ def test_a_profile_that_is_not_json_is_an_error_of_ours(tmp_path):
 
 def test_calibration_finds_a_bias_of_some_microseconds(monkeypatch):
     monkeypatch.undo()
-    bias = calibration.measure(1, "cpu")
+    bias = calibration.measure(1)
     few, many = bias.fixed + 2 * bias.per_tensor, bias.fixed + 3 * bias.per_tensor
     assert 0 < (few + many) / 2 < 100

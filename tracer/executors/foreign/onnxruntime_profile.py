@@ -14,7 +14,14 @@ from pathlib import Path
 import numpy as np
 
 from tracer.errors import InputError, ModelError
-from tracer.executors.onnxruntime import kernel_nodes, profile_events, self_times, sessions
+from tracer.executors.onnxruntime import (
+    compiled_subgraphs,
+    device_notes,
+    kernel_nodes,
+    profile_events,
+    self_times,
+    sessions,
+)
 from tracer.executors.onnxruntime.profile_events import Label
 from tracer.executors.onnxruntime.saved_graph import Folder
 from tracer.executors.onnxruntime.settings import OrtSettings
@@ -23,7 +30,6 @@ from tracer.graph.model import Model
 from tracer.records.trace import Kernel, Run
 
 _TICK_US = 1.0
-_NUMBERED = re.compile(r"_token_\d+$")
 _BLOCKED = re.compile(r"_(?:nchwc|nhwc)$")
 """What onnxruntime adds to the name of a node whose layout it changes."""
 
@@ -50,6 +56,10 @@ def read(path: Path, model: Model | None) -> Run:
     calls = table.calls[kept].mean(axis=0).tolist()
     order = sorted(range(len(labels.kernels)), key=lambda i: labels.kernels[i].first_us)
     kernels, notes = _kernels([labels.kernels[i] for i in order], [calls[i] for i in order], model)
+    if table.device_us is not None:
+        device_us = table.device_us[kept].mean(axis=0)[order]
+        kernels = kernel_nodes.timed_on_device(kernels, device_us)
+    notes = (*notes, *device_notes.notes(kernels, table.apart_us, here=False))
     took = table.dur[kept].astype(np.float64)
     return Run(
         executor="onnxruntime",
@@ -70,13 +80,23 @@ def input_shapes(model: Model, run: Run) -> dict[str, tuple[int, ...]]:
     names = {value.name for value in model.inputs}
     shapes: dict[str, tuple[int, ...]] = {}
     for kernel in run.kernels:
-        present = [name for name in kernel.inputs if name]
+        present = [name for name in kernel.inputs if name] or _read_by_parts(kernel)
         if len(present) != len(kernel.input_types):
             continue
         for name, kind in zip(present, kernel.input_types, strict=True):
             if name in names and kind.concrete is not None:
                 shapes.setdefault(name, kind.concrete)
     return shapes
+
+
+def _read_by_parts(kernel: Kernel) -> list[str]:
+    """Returns the tensors that a compiled subgraph reads from outside, in the order of its nodes.
+
+    Events of the subgraphs that were looked at list their types in this order.
+    """
+    made = {name for part in kernel.parts for name in part.outputs}
+    read = (name for part in kernel.parts for name in part.inputs if name and name not in made)
+    return list(dict.fromkeys(read))
 
 
 def _about(path: Path, runs: int) -> tuple[str, ...]:
@@ -103,17 +123,23 @@ def _kernels(
     folder = Folder()
     with folder:
         factory = sessions.Factory(model, encoded(model.proto, model.name), OrtSettings())
-        factory.open(optimized=folder.graph)
-        saved = kernel_nodes.SavedNodes.read(folder.graph)
-    for node in saved.nodes:
-        node.proto.name = _base(node.proto.name)
-    based = [replace(label, name=_base(label.name)) for label in labels]
-    known = {(node.proto.name, node.op_type) for node in saved.nodes}
-    strange = sum((label.name, label.op_type) not in known for label in based)
+        if any(map(compiled_subgraphs.is_compiled, labels)):
+            factory.save_on_cpu(folder.graph)
+        else:
+            factory.open(optimized=folder.graph)
+        saved = kernel_nodes.SavedNodes.read(folder.graph, elsewhere=True)
+    strange = sum(
+        not saved.has(label) and not compiled_subgraphs.is_compiled(label) for label in labels
+    )
     names = {node.proto.name: node.key for node in model.nodes if node.proto.name}
-    joined = kernel_nodes.kernels(model, saved, based, calls)
+    joined = kernel_nodes.kernels(model, saved, labels, calls)
     found = tuple(
-        replace(kernel, name=label.name, node=names.get(_BLOCKED.sub("", label.name)))
+        replace(
+            kernel,
+            name=label.name,
+            node=names.get(_BLOCKED.sub("", label.name)),
+            parts=tuple(replace(part, node=names.get(part.name)) for part in kernel.parts),
+        )
         for kernel, label in zip(joined, labels, strict=True)
     )
     note = (
@@ -121,15 +147,6 @@ def _kernels(
         "the model here: another version, level of optimisation or model may have run"
     )
     return found, (note,) if strange else ()
-
-
-def _base(name: str) -> str:
-    """Returns a name without the number that onnxruntime adds to make it unique.
-
-    Which of several nodes has which number differs from process to process. Without it they share
-    a name, and are joined in the order in which they run.
-    """
-    return _NUMBERED.sub("", name)
 
 
 def _bare(label: Label, calls: float) -> Kernel:

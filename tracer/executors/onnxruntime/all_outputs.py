@@ -4,6 +4,7 @@ Tensors inside the bodies of If, Loop and Scan cannot be outputs.
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,13 @@ from tracer.graph.encoding import encoded
 from tracer.graph.model import Model, expanded_keys
 from tracer.inputs.feedset import Feeds
 
+_CPU = OrtSettings()
 
-def tensors(model: Model, feeds: Feeds, threads: int = 0) -> Mapping[str, Any]:
+
+def tensors(model: Model, feeds: Feeds, settings: OrtSettings = _CPU) -> Mapping[str, Any]:
     """Returns every tensor that nodes of the main graph of `model` compute, by name.
+
+    Threads and provider are those of `settings`.
 
     Of a large model those that follow from weights alone are missing, if they are no outputs: the
     floats of integer weights take four times their memory. Raises ModelError or InputError for what
@@ -32,7 +37,7 @@ def tensors(model: Model, feeds: Feeds, threads: int = 0) -> Mapping[str, Any]:
         outputs = {value.name for value in proto.graph.output}
         constant = _constant_first(model, proto.graph) - outputs
         names = [name for name in names if name not in constant]
-    return runner(model, proto, names, threads)(feeds)
+    return runner(model, proto, names, settings)(feeds)
 
 
 def _constant_first(model: Model, graph: onnx.GraphProto) -> set[str]:
@@ -67,7 +72,7 @@ def runner_of_saved(
         if value.name not in inputs and value.name not in weights:
             proto.graph.input.remove(value)
     saved = Model(proto, path, "", expanded_keys(proto))
-    return runner(saved, proto, computed(proto.graph), threads)
+    return runner(saved, proto, computed(proto.graph), OrtSettings(threads=threads))
 
 
 def computed(graph: onnx.GraphProto) -> Sequence[str]:
@@ -78,7 +83,7 @@ def computed(graph: onnx.GraphProto) -> Sequence[str]:
 
 
 def runner(
-    model: Model, proto: onnx.ModelProto, names: Sequence[str], threads: int = 0
+    model: Model, proto: onnx.ModelProto, names: Sequence[str], settings: OrtSettings = _CPU
 ) -> Callable[[Feeds], Mapping[str, Any]]:
     """Returns a function from feeds to the tensors `names` of `proto`, a form of `model`.
 
@@ -90,7 +95,7 @@ def runner(
     listed = {value.name for value in outputs}
     outputs.extend(onnx.ValueInfoProto(name=name) for name in names if name not in listed)
     order = [value.name for value in outputs]
-    settings = OrtSettings(threads=threads, optimization="none")
+    settings = replace(settings, optimization="none")
     session = sessions.Factory(model, encoded(proto, model.name), settings, arena=False).open()
 
     def run(feeds: Feeds) -> Mapping[str, Any]:

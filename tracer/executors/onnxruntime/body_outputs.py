@@ -16,6 +16,7 @@ from onnx import helper, numpy_helper
 
 from tracer.errors import InputError, ModelError
 from tracer.executors.onnxruntime import all_outputs, node_names
+from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model, bodies, node_protos
 from tracer.support.types import Array
 
@@ -143,7 +144,9 @@ def _computed(
     )
     names = [name for node in body.node for name in node.output if name]
     try:
-        return all_outputs.runner(around.saved, proto, names, around.threads)(feeds)
+        return all_outputs.runner(around.saved, proto, names, OrtSettings(threads=around.threads))(
+            feeds
+        )
     except (InputError, ModelError):  # it is less known, and the rest is known as before
         return None
 

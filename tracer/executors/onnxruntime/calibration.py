@@ -57,18 +57,21 @@ def size(kernel: Kernel) -> tuple[int, int]:
 
 
 @cache
-def measure(threads: int, provider: str) -> Bias:
+def measure(threads: int) -> Bias:
     """Returns the overhead on this machine; it is cached in the user's cache folder.
+
+    The profiler works on the CPU, whatever provider runs the kernel: so it is measured there, where
+    every node is a kernel, and none returns before it is done.
 
     A measurement takes about a second. The machine may be faster or slower in a later run:
     `analyzers.correction` scales the overhead so that the times of the run agree.
     """
     cpu = environment.cpu_model(), environment.cpu_flags()
-    path = caches.file("bias", (_METHOD, ort.__version__, threads, provider, *cpu))
+    path = caches.file("bias", (_METHOD, ort.__version__, threads, *cpu))
     cached = _decoded(caches.read(path))
     if cached is not None:
         return cached
-    bias = fit(*calibration_models.excess(threads, provider))
+    bias = fit(*calibration_models.excess(threads))
     caches.store(path, msgspec.json.encode(bias))
     return bias
 

@@ -50,14 +50,14 @@ KINDS = tuple(
 )  # fmt: skip
 
 
-def excess(threads: int, provider: str) -> tuple[list[tuple[int, int]], FloatArray]:
+def excess(threads: int) -> tuple[list[tuple[int, int]], FloatArray]:
     """Returns (tensors, dimensions) of a node of each kind, and the µs its `dur` is too long.
 
     Every round runs each chain undisturbed, empty and profiled. Changes in the machine's speed
     affect all kinds of a round alike, so overheads are relative to the round; the result is the
     median over rounds.
     """
-    settings = OrtSettings(threads=threads, optimization="none", provider=provider)
+    settings = OrtSettings(threads=threads, optimization="none")
     with TemporaryFolder() as folder:
         chains = [_Chain.of(kind, settings, folder) for kind in KINDS]
         walls = np.array([[c.wall() for c in chains] for _ in range(_WARMUP + _ROUNDS)])

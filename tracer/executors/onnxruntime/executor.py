@@ -45,7 +45,7 @@ def _recorded(
     results = plain.run()
     run_s = time.perf_counter() - began
     empty = empty_run.runner(model, feedset.feeds, results, settings)
-    bias = calibration.measure(settings.threads, settings.provider)
+    bias = calibration.measure(settings.threads)
     record = recording.Recording(factory, feedset, folder.graph, progress, plain, empty, run_s)
     try:
         while missing := record.state.missing(settings):
@@ -133,10 +133,11 @@ class _Onnxruntime:
     def tensors(self, model: Model, feedset: FeedSet, settings: OrtSettings) -> Tensors:
         """Returns the optimised graph's outputs, and the tensors of nodes without optimisation.
 
-        Raises ModelError or InputError for what onnxruntime refuses.
+        Both are computed on the provider of `settings`. Raises ModelError or InputError for what
+        onnxruntime refuses.
         """
         with _in_proportion(model, feedset):
-            by_name = all_outputs.tensors(model, feedset.feeds, settings.threads)
+            by_name = all_outputs.tensors(model, feedset.feeds, settings)
             if settings.optimization == "none":
                 return Tensors([by_name[value.name] for value in model.graph.output], by_name)
             session = sessions.Factory(model, node_names.serialize(model), settings).open()

@@ -11,6 +11,7 @@ import onnx
 from tracer.graph.encoding import encoded
 from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, node_protos
 
+_NUMBERED = re.compile(r"_token_\d+$")
 _SAFE = re.compile(r"__tracer_(\d+)__")
 
 
@@ -42,6 +43,15 @@ def named_node(model: Model, name: str) -> str | None:
     """Returns the key of the node named `name`, or with a derived name (`…_token_1`)."""
     match = _SAFE.match(name)
     return _key(model, match) if match else None
+
+
+def unnumbered(name: str) -> str:
+    """Returns a name without the number that onnxruntime adds to make it unique.
+
+    Which of several nodes has which number differs from session to session. Without it they share a
+    name, and are joined in the order in which they run.
+    """
+    return _NUMBERED.sub("", name)
 
 
 def _key(model: Model, match: re.Match[str]) -> str | None:

@@ -4,7 +4,8 @@ The meaning of fields, and which are absent, differs by version. The order of th
 matter here. See `onnxruntime/core/common/profiler.cc` and `sequential_executor.cc`.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,20 +13,24 @@ import msgspec
 import numpy as np
 
 from tracer.errors import ModelError
+from tracer.executors.onnxruntime.device_events import DeviceEvent, by_parent
 from tracer.graph.tensor_type import TensorType
+from tracer.records import providers
 from tracer.support.temporary import check_room
-from tracer.support.types import IntArray
+from tracer.support.types import FloatArray, IntArray
 
 MODEL_RUN, EXECUTE = 0, 1
 """Labels of the two kinds of session events that enclose the nodes."""
 
-IGNORED, _UNKNOWN = -1, -2
+IGNORED, _UNKNOWN, _DEVICE = -1, -2, -3
 
 _BLOCK_BYTES = 1 << 20
 _DIGITS = 19
 """Decimal digits of which some number is no int64."""
 
 _SUFFIX = "_kernel_time"
+_DEVICE_CATEGORY = "Kernel"
+_COUNT = re.compile(r"_\d+$")
 _DTYPES = {
     "float": "float32", "double": "float64", "Int4x2": "int4", "UInt4x2": "uint4",
     "Int2x4": "int2", "UInt2x4": "uint2", "Float4E2M1x2": "float4_e2m1fn",
@@ -55,6 +60,7 @@ class _Args(msgspec.Struct):
     output_type_shape: list[dict[str, list[int]]] = []
     mem_bytes_in_use: str = ""
     mem_in_use_peak: str = ""
+    parent_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +89,9 @@ class Labels:
     """The labels of kernels, numbered in the order of their first event; 0 and 1 enclose runs.
 
     Event names in `repeated` belong to several kernels, distinguished by node index, which takes
-    time to read. `numbers` holds the numbers of all other event names. With `every_shape`, the
-    shapes of all calls are read, and a dimension that differs between calls becomes None.
+    time to read; `by_index` holds their numbers, and those of compiled subgraphs. `numbers` holds
+    the numbers of all other event names. With `every_shape`, the shapes of all calls are read, and
+    a dimension that differs between calls becomes None.
     """
 
     every_shape: bool = False
@@ -97,18 +104,27 @@ class Labels:
         """Returns the label number of an event; adds it to `numbers` if the name decides it."""
         if event.name in self.numbers:
             return self.numbers[event.name]
+        if event.cat == _DEVICE_CATEGORY:
+            self.numbers[event.name] = _DEVICE
+            return _DEVICE
         if event.cat != "Node" or not event.name.endswith(_SUFFIX):
             # Session start, or the fence events of older releases, whose duration is always 0.
             self.numbers[event.name] = IGNORED
             return IGNORED
         args = msgspec.json.decode(event.args, type=_Args)
-        if event.name not in self.repeated and not self.every_shape:
+        compiled = providers.is_compiled(args.provider, args.op_name, event.name)
+        if not (compiled or event.name in self.repeated or self.every_shape):
             self.numbers[event.name] = number = self._add(event, args)
             return number
-        key = (event.name, args.node_index)
+        original = event.name
+        if compiled:
+            _number_alone(event, args)
+        key = (event.name, "" if compiled else args.node_index)
         if key not in self.by_index:
             self.by_index[key] = self._add(event, args)
         number = self.by_index[key]
+        if compiled:
+            self.by_index[original, ""] = number  # which kernels of a device name
         self._merge(number - EXECUTE - 1, args)
         return number
 
@@ -133,15 +149,35 @@ class Labels:
         )
         return EXECUTE + len(self.kernels)
 
+    def launching(self, args: _Args) -> frozenset[int]:
+        """Returns the labels of the events that may have launched a kernel of the device.
+
+        They have the name of its parent or, in older files, its operator.
+        """
+        if args.parent_name:
+            number = self.numbers.get(args.parent_name, IGNORED)
+            return frozenset({number} if number >= MODEL_RUN else self._indexed(args.parent_name))
+        ops = enumerate((kernel.op_type for kernel in self.kernels), EXECUTE + 1)
+        return frozenset(number for number, op_type in ops if op_type == args.op_name)
+
+    def _indexed(self, name: str) -> list[int]:
+        return [number for (each, _), number in self.by_index.items() if each == name]
+
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Columns of one profile: times in µs since its start, `label` as numbered by `Labels`."""
+    """Columns of one profile: times in µs since its start, `label` as numbered by `Labels`.
+
+    `device_us` is the time on the device of what each event launched; None for a profile without
+    events of the device. `stray_us` is the time there that no event launched.
+    """
 
     ts: IntArray
     dur: IntArray
     tid: IntArray
     label: IntArray
+    device_us: FloatArray | None = None
+    stray_us: float = 0.0
 
     def __len__(self) -> int:
         return len(self.ts)
@@ -150,27 +186,57 @@ class Events:
 def read(path: Path, labels: Labels) -> Events:
     """Returns all node, execute and run events of a profile. Raises ModelError for invalid JSON."""
     columns: list[IntArray] = []
-    decoder = msgspec.json.Decoder(list[_Event])
+    device: list[DeviceEvent] = []
+    try:
+        for rows, launched in _labelled(path, labels):
+            columns.append(np.array(rows, np.int64).reshape(-1, 4))
+            device += launched
+    except msgspec.DecodeError as error:
+        check_room()
+        raise ModelError(
+            f"onnxruntime wrote a profile that is not valid JSON ({error})",
+            "A newer onnxruntime may help.",
+        ) from error
+    table = np.concatenate(columns) if columns else np.empty((0, 4), np.int64)
+    (host,) = np.nonzero(table[:, 3] >= MODEL_RUN)
+    table = table[host]
+    columns_of_host = table[:, 0], table[:, 1], table[:, 2], table[:, 3]
+    if not device:
+        return Events(*columns_of_host)
+    return Events(*columns_of_host, *by_parent(device, table[:, 3], host))
+
+
+def _labelled(
+    path: Path, labels: Labels
+) -> Iterator[tuple[list[tuple[int, int, int, int]], list[DeviceEvent]]]:
+    """Yields the start, duration, thread and label of all events, and those of the device."""
+    decoder, count = msgspec.json.Decoder(list[_Event]), 0
     for block in _blocks(path):
-        try:
-            events = decoder.decode(block)
-        except msgspec.DecodeError as error:
-            check_room()
-            raise ModelError(
-                f"onnxruntime wrote a profile that is not valid JSON ({error})",
-                "A newer onnxruntime may help.",
-            ) from error
+        events = decoder.decode(block)
         numbers = [labels.numbers.get(event.name, _UNKNOWN) for event in events]
         if _UNKNOWN in numbers:
             numbers = [
                 labels.number(event) if number == _UNKNOWN else number
                 for event, number in zip(events, numbers, strict=True)
             ]
+        launched = _of_device(events, numbers, labels, count) if _DEVICE in numbers else ()
         rows = [(e.ts, e.dur, e.tid, n) for e, n in zip(events, numbers, strict=True)]
-        columns.append(np.array(rows, np.int64).reshape(-1, 4))
-    table = np.concatenate(columns) if columns else np.empty((0, 4), np.int64)
-    table = table[table[:, 3] != IGNORED]
-    return Events(table[:, 0], table[:, 1], table[:, 2], table[:, 3])
+        yield rows, list(launched)
+        count += len(rows)
+
+
+def _of_device(
+    events: Sequence[_Event], numbers: Sequence[int], labels: Labels, first: int
+) -> Iterator[DeviceEvent]:
+    """Yields the events of the device among `events`, the first of which is the `first` of all.
+
+    What the start of the session launched is left out: it is no part of a run.
+    """
+    for offset, (event, number) in enumerate(zip(events, numbers, strict=True)):
+        if number == _DEVICE:
+            args = msgspec.json.decode(event.args, type=_Args)
+            if labels.numbers.get(args.parent_name) != IGNORED:
+                yield DeviceEvent(first + offset, event.dur, labels.launching(args))
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
@@ -191,6 +257,17 @@ def _list(lines: bytes) -> Iterator[bytes]:
     body = lines.strip().removeprefix(b"[").removesuffix(b"]").strip().removesuffix(b",")
     if body:
         yield b"[" + body + b"]"
+
+
+def _number_alone(event: _Event, args: _Args) -> None:
+    """Gives a compiled subgraph the same name in each session: its number there tells it apart.
+
+    OpenVINO counts its subgraphs over all sessions of a process: `…_subgraph_1_0` is
+    `…_subgraph_2_0` in the next.
+    """
+    stem = _COUNT.sub("", args.op_name)
+    event.name = event.name.replace(f"_{args.op_name}_", f"_{stem}_")
+    args.op_name = stem
 
 
 def _types(shapes: list[dict[str, list[int]]]) -> tuple[TensorType, ...]:

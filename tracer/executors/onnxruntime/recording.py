@@ -6,7 +6,8 @@ in its own session, whose profile is read, checked and deleted before the next s
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from tracer.errors import LimitError
 from tracer.executors.onnxruntime import (
     calibration,
     chunk_plan,
+    compiled_subgraphs,
+    device_notes,
     feeding,
     kernel_nodes,
     node_names,
@@ -28,13 +31,13 @@ from tracer.executors.onnxruntime.plain_session import PlainSession
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
+from tracer.records import providers
 from tracer.records.trace import Kernel, Run
 from tracer.support.progress import Progress, silent
 from tracer.support.timing import SPINNING_S, elapsed_us
 from tracer.support.types import type_text
 
 EXECUTOR = "onnxruntime"
-_CPU = "CPUExecutionProvider"
 _TICK_US = 1.0
 """The profiler truncates every duration to whole µs."""
 
@@ -75,6 +78,7 @@ class Recording:
     tables: list[self_times.RunTable] = field(default_factory=list)
     labels: profile_events.Labels = field(default_factory=profile_events.Labels)
     nodes: kernel_nodes.SavedNodes | None = None
+    parts: Sequence[compiled_subgraphs.Part] = ()
     events_per_run: int = 0
 
     @property
@@ -146,9 +150,7 @@ class Recording:
     def _keep(self, table: self_times.RunTable, counted: Sequence[bool]) -> None:
         """Adds the runs that are `counted`; a run that was broken off may be missing or follow."""
         rows = np.flatnonzero(counted[: len(table.dur)])
-        self.tables.append(
-            self_times.RunTable(table.dur[rows], table.self_us[rows], table.calls[rows])
-        )
+        self.tables.append(table.take(rows))
 
     def _read(self, session: Any) -> self_times.RunTable:
         """Reads and deletes the profile of a session."""
@@ -186,23 +188,54 @@ class Recording:
         prefix = self.saved.with_name("profile")
         if self.nodes is not None:
             return self.factory.open(profile=prefix)
-        session = self.factory.open(profile=prefix, optimized=self.saved)
-        self.nodes = kernel_nodes.SavedNodes.read(self.saved)
+        session, self.nodes = self._open_and_save(prefix)
         self.labels.repeated = self.nodes.repeated
         return session
+
+    def _open_and_save(self, prefix: Path) -> tuple[Any, kernel_nodes.SavedNodes]:
+        """Opens a profiled session; of a provider that compiles, the CPU saves what it divides."""
+        if not providers.known(self.factory.settings.provider).compiles:
+            with suppress(sessions.CompiledError):  # raised if this version compiles after all
+                session = self.factory.open(profile=prefix, optimized=self.saved)
+                return session, kernel_nodes.SavedNodes.read(self.saved)
+        self.factory.save_on_cpu(self.saved)
+        session = self.factory.open(profile=prefix)
+        self.parts = compiled_subgraphs.recorded(session)
+        if self.parts and all(providers.is_cpu(part.provider) for part in self.parts):
+            self.factory.save_on_cpu(self.saved, divided=False)  # it took nothing
+        return session, kernel_nodes.SavedNodes.read(self.saved, elsewhere=True)
 
     def kernels(self) -> tuple[tuple[Kernel, ...], list[int]]:
         """Returns the kernels in the order in which they first ran, and the label of each."""
         assert self.nodes is not None
+        nodes = self._with_later_nodes(self.nodes)
         calls = self._joined([table.calls for table in self.tables]).mean(axis=0)
         labels = self.labels.kernels
-        kernels = kernel_nodes.kernels(self.factory.model, self.nodes, labels, calls.tolist())
+        kernels = kernel_nodes.kernels(
+            self.factory.model, nodes, labels, calls.tolist(), self.parts
+        )
+        on_device = [table.device_us for table in self.tables if table.device_us is not None]
+        if on_device:
+            kernels = kernel_nodes.timed_on_device(kernels, self._joined(on_device).mean(axis=0))
         order = sorted(range(len(labels)), key=lambda i: labels[i].first_us)
         return tuple(kernels[i] for i in order), order
+
+    def _with_later_nodes(self, nodes: kernel_nodes.SavedNodes) -> kernel_nodes.SavedNodes:
+        """Returns `nodes` with those that the CPU makes of what other providers leave to it.
+
+        They are optimised further after the graph was divided.
+        """
+        labels = self.labels.kernels
+        if not any(map(compiled_subgraphs.is_compiled, labels)) or not nodes.lacks(labels):
+            return nodes
+        later = self.saved.with_name("later.onnx")
+        self.factory.save_on_cpu(later, divided=False)
+        return replace(nodes, later=kernel_nodes.SavedNodes.read(later).nodes)
 
     def finish(self, bias: calibration.Bias) -> Run:
         """Returns all chunks as one Run, the kernels in the order in which they first ran."""
         kernels, order = self.kernels()
+        apart = sum(table.apart_us for table in self.tables)
         samples = self._joined([table.self_us for table in self.tables])[:, order]
         return Run(
             executor=EXECUTOR,
@@ -213,10 +246,25 @@ class Recording:
             samples=samples.astype(np.float32),
             bias_us=np.array([bias.of(kernel) for kernel in kernels]),
             kernels=kernels,
-            notes=(*self.feedset.notes, *self._few(), *_launch_notes(kernels)),
+            notes=(
+                *self.feedset.notes,
+                *self._few(),
+                *self._idle(kernels),
+                *device_notes.notes(kernels, apart),
+            ),
             bias_error_us=np.full(len(kernels), bias.error),
             tick_us=_TICK_US,
             empty_us=np.array(self.empty_us) if self.empty_us else None,
+        )
+
+    def _idle(self, kernels: Sequence[Kernel]) -> tuple[str, ...]:
+        """Returns a note if the provider that was asked for ran no kernel."""
+        asked = providers.known(self.factory.settings.provider).name
+        if any(kernel.provider == asked for kernel in kernels):
+            return ()
+        return (
+            f"{asked} ran no node: all ran on the CPU. Its options may name no device of this "
+            "machine, or it has none of these operators",
         )
 
     def _few(self) -> tuple[str, ...]:
@@ -226,12 +274,3 @@ class Recording:
         """Concatenates chunks; a kernel absent from a chunk ran 0 times in it."""
         width = len(self.labels.kernels)
         return np.concatenate([np.pad(t, ((0, 0), (0, width - t.shape[1]))) for t in tables])
-
-
-def _launch_notes(kernels: Sequence[Kernel]) -> tuple[str, ...]:
-    """Kernels of an accelerator return early; the wait for them counts for other kernels."""
-    providers = sorted({k.provider for k in kernels} - {_CPU, ""})
-    return tuple(
-        f"{provider} runs asynchronously: its kernels have the times of their launch"
-        for provider in providers
-    )

@@ -12,11 +12,12 @@ from tracer.executors.onnxruntime import (
     replay,
     sessions,
 )
-from tracer.executors.onnxruntime.settings import OrtSettings, is_cpu
+from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import footprint
 from tracer.graph.model import Model, Node
 from tracer.inputs.feedset import FeedSet
 from tracer.limits import Limits, size_text
+from tracer.records import providers
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Kernel
 from tracer.support.progress import Progress
@@ -48,7 +49,7 @@ class SavedGraph:
     @property
     def comparable(self) -> bool:
         """Whether the graph is optimised for the CPU, on which its tensors can be computed."""
-        return is_cpu(self.settings.provider)
+        return providers.is_cpu(self.settings.provider)
 
     def match_tensors(
         self, feed_sets: Sequence[FeedSet], limits: Limits, progress: Progress
@@ -86,7 +87,11 @@ class SavedGraph:
         return replay.shares(self.model, pieces, feedset, self.settings, progress)
 
     def unoptimized_kernels(self, feedset: FeedSet) -> tuple[Kernel, ...]:
-        """Returns the kernels of one run of the model without optimisation."""
-        settings, folder = replace(self.settings, optimization="none"), Folder()
+        """Returns the kernels of one run of the model without optimisation, on the CPU.
+
+        There every node is a kernel, whatever other providers compile.
+        """
+        settings = replace(self.settings, optimization="none", provider="cpu", provider_options={})
+        folder = Folder()
         with sessions.running(self.model):
             return recording.record_once(self.model, feedset, settings, folder.graph)

@@ -4,7 +4,9 @@ Execute and model_run events carry no identity, and a file may be ordered by sta
 an If or a Loop contains the nodes of its body follows only from `ts` and `dur` on one thread.
 """
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,11 +16,26 @@ from tracer.support.types import FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True)
 class RunTable:
-    """Duration of each run, and self time (µs) and calls of each kernel, (runs, labels)."""
+    """Duration of each run, and self time (µs) and calls of each kernel, (runs, labels).
+
+    `device_us` is the time of each kernel on the device, beside its self time; None for a profile
+    without events of the device. `apart_us` is the time there, in all runs, of what no node
+    launched.
+    """
 
     dur: IntArray
     self_us: FloatArray
     calls: IntArray
+    device_us: FloatArray | None = None
+    apart_us: float = 0.0
+
+    def take(self, rows: IntArray) -> RunTable:
+        """Returns the table of these runs."""
+        device = None if self.device_us is None else self.device_us[rows]
+        return replace(
+            self, dur=self.dur[rows], self_us=self.self_us[rows], calls=self.calls[rows],
+            device_us=device,
+        )  # fmt: skip
 
 
 def tabulate(events: Events, kernels: int) -> RunTable:
@@ -34,7 +51,11 @@ def tabulate(events: Events, kernels: int) -> RunTable:
     own = _self_times(events)[node].astype(np.float64)
     self_us = np.bincount(cell, own, len(runs) * kernels).astype(np.float64).reshape(shape)
     calls = np.bincount(cell, minlength=len(runs) * kernels).reshape(shape)
-    return RunTable(events.dur[runs], self_us, calls)
+    if events.device_us is None:
+        return RunTable(events.dur[runs], self_us, calls)
+    device = np.bincount(cell, events.device_us[node], len(runs) * kernels).astype(np.float64)
+    apart = events.stray_us + events.device_us.sum() - device.sum()
+    return RunTable(events.dur[runs], self_us, calls, device.reshape(shape), float(apart))
 
 
 def _self_times(events: Events) -> IntArray:

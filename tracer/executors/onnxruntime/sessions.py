@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,9 +14,10 @@ from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from tracer.containment import activity
 from tracer.errors import InputError, ModelError, UsageError, out_of_memory
-from tracer.executors.onnxruntime import node_names
+from tracer.executors.onnxruntime import compiled_subgraphs, node_names
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model
+from tracer.records import providers
 from tracer.support.temporary import check_room
 from tracer.support.types import Array
 
@@ -78,6 +79,13 @@ _REFUSALS = (
 )
 
 
+_COMPILED = "contains compiled nodes"
+
+
+class CompiledError(ModelError):
+    """The graph that runs cannot be saved: a provider compiled nodes of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Factory:
     """Opens sessions on one model with the same settings.
@@ -96,7 +104,8 @@ class Factory:
         """Returns an InferenceSession.
 
         `profile` is the file prefix of a profile, `optimized` the file for the optimised graph.
-        Raises ModelError for what onnxruntime refuses, UsageError for an absent provider.
+        Raises CompiledError for a graph that cannot be saved, ModelError for what onnxruntime
+        refuses, UsageError for an absent provider.
         """
         ort.set_default_logger_severity(_FATAL_ONLY)  # some kernels do not ask their session
         settings = ort.SessionOptions()
@@ -120,12 +129,14 @@ class Factory:
             settings.add_session_config_entry(entry, str(self.model.path.resolve().parent))
         if self.stored:
             settings.add_external_initializers(list(self.stored), list(self.stored.values()))
-        providers = [_provider(self.settings.provider)]
+        provider = _provider(self.settings.provider)
+        settings.add_session_config_entry(compiled_subgraphs.RECORD, "1")
+        chosen = [(provider, dict(self.settings.provider_options))]
         try:
             with activity.doing(self.model.name, *_OPTIMISING[self.settings.optimization]):
                 # a second try on another provider would print, and not be what was asked for
                 return ort.InferenceSession(
-                    self.serialized, settings, providers=providers, enable_fallback=False
+                    self.serialized, settings, providers=chosen, enable_fallback=False
                 )
         except Exception as error:
             if not _is_onnxruntimes(error):
@@ -133,7 +144,20 @@ class Factory:
             message = _sentence(self.model, error)
             _refuse_memory(self.model, message)
             check_room()
+            if _COMPILED in message:
+                raise CompiledError(f"{self.model.name}: {message}") from error
             raise _refusal(self.model, message, ort.__version__) from error
+
+    def save_on_cpu(self, optimized: Path, divided: bool = True) -> None:
+        """Saves the graph that the CPU provider runs or, if `divided`, that others divide.
+
+        They take what onnxruntime has optimised up to the level `basic`.
+        """
+        level = self.settings.optimization
+        if divided and level != "none":
+            level = "basic"
+        settings = replace(self.settings, provider="cpu", provider_options={}, optimization=level)
+        replace(self, settings=settings).open(optimized=optimized)
 
 
 def elsewhere(name: str, value: Array) -> onnx.TensorProto:
@@ -213,13 +237,12 @@ def _sentence(model: Model, error: Exception) -> str:
 
 def _provider(name: str) -> str:
     """Returns onnxruntime's name of a provider: CPUExecutionProvider for `cpu`."""
-    available = ort.get_available_providers()
-    short = {p.removesuffix("ExecutionProvider").lower(): p for p in available}
-    if name.lower() in short:
-        return str(short[name.lower()])
-    if name in available:
-        return name
-    raise UsageError(
-        f"the installed onnxruntime has no provider '{name}'",
-        f"It has {', '.join(sorted(short))}; onnxruntime-gpu brings cuda.",
-    )
+    available = {each.lower(): str(each) for each in ort.get_available_providers()}
+    provider = providers.known(name)
+    found = available.get(provider.name.lower())
+    if found is not None:
+        return found
+    remedy = f"It has {', '.join(sorted(map(providers.short_name, available.values())))}"
+    if provider.package:
+        remedy = f"{remedy}; {provider.short[0]} comes with {provider.package}"
+    raise UsageError(f"the installed onnxruntime has no provider '{name}'", f"{remedy}.")

@@ -1,25 +1,24 @@
 """How onnxruntime runs a model."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from tracer.errors import UsageError
 from tracer.executors.measuring import MeasuringSettings
 
 OPTIMIZATIONS = ("none", "basic", "extended", "all")
-_CPU = ("cpu", "cpuexecutionprovider")
-
-
-def is_cpu(provider: str) -> bool:
-    """Returns whether onnxruntime's provider of this name, short or long, is the CPU."""
-    return provider.lower() in _CPU
 
 
 @dataclass(frozen=True, slots=True)
 class OrtSettings(MeasuringSettings):
-    """Settings of one profile; by default onnxruntime uses a thread for each physical core."""
+    """Settings of one profile; by default onnxruntime uses a thread for each physical core.
+
+    `provider` is the long or the short name of a provider; `provider_options` are its own, by name.
+    """
 
     optimization: str = "all"
     provider: str = "cpu"
+    provider_options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises UsageError for values out of range."""

@@ -13,6 +13,7 @@ from analyzers.compare.views import charts
 from analyzers.compare.views.comparison.cells import INTERVAL, interval, ratio
 from analyzers.compare.views.comparison.document import document
 from analyzers.compare.views.comparison.layers import layers_table
+from analyzers.compare.views.comparison.subgraphs import subgraph_tables
 from analyzers.compare.views.numbers import numbers_table, values_check
 from analyzers.compare.views.report import of_comparison
 from analyzers.compare.views.scores import scores_table
@@ -43,6 +44,7 @@ def page(result: Comparison, options: ViewOptions) -> Page:
         tables.append(scores_table(result.scores))
     if result.layers is not None:
         tables.append(layers_table(result, result.layers))
+        tables += subgraph_tables(result)
     tables += [numbers_table(numbers, options) for numbers in result.numbers]
     summary = result.sides[0].trace.environment.summary
     notes = (*result.notes, *_side_notes(result))
