@@ -33,6 +33,7 @@ def _side_settings(
     weights: tuple[str, ...],
     shapes: tuple[str, ...],
     dtypes: tuple[str, ...],
+    provider_options: tuple[tuple[str, str], ...],
     **values: Any,
 ) -> SideSettings:
     from tracer.api.compare.settings import SideSettings
@@ -42,6 +43,7 @@ def _side_settings(
         feeds=inputs,
         arguments=dict(args),
         weights=_weights(weights),
+        provider_options=dict(provider_options),
         **input_arguments(shapes, dtypes),
         **values,
     )
@@ -87,7 +89,7 @@ def _weights(texts: tuple[str, ...]) -> Path | dict[str, Path] | None:
                      help="Threads per operator. At several numbers, e.g. 1,2, each side is "
                           "compared at each of them.  [default: all cores]"),
     ),
-    cloup.option_group("ONNX", _options.OPTIMIZATION),
+    cloup.option_group("ONNX", _options.OPTIMIZATION, _options.PROVIDER_OPTIONS),
     cloup.option_group(
         "Framework (FILE.py:NAME)",
         ARGUMENTS,
@@ -170,10 +172,10 @@ def command(
     """Compare models or saved runs in time, work and values.
 
     Every side is compared with A. A side is one of: a .trace that `tracer profile` saved;
-    FILE.onnx, run by onnxruntime (FILE.onnx@ort:none sets the optimisation level);
-    FILE.onnx@interpreter; FILE.py:NAME, any module in its framework, which runs on the inputs of
-    the first ONNX model; FILE.py:NAME@ort, its export. Sides that are run take turns. The exit
-    code is 1 if computed values differ.
+    FILE.onnx, run by onnxruntime (FILE.onnx@ort:none sets the optimisation level,
+    FILE.onnx@ort:openvino the execution provider); FILE.onnx@interpreter; FILE.py:NAME, any module
+    in its framework, which runs on the inputs of the first ONNX model; FILE.py:NAME@ort, its
+    export. Sides that are run take turns. The exit code is 1 if computed values differ.
 
     With --data, ONNX models are also scored on a data set.
 
@@ -181,6 +183,7 @@ def command(
     Examples:
       tracer compare old.onnx new.onnx --fail-above 5% -o speed.junit.xml
       tracer compare net.onnx@ort:none net.onnx
+      tracer compare net.onnx net.onnx@ort:openvino --provider-option device_type=CPU
       tracer compare net.onnx net.py:Net@torch --weights net.safetensors
       tracer compare torch.onnx chainer.onnx --by module -o layers.png
       tracer compare r18.onnx r50.onnx r152.onnx --by model

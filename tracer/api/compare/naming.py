@@ -1,7 +1,8 @@
 """What a user names as sides of a comparison.
 
-`run.trace` is a saved recording. `model.onnx`, `model.onnx@ort:basic`, `model.onnx@interpreter` and
-`FILE.py:NAME`, a framework's own model, are run now; `FILE.py:NAME@ort` is its export.
+`run.trace` is a saved recording. `model.onnx`, `model.onnx@ort:basic`, `model.onnx@ort:openvino`,
+`model.onnx@interpreter` and `FILE.py:NAME`, a framework's own model, are run now;
+`FILE.py:NAME@ort` is its export.
 """
 
 import importlib.util
@@ -28,13 +29,14 @@ from tracer.api.compare.sides import (
 from tracer.errors import InputError, UsageError
 from tracer.executors import registry
 from tracer.graph.model import Model
+from tracer.records import providers
 from tracer.storage import trace_file
 from tracer.support.optional import not_installed
 
 _DEFAULT = SideSettings()
 _FORMS = (
-    "A side is FILE.trace, FILE.onnx, FILE.onnx@ort, @ort:none … @ort:all or @interpreter, "
-    "or FILE.py:NAME, FILE.py:NAME@torch or @chainer."
+    "A side is FILE.trace, FILE.onnx, FILE.onnx@ort, @ort:none … @ort:all, @ort:PROVIDER or "
+    "@interpreter, or FILE.py:NAME, FILE.py:NAME@torch or @chainer."
 )
 
 _FLAGS = {
@@ -42,7 +44,7 @@ _FLAGS = {
     "threads": "--threads", "optimization": "--optimization", "arguments": "--arg",
     "weights": "--weights", "train": "--train", "backward": "--backward", "device": "--device",
     "input_shape": "--input-shape", "input_dtype": "--input-dtype", "precision": "--precision",
-    "sessions": "--sessions",
+    "sessions": "--sessions", "provider_options": "--provider-option",
 }  # fmt: skip
 """Options of the settings that some kinds of sides do not use."""
 
@@ -101,18 +103,30 @@ def parse(text: str, settings: SideSettings = _DEFAULT) -> NamedSide:
         if importlib.util.find_spec(executor) is None:
             raise not_installed(text, ModuleNotFoundError(name=executor))
         return FrameworkSide(text, name, executor)
-    engine, _, level = executor.partition(":")
+    engine, _, how = executor.partition(":")
     if engine not in ("", *registry.SHORT_NAMES) or (
-        level and not (engine and registry.has_setting(engine, LEVEL))
+        how and not (engine and registry.has_setting(engine, LEVEL))
     ):
         raise UsageError(f"{text}: there is no executor '{executor}'", _FORMS)
+    level, provider = _settings_of(how)
     try:
-        registry.settings_for(engine or DEFAULT, {LEVEL: level or None})
+        registry.settings_for(engine or DEFAULT, {LEVEL: level})
     except UsageError as error:
         raise UsageError(f"{text}: {error.what}", error.hint) from error
     if not name or not (Path(name).exists() or names_code(name)):
         raise InputError(f"{name or repr(text)}: no such file", _FORMS)
-    return OnnxSide(text, _opened(name, settings), Path(name), engine or DEFAULT, level or None)
+    return OnnxSide(text, _opened(name, settings), Path(name), engine or DEFAULT, level, provider)
+
+
+def _settings_of(text: str) -> tuple[str | None, str | None]:
+    """Returns the optimisation level and the provider in `basic`, `openvino` or `openvino:basic`.
+
+    Anything that is no provider is taken for a level.
+    """
+    word, _, rest = text.partition(":")
+    if providers.is_named(word):
+        return rest or None, word
+    return text or None, None
 
 
 def _opened(name: str, settings: SideSettings) -> Model:

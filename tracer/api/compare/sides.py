@@ -27,7 +27,7 @@ from tracer.inputs.request import Request, on_sizes_that_run, request_for
 from tracer.records.trace import Trace
 from tracer.support.progress import Progress
 
-DEFAULT, LEVEL = "ort", "optimization"
+DEFAULT, LEVEL, PROVIDER = "ort", "optimization", "provider"
 _Opened = TypeVar("_Opened")
 
 
@@ -87,7 +87,8 @@ class Recorded:
 class OnnxSide:
     """An ONNX model in the executor of this short name.
 
-    `optimization`, `batch`, `feeds` and `threads` replace those of the settings.
+    `optimization`, `batch`, `feeds` and `threads` replace those of the settings. It runs on the
+    `provider` of onnxruntime [default: the CPU].
     """
 
     label: str
@@ -95,6 +96,7 @@ class OnnxSide:
     source: Path
     executor: str = DEFAULT
     optimization: str | None = None
+    provider: str | None = None
     batch: int | None = None
     feeds: Path | None = None
     threads: int | None = None
@@ -105,7 +107,8 @@ class OnnxSide:
         """Names of the settings that change its result, besides the batch size."""
         optimized = self.optimization is None and registry.has_setting(self.executor, LEVEL)
         level = {LEVEL} if optimized else set()
-        return _ONNX_SETTINGS | level | (_CODE_SETTINGS if self.is_exported else set())
+        options = {"provider_options"} if self.provider else set()
+        return _ONNX_SETTINGS | level | options | (_CODE_SETTINGS if self.is_exported else set())
 
     @property
     def is_exported(self) -> bool:
@@ -134,6 +137,7 @@ class OnnxSide:
             dims=dims,
             feeds=self.feeds or _feeds(self.source, settings, batch, dims),
             optimization=self.level(settings),
+            **self._provided(settings),
             confirm=False,  # once for each of many rounds would take too long
             progress=progress,
             executor=self.executor,
@@ -175,7 +179,17 @@ class OnnxSide:
     def _running(self, settings: SideSettings) -> dict[str, object]:
         """Returns the settings of the executor that do not depend on what is measured."""
         threads = self._threads(settings)["threads"]
-        return {"threads": threads or None, LEVEL: self.level(settings)}
+        return {
+            "threads": threads or None,
+            LEVEL: self.level(settings),
+            **self._provided(settings),
+        }
+
+    def _provided(self, settings: SideSettings) -> dict[str, Any]:
+        """Returns the provider and its options, where the side names one."""
+        if self.provider is None:
+            return {}
+        return {PROVIDER: self.provider, "provider_options": settings.provider_options or None}
 
     def _threads(self, settings: SideSettings) -> dict[str, int]:
         return {"threads": settings.threads if self.threads is None else self.threads}
