@@ -13,6 +13,7 @@ import tracer.cli
 from analyzers.attribution import attribute
 from analyzers.placement import placements, unplaced
 from tests.graphs import divided, residual
+from tracer.api.compare import naming
 from tracer.api.load import load_result
 from tracer.errors import ModelError, UsageError
 from tracer.executors.onnxruntime import (
@@ -242,3 +243,25 @@ def test_cuda_that_blocks_is_told(monkeypatch, recorded):
     notes = device_notes.notes(trace.runs[0].kernels)
     assert any("CUDA_LAUNCH_BLOCKING=1 made each launch wait" in note for note in notes)
     assert np.isnan(trace.nodes["time_us_device"]).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "level", "provider"),
+    [("@ort", None, None), ("@ort:basic", "basic", None), ("@ort:ov", None, "ov"),
+     (f"@ort:{OPENVINO}:none", "none", OPENVINO)],
+)  # fmt: skip
+def test_a_side_of_a_comparison_names_level_and_provider(text, level, provider):
+    side = naming.parse(f"models/lenet/lenet.onnx{text}")
+    assert (side.optimization, side.provider) == (level, provider)
+
+
+@pytest.mark.parametrize("text", ["@ort:abacus", "@ort:openvino:abacus"])
+def test_a_side_with_a_word_that_is_neither_is_refused(text):
+    with pytest.raises(UsageError, match="there is no optimization 'abacus'"):
+        naming.parse(f"models/lenet/lenet.onnx{text}")
+
+
+def test_options_of_a_provider_need_a_side_on_one(capfd):
+    sides = ["models/lenet/lenet.onnx", "models/lenet/lenet.onnx@ort:none"]
+    assert tracer.cli.main(["compare", *sides, "--provider-option", "device_type=CPU"]) == 2
+    assert "--provider-option would do nothing" in capfd.readouterr().err

@@ -30,7 +30,7 @@ def cut(proto, optimization):
 @pytest.mark.parametrize("optimization", ["none", "basic", "extended", "all"])
 def test_a_kernel_alone_makes_the_values_it_makes_in_the_model(optimization):
     model, feedset, kernels, pieces = cut(residual(), optimization)
-    expected = tensors(model, feedset.feeds, threads=1)
+    expected = tensors(model, feedset.feeds, OrtSettings(threads=1))
     compared = 0
     for kernel, piece in zip(kernels, pieces, strict=True):
         for count, distinct in ((1, 1), (4, 2)):
@@ -131,7 +131,7 @@ def test_where_no_output_can_be_stored_there_is_no_empty_run():
 def test_a_node_alone_makes_the_values_it_makes_in_the_model_whatever_it_is_fused_with():
     model = loading.from_proto(residual())
     feeds = make_feeds(model).feeds
-    expected = tensors(model, feeds, threads=1)
+    expected = tensors(model, feeds, OrtSettings(threads=1))
     pieces = kernel_models.cut_unfused(model, feeds, model.nodes)
     for node, piece in zip(model.nodes, pieces, strict=True):
         (value,) = replay.runner(piece, 3, 2, OrtSettings(threads=1))()

@@ -6,6 +6,7 @@ in its own session, whose profile is read, checked and deleted before the next s
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -194,11 +195,9 @@ class Recording:
     def _open_and_save(self, prefix: Path) -> tuple[Any, kernel_nodes.SavedNodes]:
         """Opens a profiled session; of a provider that compiles, the CPU saves what it divides."""
         if not providers.known(self.factory.settings.provider).compiles:
-            try:
+            with suppress(sessions.CompiledError):  # raised if this version compiles after all
                 session = self.factory.open(profile=prefix, optimized=self.saved)
                 return session, kernel_nodes.SavedNodes.read(self.saved)
-            except sessions.CompiledError:
-                pass  # a provider that compiles in this version alone
         self.factory.save_on_cpu(self.saved)
         session = self.factory.open(profile=prefix)
         self.parts = compiled_subgraphs.recorded(session)
