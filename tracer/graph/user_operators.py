@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tracer.errors import InputError, TracerError, UsageError
-from tracer.support.usercode import from_file, raised
+from tracer.errors import InputError, UsageError
+from tracer.support import usercode
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 Key = tuple[str, str]
@@ -113,14 +113,7 @@ def load(path: str | Path) -> UserOperators:
     Raises InputError where there is no such file, where its code fails, or makes none.
     """
     file = Path(path)
-    if not file.is_file():
-        raise InputError(f"{path}: no such file", _FORM)
-    try:
-        module = from_file(file)
-    except TracerError:  # already names the problem
-        raise
-    except (Exception, SystemExit) as error:  # whatever the user's code raises
-        raise raised(str(path), file, error) from error
+    module = usercode.imported(file, _FORM)
     made = {id(value): value for value in vars(module).values() if isinstance(value, Operators)}
     if not any(each.functions or each.rules for each in made.values()):
         raise InputError(f"{path} has no operators", _FORM)

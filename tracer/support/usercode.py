@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tracer.errors import InputError
+from tracer.errors import InputError, TracerError
 
 
 def from_file(file: Path) -> ModuleType:
@@ -37,18 +37,24 @@ def from_file(file: Path) -> ModuleType:
     return module
 
 
-def named(file: Path, name: str, form: str) -> Any:
-    """Imports a file and returns what it calls `name`, or None.
+def imported(file: Path, form: str) -> ModuleType:
+    """Imports a file that may be missing or fail.
 
     Raises InputError where there is no such file, with `form` as the hint, or where its code fails.
     """
     if not file.is_file():
         raise InputError(f"{file}: no such file", form)
     try:
-        module = from_file(file)
+        return from_file(file)
+    except TracerError:  # already names the problem
+        raise
     except (Exception, SystemExit) as error:  # whatever the user's code raises
         raise raised(str(file), file, error) from error
-    return getattr(module, name, None)
+
+
+def named(file: Path, name: str, form: str) -> Any:
+    """Imports a file and returns what it calls `name`, or None. Raises what `imported` raises."""
+    return getattr(imported(file, form), name, None)
 
 
 def raised(what: str, file: Path, error: BaseException) -> InputError:
