@@ -1,4 +1,4 @@
-"""Operators of onnxruntime that have the output shapes of a standard operator.
+"""Operators of onnxruntime and ai.onnx.ml that have the output shapes of a standard operator.
 
 onnx has no shape inference for them.
 """
@@ -20,6 +20,8 @@ _TWINS = {
     "MatMulIntegerToFloat": ("MatMul", 2),
     **dict.fromkeys(("BiasGelu", "FastGelu", "Gelu", "QuickGelu"), ("Identity", 1)),
 }
+_LIKE_INPUT = ("Imputer", "Normalizer", "Scaler")
+"""Operators of ai.onnx.ml whose output, of floats, has the shape of the input."""
 _VERSION = 17
 """Version of the standard operators that these were made after; their shapes have not changed."""
 
@@ -29,9 +31,12 @@ def as_standard(node: Node, version: int) -> tuple[onnx.NodeProto, str, int]:
 
     It is the node itself, at its own `version`, for an operator that has no twin.
     """
-    if node.domain != _DOMAIN or node.op_type not in _TWINS:
+    if node.domain == "ai.onnx.ml" and node.op_type in _LIKE_INPUT:
+        op_type, inputs = "Identity", 1
+    elif node.domain == _DOMAIN and node.op_type in _TWINS:
+        op_type, inputs = _TWINS[node.op_type]
+    else:
         return node.proto, node.domain, version
-    op_type, inputs = _TWINS[node.op_type]
     twin = onnx.NodeProto(op_type=op_type, input=node.inputs[:inputs], output=node.outputs)
     allowed = onnx.defs.get_schema(op_type, _VERSION).attributes
     twin.attribute.extend(each for each in node.proto.attribute if each.name in allowed)
