@@ -167,6 +167,11 @@ class Operation:
         attribute = self._attribute(name)
         return () if attribute is None else tuple(attribute.ints)
 
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """Returns a list of floats; empty where the attribute is left out."""
+        attribute = self._attribute(name)
+        return () if attribute is None else tuple(attribute.floats)
+
     def texts(self, name: str) -> tuple[str, ...]:
         """Returns a list of strings; empty where the attribute is left out."""
         attribute = self._attribute(name)

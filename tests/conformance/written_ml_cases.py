@@ -88,4 +88,8 @@ CASES: dict[str, list[Written]] = {
         for how, targets in (("SUM", _TWO_TARGETS), ("AVERAGE", _TWO_TARGETS),
                              ("MIN", _ONE_TARGET), ("MAX", _ONE_TARGET))
     ],
+    "ZipMap": [
+        Written("(float[2,3] x) => (seq(map(int64, float)) y)"
+                " { y = ai.onnx.ml.ZipMap <classlabels_int64s = [4, 5, 6]> (x) }")
+    ],
 }  # fmt: skip

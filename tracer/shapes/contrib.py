@@ -1,4 +1,4 @@
-"""Operators of onnxruntime and QONNX that have the output shapes of a standard operator.
+"""Operators of onnxruntime, QONNX and ai.onnx.ml with the output shapes of a standard operator.
 
 onnx has no shape inference for them.
 """
@@ -21,8 +21,11 @@ _TWINS = {
     (_DOMAIN, "FusedGemm"): ("Gemm", 3),
     (_DOMAIN, "MatMulIntegerToFloat"): ("MatMul", 2),
     **{(_DOMAIN, each): _KEEPS_SHAPE for each in ("BiasGelu", "FastGelu", "Gelu", "QuickGelu")},
+    ("ai.onnx.ml", "Imputer"): _KEEPS_SHAPE,
     **{(qonnx.DOMAIN, each): _KEEPS_SHAPE for each in qonnx.QUANTIZERS},
 }
+_TO_FLOATS = frozenset({("ai.onnx.ml", "Normalizer"), ("ai.onnx.ml", "Scaler")})
+"""Operators whose output is of floats, with the shape of the input."""
 _VERSION = 17
 """Version of the standard operators that these were made after; their shapes have not changed."""
 
@@ -32,6 +35,11 @@ def as_standard(node: Node, version: int) -> tuple[onnx.NodeProto, str, int]:
 
     It is the node itself, at its own `version`, for an operator that has no twin.
     """
+    if (node.domain, node.op_type) in _TO_FLOATS:
+        cast = onnx.helper.make_node(
+            "Cast", node.inputs[:1], node.outputs, to=onnx.TensorProto.FLOAT
+        )
+        return cast, "", _VERSION
     if (node.domain, node.op_type) not in _TWINS:
         return node.proto, node.domain, version
     op_type, inputs = _TWINS[node.domain, node.op_type]

@@ -96,7 +96,7 @@ def lstm(
                                  activation_alpha or (), activation_beta or (), clip, direction,
                                  layout)  # fmt: skip
     peeps = np.zeros((len(W), 3 * R.shape[-1]), X.dtype) if P is None else P
-    cells = [partial(_lstm_cell, peeps=peeps[d], coupled=bool(input_forget)) for d in range(len(R))]
+    cells = [partial(lstm_cell, peeps=peeps[d], coupled=bool(input_forget)) for d in range(len(R))]
     return _run(X, W, R, B, sequence_lens, [initial_h, initial_c], settings, cells,
                 gates=4, each=3)  # fmt: skip
 
@@ -128,9 +128,10 @@ def _gru_cell(r: Array, bias: Biases, functions: Sequence[Activation], linear: b
     return cell
 
 
-def _lstm_cell(
+def lstm_cell(
     r: Array, bias: Biases, functions: Sequence[Activation], peeps: Array, coupled: bool
 ) -> Cell:
+    """Returns a step of an LSTM with recurrence r (4H, H), for shares of the input (N, 4H)."""
     total = bias[0] + bias[1]
     peep_i, peep_o, peep_f = np.split(peeps, 3)
     gate, squash, output = functions

@@ -1,0 +1,119 @@
+"""onnxruntime's operators with quantised weights and float results, domain com.microsoft.
+
+Activations are quantised to uint8 by their own range, as DynamicQuantizeLinear does.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracer.interpreter.numeric import recurrent
+from tracer.interpreter.numeric.recurrent import Cell, RecurrentSettings, State
+from tracer.interpreter.ops.contrib import DOMAIN
+from tracer.interpreter.ops.matmul import matmul_integer
+from tracer.interpreter.ops.quantization import dequantize_linear, dynamic_quantize_linear
+from tracer.interpreter.ops.recurrent import lstm_cell
+from tracer.interpreter.registry import operator
+from tracer.support.types import Array
+
+_Floats = Sequence[float] | None
+
+
+@operator("MatMulIntegerToFloat", domain=DOMAIN)
+def matmul_integer_to_float(
+    A: Array,
+    B: Array,
+    a_scale: Array,
+    b_scale: Array,
+    a_zero_point: Array | None = None,
+    b_zero_point: Array | None = None,
+    bias: Array | None = None,
+) -> Array:
+    """(A - a_zero_point) (B - b_zero_point) times both scales, plus the bias."""
+    sums = matmul_integer(A, B, a_zero_point, b_zero_point)
+    product = sums.astype(a_scale.dtype) * (a_scale * b_scale)
+    return product if bias is None else product + bias
+
+
+@operator("DynamicQuantizeMatMul", domain=DOMAIN)
+def dynamic_quantize_matmul(
+    A: Array,
+    B: Array,
+    b_scale: Array,
+    b_zero_point: Array | None = None,
+    bias: Array | None = None,
+) -> Array:
+    """A, quantised by its range, times the dequantised B, plus the bias."""
+    quantised, scale, zero = dynamic_quantize_linear(A)
+    return matmul_integer_to_float(quantised, B, scale, b_scale, zero, b_zero_point, bias)
+
+
+@operator("DynamicQuantizeLSTM", domain=DOMAIN)
+def dynamic_quantize_lstm(
+    X: Array,
+    W: Array,
+    R: Array,
+    B: Array | None,
+    sequence_lens: Array | None,
+    initial_h: Array | None,
+    initial_c: Array | None,
+    P: Array | None,
+    W_scale: Array,
+    W_zero_point: Array,
+    R_scale: Array,
+    R_zero_point: Array,
+    *,
+    activation_alpha: _Floats = None,
+    activation_beta: _Floats = None,
+    activations: Sequence[str] | None = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    input_forget: int = 0,
+) -> tuple[Array, ...]:
+    """LSTM with weights W (D, I, 4H) and R (D, H, 4H) of 8 bits; see `lstm` for the rest.
+
+    X is quantised by the range of the whole sequence, h by its range in each step. Scales and
+    zero points are one number, or one for each direction (D), or one for each column (D, 4H).
+    """
+    names = list(activations or ["Sigmoid", "Tanh", "Tanh"])
+    settings = RecurrentSettings((names * len(W))[: 3 * len(W)], activation_alpha or (),
+                                 activation_beta or (), clip, direction, 0)  # fmt: skip
+    hidden = R.shape[1]
+    functions = recurrent.activations(settings)
+    biases = np.zeros((len(W), 8 * hidden), X.dtype) if B is None else B
+    peepholes = np.zeros((len(W), 3 * hidden), X.dtype) if P is None else P
+    inputs, recurrence = (
+        ((q.astype(np.float32) - _by_direction(zero)) * _by_direction(scale)).swapaxes(1, 2)
+        for q, scale, zero in ((W, W_scale, W_zero_point), (R, R_scale, R_zero_point))
+    )
+    cells = []
+    for d in range(len(W)):
+        bias = biases[d][: 4 * hidden], biases[d][4 * hidden :]
+        step = lstm_cell(
+            recurrence[d], bias, functions[3 * d : 3 * d + 3], peepholes[d], bool(input_forget)
+        )
+        cells.append((inputs[d], _on_rounded_state(step)))
+    initial = [initial_h, initial_c]
+    return recurrent.run(_rounded(X), sequence_lens, initial, hidden, settings, cells)
+
+
+def _by_direction(parameter: Array) -> Array:
+    """Reshapes a parameter (D) or (D, 4H) to match weights (D, I, 4H)."""
+    wide = parameter.astype(np.float32)
+    return wide.reshape(len(wide), 1, -1) if wide.size > 1 else wide.reshape(1, 1, 1)
+
+
+def _on_rounded_state(step: Cell) -> Cell:
+    """Returns the step that multiplies the state h as quantised to 8 bits."""
+
+    def rounding(share: Array, state: State) -> State:
+        return step(share, (_rounded(state[0]), *state[1:]))
+
+    return rounding
+
+
+def _rounded(x: Array) -> Array:
+    """Returns x as its 8 bits say."""
+    quantised, scale, zero = dynamic_quantize_linear(x)
+    return dequantize_linear(quantised, scale, zero)
