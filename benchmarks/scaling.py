@@ -24,7 +24,7 @@ _OPTIONS = {_ALONE: (), _ONE: ("--workers", "1"), _TWO: ("--workers", "2")}
 
 
 def main() -> None:
-    """Prints the ratios of issue 24's table."""
+    """Measures and prints."""
     arguments = counts(
         __doc__.splitlines()[0], images=10_000, resnet=1_440, grown=100_000, rounds=3
     )

@@ -1,6 +1,7 @@
 """The view of a Tuned: every change that was tried, the best combination, and its code."""
 
 from collections.abc import Iterator
+from textwrap import shorten
 from typing import Any
 
 import pandas as pd
@@ -14,6 +15,9 @@ from tracer.errors import UsageError
 from tracer.graph import data_file
 from tracer.limits import size_text
 from tracer.records.tuned import Plan, Speedup, Trial, Tuned
+
+_LONGEST = 34
+"""Characters of a reason that a row has room for."""
 
 
 def page(result: Tuned, options: ViewOptions) -> Page:
@@ -105,6 +109,11 @@ def _range(row: Row) -> str:
     return "" if pd.isna(low) else f"{_times(low)} to {_times(high)}"
 
 
+def _verdict(row: Row) -> str:
+    """What became of a change; the reason of a failure is whole in files."""
+    return shorten(str(row["verdict"]), _LONGEST, placeholder=" …")
+
+
 _COLUMNS = (
     name_column("change", "change", 0),
     name_column("form", "value", 0),
@@ -112,5 +121,5 @@ _COLUMNS = (
     PageColumn("99 % interval", "speedup_low", _range, 3),
     number_column("memory", "memory_bytes", lambda value: size_text(int(value)), 4),
     number_column("difference", "difference", _share, 2),
-    name_column("result", "verdict", 1),
+    PageColumn("result", "verdict", _verdict, 0),
 )

@@ -20,6 +20,7 @@ SMALLEST = {
     "parsing": "--runs 3 --repeats 1",
     "profiling": "--runs 10 --repeats 1",
     "report": "--nodes 40 --repeats 1 --runs 2",
+    "scaling": "--images 0 --resnet 32 --grown 0 --rounds 1",
     "simulated_cluster": "--evaluations 1e6 --workers 1,10 --shards 4",
     "startup": "--repeats 1",
     "streaming": "--few 20 --many 200 --sources npz",
@@ -45,6 +46,8 @@ PRINTS = {
     "profiling": r"recorded 10 of 10 runs\n(.*\n){2}whole command ÷ plain .*\npeak memory",
     "report": r"scripts and styles: \d+ kB.*\n.*\nResNet-20 +\d+\.\d\d +\d+\.\d\d +[\d,]+.*\n"
     r"40 nodes +\d",
+    "scaling": r"ResNet-20, 14:24, 32 images, 2 workers .*\n  1 worker ÷ 2 workers: \d+\.\d\d "
+    r".*\n  1 worker ÷ one process: \d+\.\d\d ",
     "simulated_cluster": r"shard, s  workers .*\n +4 +1 +9\d\.\d%.*\n +4 +10 +\d",
     "streaming": r"source .*\nnpz +\d+ +\d+ +\d\.\d\d ",
     "startup": r"tracer --help: \d\.\d{3} s .*\n÷ a bare interpreter",

@@ -132,7 +132,9 @@ def test_a_users_operator_of_an_unknown_domain():
         opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("my.ops", 1)],
         ir_version=9,
     )
-    with pytest.raises(ModelError, match=r"'Twice_0' \(my\.ops\.Twice, opset 1\).*`operators`"):
+    with pytest.raises(
+        ModelError, match=r"my\.ops\.Twice \(node 'Twice_0'\)\..*--operators FILE\.py"
+    ):
         Interpreter(model)
 
     def twice(x, *, times=2):

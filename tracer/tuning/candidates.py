@@ -84,7 +84,7 @@ def wanted(findings: Findings, request: Request) -> list[Candidate]:
         if why is None:
             continue
         fault = "" if request.allows(change.effect) else (
-            f"not tried: it changes results; --allow {change.effect}"
+            f"needs --allow {change.effect}"
         )  # fmt: skip
         steps = [Step(change, value) for value in change.values(findings)]
         candidates += [Candidate((step,), why, fault=fault) for step in steps]

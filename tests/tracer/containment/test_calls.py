@@ -61,7 +61,7 @@ def test_a_crash_raises_and_the_next_call_gets_a_new_child(folder):
 
 def test_an_interrupt_of_the_caller_ends_the_child(folder):
     ran = threading.Event()
-    waiting = calls._Worker.reply
+    waiting = calls.Worker.reply
 
     def interrupt(worker):
         while "ran the model" not in worker.page.read().action:
@@ -77,7 +77,7 @@ def test_an_interrupt_of_the_caller_ends_the_child(folder):
         return waiting(worker, *arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(calls._Worker, "reply", reply)
+        patch.setattr(calls.Worker, "reply", reply)
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             with pytest.raises(KeyboardInterrupt):

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracer.errors import InputError
-from tracer.graph.tensor_type import TensorType
 from tracer.support.optional import require
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+    from tracer.graph.tensor_type import TensorType
 
 Pixels = NDArray[np.generic]
 
