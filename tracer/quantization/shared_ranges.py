@@ -18,9 +18,9 @@ from tracer.inputs.datasets.description import Description
 from tracer.inputs.datasets.opening import reopened
 from tracer.quantization.calibration import CalibrationReader, CalibrationSamples
 from tracer.quantization.options import METHODS, QuantizationOptions
-from tracer.scaling.collecting import collected, seconds_of_a_batch
-from tracer.scaling.pool import Pool, Task
-from tracer.scaling.shards import Shard, cut, equal_size
+from tracer.scaling.collecting import shared_out
+from tracer.scaling.pool import Pool
+from tracer.scaling.shards import Shard
 from tracer.support.progress import Progress, silent
 from tracer.support.temporary import TemporaryFolder
 
@@ -114,13 +114,7 @@ def shared_ranges(
     """Returns the ranges of all tensors of `graph`, a model without external data."""
     dataset = batches.dataset
     job = _RangesJob(graph, model, dataset.description, batches.size, tuple(operators))
-    key = pool.share(job)
-    count = dataset.count(batches.size) or 0
-    seconds = seconds_of_a_batch(pool, key, "ranges", progress) if count > 1 else 0.0
-    shards = cut(count, equal_size(count, seconds, pool.workers))
-    tasks = [Task(key, "ranges", (shard,), home) for home, shard in enumerate(shards)]
-    parts = collected([pool.submit(task) for task in tasks], progress)
-    pool.forget(key)
+    parts = shared_out(pool, job, "ranges", dataset.count(batches.size) or 0, progress)
     ranges = reduce(_folded, (part.ranges for part in parts))
     return ort.TensorsData(ort.CalibrationMethod.MinMax, dict(ranges))
 

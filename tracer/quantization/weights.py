@@ -1,8 +1,5 @@
 """Quantises weights alone, in blocks of few bits, with onnxruntime's MatMulNBits."""
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +16,7 @@ from tracer.quantization.options import WeightOptions
 from tracer.quantization.preparation import keep_imports
 from tracer.quantization.quantizer import QuantizedGraph
 from tracer.quantization.selection import matched
+from tracer.support.logs import without_logs
 from tracer.support.progress import Progress
 from tracer.support.temporary import TemporaryFolder
 
@@ -105,23 +103,13 @@ def _quantized(
     # `nodes_to_include` adds nodes to all MatMul, and leaves none out.
     others = [node.name for node in own.graph.node if node.name not in chosen]
     quantizer = MatMulNBitsQuantizer(own, nodes_to_exclude=others, algo_config=config)
-    with _without_logs():
+    with without_logs():
         quantizer.process()
     result: onnx.ModelProto = quantizer.model.model
     for node in result.graph.node:
         if node.op_type == OPERATOR:
             node.name = node.name.removesuffix(f"_Q{options.bits}")
     return result
-
-
-@contextmanager
-def _without_logs() -> Iterator[None]:
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(before)
 
 
 def _notes(proto: onnx.ModelProto, chosen: list[str]) -> tuple[str, ...]:

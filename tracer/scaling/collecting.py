@@ -1,11 +1,11 @@
-"""Waits for the results of tasks."""
+"""Shares batches out to workers, and waits for the results of tasks."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any
 
-from tracer.scaling.pool import Pool, Task
-from tracer.scaling.shards import Shard
+from tracer.scaling.pool import Job, Pool, Task
+from tracer.scaling.shards import Shard, cut, equal_size
 from tracer.support.progress import Progress
 
 _POLL_S = 0.2
@@ -42,6 +42,22 @@ def collected(
     finally:
         for future in left.values():
             future.cancel()
+
+
+def shared_out(pool: Pool, job: Job, method: str, batches: int, progress: Progress) -> list[Any]:
+    """Returns the results of `method` on shards of the batches, in their order.
+
+    A result tells the `seconds` that it took. Shards are as long as those of the second batch say.
+    Raises the exception of the first task that has one.
+    """
+    key = pool.share(job)
+    try:
+        seconds = seconds_of_a_batch(pool, key, method, progress) if batches > 1 else 0.0
+        shards = cut(batches, equal_size(batches, seconds, pool.workers))
+        tasks = [Task(key, method, (shard,), home) for home, shard in enumerate(shards)]
+        return collected([pool.submit(task) for task in tasks], progress)
+    finally:
+        pool.forget(key)
 
 
 def seconds_of_a_batch(pool: Pool, job: str, method: str, progress: Progress) -> float:

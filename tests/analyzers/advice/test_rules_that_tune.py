@@ -10,21 +10,12 @@ import tracer
 from analyzers.advice import advise
 from tests.analyzers.advice.test_rules import CHAIN, PEAKS, conv, told
 from tests.graphs import integers, parse, residual
+from tests.tracer.tuning.test_changes import COMPUTED_SHAPE
 from tracer.tuning import changes
 
 PRODUCT = """
 <ir_version: 8, opset_import: ["": 17]>
 g (float[N,64] x) => (float[N,64] y) { m = MatMul (x, w)  y = Relu (m) }
-"""
-COMPUTED = """
-<ir_version: 8, opset_import: ["": 17]>
-g (float[N,4,6] x) => (float[N,24] y) {
-  s = Shape <start = 0, end = 1> (x)
-  rest = Constant <value_ints = [-1]> ()
-  to = Concat <axis = 0> (s, rest)
-  r = Reshape (x, to)
-  y = Relu (r)
-}
 """
 ATTENTION = """
 <ir_version: 8, opset_import: ["": 17]>
@@ -64,7 +55,7 @@ def test_long_products_on_few_threads_leave_cores_idle():
 
 
 def test_shapes_that_are_computed_are_told():
-    found = told(profiled(parse(COMPUTED)), 10)["computed_shapes"]
+    found = told(profiled(parse(COMPUTED_SHAPE)), 10)["computed_shapes"]
     assert found.time_share == pytest.approx(0.5)  # Shape and Concat of four kernels
     assert found.tune == ("fixed_dimensions", "folding")
     assert "computed_shapes" not in told(profiled(product()), 10)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, ClassVar, Literal, get_args
 
 from tracer.accumulators.spec.float_format import FloatFormat, float_format, is_float_format
@@ -35,6 +35,15 @@ class FloatRounding:
     def __str__(self) -> str:
         """The spelling in an accumulator's options."""
         return f"sr={self.seed}" if self.name == "sr" else self.name
+
+
+def draws(part: object) -> bool:
+    """Whether an accumulator of any kind, or a part of it, rounds floats by random numbers."""
+    if isinstance(part, FloatRounding):
+        return part.name == "sr"
+    if isinstance(part, tuple):
+        return any(map(draws, part))
+    return is_dataclass(part) and any(draws(getattr(part, each.name)) for each in fields(part))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from operator import length_hint
 from typing import TypeVar
 
 import numpy as np
 
-from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.float_accumulator import draws
 from tracer.accumulators.spec.policy import Policy
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.float_tally import FloatTally
@@ -21,15 +22,13 @@ from tracer.graph.model import Model
 from tracer.inputs.batches import FeedBatches
 from tracer.inputs.feedset import FeedSet
 from tracer.records.trace import EMULATED, Kernel, Run
-from tracer.scaling.collecting import collected, seconds_of_a_batch
-from tracer.scaling.pool import Pool, Task
-from tracer.scaling.shards import Shard, cut, equal_size
+from tracer.scaling.collecting import shared_out
+from tracer.scaling.pool import Pool
+from tracer.scaling.shards import Shard
 from tracer.support.progress import Progress
 from tracer.support.types import Array
 
 _Sums = TypeVar("_Sums", PartialSums, FloatPartialSums)
-_DRAWS = "FloatRounding(name='sr'"
-"""Part of the text of an accumulator of any kind that rounds stochastically."""
 RunBatches = Callable[[Model, Iterable[FeedSet], int | None], Run]
 """(model, batches, threads) -> the run of these batches; a function that can be pickled."""
 
@@ -81,21 +80,15 @@ def shared_run(
     progress: Progress,
 ) -> Run:
     """Returns the run of all batches, put together from the runs of shards."""
-    key = pool.share(_RunsJob(model, batches, run_batches))
-    count = batches.__length_hint__()
-    seconds = seconds_of_a_batch(pool, key, "run", progress) if count > 1 else 0.0
-    shards = cut(count, equal_size(count, seconds, pool.workers))
-    tasks = [Task(key, "run", (shard,), home) for home, shard in enumerate(shards)]
-    parts = collected([pool.submit(task) for task in tasks], progress)
-    pool.forget(key)
+    job = _RunsJob(model, batches, run_batches)
+    parts = shared_out(pool, job, "run", length_hint(batches), progress)
     return merged([part.run for part in parts])
 
 
 def refuse_draws(model: Model, policy: Policy) -> None:
     """Raises UsageError for stochastic rounding of floats: it numbers the sums of all the data."""
     for node, rule in policy.assign(model.nodes).items():
-        is_float = not isinstance(rule.accumulator, Accumulator)
-        if is_float and _DRAWS in repr(rule.accumulator):
+        if draws(rule.accumulator):
             raise UsageError(
                 f"{model.name}: node '{node}' rounds by random numbers, which depend on the number "
                 "of the sum in all the data",

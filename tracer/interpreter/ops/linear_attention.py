@@ -48,8 +48,10 @@ def check_inputs(
         if operand is not None and not needed:
             raise ModelError(f"the rule '{update_rule}' takes no {name}")
     check_groups(q_num_heads, kv_num_heads)
-    _check_operands((query, key, value), past_state, (decay, beta), (q_num_heads, kv_num_heads))
-    _check_rule(update_rule, decay, beta)
+    check_contrib_inputs(
+        query, key, value, past_state, decay, beta, kv_num_heads=kv_num_heads,
+        q_num_heads=q_num_heads, update_rule=update_rule,
+    )  # fmt: skip
 
 
 def check_contrib_inputs(
