@@ -38,7 +38,7 @@ def dtype_of(node: Node, stored: Stored) -> str | None:
             return (
                 None if exponent is None or mantissa is None else _FLOATS.get((exponent, mantissa))
             )
-    bits = _bits(stored(len(node.inputs) - 1 if node.op_type == "Trunc" else 3))
+    bits = _bits(stored(max(4, len(node.inputs) - 1) if node.op_type == "Trunc" else 3))
     signed = next((a.i for a in node.proto.attribute if a.name == "signed"), 1)
     return None if bits is None else f"{'int' if signed else 'uint'}{bits}"
 
@@ -51,7 +51,11 @@ def _of_thresholds(node: Node, stored: Stored) -> str | None:
     if named.upper().startswith(("INT", "UINT")) and named[-1:].isdigit():
         return named.lower()
     thresholds = stored(1)
-    return None if thresholds is None else f"uint{int(thresholds.shape[-1]).bit_length()}"
+    return (
+        None
+        if thresholds is None or not thresholds.ndim
+        else f"uint{int(thresholds.shape[-1]).bit_length()}"
+    )
 
 
 def _bits(value: Array | None) -> int | None:

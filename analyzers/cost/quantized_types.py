@@ -13,6 +13,7 @@ from tracer.graph.dataflow import Address
 from tracer.graph.model import Model, Node, Scope
 from tracer.graph.shape_inference import TensorTypes
 from tracer.graph.tensor_type import bits_of
+from tracer.support.types import Array
 
 _FOLLOWED = ELEMENTS_KEPT | {"Clip", "DequantizeLinear"}
 
@@ -72,9 +73,12 @@ class QuantizedTypes:
 
     def _rounded(self, node: Node) -> str | None:
         """Returns the type that a node of QONNX rounds to; None where its bits are not stored."""
-        return qonnx_types.dtype_of(
-            node, lambda index: self._stored.value(node.inputs[index], node.scope)
-        )
+
+        def stored(index: int) -> Array | None:
+            name = node.inputs[index] if index < len(node.inputs) else ""
+            return self._stored.value(name, node.scope) if name else None
+
+        return qonnx_types.dtype_of(node, stored)
 
     def _limited(self, node: Node, declared: str) -> str:
         """Returns the type that holds the integers of a node's output, as `int2` or `uint2`."""

@@ -173,7 +173,8 @@ def _clipped(known: _Known, node: Node) -> ValueRange:
 
 
 def _joined(known: _Known, node: Node) -> ValueRange:
-    return reduce(ValueRange.joined, (known.of(name, node.scope) for name in node.inputs))
+    each = (known.of(name, node.scope) for name in node.inputs)
+    return reduce(ValueRange.joined, each, known.input(node))
 
 
 def _padded(known: _Known, node: Node) -> ValueRange:
