@@ -207,8 +207,9 @@ def _integers(x, bits, signed, narrow):
 
 
 def _bits(values):
+    """The least width of an accumulator that holds the values: accumulators have 2 bits or more."""
     low, high = int(values.min()), int(values.max())
-    return next(b for b in range(1, 65) if -(2 ** (b - 1)) <= min(low, 0) and high < 2 ** (b - 1))
+    return next(b for b in range(2, 65) if -(2 ** (b - 1)) <= min(low, 0) and high < 2 ** (b - 1))
 
 
 def test_graphs_without_a_quant_have_no_notes():
