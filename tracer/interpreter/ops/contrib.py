@@ -15,7 +15,7 @@ from tracer.errors import ModelError
 from tracer.interpreter.numeric import products
 from tracer.interpreter.numeric.elementwise import Compute
 from tracer.interpreter.ops.activation import leaky_relu, sigmoid
-from tracer.interpreter.ops.integer import requantized
+from tracer.interpreter.ops.integer import qlinear_conv, requantized
 from tracer.interpreter.ops.matmul import integer_matmul
 from tracer.interpreter.ops.pooling import average_pool, global_average_pool
 from tracer.interpreter.ops.quantization import dequantize_linear, quantize_linear
@@ -28,6 +28,41 @@ _Ints = Sequence[int] | None
 
 operator("QuantizeLinear", domain=DOMAIN)(quantize_linear)
 operator("DequantizeLinear", domain=DOMAIN)(dequantize_linear)
+
+
+@operator("QLinearConv", domain=DOMAIN)
+def qlinear_conv_1(
+    x: Array,
+    x_scale: Array,
+    x_zero_point: Array,
+    w: Array,
+    w_scale: Array,
+    w_zero_point: Array,
+    y_scale: Array,
+    y_zero_point: Array,
+    B: Array | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    channels_last: int = 0,
+    dilations: _Ints = None,
+    group: int = 1,
+    kernel_shape: _Ints = None,
+    pads: _Ints = None,
+    strides: _Ints = None,
+) -> Array:
+    """The standard's QLinearConv; `channels_last` says that channels of x and y are the last axis.
+
+    Weights are (M, C / group, *kernel) in both cases.
+    """
+
+    def convolved(first: Array) -> Array:
+        return qlinear_conv(
+            first, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, B,
+            auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape,
+            pads=pads, strides=strides,
+        )  # fmt: skip
+
+    return _channels_first(convolved, x, bool(channels_last))
 
 
 @operator("QGemm", domain=DOMAIN)
