@@ -20,7 +20,6 @@ _TWINS = {
     (_DOMAIN, "DynamicQuantizeMatMul"): ("MatMul", 2),
     (_DOMAIN, "FusedConv"): ("Conv", 3),
     (_DOMAIN, "FusedGemm"): ("Gemm", 3),
-    (_DOMAIN, "GatherND"): ("GatherND", 2),
     (_DOMAIN, "GridSample"): ("GridSample", 2),
     (_DOMAIN, "MatMulIntegerToFloat"): ("MatMul", 2),
     **{(_DOMAIN, each): _KEEPS_SHAPE for each in _LIKE_INPUT},

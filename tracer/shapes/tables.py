@@ -20,6 +20,13 @@ def _scores(known: Known) -> Outputs:
     return [known.type_of(1)]
 
 
+def _picked(known: Known) -> Outputs:
+    table, indices = known.shape(0), known.shape(1)
+    if table is None or indices is None or not isinstance(indices[-1], int):
+        return []
+    return [known.typed(0, (*indices[:-1], *table[indices[-1] :]))]
+
+
 def _hashes(known: Known) -> Outputs:
     shape = known.shape(0)
     dtype = "uint32" if known.integer("positive", 1) else "int32"
@@ -56,6 +63,7 @@ def _padded(known: Known) -> Outputs:
 RULES: Mapping[str, Rule] = {
     "CDist": _distances,
     "ExpandDims": _expanded,
+    "GatherND": _picked,
     "MurmurHash3": _hashes,
     "NGramRepeatBlock": _scores,
     "Pad": _padded,

@@ -95,7 +95,9 @@ def dynamic_quantize_lstm(
         )
         cells.append((inputs[d], _on_rounded_state(step)))
     initial = [initial_h, initial_c]
-    return recurrent.run(_rounded(X), sequence_lens, initial, hidden, settings, cells)
+    longest = len(X) if sequence_lens is None else int(sequence_lens.max(initial=0))
+    read = np.concatenate([_rounded(X[:longest]), X[longest:]])
+    return recurrent.run(read, sequence_lens, initial, hidden, settings, cells)
 
 
 def _by_direction(parameter: Array) -> Array:
