@@ -115,7 +115,8 @@ CASES = {
     "a sum of bytes": (
         "QLinearAdd", named(BYTES, SCALE, ZERO, BYTES[:1], SCALE, ZERO, SCALE, ZERO), ("y",), {}),
     "bytes times a number": (
-        "QLinearMul", named(BYTES, SCALE, ZERO, BYTES[0, :1], SCALE, ZERO, SCALE, ZERO), ("y",), {}),
+        "QLinearMul", named(BYTES, SCALE, ZERO, BYTES[0, :1], SCALE, ZERO, SCALE, ZERO),
+        ("y",), {}),
     "chosen bytes": (
         "QLinearWhere", named(np.ones((1, 8), bool), BYTES, SCALE, ZERO, BYTES[:, :1], SCALE, ZERO,
                               SCALE, ZERO), ("y",), {}),
