@@ -164,6 +164,23 @@ def _attention_of_heads(known: Known) -> Outputs:
     return [known.typed(0, shape) for shape in shapes]
 
 
+def _attention_of_a_new_token(known: Known) -> Outputs:
+    query, value, past = known.shape(0), known.shape(2), known.shape(5)
+    heads = known.integer("num_heads", 1)
+    if query is None or (known.has(2) and value is None):
+        return []
+    if value is None:
+        width = divided(query[2], 3)
+    else:
+        width = times(value[3], heads) if len(value) == 4 else value[2]
+    output = known.typed(0, (*query[:2], width))
+    if past is None:
+        return [output]
+    kept = past[2] if known.integer("past_present_share_buffer") else added(past[2], 1)
+    present = known.typed(5, (*past[:2], kept, past[3]))
+    return [output, present, present]
+
+
 def _attention_with_projection(known: Known) -> Outputs:
     return _projected(known, past_at=4, floats=0)
 
@@ -209,6 +226,7 @@ _RULES: Mapping[str, Rule] = {
     **tables.RULES,
     "Attention": _attention_with_projection,
     "CausalConvWithState": _causal_convolution,
+    "DecoderMaskedMultiHeadAttention": _attention_of_a_new_token,
     "EmbedLayerNormalization": _embeddings,
     "FusedMatMul": _transposed_product,
     "GatherBlockQuantized": _gathered,

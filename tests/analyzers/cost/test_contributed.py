@@ -48,6 +48,32 @@ def test_an_attention_of_bytes_has_the_products_of_its_floats():
     assert quantised["flops"] - floats["flops"] == outputs + centred
 
 
+@pytest.mark.parametrize("cross", [False, True])
+def test_a_new_token_attends_to_what_is_filled(cross):
+    query, cache = normal(2, 1, 8), normal(2, 2, 9, 4)
+    if cross:
+        rest, keys = (cache, cache), 9
+    else:
+        rest, keys = (query, query, None, None, cache, cache, np.array([3], np.int32)), 4
+    row = row_of("DecoderMaskedMultiHeadAttention", query, *rest, num_heads=2,
+                 past_present_share_buffer=int(not cross))  # fmt: skip
+    assert row["macs"] == 2 * (2 * 2 * keys * 4)
+
+
+def test_attention_with_bodies_is_attention():
+    arrays = {"q": normal(2, 4, 3, 8), "k": normal(2, 4, 5, 8), "v": normal(2, 4, 5, 6)}
+
+    def alone(op_type, domain):
+        proto = fused(op_type, arrays, domain=domain)
+        proto.opset_import[0].version = 24
+        proto.opset_import.append(helper.make_opsetid("ai.onnx.preview", 1))
+        return counted(proto)
+
+    flexible, plain = alone("FlexAttention", "ai.onnx.preview"), alone("Attention", "")
+    assert flexible.unknown == plain.unknown == ()
+    assert flexible.totals["flops"] == plain.totals["flops"] > 0
+
+
 def test_words_are_convolved_over_all_windows():
     row = row_of("WordConvEmbedding", np.ones((5, 8), np.int32), normal(6, 1, 3, 4), normal(6),
                  normal(9, 4))  # fmt: skip

@@ -62,6 +62,14 @@ CASES = {
     "heads after a past": ("MultiHeadAttention", split(past=3), PRESENT, {"num_heads": 2}),
     "keys that come as heads": (
         "MultiHeadAttention", split(keys=5, layout="heads"), PRESENT, {"num_heads": 2}),
+    "a new token in a cache with room": (
+        "DecoderMaskedMultiHeadAttention",
+        named(normal(2, 1, 8), normal(2, 1, 8), normal(2, 1, 8), None, None, normal(2, 2, 9, 4),
+              normal(2, 2, 9, 4), np.array([3], np.int32)), PRESENT,
+        {"num_heads": 2, "past_present_share_buffer": 1}),
+    "a new token and keys that come as heads": (
+        "DecoderMaskedMultiHeadAttention",
+        named(normal(2, 1, 8), normal(2, 2, 5, 4), normal(2, 2, 5, 4)), ("y",), {"num_heads": 2}),
     "a projection": ("Attention", packed(past=3), ("y", "present"), {"num_heads": 2}),
     "values of another size": (
         "Attention", packed(sizes=(16, 16, 24)), ("y",),
