@@ -179,3 +179,14 @@ def test_an_operator_with_products_inside_is_noted():
         "not narrowed: MultiHeadAttention_0: MultiHeadAttention is one operator, whose products "
         "and sums stay wide",
     )
+
+
+def test_a_product_of_a_contributed_operator_that_stays_wide_is_noted():
+    proto = model(
+        "(uint8[2,3] a, uint8[3,3] b, uint8[2,3] c) => (float[2,3] y, uint8[2,3] v)"
+        " { y = com.microsoft.MatMulIntegerToFloat (a, b, s, s)"
+        " v = com.microsoft.QLinearAdd (c, s, p, c, s, p, s, p) }",
+        s=np.float32(0.5), p=np.uint8(100),
+    )  # fmt: skip
+    (note,) = narrowed(proto, read("9"), uint8(2, 3), uint8(3, 3), uint8(2, 3))[1].notes
+    assert note.startswith("not narrowed: MatMulIntegerToFloat_0: MatMulIntegerToFloat is one ")

@@ -28,22 +28,20 @@ def schema_of(key: Key) -> Any:
 def computed_by(key: Key) -> str:
     """What computes an operator at a version; '' for nothing."""
     domain, name, since = key
-    proto = onnx.NodeProto(op_type=name, domain=domain)
-    node = Node(
-        name,
-        0,
-        name,
-        canonical_domain(domain),
-        proto,
-        Scope(onnx.GraphProto()),
-        tuple(proto.input),
-        tuple(proto.output),
-    )
+    node = node_of(key)
     if standard().find(domain, name, since):
         return "tracer"
     if reference_class(node, since) is not None:
         return "onnx.reference"
     return "its graph" if has_body(node, since) else ""
+
+
+def node_of(key: Key) -> Node:
+    """A node of an operator, without inputs and attributes."""
+    domain, name, _ = key
+    proto = onnx.NodeProto(op_type=name, domain=domain)
+    scope = Scope(onnx.GraphProto())
+    return Node(name, 0, name, canonical_domain(domain), proto, scope, (), ())
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.conformance import page
+from tests.conformance import domains, page
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
 
@@ -10,6 +10,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
 def test_the_page_is_current():
     # errors differ in their last bits from one processor to another
     assert _without_errors(PAGE.read_text(encoding="utf-8")) == _without_errors(page.page())
+
+
+def test_operators_by_domain_are_those_of_the_registries():
+    assert domains.section() in PAGE.read_text(encoding="utf-8")
 
 
 def test_no_operator_of_the_standard_is_left_out():

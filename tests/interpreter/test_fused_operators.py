@@ -128,6 +128,37 @@ def test_embeddings_and_their_normalisation(kind, shape, segments, masked, place
     agree(fused("EmbedLayerNormalization", feeds, ("y", "counted", "sum"), epsilon=1e-5), feeds)
 
 
+@quick
+@given(ROWS, st.booleans(), st.booleans(), st.sampled_from([np.uint8, np.int8]))
+def test_embeddings_of_bytes_and_their_normalisation(shape, segments, masked, kind):
+    rng = np.random.default_rng(0)
+    batch, tokens, width = min(shape[0], 2), *shape[1:]
+
+    def codes(*sizes):
+        return rng.integers(0, 100, sizes).astype(kind)
+
+    def number(value, dtype=np.float32):
+        return np.array(value, dtype)
+
+    feeds = {
+        "ids": rng.integers(0, 11, (batch, tokens)).astype(np.int32),
+        "segments": rng.integers(0, 2, (batch, tokens)).astype(np.int32) if segments else None,
+        "words": codes(11, width), "positions": codes(9, width),
+        "segment_table": codes(2, width) if segments else None,
+        "gamma": codes(width), "beta": codes(width),
+        "mask": np.ones((batch, tokens), np.int32) if masked else None,
+        "words_scale": number(0.02), "positions_scale": number(0.03),
+        "segments_scale": number(0.01) if segments else None,
+        "gamma_scale": number(0.01), "beta_scale": number(0.02),
+        "words_zero": number(50, kind), "positions_zero": number(60, kind),
+        "segments_zero": number(40, kind) if segments else None,
+        "gamma_zero": number(0, kind), "beta_zero": number(64, kind),
+    }  # fmt: skip
+    fed = {name: feeds[name] for name in ("ids", "segments", "mask") if feeds[name] is not None}
+    stored = [name for name in feeds if name not in fed and feeds[name] is not None]
+    agree(fused("QEmbedLayerNormalization", feeds, ("y", "counted"), stored, epsilon=1e-5), fed)
+
+
 BAD = {
     "a skip of other tokens": (
         "SkipLayerNormalization", ((2, 3, 8), (2, 4, 8), (8,)), "skip of shape [2, 4, 8]"),

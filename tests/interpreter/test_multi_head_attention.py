@@ -74,6 +74,29 @@ def test_attention_of_bert_and_gpt(form, tokens, causal, biased, scale, hides_by
     agree(model, feeds)
 
 
+@quick
+@given(MASKS, st.sampled_from([(4, 0), (4, 3), (1, 3)]), FLAGS, FLAGS, FLAGS)
+def test_attention_of_a_quantised_bert(form, tokens, causal, per_column, zeros):
+    new, past = tokens
+    rng, count = np.random.default_rng(new), [48] if per_column else []
+    feeds = {
+        "x": rng.integers(0, 256, (2, new, 12), np.uint8),
+        "weights": rng.integers(-64, 64, (12, 48), np.int8),
+        "shift": normal(48, seed=2),
+        "x_scale": np.array(0.02, np.float32),
+        "w_scale": rng.uniform(0.01, 0.02, count).astype(np.float32),
+        "mask": mask_of(form, 2, new, past + new, causal),
+        "x_zero": np.array(100, np.uint8),
+        "w_zero": np.asarray(rng.integers(-4, 4, count), np.int8) if zeros else None,
+        "past": normal(2, 2, 2, past, 8, seed=3) if past else None,
+    }
+    fed = {name: feeds[name] for name in ("x", "mask", "past") if feeds[name] is not None}
+    stored = [name for name in feeds if name not in fed and feeds[name] is not None]
+    model = fused("QAttention", feeds, ("y", "present"), stored, num_heads=2,
+                  unidirectional=int(causal))  # fmt: skip
+    agree(model, fed)
+
+
 @pytest.mark.parametrize("causal", [0, 1])
 def test_a_query_that_sees_no_key_sees_all_by_their_scores(causal):
     """A float32 of 10,000 has steps of 1/1024: scores, and so shares, are that exact."""

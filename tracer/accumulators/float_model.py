@@ -13,12 +13,12 @@ from tracer.accumulators.engine.float_runner import FloatRunner
 from tracer.accumulators.engine.node_operands import UnfitError
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.float_nodes import (
-    MULTIPLYING,
     ComputeNode,
     FloatLowering,
     float_lowerings,
     summed,
 )
+from tracer.accumulators.multiplying import multiplies
 from tracer.accumulators.spec.any_accumulator import ByOperands
 from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
@@ -89,7 +89,7 @@ class FloatModel:
         try:
             if lowering is not None:
                 self._prepare(node, rule, lowering)
-            elif node.op_type in MULTIPLYING:
+            elif multiplies(node):
                 raise UnfitError(f"float accumulators add products of {', '.join(summed())} alone")
         except UnfitError as reason:
             self.unfit[node.key] = reason

@@ -15,6 +15,7 @@ from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.float_model import FloatModel
 from tracer.accumulators.float_nodes import summed
+from tracer.accumulators.multiplying import multiplies
 from tracer.accumulators.nodes import ComputeSums, lowerings
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy, Rule
@@ -30,14 +31,6 @@ from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
 _THREAD_RUNNERS: ContextVar[Mapping[str, SumRunner] | None] = ContextVar("runners", default=None)
-
-_PRODUCTS = ("Conv", "Gemm", "MatMul")
-"""Words in the names of operators that add products."""
-_WHOLE = frozenset({
-    "Attention", "GroupQueryAttention", "MultiHeadAttention", "LinearAttention", "QAttention",
-    "SparseAttention", "PagedAttention", "MoE", "QMoE", "LSTM", "GRU", "RNN", "Einsum",
-})  # fmt: skip
-"""Operators that add products which no accumulator here takes the place of."""
 
 _LISTED = 6
 """Nodes that a note lists by name; it counts further nodes."""
@@ -74,7 +67,7 @@ class Narrowing:
 
         Nodes that multiply come first, apart from those that only add.
         """
-        products = {node.key for node in self._model.nodes if _multiplies(node)}
+        products = {node.key for node in self._model.nodes if multiplies(node)}
         multiplying = {key: why for key, why in self._unfit.items() if key in products}
         adding = {key: why for key, why in self._unfit.items() if key not in products}
         return (
@@ -167,7 +160,7 @@ class Narrowing:
             return
         lowering = lowerings().get((node.domain, node.op_type))
         if lowering is None:
-            if node.op_type in _WHOLE:
+            if multiplies(node):
                 self._unfit[node.key] = _inside(node)
             return
         attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
@@ -211,14 +204,10 @@ class Narrowing:
         )
 
 
-def _multiplies(node: Node) -> bool:
-    return node.op_type in _WHOLE or any(word in node.op_type for word in _PRODUCTS)
-
-
 def _inside(node: Node) -> UnfitError:
     return UnfitError(
         f"{node.op_type} is one operator, whose products and sums stay wide",
-        remedy="Export it as MatMul and Softmax nodes.",
+        remedy="Export it as the operators that it joins, such as MatMul and Softmax.",
     )
 
 

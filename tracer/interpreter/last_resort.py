@@ -34,7 +34,7 @@ def refusal(model: Model, nodes: Sequence[Node], fallback: Fallback | None) -> M
     what = "these operators have" if many else "this operator has"
     hint = "Write functions for them: --operators FILE.py computes them."
     if fallback is None:
-        hint = f"--fallback ort computes those that onnxruntime has. {hint}"
+        hint = f"tracer interpret --fallback ort computes those that onnxruntime has. {hint}"
     return ModelError(f"{model.name}: {what} no implementation here: {listed}", hint)
 
 

@@ -13,14 +13,16 @@ from tracer.graph.tensor_type import TensorType
 
 _DOMAIN = "com.microsoft"
 _KEEPS_SHAPE = ("Identity", 1)
+_LIKE_INPUT = ("BiasGelu", "FastGelu", "Gelu", "Inverse", "QuickGelu", "Trilu")
 _TWINS = {
     # (domain, operator): the standard operator, and how many inputs they share
     (_DOMAIN, "DynamicQuantizeLSTM"): ("LSTM", 7),
     (_DOMAIN, "DynamicQuantizeMatMul"): ("MatMul", 2),
     (_DOMAIN, "FusedConv"): ("Conv", 3),
     (_DOMAIN, "FusedGemm"): ("Gemm", 3),
+    (_DOMAIN, "GridSample"): ("GridSample", 2),
     (_DOMAIN, "MatMulIntegerToFloat"): ("MatMul", 2),
-    **{(_DOMAIN, each): _KEEPS_SHAPE for each in ("BiasGelu", "FastGelu", "Gelu", "QuickGelu")},
+    **{(_DOMAIN, each): _KEEPS_SHAPE for each in _LIKE_INPUT},
     ("ai.onnx.ml", "Imputer"): _KEEPS_SHAPE,
     **{(qonnx.DOMAIN, each): _KEEPS_SHAPE for each in qonnx.QUANTIZERS},
 }

@@ -3,64 +3,26 @@
 onnx has no shape inference for them. What a rule does not tell is None.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import onnx
 
 from tracer.graph.model import Node
 from tracer.graph.tensor_type import Dim, TensorType
+from tracer.shapes import images, quantized, tables
+from tracer.shapes.known_node import (
+    Known,
+    Outputs,
+    Rule,
+    Shape,
+    added,
+    divided,
+    like_first,
+    times,
+)
 from tracer.support.types import Array
 
 _MICROSOFT = "com.microsoft"
-
-Shape = tuple[Dim, ...] | None
-Outputs = Sequence[TensorType | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What is known of a node: its attributes, types and values of its inputs by name."""
-
-    node: Node
-    types: Mapping[str, TensorType | None]
-    values: Mapping[str, Array | None]
-
-    def type_of(self, index: int) -> TensorType | None:
-        """Returns the type of an input; None if it is left out or unknown."""
-        names = self.node.inputs
-        return self.types.get(names[index]) if index < len(names) and names[index] else None
-
-    def shape(self, index: int) -> Shape:
-        """Returns the shape of an input; None if it is left out or unknown."""
-        kind = self.type_of(index)
-        return None if kind is None else kind.shape
-
-    def has(self, index: int) -> bool:
-        """Whether the node has this input."""
-        return index < len(self.node.inputs) and bool(self.node.inputs[index])
-
-    def number(self, index: int) -> int | None:
-        """Returns the value of an input of one number, if it follows from shapes."""
-        value = self.values.get(self.node.inputs[index]) if self.has(index) else None
-        return None if value is None or value.size != 1 else int(value.reshape(-1)[0])
-
-    def integer(self, name: str, default: int = 0) -> int:
-        """Returns an integer attribute."""
-        return next((each.i for each in self.node.proto.attribute if each.name == name), default)
-
-    def integers(self, name: str) -> tuple[int, ...]:
-        """Returns a list of integers; empty where the attribute is left out."""
-        found = (each.ints for each in self.node.proto.attribute if each.name == name)
-        return tuple(next(found, ()))
-
-    def typed(self, index: int, shape: Shape) -> TensorType | None:
-        """Returns a type of the elements of an input."""
-        kind = self.type_of(index)
-        return None if kind is None or shape is None else TensorType(kind.dtype, shape)
-
-
-Rule = Callable[[Known], Outputs]
 
 
 def outputs(
@@ -79,14 +41,15 @@ def outputs(
         return None
     try:
         told = rule(Known(node, types, values))
-    except (IndexError, TypeError, ZeroDivisionError):  # ranks or numbers that no operator allows
+    except (
+        IndexError,
+        TypeError,
+        ValueError,
+        ZeroDivisionError,
+    ):  # ranks or numbers that no operator allows
         return {}
     found = zip(node.outputs, told, strict=False)
     return {name: kind for name, kind in found if name and kind is not None}
-
-
-def _like_first(known: Known) -> Outputs:
-    return [known.type_of(0)]
 
 
 def _sum_and_normalised(known: Known) -> Outputs:
@@ -94,16 +57,30 @@ def _sum_and_normalised(known: Known) -> Outputs:
 
 
 def _embeddings(known: Known) -> Outputs:
+    return _embedded(known, floats=2)
+
+
+def _quantized_embeddings(known: Known) -> Outputs:
+    return _embedded(known, floats=8)[:2]
+
+
+def _embedded(known: Known, floats: int) -> Outputs:
     ids, table = known.shape(0), known.shape(2)
     if ids is None or table is None:
         return []
-    whole = known.typed(2, (*ids, table[-1]))
+    whole = known.typed(floats, (*ids, table[-1]))
     return [whole, TensorType("int32", ids[:1]), whole]
 
 
 def _packed_product(known: Known) -> Outputs:
     shape = known.shape(0)
-    return [None if shape is None else known.typed(0, (*shape[:-1], known.integer("N")))]
+    return [
+        None
+        if shape is None
+        else known.typed(
+            0, (*shape[:-1], known.integer("N" if known.integer("transB", 1) else "K"))
+        )
+    ]
 
 
 def _gathered(known: Known) -> Outputs:
@@ -143,7 +120,7 @@ def _grouped_attention(known: Known) -> Outputs:
     if query is None or len(query) != 3:
         return []
     heads, groups = known.integer("num_heads", 1), known.integer("kv_num_heads", 1)
-    size = _divided(query[2], heads if known.has(1) else heads + 2 * groups)
+    size = divided(query[2], heads if known.has(1) else heads + 2 * groups)
     total = known.number(6) if known.has(3) else query[1]
     rows: Dim = total
     if past is not None and len(past) == 4:
@@ -152,7 +129,7 @@ def _grouped_attention(known: Known) -> Outputs:
         size_stored = size
     present = None if known.has(3) and past is None else (query[0], groups, rows, size_stored)
     cache = 3 if known.has(3) else 0
-    output = (*query[:2], query[2] if known.has(1) else _times(size, heads))
+    output = (*query[:2], query[2] if known.has(1) else times(size, heads))
     scores = (query[0], heads, query[1], total)
     return [
         known.typed(0, output), known.typed(cache, present), known.typed(cache, present),
@@ -172,31 +149,57 @@ def _attention_of_heads(known: Known) -> Outputs:
     heads = known.integer("num_heads", 1)
     if query is None or (known.has(1) and key is None):
         return []
-    tokens, size = query[1], query[4] if len(query) == 5 else _divided(query[2], heads)
+    tokens, size = query[1], query[4] if len(query) == 5 else divided(query[2], heads)
     keys, value_size = tokens, size
     if key is not None:
         keys = key[2] if len(key) == 4 else key[1]
     if value is not None:
-        value_size = value[3] if len(value) == 4 else _divided(value[2], heads)
+        value_size = value[3] if len(value) == 4 else divided(value[2], heads)
     past = known.shape(6)
-    total = keys if not known.has(6) else _added(None if past is None else past[2], keys)
+    total = keys if not known.has(6) else added(None if past is None else past[2], keys)
     shapes = (
-        (query[0], tokens, _times(value_size, heads)), (query[0], heads, total, size),
+        (query[0], tokens, times(value_size, heads)), (query[0], heads, total, size),
         (query[0], heads, total, value_size), (query[0], heads, tokens, total),
     )  # fmt: skip
     return [known.typed(0, shape) for shape in shapes]
 
 
+def _attention_of_a_new_token(known: Known) -> Outputs:
+    query, value, past = known.shape(0), known.shape(2), known.shape(5)
+    heads = known.integer("num_heads", 1)
+    if query is None or (known.has(2) and value is None):
+        return []
+    if value is None:
+        width = divided(query[2], 3)
+    else:
+        width = times(value[3], heads) if len(value) == 4 else value[2]
+    output = known.typed(0, (*query[:2], width))
+    if past is None:
+        return [output]
+    kept = past[2] if known.integer("past_present_share_buffer") else added(past[2], 1)
+    present = known.typed(5, (*past[:2], kept, past[3]))
+    return [output, present, present]
+
+
 def _attention_with_projection(known: Known) -> Outputs:
-    tokens, weights, past = known.shape(0), known.shape(1), known.shape(4)
+    return _projected(known, past_at=4, floats=0)
+
+
+def _quantized_attention(known: Known) -> Outputs:
+    return _projected(known, past_at=8, floats=2)
+
+
+def _projected(known: Known, past_at: int, floats: int) -> Outputs:
+    tokens, weights, past = known.shape(0), known.shape(1), known.shape(past_at)
     if tokens is None or weights is None or len(tokens) != 3:
         return []
     heads = known.integer("num_heads", 1)
     sizes = known.integers("qkv_hidden_sizes")
-    width = sizes[2] if len(sizes) == 3 else _divided(weights[1], 3)
-    total = tokens[1] if not known.has(4) else _added(None if past is None else past[3], tokens[1])
-    present = (2, tokens[0], heads, total, _divided(width, heads))
-    return [known.typed(0, (*tokens[:2], width)), known.typed(0, present)]
+    width = sizes[2] if len(sizes) == 3 else divided(weights[1], 3)
+    new = tokens[1]
+    total = new if not known.has(past_at) else added(None if past is None else past[3], new)
+    present = (2, tokens[0], heads, total, divided(width, heads))
+    return [known.typed(floats, (*tokens[:2], width)), known.typed(floats, present)]
 
 
 def _linear_attention(known: Known) -> Outputs:
@@ -204,8 +207,8 @@ def _linear_attention(known: Known) -> Outputs:
     if query is None or value is None:
         return []
     heads, groups = known.integer("q_num_heads", 1), known.integer("kv_num_heads", 1)
-    size, width = _divided(query[2], heads), _divided(value[2], groups)
-    output = (*query[:2], _times(width, max(heads, groups)))
+    size, width = divided(query[2], heads), divided(value[2], groups)
+    output = (*query[:2], times(width, max(heads, groups)))
     return [known.typed(0, output), known.typed(0, (query[0], groups, size, width))]
 
 
@@ -217,33 +220,28 @@ def _causal_convolution(known: Known) -> Outputs:
     return [known.type_of(0), known.typed(0, (*shape[:2], kept))]
 
 
-def _divided(size: Dim, parts: int) -> Dim:
-    return size // parts if isinstance(size, int) and parts else None
-
-
-def _times(size: Dim, parts: int) -> Dim:
-    return size * parts if isinstance(size, int) else None
-
-
-def _added(past: Dim, new: Dim) -> Dim:
-    return past + new if isinstance(past, int) and isinstance(new, int) else None
-
-
 _RULES: Mapping[str, Rule] = {
+    **images.RULES,
+    **quantized.RULES,
+    **tables.RULES,
     "Attention": _attention_with_projection,
     "CausalConvWithState": _causal_convolution,
+    "DecoderMaskedMultiHeadAttention": _attention_of_a_new_token,
     "EmbedLayerNormalization": _embeddings,
     "FusedMatMul": _transposed_product,
     "GatherBlockQuantized": _gathered,
     "GroupQueryAttention": _grouped_attention,
-    "LayerNormalization": _like_first,
+    "LayerNormalization": like_first,
     "LinearAttention": _linear_attention,
+    "MatMulBnb4": _packed_product,
     "MatMulNBits": _packed_product,
-    "MoE": _like_first,
+    "MoE": like_first,
     "MultiHeadAttention": _attention_of_heads,
-    "QMoE": _like_first,
-    "RotaryEmbedding": _like_first,
-    "SimplifiedLayerNormalization": _like_first,
+    "QAttention": _quantized_attention,
+    "QEmbedLayerNormalization": _quantized_embeddings,
+    "QMoE": like_first,
+    "RotaryEmbedding": like_first,
+    "SimplifiedLayerNormalization": like_first,
     "SkipLayerNormalization": _sum_and_normalised,
     "SkipSimplifiedLayerNormalization": _sum_and_normalised,
     "TransposeMatMul": _transposed_product,

@@ -28,6 +28,14 @@ def _attention(op: Operation) -> Count:
     return count
 
 
+@counts("FlexAttention", domain="ai.onnx.preview")
+def _flex(op: Operation) -> Count:
+    """Counts attention of heads; nodes of its bodies, which change scores or shares, count too."""
+    batch, heads, tokens, width = op.input(0).shape
+    scores = batch * heads * tokens * op.input(1).shape[2]
+    return scaled_dot_product(scores, width, op.input(2).shape[3], masks=0)
+
+
 SOFTCAP = Count(muls=1, other=2)
 """c tanh(score / c)."""
 

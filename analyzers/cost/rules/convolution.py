@@ -85,3 +85,13 @@ def _causal_conv(op: Operation) -> Count:
     window = math.prod(op.input(1).shape[1:])
     activation = per_element(op.text("activation", "none"))
     return Count(macs=window, channel_sums=1) * outputs + bias(op, 2) + activation * outputs
+
+
+@counts("WordConvEmbedding", domain="com.microsoft")
+def _word_embedding(op: Operation) -> Count:
+    """Counts every window of letters, of padding as well: bias, tanh, and the largest of all."""
+    words, letters = op.input(0).shape
+    filters, _, window, size = op.input(1).shape
+    scores = words * max(letters - window + 1, 0) * filters
+    each = Count(macs=window * size, adds=1, other=1, channel_sums=1) + per_element("Tanh")
+    return each * scores

@@ -14,7 +14,21 @@ REASONS = {
     "Unique": "how many elements it compares depends on the data",
 }
 
+_TOKENS = "how often it runs its decoder depends on the tokens that it generates"
+MICROSOFT_REASONS = {
+    **dict.fromkeys(("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"), _TOKENS),
+    "BifurcationDetector": "how many tokens it compares depends on the tokens",
+    "SparseAttention": "which blocks of scores it computes is in its inputs",
+    "SparseToDenseMatMul": "how many products it adds depends on what is not 0",
+    "Unique": REASONS["Unique"],
+}
+
 
 @counts(*REASONS)
 def _unknown(op: Operation) -> Count:
     raise UnknownWorkError(REASONS[op.op_type])
+
+
+@counts(*MICROSOFT_REASONS, domain="com.microsoft")
+def _unknown_of_microsoft(op: Operation) -> Count:
+    raise UnknownWorkError(MICROSOFT_REASONS[op.op_type])

@@ -67,6 +67,23 @@ def _key_tokens(op: Operation) -> int:
     return key[2] if len(key) == 4 else key[1]
 
 
+@counts("DecoderMaskedMultiHeadAttention", domain=_MICROSOFT, settings=(3, 7, 8, 9))
+def _decoder(op: Operation) -> Count:
+    """Counts one new token over the tokens before it, or over keys that come as heads."""
+    heads = op.integer("num_heads", 1)
+    width = op.output().shape[-1] // heads  # of keys and values
+    scores = op.input(0).shape[0] * heads * _decoded_keys(op)
+    bias = Count(adds=sum(op.input(i).size for i in range(3) if op.has(i)) if op.has(10) else 0)
+    return bias + scaled_dot_product(scores, width, width, masks=op.has(3) + op.has(4))
+
+
+def _decoded_keys(op: Operation) -> int:
+    if op.has(1) and len(op.input(1).shape) == 4:
+        return op.input(1).shape[2]
+    stored = op.constant(7)
+    return 1 + (_past(op, 5, axis=2) if stored is None else int(stored.reshape(-1)[0]))
+
+
 def _group_query_traffic(op: Operation) -> tuple[Bytes, Bytes]:
     """Reads the past that is filled, and writes the present; of a shared buffer the new tokens.
 

@@ -5,9 +5,10 @@ import math
 from analyzers.cost import traffic
 from analyzers.cost.activations import PER_ELEMENT
 from analyzers.cost.count import Count
-from analyzers.cost.operation import Operation
+from analyzers.cost.operation import Operand, Operation
 from analyzers.cost.registry import counts
 from analyzers.cost.rules.normalization import SCALE, SHIFT, normalise, root_mean_square, rows
+from analyzers.cost.rules.quantization import DEQUANTISE
 from analyzers.cost.traffic import Bytes
 
 _MICROSOFT = "com.microsoft"
@@ -42,12 +43,17 @@ def _group(op: Operation) -> Count:
 
 
 def _embedding_traffic(op: Operation) -> tuple[Bytes, Bytes]:
-    """Reads as many bytes of each table as the output has, and the other inputs whole."""
-    written = op.output().nbytes
-    tables = [op.node.inputs[index] for index in (2, 3, 4) if op.has(index)]
-    rest = traffic.total(operand for operand in op.inputs() if operand.name not in tables)
-    read = None if written is None or rest is None else rest + written * len(tables)
-    return read, traffic.total(op.outputs())
+    """Reads as many elements of each table as the output has, and the other inputs whole."""
+    tables = [op.input(index) for index in (2, 3, 4) if op.has(index)]
+    names = [table.name for table in tables]
+    rest = traffic.total(operand for operand in op.inputs() if operand.name not in names)
+    rows = [_rows_of(table, op.output().size) for table in tables]
+    return traffic.known_sum([rest, *rows]), traffic.total(op.outputs())
+
+
+def _rows_of(table: Operand, elements: int) -> Bytes:
+    """Returns the bytes of some elements of a table."""
+    return None if table.nbytes is None else table.nbytes * elements // max(table.size, 1)
 
 
 @counts("EmbedLayerNormalization", domain=_MICROSOFT, moves=_embedding_traffic, settings=(7, 8))
@@ -57,6 +63,15 @@ def _embed(op: Operation) -> Count:
     tokens = math.prod(output.shape[:-1])
     summed = Count(adds=1 + op.has(4))
     return normalise(output.size, tokens) + (summed + SCALE + SHIFT) * output.size
+
+
+@counts("QEmbedLayerNormalization", domain=_MICROSOFT, moves=_embedding_traffic,
+        settings=range(7, 18))  # fmt: skip
+def _quantized_embed(op: Operation) -> Count:
+    """Dequantises the rows of the tables and the weights, then as EmbedLayerNormalization."""
+    tables = 2 + op.has(4)
+    dequantised = op.output().size * tables + op.input(5).size + op.input(6).size
+    return DEQUANTISE * dequantised + _embed(op)
 
 
 def _layer_norm(op: Operation, shift: int) -> Count:

@@ -1,8 +1,8 @@
-"""Linear algebra beyond products."""
+"""Linear algebra beyond products: elimination, distances, a cheapest path."""
 
 from analyzers.cost.count import Count
 from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts
+from analyzers.cost.registry import counts, per_input
 
 
 @counts("Det")
@@ -12,3 +12,23 @@ def _determinant(op: Operation) -> Count:
     updates = (n - 1) * n * (2 * n - 1) // 6
     one = Count(adds=updates, muls=updates + max(n - 1, 0), other=n * (n - 1) // 2)
     return one * (op.input(0).size // max(n * n, 1))
+
+
+@counts("Inverse", domain="com.microsoft")
+def _inverse(op: Operation) -> Count:
+    """Counts Gauss-Jordan elimination in place: n divisions for each of n pivots."""
+    n = op.input(0).shape[-1]
+    one = Count(adds=n * (n - 1) ** 2, muls=n * n * (n - 1), other=n * n)
+    return one * (op.input(0).size // max(n * n, 1))
+
+
+@counts("CDist", domain="com.microsoft")
+def _distances(op: Operation) -> Count:
+    """Counts the squares of differences and their sum, and the root."""
+    depth = op.input(0).shape[-1]
+    roots = int(op.text("metric", "sqeuclidean") == "euclidean")
+    return Count(adds=2 * depth, muls=depth, other=roots) * op.output().size
+
+
+_CELL = Count(adds=1, other=2)  # the least of three neighbours, and the cost
+counts("DynamicTimeWarping", domain="com.microsoft")(per_input(_CELL))

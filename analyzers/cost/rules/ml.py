@@ -1,5 +1,8 @@
 """Operators of classical models, domain ai.onnx.ml: scalers, linear models, kernels, trees."""
 
+from collections.abc import Mapping
+from typing import TypeAlias
+
 from analyzers.cost import traffic
 from analyzers.cost.activations import PER_ELEMENT
 from analyzers.cost.count import NOTHING, Count, UnknownWorkError
@@ -8,6 +11,9 @@ from analyzers.cost.registry import counts, no_work, per_output
 from analyzers.cost.rules import softmax
 
 _ML = "ai.onnx.ml"
+_Place: TypeAlias = tuple[int, int]
+"""A node of a tree: the tree and its number; or whether it is a leaf, and its number."""
+
 _TRANSFORMS = {
     "NONE": NOTHING,
     "LOGISTIC": PER_ELEMENT["Sigmoid"],
@@ -68,13 +74,37 @@ def _support_vectors(op: Operation) -> Count:
 
 
 @counts("TreeEnsembleClassifier", "TreeEnsembleRegressor", domain=_ML)
+def _trees_of_columns(op: Operation) -> Count:
+    names = "nodes_treeids", "nodes_nodeids", "nodes_truenodeids", "nodes_falsenodeids"
+    columns = zip(*(op.integers(name) for name in names), op.texts("nodes_modes"), strict=True)
+    branches: dict[_Place, tuple[_Place, _Place] | None] = {}
+    roots: dict[int, _Place] = {}  # the first node of each tree
+    for tree, node, yes, no, mode in columns:
+        branches[tree, node] = None if mode == "LEAF" else ((tree, yes), (tree, no))
+        roots.setdefault(tree, (tree, node))
+    return _descents(op, branches, list(roots.values()))
+
+
+@counts("TreeEnsemble", domain=_ML)
 def _trees(op: Operation) -> Count:
+    names = "nodes_truenodeids", "nodes_trueleafs", "nodes_falsenodeids", "nodes_falseleafs"
+    columns = zip(*(op.integers(name) for name in names), strict=True)
+    branches: dict[_Place, tuple[_Place, _Place] | None] = {
+        (0, node): ((is_leaf, yes), (is_other_leaf, no))
+        for node, (yes, is_leaf, no, is_other_leaf) in enumerate(columns)
+    }
+    return _descents(op, branches, [(0, root) for root in op.integers("tree_roots")])
+
+
+def _descents(
+    op: Operation, branches: Mapping[_Place, tuple[_Place, _Place] | None], roots: list[_Place]
+) -> Count:
     """A comparison for each node between root and leaf, and an addition for each tree.
 
-    Raises UnknownWorkError with the least and the most comparisons where leaves lie at different
-    depths.
+    What `branches` lacks, or has as None, is a leaf. Raises UnknownWorkError with the least and the
+    most comparisons where leaves lie at different depths.
     """
-    depths = _leaf_depths(op)
+    depths = [_leaf_depths(branches, root) for root in roots]
     low, high = sum(map(min, depths)), sum(map(max, depths))
     if low != high:
         raise UnknownWorkError(
@@ -84,29 +114,19 @@ def _trees(op: Operation) -> Count:
     return (Count(adds=len(depths), other=low)) * _rows(op)
 
 
-def _leaf_depths(op: Operation) -> list[list[int]]:
-    """Returns the depths of the leaves of each tree."""
-    names = "nodes_treeids", "nodes_nodeids", "nodes_truenodeids", "nodes_falsenodeids"
-    columns = zip(*(op.integers(name) for name in names), op.texts("nodes_modes"), strict=True)
-    nodes = {(tree, node): (yes, no, mode) for tree, node, yes, no, mode in columns}
-    depths: dict[int, list[int]] = {}
-    roots = dict(reversed(nodes))  # the first node of each tree
-    for tree, root in roots.items():
-        waiting, found = [(root, 0)], list[int]()
-        while waiting:
-            node, depth = waiting.pop()
-            yes, no, mode = nodes.get((tree, node), (0, 0, "LEAF"))
-            if mode == "LEAF" or depth > len(nodes):
-                found.append(depth)
-            else:
-                waiting += [(yes, depth + 1), (no, depth + 1)]
-        depths[tree] = found
-    return list(depths.values())
-
-
-@counts("TreeEnsemble", domain=_ML)
-def _any_trees(op: Operation) -> Count:
-    raise UnknownWorkError("how deep a row goes into its trees depends on the data")
+def _leaf_depths(
+    branches: Mapping[_Place, tuple[_Place, _Place] | None], root: _Place
+) -> list[int]:
+    """Returns the depths of the leaves of a tree."""
+    waiting, depths = [(root, 0)], list[int]()
+    while waiting:
+        place, depth = waiting.pop()
+        below = branches.get(place)
+        if below is None or depth > len(branches):
+            depths.append(depth)
+        else:
+            waiting += [(next_place, depth + 1) for next_place in below]
+    return depths
 
 
 def _transform(op: Operation) -> Count:

@@ -34,6 +34,7 @@ def _names_axes(op: Operation) -> bool:
 
 
 counts("ArgMax", "ArgMin", "NonZero")(per_input(Count(other=1)))
+counts("ReduceSumInteger", domain="com.microsoft")(per_input(Count(adds=1)))
 counts("CumSum", settings=(1,))(per_input(Count(adds=1)))
 counts("CumProd", settings=(1,))(per_input(Count(muls=1)))
 counts("Col2Im", settings=(1, 2))(per_input(Count(adds=1)))  # each element is added to its pixel

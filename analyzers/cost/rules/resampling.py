@@ -32,6 +32,11 @@ def _grid_sample(op: Operation) -> Count:
     return interpolate(_reach(op, "linear") ** axes) * op.output().size
 
 
+@counts("CropAndResize", domain="com.microsoft", settings=(3,))
+def _crop_and_resize(op: Operation) -> Count:
+    return interpolate(_reach(op, "bilinear") ** 2) * op.output().size
+
+
 @counts("RoiAlign", settings=(2,))
 def _roi_align(op: Operation) -> Count:
     ratio = op.integer("sampling_ratio", 0)

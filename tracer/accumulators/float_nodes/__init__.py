@@ -67,12 +67,3 @@ def float_lowerings() -> Mapping[tuple[str, str], FloatLowering]:
 def summed() -> Sequence[str]:
     """Returns the names of the operators whose products float accumulators add."""
     return sorted({name for _, name in float_lowerings()})
-
-
-MULTIPLYING = frozenset({
-    "CausalConvWithState", "ConvInteger", "DeformConv", "DynamicQuantizeLSTM",
-    "DynamicQuantizeMatMul", "FlexAttention", "FusedConv", "FusedGemm", "GRU", "LSTM",
-    "LinearAttention", "MatMulInteger", "MatMulIntegerToFloat", "MoE", "QAttention", "QGemm",
-    "QLinearConv", "QLinearMatMul", "QMoE", "RNN",
-})  # fmt: skip
-"""Further operators that add products, in any domain; they add them as usual."""

@@ -1,7 +1,7 @@
 """onnxruntime's operators on quantised tensors, domain com.microsoft.
 
-By onnxruntime's ContribOperators.md each computes on dequantised tensors and quantises the result.
-onnxruntime may round intermediate values differently and return a neighbouring integer.
+Each scales and rounds in the order of onnxruntime's kernels for x86-64, so that a result halfway
+between two integers is the same. Kernels for other processors may return the other neighbour.
 """
 
 import inspect
@@ -13,12 +13,11 @@ import numpy as np
 
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import products
-from tracer.interpreter.numeric.elementwise import Compute
 from tracer.interpreter.ops.activation import leaky_relu, sigmoid
-from tracer.interpreter.ops.integer import requantized
+from tracer.interpreter.ops.integer import qlinear_conv, requantized
 from tracer.interpreter.ops.matmul import integer_matmul
-from tracer.interpreter.ops.pooling import average_pool, global_average_pool
-from tracer.interpreter.ops.quantization import dequantize_linear, quantize_linear
+from tracer.interpreter.ops.pooling import average_pool
+from tracer.interpreter.ops.quantization import dequantize_linear, quantize_linear, rounded
 from tracer.interpreter.ops.softmax import flattened, softmax
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
@@ -28,6 +27,41 @@ _Ints = Sequence[int] | None
 
 operator("QuantizeLinear", domain=DOMAIN)(quantize_linear)
 operator("DequantizeLinear", domain=DOMAIN)(dequantize_linear)
+
+
+@operator("QLinearConv", domain=DOMAIN)
+def qlinear_conv_1(
+    x: Array,
+    x_scale: Array,
+    x_zero_point: Array,
+    w: Array,
+    w_scale: Array,
+    w_zero_point: Array,
+    y_scale: Array,
+    y_zero_point: Array,
+    B: Array | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    channels_last: int = 0,
+    dilations: _Ints = None,
+    group: int = 1,
+    kernel_shape: _Ints = None,
+    pads: _Ints = None,
+    strides: _Ints = None,
+) -> Array:
+    """The standard's QLinearConv; `channels_last` says that channels of x and y are the last axis.
+
+    Weights are (M, C / group, *kernel) in both cases.
+    """
+
+    def convolved(first: Array) -> Array:
+        return qlinear_conv(
+            first, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, B,
+            auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape,
+            pads=pads, strides=strides,
+        )  # fmt: skip
+
+    return _channels_first(convolved, x, bool(channels_last))
 
 
 @operator("QGemm", domain=DOMAIN)
@@ -94,27 +128,37 @@ def _of_one(compute: Callable[..., Array]) -> Callable[..., Array]:
     return function
 
 
-def _of_two(compute: Compute) -> Callable[..., Array]:
-    """Returns an element-wise operator of two quantised tensors."""
-
-    def function(
-        A: Array,
-        A_scale: Array,
-        A_zero_point: Array | None,
-        B: Array,
-        B_scale: Array,
-        B_zero_point: Array | None,
-        C_scale: Array,
-        C_zero_point: Array | None = None,
-    ) -> Array:
-        result = compute(_real(A, A_scale, A_zero_point), _real(B, B_scale, B_zero_point))
-        return _quantized(result, C_scale, C_zero_point, A)
-
-    return function
+@operator("QLinearAdd", domain=DOMAIN)
+def qlinear_add(
+    A: Array,
+    A_scale: Array,
+    A_zero_point: Array | None,
+    B: Array,
+    B_scale: Array,
+    B_zero_point: Array | None,
+    C_scale: Array,
+    C_zero_point: Array | None = None,
+) -> Array:
+    """A + B: each is scaled to quanta of the result, which are added and rounded once."""
+    steps = np.float32(A_scale / C_scale), np.float32(B_scale / C_scale)
+    left, right = _centred(A, A_zero_point), _centred(B, B_zero_point)
+    return _rounded(left * steps[0] + right * steps[1], C_zero_point, A.dtype)
 
 
-operator("QLinearAdd", domain=DOMAIN)(_of_two(np.add))
-operator("QLinearMul", domain=DOMAIN)(_of_two(np.multiply))
+@operator("QLinearMul", domain=DOMAIN)
+def qlinear_mul(
+    A: Array,
+    A_scale: Array,
+    A_zero_point: Array | None,
+    B: Array,
+    B_scale: Array,
+    B_zero_point: Array | None,
+    C_scale: Array,
+    C_zero_point: Array | None = None,
+) -> Array:
+    """A B: the exact product of integers, scaled to quanta of the result and rounded once."""
+    product = _centred(A, A_zero_point) * _centred(B, B_zero_point)
+    return _rounded(product * np.float32(A_scale * B_scale / C_scale), C_zero_point, A.dtype)
 
 
 @operator("QLinearWhere", domain=DOMAIN)
@@ -145,9 +189,12 @@ def qlinear_concat(Y_scale: Array, Y_zero_point: Array, *inputs: Array, axis: in
 
 
 @operator("QLinearAveragePool", domain=DOMAIN)
-@_of_one
 def qlinear_average_pool(
-    real: Array,
+    X: Array,
+    X_scale: Array,
+    X_zero_point: Array | None,
+    Y_scale: Array,
+    Y_zero_point: Array | None = None,
     *,
     auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
@@ -162,14 +209,27 @@ def qlinear_average_pool(
         average_pool, auto_pad=auto_pad, ceil_mode=ceil_mode, count_include_pad=count_include_pad,
         kernel_shape=kernel_shape, pads=pads, strides=strides,
     )  # fmt: skip
-    return _channels_first(pool, real, bool(channels_last))
+    means = _channels_first(pool, _real(X, X_scale, X_zero_point), bool(channels_last))
+    return _rounded(means / Y_scale, Y_zero_point, X.dtype)
 
 
 @operator("QLinearGlobalAveragePool", domain=DOMAIN)
-@_of_one
-def qlinear_global_average_pool(real: Array, *, channels_last: int = 0) -> Array:
-    """The mean of each channel."""
-    return _channels_first(global_average_pool, real, bool(channels_last))
+def qlinear_global_average_pool(
+    X: Array,
+    X_scale: Array,
+    X_zero_point: Array | None,
+    Y_scale: Array,
+    Y_zero_point: Array | None = None,
+    *,
+    channels_last: int = 0,
+) -> Array:
+    """The mean of each channel: the exact sum of integers, scaled once."""
+    axes = tuple(range(1, X.ndim - 1) if channels_last else range(2, X.ndim))
+    zero = np.int64(0) if X_zero_point is None else X_zero_point.astype(np.int64)
+    sums = (X.astype(np.int64) - zero).sum(axis=axes, keepdims=True)
+    count = np.float32(X.size // max(sums.size, 1))
+    step = np.float32(X_scale / np.float32(Y_scale * count))
+    return rounded(sums.astype(np.float32) * step, Y_zero_point, X.dtype)
 
 
 @operator("QLinearReduceMean", domain=DOMAIN)
@@ -203,6 +263,21 @@ def qlinear_softmax(real: Array, *, axis: int = -1, opset: int) -> Array:
 def _real(x: Array, scale: Array, zero_point: Array | None) -> Array:
     """Dequantises to float32."""
     return dequantize_linear(x, scale, zero_point)
+
+
+def _centred(x: Array, zero_point: Array | None) -> Array:
+    """Returns x minus its zero point, exact in float32."""
+    wide = x.astype(np.float32)
+    return wide if zero_point is None else wide - zero_point.astype(np.float32)
+
+
+def _rounded(quanta: Array, zero_point: Array | None, dtype: np.dtype[Any]) -> Array:
+    """Adds the zero point and rounds: a half goes to the even integer of the result.
+
+    QuantizeLinear rounds before it adds, and may return the other neighbour of a half.
+    """
+    shifted = quanta if zero_point is None else quanta + zero_point.astype(np.float32)
+    return rounded(np.asarray(shifted, np.float32), None, dtype)
 
 
 def _quantized(real: Array, scale: Array, zero_point: Array | None, like: Array) -> Array:

@@ -73,8 +73,10 @@ def dynamic_quantize_lstm(
 ) -> tuple[Array, ...]:
     """LSTM with weights W (D, I, 4H) and R (D, H, 4H) of 8 bits; see `lstm` for the rest.
 
-    X is quantised by the range of the whole sequence, h by its range in each step. Scales and
-    zero points are one number, or one for each direction (D), or one for each column (D, 4H).
+    X is quantised by the range of all steps up to the longest sequence, h by its range in each
+    step. Where sequences of a batch have different lengths, onnxruntime takes the range of h over
+    other rows, and outputs differ by about 0.01. Scales and zero points are one number, or one for
+    each direction (D), or one for each column (D, 4H).
     """
     names = list(activations or ["Sigmoid", "Tanh", "Tanh"])
     settings = RecurrentSettings((names * len(W))[: 3 * len(W)], activation_alpha or (),
@@ -95,7 +97,9 @@ def dynamic_quantize_lstm(
         )
         cells.append((inputs[d], _on_rounded_state(step)))
     initial = [initial_h, initial_c]
-    return recurrent.run(_rounded(X), sequence_lens, initial, hidden, settings, cells)
+    longest = len(X) if sequence_lens is None else int(sequence_lens.max(initial=0))
+    read = np.concatenate([_rounded(X[:longest]), X[longest:]])
+    return recurrent.run(read, sequence_lens, initial, hidden, settings, cells)
 
 
 def _by_direction(parameter: Array) -> Array:

@@ -11,6 +11,7 @@ from tracer.errors import ModelError
 from tracer.interpreter.numeric.half_types import widened
 from tracer.interpreter.ops.contrib import DOMAIN
 from tracer.interpreter.ops.normalization import layer_normalization, root_mean_square
+from tracer.interpreter.ops.quantization import dequantize_linear
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
 
@@ -91,6 +92,48 @@ def embed_layer_normalization(
     words = np.zeros(batch, np.int32) if mask is None else (mask == 1).sum(axis=1, dtype=np.int32)
     kind = word_embedding.dtype
     return output.astype(kind, copy=False), words, total.astype(kind, copy=False)
+
+
+@operator("QEmbedLayerNormalization", domain=DOMAIN)
+def quantized_embed_layer_normalization(
+    input_ids: Array,
+    segment_ids: Array | None,
+    word_embedding_quant: Array,
+    position_embedding_quant: Array,
+    segment_embedding: Array | None,
+    gamma_quant: Array,
+    beta_quant: Array,
+    mask: Array | None,
+    word_embedding_scale: Array,
+    position_embedding_scale: Array,
+    segment_embedding_scale: Array | None,
+    gamma_scale: Array,
+    beta_scale: Array,
+    word_embedding_zero_point: Array,
+    position_embedding_zero_point: Array,
+    segment_embedding_zero_point: Array | None,
+    gamma_zero_point: Array,
+    beta_zero_point: Array,
+    *,
+    epsilon: float = 1e-12,
+) -> tuple[Array, Array]:
+    """EmbedLayerNormalization of tables and weights of 8 bits, without the sum."""
+    real = dequantize_linear
+    segments = None
+    if segment_embedding is not None and segment_embedding_scale is not None:
+        segments = real(segment_embedding, segment_embedding_scale, segment_embedding_zero_point)
+    output, words, _ = embed_layer_normalization(
+        input_ids,
+        segment_ids,
+        real(word_embedding_quant, word_embedding_scale, word_embedding_zero_point),
+        real(position_embedding_quant, position_embedding_scale, position_embedding_zero_point),
+        segments,
+        real(gamma_quant, gamma_scale, gamma_zero_point),
+        real(beta_quant, beta_scale, beta_zero_point),
+        mask,
+        epsilon=epsilon,
+    )
+    return output, words
 
 
 def _total(input: Array, skip: Array, bias: Array | None, gamma: Array) -> Array:

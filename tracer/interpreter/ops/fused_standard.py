@@ -7,9 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tracer import limits
+from tracer.errors import ModelError
 from tracer.interpreter.binding import NodeContext
+from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.ops.constant import range_
 from tracer.interpreter.ops.contrib import DOMAIN
+from tracer.interpreter.ops.conv_transpose import conv_transpose
 from tracer.interpreter.ops.gather import gather_nd
 from tracer.interpreter.ops.grid_sample import grid_sample_16
 from tracer.interpreter.ops.matmul import matmul
@@ -88,3 +92,42 @@ def nhwc_max_pool(
         kernel_shape=kernel_shape, pads=pads, strides=strides, ctx=ctx,
     )  # fmt: skip
     return np.moveaxis(maxima, 1, -1)
+
+
+@operator("ConvTransposeWithDynamicPads", domain=DOMAIN)
+def conv_transpose_with_dynamic_pads(
+    X: Array,
+    W: Array,
+    Pads: Array | None = None,
+    B: Array | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: _Ints = None,
+    group: int = 1,
+    kernel_shape: _Ints = None,
+    output_padding: _Ints = None,
+    strides: _Ints = None,
+) -> Array:
+    """The standard's ConvTranspose, whose pads are an input."""
+    return conv_transpose(
+        X, W, B, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape,
+        output_padding=output_padding, pads=None if Pads is None else Pads.reshape(-1).tolist(),
+        strides=strides,
+    )  # fmt: skip
+
+
+@operator("UnfoldTensor", domain=DOMAIN)
+def unfold_tensor(input: Array, *, dim: int = -1, size: int, step: int = 1) -> Array:
+    """Windows of `size` along an axis, each `step` further, as torch's unfold.
+
+    The elements of a window are a new last axis. Raises ModelError for a window beyond the axis.
+    """
+    at = nonnegative_axis(dim, input.ndim)
+    if not 1 <= size <= input.shape[at] or step < 1:
+        raise ModelError(
+            f"windows of {size}, each {step} further, along {input.shape[at]} elements"
+        )
+    windows = np.lib.stride_tricks.sliding_window_view(input, size, axis=at)
+    every = windows[(slice(None),) * at + (slice(None, None, step),)]
+    limits.allow(every.shape, input.dtype)
+    return np.ascontiguousarray(every)

@@ -1,4 +1,4 @@
-"""Attention and MultiHeadAttention, domain com.microsoft: the fusions of BERT and GPT-2."""
+"""MultiHeadAttention, domain com.microsoft, and what the attention of packed weights shares."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -6,8 +6,7 @@ from typing import cast
 import numpy as np
 
 from tracer.errors import ModelError
-from tracer.interpreter.node_inputs import Input, Shaped
-from tracer.interpreter.numeric import products
+from tracer.interpreter.node_inputs import Input
 from tracer.interpreter.numeric.half_types import widened
 from tracer.interpreter.numeric.heads import (
     Shape4,
@@ -22,86 +21,10 @@ from tracer.interpreter.ops.contrib import DOMAIN
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
 
-_Heads = tuple[Array, Array, Array]
+Heads = tuple[Array, Array, Array]
 """Query, key and value as [batch, heads, tokens, size]."""
 
-_SHARED_BUFFER = "past and present that share a buffer are of onnxruntime's CUDA kernels"
-
-
-def check_projected(
-    input: Input,
-    weights: Input,
-    bias: Input | None = None,
-    mask_index: Input | None = None,
-    past: Input | None = None,
-    attention_bias: Input | None = None,
-    *,
-    num_heads: int,
-    past_present_share_buffer: int = 0,
-    qkv_hidden_sizes: Sequence[int] = (),
-) -> None:
-    """Raises ModelError for inputs of Attention that do not fit each other or the attributes."""
-    widths = _widths(weights, qkv_hidden_sizes)
-    if input.ndim != 3 or weights.shape[0] != input.shape[-1] or sum(widths) != weights.shape[-1]:
-        raise ModelError(
-            f"weights {list(weights.shape)} do not take {list(input.shape)} to channels {widths}"
-        )
-    if bias is not None and bias.shape != weights.shape[-1:]:
-        raise ModelError(
-            f"the bias is {list(bias.shape)}, and the weights have {weights.shape[-1]} columns"
-        )
-    query, key, value = (
-        split_shape(Shaped(input.dtype, (*input.shape[:2], width)), num_heads) for width in widths
-    )
-    if past_present_share_buffer:  # the past has room for more tokens than there are
-        return
-    tokens = 0
-    if past is not None:
-        if past.ndim != 5 or past.shape[0] != 2:
-            raise ModelError(f"past is {list(past.shape)}, not [2, batch, heads, tokens, size]")
-        tokens = past.shape[3]
-        for new in (key, value):
-            _check_past(Shaped(past.dtype, past.shape[1:]), new, "past")
-    scores = (*query[:3], tokens + key[2])
-    _check_added(mask_index, attention_bias, scores)
-
-
-@operator("Attention", domain=DOMAIN, check=check_projected)
-def attention(
-    input: Array,
-    weights: Array,
-    bias: Array | None = None,
-    mask_index: Array | None = None,
-    past: Array | None = None,
-    attention_bias: Array | None = None,
-    past_sequence_length: Array | None = None,
-    *,
-    do_rotary: int = 0,
-    mask_filter_value: float = -10000.0,
-    num_heads: int,
-    past_present_share_buffer: int = 0,
-    qkv_hidden_sizes: Sequence[int] = (),
-    rotary_embedding_dim: int = 0,
-    scale: float = 0.0,
-    unidirectional: int = 0,
-) -> tuple[Array, ...]:
-    """Projects the input to queries, keys and values; returns the attention and the present.
-
-    `past` and present are [2, batch, heads, tokens, size], keys first; there is no present where
-    keys and values have other sizes. Raises ModelError.
-    """
-    if past_present_share_buffer or past_sequence_length is not None:
-        raise ModelError(_SHARED_BUFFER, "Export with past and present of their own.")
-    if do_rotary:
-        raise ModelError("do_rotary is 1, for which the operator has no tables of angles")
-    query, key, value = _projected(input, weights, bias, num_heads, qkv_hidden_sizes)
-    if past is not None:
-        key, value = _after(past[0], key), _after(past[1], value)
-    before = key.shape[2] - query.shape[2] if unidirectional else None
-    added = _added(mask_index, attention_bias, query, key, before, mask_filter_value)
-    output, _ = _attend((query, key, value), added, scale)
-    whole = output.astype(input.dtype, copy=False)
-    return (whole, np.stack([key, value])) if key.shape == value.shape else (whole,)
+SHARED_BUFFER = "past and present that share a buffer are of onnxruntime's CUDA kernels"
 
 
 def check_inputs(
@@ -128,12 +51,12 @@ def check_inputs(
         raise ModelError("past_key and past_value are both given, or neither")
     tokens = 0
     if past_key is not None and past_value is not None:
-        _check_past(past_key, k, "past_key")
-        _check_past(past_value, v, "past_value")
+        check_past(past_key, k, "past_key")
+        check_past(past_value, v, "past_value")
         tokens = past_key.shape[2]
         if past_value.shape[2] != tokens:
             raise ModelError(f"past_key has {tokens} tokens, and past_value {past_value.shape[2]}")
-    _check_added(key_padding_mask, attention_bias, (*q[:3], tokens + k[2]))
+    check_added(key_padding_mask, attention_bias, (*q[:3], tokens + k[2]))
 
 
 @operator("MultiHeadAttention", domain=DOMAIN, check=check_inputs)
@@ -161,19 +84,19 @@ def multi_head_attention(
     ModelError.
     """
     if past_sequence_length is not None or cache_indirection is not None:
-        raise ModelError(_SHARED_BUFFER, "Export with past and present of their own.")
+        raise ModelError(SHARED_BUFFER, "Export with past and present of their own.")
     heads = _biased(_heads(query, key, value, num_heads), bias, key is not None and key.ndim == 4)
     q, k, v = heads
     if past_key is not None and past_value is not None:
-        k, v = _after(past_key, k), _after(past_value, v)
+        k, v = after(past_key, k), after(past_value, v)
     before = k.shape[2] - heads[1].shape[2] if unidirectional else None
-    added = _added(key_padding_mask, attention_bias, q, k, before, mask_filter_value)
-    output, scores = _attend((q, k, v), added, scale)
+    added = added_to_scores(key_padding_mask, attention_bias, q, k, before, mask_filter_value)
+    output, scores = attend((q, k, v), added, scale)
     kind = query.dtype
     return output.astype(kind, copy=False), k, v, scores.astype(kind, copy=False)
 
 
-def _attend(heads: _Heads, added: Array | None, scale: float) -> tuple[Array, Array]:
+def attend(heads: Heads, added: Array | None, scale: float) -> tuple[Array, Array]:
     """Returns the attention [batch, L, channels] and the scores, halves in float32."""
     query, key, value = map(widened, heads)
     factor = query.dtype.type(scale or 1 / np.sqrt(query.shape[-1]))
@@ -181,23 +104,6 @@ def _attend(heads: _Heads, added: Array | None, scale: float) -> tuple[Array, Ar
     if added is not None:
         scores = scores + added
     return joined_heads(grouped_product(visible_shares(scores, None), value)), scores
-
-
-def _widths(weights: Input, sizes: Sequence[int]) -> list[int]:
-    """Returns the channels of queries, keys and values."""
-    return list(sizes) or [weights.shape[-1] // 3] * 3
-
-
-def _projected(
-    input: Array, weights: Array, bias: Array | None, count: int, sizes: Sequence[int]
-) -> _Heads:
-    """Returns the input times the weights, plus the bias, as heads."""
-    projected = products.matmul(input, weights)
-    if bias is not None:
-        projected = projected + bias
-    parts = np.split(projected, np.cumsum(_widths(weights, sizes))[:2], axis=-1)
-    q, k, v = (split_heads(part, count) for part in parts)
-    return q, k, v
 
 
 def _head_shapes(
@@ -231,7 +137,7 @@ def _packed_shape(packed: Input, count: int, parts: int) -> Shape4:
     return batch, count, tokens, size
 
 
-def _heads(query: Array, key: Array | None, value: Array | None, count: int) -> _Heads:
+def _heads(query: Array, key: Array | None, value: Array | None, count: int) -> Heads:
     """Returns query, key and value as heads, of any of their layouts."""
     if key is None:
         q, k, v = _unpacked(query, 3)
@@ -250,7 +156,7 @@ def _unpacked(packed: Array, parts: int) -> Sequence[Array]:
     return [packed[:, :, :, part].transpose(0, 2, 1, 3) for part in range(parts)]
 
 
-def _biased(heads: _Heads, bias: Array | None, query_alone: bool) -> _Heads:
+def _biased(heads: Heads, bias: Array | None, query_alone: bool) -> Heads:
     """Returns heads plus their parts of the bias; or the query alone."""
     if bias is None:
         return heads
@@ -265,7 +171,8 @@ def _biased(heads: _Heads, bias: Array | None, query_alone: bool) -> _Heads:
     return q, k, v
 
 
-def _check_past(past: Input, new: Shape4, name: str) -> None:
+def check_past(past: Input, new: Shape4, name: str) -> None:
+    """Raises ModelError for a past of other heads than the new tokens."""
     batch, heads, _, size = new
     if past.ndim != 4 or past.shape != (batch, heads, past.shape[2], size):
         raise ModelError(
@@ -274,13 +181,13 @@ def _check_past(past: Input, new: Shape4, name: str) -> None:
         )
 
 
-def _after(past: Array, new: Array) -> Array:
+def after(past: Array, new: Array) -> Array:
     """Returns the tokens of the past, then the new ones."""
     return np.concatenate([past, new], axis=2)
 
 
-def _check_added(mask: Input | None, bias: Input | None, scores: Shape4) -> None:
-    """Refuses a mask or a bias of other scores than [batch, heads, queries, keys]."""
+def check_added(mask: Input | None, bias: Input | None, scores: Shape4) -> None:
+    """Raises ModelError for a mask or a bias of other scores than [batch, heads, queries, keys]."""
     batch, heads, queries, keys = scores
     check_mask(mask, (batch, queries, keys))
     if bias is not None and (
@@ -293,7 +200,7 @@ def _check_added(mask: Input | None, bias: Input | None, scores: Shape4) -> None
         )
 
 
-def _added(
+def added_to_scores(
     mask: Array | None,
     bias: Array | None,
     query: Array,

@@ -1,0 +1,74 @@
+"""CDist and DynamicTimeWarping, domain com.microsoft: distances of points, and a cheapest path."""
+
+import numpy as np
+
+from tracer import limits
+from tracer.errors import ModelError
+from tracer.interpreter.node_inputs import Input
+from tracer.interpreter.ops.contrib import DOMAIN
+from tracer.interpreter.registry import operator
+from tracer.support.types import Array
+
+_METRICS = ("sqeuclidean", "euclidean")
+_BOTH, _ROW, _COLUMN = 0, 1, 2
+"""A move of a path: to the next row and column, or to one of them."""
+
+
+def check_points(A: Input, B: Input, *, metric: str = "sqeuclidean") -> None:
+    """Raises ModelError for points of different dimensions, and another metric."""
+    if metric not in _METRICS:
+        raise ModelError(f"the metric '{metric}' is not one of {', '.join(_METRICS)}")
+    if A.ndim != 2 or B.ndim != 2 or A.shape[1] != B.shape[1]:
+        raise ModelError(f"A {list(A.shape)} and B {list(B.shape)} are not rows of one length")
+
+
+@operator("CDist", domain=DOMAIN, check=check_points)
+def cdist(A: Array, B: Array, *, metric: str = "sqeuclidean") -> Array:
+    """Returns the distances [M, N] of the rows of A (M, D) and B (N, D), or their squares."""
+    limits.allow((len(A), len(B)), np.float64)
+    left, right = A.astype(np.float64), B.astype(np.float64)
+    squares = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1) - 2 * left @ right.T
+    squares = np.maximum(squares, 0)  # rounding may leave less than 0
+    return (np.sqrt(squares) if metric == "euclidean" else squares).astype(A.dtype)
+
+
+def check_costs(input: Input) -> None:
+    """Raises ModelError for costs that are no matrix."""
+    if input.ndim not in (2, 3) or (input.ndim == 3 and input.shape[0] != 1):
+        raise ModelError(f"costs of shape {list(input.shape)} are not [M, N] or [1, M, N]")
+    if not input.size:
+        raise ModelError(f"costs of shape {list(input.shape)} have no path")
+
+
+@operator("DynamicTimeWarping", domain=DOMAIN, check=check_costs)
+def dynamic_time_warping(input: Array) -> Array:
+    """Returns the cheapest path through costs (M, N), from corner to corner: int32 [2, steps]."""
+    moves = _moves(input.reshape(input.shape[-2:]))
+    row, column = moves.shape[0] - 1, moves.shape[1] - 1
+    path = [(row, column)]
+    while row or column:
+        move = _COLUMN if not row else _ROW if not column else moves[row, column]
+        row, column = row - (move != _COLUMN), column - (move != _ROW)
+        path.append((row, column))
+    return np.array(path[::-1], np.int32).T
+
+
+def _moves(costs: Array) -> Array:
+    """Returns the move by which the cheapest path enters each point, int8; ties go by column.
+
+    Points of one anti-diagonal are independent of each other.
+    """
+    rows, columns = costs.shape
+    limits.allow((rows + 1, columns + 1), np.float32)
+    total = np.full((rows + 1, columns + 1), np.inf, np.float32)
+    total[0, 0] = 0
+    moves = np.zeros((rows, columns), np.int8)
+    for diagonal in range(rows + columns - 1):
+        i = np.arange(max(0, diagonal - columns + 1), min(rows, diagonal + 1))
+        j = diagonal - i
+        both, row, column = total[i, j], total[i, j + 1], total[i + 1, j]
+        taken = np.where((both < row) & (both < column), _BOTH,
+                         np.where((row < both) & (row < column), _ROW, _COLUMN))  # fmt: skip
+        moves[i, j] = taken
+        total[i + 1, j + 1] = costs[i, j] + np.choose(taken, [both, row, column])
+    return moves

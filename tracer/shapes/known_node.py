@@ -1,0 +1,93 @@
+"""What a rule for the types of a node's outputs looks at, and arithmetic of sizes.
+
+What a rule does not tell is None.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tracer.graph.model import Node
+from tracer.graph.tensor_type import Dim, TensorType
+from tracer.support.types import Array
+
+Shape = tuple[Dim, ...] | None
+Outputs = Sequence[TensorType | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a node: its attributes, types and values of its inputs by name."""
+
+    node: Node
+    types: Mapping[str, TensorType | None]
+    values: Mapping[str, Array | None]
+
+    def type_of(self, index: int) -> TensorType | None:
+        """Returns the type of an input; None if it is left out or unknown."""
+        names = self.node.inputs
+        return self.types.get(names[index]) if index < len(names) and names[index] else None
+
+    def shape(self, index: int) -> Shape:
+        """Returns the shape of an input; None if it is left out or unknown."""
+        kind = self.type_of(index)
+        return None if kind is None else kind.shape
+
+    def has(self, index: int) -> bool:
+        """Whether the node has this input."""
+        return index < len(self.node.inputs) and bool(self.node.inputs[index])
+
+    def number(self, index: int) -> int | None:
+        """Returns the value of an input of one number, if it follows from shapes."""
+        value = self.values.get(self.node.inputs[index]) if self.has(index) else None
+        return None if value is None or value.size != 1 else int(value.reshape(-1)[0])
+
+    def numbers(self, index: int) -> tuple[int, ...] | None:
+        """Returns the values of an input of integers, if they follow from shapes."""
+        value = self.values.get(self.node.inputs[index]) if self.has(index) else None
+        return None if value is None else tuple(int(each) for each in value.reshape(-1))
+
+    def integer(self, name: str, default: int = 0) -> int:
+        """Returns an integer attribute."""
+        return next((each.i for each in self.node.proto.attribute if each.name == name), default)
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """Returns a list of integers; empty where the attribute is left out."""
+        found = (each.ints for each in self.node.proto.attribute if each.name == name)
+        return tuple(next(found, ()))
+
+    def typed(self, index: int, shape: Shape) -> TensorType | None:
+        """Returns a type of the elements of an input."""
+        kind = self.type_of(index)
+        return None if kind is None or shape is None else TensorType(kind.dtype, shape)
+
+    def text(self, name: str, default: str) -> str:
+        """Returns a text attribute."""
+        found = (
+            each.s.decode(errors="replace")
+            for each in self.node.proto.attribute
+            if each.name == name
+        )
+        return next(found, default)
+
+
+Rule = Callable[[Known], Outputs]
+
+
+def like_first(known: Known) -> Outputs:
+    """The rule of an operator whose output has the type of its first input."""
+    return [known.type_of(0)]
+
+
+def divided(size: Dim, parts: int) -> Dim:
+    """Returns the size of one of equal parts; None if unknown."""
+    return size // parts if isinstance(size, int) and parts else None
+
+
+def times(size: Dim, parts: int) -> Dim:
+    """Returns the size of all parts; None if unknown."""
+    return size * parts if isinstance(size, int) else None
+
+
+def added(past: Dim, new: Dim) -> Dim:
+    """Returns the sum of two sizes; None if unknown."""
+    return past + new if isinstance(past, int) and isinstance(new, int) else None
