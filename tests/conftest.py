@@ -33,3 +33,17 @@ def machine(tmp_path_factory):
         patch.setattr(cache, "folder", lambda: folder)
         patch.setattr(supervisor, "in_process", lambda: True)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def comparison_seconds():
+    """The seconds that a comparison has without a limit; in tests it has one.
+
+    Beside other tests none reaches its precision, so each would take all of its time.
+    """
+    from tracer.executors import alternation
+
+    usual = alternation._SECONDS
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(alternation, "_SECONDS", 1.0)
+        yield usual

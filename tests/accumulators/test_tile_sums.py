@@ -69,7 +69,7 @@ def products(seed, rows, depth, columns, sizes):
     return left, right, random.integers(-(2 ** sum(sizes)), 2 ** sum(sizes), rows)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 2**32),
     st.tuples(st.integers(1, 20), st.integers(1, 60), st.integers(1, 140)),

@@ -6,7 +6,7 @@ from itertools import accumulate
 
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tracer
@@ -17,6 +17,8 @@ from tracer.graph import provenance
 from tracer.records.node_table import typed
 
 MODULES = st.sampled_from([None, "", "a", "a.0", "a.0.b", "a.1", "a.1.b.c", "d", "a.0.b.c.e"])
+SLOW = settings(max_examples=40)
+"""pandas folds sixty columns in some 40 ms, many times a case."""
 SOURCES = st.sampled_from([None, "net.py:1", "net.py:12", "lib/net.py:1"])
 
 
@@ -45,6 +47,7 @@ def tables(draw):
     return typed(pd.DataFrame(rows).astype({"time_us": "float64"}))
 
 
+@SLOW
 @given(tables(), st.sampled_from(["module", "source"]), st.none() | st.integers(1, 5))
 def test_every_node_and_every_microsecond_is_in_one_row(nodes, of, depth):
     folded = grouped(nodes, of, depth=depth if of == "module" else None)
@@ -54,6 +57,7 @@ def test_every_node_and_every_microsecond_is_in_one_row(nodes, of, depth):
         assert folded[column].sum() == nodes[column].sum()
 
 
+@SLOW
 @given(tables(), st.data())
 def test_nodes_with_an_estimated_part_have_it_in_the_row_of_their_own_module(nodes, data):
     kernels = nodes["kernels"]
@@ -71,6 +75,7 @@ def test_nodes_with_an_estimated_part_have_it_in_the_row_of_their_own_module(nod
         assert folded["time_us"].to_dict() == pytest.approx(expected.to_dict())
 
 
+@SLOW
 @given(tables(), st.none() | st.integers(1, 5))
 def test_what_was_fused_across_rows_is_told_at_both_ends(nodes, depth):
     folded = by_origin(nodes, "module", depth).set_index("module")
@@ -87,6 +92,7 @@ def test_what_was_fused_across_rows_is_told_at_both_ends(nodes, depth):
         assert ("also hold" in (said or "")) == bool(holds)
 
 
+@SLOW
 @given(tables())
 def test_a_module_at_a_depth_is_the_sum_of_all_that_lies_in_it(nodes):
     deep = by_origin(nodes, "module").set_index("module")
@@ -105,6 +111,7 @@ def test_a_module_at_a_depth_is_the_sum_of_all_that_lies_in_it(nodes):
             assert pd.isna(row["time_us"]) or row["time_us"] == times.sum()
 
 
+@SLOW
 @given(tables())
 def test_a_kernel_within_one_ancestor_is_no_news_at_its_depth(nodes):
     below = nodes.assign(module=[f"top.{module}" for module in nodes["module"]])

@@ -12,7 +12,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-import tracer
+import tracer.cli
 from exporters.subject import Code, open_subject
 from tests.graphs import residual
 from tracer.errors import ModelError, UsageError
@@ -149,8 +149,13 @@ TOKENS = """
 
 
 @pytest.mark.needs("torch", "onnxscript")
-def test_arguments_weights_and_types_reach_an_export(folder):
+def test_arguments_weights_and_types_reach_an_export(folder, capfd):
     import torch
+
+    def run(*args):
+        """Runs a command in this process, which has imported torch."""
+        code = tracer.cli.main(list(args))
+        return code, capfd.readouterr().err
 
     def arranged(value):
         """Weights of a Net(4) whose outputs are all `value`."""
@@ -163,8 +168,8 @@ def test_arguments_weights_and_types_reach_an_export(folder):
     code = ("net.py:Net", "--arg", "width=4", "--weights", "w.pt", *inputs)
     for value in (3.0, 7.0):  # the content of the weights matters, not their name
         arranged(value)
-        done = command("interpret", *code, "--batch", "2", "-o", "y.npz", "--force")
-        assert done.returncode == 0, done.stderr
+        done, err = run("interpret", *code, "--batch", "2", "-o", "y.npz", "--force")
+        assert done == 0, err
         (output,) = np.load("y.npz").values()
         assert (output == np.full((2, 5, 3), value)).all()
     for name, options in {
@@ -174,11 +179,11 @@ def test_arguments_weights_and_types_reach_an_export(folder):
     }.items():  # fmt: skip
         np.savez("x.npz", x=np.arange(10).reshape(2, 5))
         renamed = {"--weights": "--weights-file"} if name == "quantize" else {}
-        done = command(name, *(renamed.get(word, word) for word in code), *options)
-        assert done.returncode == 0, done.stderr
-    missing = command("count", "net.py:Net", *inputs)
-    assert missing.returncode == 2
-    assert b"needs arguments: width. Give --arg width=VALUE" in missing.stderr
+        done, err = run(name, *(renamed.get(word, word) for word in code), *options)
+        assert done == 0, err
+    missing, err = run("count", "net.py:Net", *inputs)
+    assert missing == 2
+    assert "needs arguments: width. Give --arg width=VALUE" in err
 
 
 @pytest.mark.parametrize(

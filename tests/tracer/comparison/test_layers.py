@@ -56,8 +56,9 @@ class Fake:
 
 
 @pytest.fixture
-def clock(monkeypatch):
+def clock(monkeypatch, comparison_seconds):
     made = Clock()
+    monkeypatch.setattr(alternation, "_SECONDS", comparison_seconds)
     monkeypatch.setattr(alternation.time, "monotonic", lambda: made.now)
     yield made
     signals._received.clear()

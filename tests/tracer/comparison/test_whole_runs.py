@@ -45,8 +45,9 @@ class Fake:
 
 
 @pytest.fixture
-def machine(monkeypatch):
+def machine(monkeypatch, comparison_seconds):
     clock = Machine()
+    monkeypatch.setattr(alternation, "_SECONDS", comparison_seconds)
     monkeypatch.setattr(alternation.time, "monotonic", lambda: clock.now)
     monkeypatch.setattr(alternation.time, "sleep", lambda seconds: None)
     return clock

@@ -4,25 +4,11 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
-import onnx
 import pytest
 
 import tracer
 from analyzers.views import render
-from tests.analyzers.toolchains import networks
 from tracer.errors import UsageError
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A network of two products, which need 18 bits, and its data."""
-    path = tmp_path_factory.mktemp("energy")
-    net = networks.perceptron((0.5, 0.1, 0.3, 0.0625))
-    onnx.save(net.model("qdq", ("N", 12), "second"), path / "net.onnx")
-    x = np.random.default_rng(1).uniform(0, 120, (40, 12)).astype(np.float32)
-    np.savez(path / "data.npz", x=x)
-    return path
 
 
 def narrowed(folder, energy):

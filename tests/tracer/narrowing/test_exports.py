@@ -12,40 +12,29 @@ import pytest
 
 import tracer
 import tracer.cli
-from tests.analyzers.toolchains import networks
 from tracer.errors import UsageError
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("exports")
-    net = networks.perceptron((0.5, 0.1, 0.3, 0.0625))
-    onnx.save(net.model("qdq", ("N", 12), "second"), path / "net.onnx")
-    x = np.random.default_rng(1).uniform(0, 120, (40, 12)).astype(np.float32)
-    np.savez(path / "data.npz", x=x)
-    return path
-
-
-def test_the_command_writes_the_guaranteed_widths(folder, capfd):
+def test_the_command_writes_the_guaranteed_widths(folder, tmp_path, capfd):
     names = ("acc.onnx", "a.finn.json", "a.hls4ml.yml", "a.json")
-    acc, finn, hls4ml, table = (str(folder / name) for name in names)
+    acc, finn, hls4ml, table = (str(tmp_path / name) for name in names)
     argv = ["narrow", folder / "net.onnx", "--bits", "second=15,*=30", "--data",
             folder / "data.npz", "--metric", "noise", "-o", acc, "-o", table, "--export", finn,
             "--export", hls4ml]  # fmt: skip
     assert tracer.cli.main([str(each) for each in argv]) == 0
     assert "a.finn.json" in capfd.readouterr().err
     nodes = {
-        n["node"]: n["guaranteed"] for n in json.loads((folder / "a.json").read_bytes())["nodes"]
+        n["node"]: n["guaranteed"] for n in json.loads((tmp_path / "a.json").read_bytes())["nodes"]
     }
     assert nodes["first"] == 18 and nodes["second"] <= 15
-    assert json.loads((folder / "a.finn.json").read_bytes()) == {
+    assert json.loads((tmp_path / "a.finn.json").read_bytes()) == {
         "Defaults": {},
         "MVAU_0": {"accDataType": "INT18"},
         "MVAU_1": {"accDataType": f"INT{nodes['second']}"},
     }
-    lines = (folder / "a.hls4ml.yml").read_text().split("\n")
+    lines = (tmp_path / "a.hls4ml.yml").read_text().split("\n")
     assert [line.strip() for line in lines] == [
         "LayerName:", "MatMul_0:", "Precision:", 'accum: "fixed<18,17>"',
         "MatMul_1:", "Precision:", f'accum: "fixed<{nodes["second"]},{nodes["second"]}>"', "",
