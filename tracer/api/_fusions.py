@@ -11,7 +11,7 @@ from tracer.executors import registry
 from tracer.inputs.request import on_sizes_that_run, request_for
 from tracer.limits import Limits, fair_share
 from tracer.records import environment
-from tracer.records.trace import ModelInfo
+from tracer.records.model_info import ModelInfo
 from tracer.support.progress import Progress, silent
 
 _COMPARED_BYTES = 4 << 30

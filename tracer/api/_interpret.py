@@ -27,6 +27,9 @@ from tracer.shapes import infer
 from tracer.support.progress import Progress
 from tracer.support.tolerance import Tolerance
 
+_MODULES = ("tracer.executors.narrowed.shared",)
+"""What workers load as they start."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Job:
@@ -98,7 +101,7 @@ def interpret(
         if narrowed is None:
             _, (job, run) = on_sizes_that_run(request, plain)
         else:
-            with opened_pool(cluster, threads, note) as pool:
+            with opened_pool(cluster, threads, note, _MODULES) as pool:
                 job, run = done(_narrow(request, narrowed, by_sample, said, pool))
     observation = observed_shapes.of(loaded, run.kernels)
     types = infer(loaded, job.first.shapes).updated(observation.types)

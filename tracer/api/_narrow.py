@@ -22,8 +22,8 @@ from tracer.narrowing.attempts import Attempt, Attempts
 from tracer.narrowing.evaluation import Evaluation
 from tracer.narrowing.options import NarrowOptions
 from tracer.quantization.calibration import CalibrationSamples
+from tracer.records.model_info import ModelInfo
 from tracer.records.narrowed import Narrowed, WidthScores, certificate_beside
-from tracer.records.trace import ModelInfo
 from tracer.support.files import check_writable
 from tracer.support.progress import Progress, silent
 from tracer.whatif.graph_variants import quantized_first

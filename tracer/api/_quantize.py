@@ -19,11 +19,14 @@ from tracer.quantization.accuracy import accuracy, check
 from tracer.quantization.calibration import CalibrationSamples
 from tracer.quantization.options import QuantizationOptions, WeightOptions
 from tracer.quantization.weights import quantize_weights
+from tracer.records.model_info import ModelInfo
 from tracer.records.quantized import Accuracy, Quantized
-from tracer.records.trace import ModelInfo
 from tracer.scaling.opening import opened_pool
 from tracer.scaling.pool import Note, Pool
 from tracer.support.progress import Progress
+
+_MODULES = ("tracer.quantization.shared_ranges",)
+"""What workers load as they start."""
 
 
 def quantize(
@@ -52,7 +55,7 @@ def quantize(
     if chosen_metric is not None and test_data is not None:
         check(loaded, test_data, chosen_metric)
     samples = None if calibration is None else CalibrationSamples(calibration, batch)
-    with opened_pool(cluster, note=note) as pool:
+    with opened_pool(cluster, note=note, modules=_MODULES) as pool:
         graph = _graph(loaded, samples, options, progress, pool)
     # They open their weights here: `target` may replace the model, and its data with it.
     wide, narrow = Interpreter(loaded), Interpreter(graph.model)

@@ -1,10 +1,12 @@
 """Tries a network in accumulators of other widths: see `tracer.what_if`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from analyzers import energy
@@ -12,22 +14,24 @@ from exporters.subject import Subject, open_subject
 from tracer.accumulators.spec import kinds
 from tracer.errors import ClusterError, UsageError
 from tracer.graph.model import Model
-from tracer.inputs.datasets.opening import open_dataset
+from tracer.inputs.datasets.dataset import Dataset
+from tracer.inputs.datasets.opening import open_dataset, reopened
 from tracer.limits import Limits
 from tracer.records import environment
 from tracer.records.accumulator_sweep import AccumulatorSweep
-from tracer.records.trace import ModelInfo
+from tracer.records.model_info import ModelInfo
 from tracer.records.whatif import EnergyBasis, WhatIf
-from tracer.scaling.opening import opened_pool
-from tracer.scaling.pool import Note, Pool
+from tracer.scaling.collecting import first_answer
+from tracer.scaling.pool import Pool
 from tracer.storage.whatif_file import WhatIfFile
 from tracer.support.file_lock import refuse_in_use
-from tracer.support.progress import Progress
+from tracer.support.progress import Progress, silent
 from tracer.whatif import cache_key, width_plan
 from tracer.whatif.accumulators import AccumulatorTask, tried
 from tracer.whatif.deadline import Deadline
 from tracer.whatif.graph_variants import graph_variants
-from tracer.whatif.metric_scores import checked_metric, judgement
+from tracer.whatif.jobs import MetricJob
+from tracer.whatif.metric_scores import judgement
 from tracer.whatif.options import WhatIfOptions
 from tracer.whatif.shard_file import ShardFile
 from tracer.whatif.stored_batches import StoredBatches
@@ -57,12 +61,10 @@ def what_if(
     trace: str | Path | None,
     force: bool,
     folder: Path,
-    threads: int,
     limits: Limits | None,
     progress: Progress | None,
     operands: str | None,
-    cluster: Any,
-    note: Note | None,
+    pool: Pool,
 ) -> WhatIf | AccumulatorSweep:
     """Evaluates the widths, and writes each evaluation to the file `trace` at once."""
     if trace is not None and force:  # before minutes are spent on the data
@@ -70,9 +72,9 @@ def what_if(
     options = options or WhatIfOptions()
     spellings = kinds.listed(accumulator) if isinstance(accumulator, str) else None
     if spellings is not None:
-        _refuse_widths(options, trace, cluster)
+        _refuse_widths(options, trace)
         return _accumulators(
-            model, spellings, data, options, folder, threads, limits, progress, operands
+            model, spellings, data, options, folder, pool, limits, progress, operands
         )
     if operands is not None:
         raise UsageError(
@@ -83,46 +85,68 @@ def what_if(
     narrowest, widest = plan.ends
     variants = tuple(options.accumulators(widest))
     tuple(options.accumulators(narrowest))  # raises UsageError for a width that is too narrow
-    with opened_pool(cluster, threads, note) as pool:  # its workers start meanwhile
-        loaded = open_subject(model)
-        dataset = open_dataset(data, loaded, limit=options.limit, folder=folder)
-        metric = checked_metric(loaded, dataset, options.metric)
-        model_of_energy = energy.find(options.energy)
-        graphs, changes = graph_variants(loaded, dataset, options, folder, progress)
-        identity = cache_key.identity(loaded, dataset, metric, options, changes)
-        opened = (
-            nullcontext() if trace is None else closing(WhatIfFile(Path(trace), identity, force))
-        )
-        with opened as file:
-            with _kept_shards(file, pool, identity, force) as shards:
-                task = Task(
-                    dataset, metric, model_of_energy, options, plan, pool, shards, limits, deadline
-                )
-                results = run_variants(task, graphs, variants, file, progress)
-            result = WhatIf(
-                model=ModelInfo.of(loaded),
-                environment=environment.observe(),
-                settings={**identity, **_settings(task)},
-                judgement=judgement(metric, options.accuracy_budget),
-                energy=EnergyBasis(
-                    task.energy.name,
-                    task.energy.unit,
-                    task.energy.source,
-                    results.addition_convention,
-                ),
-                variants=results.variants,
-                notes=tuple(dict.fromkeys((*loaded.notes, *changes, *results.notes))),
+    loaded = open_subject(model)
+    dataset = open_dataset(data, loaded, limit=options.limit, folder=folder)
+    fingerprint = _fingerprint(dataset, pool)
+    batches = StoredBatches(dataset, options.batch, progress)
+    metric = first_answer(pool, MetricJob(batches, options.metric), "metric")
+    model_of_energy = energy.find(options.energy)
+    graphs, changes = graph_variants(loaded, dataset, options, folder, progress)
+
+    def identity() -> dict[str, str]:
+        return cache_key.identity(loaded, dataset, fingerprint(), metric, options, changes)
+
+    opened = nullcontext() if trace is None else closing(WhatIfFile(Path(trace), identity(), force))
+    with opened as file:
+        with _kept_shards(file, pool, identity, force) as shards:
+            task = Task(
+                dataset, metric, model_of_energy, options, plan, pool, shards, limits, deadline
             )
-            if file is not None:
-                file.finish(result)
-            if shards is not None and not any(one.answer.ended for one in result.variants):
-                shards.remove()
-        return result
+            results = run_variants(task, graphs, variants, file, progress)
+        result = WhatIf(
+            model=ModelInfo.of(loaded),
+            environment=environment.observe(),
+            settings={**identity(), **_settings(task)},
+            judgement=judgement(metric, options.accuracy_budget),
+            energy=EnergyBasis(
+                task.energy.name,
+                task.energy.unit,
+                task.energy.source,
+                results.addition_convention,
+            ),
+            variants=results.variants,
+            notes=tuple(dict.fromkeys((*loaded.notes, *changes, *results.notes))),
+        )
+        if file is not None:
+            file.finish(result)
+        if shards is not None and not any(one.answer.ended for one in result.variants):
+            shards.remove()
+    return result
+
+
+def _fingerprint(dataset: Dataset, pool: Pool) -> Callable[[], str]:
+    """Returns a function that tells the fingerprint of the data.
+
+    Reading all of them takes its time, so that a thread does it while workers compute.
+    """
+    if not pool.workers:
+        return cache(dataset.fingerprint)
+    told: Future[str] = Future()
+    own = reopened(dataset.description, dataset.model)  # a file has one place that is read next
+
+    def read() -> None:
+        try:
+            told.set_result(own.fingerprint())
+        except BaseException as error:
+            told.set_exception(error)
+
+    Thread(target=read, name="fingerprint", daemon=True).start()
+    return told.result
 
 
 @contextmanager
 def _kept_shards(
-    file: WhatIfFile | None, pool: Pool, identity: Mapping[str, str], force: bool
+    file: WhatIfFile | None, pool: Pool, identity: Callable[[], Mapping[str, str]], force: bool
 ) -> Iterator[ShardFile | None]:
     """Opens the file for shards, if they run elsewhere and there is a trace to continue.
 
@@ -131,7 +155,7 @@ def _kept_shards(
     if file is None or not pool.workers:
         yield None
         return
-    with closing(ShardFile(file.path, identity, force)) as shards:
+    with closing(ShardFile(file.path, identity(), force)) as shards:
         try:
             yield shards
         except ClusterError as error:
@@ -148,7 +172,7 @@ def _accumulators(
     data: str | Path,
     options: WhatIfOptions,
     folder: Path,
-    threads: int,
+    pool: Pool,
     limits: Limits | None,
     progress: Progress | None,
     operands: str | None,
@@ -157,7 +181,9 @@ def _accumulators(
     deadline = Deadline(None if limits is None else limits.seconds)
     loaded = open_subject(model)
     dataset = open_dataset(data, loaded, limit=options.limit, folder=folder)
-    metric = checked_metric(loaded, dataset, options.metric)
+    fingerprint = _fingerprint(dataset, pool)
+    batches = StoredBatches(dataset, options.batch, progress)
+    metric = first_answer(pool, MetricJob(batches, options.metric), "metric")
     changes: list[str] = []
 
     def quantized() -> Model:
@@ -167,14 +193,14 @@ def _accumulators(
 
     task = AccumulatorTask(
         loaded, cache(quantized), dataset, metric, energy.find(options.energy), options, operands,
-        threads, limits, deadline,
+        pool, progress or silent, limits, deadline,
     )  # fmt: skip
-    result = tried(task, spellings, StoredBatches(dataset, options.batch, progress))
+    result = tried(task, spellings, batches)
     return AccumulatorSweep(
         model=ModelInfo.of(loaded),
         environment=environment.observe(),
         settings={
-            **cache_key.identity(loaded, dataset, metric, options, changes),
+            **cache_key.identity(loaded, dataset, fingerprint(), metric, options, changes),
             "data": dataset.name, "accumulator": list(spellings), "operands": operands,
         },
         judgement=judgement(metric, options.accuracy_budget),
@@ -189,13 +215,8 @@ def _accumulators(
     )  # fmt: skip
 
 
-def _refuse_widths(options: WhatIfOptions, trace: str | Path | None, cluster: Any) -> None:
+def _refuse_widths(options: WhatIfOptions, trace: str | Path | None) -> None:
     """Raises UsageError for options that are about widths, beside accumulators with names."""
-    if cluster is not None:
-        raise UsageError(
-            "workers share out evaluations of widths, and --accumulator names accumulators",
-            "Leave out --workers and --scheduler, or give widths such as 12:32.",
-        )
     usual = WhatIfOptions()
     for name, where in _OF_WIDTHS.items():
         if getattr(options, name) != getattr(usual, name):

@@ -65,9 +65,12 @@ def what_if(
     The model runs in a child process, within `limits`, or with `in_process` in this one. Raises the
     errors of `tracer.errors`; a `trace` is continued; `force` begins anew.
     """
-    from tracer.api import _whatif
+    from tracer.scaling.opening import opened_pool
 
-    return _whatif.what_if(
-        model, accumulator, data, options, trace, force, Path(folder), threads, limits, progress,
-        operands, cluster, note,
-    )  # fmt: skip
+    with opened_pool(cluster, threads, note, ("tracer.whatif.jobs",)) as pool:
+        from tracer.api import _whatif  # while the workers start
+
+        return _whatif.what_if(
+            model, accumulator, data, options, trace, force, Path(folder), limits, progress,
+            operands, pool,
+        )  # fmt: skip

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tracer.records.environment import Environment
+from tracer.records.model_info import ModelInfo
 from tracer.records.result import Result
-from tracer.records.trace import ModelInfo
 from tracer.records.whatif import EnergyBasis, Judgement
 
 

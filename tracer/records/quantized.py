@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import onnx
 
+from tracer.records.model_info import ModelInfo
 from tracer.records.result import Result
-from tracer.records.trace import ModelInfo
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,15 +16,14 @@ import pandas as pd
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.accumulators.statistics.sample_sums import SampleSums
-from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType
 from tracer.interpreter.recording import Statistics
 from tracer.records import providers
 from tracer.records.columns import COLUMNS as COLUMNS  # part of the interface beside Trace
 from tracer.records.environment import Environment
 from tracer.records.generation import Generation
+from tracer.records.model_info import ModelInfo as ModelInfo  # part of it as well
 from tracer.records.result import Result
-from tracer.records.topology import Topology
 from tracer.support.difference import Difference
 from tracer.support.types import FloatArray
 
@@ -34,46 +33,6 @@ EMULATED = "times are those of emulating the accumulators"
 
 INCOMPLETE = "incomplete: "
 """Begins the note of a trace without all the runs that were asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
-    """Which model was traced.
-
-    `topology` says how its nodes are connected; None for a model of a framework, which has no
-    graph, and in files of earlier versions. `path` is the model's file, where it was when it was
-    read; None for a model in memory. Raises ValueError for a topology of other nodes.
-    """
-
-    name: str
-    sha256: str
-    ir_version: int
-    opsets: Mapping[str, int]
-    producer: str
-    nodes: int
-    params: int | None = None
-    topology: Topology | None = field(default=None, repr=False)
-    path: str | None = field(default=None, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        if self.topology is not None and len(self.topology.nodes) != self.nodes:
-            raise ValueError(f"topology: {len(self.topology.nodes)} nodes, not {self.nodes}")
-
-    @classmethod
-    def of(cls, model: Model, params: int | None = None) -> ModelInfo:
-        """Returns the identity of `model`; `params` counts a shared weight once."""
-        producer = f"{model.proto.producer_name} {model.proto.producer_version}".strip()
-        return cls(
-            name=model.name.rpartition("/")[2],
-            sha256=model.sha256,
-            ir_version=model.proto.ir_version,
-            opsets=dict(model.opsets),
-            producer=producer,
-            nodes=len(model.nodes),
-            params=params,
-            topology=Topology.of(model),
-            path=None if model.path is None else str(model.path.resolve()),
-        )
 
 
 @dataclass(frozen=True, slots=True)

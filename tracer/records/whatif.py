@@ -13,8 +13,8 @@ from typing import Any, ClassVar, TypeAlias
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.records.environment import Environment
+from tracer.records.model_info import ModelInfo
 from tracer.records.result import Result
-from tracer.records.trace import ModelInfo
 
 Widths: TypeAlias = tuple[int, ...]
 """Bits of the narrow nodes, in the order of the model."""

@@ -4,7 +4,6 @@ This process deals the tasks itself, two for each worker at a time, so that what
 cancelled here, and a worker is not used before it has told that it runs the same code.
 """
 
-import asyncio
 import contextlib
 import hashlib
 import logging
@@ -29,6 +28,10 @@ _CONNECT_S = 5.0
 """Seconds that a scheduler may take to answer."""
 _GONE_S = 5.0
 """Seconds without a scheduler after which it is given up: it may be restarting its connection."""
+_WANTED = 16
+"""Waiting tasks that the scheduler is shown for each worker, and for one more."""
+_NOWHERE = {"tracer-nowhere": 1}
+"""What a task needs so that no worker of Dask takes it."""
 _WORKERLESS_S = 60.0
 """Seconds that a cluster may have no worker: a job of Slurm or a pod may still be starting."""
 
@@ -48,7 +51,15 @@ class DaskPool:
         self._data: dict[str, bytes] = {}
         self._sent: dict[str, Any] = {}
         self._dispatcher = Dispatcher(note)
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="results")
+        self._sender = ThreadPoolExecutor(1, thread_name_prefix="tasks")
+        as_completed: Any = distributed.as_completed  # it has no types
+        self._completed = as_completed(
+            loop=self._client.loop, with_results=True, raise_errors=False
+        )
+        self._ends: dict[str, Done] = {}
+        self._sent_any = Event()
+        self._wanted: list[Any] = []
+        self._receiver = Thread(target=self._receive, name="results", daemon=True)
         self._seats: dict[str, _DaskWorker] = {}
         self._refused: dict[str, str] = {}
         self._closing = Event()
@@ -56,6 +67,7 @@ class DaskPool:
         self._watcher = Thread(target=self._watch, name="cluster", daemon=True)
         if self._client.dashboard_link:
             note(f"Dask's dashboard: {self._client.dashboard_link}")
+        self._receiver.start()
         self._watcher.start()
         try:
             while not self._ready.wait(_LOOK_S):  # a signal may arrive in between
@@ -79,6 +91,7 @@ class DaskPool:
 
     def forget(self, job: str) -> None:
         """Frees the copies of a job."""
+        self._dispatcher.forget(job)
         self._data.pop(job, None)
         self._sent.pop(job, None)
 
@@ -93,9 +106,12 @@ class DaskPool:
         for seat in self._seats.values():
             seat.cancel()
         self._sent.clear()
-        if self._watcher is not None:
-            self._watcher.join(_CONNECT_S)
-        self._executor.shutdown(wait=False)
+        self._watcher.join(_CONNECT_S)
+        self._completed.clear()
+        self._sent_any.set()
+        self._receiver.join(_CONNECT_S)
+        self._sender.shutdown(wait=False)
+        self._wanted.clear()
         if self._owns_client:
             self._client.close(timeout=1)
 
@@ -113,28 +129,35 @@ class DaskPool:
         )
 
     def soon(self, work: Callable[[], None]) -> None:
-        """Calls `work` in the thread of this pool, unless that is closed."""
+        """Calls `work` in the thread that sends tasks, unless the pool is closed."""
         with contextlib.suppress(RuntimeError):  # the thread has been asked to end
-            self._executor.submit(work)
+            self._sender.submit(work)
 
     def when_done(self, future: Any, done: Done) -> None:
-        """Calls `done` in the thread of this pool, unless the scheduler is gone."""
-        waiting = asyncio.run_coroutine_threadsafe(
-            future._result(raiseit=False), self._client.loop.asyncio_loop
-        )
-        waiting.add_done_callback(lambda told: self.soon(lambda: self._end(future, told, done)))
+        """Calls `done` in the thread that receives results, unless the scheduler is gone."""
+        self._ends[future.key] = done
+        self._completed.add(future)
+        self._sent_any.set()
 
-    def _end(self, future: Any, told: "Future[Any]", done: Done) -> None:
+    def _receive(self) -> None:
+        """Hands results on as they arrive, until the pool is closed."""
+        while not self._closing.is_set():
+            self._sent_any.wait()
+            self._sent_any.clear()
+            for batch in self._completed.batches():
+                for future, result in batch:
+                    self._end(future, result, self._ends.pop(future.key))
+
+    def _end(self, future: Any, result: Any, done: Done) -> None:
         status = future.status
-        if told.cancelled() or told.exception() is not None or status in ("cancelled", "lost"):
-            if self._client.status == "running":
-                done(None, LostError("the worker was lost"))
-        elif status == "error":
-            error = told.result()[1]
+        if status == "error":
+            error = result[1]
             is_lost = isinstance(error, distributed.scheduler.KilledWorker)
             done(None, LostError(str(error)) if is_lost else error)
-        else:
-            done(told.result(), None)
+        elif status == "finished" and not isinstance(result, distributed.CancelledError):
+            done(result, None)
+        elif self._client.status == "running":
+            done(None, LostError("the worker was lost"))
 
     def _copies(self, job: str) -> Any:
         """The job on the workers; it is sent again where all that had it are gone."""
@@ -152,6 +175,7 @@ class DaskPool:
             last_seen = now if found is not None else last_seen
             if found is not None:
                 self._update(found)
+                self._show_demand()
             last_worker = now if self._seats else last_worker
             error = self._trouble(found, now - last_seen, now - last_worker)
             if error is not None:
@@ -161,6 +185,21 @@ class DaskPool:
             if error is not None:
                 return
             self._closing.wait(_LOOK_S)
+
+    def _show_demand(self) -> None:
+        """Lets the scheduler see that tasks wait here, so that an adaptive cluster grows.
+
+        It sees tasks in their place that never run.
+        """
+        most = _WANTED * (len(self._seats) + 1)
+        count = min(self._dispatcher.waiting, most) if self._seats else 1
+        del self._wanted[count:]
+        missing = range(count - len(self._wanted))
+        if missing:
+            begun = time.monotonic_ns()
+            keys = [f"tracer-waiting-{begun}-{number}" for number in missing]
+            with contextlib.suppress(OSError, TimeoutError, ValueError, RuntimeError):
+                self._wanted += self._client.map(abs, missing, key=keys, resources=_NOWHERE)
 
     def _found(self) -> Mapping[str, Any] | None:
         """The workers by address, with what the scheduler tells of them; None without one."""

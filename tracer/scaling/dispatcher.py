@@ -43,12 +43,12 @@ class Seat(Protocol):
 
 @dataclass(eq=False, slots=True)
 class _Entry:
-    """A task, its future, the place in the queue, and the workers that died with it."""
+    """A task, its future, the place in the queue, and what died with it: seats, or processes."""
 
     task: Task
     future: "Future[Any]"
     number: int
-    deaths: int = 0
+    deaths: set[object] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -78,6 +78,11 @@ class Dispatcher:
         with self._lock:
             return [*self._seats]
 
+    @property
+    def waiting(self) -> int:
+        """The number of tasks that no worker has yet."""
+        return len(self._waiting)
+
     def submit(self, task: Task) -> "Future[Any]":
         """Returns the future result of a task. Raises what `end` was given."""
         future: Future[Any] = Future()
@@ -86,6 +91,12 @@ class Dispatcher:
             self._waiting.append(_Entry(task, future, next(self._numbers)))
             self._deal()
         return future
+
+    def forget(self, job: str) -> None:
+        """Lets tasks of a job that still run end unheard: nobody waits for them any more."""
+        with self._lock:
+            for used in self._seats.values():
+                used.running = {each for each in used.running if each.task.job != job}
 
     def check(self) -> None:
         """Raises what `end` was given, if it was called."""
@@ -104,7 +115,7 @@ class Dispatcher:
             used = self._seats.pop(seat, None)
             self._homes = {home: own for home, own in self._homes.items() if own is not seat}
             for entry in used.running if used is not None else ():
-                self._again(entry, CrashError(f"worker {seat.name} died or left"))
+                self._again(entry, CrashError(f"worker {seat.name} died or left"), seat)
             self._deal()
 
     def end(self, error: BaseException) -> None:
@@ -176,8 +187,10 @@ class Dispatcher:
             used.running.remove(entry)
             if isinstance(error, CannotOpenError):
                 self._refuse(seat, used, entry, error)
-            elif isinstance(error, LostError | CrashError):
-                self._again(entry, error)
+            elif isinstance(error, LostError):
+                self._again(entry, error, seat)
+            elif isinstance(error, CrashError):
+                self._again(entry, error, error)
             elif error is not None:
                 entry.future.set_exception(error)
             else:
@@ -206,13 +219,14 @@ class Dispatcher:
                 self._told.add(seat)
                 self._note(f"worker {seat.name} is not used: {reason}")
 
-    def _again(self, entry: _Entry, error: Exception) -> None:
-        entry.deaths += 1
-        if entry.deaths < _MOST_DEATHS:
+    def _again(self, entry: _Entry, error: Exception, died: object) -> None:
+        """Deals a task again; a worker that is lost, and then found to have left, died once."""
+        entry.deaths.add(died)
+        if len(entry.deaths) < _MOST_DEATHS:
             self._waiting.append(entry)
         elif isinstance(error, CrashError):
             entry.future.set_exception(error)
         else:
             entry.future.set_exception(
-                ClusterError(f"{entry.deaths} workers died or left while they ran one task")
+                ClusterError(f"{len(entry.deaths)} workers died or left while they ran one task")
             )

@@ -1,7 +1,7 @@
 """Chooses the pool that a user names."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -15,25 +15,28 @@ _ADDRESS = re.compile(r"[a-z]+://\S+")
 
 
 @contextmanager
-def opened_pool(cluster: Any, threads: int = 0, note: Note | None = None) -> Iterator[Pool]:
+def opened_pool(
+    cluster: Any, threads: int = 0, note: Note | None = None, modules: Sequence[str] = ()
+) -> Iterator[Pool]:
     """Opens a pool for the block: `local:4` for processes, or a cluster of Dask.
 
     A cluster is the address of its scheduler, or a `distributed.Client`. None runs everything in
     this process. `threads` are those of each worker [default: the processors ÷ the workers, or
-    those of a worker of Dask]. `note` is called with sentences for the user. Raises UsageError for
-    anything else, and where `distributed` is not installed.
+    those of a worker of Dask]. `note` is called with sentences for the user. Processes load
+    `modules` as they start, while this one still reads the data. Raises UsageError for anything
+    else, and where `distributed` is not installed.
     """
-    with closing(_pool(cluster, threads or None, note or (lambda text: None))) as pool:
+    with closing(_pool(cluster, threads or None, note or (lambda text: None), modules)) as pool:
         yield pool
 
 
-def _pool(cluster: Any, threads: int | None, note: Note) -> Pool:
+def _pool(cluster: Any, threads: int | None, note: Note, modules: Sequence[str]) -> Pool:
     if cluster is None:
         return SerialPool(threads)
     if isinstance(cluster, str) and (local := _LOCAL.fullmatch(cluster)) and int(local[1]):
         from tracer.scaling.processes import ProcessPool
 
-        return ProcessPool(int(local[1]), threads, note)
+        return ProcessPool(int(local[1]), threads, note, modules)
     if isinstance(cluster, str) and _ADDRESS.fullmatch(cluster) is None:
         raise UsageError(
             f"'{cluster}' is no cluster",

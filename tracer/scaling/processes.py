@@ -22,14 +22,17 @@ from tracer.support.temporary import TemporaryFolder
 _THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Variables that libraries read their number of threads from when they are loaded."""
 
-_LIBRARIES = ("numpy", "onnx", "numba", "scipy.sparse", "pandas")
-"""What takes a second to load."""
-
 
 class ProcessPool:
-    """Runs tasks in `workers` processes, which share the processors, or `threads` each."""
+    """Runs tasks in `workers` processes, which share the processors, or `threads` each.
 
-    def __init__(self, workers: int, threads: int | None, note: Note) -> None:
+    Each loads `modules` as it starts.
+    """
+
+    def __init__(
+        self, workers: int, threads: int | None, note: Note, modules: Sequence[str]
+    ) -> None:
+        self.modules = modules
         own = threads or max(processors.available() // workers, 1)
         self._folder = TemporaryFolder()
         self._dispatcher = Dispatcher(note)
@@ -51,6 +54,7 @@ class ProcessPool:
 
     def forget(self, job: str) -> None:
         """Removes the file of a job; processes forget it when they open others."""
+        self._dispatcher.forget(job)
         (self._folder.path / job).unlink(missing_ok=True)
 
     def submit(self, task: Task) -> "Future[Any]":
@@ -117,9 +121,9 @@ class _Process:
         self._drop()
 
     def _load(self) -> None:
-        """Starts the process, and loads what every job needs while this one reads the data."""
+        """Starts the process, and loads what the jobs need while this one reads the data."""
         with contextlib.suppress(CrashError, LimitError):  # the first task will meet it again
-            self._running().call(Call(_import, {"names": _LIBRARIES}, (), None, None))
+            self._running().call(Call(_import, {"names": self._pool.modules}, (), None, None))
 
     def _running(self) -> Worker:
         with self._lock:

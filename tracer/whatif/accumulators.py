@@ -6,8 +6,9 @@ kinds have nothing in common, so that each takes a run over all the data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from typing import Any
 
@@ -20,9 +21,13 @@ from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.accumulators.spec.policy_text import read
 from tracer.accumulators.statistics import error_bins
+from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.float_tally import SUMMED
+from tracer.accumulators.statistics.partial_sums import PartialSums
+from tracer.executors.narrowed.shared import merged_by_node, merged_floats, refuse_draws
 from tracer.graph.model import Model
 from tracer.graph.quantized import adds_integers
+from tracer.graph.weight_files import WeightFiles, findable
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import Value
@@ -30,8 +35,11 @@ from tracer.limits import Limits
 from tracer.metrics import Metric
 from tracer.records.accumulator_sweep import SweptAccumulator
 from tracer.records.whatif import REFERENCE_BITS, known_sum
+from tracer.scaling.collecting import shared_out
+from tracer.scaling.pool import Pool
+from tracer.scaling.shards import Shard
+from tracer.support.progress import Progress
 from tracer.support.types import Array
-from tracer.whatif.array_spill import ArraySpill
 from tracer.whatif.deadline import Deadline, OutOfTimeError
 from tracer.whatif.energy_cost import energy_cost
 from tracer.whatif.metric_scores import scorer
@@ -55,7 +63,8 @@ class AccumulatorTask:
     energy: EnergyModel
     options: WhatIfOptions
     operands: str | None
-    threads: int
+    pool: Pool
+    progress: Progress
     limits: Limits | None
     deadline: Deadline
 
@@ -81,11 +90,11 @@ def tried(task: AccumulatorTask, spellings: tuple[str, ...], batches: StoredBatc
     Raises the errors of `policy_text.read`, `Narrowing` and `Interpreter`.
     """
     policies = {spelling: _policy(task, spelling) for spelling in spellings}  # errors come first
-    reference = _Reference(task, batches)
+    plain = _shared(task, task.model, None, batches)
     rows, notes = [], list[str]()
     for spelling, policy in policies.items():
         try:
-            trial = _Trial(task, policy, reference, batches)
+            trial = _Trial(task, policy, batches)
             rows.append(trial.row(spelling))
         except OutOfTimeError:
             notes.append(
@@ -93,7 +102,7 @@ def tried(task: AccumulatorTask, spellings: tuple[str, ...], batches: StoredBatc
             )
             break
         notes += trial.notes
-    scores = reference.scores
+    scores = np.concatenate([part.scores for part in plain])
     return Tried(tuple(rows), float(scores.mean()), len(scores), tuple(dict.fromkeys(notes)))
 
 
@@ -104,23 +113,87 @@ def _policy(task: AccumulatorTask, spelling: str) -> Policy:
     return read(spelling, operands=task.operands)
 
 
-class _Reference:
-    """The model as it is: the scores of its samples, and its outputs for metrics that need them."""
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The run of a shard: scores of its samples, statistics of its sums, and `seconds`."""
 
-    def __init__(self, task: AccumulatorTask, batches: StoredBatches) -> None:
-        self._task = task
-        self._outputs = ArraySpill()
-        interpreter = Interpreter(task.model, limits=task.limits, threads=task.threads or None)
-        scoring = scorer(task.model, task.dataset, task.metric)
+    scores: Array
+    sums: tuple[PartialSums, ...]
+    float_sums: tuple[FloatPartialSums, ...]
+    notes: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrialJob:
+    """Runs `model` with the accumulators of `policy`, and scores it beside `plain`.
+
+    That is the model as it is, and without a policy it is scored itself. `deadline` is of the
+    process that made the job; `weights` are for other ones.
+    """
+
+    model: Model = field(repr=False)
+    plain: Model = field(repr=False)
+    policy: Policy | None
+    batches: StoredBatches
+    metric: Metric
+    limits: Limits | None
+    deadline: Deadline | None = None
+    weights: tuple[WeightFiles, WeightFiles] | None = None
+
+    def portable(self) -> TrialJob:
+        """Returns the job for other processes. Raises UsageError where it draws random numbers."""
+        if self.policy is not None:
+            refuse_draws(self.model, self.policy)
+        model, plain = findable(self.model), findable(self.plain)
+        weights = WeightFiles.of(model), WeightFiles.of(plain)
+        return replace(self, model=model, plain=plain, deadline=None, weights=weights)
+
+    def open(self, threads: int | None) -> _Runs:
+        """Returns what runs shards. Raises InputError where a model has other weights here."""
+        for model, weights in zip((self.model, self.plain), self.weights or (), strict=False):
+            weights.check(model)
+        return _Runs(self, threads)
+
+
+class _Runs:
+    """Runs shards of the data in the accumulators of a policy."""
+
+    def __init__(self, job: TrialJob, threads: int | None) -> None:
+        self._job = job
+        self._threads = threads
+        self._deadline = job.deadline or Deadline()
+        self._plain = Interpreter(job.plain, limits=job.limits, threads=threads)
+
+    def run(self, shard: Shard) -> _Part:
+        """Runs the batches of a shard. Raises OutOfTimeError at the deadline."""
+        job, began = self._job, time.perf_counter()
+        narrowing = None if job.policy is None else Narrowing(job.model, job.policy)
+        interpreter = self._plain if narrowing is None else Interpreter(
+            job.model, around=narrowing.kernel, fuse=narrowing.fuse, limits=job.limits,
+            threads=self._threads,
+        )  # fmt: skip
+        scoring = scorer(job.model, job.batches.dataset, job.metric)
         scores = []
-        for batch, outputs in _runs(task, interpreter, batches):
-            self._outputs.append(outputs)
-            scores.append(scoring(outputs, batch, outputs))
-        self.scores: Array = np.concatenate(scores)
+        with self._deadline.reached():
+            for batch in job.batches() if shard.count is None else job.batches.shard(shard):
+                self._deadline.check()
+                outputs = interpreter.run(None, batch.inputs)
+                reference = outputs if narrowing is None else self._reference(batch, outputs)
+                scores.append(scoring(outputs, batch, reference))
+        return _Part(
+            np.concatenate(scores),
+            () if narrowing is None else tuple(narrowing.accumulations().values()),
+            () if narrowing is None else narrowing.float_sums,
+            () if narrowing is None else narrowing.notes,
+            time.perf_counter() - began,
+        )
 
-    def outputs(self, number: int) -> list[Array]:
-        """Returns the outputs of a batch."""
-        return self._outputs.read(number)
+    def _reference(self, batch: AnyBatch, outputs: list[Value]) -> list[Value]:
+        """The outputs of the model as it is, where the metric compares with them."""
+        if self._job.metric.needs_labels:
+            return outputs
+        return self._plain.run(None, batch.inputs)
 
 
 @dataclass(frozen=True)
@@ -129,7 +202,6 @@ class _Trial:
 
     task: AccumulatorTask
     policy: Policy
-    reference: _Reference
     batches: StoredBatches
 
     @cached_property
@@ -143,36 +215,27 @@ class _Trial:
     def _narrowing(self) -> Narrowing:
         return Narrowing(self._model, self.policy)
 
+    @cached_property
+    def _parts(self) -> list[_Part]:
+        return _shared(self.task, self._model, self.policy, self.batches)
+
     @property
     def notes(self) -> tuple[str, ...]:
         """Nodes that are computed as usual, and operands that were cast."""
-        return self._narrowing.notes
+        return tuple(dict.fromkeys(note for part in self._parts for note in part.notes))
 
     def row(self, spelling: str) -> SweptAccumulator:
         """Runs all the data."""
-        score = self._score()
+        score = float(np.concatenate([part.scores for part in self._parts]).mean())
         counts = self._integer_counts() if self._narrowing.runners else self._float_counts()
         rules = self._narrowing.float_rules.values()
         formats = dict.fromkeys(str(rule.operands) for rule in rules if rule.operands)
         operands = ",".join(formats) or None
         return SweptAccumulator(spelling, operands, score, energy=self._energy(), **counts)
 
-    def _score(self) -> float:
-        task, narrowing = self.task, self._narrowing
-        interpreter = Interpreter(
-            self._model, around=narrowing.kernel, fuse=narrowing.fuse, limits=task.limits,
-            threads=task.threads or None,
-        )  # fmt: skip
-        scoring = scorer(self._model, task.dataset, task.metric)
-        runs = enumerate(_runs(task, interpreter, self.batches))
-        scores = [
-            scoring(outputs, batch, self.reference.outputs(number))
-            for number, (batch, outputs) in runs
-        ]
-        return float(np.concatenate(scores).mean())
-
     def _integer_counts(self) -> dict[str, Any]:
-        tallies = [sums.tally for sums in self._narrowing.accumulations().values()]
+        sums = merged_by_node([part.sums for part in self._parts], PartialSums.merged)
+        tallies = [each.tally for each in sums]
         over = [tally.overflow(tally.accumulator.bits).overflow_outputs.sum() for tally in tallies]
         return {
             "outputs": int(sum(tally.outputs.sum() for tally in tallies)),
@@ -181,7 +244,8 @@ class _Trial:
         }
 
     def _float_counts(self) -> dict[str, Any]:
-        tallies = [sums.tally for sums in self._narrowing.float_sums]
+        sums = merged_by_node([part.float_sums for part in self._parts], merged_floats)
+        tallies = [each.tally for each in sums]
         total = {
             name: reduce(np.add, (getattr(tally, name) for tally in tallies)) for name in SUMMED
         }
@@ -212,11 +276,10 @@ def _bits(rule: Rule) -> int:
     return rule.accumulator.bits if isinstance(rule.accumulator, Accumulator) else REFERENCE_BITS
 
 
-def _runs(
-    task: AccumulatorTask, interpreter: Interpreter, batches: StoredBatches
-) -> Iterator[tuple[AnyBatch, list[Value]]]:
-    """Yields each batch with its outputs. Raises OutOfTimeError at the deadline."""
+def _shared(
+    task: AccumulatorTask, model: Model, policy: Policy | None, batches: StoredBatches
+) -> list[_Part]:
+    """Runs all the data; workers share it out. Raises OutOfTimeError at the deadline."""
+    job = TrialJob(model, task.model, policy, batches, task.metric, task.limits, task.deadline)
     with task.deadline.reached():
-        for batch in batches():
-            task.deadline.check()
-            yield batch, interpreter.run(None, batch.inputs)
+        return shared_out(task.pool, job, "run", batches.count, task.progress, task.deadline.check)

@@ -10,6 +10,7 @@ import msgspec
 from tracer.accumulators.spec import plain_values
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.graph.model import Model
+from tracer.graph.weight_files import WeightFiles
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.metrics import Metric
 from tracer.records import environment
@@ -21,21 +22,29 @@ _DIGITS = 16
 
 
 def identity(
-    model: Model, dataset: Dataset, metric: Metric, options: WhatIfOptions, changes: Sequence[str]
+    model: Model,
+    dataset: Dataset,
+    fingerprint: str,
+    metric: Metric,
+    options: WhatIfOptions,
+    changes: Sequence[str],
 ) -> dict[str, str]:
     """Everything that all evaluations of a file depend on, by names that a user knows.
 
-    `changes` lists what was done to the model. Widths and budget are excluded on purpose: changing
-    them must not invalidate cached evaluations.
+    `fingerprint` is that of the data. `changes` lists what was done to the model. Widths and budget
+    are excluded on purpose: changing them must not invalidate cached evaluations.
     """
     values = {
         "model": f"{model.name} ({model.sha256[:_DIGITS]})",
-        "data": f"{_data(dataset)} ({dataset.fingerprint()[:_DIGITS]})",
+        "data": f"{_data(dataset)} ({fingerprint[:_DIGITS]})",
         "metric": _metric(metric),
         "batch": str(options.batch),
         "fixed": options.fixed or "none",
         "tracer": metadata.version("tracer-onnx"),
     }
+    weights = WeightFiles.of(model).hashes
+    if weights:
+        values["weights"] = ", ".join(f"{n} ({h[:_DIGITS]})" for n, h in weights.items())
     if model.operators.fingerprint:
         values["operators"] = model.operators.fingerprint[:_DIGITS]
     if changes:  # the graph depends on onnxruntime's quantiser

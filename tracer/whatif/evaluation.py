@@ -8,7 +8,7 @@ result does not depend on the shards, on the workers, or on who is first.
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from itertools import chain
 from operator import add
@@ -95,12 +95,12 @@ class Evaluator:
         self._expected: list[tuple[Widths, bool]] = []
         self._asked: Sequence[Future[Any]] = ()
         self._shards = self._cut(batches)
-        parts = self._measured()
+        parts, sums = self._measured()
         self._widths = dict(parts[0].widths)
         self._node_steps = parts[0].steps
         self._altered = np.concatenate([part.altered for part in parts])
         self.wide_batches: tuple[WideBatch, ...] = tuple(b for part in parts for b in part.batches)
-        self.baseline = _merged(parts)
+        self.baseline = _merged(parts, sums)
         self.notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
 
     @property
@@ -207,12 +207,15 @@ class Evaluator:
 
     def _keeping(
         self, begun: _Begun, key: tuple[Widths, bool]
-    ) -> Callable[[int, ShardEvaluation], None]:
-        shards = [self._shards[number] for number in begun.shards]
-        return lambda index, result: self._kept.keep_evaluation(shards[index], *key, result)
+    ) -> Callable[[int, ShardEvaluation], ShardEvaluation]:
+        def keep(index: int, result: ShardEvaluation) -> ShardEvaluation:
+            self._kept.keep_evaluation(self._shards[begun.shards[index]], *key, result)
+            return result
+
+        return keep
 
     def _collected(
-        self, futures: "Sequence[Future[Any]]", keep: Callable[[int, Any], None]
+        self, futures: "Sequence[Future[Any]]", keep: Callable[[int, Any], Any]
     ) -> list[Any]:
         progress = self._progress if self._pool.workers else silent  # one process tells of batches
 
@@ -266,16 +269,32 @@ class Evaluator:
             self._kept.keep_size(size)
         return cut(batches, size)
 
-    def _measured(self) -> list[ShardBaseline]:
-        """Runs all shards in wide accumulators."""
-        futures = []
+    def _measured(self) -> tuple[list[ShardBaseline], dict[str, PartialSums]]:
+        """Runs all shards in wide accumulators, and adds up their sums as they come.
+
+        The sums of a shard are as large as those of all: memory holds those of some at a time.
+        """
+        sums: dict[str, PartialSums] = {}
+
+        def folded(part: ShardBaseline) -> ShardBaseline:
+            for key, each in part.sums.items():
+                sums[key] = PartialSums.merged([sums[key], each]) if key in sums else each
+            return replace(part, sums={})
+
+        def keep(index: int, part: ShardBaseline) -> ShardBaseline:
+            self._kept.keep_baseline(self._shards[missing[index]], part)
+            return folded(part)
+
+        parts: dict[int, ShardBaseline] = {}
         for number, shard in enumerate(self._shards):
             stored = self._kept.baseline(shard)
-            task = Task(self._job, "measure", (shard,), number)
-            futures.append(self._pool.submit(task) if stored is None else _done(stored))
-        return self._collected(
-            futures, lambda index, result: self._kept.keep_baseline(self._shards[index], result)
-        )
+            if stored is not None:
+                parts[number] = folded(stored)
+        missing = [number for number in range(len(self._shards)) if number not in parts]
+        tasks = [Task(self._job, "measure", (self._shards[each],), each) for each in missing]
+        measured = self._collected([self._pool.submit(task) for task in tasks], keep)
+        parts.update(zip(missing, measured, strict=True))
+        return [parts[number] for number in range(len(parts))], sums
 
 
 def local(
@@ -298,14 +317,13 @@ def _done(result: Any) -> "Future[Any]":
     return future
 
 
-def _merged(parts: Sequence[ShardBaseline]) -> Baseline:
+def _merged(parts: Sequence[ShardBaseline], sums: Mapping[str, PartialSums]) -> Baseline:
     scores = np.concatenate([batch.scores for part in parts for batch in part.batches])
-    sums = {key: [part.sums[key] for part in parts if key in part.sums] for key in parts[0].widths}
     return Baseline(
         float(scores.mean()),
         len(scores),
         np.concatenate([part.needed for part in parts]),
-        {key: PartialSums.merged(each) for key, each in sums.items() if each},
+        {key: sums[key] for key in parts[0].widths if key in sums},
     )
 
 

@@ -6,22 +6,47 @@ from typing import Generic
 
 import numpy as np
 
+from tracer.graph.weight_files import WeightFiles, findable
 from tracer.interpreter.values import Value
 from tracer.metrics import Metric
 from tracer.scaling.shards import Shard
 from tracer.support.progress import Progress
 from tracer.support.types import Array
 from tracer.whatif.deadline import Deadline
-from tracer.whatif.metric_scores import WideBatch, scorer, summary
+from tracer.whatif.metric_scores import WideBatch, checked_metric, scorer, summary
 from tracer.whatif.shard_runs import Arithmetic, B, Scoring, ShardRuns
 from tracer.whatif.stored_batches import AnyBatch, StoredBatches
+
+
+@dataclass(frozen=True, slots=True)
+class MetricJob:
+    """Chooses the metric of a data set, and tries it on one sample; `spec` is what a user named."""
+
+    batches: StoredBatches
+    spec: str | None
+    weights: WeightFiles | None = None
+
+    def portable(self) -> "MetricJob":
+        """Returns the job for other processes."""
+        return replace(self, weights=WeightFiles.of(self.batches.dataset.model))
+
+    def open(self, threads: int | None) -> "MetricJob":
+        """Returns the job. Raises InputError where the model has other weights here."""
+        if self.weights is not None:
+            self.weights.check(self.batches.dataset.model)
+        return self
+
+    def metric(self) -> Metric:
+        """Returns the metric. Raises the errors of `checked_metric`."""
+        dataset = self.batches.dataset
+        return checked_metric(dataset.model, dataset, self.spec)
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationJob:
     """Scores a model by a metric on batches of a data set.
 
-    `progress` and `deadline` are of the process that made the job.
+    `progress` and `deadline` are of the process that made the job; `weights` are for other ones.
     """
 
     arithmetic: Arithmetic
@@ -29,14 +54,23 @@ class EvaluationJob:
     metric: Metric
     progress: Progress | None = field(default=None, repr=False)
     deadline: Deadline | None = None
+    weights: WeightFiles | None = None
 
     def portable(self) -> "EvaluationJob":
         """Returns the job for other processes."""
-        return replace(self, progress=None, deadline=None)
+        model = findable(self.arithmetic.model)
+        arithmetic = replace(self.arithmetic, model=model)
+        weights = WeightFiles.of(model)
+        return EvaluationJob(arithmetic, self.batches, self.metric, weights=weights)
 
     def open(self, threads: int | None) -> ShardRuns[AnyBatch]:
-        """Returns the prepared model. Raises the errors of `ShardRuns`."""
+        """Returns the prepared model.
+
+        Raises the errors of `ShardRuns`, and InputError where the model has other weights here.
+        """
         model = self.arithmetic.model
+        if self.weights is not None:
+            self.weights.check(model)
         return ShardRuns(
             self.arithmetic,
             self._batches,

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from tracer.graph.model import Model
+from tracer.graph.weight_files import findable
 from tracer.inputs.datasets.batch import Batch
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.description import Description
@@ -114,7 +115,7 @@ class StoredBatches:
         return True
 
     def __reduce__(self) -> tuple[Callable[..., "StoredBatches"], tuple[Description, Model, int]]:
-        return _shared, (self.dataset.description, self.dataset.model, self._size)
+        return _shared, (self.dataset.description, findable(self.dataset.model), self._size)
 
 
 def _shared(description: Description, model: Model, size: int) -> StoredBatches:

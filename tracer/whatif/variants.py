@@ -30,7 +30,7 @@ from tracer.whatif.jobs import EvaluationJob
 from tracer.whatif.kept_shards import KeptShards
 from tracer.whatif.options import WhatIfOptions
 from tracer.whatif.shard_file import ShardFile
-from tracer.whatif.shard_runs import Arithmetic
+from tracer.whatif.shard_runs import MEMORY, Arithmetic
 from tracer.whatif.stored_batches import StoredBatches
 from tracer.whatif.sweep import SWEEPING, Question, Screen, sweep_and_search
 from tracer.whatif.width_plan import WidthPlan
@@ -41,6 +41,9 @@ _SCREEN_BATCHES = 2
 """Batches of a screen, at least: each thread works on one, for which it waits less than in one."""
 _SCREEN_TIME = 0.6
 """Share of the time left that a screen may take: what it finds is then tried on all samples."""
+_MEMORY = 1 << 25
+"""Bytes of checkpoints of all samples: a pass uses each once, and thousands do not fit anyway. The
+searches on the hardest samples return to few, of which they keep `shard_runs.MEMORY`."""
 _PLAIN, _CHANNELWISE = "plain", "channelwise"
 
 
@@ -199,7 +202,8 @@ class VariantRunner:
         self, batches: StoredBatches, deadline: Deadline, hardest: int | None = None
     ) -> Evaluator:
         task, file = self._task, self._task.shards
-        arithmetic = Arithmetic(self._graph.model, self._policy(), task.limits)
+        memory = _MEMORY if hardest is None else MEMORY
+        arithmetic = Arithmetic(self._graph.model, self._policy(), task.limits, memory)
         job = EvaluationJob(arithmetic, batches, task.metric, self._progress, deadline)
         variant = f"{variant_key(self._graph, self._accumulator, hardest)} {task.plan}"
         return Evaluator(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from analyzers.views.report.layout import Layout, laid_out
-from tracer.records.trace import ModelInfo
+from tracer.records.model_info import ModelInfo
 
 
 def drawings(models: Sequence[ModelInfo]) -> tuple[tuple[Layout, ...], tuple[int | None, ...]]:

@@ -14,7 +14,7 @@ from analyzers.views.report.content import Accuracy, Content, RunContent, Widths
 from analyzers.views.report.graphs import drawings
 from analyzers.whatif import label, nodes, words
 from tracer.records.columns import ColumnSpec
-from tracer.records.trace import ModelInfo
+from tracer.records.model_info import ModelInfo
 from tracer.records.whatif import Variant, WhatIf
 
 _NAMES = {"guaranteed": "bits_guaranteed", "observed": "bits_observed"}

@@ -237,7 +237,7 @@ def test_the_identity_of_a_data_set_is_that_of_the_reopened_one(source):
     again = reopened(pickle.loads(pickle.dumps(whole.description)), loaded)
     metric = metrics.find("agreement")
     identities = [
-        cache_key.identity(loaded, dataset, metric, WhatIfOptions(), ())
+        cache_key.identity(loaded, dataset, dataset.fingerprint(), metric, WhatIfOptions(), ())
         for dataset in (whole, again)
     ]
     assert identities[0] == identities[1]

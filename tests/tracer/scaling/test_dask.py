@@ -39,14 +39,26 @@ class Watching:
                 self.action()
 
 
-@pytest.mark.parametrize("workers", [1, 4])
-def test_a_cluster_changes_nothing(files, alone, workers):
+def test_a_cluster_changes_nothing(files, alone):
     with (
-        distributed.LocalCluster(workers, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
         distributed.Client(cluster) as client,
     ):
         assert asked(files, client) == alone
         assert client.status == "running"  # it is not ours to close
+
+
+def test_a_cluster_that_adapts_gets_workers_for_what_waits():
+    with (
+        distributed.LocalCluster(0, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        cluster.adapt(minimum=0, maximum=2, interval="100ms", target_duration="1s")
+        with opened_pool(client) as pool:  # it waits for the first worker
+            key = pool.share(NeedsProcess(None))
+            tasks = [pool.submit(Task(key, "nap", (), home)) for home in range(60)]
+            seconds_until(lambda: pool.workers == 2)
+            assert len({task.result(60) for task in tasks}) == 2
 
 
 def test_a_killed_worker_costs_time_alone(files, alone, dask, small_shards):
@@ -156,7 +168,7 @@ def test_a_worker_without_the_data_is_not_used(dask):
 
 
 class NeedsProcess:
-    """A job that opens in one process alone."""
+    """A job that opens in one process alone, or in any."""
 
     def __init__(self, pid):
         self.pid = pid
@@ -165,9 +177,13 @@ class NeedsProcess:
         return self
 
     def open(self, threads):
-        if os.getpid() != self.pid:
+        if self.pid not in (None, os.getpid()):
             raise InputError("the data are not here", "Copy them.")
         return self
 
     def process(self):
+        return os.getpid()
+
+    def nap(self):
+        time.sleep(0.2)
         return os.getpid()

@@ -165,17 +165,17 @@ def test_the_table_fits_terminals_and_files_have_every_column(tmp_path, monkeypa
 
 def test_a_run_out_of_time_tells_what_it_tried(tmp_path, monkeypatch):
     model, data = networks.model(tmp_path / "m.onnx"), networks.data(tmp_path / "d.npz")
-    runs = accumulators._runs
+    shared = accumulators._shared
     calls = []
 
-    def ending(task, interpreter, batches):
-        calls.append(interpreter)
+    def ending(task, *run):
+        calls.append(run)
         if len(calls) > 2:
             task.deadline._ended = "out of time"
             raise OutOfTimeError("out of time")
-        yield from runs(task, interpreter, batches)
+        return shared(task, *run)
 
-    monkeypatch.setattr(accumulators, "_runs", ending)
+    monkeypatch.setattr(accumulators, "_shared", ending)
     limits = Limits(seconds=1000)
     result = tracer.what_if(model, "fp32,fp16", data, limits=limits, in_process=True)
     assert [row.accumulator for row in result.rows] == ["fp32"]

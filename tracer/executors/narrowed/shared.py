@@ -19,6 +19,7 @@ from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.accumulators.statistics.sample_sums import SampleSums
 from tracer.errors import UsageError
 from tracer.graph.model import Model
+from tracer.graph.weight_files import WeightFiles, findable
 from tracer.inputs.batches import FeedBatches
 from tracer.inputs.feedset import FeedSet
 from tracer.records.trace import EMULATED, Kernel, Run
@@ -64,11 +65,15 @@ class _RunsJob:
     model: Model = field(repr=False)
     batches: FeedBatches
     run_batches: RunBatches
+    weights: WeightFiles | None = None
 
     def portable(self) -> _RunsJob:
-        return self
+        model = findable(self.model)
+        return replace(self, model=model, weights=WeightFiles.of(model))
 
     def open(self, threads: int | None) -> _Runs:
+        if self.weights is not None:
+            self.weights.check(self.model)
         return _Runs(self.model, self.batches, threads, self.run_batches)
 
 
@@ -110,8 +115,8 @@ def merged(runs: Sequence[Run]) -> Run:
         bias_us=np.zeros(len(kernels)),
         kernels=kernels,
         notes=(*notes, EMULATED),
-        sums=_by_node([run.sums for run in runs], PartialSums.merged),
-        float_sums=_by_node([run.float_sums for run in runs], _merged_floats),
+        sums=merged_by_node([run.sums for run in runs], PartialSums.merged),
+        float_sums=merged_by_node([run.float_sums for run in runs], merged_floats),
         sums_by_sample=_by_sample(runs),
     )
 
@@ -140,9 +145,10 @@ def _samples(run: Run, kernels: Sequence[Kernel]) -> Array:
     return times
 
 
-def _by_node(
+def merged_by_node(
     sums: Sequence[Sequence[_Sums]], merge: Callable[[Sequence[_Sums]], _Sums]
 ) -> tuple[_Sums, ...]:
+    """Returns the sums of each node, which `merge` puts together from those of several runs."""
     nodes: dict[str, list[_Sums]] = {}
     for own in sums:
         for each in own:
@@ -150,7 +156,8 @@ def _by_node(
     return tuple(merge(parts) for parts in nodes.values())
 
 
-def _merged_floats(parts: Sequence[FloatPartialSums]) -> FloatPartialSums:
+def merged_floats(parts: Sequence[FloatPartialSums]) -> FloatPartialSums:
+    """Returns the sums of one node in several parts of the data."""
     tallies = [part.tally for part in parts]
     return FloatPartialSums(parts[0].node, reduce(FloatTally.merged, tallies))
 
