@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from analyzers.advice._evidence import Advice
+from analyzers.advice._evidence import Advice as Advice
 from analyzers.advice._evidence import Evidence as Evidence
 from analyzers.advice._evidence import is_sure as is_sure
 from tracer.records.trace import Run, Trace
@@ -22,16 +22,19 @@ MOST = 5
 _RUNTIME = "onnxruntime"
 
 
-def advise(trace: Trace, run: Run | None, nodes: pd.DataFrame) -> tuple[Advice, ...]:
+def advise(
+    trace: Trace, run: Run | None, nodes: pd.DataFrame, most: int | None = MOST
+) -> tuple[Advice, ...]:
     """Returns the advice on one run, the largest share of its time or energy first.
 
-    `nodes` are the rows of the run. The rules only know onnxruntime.
+    `nodes` are the rows of the run, and `most` the number of advices; None for all. The rules only
+    know onnxruntime.
     """
     if run is None or run.executor != _RUNTIME or not nodes["time_us"].sum() > 0:
         return ()
     evidence = Evidence.of(trace, run, nodes)
     advices = [advice for rule in _rules() if (advice := rule(evidence)) is not None]
-    first = sorted(advices, key=lambda advice: -advice.weight)[:MOST]
+    first = sorted(advices, key=lambda advice: -advice.weight)[:most]
     return tuple(_checked(advice, brief(trace.model.name)) for advice in first)
 
 

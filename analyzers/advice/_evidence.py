@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from analyzers.grouping import by_node
+from analyzers.roofline import INT8, MEMORY, arithmetic
 from tracer.records.environment import Peaks
 from tracer.records.trace import Kernel, Run, Trace
 from tracer.text import brief
@@ -18,6 +19,7 @@ least this share of the time before the overhead is subtracted."""
 _NAMED = 2
 _LEAST_LEFT = 0.01
 """Share of the time that is left at least: a speed-up beyond 100 is no estimate."""
+_FLOAT_BITS = 32
 _LEAST_TOLD, _ROUNDED = 0.001, 0.1
 
 Figures = Mapping[str, float | str | None]
@@ -62,6 +64,7 @@ class Evidence:
     run: Run
     peaks: Peaks | None
     optimization: str
+    model: str
     cpus: int
     flags: frozenset[str]
 
@@ -76,8 +79,8 @@ class Evidence:
         reliable = peaks if peaks is not None and not peaks.is_busy else None
         machine = trace.environment
         return cls(
-            rows, sums, run, reliable, run.optimization or "all", machine.cpu_count,
-            frozenset(machine.cpu_flags),
+            rows, sums, run, reliable, run.optimization or "all", trace.model.name,
+            machine.cpu_count, frozenset(machine.cpu_flags),
         )  # fmt: skip
 
     @property
@@ -85,22 +88,58 @@ class Evidence:
         """The rows with a reliable time."""
         return self.rows[is_sure(self.rows)]
 
-    def at_most(self, rows: pd.DataFrame, factor: float = 1.0) -> float | None:
-        """Returns the speed-up if `rows` took the least time by the roofs, times `factor`.
+    def at_most_by_settings(self) -> float | None:
+        """Returns the speed-up if each product reached its roof, with a thread for each core.
 
-        Rows without work would take none. None if the roofs are not known; a speed-up of all is
-        limited to the share of the time that is left.
+        Everything else may be fused into a product, or folded, and takes no time. Weights and
+        tensors that are in a cache have no roof but that of arithmetic. None if the roofs are not
+        known, or no time would be left.
+        """
+        return self._at_most(self._least * self._of_all_cores)
+
+    def at_most_by_bits(self, bits: int) -> float | None:
+        """Returns the same for products whose weights and activations are read in so many bits.
+
+        Bytes are fewer, and integers are multiplied at the int8 peak, on the threads of the run.
         """
         if self.peaks is None:
             return None
-        least = rows["roof_fraction"].fillna(0).clip(upper=1) * factor
-        left = 1 - float(rows["time_share"].sum()) + float((rows["time_share"] * least).sum())
-        return 1 / left if left > _LEAST_LEFT else None
+        faster = self.peaks.int8.rate / self.peaks.float32.rate if self.peaks.int8 else 1.0
+        return self._at_most(self._least * min(bits / _FLOAT_BITS, 1 / max(1.0, faster)))
 
-    def at_most_by_settings(self) -> float | None:
-        """Returns the speed-up if all kernels reached their roofs, with a thread for each core."""
-        threads = self.run.threads or self.cpus
-        return self.at_most(self.rows, min(1.0, threads / self.cpus) if self.cpus else 1.0)
+    @property
+    def _of_all_cores(self) -> float:
+        """Time with a thread for each processor ÷ the time with the threads of the run."""
+        return min(1.0, (self.run.threads or self.cpus) / self.cpus) if self.cpus else 1.0
+
+    @property
+    def _least(self) -> pd.Series[float]:
+        """Least time of each row ÷ its time: of products by the roofs, of others none."""
+        products = self.rows["macs"].fillna(0) > 0
+        in_cache = (self.rows["bound"] == MEMORY) & (self.rows["roof_fraction"] > 1)
+        return self._by_roof.where(~in_cache, self._by_arithmetic).clip(upper=1).where(products, 0)
+
+    @property
+    def _by_roof(self) -> pd.Series[float]:
+        return self.rows["roof_fraction"].fillna(0).astype(float)
+
+    @property
+    def _by_arithmetic(self) -> pd.Series[float]:
+        """Time of the operations at the peak of their type ÷ the time."""
+        if self.peaks is None:
+            return self._by_roof
+        integer = [k.name for k in self.run.kernels if arithmetic(k) == INT8]
+        int8 = self.peaks.int8 or self.peaks.float32
+        peak = pd.Series(self.peaks.float32.rate, self.rows.index)
+        peak = peak.mask(self.rows["kernels"].isin(integer), int8.rate)
+        return 1e9 * self.rows["gflops_per_s"].fillna(0).astype(float) / peak
+
+    def _at_most(self, least: pd.Series[float]) -> float | None:
+        """Returns the speed-up if rows took the share `least` of their time."""
+        if self.peaks is None:
+            return None
+        left = 1 - float((self.rows["time_share"] * (1 - least)).sum())
+        return 1 / left if left > _LEAST_LEFT else None
 
     def kernels_of(self, op_type: str) -> list[Kernel]:
         """Returns the kernels of an operator."""

@@ -3,7 +3,7 @@
 from analyzers.advice._evidence import Advice, Evidence, keys, mean, named
 from analyzers.roofline import COMPUTE, INT8, arithmetic
 
-_NEAR, _SHARE = 0.6, 0.3
+_NEAR, _SHARE, _BITS = 0.6, 0.3, 8
 _ABOVE = 1.1
 """Peaks and times are uncertain. Kernels further above the peak use another algorithm."""
 _WORTHWHILE = 1.3
@@ -24,13 +24,13 @@ def rule(evidence: Evidence) -> Advice | None:
         f"({rate:.3g} GFLOP/s): only less work makes them faster"
     )
     tune: tuple[str, ...] = ("threads",)
-    factor = min(1.0, (evidence.run.threads or evidence.cpus) / max(1, evidence.cpus))
+    at_most = evidence.at_most_by_settings()
     gain = peaks.int8.rate / peaks.float32.rate if peaks.int8 else 0.0
     if gain >= _WORTHWHILE and not any(arithmetic(k) == INT8 for k in evidence.run.kernels):
         text += f", or 8-bit arithmetic (its peak is {gain:.1f} times as high here)"
         figures["int8_peak_ratio"] = gain
-        tune, factor = ("static_int8",), 1 / gain
+        tune, at_most = ("static_int8",), evidence.at_most_by_bits(_BITS)
     return Advice(
         "compute_bound", text, share, keys(rows), figures,
-        tune=tune, at_most=evidence.at_most(rows, factor),
+        tune=tune, at_most=at_most,
     )  # fmt: skip

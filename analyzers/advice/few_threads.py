@@ -22,8 +22,7 @@ def rule(evidence: Evidence) -> Advice | None:
         f"idle cores: {named(rows)} take {share:.0%} of the time in calls of {_LONG_US:.0f} µs or "
         f"more, on {threads} of {cpus} processors"
     )
-    left = 1 - share + share * threads / cpus
     figures = {"threads": float(threads), "cpus": float(cpus)}
     return Advice(
-        "few_threads", text, share, keys(rows), figures, tune=("threads",), at_most=1 / left
+        "few_threads", text, share, keys(rows), figures, tune=("threads",), at_most=cpus / threads
     )

@@ -5,8 +5,8 @@ from analyzers.roofline import MEMORY
 
 _NEAR, _SHARE = 0.5, 0.05
 _PRODUCTS = ("Conv", "Gemm", "MatMul")
-_FEWEST_BYTES = 1 / 8
-"""Bytes of weights of 4 bits ÷ those of float32. Fused into a neighbour, a kernel moves none."""
+_FEWEST_BITS = 4
+"""Bits of the narrowest weights that are tried."""
 
 
 def rule(evidence: Evidence) -> Advice | None:
@@ -25,9 +25,12 @@ def rule(evidence: Evidence) -> Advice | None:
     )
     figures = {"gbytes_per_s": rate, "peak_gbytes_per_s": peak, "intensity": intensity}
     products = rows["op_type"].isin(_PRODUCTS) & (rows["params"].fillna(0) > 0)
-    tune = ("weights_4bit", "static_int8") if products.any() else ("optimization",)
-    factor = _FEWEST_BYTES if products.any() else 0.0
+    tune, at_most = (
+        (("weights_4bit", "static_int8"), evidence.at_most_by_bits(_FEWEST_BITS))
+        if products.any()
+        else (("optimization",), evidence.at_most_by_settings())
+    )
     return Advice(
         "memory_bound", text, share, keys(rows), figures,
-        tune=tune, at_most=evidence.at_most(rows, factor),
+        tune=tune, at_most=at_most,
     )  # fmt: skip

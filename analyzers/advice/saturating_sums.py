@@ -1,10 +1,12 @@
 """Advise on 8-bit products whose sums may saturate on this processor."""
 
+import pandas as pd
+
 from analyzers.advice._evidence import Advice, Evidence, keys, named, share
 from analyzers.views.text import plural
 from tracer.records.trace import Kernel
+from tracer.support import processors
 
-_DOT_PRODUCTS = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
 _PRESET = "x86-maddubs"
 """The accumulator of such kernels: pairs of products in 16 bits, which saturate."""
 _WEIGHTS = {"QLinearConv": 3, "QLinearMatMul": 3, "QGemm": 3, "ConvInteger": 1, "MatMulInteger": 1,
@@ -13,37 +15,46 @@ _WEIGHTS = {"QLinearConv": 3, "QLinearMatMul": 3, "QGemm": 3, "ConvInteger": 1, 
 
 
 def rule(evidence: Evidence) -> Advice | None:
-    """Returns advice on nodes that saturate in the emulation, else on those of such types.
+    """Returns advice on nodes whose outputs differ in the emulation, else on those of such types.
 
-    The processor has AVX2 and no VNNI: its kernels of unsigned activations and signed weights add
-    pairs of products with PMADDUBSW.
+    The processor has AVX2 and no VNNI: its kernels of bytes by signed weights add pairs of products
+    with VPMADDUBSW. Nothing is said where the emulation counted such sums and none differ.
     """
-    if "avx2" not in evidence.flags or evidence.flags & _DOT_PRODUCTS:
+    if not processors.saturates(evidence.flags):
         return None
     rows = evidence.rows_of(k for k in evidence.run.kernels if _is_mixed(k))
+    emulated = evidence.sums[evidence.sums["accumulator"] == _PRESET]
+    if len(emulated):
+        return _emulated(emulated[emulated["outputs_changed"] > 0])
     if rows.empty:
         return None
-    time = share(rows["time_share"].sum())
-    emulated = evidence.sums[evidence.sums["saturation_events"].fillna(0) > 0]
-    if len(emulated):
-        count = int(emulated["outputs_changed"].sum())
-        text = (
-            f"saturation: sums of {named(emulated)} saturate in pairs of 16 bits, as this "
-            f"processor adds them; {plural(count, 'output')} differ"
-        )
-        figures = {"outputs_changed": float(count)}
-        return Advice("saturating_sums", text, time, keys(emulated), figures, tune=("static_int8",))
     text = (
-        f"saturation: {named(rows)} multiply unsigned by signed bytes, and this processor has no "
+        f"saturation: {named(rows)} multiply bytes by signed bytes, and this processor has no "
         f"VNNI: pairs of products may saturate at 16 bits. --accumulator {_PRESET} counts them"
     )
+    time = share(rows["time_share"].sum())
     return Advice("saturating_sums", text, time, keys(rows), {}, tune=("static_int8",))
 
 
+def _emulated(rows: pd.DataFrame) -> Advice | None:
+    """Returns advice on nodes whose outputs differ, as this processor adds them."""
+    if rows.empty:
+        return None
+    rows = rows.sort_values("outputs_changed", ascending=False, kind="stable")
+    count, of_all = int(rows["outputs_changed"].sum()), int(rows["outputs"].sum())
+    text = (
+        f"saturation: sums of {named(rows)} saturate in pairs of 16 bits, as this processor adds "
+        f"them: {count:,} of {plural(of_all, 'output')} differ. Weights of 7 bits or unsigned ones "
+        "do not: tracer quantize --reduce-range, or --weight-type uint8"
+    )
+    time, figures = share(rows["time_share"].sum()), {"outputs_changed": float(count)}
+    return Advice("saturating_sums", text, time, keys(rows), figures, tune=("static_int8",))
+
+
 def _is_mixed(kernel: Kernel) -> bool:
-    """Returns whether a kernel multiplies uint8 activations by int8 weights."""
+    """Returns whether a kernel multiplies bytes by int8 weights; int8 ones are made unsigned."""
     position = _WEIGHTS.get(kernel.op_type)
     if position is None or len(kernel.input_types) <= position:
         return False
     first, weights = kernel.input_types[0], kernel.input_types[position]
-    return (first.dtype, weights.dtype) == ("uint8", "int8")
+    return first.dtype in ("uint8", "int8") and weights.dtype == "int8"

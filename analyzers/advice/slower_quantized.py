@@ -2,9 +2,10 @@
 
 from analyzers.advice._evidence import Advice, Evidence, keys, named
 from tracer.graph.quantized import computes_in_integers
+from tracer.text import brief
 
 _USUAL = 0.5
-"""Share of the float32 peak that products of some µs reach here; larger ones reach more."""
+"""Share of the float32 peak that is assumed: products of some µs reach it, larger ones more."""
 _SHARE, _LONG_US = 0.05, 10.0
 
 
@@ -25,8 +26,9 @@ def rule(evidence: Evidence) -> Advice | None:
     rate = float((rows["gflops_per_s"] * rows["time_us"]).sum()) / time
     text = (
         f"slower than floats: {named(rows)} take {time:.3g} µs in 8 bits, at {rate:.3g} GOP/s; "
-        f"floats at half of their peak here ({reached:.3g} GFLOP/s) would take {in_floats:.3g} µs. "
-        "Compare with the float model, or leave them out: tracer quantize --exclude"
+        f"floats are assumed to reach half of their peak here ({reached:.3g} GFLOP/s), and would "
+        f"take {in_floats:.3g} µs. tracer compare FLOAT.onnx {brief(evidence.model)} measures it; "
+        "tracer quantize --exclude leaves nodes out"
     )
     figures = {"time_us": time, "in_floats_us": in_floats, "gops_per_s": rate}
     return Advice("slower_quantized", text, share, keys(rows), figures)

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pandas as pd
 
-from analyzers.compare import layers, totals, work
+from analyzers.compare import layers, slower_quantized, totals, work
 from analyzers.compare.alignment import Layer, align
 from analyzers.compare.gates import Verdict
 from analyzers.compare.layer_sum import LayerSum, layer_sums
@@ -88,6 +88,7 @@ def compare(sides: Sequence[Side], by: str = "layer", depth: int | None = None) 
         notes += _alignment_notes(sides, aligned)
         sides = work.lent(sides, aligned)
         table, groups = layers.table(sides, aligned, by, depth)
+        notes += tuple(slower_quantized.notes(sides, table, groups))
     whole = totals.table(sides)
     sums = layer_sums(sides, groups, whole) if groups else ()
     return Comparison(tuple(sides), by, whole, table, notes, groups=groups, sums=sums)

@@ -70,7 +70,7 @@ def _sentence(result: Tuned) -> str:
     if not result.plan.steps:
         return "nothing that was tried is shown to be better than the unchanged model"
     chosen = ", ".join(f"{change}={value}" for change, value in result.plan.steps)
-    parts = [f"best: {chosen}"]
+    parts = [f"best: {chosen}" if result.trials else f"made, and not measured: {chosen}"]
     if result.speedup:
         parts.append(f"{_times(result.speedup.ratio)} as fast ({_interval(result.speedup)})")
     if result.memory_bytes and result.memory_before:

@@ -1,6 +1,8 @@
 """Tunes a model: see `tracer.tune`."""
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +13,18 @@ from exporters import writing
 from exporters.subject import Subject, open_subject
 from tracer import host
 from tracer.api.profile import profile
+from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.graph import data_file
 from tracer.inputs.request import InputPaths, Samples, on_sizes_that_run, request_for
 from tracer.records.trace import ModelInfo, Trace
 from tracer.records.tuned import Speedup, Trial, Tuned
-from tracer.support.progress import Progress, silent
-from tracer.support.tolerance import Tolerance
+from tracer.support.progress import Progress
 from tracer.tuning import code as python
+from tracer.tuning import saturation
 from tracer.tuning.bench import EXECUTOR, OnnxruntimeBench
-from tracer.tuning.candidates import DEFAULT_RTOL, Candidate, Request, refuse_unknown
-from tracer.tuning.changes import Steps, find
+from tracer.tuning.candidates import Candidate, Request, Workshop, refuse_unknown
+from tracer.tuning.changes import Steps, find, parsed
 from tracer.tuning.findings import Findings
 from tracer.tuning.machine import Machine
 from tracer.tuning.plan import plan_of
@@ -30,81 +33,98 @@ from tracer.tuning.setup import Setup
 
 _PROFILE_S = 0.5
 """Seconds of recorded runs of the profile by which changes are chosen."""
+_EMULATION_S = 20.0
+"""Seconds to emulate the sums of a model in 8 bits, beyond those of the search."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The model to tune, on which inputs, and the settings to start from."""
+
+    model: Subject
+    batch: int | None
+    dims: Mapping[str, int] | None
+    feeds: InputPaths | Samples
+    seed: int
+    settings: Mapping[str, Any]
+
+    def setup(self) -> Setup:
+        """Returns the unchanged setup, on inputs of the first sizes that run."""
+        loaded = open_subject(self.model)
+        chosen = registry.settings_for(EXECUTOR, self.settings)
+        executor = registry.find_alternating(EXECUTOR)
+
+        def runs(feedset: Any) -> None:
+            with executor.ready(loaded, feedset, chosen):
+                pass
+
+        asked = request_for(self.model, loaded, self.batch, self.dims, self.feeds, self.seed)
+        feedset, _ = on_sizes_that_run(asked.cut(), runs)
+        return Setup(loaded, feedset, chosen)
+
+    def profile(self, base: Setup, report: Progress) -> Trace:
+        """Returns the profile of the unchanged setup by which changes are chosen."""
+        chosen = {name: value for name, value in self.settings.items() if value is not None}
+        return profile(
+            base.model, batch=self.batch, dims=self.dims, feeds=self.feeds, seed=self.seed,
+            min_time=_PROFILE_S, **chosen, confirm=False, peaks=host.peaks, progress=report,
+            in_process=True,
+        )  # fmt: skip
 
 
 def tune(
-    model: Subject,
-    batch: int | None,
-    dims: Mapping[str, int] | None,
-    feeds: InputPaths | Samples,
-    seed: int,
-    settings: Mapping[str, Any],
-    goal: str,
-    seconds: float,
-    allow: Sequence[str],
-    tolerance: Tolerance | None,
-    only: Sequence[str],
+    start: Start,
+    request: Request,
+    steps: Sequence[str],
     output: str | Path | None,
     force: bool,
-    progress: Progress | None,
+    report: Progress,
 ) -> Tuned:
-    """Profiles the model, searches, and writes the changed model."""
+    """Profiles the model, searches, and writes the changed model; or makes `steps` alone."""
     target = None if output is None else Path(output)
     if target is not None:
         writing.check_target(target, force)
-    request = Request(
-        goal, seconds, frozenset(allow), tolerance or Tolerance(relative=DEFAULT_RTOL), tuple(only)
-    )
     refuse_unknown(request.allow)
     for name in request.only:
         find(name)  # raises UsageError before any work
-    report = progress or silent
-    base = _base(model, batch, dims, feeds, seed, settings)
-    trace = _profile(base, batch, dims, feeds, seed, settings, report)
-    findings = Findings(base, trace, Machine.this(), goal)
-    found = Search(findings, request, OnnxruntimeBench(seed, report), report).run()
+    chosen = parsed(steps)
+    machine, base = Machine.this(), start.setup()
+    if chosen:
+        found = _made(base, chosen, request, report)
+    else:
+        found = _searched(start, base, request, machine, report)
     proto = _changed(base, found.best)
     if proto is not None and target is not None:
         proto = writing.write(proto, target, None)
-    return _result(findings, request, found, proto)
+    notes = (*base.feedset.notes, *_notes(found, machine, report))
+    return _result(base, machine, request, found, proto, notes)
 
 
-def _base(
-    model: Subject,
-    batch: int | None,
-    dims: Mapping[str, int] | None,
-    feeds: InputPaths | Samples,
-    seed: int,
-    settings: Mapping[str, Any],
-) -> Setup:
-    """Returns the unchanged setup, on inputs of the first sizes that run."""
-    loaded = open_subject(model)
-    chosen = registry.settings_for(EXECUTOR, settings)
-    executor = registry.find_alternating(EXECUTOR)
-
-    def runs(feedset: Any) -> None:
-        with executor.ready(loaded, feedset, chosen):
-            pass
-
-    request = request_for(model, loaded, batch, dims, feeds, seed).cut()
-    feedset, _ = on_sizes_that_run(request, runs)
-    return Setup(loaded, feedset, chosen)
+def _searched(
+    start: Start, base: Setup, request: Request, machine: Machine, report: Progress
+) -> Found:
+    """Searches in the time that the profile leaves, at least half of it."""
+    began = time.monotonic()
+    findings = Findings(base, start.profile(base, report), machine, request.goal)
+    left = max(request.seconds / 2, request.seconds - (time.monotonic() - began))
+    bench = OnnxruntimeBench(start.seed, report)
+    return Search(findings, replace(request, seconds=left), bench, report).run()
 
 
-def _profile(
-    base: Setup,
-    batch: int | None,
-    dims: Mapping[str, int] | None,
-    feeds: InputPaths | Samples,
-    seed: int,
-    settings: Mapping[str, Any],
-    report: Progress,
-) -> Trace:
-    chosen = {name: value for name, value in settings.items() if value is not None}
-    return profile(
-        base.model, batch=batch, dims=dims, feeds=feeds, seed=seed, min_time=_PROFILE_S, **chosen,
-        confirm=False, peaks=host.peaks, progress=report, in_process=True,
-    )  # fmt: skip
+def _made(base: Setup, steps: Steps, request: Request, report: Progress) -> Found:
+    """Makes steps without measuring. Raises UsageError for one that cannot be made or kept."""
+    allowed = {step.change.effect for step in steps}
+    workshop = Workshop(
+        base, replace(request, allow=request.allow | allowed), OnnxruntimeBench(0, report)
+    )
+    best = Candidate(steps)
+    workshop.make(best)
+    if best.fault:
+        raise UsageError(
+            f"--apply {', '.join(map(str, steps))}: {best.fault}",
+            "tracer tune without --apply tries what can be made.",
+        )
+    return Found((), best, Contrast(), None)
 
 
 def _changed(base: Setup, best: Candidate) -> onnx.ModelProto | None:
@@ -116,9 +136,14 @@ def _changed(base: Setup, best: Candidate) -> onnx.ModelProto | None:
 
 
 def _result(
-    findings: Findings, request: Request, found: Found, proto: onnx.ModelProto | None
+    base: Setup,
+    machine: Machine,
+    request: Request,
+    found: Found,
+    proto: onnx.ModelProto | None,
+    notes: Sequence[str],
 ) -> Tuned:
-    base, best = findings.setup, found.best
+    best = found.best
     tuned, speedup = best.setup or base, _speedup(found.contrast)
     trials = [_trial(candidate, best.steps, request.goal) for candidate in found.candidates]
     name = base.model.name
@@ -127,17 +152,17 @@ def _result(
         settings={
             "goal": request.goal, "seconds": request.seconds, "allow": sorted(request.allow),
             "tolerance": str(request.tolerance), "batch": base.feedset.batch,
-            "processor": findings.machine.cpu,
+            "processor": machine.cpu,
         },
         trials=tuple(sorted(trials, key=_order)),
-        plan=plan_of(base, tuned, best.steps, request.goal, findings.machine, speedup),
+        plan=plan_of(base, tuned, best.steps, request.goal, machine, speedup),
         speedup=speedup,
         memory_bytes=best.memory,
         memory_before=found.memory_before,
         difference=best.difference,
-        commands=python.commands(best.steps, name),
+        commands=python.commands(base, best.steps, name),
         code=python.code(tuned, proto is not None, name) if best.steps else (),
-        notes=tuple(dict.fromkeys((*base.feedset.notes, *_notes(found)))),
+        notes=tuple(dict.fromkeys(notes)),
         proto=proto,
     )  # fmt: skip
 
@@ -167,7 +192,8 @@ def _verdict(candidate: Candidate, is_kept: bool, goal: str) -> str:
     if contrast.high < 1:
         return "faster alone, no gain in the combination" if goal != "memory" else "no less memory"
     if contrast.low > 1:
-        return "slower"
+        integer = candidate.steps[0].change.effect == "quantize"
+        return f"{contrast.ratio:.2f}x the time of floats" if integer else "slower"
     return "not faster" if contrast.ratio > 1 else "no significant difference"
 
 
@@ -182,10 +208,10 @@ def _order(trial: Trial) -> tuple[bool, float]:
     return not trial.kept, -(trial.speedup.ratio if trial.speedup else 0.0)
 
 
-def _notes(found: Found) -> tuple[str, ...]:
-    if found.best.setup is None or not found.best.setup.session.flushes_denormals:
-        return ()
-    return (
-        "onnxruntime flushes denormals in the thread that calls a session only if that session is "
-        "the first of the process",
-    )
+def _notes(found: Found, machine: Machine, report: Progress) -> Iterator[str]:
+    yield from saturation.notes(found.candidates, machine, _EMULATION_S, report)
+    if found.best.setup is not None and found.best.setup.session.flushes_denormals:
+        yield (
+            "onnxruntime flushes denormals in the thread that calls a session only if that session "
+            "is the first of the process"
+        )

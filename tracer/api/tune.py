@@ -29,6 +29,7 @@ _RULES = {
         lambda value: not isinstance(value, str) and set(value) <= set(EFFECTS),
     ),
     "only": maybe(several(TEXT)),
+    "apply": maybe(several(TEXT)),
 }
 
 
@@ -48,6 +49,7 @@ def tune(
     allow: Sequence[str] = (),
     tolerance: Tolerance | None = None,
     only: Sequence[str] | None = None,
+    apply: Sequence[str] | None = None,
     output: str | Path | None = None,
     force: bool = False,
     progress: Progress | None = None,
@@ -63,16 +65,20 @@ def tune(
     size, or the memory of a session.
 
     A change whose outputs differ by more than `tolerance` [default: 0.001 of the largest value] is
-    not kept, unless its effect is in `allow`: `quantize`, `float16`. The changed model goes to the
-    file `output`, if there is one and the model changes; `force` replaces a file.
+    not kept, unless its effect is in `allow`: `quantize`, `float16`. The changed model goes
+    to the file `output`, if there is one and the model changes; `force` replaces a file. With
+    `apply`, as in `["folding=shapes"]`, these changes are made and nothing is measured.
 
     All this is done in a child process, within `limits`, or with `in_process` in this one. Raises
     the errors of `tracer.errors`.
     """
     from tracer.api import _tune
+    from tracer.support.progress import silent
+    from tracer.support.tolerance import Tolerance
+    from tracer.tuning.candidates import DEFAULT_RTOL, Request
 
     settings = {"threads": threads or None, "optimization": optimization, "provider": provider}
-    return _tune.tune(
-        model, batch, dims, feeds, seed, settings, goal, seconds, allow, tolerance, only or (),
-        output, force, progress,
-    )  # fmt: skip
+    start = _tune.Start(model, batch, dims, feeds, seed, settings)
+    within = tolerance or Tolerance(relative=DEFAULT_RTOL)
+    request = Request(goal, seconds, frozenset(allow), within, tuple(only or ()))
+    return _tune.tune(start, request, apply or (), output, force, progress or silent)

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
                       "session."),
     cloup.option("--try", "only", type=Words(), default=(),
                  help="Changes to try, e.g. threads,spinning.  [default: all that may help]"),
+    cloup.option("--apply", type=Words(), default=(), metavar="CHANGE=FORM,…",
+                 help="Changes to make without measuring, e.g. folding=shapes.  [default: search]"),
     cloup.option("--allow", type=Words(EFFECTS), default=(),
                  help="Changes of results to allow: quantize, float16.  [default: none]"),
     cloup.option("--max-seconds", "seconds", type=Amount("seconds"), default=120.0,
@@ -65,6 +67,7 @@ def command(
     start: dict[str, Any],
     goal: str,
     only: Sequence[str],
+    apply: Sequence[str],
     allow: Sequence[str],
     seconds: float,
     rtol: float | None,
@@ -87,6 +90,7 @@ def command(
       tracer tune model.onnx --try threads,spinning --max-seconds 30
       tracer tune model.onnx --inputs x.npz --allow quantize --save plan.json -o tuned.onnx
       tracer tune model.onnx --goal throughput
+      tracer tune model.onnx --apply folding=shapes --dim batch=1 -o tuned.onnx
       tracer profile model.onnx --plan plan.json
     """
     from tracer.api.tune import tune
@@ -113,6 +117,7 @@ def command(
             allow=allow,
             tolerance=Tolerance(DEFAULT_RTOL if rtol is None else rtol, atol),
             only=only or None,
+            apply=apply or None,
             output=target,
             force=output.force,
             progress=report,

@@ -3,8 +3,7 @@
 from collections.abc import Collection
 
 from tracer.quantization.options import QuantizationOptions
-
-_DOT_PRODUCTS = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
+from tracer.support import processors
 
 
 def saturation_note(options: QuantizationOptions, cpu_flags: Collection[str]) -> str | None:
@@ -16,7 +15,7 @@ def saturation_note(options: QuantizationOptions, cpu_flags: Collection[str]) ->
     bytes_ = options.weight_type == "int8" and options.activation_type in ("uint8", "int8")
     if options.reduce_range or not bytes_:
         return None
-    if "avx2" not in cpu_flags or not _DOT_PRODUCTS.isdisjoint(cpu_flags):
+    if not processors.saturates(cpu_flags):
         return None
     return (
         "this processor has no VNNI: onnxruntime may saturate sums of 8-bit products here, and be "

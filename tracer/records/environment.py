@@ -31,7 +31,7 @@ _PACKAGES = (
 _CPU_FLAGS = frozenset(
     {
         "avx2", "avx512f", "avx512dq", "avx512bw", "avx512_vnni", "avx_vnni", "avx512_bf16",
-        "amx_tile", "amx_int8", "asimd", "asimddp", "sve", "i8mm",
+        "amx_tile", "amx_int8", "asimd", "asimddp", "bf16", "sve", "i8mm",
     }
 )  # fmt: skip
 """Instruction sets that decide which kernels a runtime picks."""

@@ -44,7 +44,7 @@ class Bench(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """The seed of the order of turns, and whether sides have several threads."""
+    """The seed of the order of turns, and the threads of a side: 1 where none spins."""
 
     seed: int
     threads: int
@@ -58,14 +58,14 @@ class OnnxruntimeBench:
     progress: Progress
 
     def race(self, setups: Sequence[Setup], seconds: float, is_enough: Enough) -> list[Blocks]:
-        """Returns the times of setups; their sessions are opened anew, together where they fit."""
-        threads = {setup.settings.threads for setup in setups} | {
-            setup.session.inter_op_threads or 1 for setup in setups
-        }
+        """Returns the times of setups; their sessions are opened anew, together where they fit.
+
+        Turns wait for threads that spin, where a setup has some.
+        """
         made = sessions(
             [partial(timed, partial(_ready, setup)) for setup in setups],
             _PACE,
-            _Order(self.seed, 1 if threads == {1} else 0),
+            _Order(self.seed, 0 if any(setup.spins for setup in setups) else 1),
             not any(footprint.is_large(setup.model) for setup in setups),
             _LEAST_SESSIONS,
             lambda made: is_enough(by_side(made, len(setups))),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,7 @@ from tracer.errors import TracerError, UsageError
 from tracer.support.difference import Difference, compare, worst
 from tracer.support.progress import Progress
 from tracer.support.tolerance import Tolerance
+from tracer.tuning import cost
 from tracer.tuning.bench import Bench, Blocks
 from tracer.tuning.changes import ALLOWED, Step, Steps, changes, find
 from tracer.tuning.findings import Findings
@@ -21,6 +23,7 @@ from tracer.tuning.setup import Setup
 DEFAULT_RTOL = 1e-3
 """Error of an output ÷ its largest value that is no change of results: another order of float sums
 stays below, floats of 16 bits and integers do not."""
+Left = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,26 +118,47 @@ class Workshop:
         if found.fault and self._is_strict(candidate.steps):
             candidate.fault = f"changes results: {found.fault}"
 
-    def make_each(self, candidates: Sequence[Candidate], progress: Progress) -> None:
-        """Makes the setups of candidates; one that is like an earlier one has a fault."""
+    def make_each(
+        self, candidates: Sequence[Candidate], progress: Progress, left: Left = lambda: math.inf
+    ) -> None:
+        """Makes the setups of candidates within the seconds that are `left`.
+
+        One that is like an earlier one has a fault, and one that would take longer than is left.
+        """
         earlier: dict[tuple[str, str, int], Candidate] = {}
         for index, candidate in enumerate(candidates):
             progress(index, len(candidates), f"making {candidate.steps[0]}")
+            self._refuse_long(candidate, left())
             self.make(candidate)
             if candidate.setup is None or candidate.fault:
                 continue
-            setup = candidate.setup
-            like = (setup.model.sha256, repr(setup.settings), setup.samples)
-            first = earlier.setdefault(like, candidate)
+            first = earlier.setdefault(candidate.setup.likeness, candidate)
             if first is not candidate:
                 candidate.fault = f"the same as {first.steps[0]}"
+
+    def _refuse_long(self, candidate: Candidate, left: float) -> None:
+        """Sets the fault of a candidate that would take longer to make than is left."""
+        if candidate.fault:
+            return
+        try:
+            needed = cost.seconds(self.setup(()), candidate.steps[0])
+        except TracerError as error:
+            candidate.fault = f"failed: {error.what}"
+            return
+        if not left:
+            candidate.fault = "no time was left to make it: raise --max-seconds"
+        elif needed > left:
+            candidate.fault = (
+                f"making it takes about {needed:,.0f} s, and {left:,.0f} s are left: "
+                "raise --max-seconds"
+            )
 
     def setup(self, steps: Sequence[Step]) -> Setup:
         """Returns the setup with all of these steps, in order. Raises the errors of a change."""
         names = tuple(map(str, steps))
         if names not in self._made:
             *before, last = steps
-            self._made[names] = last.change.apply(self.setup(before), last.value)
+            self._made[names] = last.apply(self.setup(before))
         return self._made[names]
 
     def _is_strict(self, steps: Collection[Step]) -> bool:

@@ -12,12 +12,12 @@ TUNED = "tuned.onnx"
 """The name of a changed model in commands and code."""
 
 
-def commands(steps: Steps, model: str) -> tuple[str, ...]:
-    """Returns how to make the changed model of the file `model`, a line for each step."""
+def commands(base: Setup, steps: Steps, model: str) -> tuple[str, ...]:
+    """Returns how to make the changed model of `base`, the file `model`, a line for each step."""
     made = [step for step in steps if step.change.command is not None]
     sources = [model, *(TUNED for _ in made)]
     return tuple(
-        step.change.command(step.value, source)
+        step.change.command(base, step.value, source)
         for step, source in zip(made, sources, strict=False)
         if step.change.command is not None
     )

@@ -11,9 +11,6 @@ from tracer import host
 from tracer.records import environment
 from tracer.support import processors
 
-_DOT_PRODUCTS = frozenset({"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"})
-"""Instructions that add products of bytes in 32 bits."""
-
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -47,9 +44,9 @@ class Machine:
     @property
     def multiplies_bytes(self) -> bool:
         """Whether it has instructions that add products of bytes in 32 bits, exactly."""
-        return bool(self.flags & _DOT_PRODUCTS)
+        return processors.adds_bytes_exactly(self.flags)
 
     @property
     def saturates(self) -> bool:
         """Whether unsigned by signed bytes are added in pairs of 16 bits, which saturate."""
-        return "avx2" in self.flags and not self.multiplies_bytes
+        return processors.saturates(self.flags)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tracer.errors import InputError, UsageError
+from tracer.errors import InputError
 from tracer.records.tuned import Plan, Speedup
 from tracer.support.files import read_regular
 from tracer.tuning.changes import Step, Steps, find, ordered
@@ -65,14 +65,8 @@ def applied(plan: Plan, setup: Setup) -> Setup:
     Raises the errors of the changes.
     """
     for step in steps_of(plan):
-        if step.change.name == _BATCH:
-            continue
-        try:
-            setup = step.change.apply(setup, step.value)
-        except (ValueError, KeyError) as error:
-            raise UsageError(
-                f"the plan has {step}, which is no form of this change", "Tune the model again."
-            ) from error
+        if step.change.name != _BATCH:
+            setup = step.apply(setup)
     return setup
 
 

@@ -64,7 +64,7 @@ class Search:
         self._began = self.clock()
         self._workshop = Workshop(self._base, self.request, self.bench)
         candidates = wanted(self.findings, self.request)
-        self._workshop.make_each(candidates, self.progress)
+        self._workshop.make_each(candidates, self.progress, lambda: self._left(_TOGETHER))
         able = [each for each in candidates if not each.fault]
         before = self._memories(able)
         self._measure_alone(able)

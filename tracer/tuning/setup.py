@@ -13,6 +13,9 @@ from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.support.temporary import TemporaryFolder
 
+SPINNING = "session.intra_op.allow_spinning"
+"""The entry of a session's configuration that is "0" where its threads sleep without work."""
+
 
 @dataclass(frozen=True, slots=True)
 class Setup:
@@ -31,6 +34,17 @@ class Setup:
     def session(self) -> SessionSettings:
         """How its sessions run, beside threads and level."""
         return self.settings.session
+
+    @property
+    def likeness(self) -> tuple[str, str, int]:
+        """What two setups have in common that run the same model in the same way."""
+        return self.model.sha256, repr(self.settings), self.samples
+
+    @property
+    def spins(self) -> bool:
+        """Whether threads look for work in a loop for some time after a run."""
+        several = self.settings.threads != 1 or self.session.parallel
+        return several and self.session.entries.get(SPINNING) != "0"
 
     @property
     def open_dims(self) -> dict[str, int]:

@@ -24,8 +24,32 @@ def merged(accumulator):
     return tracer.merge(times(), sums)
 
 
-def told(trace):
-    return {each.rule: each for each in advise(trace, trace.runs[0], trace.nodes)}
+def told(trace, hot=False):
+    """What is advised where products took nearly all of the time, or nearly none of it."""
+    nodes = trace.nodes.copy()
+    timed = nodes["time_us"].notna()
+    us = nodes["outputs"].notna().map({True: 100.0, False: 1.0} if hot else {True: 1.0, False: 1e4})
+    for column in ("time_us", "time_us_raw", "time_us_ci95_low"):
+        nodes[column] = nodes[column].mask(timed, us)
+    nodes["time_share"] = nodes["time_us"] / nodes["time_us"].sum()
+    return {each.rule: each for each in advise(trace, trace.runs[0], nodes)}
+
+
+def test_nodes_that_are_hot_in_energy_and_time_are_worth_narrowing():
+    trace = merged(32)
+    found = told(trace, hot=True)["worth_narrowing"]
+    rows = trace.nodes.set_index("node").loc[list(found.nodes)]
+    energy = rows["energy"] / trace.nodes["energy"].sum()
+    assert (energy >= 0.1).all()
+    assert found.energy_share == pytest.approx(energy.sum())
+    needed = rows["bits_observed"]
+    assert found.figures == {
+        "bits": 32, "bits_needed": needed.max(), "spare_bits": 32 - needed.max(),
+    }  # fmt: skip
+    assert f"need {needed.min()} to {needed.max()} of 32 bits" in found.text
+    assert f"tracer whatif {trace.model.name} --accumulator {needed.min()}:32" in found.text
+    assert "spare_bits" not in told(trace, hot=True)  # of the same nodes
+    assert "worth_narrowing" not in told(trace)  # they take no time
 
 
 def test_a_node_with_spare_bits_and_much_energy_is_told_with_its_figures():
@@ -50,7 +74,8 @@ def test_nothing_is_spare_at_the_widths_that_the_data_needs():
     pairs = zip(needs["node"], needs["bits_observed"], strict=True)
     exact = merged(",".join(f"{node}={bits}" for node, bits in pairs))
     assert exact.nodes["overflow_outputs"].sum() == 0
-    assert not {"spare_bits", "cheap_overflow"} & set(told(exact))
+    for hot in (True, False):
+        assert not {"spare_bits", "worth_narrowing", "cheap_overflow"} & set(told(exact, hot))
 
 
 def test_an_overflow_that_costs_little_to_avoid_is_told():
@@ -74,7 +99,7 @@ def test_an_overflow_of_the_most_expensive_node_is_not_called_cheap():
 
 def test_times_alone_give_no_advice_on_widths():
     trace = times()
-    assert not {"spare_bits", "cheap_overflow"} & set(told(trace))
+    assert not {"spare_bits", "worth_narrowing", "cheap_overflow"} & set(told(trace, hot=True))
     unpriced = merged(32)
     nodes = unpriced.nodes.assign(energy=float("nan"))
     assert not {"spare_bits", "cheap_overflow"} & set(told(replace(unpriced, nodes=nodes)))

@@ -7,10 +7,11 @@ import onnx
 import pytest
 
 import tracer
-from analyzers.advice import advise
+from analyzers.advice import Evidence, advise
 from tests.analyzers.advice.test_rules import CHAIN, PEAKS, conv, told
 from tests.graphs import integers, parse, residual
 from tests.tracer.tuning.test_changes import COMPUTED_SHAPE
+from tracer.records.environment import Peak
 from tracer.tuning import changes
 
 PRODUCT = """
@@ -49,7 +50,7 @@ def test_long_products_on_few_threads_leave_cores_idle():
     trace = on(profiled(product()), cpu_count=4)
     found = told(trace, 100)["few_threads"]
     assert "take 50% of the time in calls of 50 µs or more, on 1 of 4 processors" in found.text
-    assert found.at_most == pytest.approx(1 / (0.5 + 0.5 / 4))
+    assert found.at_most == 4  # shorter products share threads as well
     assert "few_threads" not in told(trace, 5)
     assert "few_threads" not in told(on(trace, cpu_count=1), 100)
 
@@ -77,7 +78,7 @@ def test_integers_below_half_of_the_peak_of_floats_are_told_with_the_loss():
     trace = quantised_kernels()
     rates = {"gflops_per_s": 5.0}
     found = told(trace, 100, **rates)["slower_quantized"]
-    assert "at 5 GOP/s; floats at half of their peak here (50 GFLOP/s)" in found.text
+    assert "floats are assumed to reach half of their peak here (50 GFLOP/s)" in found.text
     assert found.figures["in_floats_us"] == pytest.approx(found.figures["time_us"] / 10)
     assert "slower_quantized" not in told(trace, 100, gflops_per_s=80.0)
     assert "slower_quantized" not in told(trace, 100, peaks=None, **rates)
@@ -100,23 +101,31 @@ def test_unsigned_by_signed_bytes_may_saturate_without_vnni():
     trace = signed_weights()
     found = told(on(trace, cpu_flags=AVX2), 10)["saturating_sums"]
     assert "may saturate at 16 bits. --accumulator x86-maddubs counts them" in found.text
+    assert "saturating_sums" in told(on(trace, cpu_flags=(*AVX2, "avx512f", "avx512bw")), 10)
     assert "saturating_sums" not in told(on(trace, cpu_flags=VNNI), 10)
     assert "saturating_sums" not in told(on(profiled(product()), cpu_flags=AVX2), 10)
 
 
 def test_nodes_that_saturate_in_the_emulation_are_named():
     trace = on(signed_weights(), cpu_flags=AVX2)
-    sums = {"outputs": 10.0, "energy": 1.0, "saturation_events": 3.0, "outputs_changed": 2.0}
-    found = told(trace, 10, **sums)["saturating_sums"]
-    assert "saturate in pairs of 16 bits" in found.text and "outputs differ" in found.text
-    assert found.figures["outputs_changed"] > 0
-    none = told(trace, 10, **sums | {"saturation_events": 0.0})["saturating_sums"]
-    assert "may saturate" in none.text
+    changed = dict.fromkeys(trace.nodes["node"], 0.0)
+    last = trace.nodes.loc[trace.nodes["time_us"].notna() & trace.nodes["index"].notna(), "node"]
+    changed[last.iloc[-1]] = 2.0
+    sums = {"outputs": 10.0, "energy": 1.0, "accumulator": "x86-maddubs"}
+    found = told(trace, 10, **sums, outputs_changed=changed)["saturating_sums"]
+    assert found.nodes == (last.iloc[-1],)
+    assert "2 of 10 outputs differ" in found.text
+    assert found.figures == {"outputs_changed": 2}
+    assert "saturating_sums" not in told(trace, 10, **sums, outputs_changed=0.0)
+    narrow = sums | {"accumulator": "two-level(16,256,32)"}  # says nothing of this processor
+    other = told(trace, 10, **narrow, outputs_changed=changed)["saturating_sums"]
+    assert "may saturate" in other.text
 
 
 def test_advice_names_the_command_and_the_room_that_the_roofline_leaves():
     chain = profiled(parse(CHAIN), optimization="none")
-    found = told(on(chain, cpu_count=1), 3, roof_fraction=0.25 - 1e-6)["small_kernels"]
+    work = {"macs": 100.0, "bound": "compute", "gflops_per_s": 25.0}
+    found = told(on(chain, cpu_count=1), 3, roof_fraction=0.25 - 1e-6, **work)["small_kernels"]
     assert found.text.endswith(
         "tracer tune <model in memory> --try threads,optimization measures it; the roofline leaves "
         "room for 4x at most"
@@ -125,12 +134,38 @@ def test_advice_names_the_command_and_the_room_that_the_roofline_leaves():
     assert without.at_most is None and without.text.endswith("measures it")
 
 
-def test_eight_bits_gain_no_more_than_the_ratio_of_the_peaks():
+@pytest.mark.parametrize(("cpus", "at_most"), [(1, 4), (4, 16)])
+def test_settings_gain_up_to_the_roof_on_all_processors(cpus, at_most):
+    trace = on(profiled(parse(CHAIN), optimization="none"), cpu_count=cpus)
+    work = {"macs": 100.0, "bound": "compute", "gflops_per_s": 25.0, "roof_fraction": 0.25}
+    assert evidence_of(trace, 3, work).at_most_by_settings() == pytest.approx(at_most)
+
+
+def test_a_product_in_a_cache_is_limited_by_arithmetic_and_the_rest_may_be_fused():
+    trace = on(profiled(parse(CHAIN), optimization="none"), cpu_count=1)
+    cached = {"macs": 100.0, "bound": "memory", "gflops_per_s": 20.0, "roof_fraction": 3.0}
+    assert evidence_of(trace, 3, cached).at_most_by_settings() == pytest.approx(5)
+    main = cached | {"roof_fraction": 0.5}
+    assert evidence_of(trace, 3, main).at_most_by_settings() == pytest.approx(2)
+    elementwise = cached | {"macs": 0.0}
+    assert evidence_of(trace, 3, elementwise).at_most_by_settings() is None  # no time is left
+
+
+def evidence_of(trace, us, columns):
+    """The evidence where each row took `us` µs, by the peaks of `told`."""
+    nodes = trace.nodes.assign(time_us=float(us), time_share=1 / len(trace.nodes), **columns)
+    known = replace(trace.environment, peaks=PEAKS)
+    return Evidence.of(replace(trace, environment=known), trace.runs[0], nodes)
+
+
+def test_eight_bits_gain_by_fewer_bytes_or_faster_arithmetic():
     chain = profiled(parse(CHAIN), optimization="none")
-    rates = {"gflops_per_s": 100.0, "bound": "compute", "roof_fraction": 1.0}
+    rates = {"gflops_per_s": 100.0, "bound": "compute", "roof_fraction": 1.0, "macs": 100.0}
     found = told(chain, 50, **rates)["compute_bound"]
     assert found.tune == ("static_int8",)
-    assert found.at_most == pytest.approx(PEAKS.int8.rate / PEAKS.float32.rate)
+    assert found.at_most == pytest.approx(32 / 8)  # the int8 peak is 2.5 times as high
+    fast = replace(PEAKS, int8=Peak(800e9, "int8 matmul"))
+    assert told(chain, 50, fast, **rates)["compute_bound"].at_most == pytest.approx(8)
 
 
 def test_what_advice_names_can_be_tried():

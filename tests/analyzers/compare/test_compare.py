@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -42,6 +43,21 @@ def test_the_one_layer_that_is_slower_is_found_and_no_other():
     total = comparison.totals.iloc[1]
     assert total["ratio"] == pytest.approx(175 / 165, rel=0.01)
     assert total["significant"]
+
+
+def test_layers_that_are_slower_in_8_bits_are_named_with_the_measured_loss():
+    integer = [row | {"op_type": {"Conv": "QLinearConv", "Gemm": "QGemm"}.get(op, op)}
+               for row in ROWS if (op := row["op_type"])]  # fmt: skip
+    float_side = side("f", ROWS, shaken(TIMES))
+    slower = side("q", integer, shaken([130.0, 12.0, 40.0, 5.0], seed=1))
+    (note,) = [n for n in compare([float_side, slower]).notes if "8 bits" in n]
+    assert note.startswith("1 layer of q computes in 8 bits and is slower than in floats, by ")
+    lost = float(note.partition(", by ")[2].split()[0])
+    assert lost == pytest.approx(30, rel=0.1)
+    assert re.search(r"Conv_0 \((99\.\d|100) to 1[23]\d µs\)", note)
+    faster = side("q", integer, shaken([50.0, 12.0, 40.0, 5.0], seed=1))
+    for others in ([float_side, faster], [slower, float_side], [slower, slower]):
+        assert not [n for n in compare(others).notes if "8 bits" in n]
 
 
 def test_layers_come_in_the_order_of_their_change():

@@ -7,11 +7,13 @@ from onnx import numpy_helper
 
 from tests.graphs import embedding, parse, residual
 from tests.tracer.tuning.told import CPU, findings, machine, timed
-from tracer.errors import ModelError, TracerError
+from tracer.errors import ModelError, TracerError, UsageError
 from tracer.executors.onnxruntime import denormals
 from tracer.executors.onnxruntime.settings import SessionSettings
+from tracer.records import environment
 from tracer.support.progress import silent
 from tracer.tuning import changes
+from tracer.tuning import machine as machines
 from tracer.tuning.bench import OnnxruntimeBench
 from tracer.tuning.setup import Setup
 
@@ -181,6 +183,15 @@ def test_fast_math():
     }
 
 
+def test_a_processor_of_arm_with_bfloat16_is_known(monkeypatch):
+    features = "fp asimd evtstrm aes asimddp sve bf16 i8mm"  # a Graviton3
+    monkeypatch.setattr(environment, "_cpuinfo", lambda field: features * (field == "Features"))
+    monkeypatch.setattr(machines.platform, "machine", lambda: "aarch64")
+    here = machines.Machine.this()
+    assert {"bf16", "i8mm", "asimddp"} <= here.flags and not here.saturates
+    assert "multiplies bfloat16" in why("fast_math", timed(findings(product(), on=here)))
+
+
 def test_provider():
     on = machine(providers=("OpenVINOExecutionProvider", "AzureExecutionProvider", CPU))
     found = findings(product(), on=on)
@@ -320,12 +331,29 @@ def test_a_changed_model_keeps_its_name_and_settings():
     assert made("spinning", found).session.arena is False
 
 
+def test_steps_are_read_as_they_are_written():
+    written = changes.parsed(["threads=2", "folding=shapes"])
+    assert [str(step) for step in written] == ["folding=shapes", "threads=2"]
+    for wrong in ("threads", "threads=", "warp=9"):
+        with pytest.raises(UsageError, match=r"is no change and its form|no change 'warp'"):
+            changes.parsed([wrong])
+
+
+def test_whose_threads_spin():
+    assert findings(product()).setup.spins
+    assert not findings(product(), threads=1).setup.spins
+    assert not made("spinning", findings(product())).spins
+    branched = findings(product(BRANCHED, v=draw(64, 64)), threads=1)
+    assert made("parallel", branched, "2").spins
+
+
 def test_commands_name_the_file():
     for change in changes.changes():
         if change.command is not None:
-            value = changes.find(change.name).values(timed(findings(product(OLD), dims=None)))[0]
-            assert "net.onnx" in change.command(value, "net.onnx"), change.name
-            assert "tuned.onnx" in change.command(value, "net.onnx"), change.name
+            found = timed(findings(product(OLD), dims=None))
+            command = change.command(found.setup, change.values(found)[0], "net.onnx")
+            assert "net.onnx" in command, change.name
+            assert "tuned.onnx" in command, change.name
 
 
 def test_embeddings_have_nothing_to_fold_where_no_shape_is_computed():

@@ -1,6 +1,7 @@
 """Models tuned as a user would: what is found is large enough to be measured on any machine."""
 
 import json
+import shlex
 
 import numpy as np
 import onnx
@@ -11,6 +12,7 @@ import tracer
 import tracer.cli
 from analyzers import views
 from tests.graphs import parse, residual
+from tests.tracer.tuning.test_changes import COMPUTED_SHAPE
 from tests.tracer.tuning.told import Bench, findings
 from tracer.tuning import memory
 from tracer.tuning import plan as plans
@@ -93,9 +95,44 @@ def test_a_changed_model_is_written_and_computes_what_the_table_says(tmp_path, m
     assert 0.3 < result.difference / (np.abs(wide - narrow).max() / np.abs(wide).max()) < 3
 
 
+def test_the_command_that_is_printed_makes_the_model_that_was_measured(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    onnx.save(parse(COMPUTED_SHAPE), "net.onnx")
+    monkeypatch.setattr(OnnxruntimeBench, "race", Bench(is_folded_cost).race)
+    result = tracer.tune("net.onnx", dims={"N": 3}, only=["folding"], seconds=60, threads=1,
+                         in_process=True)  # fmt: skip
+    (command,) = result.commands
+    assert command == "tracer tune net.onnx --apply folding=shapes --dim N=3 -o tuned.onnx"
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert tracer.cli.main(shlex.split(command)[1:]) == 0
+    assert onnx.load("tuned.onnx") == result.proto
+
+
+def is_folded_cost(setup):
+    return 100 if any(node.op_type == "Shape" for node in setup.model.graph.node) else 50
+
+
+def test_what_is_applied_is_not_measured(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    onnx.save(residual(), "net.onnx")
+    monkeypatch.setattr(OnnxruntimeBench, "race", None)
+    arguments = ["tune", "net.onnx", "--apply", "static_int8=u8u8,threads=1", "-o", "small.onnx"]
+    assert tracer.cli.main(arguments) == 0
+    out, _ = capfd.readouterr()
+    assert "made, and not measured: static_int8=u8u8, threads=1" in out
+    assert "options.intra_op_num_threads = 1" in out
+    ops = {node.op_type for node in onnx.load("small.onnx").graph.node}
+    assert "QuantizeLinear" in ops
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--apply", "folding"], "'folding' is no change and its form"),
+        (["--apply", "warp=9"], "there is no change 'warp'"),
+        (["--apply", "threads=many"], "threads=many"),
+        (["--apply", "weights_4bit=level 4"], "--apply weights_4bit=level 4: failed"),
         (["--try", "warp"], "there is no change 'warp'"),
         (["--allow", "magic"], "magic"),
         (["-o", "a.onnx", "-o", "b.onnx"], "one .onnx file"),

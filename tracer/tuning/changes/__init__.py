@@ -27,7 +27,7 @@ class Change:
 
     `applies` returns why it may help, by the profile, or None. `values` lists the forms to try, and
     `apply` makes one of them; it raises TracerError for what cannot be made. `command` tells how to
-    make a changed model without tracer; it is None for a change of settings. Changes are applied in
+    make the changed model of a setup; it is None for a change of settings. Changes are applied in
     the order of `rank`: those of the model come first.
     """
 
@@ -37,7 +37,7 @@ class Change:
     applies: Callable[[Findings], str | None]
     values: Callable[[Findings], Sequence[str]]
     apply: Callable[[Setup, str], Setup]
-    command: Callable[[str, str], str] | None = None
+    command: Callable[[Setup, str, str], str] | None = None
     goals: tuple[str, ...] = EVERY_GOAL
 
 
@@ -47,6 +47,18 @@ class Step:
 
     change: Change
     value: str
+
+    def apply(self, setup: Setup) -> Setup:
+        """Returns `setup` with this form of the change.
+
+        Raises UsageError for a form that the change does not have, and the errors of the change.
+        """
+        try:
+            return self.change.apply(setup, self.value)
+        except (ValueError, KeyError) as error:
+            raise UsageError(
+                f"{self} is no form of this change", "tracer tune names the forms that it tries."
+            ) from error
 
     def __str__(self) -> str:
         """Returns `threads=2`."""
@@ -80,3 +92,17 @@ def find(name: str) -> Change:
 def ordered(steps: Sequence[Step]) -> Steps:
     """Returns steps in the order in which they are applied."""
     return tuple(sorted(steps, key=lambda step: changes().index(step.change)))
+
+
+def parsed(texts: Sequence[str]) -> Steps:
+    """Returns the steps of texts such as `threads=2`, in the order in which they are applied.
+
+    Raises UsageError for another text, and for an unknown change.
+    """
+    steps = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not value:
+            raise UsageError(f"'{text}' is no change and its form", "Write one as folding=shapes.")
+        steps.append(Step(find(name), value))
+    return ordered(steps)

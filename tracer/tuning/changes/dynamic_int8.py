@@ -52,7 +52,7 @@ def _apply(setup: Setup, value: str) -> Setup:
     return setup.with_proto(loading.load(target).proto)
 
 
-def _command(value: str, model: str) -> str:
+def _command(setup: Setup, value: str, model: str) -> str:
     return (
         f'onnxruntime.quantization.quantize_dynamic("{model}", "tuned.onnx", '
         f"weight_type=QuantType.{_TYPES[value]})"

@@ -73,8 +73,9 @@ def _is_foldable(node: onnx.NodeProto, known: dict[str, Array]) -> bool:
     return node.op_type not in _ALWAYS and bool(outputs) and all(name in known for name in outputs)
 
 
-def _command(value: str, model: str) -> str:
-    return f"tracer tune {model} --try folding -o tuned.onnx"
+def _command(setup: Setup, value: str, model: str) -> str:
+    sizes = "".join(f" --dim {name}={size}" for name, size in setup.open_dims.items())
+    return f"tracer tune {model} --apply folding={value}{sizes} -o tuned.onnx"
 
 
 CHANGE = Change("folding", "exact", 31, _applies, _values, _apply, _command)

@@ -57,7 +57,7 @@ def _apply(setup: Setup, value: str) -> Setup:
     return setup.with_proto(fused.model)
 
 
-def _command(value: str, model: str) -> str:
+def _command(setup: Setup, value: str, model: str) -> str:
     return (
         f"python -m onnxruntime.transformers.optimizer --input {model} --output tuned.onnx "
         f"--model_type {value} --opt_level 0"

@@ -38,7 +38,7 @@ def _apply(setup: Setup, value: str) -> Setup:
     return setup.with_proto(converted)
 
 
-def _command(value: str, model: str) -> str:
+def _command(setup: Setup, value: str, model: str) -> str:
     return (
         f'onnx.save(onnx.version_converter.convert_version(onnx.load("{model}"), {value}), '
         '"tuned.onnx")'

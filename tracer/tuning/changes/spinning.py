@@ -4,13 +4,11 @@ from collections.abc import Sequence
 
 from tracer.tuning.changes import Change
 from tracer.tuning.findings import Findings
-from tracer.tuning.setup import Setup
-
-_ENTRY = "session.intra_op.allow_spinning"
+from tracer.tuning.setup import SPINNING, Setup
 
 
 def _applies(findings: Findings) -> str | None:
-    if findings.threads < 2 or findings.setup.session.entries.get(_ENTRY) == "0":
+    if findings.threads < 2 or not findings.setup.spins:
         return None
     return (
         f"{findings.threads} threads spin while they wait, on cores that other threads or programs "
@@ -23,7 +21,7 @@ def _values(findings: Findings) -> Sequence[str]:
 
 
 def _apply(setup: Setup, value: str) -> Setup:
-    return setup.with_entries({_ENTRY: "0"})
+    return setup.with_entries({SPINNING: "0"})
 
 
 CHANGE = Change("spinning", "exact", 51, _applies, _values, _apply)

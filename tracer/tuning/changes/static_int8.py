@@ -63,7 +63,7 @@ def _apply(setup: Setup, value: str) -> Setup:
     return setup.with_model(model, files)
 
 
-def _command(value: str, model: str) -> str:
+def _command(setup: Setup, value: str, model: str) -> str:
     activations, weights = _TYPES[value]
     symmetric = " --symmetric" if activations == "int8" else ""
     return (

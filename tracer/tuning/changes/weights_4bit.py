@@ -37,7 +37,7 @@ def _apply(setup: Setup, value: str) -> Setup:
     return setup.with_model(quantised.model, quantised.files)
 
 
-def _command(value: str, model: str) -> str:
+def _command(setup: Setup, value: str, model: str) -> str:
     level = value.removeprefix("level ")
     return f"tracer quantize {model} --weights 4 --accuracy-level {level} -o tuned.onnx"
 
