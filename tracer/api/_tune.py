@@ -14,6 +14,7 @@ from tracer.api.profile import profile
 from tracer.executors import registry
 from tracer.graph import data_file
 from tracer.inputs.request import InputPaths, Samples, on_sizes_that_run, request_for
+from tracer.quantization.from_qonnx import for_onnxruntime
 from tracer.records.trace import ModelInfo, Trace
 from tracer.records.tuned import Speedup, Trial, Tuned
 from tracer.support.progress import Progress, silent
@@ -78,7 +79,7 @@ def _base(
     settings: Mapping[str, Any],
 ) -> Setup:
     """Returns the unchanged setup, on inputs of the first sizes that run."""
-    loaded = open_subject(model)
+    loaded = for_onnxruntime(open_subject(model)).executed
     chosen = registry.settings_for(EXECUTOR, settings)
     executor = registry.find_alternating(EXECUTOR)
 
