@@ -1,12 +1,12 @@
 """Map the kernels of a runtime to the nodes of a model, and say what happened to other nodes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from analyzers.attribution import attribute
 from analyzers.fusions.confirmation import UNKNOWN, Verdict, confirm
-from analyzers.fusions.fates import Fate, fates, service
+from analyzers.fusions.fates import UNREAD, Fate, fates, service
 from tracer.graph.model import Model
 from tracer.records.environment import Environment
 from tracer.records.result import Result
@@ -85,9 +85,15 @@ def mapped(
     settings: Mapping[str, Any],
     notes: tuple[str, ...] = (),
 ) -> Fusions:
-    """Maps `kernels`, in the order they ran; without evidence, no group is confirmed."""
-    rows = _kernel_rows(model, kernels, evidence)
-    lost = fates(model, kernels, [row.nodes for row in rows], evidence)
+    """Maps `kernels`, in the order they ran; without evidence, no group is confirmed.
+
+    They are those of `model.executed`, and so are the tensors of `evidence`.
+    """
+    rows = _kernel_rows(model.executed, kernels, evidence)
+    lost: Mapping[str, Fate]
+    lost = fates(model.executed, kernels, [row.nodes for row in rows], evidence)
+    if model.stand_in is not None:
+        rows, lost = _of_own_nodes(model, rows), _own_fates(model, lost)
     return Fusions(
         model=info,
         environment=environment,
@@ -123,6 +129,30 @@ def _kernel_rows(
     )
 
 
+def _of_own_nodes(model: Model, rows: Sequence[FusedKernel]) -> tuple[FusedKernel, ...]:
+    """Returns `rows` with the nodes of `model` that the nodes of its stand-in are parts of."""
+    groups = [model.own_nodes(row.nodes) for row in rows]
+    return tuple(
+        replace(
+            row,
+            nodes=group,
+            role=_role(group, groups),
+            named=None if row.named is None else model.own_nodes(row.named),
+        )
+        for row, group in zip(rows, groups, strict=True)
+    )
+
+
+def _own_fates(model: Model, lost: Mapping[str, Fate]) -> Mapping[str, Fate]:
+    """Returns the fates of the nodes of `model`, of those of its stand-in that none runs.
+
+    That of the node itself goes before those of its other parts.
+    """
+    own = {own: fate for key, fate in lost.items() for own in model.own_nodes([key])}
+    itself = {key: fate for key, fate in lost.items() if key in own}
+    return dict.fromkeys((node.key for node in model.nodes), UNREAD) | own | itself
+
+
 def _node_rows(
     model: Model, rows: Sequence[FusedKernel], lost: Mapping[str, Fate]
 ) -> tuple[NodeFate, ...]:
@@ -136,9 +166,9 @@ def _node_rows(
             op_type=node.op_type,
             domain=node.domain,
             module=node.module,
-            fate=lost[node.key][0] if node.key in lost else kernels_of[node.key][0].role,
+            fate=kernels_of[node.key][0].role if node.key in kernels_of else lost[node.key][0],
             kernels=tuple(row.kernel for row in kernels_of.get(node.key, [])),
-            why=lost[node.key][1] if node.key in lost else "",
+            why="" if node.key in kernels_of else lost[node.key][1],
         )
         for node in model.nodes
     )

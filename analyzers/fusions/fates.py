@@ -19,7 +19,7 @@ _MOVES = frozenset(
 """Operators that only move data; a runtime may replace or drop them."""
 
 _FOLDED = (FOLDED, "is the same in every run, so it is computed when the model is loaded")
-_UNREAD = (REMOVED, "nothing reads its result")
+UNREAD = (REMOVED, "nothing reads its result")
 _UNCHANGING = (REMOVED, "returns its input")
 _MOVED = (REMOVED, "only moves data; its readers do not need it")
 _UNUSED = (REMOVED, "no kernel computes or needs its values")
@@ -74,7 +74,7 @@ def fates(
             elif scope.path not in entered:
                 decided[node.key] = _NOT_ENTERED
             elif node.key not in live:
-                decided[node.key] = _UNREAD
+                decided[node.key] = UNREAD
             elif same.issuperset(filter(None, node.outputs)):
                 decided[node.key] = _FOLDED
             else:

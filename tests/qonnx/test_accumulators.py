@@ -11,7 +11,7 @@ from tests.accumulators.nodes import narrowed, plain
 from tests.accumulators.qcdq import Graph, by_hand, sums
 from tests.accumulators.qcdq import network as qcdq_network
 from tests.interpreter.models import quick
-from tests.qonnx.networks import DOMAIN, QonnxGraph, network
+from tests.qonnx.networks import DOMAIN, INPUT, QonnxGraph, a2q_network, network
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.spec.policy_text import read
 from tracer.graph import loading
@@ -97,6 +97,26 @@ def test_certified_networks_overflow_nowhere():
     np.testing.assert_array_equal(outputs, x @ (integers.T * 0.5))
     (found,) = narrowing.accumulations().values()
     assert found.tally.bits_observed.max() <= found.guaranteed <= 12
+
+
+@pytest.mark.parametrize("is_centred", [False, True])
+@pytest.mark.parametrize("width", [14, 18])
+def test_networks_of_a2q_overflow_nowhere_at_their_width(width, is_centred):
+    proto = a2q_network(width, is_centred)
+    random = np.random.default_rng(0)
+    x = random.uniform(0, 1, INPUT).astype(np.float32)
+    x[:2] = random.integers(0, 2, x[:2].shape)
+    outputs, narrowing = narrowed(proto, read(str(width)), x)
+    np.testing.assert_allclose(outputs, plain(proto, x), rtol=1e-5, atol=1e-5)
+    assert np.unique(outputs).size > 10
+    found = narrowing.accumulations()
+    assert list(found) == ["conv1", "conv2", "matmul"]
+    for each in found.values():
+        assert each.tally.bits_observed.max() <= each.guaranteed <= width
+        assert each.guaranteed > width - 4, "the weights are far from their budget"
+        assert not each.tally.saturation_events.any()
+    _, narrowing = narrowed(proto, read(str(width - 6)), x)
+    assert any(each.tally.saturation_events.any() for each in narrowing.accumulations().values())
 
 
 @pytest.mark.parametrize(

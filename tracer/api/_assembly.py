@@ -65,15 +65,17 @@ def analyze(
 ) -> Analyzed:
     """Returns the node table of `run`; `calls` are executions of nodes, where observed.
 
-    `evidence` says which tensors of the optimised graph equal tensors of the model; `groups` are
-    the nodes of each kernel [default: from names and evidence]. `pricing` fills the energies;
+    `evidence` says which tensors of the optimised graph equal tensors of `model.executed`; `groups`
+    are its nodes in each kernel [default: from names and evidence]. `pricing` fills the energies;
     `alone`, the times of nodes that ran alone, fills the parts of nodes in fused kernels.
     """
     typed_model = TypedModel(model, types)
     counted = cost(typed_model, calls, convention)
     work, unpriced = priced(typed_model, counted, pricing)
     if groups is None:
-        groups = attribute(model, run.kernels, evidence)
+        groups = attribute(model.executed, run.kernels, evidence)
+    unconfirmed = doubted(model.executed, run.kernels, groups, evidence) if evidence else ()
+    groups = tuple(map(model.own_nodes, groups))
     headed = main_first(model, groups, counted.table)
     times = timing(run, headed)
     rows = roofline.rows(times, run, groups)
@@ -84,7 +86,6 @@ def analyze(
     measured = [times, parts, *work, roofs, needs, _counted(run), value_columns(run.values)]
     table = node_table(model, types, measured, run)
     table.loc[table["node"].isin(counted.idle), "calls"] = 0.0
-    unconfirmed = doubted(model, run.kernels, groups, evidence) if evidence else ()
     measuring = (*notes(run, groups), *split.notes(headed, alone), *roofline.notes(table, peaks))
     every_note = (*run.notes, *unconfirmed, *measuring, *cost_notes(counted), *unpriced)
     return Analyzed(run, table, parameter_count(counted), every_note)

@@ -36,6 +36,7 @@ from tracer.inputs.dims import batch_of
 from tracer.inputs.phases import Phase, PhaseRequest, Phases
 from tracer.inputs.request import InputPaths, Request, Samples, on_sizes_that_run, request_for
 from tracer.limits import Limits, enforced
+from tracer.quantization.from_qonnx import for_onnxruntime
 from tracer.records import environment
 from tracer.records.node_table import typed
 from tracer.records.trace import ModelInfo, Trace
@@ -76,6 +77,8 @@ def count(
     """
     energy_model = None if energy is None else energy_models.find(energy)
     loaded = open_subject(model)
+    if run or feeds is not None:
+        loaded = for_onnxruntime(loaded)
     rules, unfit = _narrowed(loaded, accumulator, fixed, operands)
     generation = None
     with enforced(limits or Limits()):

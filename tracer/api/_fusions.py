@@ -10,6 +10,7 @@ from tracer.errors import TracerError
 from tracer.executors import registry
 from tracer.inputs.request import on_sizes_that_run, request_for
 from tracer.limits import Limits, fair_share
+from tracer.quantization.from_qonnx import for_onnxruntime
 from tracer.records import environment
 from tracer.records.model_info import ModelInfo
 from tracer.support.progress import Progress, silent
@@ -25,15 +26,17 @@ def fusions(
     seed: int,
     threads: int,
     optimization: str,
+    register: Sequence[str | Path],
     progress: Progress | None,
     executor: str,
     limits: Limits | None,
 ) -> Fusions:
     """Runs the model and matches tensors of its optimised graph with its own."""
-    loaded = open_subject(model)
+    loaded = for_onnxruntime(open_subject(model))
     runtime = registry.find_optimizing(executor)
     settings = registry.settings_for(
-        executor, {"threads": threads or None, "optimization": optimization}
+        executor,
+        {"threads": threads or None, "optimization": optimization, "register": register or None},
     )
     paths = [feeds] if isinstance(feeds, str | Path) else list(feeds or ())
     requests = [request_for(model, loaded, batch, dims, path, seed) for path in paths or (None,)]
@@ -59,6 +62,7 @@ def fusions(
             "seed": seed,
             "threads": threads,
             "optimization": optimization,
+            "register": [str(path) for path in register],
         },
-        notes=(*first.notes, *notes),
+        notes=(*loaded.notes, *first.notes, *notes),
     )

@@ -1,7 +1,8 @@
 """Runs an ONNX model in the reference interpreter: see `tracer.interpret`."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from analyzers import energy as energy_models
@@ -20,6 +21,7 @@ from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import InputPaths, Request, Samples, on_sizes_that_run, request_for
 from tracer.limits import Limits, enforced
+from tracer.quantization.from_qonnx import for_onnxruntime
 from tracer.records.trace import Run, Trace
 from tracer.scaling.opening import opened_pool
 from tracer.scaling.pool import Note, Pool
@@ -58,6 +60,7 @@ def interpret(
     threads: int,
     against: str | None,
     fallback: str | None,
+    register: Sequence[str | Path],
     tolerance: Tolerance | None,
     accumulator: int | str | AnyAccumulator | Policy | None,
     fixed: str | None,
@@ -81,12 +84,13 @@ def interpret(
     if cluster is not None:
         _check_shared(narrowed, receive, receivers)
     loaded = open_subject(model)
+    reference = loaded if against is None else for_onnxruntime(loaded)
     for receiver in receivers:
         receiver.start(loaded)
     request = request_for(model, loaded, 1 if by_sample else batch, dims, feeds, seed)
     general = {
         "threads": threads or None, "limits": limits, "receive": _to_all(receive, receivers),
-        "fallback": None if fallback is None else registry.find_fallback(fallback),
+        "fallback": None if fallback is None else registry.find_fallback(fallback, register),
     }  # fmt: skip
 
     def done(job: _Job) -> tuple[_Job, Run]:
@@ -95,7 +99,7 @@ def interpret(
         return job, configured(profiled.run, measuring)
 
     def plain(feedset: FeedSet) -> tuple[_Job, Run]:
-        return done(_plain(loaded, feedset, runs, warmup, threads, against, tolerance))
+        return done(_plain(reference, feedset, runs, warmup, threads, against, register, tolerance))
 
     with enforced(limits or Limits()):
         if narrowed is None:
@@ -111,10 +115,11 @@ def interpret(
     analyzed = [analyze(loaded, run, types, observation.calls, convention, pricing=pricing)]
     recorded = {
         "threads": threads, **job.settings, "batch": batch, "dims": dims, "feeds": feeds,
-        "fallback": fallback, "seed": seed, "convention": convention,
+        "fallback": fallback, "register": [str(path) for path in register], "seed": seed,
+        "convention": convention,
         "energy": energy_settings(energy_model),
     }  # fmt: skip
-    return assembled(loaded, analyzed, recorded)
+    return assembled(replace(loaded, notes=reference.notes), analyzed, recorded)
 
 
 def _check_shared(
@@ -135,10 +140,10 @@ def _check_shared(
 
 def _plain(
     model: Model, feedset: FeedSet, runs: int, warmup: int | None, threads: int,
-    against: str | None, tolerance: Tolerance | None,
+    against: str | None, register: Sequence[str | Path], tolerance: Tolerance | None,
 ) -> _Job:  # fmt: skip
     """Times the inferences of one batch."""
-    expected = None if against is None else _tensors(against, model, feedset, threads)
+    expected = None if against is None else _tensors(against, model, feedset, threads, register)
     timed: dict[str, object] = {"runs": runs, "warmup": warmup}
     chosen = timed | {"expected": expected, "tolerance": tolerance}
     return _Job(registry.REFERENCE, feedset, feedset, chosen, timed | {"against": against})
@@ -157,9 +162,12 @@ def _narrow(
     )  # fmt: skip
 
 
-def _tensors(name: str, model: Model, feedset: FeedSet, threads: int) -> Mapping[str, Any]:
+def _tensors(
+    name: str, model: Model, feedset: FeedSet, threads: int, register: Sequence[str | Path]
+) -> Mapping[str, Any]:
     """Returns every tensor of the nodes of `model`, computed by the executor `name`."""
-    chosen = registry.settings_for(name, {"threads": threads or None, "optimization": "none"})
+    running = {"threads": threads or None, "optimization": "none", "register": register or None}
+    chosen = registry.settings_for(name, running)
     return registry.find_tensors(name).tensors(model, feedset, chosen).by_name
 
 

@@ -62,14 +62,14 @@ class Pipeline:
             if not signals.ending():
                 raise
         types = infer(self.model, feedset.shapes)
-        groups = attribute(self.model, run.kernels)
+        groups = attribute(self.model.executed, run.kernels)
         return analyze(self.model, run, types, None, self.convention, groups=groups)
 
     def _refined(
         self, run: Run, graph: OptimizedGraph | None, request: Request, feedset: FeedSet
     ) -> Analyzed:
         """Returns the rows of `run`, with all that further runs of the model tell of them."""
-        groups: Groups = attribute(self.model, run.kernels)
+        groups: Groups = attribute(self.model.executed, run.kernels)
         evidence = None
         fused = any(len(group) > 1 for group in groups)
         if self.confirm and fused and graph is not None and graph.comparable:
@@ -80,14 +80,15 @@ class Pipeline:
                 note = f"fused kernels are traced back by names alone: {_reason(matches)}"
                 run = replace(run, notes=(*run.notes, note))
             else:
-                evidence, groups = matches, attribute(self.model, run.kernels, matches)
+                evidence = matches
+                groups = attribute(self.model.executed, run.kernels, matches)
         if self.replay and graph is not None:
             run = self._replayed(run, graph, groups, feedset)
         types, calls = observed(self.model, feedset, run, graph)
         alone: Mapping[str, float] = {}
         if self.split and graph is not None:
             nodes = longest_fused(run, groups, self.split)
-            alone = self._alone(graph, TypedModel(self.model, types), nodes, feedset)
+            alone = self._alone(graph, types, nodes, feedset)
         peaks = self.roofs(run.threads or 0)
         return analyze(
             self.model, run, types, calls, self.convention, peaks, evidence, groups, self.pricing,
@@ -103,18 +104,26 @@ class Pipeline:
         return replace(run, replayed_us=times)
 
     def _alone(
-        self, graph: OptimizedGraph, typed: TypedModel, keys: Sequence[str], feedset: FeedSet
+        self, graph: OptimizedGraph, types: TensorTypes, keys: Sequence[str], feedset: FeedSet
     ) -> Mapping[str, float]:
         """Returns the times of these nodes, each run alone as the model has it ÷ a whole run.
 
-        What is computed from weights alone was computed before the run, and takes no time.
+        `keys` are those of nodes that run, the result has the nodes that they are parts of. What is
+        computed from weights alone was computed before the run, and takes no time.
         """
-        nodes = {node.key: node for node in self.model.nodes}
+        model = self.model.executed
+        typed = TypedModel(model, types if model is self.model else infer(model, feedset.shapes))
+        nodes = {node.key: node for node in model.nodes}
         constant = typed.sources.of_tensors
         outputs = {key: list(typed.flow.outputs_of(nodes[key])) for key in keys}
         running = [key for key in keys if not all(map(constant.__contains__, outputs[key]))]
         shares = graph.replay_unfused(feedset, [nodes[key] for key in running], self.progress)
-        return dict.fromkeys(keys, 0.0) | dict(zip(running, shares.tolist(), strict=True))
+        of_nodes = dict.fromkeys(keys, 0.0) | dict(zip(running, shares.tolist(), strict=True))
+        alone: dict[str, float] = {}
+        for key, share in of_nodes.items():
+            for own in self.model.own_nodes([key]):
+                alone[own] = alone.get(own, 0.0) + share
+        return alone
 
 
 def _told(phase: Phase | None) -> dict[str, Any]:

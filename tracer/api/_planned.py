@@ -60,7 +60,7 @@ def by_plan(
     plan = plans.read(path)
     batch = plans.batch_of(plan) if start.batch is None else start.batch
     feedset = request_for(subject, start.model, batch, dims, feeds, seed).cut().feeds()
-    before = Setup(start.model, feedset, start.settings[0])
+    before = Setup(start.model.executed, feedset, start.settings[0])
     steps = ", ".join(f"{change}={value}" for change, value in plan.steps) or "no change"
     notes = (f"tuned: {steps}", *plans.differences(plan, before, Machine.this()))
     tuned = plans.applied(plan, before)

@@ -15,9 +15,10 @@ from tracer.api._planned import Start, by_plan, refuse_phases
 from tracer.api._sweep import each
 from tracer.containment import signals
 from tracer.executors import registry
+from tracer.graph.model import Model
 from tracer.inputs.phases import Phases
 from tracer.inputs.request import InputPaths, Samples, request_for
-from tracer.quantization.from_qonnx import runnable
+from tracer.quantization.from_qonnx import for_onnxruntime
 from tracer.records.environment import Peaks
 from tracer.records.trace import INCOMPLETE, Trace
 from tracer.support.progress import Progress, silent
@@ -55,7 +56,7 @@ def profile(
     if phases is not None:
         refuse_other_inputs(dims, feeds)
     energy_model = None if energy is None else energy_models.find(energy)
-    loaded = runnable(open_subject(model)) if executor == _OF_ONNX else open_subject(model)
+    loaded = _opened(model, executor)
     phased = None if phases is None else Phased.of(loaded, phases, executor, seed, progress)
     swept = {
         "threads": each(threads),
@@ -119,6 +120,11 @@ def profile(
             trace = told(assembled(loaded, analyzed, recorded))
             return _incomplete(trace, len(analyzed), len(planned), signals.ending())
     return trace_of(analyzed)
+
+
+def _opened(model: Subject, executor: str) -> Model:
+    loaded = open_subject(model)
+    return for_onnxruntime(loaded) if executor == _OF_ONNX else loaded
 
 
 def _incomplete(trace: Trace, runs: int, planned: int, why: str) -> Trace:

@@ -17,6 +17,7 @@ from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.graph import data_file
 from tracer.inputs.request import InputPaths, Samples, on_sizes_that_run, request_for
+from tracer.quantization.from_qonnx import for_onnxruntime
 from tracer.records.trace import ModelInfo, Trace
 from tracer.records.tuned import Speedup, Trial, Tuned
 from tracer.support.progress import Progress
@@ -50,7 +51,7 @@ class Start:
 
     def setup(self) -> Setup:
         """Returns the unchanged setup, on inputs of the first sizes that run."""
-        loaded = open_subject(self.model)
+        loaded = for_onnxruntime(open_subject(self.model)).executed
         chosen = registry.settings_for(EXECUTOR, self.settings)
         executor = registry.find_alternating(EXECUTOR)
 

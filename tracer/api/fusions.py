@@ -25,6 +25,7 @@ def fusions(
     seed: int = 0,
     threads: int = 0,
     optimization: str = "all",
+    register: Sequence[str | Path] = (),
     progress: Progress | None = None,
     executor: str = "onnxruntime",
     limits: Limits | None = None,
@@ -35,7 +36,7 @@ def fusions(
     `feeds` are .npz files or test_data_set folders, one inference each. The default is two sets of
     random inputs, from `seed` and the next seed. Tensors of the optimised graph are compared with
     tensors that the interpreter computes; where this is impossible, a note says why and no kernel
-    is confirmed.
+    is confirmed. `register` are libraries of custom operators for onnxruntime.
 
     The model runs in a child process, within `seconds` and `process_bytes` of `limits`, or with
     `in_process` in this one. The interpreter keeps to the other `limits` [default: 4 GiB of live
@@ -44,5 +45,15 @@ def fusions(
     from tracer.api import _fusions
 
     return _fusions.fusions(
-        model, batch, dims or {}, feeds, seed, threads, optimization, progress, executor, limits
+        model,
+        batch,
+        dims or {},
+        feeds,
+        seed,
+        threads,
+        optimization,
+        register,
+        progress,
+        executor,
+        limits,
     )

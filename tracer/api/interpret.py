@@ -10,6 +10,8 @@ from tracer.errors import UsageError
 from tracer.support.progress import Progress, silent
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from distributed import Client
 
     from exporters.subject import Subject
@@ -49,6 +51,7 @@ def interpret(
     threads: int = 0,
     against: Literal["ort"] | None = None,
     fallback: Literal["ort"] | None = None,
+    register: Sequence[str | Path] = (),
     tolerance: Tolerance | None = None,
     accumulator: int | str | AnyAccumulator | Policy | None = None,
     fixed: str | None = None,
@@ -73,6 +76,7 @@ def interpret(
 
     Raises ModelError, which names all operators that the interpreter lacks; with
     `fallback="ort"`, onnxruntime computes their nodes, one at a time, and a note names them.
+    `register` are libraries of custom operators, which `fallback` and `against` then have.
 
     With an `accumulator`, sums are computed in narrow accumulators, in one inference for each
     batch, and the overflow columns are filled instead. An accumulator is a width, a policy as text
@@ -98,10 +102,15 @@ def interpret(
     from tracer.api import _interpret
 
     _check_combination(accumulator is not None, against, batch, by_sample)
+    if register and not (against or fallback):
+        raise UsageError(
+            "libraries of operators are for onnxruntime, and nothing runs it here",
+            "Set a fallback as well: --fallback ort.",
+        )
     return _interpret.interpret(
-        model, batch, dims, feeds, seed, runs, warmup, threads, against, fallback, tolerance,
-        accumulator, fixed, operands, by_sample, limits, convention, energy, progress or silent,
-        receive, receivers, cluster, note,
+        model, batch, dims, feeds, seed, runs, warmup, threads, against, fallback, register,
+        tolerance, accumulator, fixed, operands, by_sample, limits, convention, energy,
+        progress or silent, receive, receivers, cluster, note,
     )  # fmt: skip
 
 

@@ -42,6 +42,7 @@ class ProfileOptions:
     optimization: str | Sequence[str] = "all"
     provider: str = "cpu"
     provider_options: Mapping[str, str] = field(default_factory=dict)
+    register: Sequence[str | Path] = ()
     replay: int = 0
     split: int = 0
     convention: str = "plain"
@@ -134,6 +135,7 @@ def profile(
     optimization: str | Sequence[str] | None = None,
     provider: str | None = None,
     provider_options: Mapping[str, str] | None = None,
+    register: Sequence[str | Path] = (),
     convention: str = "plain",
     energy: str | None = None,
     peaks: Callable[[int], Peaks] | None = None,
@@ -155,7 +157,7 @@ def profile(
     `feeds` names an .npz file or a test_data_set folder. The default is the test data of a model
     folder, else random inputs with `seed`. Of many files, or `Samples` of a data set, the first
     `batch` (1) are timed. `dims` sizes open dimensions, by symbol or `INPUT:AXIS`. `runs` to
-    `provider_options` are settings of the executor (see its `settings` module); None is its
+    `register` are settings of the executor (see its `settings` module); None is its
     default. `convention` says how additions are counted (see `analyzers.cost`). `energy` names a
     model of `analyzers.energy`, which fills the column `energy`, in 32-bit accumulators. `peaks` is
     called with `threads` after the runs; its peaks are the roofs of the roofline. The kernels of
@@ -186,7 +188,7 @@ def profile(
     return _profile.profile(
         model, batch, dims, feeds, seed, threads, optimization,
         {"runs": runs, "warmup": warmup, "min_time": min_time, "provider": provider,
-         "provider_options": provider_options or None},
+         "provider_options": provider_options or None, "register": register or None},
         convention, energy, peaks, replay, split, confirm, progress, executor, keep, phases,
         None if plan is None else Path(plan),
     )  # fmt: skip

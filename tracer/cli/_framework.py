@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 _ONNX_ONLY = (
     "dims", "inputs", "data", "data_dir", "limit", "optimization", "provider",
-    "provider_options", "convention", "energy", "roofline", "replay", "split", *_accumulating.NAMES,
+    "provider_options", "register", "convention", "energy", "roofline", "replay", "split",
+    *_accumulating.NAMES,
 )  # fmt: skip
 _FRAMEWORK_ONLY = (
     "framework", "args", "weights", "shapes", "dtypes", "train", "backward", "loss", "optimizer",

@@ -155,6 +155,10 @@ PROVIDER_OPTIONS = cloup.option(
     "--provider-option", "provider_options", type=Pair(), multiple=True,
     help="Option of the provider, e.g. --provider-option device_type=CPU. Repeatable.",
 )  # fmt: skip
+REGISTER = cloup.option(
+    "--register", type=PathName(), multiple=True, metavar="FILE.so",
+    help="Library of custom operators for onnxruntime; its code is executed. Repeatable.",
+)  # fmt: skip
 PHASES = cloup.option_group(
     "Phases of a language model",
     cloup.option(

@@ -89,7 +89,7 @@ def _weights(texts: tuple[str, ...]) -> Path | dict[str, Path] | None:
                      help="Threads per operator. At several numbers, e.g. 1,2, each side is "
                           "compared at each of them.  [default: all cores]"),
     ),
-    cloup.option_group("ONNX", _options.OPTIMIZATION, _options.PROVIDER_OPTIONS),
+    cloup.option_group("ONNX", _options.OPTIMIZATION, _options.PROVIDER_OPTIONS, _options.REGISTER),
     cloup.option_group(
         "Framework (FILE.py:NAME)",
         ARGUMENTS,

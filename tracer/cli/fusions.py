@@ -26,7 +26,7 @@ if TYPE_CHECKING:
                  "Repeatable.  [default: random, twice]"),
     _options.SEED,
 )  # fmt: skip
-@cloup.option_group("ONNX", _options.OPTIMIZATION, _options.THREADS)
+@cloup.option_group("ONNX", _options.OPTIMIZATION, _options.THREADS, _options.REGISTER)
 @_limits.OF_PROCESS
 @_options.view(".html .csv .json .md", _options.NOTES)
 def command(
@@ -37,6 +37,7 @@ def command(
     inputs: tuple[Path, ...],
     seed: int,
     threads: int,
+    register: tuple[Path, ...],
     output: Output,
 ) -> None:
     """Show which nodes each kernel contains, checked by values.
@@ -65,6 +66,7 @@ def command(
             seed=seed,
             threads=threads,
             optimization=optimization,
+            register=register,
             progress=report,
         )
     output.emit(result)

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     cloup.option("--fallback", type=click.Choice(["ort"]),
                  help="Compute the nodes that the interpreter has no operator for by onnxruntime.  "
                       "[default: refuse the model]"),
+    _options.REGISTER,
     _energy.energy(f"{DEFAULT_ENERGY_MODEL} with --accumulator, else none"),
 )  # fmt: skip
 @_options.TOLERANCE
@@ -72,6 +73,7 @@ def command(
     threads: int,
     against: Literal["ort"] | None,
     fallback: Literal["ort"] | None,
+    register: tuple[Path, ...],
     energy: str | None,
     rtol: float | None,
     atol: float | None,
@@ -132,6 +134,7 @@ def command(
             threads=threads,
             against=against,
             fallback=fallback,
+            register=register,
             tolerance=tolerance,
             accumulator=None if accumulating is None else accumulating.policy,
             by_sample=output.options.by == SAMPLE,

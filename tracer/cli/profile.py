@@ -89,6 +89,7 @@ def _peaks(threads: int) -> Peaks:
         cloup.option("--provider", metavar="NAME", default="cpu", show_default=True,
                      help="Execution provider of onnxruntime: cpu, cuda, tensorrt, openvino, …"),
         _options.PROVIDER_OPTIONS,
+        _options.REGISTER,
         cloup.option("--replay", type=Count.of("replay"), default=0,
                      help="Re-time the kernels of the N slowest rows in isolation as a "
                           "cross-check."),

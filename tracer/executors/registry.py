@@ -3,8 +3,9 @@
 import importlib
 import importlib.util
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from tracer import executors
@@ -72,15 +73,16 @@ def find_stepping(name: str) -> SteppingExecutor[Any, Any, Any]:
     return executor
 
 
-def find_fallback(name: str) -> Fallback:
-    """Returns what computes single nodes of the interpreter. Raises UsageError where nothing does.
+def find_fallback(name: str, register: Sequence[str | Path] = ()) -> Fallback:
+    """Returns what computes single nodes of the interpreter, with libraries of operators.
 
-    It is the `fallback` of the module `node_kernels` of the executor.
+    The class `fallback` of the module `node_kernels` of the executor makes it. Raises UsageError
+    where there is none.
     """
     package = find(name).__class__.__module__.rpartition(".")[0]
     if importlib.util.find_spec(f"{package}.node_kernels") is None:
         raise UsageError(f"the executor '{name}' does not compute single nodes", "Take ort.")
-    fallback: Fallback = importlib.import_module(f"{package}.node_kernels").fallback
+    fallback: Fallback = importlib.import_module(f"{package}.node_kernels").fallback(register)
     return fallback
 
 

@@ -7,7 +7,7 @@ inside the bodies of If, Loop and Scan.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -70,6 +70,17 @@ class Node:
 
 
 @dataclass(frozen=True)
+class StandIn:
+    """A model in the operators of onnxruntime that computes what another model says.
+
+    `origins` has, by the key of a node of `model`, the key of the node that it is a part of.
+    """
+
+    model: Model = field(repr=False)
+    origins: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True)
 class Model:
     """A checked ONNX model without its external data.
 
@@ -77,7 +88,7 @@ class Model:
     whose folder holds the external data; None for a model built in memory. `root` is the path of
     the main graph: '' but for the body of an operator, which has the key of its node. `subject` is
     what the user named, if not the file. `notes` say what was assumed when it was opened.
-    `operators` are those of a user's own.
+    `operators` are those of a user's own. `stand_in` is what onnxruntime runs in its place.
     """
 
     proto: onnx.ModelProto = field(repr=False)
@@ -88,6 +99,7 @@ class Model:
     subject: str | None = None
     notes: tuple[str, ...] = field(default=(), repr=False)
     operators: UserOperators = field(default=user_operators.NONE, repr=False)
+    stand_in: StandIn | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """What another process gets: it finds nodes and tensors again by itself."""
@@ -99,6 +111,18 @@ class Model:
         if self.subject is not None:
             return self.subject
         return str(self.path) if self.path is not None else "<model in memory>"
+
+    @property
+    def executed(self) -> Model:
+        """What onnxruntime runs: the stand-in, or the model itself."""
+        return self if self.stand_in is None else self.stand_in.model
+
+    def own_nodes(self, keys: Iterable[str]) -> tuple[str, ...]:
+        """Returns the nodes of this model that nodes of `executed` are, or are parts of."""
+        if self.stand_in is None:
+            return tuple(keys)
+        origins = self.stand_in.origins
+        return tuple(dict.fromkeys(origins[key] for key in keys if key in origins))
 
     @property
     def graph(self) -> onnx.GraphProto:

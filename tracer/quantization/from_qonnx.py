@@ -1,15 +1,16 @@
 """Converts QONNX's operators to ONNX's, which onnxruntime has kernels for.
 
 Quant becomes QuantizeLinear, Clip and DequantizeLinear where its numbers fit into 8 bits; stored
-weights become integers and DequantizeLinear. Other Quants, and BipolarQuant, become float
-operators. QuantizeLinear adds the zero point after it has rounded: with an odd zero point halves
-round to another integer.
+weights become integers and DequantizeLinear. All others become operators on floats
+(`qonnx_in_floats`). QuantizeLinear adds the zero point after it has rounded: with an odd zero point
+halves round to another integer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,51 +21,85 @@ from onnx.external_data_helper import load_external_data_for_model
 from tracer.accumulators.engine.stored_values import StoredValues
 from tracer.errors import ModelError
 from tracer.graph import loading, qonnx
-from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, Scope, canonical_domain
+from tracer.graph.model import (
+    IR_WITH_UNLISTED_WEIGHTS,
+    Model,
+    Node,
+    Scope,
+    StandIn,
+    canonical_domain,
+)
+from tracer.graph.shape_inference import TensorTypes
+from tracer.graph.tensor_type import TensorType
 from tracer.interpreter import values
 from tracer.interpreter.numeric.integer_rounding import integer_ends
-from tracer.interpreter.ops.qonnx import quant_integers
+from tracer.interpreter.ops.qonnx import channel_axis, quant_integers
+from tracer.quantization import qonnx_in_floats
 from tracer.quantization.graph_editor import GraphEditor
 from tracer.quantization.lifting import restore
+from tracer.quantization.qonnx_in_floats import NoFormError, Writer
+from tracer.shapes import infer
 from tracer.support.types import Array
 
 _OPSET = 13
 """The first whose QuantizeLinear has a scale for each channel, and Clip takes integers."""
 _MOST_BITS = 8
-_CONVERTED = frozenset({"Quant", "IntQuant", "BipolarQuant"})
-_STANDARD_ROUNDING = {"ROUND": "Round", "HALF_EVEN": "Round", "FLOOR": "Floor", "CEIL": "Ceil"}
-"""Rounding modes that are operators of ONNX."""
+_LISTED = 3
+"""Nodes that a message names."""
 
 
-def runnable(model: Model) -> Model:
-    """Returns a model that onnxruntime can run, with a note; `model` itself without QONNX's nodes.
+def for_onnxruntime(model: Model) -> Model:
+    """Returns `model` with a stand-in that onnxruntime can run, and a note; itself without QONNX.
 
-    Raises ModelError where the opset is too old and onnx cannot convert the graph.
+    Raises ModelError where the opset is too old and onnx cannot convert the graph, and for nodes
+    that ONNX's operators do not express.
     """
-    if not any(_is_quantizer(node.proto) for node in model.nodes):
+    rounding = [node for node in model.nodes if _is_quantizer(node.proto)]
+    if not rounding or model.stand_in is not None:
         return model
+    _refuse(model, {node.key: "it is in a body" for node in rounding if node.scope.path})
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
     for node, known in zip(proto.graph.node, _main_nodes(model), strict=True):
-        node.name = known
+        node.name = known.key
     if model.path is not None:
         load_external_data_for_model(proto, str(model.path.parent))
     converted = from_qonnx(proto, model.name)
-    opened = loading.from_proto(converted.proto)
-    return replace(opened, subject=model.name, notes=(*model.notes, converted.note))
+    _refuse(model, converted.left)
+    own = {node.key: node.key for node in model.nodes}
+    stand_in = StandIn(
+        replace(loading.from_proto(converted.proto), subject=model.name),
+        {**own, **converted.origins},
+    )
+    return replace(model, stand_in=stand_in, notes=(*model.notes, converted.note))
+
+
+def _refuse(model: Model, left: Mapping[str, str]) -> None:
+    """Raises ModelError for nodes that stay, with the reasons, by key."""
+    if not left:
+        return
+    types = {node.key: node.op_type for node in model.nodes}
+    named = [f"'{key}' ({types[key]}): {why}" for key, why in [*left.items()][:_LISTED]]
+    raise ModelError(
+        f"{model.name}: onnxruntime has no operators of QONNX, and {len(left)} of its nodes cannot "
+        f"be converted to ONNX's: {'; '.join(named)}",
+        "`tracer interpret` and `tracer count` need no onnxruntime.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Converted:
     """A model without QONNX's operators, as far as that can be.
 
-    `integers` nodes became integers, `floats` float operators; the keys in `left` stayed.
+    `integers` nodes became integers, `floats` float operators; those in `left` stayed, each with
+    the reason. `origins` has, by the name of a node that was added, the node it is a part of.
     """
 
     proto: onnx.ModelProto
     integers: int
     floats: int
-    left: tuple[str, ...]
+    left: Mapping[str, str]
+    origins: Mapping[str, str]
 
     @property
     def note(self) -> str:
@@ -77,7 +112,7 @@ class Converted:
             )
             if count
         ]
-        kept = f"; {', '.join(self.left[:3])} stayed" if self.left else ""
+        kept = f"; {', '.join([*self.left][:_LISTED])} stayed" if self.left else ""
         return f"onnxruntime has no operators of QONNX: {', '.join(parts)}{kept}"
 
 
@@ -89,13 +124,21 @@ def from_qonnx(proto: onnx.ModelProto, name: str = "the model") -> Converted:
     graph = GraphEditor(_with_opset(proto, name))
     converter = _Converter(graph)
     nodes = [node for node in graph.proto.graph.node if _is_quantizer(node)]
-    made = {node.name: converter.convert(node) for node in nodes}
+    origins: dict[str, str] = {}
+    left: dict[str, str] = {}
+    integers = 0
+    for node in nodes:
+        before = set(graph.inserted_names)
+        try:
+            integers += converter.convert(node)
+        except NoFormError as error:
+            left[node.name] = str(error)
+        origins |= dict.fromkeys(graph.inserted_names - before, node.name)
     graph.prune()
-    left = tuple(name for name, kind in made.items() if kind is None)
     if not left:
         _keep_imports(graph.proto)
-    kinds = list(made.values())
-    return Converted(graph.proto, kinds.count("integers"), kinds.count("floats"), left)
+    floats = len(nodes) - len(left) - integers
+    return Converted(graph.proto, integers, floats, left, origins)
 
 
 class _Converter:
@@ -103,22 +146,31 @@ class _Converter:
 
     def __init__(self, graph: GraphEditor) -> None:
         self._graph = graph
-        model = loading.from_proto(graph.proto)
-        self._scope = Scope(model.graph, path=model.root)
-        self._stored = StoredValues(model)
+        self._model = loading.from_proto(graph.proto)
+        self._scope = Scope(self._model.graph, path=self._model.root)
+        self._stored = StoredValues(self._model)
 
-    def convert(self, node: onnx.NodeProto) -> str | None:
-        """Makes a node ONNX's: of integers or of floats; None where it stays."""
+    def convert(self, node: onnx.NodeProto) -> bool:
+        """Makes a node ONNX's; returns whether of integers. Raises NoFormError where it stays."""
+        known = self._type(node.input[0])
+        if known is not None and known.dtype != "float32":
+            raise NoFormError(f"its input is {known.dtype}")
+        if node.op_type in ("Quant", "IntQuant", "BipolarQuant") and self._as_integers(node):
+            return True
+        _FLOAT_FORMS[node.op_type](self, Writer(self._graph, node))
+        return False
+
+    def _as_integers(self, node: onnx.NodeProto) -> bool:
+        """Makes a node integers; returns False where it has to be floats."""
         parameters = [self._stored.value(each, self._scope) for each in node.input[1:]]
-        if node.op_type not in _CONVERTED or any(each is None for each in parameters):
-            return None
+        if any(each is None for each in parameters):
+            return False
         quant = _Quant.of(node, *(each for each in parameters if each is not None))
         stored = self._stored.value(node.input[0], self._scope)
         dtype = quant.stored_type(stored) if stored is not None else quant.bytes_type
-        if dtype is None:
-            return self._floats(node, quant)
-        self._integers(node, quant, stored, dtype)
-        return "integers"
+        if dtype is not None:
+            self._integers(node, quant, stored, dtype)
+        return dtype is not None
 
     def _integers(
         self, node: onnx.NodeProto, quant: _Quant, stored: Array | None, dtype: Any
@@ -135,36 +187,104 @@ class _Converter:
                 ends = [self._graph.constant(node, part, np.asarray(end, dtype))
                         for part, end in zip(("low", "high"), quant.ends, strict=True)]  # fmt: skip
                 made = self._graph.inserted(node, "Clip", [made, *ends])
-        _become(node, "DequantizeLinear", [made, scale, zero])
+        Writer(self._graph, node).become("DequantizeLinear", made, scale, zero)
         if axis is not None:
             node.attribute.append(onnx.helper.make_attribute("axis", axis))
 
-    def _floats(self, node: onnx.NodeProto, quant: _Quant) -> str | None:
-        """(round(clip(x / scale + zero point)) - zero point) * scale, operator by operator."""
-        if quant.is_bipolar:
-            return self._bipolar(node, quant.scale) if not quant.zero.any() else None
-        if quant.rounding not in _STANDARD_ROUNDING:
-            return None
-        add = self._adder(node)
-        scale = self._graph.constant(node, "scale", quant.scale)
-        zero = self._graph.constant(node, "zero", quant.zero)
-        ends = zip(("low", "high"), quant.float_ends, strict=True)
-        low, high = (self._graph.constant(node, part, each) for part, each in ends)
-        x = add("Add", add("Div", node.input[0], scale), zero)
-        x = add(_STANDARD_ROUNDING[quant.rounding], add("Max", add("Min", x, high), low))
-        _become(node, "Mul", [add("Sub", x, zero), scale])
-        return "floats"
+    def quant(self, write: Writer) -> None:
+        """Writes Quant or IntQuant in floats."""
+        signed, narrow, mode = _attributes(write.node)
+        qonnx_in_floats.quant(
+            write, self._parameter(write.node, 1), self._parameter(write.node, 2),
+            self._number(write.node, 3, "number of bits"), signed=signed, narrow=narrow, mode=mode,
+        )  # fmt: skip
 
-    def _bipolar(self, node: onnx.NodeProto, scale: Array) -> str:
-        zero = self._graph.constant(node, "border", np.zeros((), np.float32))
-        ends = (self._graph.constant(node, part, each)
-                for part, each in (("high", scale), ("low", -scale)))  # fmt: skip
-        reaches = self._adder(node)("GreaterOrEqual", node.input[0], zero)
-        _become(node, "Where", [reaches, *ends])
-        return "floats"
+    def bipolar(self, write: Writer) -> None:
+        """Writes BipolarQuant in floats."""
+        qonnx_in_floats.bipolar(write, self._parameter(write.node, 1))
 
-    def _adder(self, node: onnx.NodeProto) -> Callable[..., str]:
-        return lambda op_type, *inputs: self._graph.inserted(node, op_type, inputs)
+    def trunc(self, write: Writer) -> None:
+        """Writes Trunc, of version 1 or 2, in floats."""
+        signed, narrow, mode = _attributes(write.node, "FLOOR")
+        names = ("scale", "zero point", "number of bits", "result", "number of bits of the result")
+        numbers = [self._number(write.node, index, name)
+                   for index, name in enumerate(names[: len(write.node.input) - 1], 1)]  # fmt: skip
+        out_bits = numbers[4] if len(numbers) > 4 else None
+        qonnx_in_floats.trunc(
+            write, numbers[0], numbers[1], numbers[2], numbers[3], out_bits, signed=signed,
+            narrow=narrow, mode=mode,
+        )  # fmt: skip
+
+    def multi_threshold(self, write: Writer) -> None:
+        """Writes MultiThreshold in floats."""
+        attributes = _named_attributes(write.node)
+        thresholds = self._number(write.node, 1, "thresholds")
+        kind = self._type(write.node.input[0])
+        rank = None if kind is None or kind.shape is None else len(kind.shape)
+        if rank is None:
+            raise NoFormError("the rank of its input is not known")
+        axis = channel_axis(str(attributes.get("data_layout", "")), rank)
+        qonnx_in_floats.multi_threshold(
+            write, thresholds, rank - 1 - axis, out_scale=float(attributes.get("out_scale", 1.0)),
+            out_bias=float(attributes.get("out_bias", 0.0)),
+        )  # fmt: skip
+
+    def float_quant(self, write: Writer) -> None:
+        """Writes FloatQuant in floats."""
+        names = ("number of exponent bits", "number of mantissa bits", "bias", "greatest number")
+        count = len([name for name in write.node.input if name])
+        numbers = [self._number(write.node, index, name)
+                   for index, name in enumerate(names[: count - 2], 2)]  # fmt: skip
+        for name, number in zip(names, numbers, strict=False):
+            if number.size != 1:
+                raise NoFormError(f"its {name} differs from channel to channel")
+        single = [number.reshape(()) for number in numbers]
+        attributes = _named_attributes(write.node)
+        qonnx_in_floats.float_quant(
+            write, self._parameter(write.node, 1), single[0], single[1], single[2],
+            single[3] if len(single) > 3 else None, mode=_attributes(write.node)[2],
+            attributes=attributes,
+        )  # fmt: skip
+
+    def _parameter(self, node: onnx.NodeProto, index: int) -> qonnx_in_floats.Parameter:
+        """Returns the values of an input, or its name where the graph computes it."""
+        value = self._stored.value(node.input[index], self._scope)
+        return node.input[index] if value is None else value.astype(np.float32)
+
+    def _number(self, node: onnx.NodeProto, index: int, what: str) -> Array:
+        """Returns the values of an input. Raises NoFormError where the graph computes them."""
+        value = self._stored.value(node.input[index], self._scope)
+        if value is None:
+            raise NoFormError(f"its {what} is computed in the graph")
+        return value.astype(np.float32)
+
+    def _type(self, name: str) -> TensorType | None:
+        return self._types.of(name, self._scope)
+
+    @cached_property
+    def _types(self) -> TensorTypes:
+        return infer(self._model, {})
+
+
+_FLOAT_FORMS = {
+    "Quant": _Converter.quant,
+    "IntQuant": _Converter.quant,
+    "BipolarQuant": _Converter.bipolar,
+    "Trunc": _Converter.trunc,
+    "MultiThreshold": _Converter.multi_threshold,
+    "FloatQuant": _Converter.float_quant,
+}
+
+
+def _named_attributes(node: onnx.NodeProto) -> Mapping[str, Any]:
+    return {a.name: values.from_attribute(a) for a in node.attribute}
+
+
+def _attributes(node: onnx.NodeProto, mode: str = "ROUND") -> tuple[bool, bool, str]:
+    """Returns whether numbers are signed, whether they are narrow, and how they are rounded."""
+    own = _named_attributes(node)
+    named = str(own.get("rounding_mode", mode)).upper()
+    return bool(own.get("signed", 1)), bool(own.get("narrow", 0)), named
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +302,7 @@ class _Quant:
     def of(cls, node: onnx.NodeProto, scale: Array, *others: Array) -> _Quant:
         """The parameters of a node; BipolarQuant is a Quant of one bit."""
         zero, bits = others or (np.zeros(()), np.ones(()))
-        attributes = {a.name: values.from_attribute(a) for a in node.attribute}
-        signed, narrow = (bool(attributes.get(name, default))
-                          for name, default in (("signed", 1), ("narrow", 0)))  # fmt: skip
-        rounding = str(attributes.get("rounding_mode", "ROUND")).upper()
+        signed, narrow, rounding = _attributes(node)
         scale, zero, bits = (each.astype(np.float32) for each in (scale, zero, bits))
         return cls(scale, zero, bits, signed, narrow, rounding)
 
@@ -255,8 +372,8 @@ def _is_quantizer(node: onnx.NodeProto) -> bool:
     return canonical_domain(node.domain) == qonnx.DOMAIN and node.op_type in qonnx.QUANTIZERS
 
 
-def _main_nodes(model: Model) -> list[str]:
-    return [node.key for node in model.nodes if not node.scope.path]
+def _main_nodes(model: Model) -> list[Node]:
+    return [node for node in model.nodes if not node.scope.path]
 
 
 def _with_opset(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
@@ -310,12 +427,6 @@ def _keep_imports(proto: onnx.ModelProto) -> None:
     version = next(o.version for o in proto.opset_import if not canonical_domain(o.domain))
     del proto.opset_import[:]
     proto.opset_import.add(domain="", version=version)
-
-
-def _become(node: onnx.NodeProto, op_type: str, inputs: list[str]) -> None:
-    node.op_type, node.domain = op_type, ""
-    del node.input[:], node.attribute[:]
-    node.input.extend(inputs)
 
 
 def _row(parameter: Array) -> Array:

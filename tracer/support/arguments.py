@@ -139,6 +139,7 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("fail_above", "fail_unless_within"), maybe(amount())),
     "dims": maybe(mapping(whole(0))),
     "provider_options": maybe(mapping(TEXT)),
+    "register": Rule("a list of paths", either(_EMPTY, several(PATH)).holds),
     "args": maybe(mapping(ANYTHING)),
     "feeds": _FEEDS,
     "sides": several(TEXT),

@@ -29,6 +29,7 @@ from tracer.api.compare.sides import (
 from tracer.errors import InputError, UsageError
 from tracer.executors import registry
 from tracer.graph.model import Model
+from tracer.quantization.from_qonnx import for_onnxruntime
 from tracer.records import providers
 from tracer.storage import trace_file
 from tracer.support.optional import not_installed
@@ -45,6 +46,7 @@ _FLAGS = {
     "weights": "--weights", "train": "--train", "backward": "--backward", "device": "--device",
     "input_shape": "--input-shape", "input_dtype": "--input-dtype", "precision": "--precision",
     "sessions": "--sessions", "provider_options": "--provider-option",
+    "register": "--register",
 }  # fmt: skip
 """Options of the settings that some kinds of sides do not use."""
 
@@ -115,7 +117,10 @@ def parse(text: str, settings: SideSettings = _DEFAULT) -> NamedSide:
         raise UsageError(f"{text}: {error.what}", error.hint) from error
     if not name or not (Path(name).exists() or names_code(name)):
         raise InputError(f"{name or repr(text)}: no such file", _FORMS)
-    return OnnxSide(text, _opened(name, settings), Path(name), engine or DEFAULT, level, provider)
+    model = _opened(name, settings)
+    if registry.SHORT_NAMES[engine or DEFAULT] != registry.REFERENCE:
+        model = for_onnxruntime(model)
+    return OnnxSide(text, model, Path(name), engine or DEFAULT, level, provider)
 
 
 def _settings_of(text: str) -> tuple[str | None, str | None]:

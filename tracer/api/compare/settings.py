@@ -16,9 +16,10 @@ class SideSettings:
 
     `weights` is a file for all models of frameworks, or a file for each framework by name.
     `provider_options` are those of the sides on another provider of onnxruntime than the CPU.
-    `input_shape` also sets the open dimensions of ONNX models. Layers take turns in
-    `sessions` of each side. So do whole runs of several sides, in more sessions until the interval
-    of their ratio is no wider than `precision`, a share, either way.
+    `register` are libraries of custom operators for onnxruntime. `input_shape` also sets the open
+    dimensions of ONNX models. Layers take turns in `sessions` of each side. So do whole runs of
+    several sides, in more sessions until the interval of their ratio is no wider than `precision`,
+    a share, either way.
     """
 
     batch: int | None = None
@@ -35,6 +36,7 @@ class SideSettings:
     input_shape: Sequence[int] | Sequence[Sequence[int]] | None = None
     input_dtype: str | Sequence[str] = "float32"
     provider_options: Mapping[str, str] = field(default_factory=dict)
+    register: Sequence[str | Path] = ()
     precision: float = 0.01
     sessions: int = 24
 

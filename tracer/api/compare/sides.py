@@ -27,7 +27,7 @@ from tracer.inputs.request import Request, on_sizes_that_run, request_for
 from tracer.records.trace import Trace
 from tracer.support.progress import Progress
 
-DEFAULT, LEVEL, PROVIDER = "ort", "optimization", "provider"
+DEFAULT, LEVEL, PROVIDER, REGISTER = "ort", "optimization", "provider", "register"
 _Opened = TypeVar("_Opened")
 
 
@@ -108,6 +108,7 @@ class OnnxSide:
         optimized = self.optimization is None and registry.has_setting(self.executor, LEVEL)
         level = {LEVEL} if optimized else set()
         options = {"provider_options"} if self.provider else set()
+        options |= {REGISTER} if registry.has_setting(self.executor, REGISTER) else set()
         return _ONNX_SETTINGS | level | options | (_CODE_SETTINGS if self.is_exported else set())
 
     @property
@@ -186,10 +187,16 @@ class OnnxSide:
         }
 
     def _provided(self, settings: SideSettings) -> dict[str, Any]:
-        """Returns the provider and its options, where the side names one."""
+        """Returns libraries of operators, and the provider and its options where one is named."""
+        own: dict[str, Any] = {}
+        if registry.has_setting(self.executor, REGISTER):
+            own[REGISTER] = settings.register
         if self.provider is None:
-            return {}
-        return {PROVIDER: self.provider, "provider_options": settings.provider_options or None}
+            return own
+        return own | {
+            PROVIDER: self.provider,
+            "provider_options": settings.provider_options or None,
+        }
 
     def _threads(self, settings: SideSettings) -> dict[str, int]:
         return {"threads": settings.threads if self.threads is None else self.threads}

@@ -55,12 +55,13 @@ def _constant_first(model: Model, graph: onnx.GraphProto) -> set[str]:
 
 
 def runner_of_saved(
-    path: Path, inputs: Container[str], threads: int
+    path: Path, inputs: Container[str], threads: int, register: Sequence[str | Path] = ()
 ) -> Callable[[Feeds], Mapping[str, Any]]:
     """Returns a function from feeds to all tensors, by name, of the main graph saved at `path`.
 
     `inputs` are the names of the inputs that feeds will hold. Models before IR 4 list all weights
-    as inputs, folded ones too; these are removed from the list.
+    as inputs, folded ones too; these are removed from the list. `register` are libraries of
+    operators.
 
     Raises ModelError for a graph that onnxruntime saves and does not load again; the function
     raises InputError for feeds that it does not run on.
@@ -72,7 +73,8 @@ def runner_of_saved(
         if value.name not in inputs and value.name not in weights:
             proto.graph.input.remove(value)
     saved = Model(proto, path, "", expanded_keys(proto))
-    return runner(saved, proto, computed(proto.graph), OrtSettings(threads=threads))
+    settings = OrtSettings(threads=threads, register=register)
+    return runner(saved, proto, computed(proto.graph), settings)
 
 
 def computed(graph: onnx.GraphProto) -> Sequence[str]:

@@ -6,8 +6,9 @@ the body reads that time: its inputs, and tensors of the graphs around it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ class Surroundings:
 
     model: Model
     saved: Model
-    threads: int
+    settings: OrtSettings
     values: Mapping[str, Any] = field(repr=False)
     stored: Mapping[str, onnx.TensorProto] = field(repr=False)
 
@@ -46,15 +47,21 @@ class Surroundings:
 
 
 def first_runs(
-    model: Model, saved: Model, values: Mapping[str, Any], threads: int
+    model: Model,
+    saved: Model,
+    values: Mapping[str, Any],
+    threads: int,
+    register: Sequence[str | Path] = (),
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yields the path of each body that runs, and all tensors that it reads or computes.
 
     `saved` is a form of `model`, and `values` has the tensors of its main graph. The paths are
-    those of `model`. A body that cannot run alone is left out, and so are those inside it.
+    those of `model`; `register` are libraries of operators. A body that cannot run alone is left
+    out, and so are those inside it.
     """
     stored = {tensor.name: tensor for tensor in saved.graph.initializer}
-    yield from _inside(saved.graph, Surroundings(model, saved, threads, values, stored))
+    settings = OrtSettings(threads=threads, register=register)
+    yield from _inside(saved.graph, Surroundings(model, saved, settings, values, stored))
 
 
 def _inside(
@@ -144,9 +151,7 @@ def _computed(
     )
     names = [name for node in body.node for name in node.output if name]
     try:
-        return all_outputs.runner(around.saved, proto, names, OrtSettings(threads=around.threads))(
-            feeds
-        )
+        return all_outputs.runner(around.saved, proto, names, around.settings)(feeds)
     except (InputError, ModelError):  # it is less known, and the rest is known as before
         return None
 

@@ -91,7 +91,7 @@ class _Onnxruntime:
         Raises ModelError or InputError for what onnxruntime refuses, UsageError for an absent
         provider, LimitError where one inference makes more events than the profiler holds.
         """
-        folder = Folder()
+        model, folder = model.executed, Folder()
         with _in_proportion(model, feedset), sessions.running(model):
             run = _recorded(model, feedset, settings, folder, progress)
         return Profiled(run, SavedGraph(model, settings, run.kernels, folder))
@@ -101,6 +101,7 @@ class _Onnxruntime:
         self, model: Model, feedset: FeedSet, settings: OrtSettings
     ) -> Iterator[Callable[[], float]]:
         """Opens a session and runs it once; inside the block a call times one inference, in µs."""
+        model = model.executed
         with sessions.running(model):
             factory = sessions.Factory(model, node_names.serialize(model), settings)
             run = feeding.prepared(factory, factory.open(), feedset.feeds)
@@ -112,12 +113,14 @@ class _Onnxruntime:
         self, model: Model, feedset: FeedSet, settings: OrtSettings
     ) -> Iterator[Recorder]:
         """Opens a session without and one with the profiler."""
+        model = model.executed
         with sessions.running(model), turns.recorder(model, feedset, settings) as recorder:
             yield recorder
 
     @contextmanager
     def stepping(self, model: Model, settings: OrtSettings) -> Iterator[Stepper]:
         """Opens a session; inside the block, each call runs one inference of any sizes."""
+        model = model.executed
         with sessions.running(model):
             yield Stepper(model, settings)
 
@@ -126,6 +129,7 @@ class _Onnxruntime:
         self, model: Model, settings: OrtSettings
     ) -> Iterator[Callable[[Feeds], Sequence[Any]]]:
         """Opens a session; inside the block, each call runs it on feeds of any sizes."""
+        model = model.executed
         with sessions.running(model):
             factory = sessions.Factory(model, node_names.serialize(model), settings)
             session = factory.open()
@@ -133,7 +137,7 @@ class _Onnxruntime:
 
     def optimize(self, model: Model, feedset: FeedSet, settings: OrtSettings) -> SavedGraph:
         """Returns the graph that onnxruntime runs, from one inference; raises as `profile`."""
-        folder = Folder()
+        model, folder = model.executed, Folder()
         with _in_proportion(model, feedset), sessions.running(model):
             kernels = recording.record_once(model, feedset, settings, folder.graph)
         return SavedGraph(model, settings, kernels, folder)
@@ -144,6 +148,7 @@ class _Onnxruntime:
         Both are computed on the provider of `settings`. Raises ModelError or InputError for what
         onnxruntime refuses.
         """
+        model = model.executed
         with _in_proportion(model, feedset):
             by_name = all_outputs.tensors(model, feedset.feeds, settings)
             if settings.optimization == "none":

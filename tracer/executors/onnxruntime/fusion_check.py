@@ -19,6 +19,7 @@ from typing import Any
 import onnx
 
 from tracer.executors.onnxruntime import all_outputs, body_outputs
+from tracer.executors.onnxruntime.node_kernels import NodeKernels
 from tracer.graph import footprint
 from tracer.graph.model import Model, Node, expanded_keys
 from tracer.graph.quantized import rounds_values
@@ -51,13 +52,18 @@ def evidence(
     threads: int,
     limits: Limits,
     progress: Progress,
+    register: Sequence[str | Path] = (),
 ) -> Evidence:
     """Returns which tensors of `model` equal each tensor of the graph at `saved` on all `inputs`.
 
-    Raises the errors of onnxruntime and of the interpreter.
+    `register` are libraries of operators, which onnxruntime computes on both sides. Raises the
+    errors of onnxruntime and of the interpreter.
     """
-    optimized = _optimized(model, saved, inputs, threads)
-    interpreter = Interpreter(model, limits=limits, threads=threads or None, progress=progress)
+    optimized = _optimized(model, saved, inputs, threads, register)
+    interpreter = Interpreter(
+        model, limits=limits, threads=threads or None, progress=progress,
+        fallback=NodeKernels(register) if register else None,
+    )  # fmt: skip
     rounded = any(rounds_values(node.op_type) for node in model.nodes)
     weights = frozenset(w.name for scope in model.scopes for w in scope.graph.initializer)
     comparers: dict[str, list[_Comparer]] = defaultdict(list)
@@ -90,19 +96,24 @@ def _found(comparers: Sequence[_Comparer]) -> Evidence:
 
 
 def _optimized(
-    model: Model, saved: Path, inputs: Sequence[Feeds], threads: int
+    model: Model,
+    saved: Path,
+    inputs: Sequence[Feeds],
+    threads: int,
+    register: Sequence[str | Path],
 ) -> Iterator[Mapping[str, Mapping[str, Any]]]:
     """Yields the tensors of the graph at `saved`, and of its bodies, on each of `inputs`, by path.
 
     Of a large model, all are computed first, so that its session is gone when the interpreter runs.
     """
-    run = all_outputs.runner_of_saved(saved, {value.name for value in model.inputs}, threads)
+    names = {value.name for value in model.inputs}
+    run = all_outputs.runner_of_saved(saved, names, threads, register)
     proto = onnx.load(saved, load_external_data=False)
     graph = Model(proto, saved, "", expanded_keys(proto))
 
     def tensors(feeds: Feeds) -> Mapping[str, Mapping[str, Any]]:
         main = {**feeds, **run(feeds)}
-        return {_MAIN: main, **dict(body_outputs.first_runs(model, graph, main, threads))}
+        return {_MAIN: main, **dict(body_outputs.first_runs(model, graph, main, threads, register))}
 
     return iter([*map(tensors, inputs)]) if footprint.is_large(model) else map(tensors, inputs)
 

@@ -1,7 +1,9 @@
 """Computes single nodes for the interpreter, each in a session on a model of one node."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -24,7 +26,11 @@ _SETTINGS = OrtSettings(optimization="none", threads=1)
 
 
 class NodeKernels:
-    """The interpreter's fallback: onnxruntime's kernels for the CPU."""
+    """The interpreter's fallback: onnxruntime's kernels for the CPU, and those of libraries."""
+
+    def __init__(self, register: Sequence[str | Path] = ()) -> None:
+        """`register` are libraries of operators; which ones they have is not known before."""
+        self._settings = replace(_SETTINGS, register=tuple(register))
 
     name = f"onnxruntime {ort.__version__}"
 
@@ -34,6 +40,8 @@ class NodeKernels:
             return "its body cannot be handed to onnxruntime alone"
         opset = opsets.get(node.domain, 1)
         if any(first <= opset <= last for first, last in _versions(node.domain, node.op_type)):
+            return ""
+        if self._settings.register and not onnx.defs.has(node.op_type, node.domain):
             return ""
         return f"{self.name} has no kernel for it either"
 
@@ -50,7 +58,7 @@ class NodeKernels:
             given.pop("", None)
             types = tuple(_type(value) for value in given.values())
             if types not in sessions_by_types:
-                sessions_by_types[types] = _Session(node, model, given, constants)
+                sessions_by_types[types] = _Session(node, model, given, constants, self._settings)
             return sessions_by_types[types].run(given)
 
         return kernel
@@ -60,7 +68,12 @@ class _Session:
     """A session on one node, for inputs of the types of `given`."""
 
     def __init__(
-        self, node: Node, model: Model, given: Mapping[str, Value], constants: Collection[str]
+        self,
+        node: Node,
+        model: Model,
+        given: Mapping[str, Value],
+        constants: Collection[str],
+        settings: OrtSettings,
     ) -> None:
         self._fed = [name for name in given if name not in constants]
         self._outputs = node.outputs
@@ -76,7 +89,7 @@ class _Session:
             graph, opset_imports=imports, ir_version=model.proto.ir_version or onnx.IR_VERSION
         )
         self._model = open_model(proto)
-        opened = sessions.Factory(self._model, proto.SerializeToString(), _SETTINGS)
+        opened = sessions.Factory(self._model, proto.SerializeToString(), settings)
         self._session = _unnamed(self._model, opened.open)
 
     def run(self, given: Mapping[str, Value]) -> Sequence[Value]:
@@ -115,4 +128,4 @@ def _versions(domain: str, op_type: str) -> tuple[tuple[int, int], ...]:
     )
 
 
-fallback = NodeKernels()
+fallback = NodeKernels

@@ -71,7 +71,7 @@ class SavedGraph:
         feeds = [feedset.feeds for feedset in feed_sets]
         threads = self.settings.threads
         return fusion_check.evidence(
-            self.model, self.folder.graph, feeds, threads, limits, progress
+            self.model, self.folder.graph, feeds, threads, limits, progress, self.settings.register
         )
 
     def replay(self, feedset: FeedSet, kernels: Sequence[Kernel], progress: Progress) -> FloatArray:

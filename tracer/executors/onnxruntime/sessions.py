@@ -1,7 +1,7 @@
 """Opens inference sessions, and translates onnxruntime's errors into one sentence each."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -69,7 +69,8 @@ _REFUSALS = (
     (
         re.compile(r"Fatal error: ([^\s:]+):([^\s(]+)\((-?\d+)\) is not a registered function/op"),
         "onnxruntime {ort} knows no operator {1} in the domain '{0}'",
-        "Custom operators cannot run here; `tracer count` still counts the rest of the model.",
+        "If a library of custom operators has it, name it: --register FILE.so. `tracer count` "
+        "counts the rest of the model without.",
     ),
     (
         re.compile(r"Could not find an implementation for (\w+)\((\d+)\) node with name '([^']*)'"),
@@ -80,6 +81,8 @@ _REFUSALS = (
 
 
 _COMPILED = "contains compiled nodes"
+_ENTRY = "RegisterCustomOps"
+"""The function of a library that adds its operators to a session."""
 
 
 class CompiledError(ModelError):
@@ -113,6 +116,7 @@ class Factory:
         settings.intra_op_num_threads = self.settings.threads
         settings.graph_optimization_level = _LEVELS[self.settings.optimization]
         _configure(settings, self.settings.session)
+        _register(settings, self.settings.register)
         settings.enable_cpu_mem_arena &= self.arena
         if profile is not None:
             settings.enable_profiling = True
@@ -160,6 +164,30 @@ class Factory:
             level = "basic"
         settings = replace(self.settings, provider="cpu", provider_options={}, optimization=level)
         replace(self, settings=settings).open(optimized=optimized)
+
+
+def _register(options: ort.SessionOptions, libraries: Sequence[str | Path]) -> None:
+    """Loads libraries of custom operators. Raises InputError for a file that is none."""
+    for library in libraries:
+        try:
+            with activity.doing(str(library), f"onnxruntime {ort.__version__} loaded the library"):
+                options.register_custom_ops_library(str(Path(library).resolve()))
+        except Exception as error:
+            if not _is_onnxruntimes(error):
+                raise
+            raise _no_library(library, " ".join(str(error).split())) from error
+
+
+def _no_library(library: str | Path, message: str) -> InputError:
+    if _ENTRY in message and "symbol" in message:
+        return InputError(
+            f"{library} is no library of custom operators: it has no function {_ENTRY}",
+            "Build it as onnxruntime's documentation of custom operators shows.",
+        )
+    return InputError(
+        f"{library} cannot be loaded as a library: {message.rpartition(': ')[2]}",
+        "--register takes a shared library that was built for this system and processor.",
+    )
 
 
 def _configure(options: ort.SessionOptions, session: SessionSettings) -> None:

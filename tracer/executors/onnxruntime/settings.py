@@ -1,9 +1,10 @@
 """How onnxruntime runs a model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from tracer.errors import UsageError
+from tracer.errors import InputError, UsageError
 from tracer.executors.measuring import MeasuringSettings
 
 OPTIMIZATIONS = ("none", "basic", "extended", "all")
@@ -36,18 +37,25 @@ class OrtSettings(MeasuringSettings):
     """Settings of one profile; by default onnxruntime uses a thread for each physical core.
 
     `provider` is the long or the short name of a provider; `provider_options` are its own, by name.
+    `register` are libraries with operators of a user's own, whose code the sessions run.
     """
 
     optimization: str = "all"
     provider: str = "cpu"
     session: SessionSettings = SessionSettings()
     provider_options: Mapping[str, str] = field(default_factory=dict)
+    register: Sequence[str | Path] = ()
 
     def __post_init__(self) -> None:
-        """Raises UsageError for values out of range."""
+        """Raises UsageError for values out of range, InputError for a library that is no file."""
         MeasuringSettings.__post_init__(self)  # super() does not work in a class with slots
         if self.optimization not in OPTIMIZATIONS:
             raise UsageError(
                 f"there is no optimization '{self.optimization}'",
                 f"The levels are {', '.join(OPTIMIZATIONS)}.",
             )
+        for library in self.register:
+            if not Path(library).is_file():
+                raise InputError(
+                    f"{library}: no such file", "--register takes a library of custom operators."
+                )

@@ -148,8 +148,7 @@ def multi_threshold(
     One row of thresholds is for all channels. NaN is below all. Raises ModelError for thresholds
     of another number of channels.
     """
-    layout = data_layout or _LAYOUTS.get(X.ndim, "NC")
-    axis = layout.index("C") if "C" in layout else 1
+    axis = channel_axis(data_layout, X.ndim)
     if axis >= X.ndim or len(thresholds) not in (1, X.shape[axis]):
         raise ModelError(
             f"thresholds of {len(thresholds)} channels, and an input of the shape {list(X.shape)}"
@@ -163,6 +162,12 @@ def multi_threshold(
         counts[index] = np.where(below_all, 0, np.searchsorted(row, channel, side="right"))
     scaled = X.dtype.type(out_scale) * counts + X.dtype.type(out_bias)
     return np.moveaxis(scaled, 0, axis)
+
+
+def channel_axis(layout: str, rank: int) -> int:
+    """Returns the axis of the channels of MultiThreshold; '' is the usual layout of the rank."""
+    axes = layout or _LAYOUTS.get(rank, "NC")
+    return axes.index("C") if "C" in axes else 1
 
 
 def _signs(x: Array) -> Array:
