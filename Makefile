@@ -14,6 +14,9 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+# Tests start hundreds of processes, each of which would parse every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-bounds lint wild bench clean
 
 demo: .venv/core
@@ -23,9 +26,11 @@ test: lint
 	$(BIN)/python -m pytest -n auto --dist worksteal -rs
 	$(MAKE) test-bounds
 
-# Checked code goes to a cache of its own: numba's index does not know about the checks.
+# Checked code goes to a cache of its own: numba's index does not know about the checks. The tests
+# of a file use the same kernels, so one process has them all: hardly any is compiled twice.
 test-bounds: .venv/all
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.venv/numba-bounds $(BIN)/python -m pytest $(BOUNDED)
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.venv/numba-bounds $(BIN)/python -m pytest \
+	  -n auto --dist loadfile $(BOUNDED)
 
 lint: .venv/all
 	$(BIN)/ruff check .

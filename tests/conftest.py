@@ -2,6 +2,10 @@
 
 import os
 
+# Before anything imports torch: two threads for each small tensor wait for each other, and where
+# the tests share the processors they wait for long. Tests that need several threads ask for them.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 from hypothesis import settings
 
