@@ -37,8 +37,11 @@ def test_a_profile_in_a_child_process_has_a_row_for_the_operator(path):
 
 
 def test_fusions_are_confirmed_by_values(path):
+    """Random inputs are positive, so the positive part has the values of its input."""
     result = tracer.fusions(path, register=LIBRARY, in_process=True)
-    assert {row.verdict for row in result.kernels if row.nodes} == {"confirmed"}
+    verdicts = {row.nodes: row.verdict for row in result.kernels}
+    assert verdicts.pop(("split",)) == "not distinguishable"
+    assert verdicts == dict.fromkeys([("square",), ("sum",), ("turn",)], "confirmed")
 
 
 def test_sides_agree(path):
