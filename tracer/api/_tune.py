@@ -176,7 +176,7 @@ def _trial(candidate: Candidate, kept: Steps, goal: str) -> Trial:
         value=step.value,
         why=candidate.why,
         effect=step.change.effect,
-        verdict=_verdict(candidate, is_kept, goal),
+        verdict="kept" if is_kept else _verdict(candidate, goal, bool(kept)),
         kept=is_kept,
         speedup=None if candidate.fault else _speedup(candidate.contrast),
         memory_bytes=candidate.memory,
@@ -184,14 +184,15 @@ def _trial(candidate: Candidate, kept: Steps, goal: str) -> Trial:
     )
 
 
-def _verdict(candidate: Candidate, is_kept: bool, goal: str) -> str:
-    if is_kept:
-        return "kept"
+def _verdict(candidate: Candidate, goal: str, others: bool) -> str:
+    """Returns why a form was not kept, where `others` were or none."""
     if candidate.fault:
         return candidate.fault
     contrast = candidate.contrast
     if contrast.high < 1:
-        return "faster alone, no gain in the combination" if goal != "memory" else "no less memory"
+        if goal == "memory":
+            return "no less memory"
+        return "faster alone, no gain in the combination" if others else "faster, not shown again"
     if contrast.low > 1:
         integer = candidate.steps[0].change.effect == "quantize"
         return f"{contrast.ratio:.2f}x the time of floats" if integer else "slower"

@@ -5,7 +5,8 @@
    Talwalkar, Non-stochastic best arm identification, 2016).
 2. The best are added one after the other, each if it makes the combination better (greedy).
 3. Each step that is left out without a loss is dropped, on measurements of their own.
-4. The combination is measured beside the unchanged setup.
+4. The combination is measured beside the unchanged setup. If there is none, what was shown to be
+   better alone is measured again, in the time that is left.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tracer.tuning.bench import Bench, Blocks
 from tracer.tuning.candidates import Candidate, Request, Workshop, wanted
 from tracer.tuning.changes import Steps, ordered
 from tracer.tuning.findings import MEMORY, Findings
-from tracer.tuning.judging import ByMemory, ByTime, Judge
+from tracer.tuning.judging import LEAST_GAIN, ByMemory, ByTime, Judge
 from tracer.tuning.setup import Setup
 
 _ALONE, _TOGETHER, _DROPPING = 0.35, 0.65, 0.85
@@ -71,6 +72,8 @@ class Search:
         by_memory = self.request.goal == MEMORY and before is not None
         judge: Judge = ByMemory(self.bench, before) if by_memory and before else ByTime(self.bench)
         steps = self._dropped(judge, self._combined(judge, able))
+        if not steps and not by_memory:
+            steps = _shown_alone(able)
         best = Candidate(steps)
         self._workshop.make(best)
         contrast = self._confirmed(best) if steps else Contrast()
@@ -187,6 +190,19 @@ def _promising(judge: Judge, candidates: Sequence[Candidate]) -> Iterator[Candid
         name = candidates[index].steps[0].change.name
         if rank < 1 and rank <= _CLOSE * best.setdefault(name, rank):
             yield candidates[index]
+
+
+def _shown_alone(candidates: Sequence[Candidate]) -> Steps:
+    """Returns the form that was shown to be faster alone, by one percent or more; the best one.
+
+    In a short time, combining has too few turns to show it once more.
+    """
+    shown = [
+        each
+        for each in candidates
+        if each.contrast.high < 1 and each.contrast.ratio <= 1 - LEAST_GAIN
+    ]
+    return min(shown, key=lambda each: each.contrast.ratio).steps if shown else ()
 
 
 def _replaced(steps: Steps, added: Steps) -> Steps:

@@ -11,6 +11,7 @@ from tracer.executors.onnxruntime.settings import SessionSettings
 from tracer.support.progress import silent
 from tracer.support.tolerance import Tolerance
 from tracer.tuning.candidates import Request
+from tracer.tuning.judging import ByTime
 from tracer.tuning.search import Search
 
 SPINNING = "session.intra_op.allow_spinning"
@@ -80,6 +81,16 @@ def test_denormals_are_flushed():
         findings(tiny), lambda setup: 10 if setup.session.flushes_denormals else 100
     )
     assert steps(result) == ["denormals=zero"]
+
+
+def test_what_was_shown_alone_is_measured_again_where_combining_showed_nothing(found, monkeypatch):
+    monkeypatch.setattr(ByTime, "improves", lambda *_: False)  # as in too few turns
+    result, _ = searched(found["one thread"], lambda setup: 1000 / threads_of(setup))
+    assert steps(result) == ["threads=4"]
+    assert 1 / result.contrast.ratio == pytest.approx(4, rel=0.02)
+    for seed in range(6):
+        result, _ = searched(found["default"], lambda setup: 100, seed=seed, seconds=20)
+        assert steps(result) == [], seed
 
 
 def test_where_nothing_helps_nothing_is_kept(found):
