@@ -236,10 +236,12 @@ class DaskPool:
 
     def _update(self, found: Mapping[str, Any]) -> None:
         """Uses new workers that have the same code, and deals the tasks of lost ones again."""
-        for address in self._seats.keys() - found.keys():
-            seat = self._seats.pop(address)
-            self._dispatcher.remove(seat)
-            seat.cancel()
+        used = {*self._dispatcher.seats}
+        for address, seat in [*self._seats.items()]:
+            if address not in found or seat not in used:
+                del self._seats[address]
+                self._dispatcher.remove(seat)
+                seat.cancel()
         new = [each for each in found if each not in self._seats and each not in self._refused]
         for address, told in self._versions(new).items():
             if told != version.version():

@@ -13,7 +13,7 @@ from itertools import count
 from threading import RLock
 from typing import Any, Protocol
 
-from tracer.errors import ClusterError, CrashError
+from tracer.errors import CrashError
 from tracer.scaling.pool import Note, Task
 from tracer.scaling.worker import CannotOpenError
 
@@ -43,12 +43,12 @@ class Seat(Protocol):
 
 @dataclass(eq=False, slots=True)
 class _Entry:
-    """A task, its future, the place in the queue, and what died with it: seats, or processes."""
+    """A task, its future, the place in the queue, and the workers that died with it."""
 
     task: Task
     future: "Future[Any]"
     number: int
-    deaths: set[object] = field(default_factory=set)
+    deaths: int = 0
 
 
 @dataclass(slots=True)
@@ -115,7 +115,7 @@ class Dispatcher:
             used = self._seats.pop(seat, None)
             self._homes = {home: own for home, own in self._homes.items() if own is not seat}
             for entry in used.running if used is not None else ():
-                self._again(entry, CrashError(f"worker {seat.name} died or left"), seat)
+                self._again(entry, CrashError(f"worker {seat.name} died or left"))
             self._deal()
 
     def end(self, error: BaseException) -> None:
@@ -184,13 +184,14 @@ class Dispatcher:
             used = self._seats.get(seat)
             if used is None or entry not in used.running:
                 return  # the worker is gone, and the task was dealt again
+            if isinstance(error, LostError):
+                self.remove(seat)  # with all its tasks, until the pool finds it again
+                return
             used.running.remove(entry)
             if isinstance(error, CannotOpenError):
                 self._refuse(seat, used, entry, error)
-            elif isinstance(error, LostError):
-                self._again(entry, error, seat)
             elif isinstance(error, CrashError):
-                self._again(entry, error, error)
+                self._again(entry, error)
             elif error is not None:
                 entry.future.set_exception(error)
             else:
@@ -219,14 +220,9 @@ class Dispatcher:
                 self._told.add(seat)
                 self._note(f"worker {seat.name} is not used: {reason}")
 
-    def _again(self, entry: _Entry, error: Exception, died: object) -> None:
-        """Deals a task again; a worker that is lost, and then found to have left, died once."""
-        entry.deaths.add(died)
-        if len(entry.deaths) < _MOST_DEATHS:
+    def _again(self, entry: _Entry, error: Exception) -> None:
+        entry.deaths += 1
+        if entry.deaths < _MOST_DEATHS:
             self._waiting.append(entry)
-        elif isinstance(error, CrashError):
-            entry.future.set_exception(error)
         else:
-            entry.future.set_exception(
-                ClusterError(f"{len(entry.deaths)} workers died or left while they ran one task")
-            )
+            entry.future.set_exception(error)
