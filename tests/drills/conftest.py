@@ -19,6 +19,7 @@ class Copy:
     """The packages in a folder of their own, where a drill may add and edit."""
 
     root: Path
+    compiled: Path
 
     def add(self, path: str, text: str) -> None:
         """Add a file that must not exist."""
@@ -36,7 +37,10 @@ class Copy:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run Python with the packages of the copy."""
-        environment = {**os.environ, "PYTHONPATH": str(self.root), "COLUMNS": "160"}
+        environment = {
+            **os.environ, "PYTHONPATH": str(self.root), "COLUMNS": "160",
+            "NUMBA_CACHE_DIR": str(self.compiled),
+        }  # fmt: skip
         return subprocess.run(
             [sys.executable, *arguments],
             cwd=self.root,
@@ -58,12 +62,18 @@ class Copy:
         return result.stdout
 
 
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory):
+    """Kernels that no drill edits are compiled once for all of them."""
+    return tmp_path_factory.mktemp("compiled")
+
+
 @pytest.fixture
-def copy(tmp_path):
+def copy(tmp_path, compiled):
     for package in PACKAGES:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, tmp_path / package, ignore=ignored)
-    return Copy(tmp_path)
+    return Copy(tmp_path, compiled)
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from pathlib import Path
 import analyzers
 import tracer
 from tracer.__main__ import main as command
+from tracer.interpreter import kernel_loading
 
 
 def _import_all():
@@ -27,9 +28,18 @@ def _import_all():
     for package in (tracer, analyzers):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.endswith("__main__") and not _of_framework(module.name):
-                importlib.import_module(module.name)
+                _import(module.name)
     threads = len([*Path("/proc/self/task").iterdir()])
     assert threads == 1, f"{threads} threads"
+
+
+def _import(name):
+    """Imports a module; compiled kernels as commands do, or they would all be compiled again."""
+    package, _, module = name.rpartition(".")
+    if package.endswith(".kernels"):
+        kernel_loading.loaded(module, package)
+    else:
+        importlib.import_module(name)
 
 
 def _of_framework(name):
