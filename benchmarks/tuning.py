@@ -196,7 +196,7 @@ def combined(candidates: list[Candidate], workshop: Workshop) -> list[Steps]:
     for candidate in candidates:
         forms.setdefault(candidate.steps[0].change.name, [()]).append(candidate.steps)
     products = itertools.product(*forms.values())
-    different = {workshop.setup(()).likeness: ()}
+    different: dict[tuple[str, str, int], Steps] = {workshop.setup(()).likeness: ()}
     for steps in (ordered(list(itertools.chain(*parts))) for parts in products):
         try:
             different.setdefault(workshop.setup(steps).likeness, steps)
@@ -209,7 +209,8 @@ def exhaustive(
     workshop: Workshop, combinations: list[Steps], bench: OnnxruntimeBench, sessions: int
 ) -> Outcome:
     """Returns the combination with the least time; none where the unchanged setup has it."""
-    began, best, least = time.monotonic(), (), 1.0
+    best: Steps = ()
+    began, least = time.monotonic(), 1.0
     for start in range(0, len(combinations), _TOGETHER):
         some = combinations[start : start + _TOGETHER]
         setups = [workshop.setup(steps) for steps in ((), *some)]

@@ -82,7 +82,7 @@ class DaskCluster:
             "dask_scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(self.file),
             "--host", "127.0.0.1",
         )  # fmt: skip
-        while not self.file.exists():
+        while not (self.file.exists() and self.file.read_text().rstrip().endswith("}")):
             assert self.scheduler.poll() is None, self.scheduler.stderr.read()
             time.sleep(0.05)
         self.address = json.loads(self.file.read_text())["address"]
