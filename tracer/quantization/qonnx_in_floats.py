@@ -169,10 +169,7 @@ def _step(write: Writer, x: str, least: float, greatest: float, mantissa_bits: f
     for k in reversed(range(min(halvings, _HALVINGS))):
         reaches = write.add("GreaterOrEqual", size, _power(2**k))
         size = write.add("Where", reaches, write.add("Div", size, _power(2**k)), size)
-        grown = (
-            write.add("Mul", step, _power(2**k)) if isinstance(step, str) else step * _power(2**k)
-        )
-        step = write.add("Where", reaches, grown, step)
+        step = write.add("Where", reaches, _times(write, step, _power(2**k)), step)
     return str(step)
 
 
