@@ -25,7 +25,7 @@ SMALLEST = {
     "startup": "--repeats 1",
     "streaming": "--few 20 --many 200 --sources npz",
     "truth": "--networks MLP --trials 1 --seconds 0.01 --replay 1 --threads 1",
-    "tuning": "--networks lenet --space memory_pattern --sessions 2 --repeats 1",
+    "tuning": "--networks lenet --space memory_pattern --sessions 2",
     "weights": "count --layers 1 --size 64",
     "whatif": "--images 10 --grown 0 --accumulator 18",
 }
@@ -52,7 +52,7 @@ PRINTS = {
     "streaming": r"source .*\nnpz +\d+ +\d+ +\d\.\d\d ",
     "startup": r"tracer --help: \d\.\d{3} s .*\n÷ a bare interpreter",
     "truth": r"network .*\nMLP +1 ",
-    "tuning": r"network .*combinations.*\nlenet +1 +\d+\.\d +\d+\.\d +\d\.\d+ +[01] ",
+    "tuning": r"network .*combinations.*\nlenet +1 +\d+\.\d +\d+\.\d +\d\.\d+  \w+.*; exhaustive",
     "weights": r"0.00 GB of weights .*\ncount +\d+\.\d\d +\d+\.\d\d +\d",
     "whatif": r"wide, all overflows +\d+\.\d\d s\n18 bits .* % .* s\nsum .*\nspeed-up.*\n"
     r"(.* evaluations .* onnxruntime .*\n){2}",
