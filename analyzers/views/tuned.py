@@ -23,10 +23,10 @@ _LONGEST = 34
 def page(result: Tuned, options: ViewOptions) -> Page:
     """The combination, the trials, and the lines that open the session."""
     rows = table(result, options)
-    goal = result.settings["goal"]
-    title = f"{result.model.name} · {plural(len(rows), 'form')} of changes tried for {goal}"
     lines = (*_made(result), *_why(result))
-    tried = Table(title, _COLUMNS, rows, lines=lines, head=(_sentence(result),), is_long=True)
+    tried = Table(
+        _title(result), _COLUMNS, rows, lines=lines, head=(_sentence(result),), is_long=True
+    )
     return Page((tried,), result.notes)
 
 
@@ -66,11 +66,18 @@ def _row(trial: Trial) -> list[Any]:
     ]  # fmt: skip
 
 
+def _title(result: Tuned) -> str:
+    if result.plan.steps and not result.trials:
+        return f"{result.model.name} · changes made, not measured"
+    forms = plural(len(result.trials), "form")
+    return f"{result.model.name} · {forms} of changes tried for {result.settings['goal']}"
+
+
 def _sentence(result: Tuned) -> str:
     if not result.plan.steps:
         return "nothing that was tried is shown to be better than the unchanged model"
     chosen = ", ".join(f"{change}={value}" for change, value in result.plan.steps)
-    parts = [f"best: {chosen}" if result.trials else f"made, and not measured: {chosen}"]
+    parts = [f"best: {chosen}" if result.trials else chosen]
     if result.speedup:
         parts.append(f"{_times(result.speedup.ratio)} as fast ({_interval(result.speedup)})")
     if result.memory_bytes and result.memory_before:

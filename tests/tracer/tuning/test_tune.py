@@ -120,7 +120,8 @@ def test_what_is_applied_is_not_measured(tmp_path, monkeypatch, capfd):
     arguments = ["tune", "net.onnx", "--apply", "static_int8=u8u8,threads=1", "-o", "small.onnx"]
     assert tracer.cli.main(arguments) == 0
     out, _ = capfd.readouterr()
-    assert "made, and not measured: static_int8=u8u8, threads=1" in out
+    assert "net.onnx · changes made, not measured" in out
+    assert "static_int8=u8u8, threads=1" in out
     assert "options.intra_op_num_threads = 1" in out
     ops = {node.op_type for node in onnx.load("small.onnx").graph.node}
     assert "QuantizeLinear" in ops
