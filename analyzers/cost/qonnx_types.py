@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 
-from tracer.graph import qonnx
 from tracer.graph.model import Node
 from tracer.support.types import Array
 
@@ -15,11 +14,6 @@ _FLOATS = {
     (8, 23): "float32", (5, 10): "float16", (8, 7): "bfloat16", (4, 3): "float8_e4m3fn",
     (5, 2): "float8_e5m2", (2, 1): "float4e2m1",
 }  # fmt: skip
-
-
-def is_rounding(node: Node) -> bool:
-    """Whether a node is one of QONNX's operators that round."""
-    return node.domain == qonnx.DOMAIN and node.op_type in qonnx.QUANTIZERS
 
 
 def dtype_of(node: Node, stored: Stored) -> str | None:

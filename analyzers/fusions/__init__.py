@@ -9,9 +9,10 @@ from analyzers.fusions.confirmation import UNKNOWN, Verdict, confirm
 from analyzers.fusions.fates import UNREAD, Fate, fates, service
 from tracer.graph.model import Model
 from tracer.records.environment import Environment
+from tracer.records.model_info import ModelInfo
 from tracer.records.result import Result
 from tracer.records.tensor_match import Evidence
-from tracer.records.trace import Kernel, ModelInfo
+from tracer.records.trace import Kernel
 
 ALONE, GROUP, PART, OVERHEAD = "alone", "group", "part", "overhead"
 """Roles of a kernel: it runs one node, a group of nodes, part of a node, or none (overhead)."""

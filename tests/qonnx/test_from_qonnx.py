@@ -14,7 +14,8 @@ from tracer.api.compare.settings import SideSettings
 from tracer.errors import ModelError
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
-from tracer.quantization.from_qonnx import for_onnxruntime, from_qonnx
+from tracer.quantization.from_qonnx import from_qonnx
+from tracer.quantization.stand_in import for_onnxruntime
 from tracer.quantization.to_qonnx import to_qonnx
 from tracer.support.tolerance import Tolerance
 

@@ -26,8 +26,9 @@ from tracer.graph.model import Model
 from tracer.graph.shape_inference import TensorTypes
 from tracer.records import environment
 from tracer.records.environment import Peaks
+from tracer.records.model_info import ModelInfo
 from tracer.records.tensor_match import Evidence
-from tracer.records.trace import ModelInfo, Run, Trace, distinctions
+from tracer.records.trace import Run, Trace, distinctions
 
 Groups: TypeAlias = Sequence[tuple[str, ...]]
 """The keys of the nodes of each kernel of a run."""

@@ -36,10 +36,11 @@ from tracer.inputs.dims import batch_of
 from tracer.inputs.phases import Phase, PhaseRequest, Phases
 from tracer.inputs.request import InputPaths, Request, Samples, on_sizes_that_run, request_for
 from tracer.limits import Limits, enforced
-from tracer.quantization.from_qonnx import for_onnxruntime
+from tracer.quantization.stand_in import for_onnxruntime
 from tracer.records import environment
+from tracer.records.model_info import ModelInfo
 from tracer.records.node_table import typed
-from tracer.records.trace import ModelInfo, Trace
+from tracer.records.trace import Trace
 from tracer.shapes import check, infer
 
 _EXECUTOR = "onnxruntime"

@@ -15,8 +15,9 @@ from tracer.executors.foreign import kinds, onnxruntime_profile, torch_trace
 from tracer.graph import loading, provenance
 from tracer.inputs.dims import batch_of
 from tracer.records.environment import Environment
+from tracer.records.model_info import ModelInfo
 from tracer.records.node_table import typed
-from tracer.records.trace import Kernel, ModelInfo, Run, Trace
+from tracer.records.trace import Kernel, Run, Trace
 from tracer.shapes import infer
 
 _UNKNOWN = "unknown"

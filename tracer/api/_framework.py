@@ -25,7 +25,8 @@ from tracer.executors.eager.calls import BACKWARD, RANGE, described
 from tracer.executors.eager.settings import EagerSettings
 from tracer.executors.protocol import AlternatingExecutor, Profiled
 from tracer.records import environment
-from tracer.records.trace import ModelInfo, Trace, distinctions
+from tracer.records.model_info import ModelInfo
+from tracer.records.trace import Trace, distinctions
 from tracer.support.progress import Progress
 
 

@@ -10,7 +10,7 @@ from tracer.errors import TracerError
 from tracer.executors import registry
 from tracer.inputs.request import on_sizes_that_run, request_for
 from tracer.limits import Limits, fair_share
-from tracer.quantization.from_qonnx import for_onnxruntime
+from tracer.quantization.stand_in import for_onnxruntime
 from tracer.records import environment
 from tracer.records.model_info import ModelInfo
 from tracer.support.progress import Progress, silent

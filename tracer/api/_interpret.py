@@ -21,7 +21,7 @@ from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import InputPaths, Request, Samples, on_sizes_that_run, request_for
 from tracer.limits import Limits, enforced
-from tracer.quantization.from_qonnx import for_onnxruntime
+from tracer.quantization.stand_in import for_onnxruntime
 from tracer.records.trace import Run, Trace
 from tracer.scaling.opening import opened_pool
 from tracer.scaling.pool import Note, Pool

@@ -18,7 +18,7 @@ from tracer.executors import registry
 from tracer.graph.model import Model
 from tracer.inputs.phases import Phases
 from tracer.inputs.request import InputPaths, Samples, request_for
-from tracer.quantization.from_qonnx import for_onnxruntime
+from tracer.quantization.stand_in import for_onnxruntime
 from tracer.records.environment import Peaks
 from tracer.records.trace import INCOMPLETE, Trace
 from tracer.support.progress import Progress, silent

@@ -17,8 +17,9 @@ from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.graph import data_file
 from tracer.inputs.request import InputPaths, Samples, on_sizes_that_run, request_for
-from tracer.quantization.from_qonnx import for_onnxruntime
-from tracer.records.trace import ModelInfo, Trace
+from tracer.quantization.stand_in import for_onnxruntime
+from tracer.records.model_info import ModelInfo
+from tracer.records.trace import Trace
 from tracer.records.tuned import Speedup, Trial, Tuned
 from tracer.support.progress import Progress
 from tracer.tuning import code as python
@@ -91,14 +92,14 @@ def tune(
     chosen = parsed(steps)
     machine, base = Machine.this(), start.setup()
     if chosen:
-        found = _made(base, chosen, request, report)
+        outcome = _made(base, chosen, request, report)
     else:
-        found = _searched(start, base, request, machine, report)
-    proto = _changed(base, found.best)
+        outcome = _searched(start, base, request, machine, report)
+    proto = _changed(base, outcome.best)
     if proto is not None and target is not None:
         proto = writing.write(proto, target, None)
-    notes = (*base.feedset.notes, *_notes(found, machine, report))
-    return _result(base, machine, request, found, proto, notes)
+    notes = (*base.feedset.notes, *_notes(outcome, machine, report))
+    return _result(base, machine, request, outcome, proto, notes)
 
 
 def _searched(
@@ -140,13 +141,13 @@ def _result(
     base: Setup,
     machine: Machine,
     request: Request,
-    found: Found,
+    outcome: Found,
     proto: onnx.ModelProto | None,
     notes: Sequence[str],
 ) -> Tuned:
-    best = found.best
-    tuned, speedup = best.setup or base, _speedup(found.contrast)
-    trials = [_trial(candidate, best.steps, request.goal) for candidate in found.candidates]
+    best = outcome.best
+    tuned, speedup = best.setup or base, _speedup(outcome.contrast)
+    trials = [_trial(candidate, best.steps, request.goal) for candidate in outcome.candidates]
     name = base.model.name
     return Tuned(
         model=ModelInfo.of(base.model),
@@ -159,7 +160,7 @@ def _result(
         plan=plan_of(base, tuned, best.steps, request.goal, machine, speedup),
         speedup=speedup,
         memory_bytes=best.memory,
-        memory_before=found.memory_before,
+        memory_before=outcome.memory_before,
         difference=best.difference,
         commands=python.commands(base, best.steps, name),
         code=python.code(tuned, proto is not None, name) if best.steps else (),
@@ -210,9 +211,9 @@ def _order(trial: Trial) -> tuple[bool, float]:
     return not trial.kept, -(trial.speedup.ratio if trial.speedup else 0.0)
 
 
-def _notes(found: Found, machine: Machine, report: Progress) -> Iterator[str]:
-    yield from saturation.notes(found.candidates, machine, _EMULATION_S, report)
-    if found.best.setup is not None and found.best.setup.session.flushes_denormals:
+def _notes(outcome: Found, machine: Machine, report: Progress) -> Iterator[str]:
+    yield from saturation.notes(outcome.candidates, machine, _EMULATION_S, report)
+    if outcome.best.setup is not None and outcome.best.setup.session.flushes_denormals:
         yield (
             "onnxruntime flushes denormals in the thread that calls a session only if that session "
             "is the first of the process"

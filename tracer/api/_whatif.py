@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from threading import Thread
@@ -17,6 +17,7 @@ from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset, reopened
 from tracer.limits import Limits
+from tracer.metrics import Metric
 from tracer.records import environment
 from tracer.records.accumulator_sweep import AccumulatorSweep
 from tracer.records.model_info import ModelInfo
@@ -85,19 +86,16 @@ def what_if(
     narrowest, widest = plan.ends
     variants = tuple(options.accumulators(widest))
     tuple(options.accumulators(narrowest))  # raises UsageError for a width that is too narrow
-    loaded = open_subject(model)
-    dataset = open_dataset(data, loaded, limit=options.limit, folder=folder)
-    fingerprint = _fingerprint(dataset, pool)
-    batches = StoredBatches(dataset, options.batch, progress)
-    metric = first_answer(pool, MetricJob(batches, options.metric), "metric")
+    opened = _opened(model, data, options, folder, pool, progress)
+    loaded, dataset, metric = opened.model, opened.dataset, opened.metric
     model_of_energy = energy.find(options.energy)
     graphs, changes = graph_variants(loaded, dataset, options, folder, progress)
 
     def identity() -> dict[str, str]:
-        return cache_key.identity(loaded, dataset, fingerprint(), metric, options, changes)
+        return opened.identity(options, changes)
 
-    opened = nullcontext() if trace is None else closing(WhatIfFile(Path(trace), identity(), force))
-    with opened as file:
+    stored = nullcontext() if trace is None else closing(WhatIfFile(Path(trace), identity(), force))
+    with stored as file:
         with _kept_shards(file, pool, identity, force) as shards:
             task = Task(
                 dataset, metric, model_of_energy, options, plan, pool, shards, limits, deadline
@@ -124,6 +122,40 @@ def what_if(
     return result
 
 
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """The model, the data, the metric, and a function that returns the fingerprint of the data."""
+
+    model: Model
+    dataset: Dataset
+    batches: StoredBatches
+    metric: Metric
+    fingerprint: Callable[[], str]
+
+    def identity(self, options: WhatIfOptions, changes: Sequence[str]) -> dict[str, str]:
+        """Returns what decides whether an evaluation can be reused (see `cache_key.identity`)."""
+        return cache_key.identity(
+            self.model, self.dataset, self.fingerprint(), self.metric, options, changes
+        )
+
+
+def _opened(
+    model: Subject,
+    data: str | Path,
+    options: WhatIfOptions,
+    folder: Path,
+    pool: Pool,
+    progress: Progress | None,
+) -> _Opened:
+    """Opens the model and the data, and chooses the metric, which workers try as they load."""
+    loaded = open_subject(model)
+    dataset = open_dataset(data, loaded, limit=options.limit, folder=folder)
+    fingerprint = _fingerprint(dataset, pool)
+    batches = StoredBatches(dataset, options.batch, progress)
+    metric = first_answer(pool, MetricJob(batches, options.metric), "metric")
+    return _Opened(loaded, dataset, batches, metric, fingerprint)
+
+
 def _fingerprint(dataset: Dataset, pool: Pool) -> Callable[[], str]:
     """Returns a function that tells the fingerprint of the data.
 
@@ -131,17 +163,17 @@ def _fingerprint(dataset: Dataset, pool: Pool) -> Callable[[], str]:
     """
     if not pool.workers:
         return cache(dataset.fingerprint)
-    told: Future[str] = Future()
+    fingerprint: Future[str] = Future()
     own = reopened(dataset.description, dataset.model)  # a file has one place that is read next
 
     def read() -> None:
         try:
-            told.set_result(own.fingerprint())
+            fingerprint.set_result(own.fingerprint())
         except BaseException as error:
-            told.set_exception(error)
+            fingerprint.set_exception(error)
 
     Thread(target=read, name="fingerprint", daemon=True).start()
-    return told.result
+    return fingerprint.result
 
 
 @contextmanager
@@ -179,11 +211,8 @@ def _accumulators(
 ) -> AccumulatorSweep:
     """Runs all the data in each accumulator."""
     deadline = Deadline(None if limits is None else limits.seconds)
-    loaded = open_subject(model)
-    dataset = open_dataset(data, loaded, limit=options.limit, folder=folder)
-    fingerprint = _fingerprint(dataset, pool)
-    batches = StoredBatches(dataset, options.batch, progress)
-    metric = first_answer(pool, MetricJob(batches, options.metric), "metric")
+    opened = _opened(model, data, options, folder, pool, progress)
+    loaded, dataset, metric = opened.model, opened.dataset, opened.metric
     changes: list[str] = []
 
     def quantized() -> Model:
@@ -195,12 +224,12 @@ def _accumulators(
         loaded, cache(quantized), dataset, metric, energy.find(options.energy), options, operands,
         pool, progress or silent, limits, deadline,
     )  # fmt: skip
-    result = tried(task, spellings, batches)
+    result = tried(task, spellings, opened.batches)
     return AccumulatorSweep(
         model=ModelInfo.of(loaded),
         environment=environment.observe(),
         settings={
-            **cache_key.identity(loaded, dataset, fingerprint(), metric, options, changes),
+            **opened.identity(options, changes),
             "data": dataset.name, "accumulator": list(spellings), "operands": operands,
         },
         judgement=judgement(metric, options.accuracy_budget),

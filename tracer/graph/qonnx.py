@@ -12,3 +12,8 @@ INTEGER_QUANTIZERS = frozenset({"Quant", "IntQuant", "BipolarQuant", "Trunc", "M
 """Operators that round to integers times a scale; `IntQuant` is the newer name of `Quant`."""
 QUANTIZERS = INTEGER_QUANTIZERS | {"FloatQuant"}
 """All operators that round."""
+
+
+def rounds(domain: str, op_type: str) -> bool:
+    """Whether an operator of a domain, by any of its names, is one that rounds."""
+    return domain in SYNONYMS and op_type in QUANTIZERS

@@ -9,82 +9,35 @@ halves round to another integer.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import version_converter
-from onnx.external_data_helper import load_external_data_for_model
 
 from tracer.accumulators.engine.stored_values import StoredValues
-from tracer.errors import ModelError
 from tracer.graph import loading, qonnx
-from tracer.graph.model import (
-    IR_WITH_UNLISTED_WEIGHTS,
-    Model,
-    Node,
-    Scope,
-    StandIn,
-    canonical_domain,
-)
+from tracer.graph.model import Scope
 from tracer.graph.shape_inference import TensorTypes
 from tracer.graph.tensor_type import TensorType
-from tracer.interpreter import values
-from tracer.interpreter.numeric.integer_rounding import integer_ends
-from tracer.interpreter.ops.qonnx import channel_axis, quant_integers
+from tracer.interpreter.ops.qonnx import channel_axis
 from tracer.quantization import qonnx_in_floats
 from tracer.quantization.graph_editor import GraphEditor
-from tracer.quantization.lifting import restore
 from tracer.quantization.qonnx_in_floats import NoFormError, Writer
+from tracer.quantization.quant_parameters import (
+    QuantParameters,
+    integer_range,
+    named_attributes,
+    rounding_attributes,
+    row,
+)
+from tracer.quantization.raised_opset import keep_imports, raised
 from tracer.shapes import infer
 from tracer.support.types import Array
 
-_OPSET = 13
-"""The first whose QuantizeLinear has a scale for each channel, and Clip takes integers."""
-_MOST_BITS = 8
 _LISTED = 3
 """Nodes that a message names."""
-
-
-def for_onnxruntime(model: Model) -> Model:
-    """Returns `model` with a stand-in that onnxruntime can run, and a note; itself without QONNX.
-
-    Raises ModelError where the opset is too old and onnx cannot convert the graph, and for nodes
-    that ONNX's operators do not express.
-    """
-    rounding = [node for node in model.nodes if _is_quantizer(node.proto)]
-    if not rounding or model.stand_in is not None:
-        return model
-    _refuse(model, {node.key: "it is in a body" for node in rounding if node.scope.path})
-    proto = onnx.ModelProto()
-    proto.CopyFrom(model.proto)
-    for node, known in zip(proto.graph.node, _main_nodes(model), strict=True):
-        node.name = known.key
-    if model.path is not None:
-        load_external_data_for_model(proto, str(model.path.parent))
-    converted = from_qonnx(proto, model.name)
-    _refuse(model, converted.left)
-    own = {node.key: node.key for node in model.nodes}
-    stand_in = StandIn(
-        replace(loading.from_proto(converted.proto), subject=model.name),
-        {**own, **converted.origins},
-    )
-    return replace(model, stand_in=stand_in, notes=(*model.notes, converted.note))
-
-
-def _refuse(model: Model, left: Mapping[str, str]) -> None:
-    """Raises ModelError for nodes that stay, with the reasons, by key."""
-    if not left:
-        return
-    types = {node.key: node.op_type for node in model.nodes}
-    named = [f"'{key}' ({types[key]}): {why}" for key, why in [*left.items()][:_LISTED]]
-    raise ModelError(
-        f"{model.name}: onnxruntime has no operators of QONNX, and {len(left)} of its nodes cannot "
-        f"be converted to ONNX's: {'; '.join(named)}",
-        "`tracer interpret` and `tracer count` need no onnxruntime.",
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,22 +74,22 @@ def from_qonnx(proto: onnx.ModelProto, name: str = "the model") -> Converted:
 
     Weights are in the protobuf. Raises ModelError where onnx cannot raise the opset.
     """
-    graph = GraphEditor(_with_opset(proto, name))
+    graph = GraphEditor(raised(proto, name))
     converter = _Converter(graph)
-    nodes = [node for node in graph.proto.graph.node if _is_quantizer(node)]
+    nodes = [node for node in graph.proto.graph.node if qonnx.rounds(node.domain, node.op_type)]
     origins: dict[str, str] = {}
     left: dict[str, str] = {}
     integers = 0
     for node in nodes:
-        before = set(graph.inserted_names)
+        before = len(graph.inserted_names)
         try:
             integers += converter.convert(node)
         except NoFormError as error:
             left[node.name] = str(error)
-        origins |= dict.fromkeys(graph.inserted_names - before, node.name)
+        origins |= dict.fromkeys(graph.inserted_names[before:], node.name)
     graph.prune()
     if not left:
-        _keep_imports(graph.proto)
+        keep_imports(graph.proto)
     floats = len(nodes) - len(left) - integers
     return Converted(graph.proto, integers, floats, left, origins)
 
@@ -165,7 +118,7 @@ class _Converter:
         parameters = [self._stored.value(each, self._scope) for each in node.input[1:]]
         if any(each is None for each in parameters):
             return False
-        quant = _Quant.of(node, *(each for each in parameters if each is not None))
+        quant = QuantParameters.of(node, *(each for each in parameters if each is not None))
         stored = self._stored.value(node.input[0], self._scope)
         dtype = quant.stored_type(stored) if stored is not None else quant.bytes_type
         if dtype is not None:
@@ -173,17 +126,17 @@ class _Converter:
         return dtype is not None
 
     def _integers(
-        self, node: onnx.NodeProto, quant: _Quant, stored: Array | None, dtype: Any
+        self, node: onnx.NodeProto, quant: QuantParameters, stored: Array | None, dtype: Any
     ) -> None:
         axis = quant.axis(None if stored is None else stored.ndim)
-        scale = self._graph.constant(node, "scale", _row(quant.scale))
-        zeros = np.broadcast_to(_row(quant.zero), _row(quant.scale).shape).astype(dtype)
+        scale = self._graph.constant(node, "scale", row(quant.scale))
+        zeros = np.broadcast_to(row(quant.zero), row(quant.scale).shape).astype(dtype)
         zero = self._graph.constant(node, "zero", zeros)
         if stored is not None:
             made = self._graph.constant(node, "integers", quant.integers(stored).astype(dtype))
         else:
             made = self._graph.inserted(node, "QuantizeLinear", [node.input[0], scale, zero], axis)
-            if quant.ends != _range(dtype):
+            if quant.ends != integer_range(dtype):
                 ends = [self._graph.constant(node, part, np.asarray(end, dtype))
                         for part, end in zip(("low", "high"), quant.ends, strict=True)]  # fmt: skip
                 made = self._graph.inserted(node, "Clip", [made, *ends])
@@ -193,7 +146,7 @@ class _Converter:
 
     def quant(self, write: Writer) -> None:
         """Writes Quant or IntQuant in floats."""
-        signed, narrow, mode = _attributes(write.node)
+        signed, narrow, mode = rounding_attributes(write.node)
         qonnx_in_floats.quant(
             write, self._parameter(write.node, 1), self._parameter(write.node, 2),
             self._number(write.node, 3, "number of bits"), signed=signed, narrow=narrow, mode=mode,
@@ -205,7 +158,7 @@ class _Converter:
 
     def trunc(self, write: Writer) -> None:
         """Writes Trunc, of version 1 or 2, in floats."""
-        signed, narrow, mode = _attributes(write.node, "FLOOR")
+        signed, narrow, mode = rounding_attributes(write.node, "FLOOR")
         names = ("scale", "zero point", "number of bits", "result", "number of bits of the result")
         numbers = [self._number(write.node, index, name)
                    for index, name in enumerate(names[: len(write.node.input) - 1], 1)]  # fmt: skip
@@ -217,7 +170,7 @@ class _Converter:
 
     def multi_threshold(self, write: Writer) -> None:
         """Writes MultiThreshold in floats."""
-        attributes = _named_attributes(write.node)
+        attributes = named_attributes(write.node)
         thresholds = self._number(write.node, 1, "thresholds")
         kind = self._type(write.node.input[0])
         rank = None if kind is None or kind.shape is None else len(kind.shape)
@@ -239,10 +192,10 @@ class _Converter:
             if number.size != 1:
                 raise NoFormError(f"its {name} differs from channel to channel")
         single = [number.reshape(()) for number in numbers]
-        attributes = _named_attributes(write.node)
+        attributes = named_attributes(write.node)
         qonnx_in_floats.float_quant(
             write, self._parameter(write.node, 1), single[0], single[1], single[2],
-            single[3] if len(single) > 3 else None, mode=_attributes(write.node)[2],
+            single[3] if len(single) > 3 else None, mode=rounding_attributes(write.node)[2],
             attributes=attributes,
         )  # fmt: skip
 
@@ -274,170 +227,3 @@ _FLOAT_FORMS = {
     "MultiThreshold": _Converter.multi_threshold,
     "FloatQuant": _Converter.float_quant,
 }
-
-
-def _named_attributes(node: onnx.NodeProto) -> Mapping[str, Any]:
-    return {a.name: values.from_attribute(a) for a in node.attribute}
-
-
-def _attributes(node: onnx.NodeProto, mode: str = "ROUND") -> tuple[bool, bool, str]:
-    """Returns whether numbers are signed, whether they are narrow, and how they are rounded."""
-    own = _named_attributes(node)
-    named = str(own.get("rounding_mode", mode)).upper()
-    return bool(own.get("signed", 1)), bool(own.get("narrow", 0)), named
-
-
-@dataclass(frozen=True, slots=True)
-class _Quant:
-    """The parameters of a Quant, all float32."""
-
-    scale: Array
-    zero: Array
-    bits: Array
-    signed: bool
-    narrow: bool
-    rounding: str
-
-    @classmethod
-    def of(cls, node: onnx.NodeProto, scale: Array, *others: Array) -> _Quant:
-        """The parameters of a node; BipolarQuant is a Quant of one bit."""
-        zero, bits = others or (np.zeros(()), np.ones(()))
-        signed, narrow, rounding = _attributes(node)
-        scale, zero, bits = (each.astype(np.float32) for each in (scale, zero, bits))
-        return cls(scale, zero, bits, signed, narrow, rounding)
-
-    @property
-    def float_ends(self) -> tuple[Array, Array]:
-        return integer_ends(self.bits, self.signed, self.narrow)
-
-    @property
-    def ends(self) -> tuple[int, int]:
-        low, high = self.float_ends
-        return int(low.flat[0]), int(high.flat[0])
-
-    @property
-    def is_bipolar(self) -> bool:
-        """Whether the numbers are -1 and 1."""
-        return self.signed and bool((self.bits == 1).any())
-
-    @property
-    def bytes_type(self) -> Any:
-        """The type with which QuantizeLinear, Clip and DequantizeLinear compute it, or None."""
-        bits = float(self.bits.flat[0]) if self.bits.size == 1 else 0.0
-        fits = bits.is_integer() and 1 <= bits <= _MOST_BITS and not self.is_bipolar
-        is_even = self.rounding in ("ROUND", "HALF_EVEN")
-        dtype = np.dtype(np.int8 if self.signed else np.uint8)
-        return (
-            dtype if fits and is_even and self._has_vectors and _holds(dtype, self.zero) else None
-        )
-
-    def stored_type(self, x: Array) -> Any:
-        """The type that holds the integers of stored numbers, or None."""
-        if not self._has_vectors:
-            return None
-        integers = self.integers(x)
-        for kind in (np.int8, np.uint8, np.int32):
-            dtype = np.dtype(kind)
-            if kind == np.int32 and self.zero.any():  # ONNX allows none there
-                return None
-            if _holds(dtype, integers) and _holds(dtype, self.zero):
-                return dtype
-        return None
-
-    @property
-    def _has_vectors(self) -> bool:
-        """Whether there is one positive scale, or one for each slice of an axis."""
-        vectors = all(np.count_nonzero(np.array(each.shape) > 1) < 2
-                      for each in (self.scale, self.zero))  # fmt: skip
-        fits = self.zero.size in (1, self.scale.size)
-        return vectors and fits and bool((self.scale > 0).all())
-
-    def axis(self, rank: int | None) -> int | None:
-        """The axis of the channels, from the end where the rank is not known; None without any."""
-        if self.scale.size == 1:
-            return None
-        place = int(np.argmax(np.array(self.scale.shape) > 1)) - self.scale.ndim
-        return place if rank is None else place + rank
-
-    def integers(self, x: Array) -> Array:
-        """The integers of stored numbers, zero point included."""
-        rest = quant_integers(
-            x, self.scale, self.zero, self.bits, signed=int(self.signed), narrow=int(self.narrow),
-            rounding_mode=self.rounding,
-        )  # fmt: skip
-        return rest + self.zero
-
-
-def _is_quantizer(node: onnx.NodeProto) -> bool:
-    return canonical_domain(node.domain) == qonnx.DOMAIN and node.op_type in qonnx.QUANTIZERS
-
-
-def _main_nodes(model: Model) -> list[Node]:
-    return [node for node in model.nodes if not node.scope.path]
-
-
-def _with_opset(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
-    """Returns a copy in an opset that has what is needed, with weights that are no inputs.
-
-    onnx converts a graph of its own operators alone: in place of others it sees Identity.
-    """
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
-    weights = {tensor.name for tensor in copy.graph.initializer}
-    kept = [value for value in copy.graph.input if value.name not in weights]
-    inputs = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
-    del copy.graph.input[:]
-    copy.graph.input.extend(inputs)
-    copy.ir_version = max(copy.ir_version, IR_WITH_UNLISTED_WEIGHTS)
-    if next(o.version for o in copy.opset_import if not canonical_domain(o.domain)) >= _OPSET:
-        return copy
-    own: dict[str, onnx.NodeProto] = {}
-    for node in copy.graph.node:
-        if node.domain:
-            own[node.output[0]] = onnx.NodeProto.FromString(node.SerializeToString())
-            node.op_type, node.domain = "Identity", ""
-            del node.attribute[:], node.input[1:]
-    imports = [o for o in copy.opset_import if canonical_domain(o.domain)]
-    foreign = [onnx.OperatorSetIdProto.FromString(o.SerializeToString()) for o in imports]
-    _keep_imports(copy)
-    try:
-        raised = version_converter.convert_version(copy, _OPSET)
-    except Exception as error:  # the converter raises all kinds of exceptions
-        raise ModelError(
-            f"{name}: onnx cannot convert it to opset {_OPSET}, whose operators stand for QONNX's: "
-            f"{' '.join(str(error).split())}",
-            f"Export the model with opset {_OPSET} or newer.",
-        ) from error
-    _put_back(raised, own)
-    raised.opset_import.extend(foreign)
-    restore(raised, copy)
-    return raised
-
-
-def _put_back(proto: onnx.ModelProto, own: dict[str, onnx.NodeProto]) -> None:
-    for node in proto.graph.node:
-        original = own.get(node.output[0])
-        if original is not None:
-            original.input[0] = node.input[0]
-            node.CopyFrom(original)
-
-
-def _keep_imports(proto: onnx.ModelProto) -> None:
-    """Imports ONNX's own domain alone."""
-    version = next(o.version for o in proto.opset_import if not canonical_domain(o.domain))
-    del proto.opset_import[:]
-    proto.opset_import.add(domain="", version=version)
-
-
-def _row(parameter: Array) -> Array:
-    return parameter.reshape(()) if parameter.size == 1 else parameter.reshape(-1)
-
-
-def _holds(dtype: Any, numbers: Array) -> bool:
-    """Whether numbers are integers of a type."""
-    return bool(np.array_equal(numbers, np.clip(np.rint(numbers), *_range(dtype))))
-
-
-def _range(dtype: Any) -> tuple[int, int]:
-    ends = np.iinfo(dtype)
-    return int(ends.min), int(ends.max)

@@ -16,13 +16,13 @@ from tracer.support.types import Array
 class GraphEditor:
     """A copy `proto` of a model, with methods that look up and change nodes and initializers.
 
-    `inserted_names` are the names of the nodes that were inserted.
+    `inserted_names` are the names of the nodes that were inserted, in that order.
     """
 
     def __init__(self, proto: onnx.ModelProto) -> None:
         self.proto = onnx.ModelProto()
         self.proto.CopyFrom(proto)
-        self.inserted_names: set[str] = set()
+        self.inserted_names: list[str] = []
         self._weights = {weight.name: weight for weight in self.proto.graph.initializer}
         self._producers: dict[str, onnx.NodeProto] = {}
         self._readers: dict[str, list[onnx.NodeProto]] = defaultdict(list)
@@ -99,7 +99,7 @@ class GraphEditor:
         nodes = self.proto.graph.node
         place = next(i for i, n in enumerate(nodes) if n.output[0] == node.output[0])
         nodes.insert(place, made)
-        self.inserted_names.add(output)
+        self.inserted_names.append(output)
         self._producers[output] = nodes[place]
         return output
 

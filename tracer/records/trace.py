@@ -22,7 +22,7 @@ from tracer.records import providers
 from tracer.records.columns import COLUMNS as COLUMNS  # part of the interface beside Trace
 from tracer.records.environment import Environment
 from tracer.records.generation import Generation
-from tracer.records.model_info import ModelInfo as ModelInfo  # part of it as well
+from tracer.records.model_info import ModelInfo
 from tracer.records.result import Result
 from tracer.support.difference import Difference
 from tracer.support.types import FloatArray

@@ -52,8 +52,8 @@ class Known:
 
     def integers(self, name: str) -> tuple[int, ...]:
         """Returns a list of integers; empty where the attribute is left out."""
-        found = (each.ints for each in self.node.proto.attribute if each.name == name)
-        return tuple(next(found, ()))
+        lists = (each.ints for each in self.node.proto.attribute if each.name == name)
+        return tuple(next(lists, ()))
 
     def typed(self, index: int, shape: Shape) -> TensorType | None:
         """Returns a type of the elements of an input."""
@@ -62,12 +62,12 @@ class Known:
 
     def text(self, name: str, default: str) -> str:
         """Returns a text attribute."""
-        found = (
+        texts = (
             each.s.decode(errors="replace")
             for each in self.node.proto.attribute
             if each.name == name
         )
-        return next(found, default)
+        return next(texts, default)
 
 
 Rule = Callable[[Known], Outputs]

@@ -13,7 +13,8 @@ import numpy as np
 
 from tracer.records.environment import Environment
 from tracer.records.generation import Generation
-from tracer.records.trace import Kernel, ModelInfo, Run, Trace
+from tracer.records.model_info import ModelInfo
+from tracer.records.trace import Kernel, Run, Trace
 from tracer.storage import float_sums, sample_sums, stored_nodes, stored_settings, trace_database
 from tracer.storage.stored_file import LONGEST_US, StoredFile, decoded, typed_row
 from tracer.storage.trace_database import TRACE, as_text

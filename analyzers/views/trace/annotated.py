@@ -15,7 +15,8 @@ from tracer.graph import loading
 from tracer.graph.external_data import has_external_data
 from tracer.graph.model import expanded_keys, node_protos
 from tracer.records.columns import COLUMNS
-from tracer.records.trace import ModelInfo, Trace, distinctions
+from tracer.records.model_info import ModelInfo
+from tracer.records.trace import Trace, distinctions
 from tracer.text import brief
 
 PREFIX = "tracer."

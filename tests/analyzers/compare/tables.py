@@ -7,7 +7,8 @@ from analyzers.compare import contrast
 from analyzers.compare.sides import Side
 from tracer.records import environment
 from tracer.records.columns import COLUMNS
-from tracer.records.trace import ModelInfo, Run, Trace
+from tracer.records.model_info import ModelInfo
+from tracer.records.trace import Run, Trace
 
 TEXTS = ("node", "op_type", "domain", "module", "source", "executor", "input_shapes",
          "output_shapes", "kernels")  # fmt: skip

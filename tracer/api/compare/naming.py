@@ -29,7 +29,7 @@ from tracer.api.compare.sides import (
 from tracer.errors import InputError, UsageError
 from tracer.executors import registry
 from tracer.graph.model import Model
-from tracer.quantization.from_qonnx import for_onnxruntime
+from tracer.quantization.stand_in import for_onnxruntime
 from tracer.records import providers
 from tracer.storage import trace_file
 from tracer.support.optional import not_installed

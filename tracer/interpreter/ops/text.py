@@ -40,8 +40,8 @@ def tokenizer(
     """
     if (separators is None) == (tokenexp is None):
         raise ModelError("give either separators or tokenexp")
-    given = None if separators is None else list(separators)
-    rows = [_tokens(str(text), given, tokenexp, mincharnum) for text in X.reshape(-1)]
+    expressions = None if separators is None else list(separators)
+    rows = [_tokens(str(text), expressions, tokenexp, mincharnum) for text in X.reshape(-1)]
     width = max(map(len, rows), default=0)
     if not width:
         return np.empty((*X.shape, 0), object)
