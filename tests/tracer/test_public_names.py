@@ -4,6 +4,7 @@ import inspect
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +44,20 @@ def test_a_process_that_calls_imports_nothing_heavy_before_its_child_runs():
         "import sys, tracer\n"
         f"assert all(callable(getattr(tracer, name)) for name in {CONTAINED})\n"
         "print(sorted({'numpy', 'onnx', 'pandas', 'onnxruntime'} & sys.modules.keys()))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_no_module_of_the_api_imports_a_compiler_or_a_framework():
+    folder = Path(tracer.__file__).parent / "api"
+    names = sorted(path.stem for path in folder.glob("[!_]*.py") if path.stem != "__init__")
+    within = sorted(path.stem for path in folder.glob("_[!_]*.py"))
+    script = (
+        "import sys, importlib\n"
+        f"for name in {names + within}: importlib.import_module(f'tracer.api.{{name}}')\n"
+        "print(sorted({'numba', 'torch', 'matplotlib', 'sklearn', 'distributed'} & "
+        "sys.modules.keys()))\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("[]\n", "")

@@ -9,24 +9,23 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
-import numba
 import numpy as np
-from numba import njit
 
 from tracer.host.peak_timer import PeakTimer
+from tracer.interpreter.kernel_loading import loaded
 from tracer.records.environment import Peak
 
 _ARRAYS, _ELEMENT_BYTES = 3, 8
 _LEAST_BYTES, _MOST_BYTES = 64 << 20, 512 << 20
 """Bytes of one array: the least if the cache size is unknown, the most to spare memory."""
 _TIMES_CACHE = 2
-_LINE = numba.types.Array(numba.float64, 1, "C")
+_KERNELS = "tracer.host.kernels"
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def bandwidth(timer: PeakTimer) -> Peak:
     """Returns the bytes per second that all threads move, in arrays larger than the caches."""
-    size = array_bytes(_last_level_cache())
+    triad, size = loaded("triad", _KERNELS).triad, array_bytes(_last_level_cache())
     b, c = (np.full(size // _ELEMENT_BYTES, value) for value in (1.0, 2.0))
     a = np.empty_like(b)
     edges = np.linspace(0, len(a), timer.threads + 1).astype(int)
@@ -40,13 +39,6 @@ def bandwidth(timer: PeakTimer) -> Peak:
 
         seconds = timer.best(run)
     return Peak(_ARRAYS * size / seconds, f"triad over {_ARRAYS} x {size >> 20} MiB")
-
-
-@njit(numba.void(_LINE, _LINE, _LINE, numba.float64), nogil=True)
-def triad(a, b, c, factor):  # type: ignore[no-untyped-def]
-    """a = b + factor c, float64, all of one length; numpy would read its arrays twice."""
-    for i in range(len(a)):
-        a[i] = b[i] + factor * c[i]
 
 
 def array_bytes(cache: int) -> int:

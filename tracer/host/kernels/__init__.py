@@ -1,0 +1,1 @@
+"""Compiled kernels that measure this machine."""
