@@ -51,7 +51,7 @@ _USUAL = {"parts": 1, "overflows": 0}
 
 def page(result: Narrowed, options: ViewOptions) -> Page:
     """The scores, each width where there are several, and the nodes."""
-    title = f"{result.model.name} · sums of {result.bits} bits{_tiles(result)}"
+    title = f"{result.model.name} · sums of {result.bits} bits{_details(result)}"
     head = (*_sentences(result), *_promises(result))
     shown = tuple(each for each in _COLUMNS if _tells(result, each.field))
     nodes = Table(title, shown, table(result, options), head=head, is_long=True)
@@ -109,8 +109,14 @@ def _widths(result: Narrowed) -> dict[str, int]:
     """Returns the bits of the accumulators, by node of the narrowed model.
 
     They hold the sums of any input. Where sums fit the data alone, they are those that were asked
-    for. Raises UsageError for sums of tiles, which have two widths.
+    for. Raises UsageError for sums of tiles, which have two widths, and of terms in another order.
     """
+    moved = [node.node for node in result.nodes if node.is_reordered]
+    if moved:
+        raise UsageError(
+            f"FINN and hls4ml have no Gather that reorders terms, as before {', '.join(moved)}",
+            "Narrow with --guarantee any-input, or write the model in QONNX.",
+        )
     if result.settings.get("tile") is not None:
         raise UsageError(
             "FINN and hls4ml have one width for a sum, not one for tiles", "Narrow without --tile."
@@ -163,9 +169,12 @@ def _tells(result: Narrowed, field: str) -> bool:
     return usual is None or any(getattr(node, field) != usual for node in result.nodes)
 
 
-def _tiles(result: Narrowed) -> str:
-    tile = result.settings["tile"]
-    return "" if tile is None else f", {tile} terms each"
+def _details(result: Narrowed) -> str:
+    """Returns what the title says of tiles and of weights with fewer bits."""
+    tile, weight_bits = (result.settings[name] for name in ("tile", "weight_bits"))
+    return ("" if tile is None else f", {tile} terms each") + (
+        "" if weight_bits is None else f", weights of {weight_bits} bits"
+    )
 
 
 def _sentences(result: Narrowed) -> Iterator[str]:

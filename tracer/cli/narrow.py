@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     cloup.option("--tile", type=Count.of("tile"), metavar="N",
                  help="Terms that are summed in a register of --bits, as hardware of two levels "
                       "does; a register of 32 bits adds the sums.  [default: all terms]"),
+    cloup.option("--weight-bits", type=Count(2, 8), metavar="N",
+                 help="Bits, 2 to 8, that weights are rounded to before anything else.  [default: "
+                      "those of the model]"),
     cloup.option("--budget", type=Amount("points"), default=1.0, show_default=True,
                  help="Accuracy that may be lost, in percentage points or the metric's unit."),
 )  # fmt: skip
@@ -76,6 +79,7 @@ def command(
     bits: str,
     guarantee: Guarantee,
     tile: int | None,
+    weight_bits: int | None,
     budget: float,
     data: str,
     output: Output,
@@ -105,6 +109,7 @@ def command(
       tracer narrow int8.onnx --bits 'conv1=18,*=16' --data digits -o acc.onnx -o nodes.csv
       tracer narrow int8.onnx --bits 16 --data digits -o acc16.onnx --export acc16.finn.json
       tracer narrow int8.onnx --bits 12 --tile 64 --data digits -o tiles.onnx
+      tracer narrow int8.onnx --bits 10 --weight-bits 4 --data digits -o acc10.onnx
     """
     from tracer.api.narrow import narrow
     from tracer.cli import _progress
@@ -129,6 +134,7 @@ def command(
             budget=budget,
             guarantee=guarantee,
             tile=tile,
+            weight_bits=weight_bits,
             batch=batch,
             energy=energy,
             folder=data_dir,

@@ -17,9 +17,14 @@ from tracer.narrowing.rounding import Correlations, Limits, rounded, share
 from tracer.narrowing.samples import LayerSamples
 from tracer.support.types import Array, FloatArray
 
-_MOST_WEIGHT = 127
-_COARSER = 2.0 ** (np.arange(18) / 2)
-"""Steps of weights that are tried, as multiples of the finest that int8 allows."""
+_STEPS = 18
+"""Steps of weights that are tried."""
+_BYTE = 127
+"""The largest weight of 8 bits."""
+_COARSEST = 2.0**8.5 / _BYTE
+"""The coarsest step, as a multiple of the largest weight: few weights are not 0."""
+_CLIPPED = 0.75
+"""The finest step of weights with fewer than 8 bits, as a multiple of the one without clipping."""
 _MOST_NUMBERS = 1 << 23
 """Weights that are rounded at a time, with all steps."""
 _MOST_BIAS = float(1 << (OUTER_BITS - 2))
@@ -56,16 +61,17 @@ def fits_already(samples: LayerSamples, need: Need) -> bool:
     layer, registers = samples.layer, need.registers(samples.layer.depth)
     if not need.is_for_any_input:
         units = layer.scales * layer.grid.step
-        return bool((reach.least_units(samples, registers, MARGIN) <= units).all())
+        return bool((reach.least_units(layer, samples.read, registers, MARGIN) <= units).all())
     bias = np.zeros(len(layer.integers))
     if layer.bias is not None:
         bias = np.rint(layer.bias / (layer.grid.step * layer.scales))
-    return _limits(layer.grid, registers, bias).held_by(layer.integers)
+    return _limits(layer, layer.grid, registers, bias).held_by(layer.integers)
 
 
 def excess(layer: Layer, need: Need) -> float:
     """Returns how many times as large as a register holds a sum of the layer can be."""
-    limits = _limits(layer.grid, need.registers(layer.depth), np.zeros(len(layer.integers)))
+    none = np.zeros(len(layer.integers))
+    limits = _limits(layer, layer.grid, need.registers(layer.depth), none)
     return float(np.maximum(*limits.reached(layer.integers)).max()) / need.most
 
 
@@ -79,7 +85,7 @@ def fitted(samples: LayerSamples, grid: Grid, registers: Registers, centred: boo
     parts = list[_Rows]()
     least = np.zeros(len(layer.integers))
     if not registers.need.is_for_any_input:
-        least = reach.least_units(samples, registers, MARGIN)
+        least = reach.least_units(layer, samples.wide, registers, MARGIN)
     for group, rows in enumerate(np.split(np.arange(len(layer.integers)), layer.groups)):
         moments = Moments.of(inputs[:, group], samples.wanted[:, rows], layer.bias is not None)
         problem = _Problem(layer, grid, registers, centred)
@@ -116,10 +122,10 @@ class _Problem:
         ideal = inputs.solve(moments.cross + share(moments.second) * toward)
         means = ideal.mean(1) if self.centred else np.zeros(len(ideal))
         ideal, moments = ideal - means[:, None], moments.without(means)
-        height = max(_MOST_NUMBERS // (self.layer.depth * len(_COARSER)), 1)
+        height = max(_MOST_NUMBERS // (self.layer.depth * _STEPS), 1)
         for start in range(0, len(rows), height):
             part = slice(start, start + height)
-            repeated = moments.of_rows(part, len(_COARSER))
+            repeated = moments.of_rows(part, _STEPS)
             integers, units, bias, errors = self._best(ideal[part], inputs, repeated, least[part])
             yield integers, units, bias, means[part], errors
 
@@ -127,32 +133,35 @@ class _Problem:
         self, ideal: FloatArray, inputs: Correlations, moments: Moments, least: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Rounds `ideal` outputs per input (rows, K) in all steps; returns the best of each row."""
-        finest = np.maximum(np.abs(ideal).max(1), 1e-30) / _MOST_WEIGHT
-        units = (np.maximum(finest, least)[:, None] * _COARSER).ravel()
-        weights = np.repeat(ideal, len(_COARSER), 0) / units[:, None]
+        finest = np.maximum(np.abs(ideal).max(1), 1e-30) / self.layer.most_weight
+        units = np.maximum(finest, least)[:, None] * _multiples(self.layer.most_weight)
+        units = np.maximum(units, least[:, None]).ravel()
+        weights = np.repeat(ideal, _STEPS, 0) / units[:, None]
         expected = np.rint(moments.wanted / units - weights @ moments.mean)
-        integers = rounded(weights, inputs, _limits(self.grid, self.registers, expected))
+        integers = rounded(weights, inputs, self._limits(expected))
         bias = np.rint(moments.wanted / units - integers @ moments.mean)
-        bias = _held(bias, integers, _limits(self.grid, self.registers, np.zeros(len(units))),
-                     self.registers)  # fmt: skip
+        bias = _held(bias, integers, self._limits(np.zeros(len(units))), self.registers)
         errors = moments.error(integers * units[:, None], bias * units)
-        errors = errors.reshape(-1, len(_COARSER))
-        best = np.arange(len(ideal)) * len(_COARSER) + errors.argmin(1)
+        errors = errors.reshape(-1, _STEPS)
+        best = np.arange(len(ideal)) * _STEPS + errors.argmin(1)
         return integers[best], units[best], bias[best], errors.min(1)
 
+    def _limits(self, bias: FloatArray) -> Limits:
+        return _limits(self.layer, self.grid, self.registers, bias)
 
-def _limits(grid: Grid, registers: Registers, bias: FloatArray) -> Limits:
+
+def _limits(layer: Layer, grid: Grid, registers: Registers, bias: FloatArray) -> Limits:
     """Returns the limits of sums with these biases, which may be added at any place."""
     shape = len(bias), len(registers.starts)
     if not registers.need.is_for_any_input:
         endless = np.full(shape, np.inf)
-        return Limits(grid.low, grid.high, endless, endless, _MOST_WEIGHT, registers.starts)
+        return Limits(grid.low, grid.high, endless, endless, layer.most_weight, registers.starts)
     above = np.full(shape, float(registers.need.most))
     below = above + 1
     if registers.has_bias:
         above[:, 0] = np.maximum(above[:, 0] - np.maximum(bias, 0), 0)
         below[:, 0] = np.maximum(below[:, 0] + np.minimum(bias, 0), 0)
-    return Limits(grid.low, grid.high, above, below, _MOST_WEIGHT, registers.starts)
+    return Limits(grid.low, grid.high, above, below, layer.most_weight, registers.starts)
 
 
 def _held(
@@ -166,3 +175,9 @@ def _held(
     most = float(registers.need.most)
     result: FloatArray = np.clip(bias, np.maximum(low, -most - 1), np.minimum(high, most))
     return result
+
+
+def _multiples(most: int) -> FloatArray:
+    """Returns the steps that are tried, times the step at which the largest weight is `most`."""
+    finest = 1.0 if most == _BYTE else _CLIPPED
+    return np.geomspace(finest, _COARSEST * most, _STEPS)

@@ -77,13 +77,13 @@ def test_the_reach_of_samples_is_that_of_their_partial_sums_in_order(samples, ti
     layer, registers = samples.layer, Need(16, tile).registers(samples.layer.depth)
     most = [0] * len(layer.integers)
     for row, weights in enumerate(layer.weights):
-        for inputs in samples.wide[:, row // 2]:
+        for inputs in samples.read[:, row // 2]:
             total = layer.bias[row] if layer.bias is not None and tile is None else 0.0
             most[row] = max(most[row], abs(total))
             for place, (weight, x) in enumerate(zip(weights, inputs, strict=True)):
                 total = weight * x + (0.0 if tile is not None and place % tile == 0 else total)
                 most[row] = max(most[row], abs(total))
-    assert np.allclose(reach.reached(samples, registers), most, rtol=1e-9)
+    assert np.allclose(reach.reached(layer, samples.read, registers), most, rtol=1e-9)
 
 
 @quick
@@ -91,5 +91,5 @@ def test_the_reach_of_samples_is_that_of_their_partial_sums_in_order(samples, ti
 def test_a_layer_fits_its_data_where_its_sums_and_the_margin_do(samples, bits):
     need, layer = Need(bits, guarantee="this-data"), samples.layer
     units = layer.scales * layer.grid.step
-    reached = reach.reached(samples, need.registers(layer.depth)) / units
+    reached = reach.reached(layer, samples.read, need.registers(layer.depth)) / units
     assert fits_already(samples, need) == bool((reached * MARGIN <= need.most).all())
