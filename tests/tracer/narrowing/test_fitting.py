@@ -16,16 +16,18 @@ from tracer.narrowing.need import MARGIN, Need
 from tracer.narrowing.samples import LayerSamples
 
 
-def samples(seed, depth, groups, grid, with_bias):
+def samples(seed, depth, groups, grid, with_bias, weight_bits):
     """A random layer of two outputs for each group, and what it reads."""
     random = np.random.default_rng(seed)
     rows = 2 * groups
     scales = random.uniform(1e-3, 1, rows)
-    integers = random.integers(-127, 128, (rows, depth)).astype(float)
+    most = (1 << weight_bits - 1) - 1
+    integers = random.integers(-most, most + 1, (rows, depth)).astype(float)
     bias = random.normal(0, random.choice([1, 1e4]), rows) if with_bias else None
     layer = Layer(
-        "l", "y", "Gemm", None, integers, scales, bias, grid, (rows, depth), False, groups, {}
-    )
+        "l", "y", "Gemm", None, integers, scales, bias, grid, (rows, depth), False, groups, {},
+        weight_bits,
+    )  # fmt: skip
     wide = random.integers(grid.low, grid.high + 1, (50, groups, depth)) * grid.step
     products = np.einsum("ngk,gmk->ngm", wide, layer.weights.reshape(groups, 2, depth))
     wanted = products.reshape(50, rows)
@@ -41,6 +43,7 @@ LAYERS = st.builds(
     st.integers(1, 3),
     st.builds(Grid, st.sampled_from([0.01, 1.0, 50.0]), st.integers(-128, 0), st.integers(1, 127)),
     st.booleans(),
+    st.integers(2, 8),
 )
 
 
@@ -55,6 +58,17 @@ def test_no_input_exceeds_the_registers(samples, bits, tile, centred):
     )
     assert top < 1 << bits - 1
     assert bottom >= -(1 << bits - 1)
+    assert np.abs(fit.integers).max() <= (1 << layer.weight_bits - 1) - 1
+
+
+@quick
+@given(LAYERS, st.integers(2, 20), st.none() | st.integers(1, 40))
+def test_for_some_data_no_step_is_finer_than_their_sums_allow(samples, bits, tile):
+    layer, registers = samples.layer, Need(bits, tile, "this-data").registers(samples.layer.depth)
+    fit = fitted(samples, layer.grid, registers)
+    allowed = reach.reached(layer, samples.wide, registers) * MARGIN / registers.need.most
+    assert (fit.scales * layer.grid.step >= allowed * (1 - 1e-12)).all()
+    assert np.abs(fit.integers).max() <= (1 << layer.weight_bits - 1) - 1
 
 
 @quick
