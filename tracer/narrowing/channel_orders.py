@@ -1,9 +1,9 @@
 """Orders of the input channels of a layer in which its partial sums stay small.
 
 One order serves all output channels, so it balances many sums at once: those outputs of the samples
-whose partial sums reach farthest. Orders are tried from simple to searched: positive and negative
-channels of the farthest output in turn, channels by their magnitudes, and a greedy order that takes
-the channel next that keeps all these sums the smallest.
+whose partial sums reach farthest. Two orders are tried: positive and negative channels of the
+farthest output in turn, and a greedy one that takes the channel next that keeps all these sums the
+smallest.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class _Search:
         sums = self._sums(places)
         if len(self.registers.starts) == 1 and np.abs(sums.totals).max(initial=0) > 1:
             return None
-        for order in (_interleaved, _falling, _rising, _greedy):
+        for order in (_interleaved, _greedy):
             found = order(sums)
             if sums.reached(found) <= 1:
                 return found
@@ -137,16 +137,6 @@ def _interleaved(sums: _Sums) -> Array:
         order.append(int(side.pop()))
         total += added[order[-1]]
     return np.array(order)
-
-
-def _falling(sums: _Sums) -> Array:
-    """The channels by mean magnitude, the largest first."""
-    return np.argsort(-np.abs(sums.channels).mean(0), kind="stable")
-
-
-def _rising(sums: _Sums) -> Array:
-    """The channels by mean magnitude, the smallest first."""
-    return _falling(sums)[::-1]
 
 
 def _greedy(sums: _Sums) -> Array:
