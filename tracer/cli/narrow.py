@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tracer.cli._output import Output
     from tracer.narrowing.need import Guarantee
 
+_TOOLCHAINS = ("finn.json", "hls4ml.yml", "qonnx.onnx")
+
 
 @cloup.command()
 @_code.SUBJECT
@@ -115,6 +117,7 @@ def command(
     from tracer.cli import _progress
     from tracer.records.narrowed import Narrowed, certificate_beside
 
+    _check_exports(exports)
     paths, others = replace(output, files=(*output.files, *exports)).split(Narrowed, "onnx")
     if len(paths) > 1 or None in paths:
         raise UsageError("the narrowed model goes to one .onnx file", "Name it: -o FILE.onnx.")
@@ -145,3 +148,14 @@ def command(
         if result.certificate is not None:
             tell(f"wrote {certificate_beside(target)}")
     others.emit(result)
+
+
+def _check_exports(names: tuple[str, ...]) -> None:
+    """Raises UsageError for a file of --export that is for no toolchain."""
+    formats = tuple(f"{each}:" for each in _TOOLCHAINS)
+    for name in names:
+        if not name.endswith(_TOOLCHAINS) and not name.startswith(formats):
+            raise UsageError(
+                f"--export {name}: the extension names no toolchain",
+                f"The extensions are {', '.join(_TOOLCHAINS)}; -o writes other files.",
+            )

@@ -76,3 +76,27 @@ def test_sums_of_tiles_have_no_file_and_those_of_data_have_the_width_asked_for(f
     on_data = replace(result, settings=settings, nodes=wide, certificate=None)
     saved = json.loads(on_data.save(tmp_path / "y.finn.json").read_bytes())
     assert saved["MVAU_0"] == {"accDataType": "INT10"}
+
+
+def test_an_export_is_for_a_toolchain(folder, tmp_path, capfd):
+    argv = ["narrow", folder / "net.onnx", "--bits", "16", "--data", folder / "data.npz",
+            "--metric", "noise", "--export", tmp_path / "acc.json"]  # fmt: skip
+    assert tracer.cli.main([str(each) for each in argv]) == 2
+    assert "acc.json: the extension names no toolchain" in capfd.readouterr().err
+    assert not (tmp_path / "acc.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "shown", "hidden"),
+    [("any-input", "any input after", "on data after"),
+     ("this-data", "on data after", "any input after")],
+)  # fmt: skip
+def test_a_narrow_terminal_shows_the_widths_that_were_asked_for(
+    folder, guarantee, shown, hidden, capfd, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "64")
+    argv = ["narrow", folder / "net.onnx", "--bits", "15", "--data", folder / "data.npz",
+            "--metric", "noise", "--guarantee", guarantee]  # fmt: skip
+    assert tracer.cli.main([str(each) for each in argv]) == 0
+    out = capfd.readouterr().out
+    assert shown in out and hidden not in out
