@@ -85,7 +85,7 @@ def fitted(samples: LayerSamples, grid: Grid, registers: Registers, centred: boo
     parts = list[_Rows]()
     least = np.zeros(len(layer.integers))
     if not registers.need.is_for_any_input:
-        least = reach.least_units(layer, samples.wide, registers, MARGIN)
+        least = samples.least_units(registers)
     for group, rows in enumerate(np.split(np.arange(len(layer.integers)), layer.groups)):
         moments = Moments.of(inputs[:, group], samples.wanted[:, rows], layer.bias is not None)
         problem = _Problem(layer, grid, registers, centred)
