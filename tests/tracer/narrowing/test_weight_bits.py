@@ -12,6 +12,7 @@ from onnx import numpy_helper
 import tracer
 import tracer.cli
 from models import families
+from tests.analyzers.toolchains import networks
 from tests.nets import Builder
 from tests.tracer.narrowing.oracle import Stored, overflows_on_worst_inputs
 from tracer.accumulators.narrowed_model import Narrowing
@@ -135,6 +136,18 @@ def test_a_model_of_4_bits_in_int8_keeps_them(tmp_path):
     onnx.save(bit_reduction.narrow(onnx.load(LENET), 4), path)
     tracer.narrow(path, "12", "digits", limit=64, test_limit=20, output=output, in_process=True)
     assert max(magnitudes(path).values()) == max(magnitudes(output).values()) == 7
+
+
+def test_a_model_in_qonnx_of_4_bits_keeps_them(folder, tmp_path):
+    net = networks.perceptron((0.5, 0.1, 0.3, 0.0625))
+    for name in ("w", "v"):
+        net.tensors[f"{name}_bits"] = np.float32(4)
+        net.tensors[f"{name}_scale"] = np.float32(net.tensors[f"{name}_scale"] * 16)
+    path, output = tmp_path / "net.qonnx.onnx", tmp_path / "n.onnx"
+    onnx.save(net.model("quant", ("N", 12), "second"), path)
+    result = tracer.narrow(path, "10", folder / "data.npz", output=output, **OPTIONS)
+    assert [node.guaranteed_before for node in result.nodes] == [14, 14]
+    assert list(magnitudes(output).values()) == [7, 7]
 
 
 @pytest.mark.parametrize("guarantee", ["any-input", "this-data"])
