@@ -164,15 +164,21 @@ class _Weights:
 
     @classmethod
     def of(cls, integers: Array, operand: TensorScale, stored: np.dtype[Any] | None) -> _Weights:
-        """Returns weights with as few bits as hold them, at most 8; int8, or int4 as `stored`."""
+        """Returns weights with as few bits as hold them, at most those of their new type.
+
+        Numbers without a sign have the bits of the range of a channel, wherever its zero point is.
+        """
         step = aligned(operand.step.astype(np.float64), integers, operand.axis, 0)
-        low, high = int(integers.min(initial=0)), int(integers.max(initial=0))
-        if operand.zero == 0 and operand.low < 0:
-            bits = 1 + max((-low - 1).bit_length(), high.bit_length())
-        else:  # unsigned, less a zero point
-            bits = (high - low).bit_length()
         dtype = _INT8 if stored is None else _SMALL.get(stored.name, _INT8)
-        bits = min(max(bits, _LEAST_BITS), _BYTE)
+        channels = integers.reshape(1, -1)
+        if operand.step.size > 1:
+            channels = np.moveaxis(integers, operand.axis, 0).reshape(operand.step.size, -1)
+        low, high = channels.min(1, initial=0), channels.max(1, initial=0)
+        bits = int((high - low).max()).bit_length()
+        if operand.zero == 0 and operand.low < 0:
+            bits = 1 + int(np.maximum(-low - 1, high).max()).bit_length()
+        least, most = integer_range(dtype)
+        bits = min(max(bits, _LEAST_BITS), (most - least).bit_length())
         return cls(integers, np.broadcast_to(step, integers.shape), bits, dtype)
 
 

@@ -177,6 +177,22 @@ def test_small_types_stay_and_onnxruntime_runs_them(folder, tmp_path, name, guar
         assert not any(overflows_on_worst_inputs(stored, each, 9) for each in stored.layers)
 
 
+def quantized_product(net):
+    """Adds the product `y` of `x`, in steps of 1 / 255, and weights `w`, `w_scale`, `w_zero`."""
+    net.constant("step", np.float32(1 / 255))
+    net.constant("zero", np.uint8(0))
+    net.node("QuantizeLinear", "q", "x", "step", "zero")
+    net.node("DequantizeLinear", "d", "q", "step", "zero")
+    net.node("DequantizeLinear", "r", "w", "w_scale", "w_zero", axis=0)
+    net.node("Gemm", "y", "d", "r", transB=1)
+
+
+def save(proto, path):
+    """Writes a model in the version of the format that has int4."""
+    proto.ir_version = 10
+    onnx.save(proto, path)
+
+
 def test_an_order_of_int4_weights_keeps_their_type(tmp_path):
     random = np.random.default_rng(1)
     net = Builder("net", x=("N", 64))
@@ -184,15 +200,9 @@ def test_an_order_of_int4_weights_keeps_their_type(tmp_path):
     net.constant("w", (signs * random.integers(3, 8, (6, 64))).astype(ml_dtypes.int4))
     net.constant("w_scale", np.float32(0.1))
     net.constant("w_zero", np.zeros((), ml_dtypes.int4))
-    net.constant("step", np.float32(1 / 255))
-    net.constant("zero", np.uint8(0))
-    net.node("QuantizeLinear", "q", "x", "step", "zero")
-    net.node("DequantizeLinear", "d", "q", "step", "zero")
-    net.node("DequantizeLinear", "r", "w", "w_scale", "w_zero")
-    net.node("Gemm", "y", "d", "r", transB=1)
-    proto, output = net.model("y", opset=21), tmp_path / "n.onnx"
-    proto.ir_version = 10
-    onnx.save(proto, tmp_path / "net.onnx")
+    quantized_product(net)
+    output = tmp_path / "n.onnx"
+    save(net.model("y", opset=21), tmp_path / "net.onnx")
     x = random.uniform(0, 1, (60, 64)).astype(np.float32)
     np.savez(tmp_path / "data.npz", x=x)
     result = tracer.narrow(tmp_path / "net.onnx", "16", tmp_path / "data.npz",
@@ -202,6 +212,26 @@ def test_an_order_of_int4_weights_keeps_their_type(tmp_path):
     assert weights.data_type == onnx.TensorProto.INT4
     before, after = (run(each, {"x": x}) for each in (tmp_path / "net.onnx", output))
     assert np.allclose(before, after, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.uint4, np.uint8])
+def test_zero_points_of_channels_add_no_bits(tmp_path, dtype):
+    """Codes 0 to 15 about zero points of 0 and 15 are integers from -15 to 15, of 4 bits."""
+    random = np.random.default_rng(1)
+    net = Builder("net", x=("N", 64))
+    net.constant("w", random.integers(0, 16, (6, 64)).astype(dtype))
+    net.constant("w_scale", np.full(6, 0.1, np.float32))
+    net.constant("w_zero", np.array([0, 15] * 3).astype(dtype))
+    quantized_product(net)
+    path, output = tmp_path / "net.onnx", tmp_path / "n.onnx"
+    save(net.model("y", opset=21), path)
+    np.savez(tmp_path / "data.npz", x=random.uniform(0, 1, (60, 64)).astype(np.float32))
+    result = tracer.narrow(path, "15", tmp_path / "data.npz", output=output, **OPTIONS)
+    assert [(node.measure != "", node.fits) for node in result.nodes] == [(True, True)]
+    assert list(magnitudes(output).values()) == [7]
+    x = np.load(tmp_path / "data.npz")["x"]
+    before, after = (run(each, {"x": x}) for each in (path, output))
+    assert 10 * np.log10((before**2).sum() / ((before - after) ** 2).sum()) > 20
 
 
 @pytest.mark.parametrize("bits", [1, 9, 0, 4.5])
