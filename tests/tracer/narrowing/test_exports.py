@@ -86,6 +86,15 @@ def test_an_export_is_for_a_toolchain(folder, tmp_path, capfd):
     assert not (tmp_path / "acc.json").exists()
 
 
+@pytest.mark.parametrize("name", ["acc.finn.json", "acc.hls4ml.yml"])
+def test_tiles_are_told_before_the_work(folder, tmp_path, name, capfd):
+    argv = ["narrow", folder / "net.onnx", "--bits", "16", "--data", folder / "data.npz", "--tile",
+            "4", "-o", tmp_path / "n.onnx", "--export", tmp_path / name]  # fmt: skip
+    assert tracer.cli.main([str(each) for each in argv]) == 2
+    assert "one width for a sum, not one for tiles" in capfd.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("guarantee", "shown", "hidden"),
     [("any-input", "any input after", "on data after"),
