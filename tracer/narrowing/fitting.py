@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -78,33 +78,50 @@ def excess(layer: Layer, need: Need) -> float:
 def fitted(samples: LayerSamples, grid: Grid, registers: Registers, centred: bool = False) -> Fit:
     """Fits a layer to registers, with its inputs on `grid`.
 
-    Each row has the step at which its outputs lose the least; the bias makes up for the mean of
-    what they lose. With `centred`, the rows lack their mean, which is a term of its own.
+    Each row has the step at which its outputs lose the least, or all rows have one, as before. The
+    bias makes up for the mean of what they lose. With `centred`, the rows lack their mean, which is
+    a term of its own.
     """
     layer, inputs = samples.layer, grid.integers(samples.read)
-    parts = list[_Rows]()
     least = np.zeros(len(layer.integers))
     if not registers.need.is_for_any_input:
         least = samples.least_units(registers)
-    for group, rows in enumerate(np.split(np.arange(len(layer.integers)), layer.groups)):
-        moments = Moments.of(inputs[:, group], samples.wanted[:, rows], layer.bias is not None)
-        problem = _Problem(layer, grid, registers, centred)
-        parts += problem.solved(rows, moments, least[rows])
-    integers, units, bias, means, errors = (
-        np.concatenate(each) for each in zip(*parts, strict=True)
-    )
+    problem, groups = _Problem(layer, grid, registers, centred), list[_Group]()
+    for number, rows in enumerate(np.split(np.arange(len(layer.integers)), layer.groups)):
+        moments = Moments.of(inputs[:, number], samples.wanted[:, rows], layer.bias is not None)
+        groups.append(problem.group(rows, moments, least[rows]))
+    units = [problem.units(each) for each in groups]
+    if layer.has_one_scale:
+        units = problem.one_unit(groups, units)
+    parts = [part for pair in zip(groups, units, strict=True) for part in problem.best(*pair)]
+    integers, unit, bias, errors = (np.concatenate(each) for each in zip(*parts, strict=True))
     return Fit(
         grid,
         integers,
-        units / grid.step,
+        unit / grid.step,
         None if layer.bias is None else bias,
-        means / grid.step if centred else None,
+        np.concatenate([each.means for each in groups]) / grid.step if centred else None,
         float(errors.sum()),
         float((samples.wanted**2).mean(0).sum()),
     )
 
 
-_Rows = tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]
+_Rows = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
+"""Integers, units, biases and errors of some rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Rows that read the same `inputs`: the real weights `ideal` (rows, K) lose the least.
+
+    They lack their `means` (rows,). `least` (rows,) are the units of sums that the data need.
+    """
+
+    inputs: Correlations
+    moments: Moments
+    ideal: FloatArray = field(repr=False)
+    means: FloatArray = field(repr=False)
+    least: FloatArray = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,35 +133,58 @@ class _Problem:
     registers: Registers
     centred: bool
 
-    def solved(self, rows: Array, moments: Moments, least: FloatArray) -> Iterator[_Rows]:
-        """Yields integers, units, biases, means and errors of some rows after others."""
+    def group(self, rows: Array, moments: Moments, least: FloatArray) -> _Group:
+        """Returns rows that read the same inputs."""
         inputs, toward = Correlations.of(moments.second), self.layer.weights[rows] * self.grid.step
         ideal = inputs.solve(moments.cross + share(moments.second) * toward)
         means = ideal.mean(1) if self.centred else np.zeros(len(ideal))
-        ideal, moments = ideal - means[:, None], moments.without(means)
-        height = max(_MOST_NUMBERS // (self.layer.depth * _STEPS), 1)
-        for start in range(0, len(rows), height):
-            part = slice(start, start + height)
-            repeated = moments.of_rows(part, _STEPS)
-            integers, units, bias, errors = self._best(ideal[part], inputs, repeated, least[part])
-            yield integers, units, bias, means[part], errors
+        return _Group(inputs, moments.without(means), ideal - means[:, None], means, least)
 
-    def _best(
-        self, ideal: FloatArray, inputs: Correlations, moments: Moments, least: FloatArray
-    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Rounds `ideal` outputs per input (rows, K) in all steps; returns the best of each row."""
-        finest = np.maximum(np.abs(ideal).max(1), 1e-30) / self.layer.most_weight
-        units = np.maximum(finest, least)[:, None] * _multiples(self.layer.most_weight)
-        units = np.maximum(units, least[:, None]).ravel()
-        weights = np.repeat(ideal, _STEPS, 0) / units[:, None]
+    def units(self, group: _Group) -> FloatArray:
+        """Returns the units (rows, steps) that are tried for each row."""
+        finest = np.maximum(np.abs(group.ideal).max(1), 1e-30) / self.layer.most_weight
+        units = np.maximum(finest, group.least)[:, None] * _multiples(self.layer.most_weight)
+        result: FloatArray = np.maximum(units, group.least[:, None])
+        return result
+
+    def one_unit(self, groups: Sequence[_Group], units: Sequence[FloatArray]) -> list[FloatArray]:
+        """Returns the unit (rows, 1) of all groups at which all rows together lose the least."""
+        tried = np.max([each.max(0) for each in units], axis=0)
+        errors = np.zeros(len(tried))
+        for group in groups:
+            for *_, part in self._tried(group, np.tile(tried, (len(group.ideal), 1))):
+                errors += part.sum(0)
+        return [np.full((len(each.ideal), 1), tried[errors.argmin()]) for each in groups]
+
+    def best(self, group: _Group, units: FloatArray) -> Iterator[_Rows]:
+        """Yields the best of the units of each row, some rows after others."""
+        for integers, unit, bias, errors in self._tried(group, units):
+            best = np.arange(len(errors)), errors.argmin(1)
+            yield integers[best], unit[best], bias[best], errors[best]
+
+    def _tried(self, group: _Group, units: FloatArray) -> Iterator[_Rows]:
+        """Yields integers (rows, steps, K), and the others (rows, steps), for all units."""
+        steps = units.shape[1]
+        height = max(_MOST_NUMBERS // (self.layer.depth * steps), 1)
+        for start in range(0, len(units), height):
+            part = slice(start, start + height)
+            integers, bias, errors = self._rounded(group, part, units[part].ravel())
+            integers = integers.reshape(-1, steps, self.layer.depth)
+            yield integers, units[part], bias.reshape(-1, steps), errors.reshape(-1, steps)
+
+    def _rounded(
+        self, group: _Group, part: slice, units: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Returns integers, biases and errors of some rows, each for all its units in turn."""
+        ideal = group.ideal[part]
+        steps = len(units) // len(ideal)
+        moments = group.moments.of_rows(part, steps)
+        weights = np.repeat(ideal, steps, 0) / units[:, None]
         expected = np.rint(moments.wanted / units - weights @ moments.mean)
-        integers = rounded(weights, inputs, self._limits(expected))
+        integers = rounded(weights, group.inputs, self._limits(expected))
         bias = np.rint(moments.wanted / units - integers @ moments.mean)
         bias = _held(bias, integers, self._limits(np.zeros(len(units))), self.registers)
-        errors = moments.error(integers * units[:, None], bias * units)
-        errors = errors.reshape(-1, _STEPS)
-        best = np.arange(len(ideal)) * _STEPS + errors.argmin(1)
-        return integers[best], units[best], bias[best], errors.min(1)
+        return integers, bias, moments.error(integers * units[:, None], bias * units)
 
     def _limits(self, bias: FloatArray) -> Limits:
         return _limits(self.layer, self.grid, self.registers, bias)

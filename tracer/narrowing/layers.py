@@ -40,7 +40,8 @@ class Layer:
     Weights are `integers` (M, K) times `scales` (M,); the bias is real. Inputs are on
     `grid`; each of `groups` groups of M / groups outputs reads K of its own.
     `shape` is that of the stored weights; `transposed` where their rows are the K inputs. Weights
-    have `weight_bits` bits, 8 at most, and become integers of `weight_type`.
+    have `weight_bits` bits, 8 at most, and become integers of `weight_type`. They keep one scale
+    where the stored tensor `has_one_scale`.
     """
 
     key: str
@@ -57,6 +58,7 @@ class Layer:
     attributes: Mapping[str, Any]
     weight_bits: int = _BYTE
     weight_type: np.dtype[Any] = _INT8
+    has_one_scale: bool = False
 
     @property
     def most_weight(self) -> int:
@@ -161,6 +163,7 @@ class _Weights:
     scale: Array
     bits: int
     dtype: np.dtype[Any]
+    has_one_scale: bool
 
     @classmethod
     def of(cls, integers: Array, operand: TensorScale, stored: np.dtype[Any] | None) -> _Weights:
@@ -179,7 +182,8 @@ class _Weights:
             bits = 1 + int(np.maximum(-low - 1, high).max()).bit_length()
         least, most = integer_range(dtype)
         bits = min(max(bits, _LEAST_BITS), (most - least).bit_length())
-        return cls(integers, np.broadcast_to(step, integers.shape), bits, dtype)
+        steps = np.broadcast_to(step, integers.shape)
+        return cls(integers, steps, bits, dtype, operand.step.size == 1)
 
 
 def _bias(node: Node, scales: TensorScales) -> FloatArray | str | None:
@@ -223,6 +227,7 @@ def _as_matrix(
         attributes=attributes,
         weight_bits=weights.bits,
         weight_type=weights.dtype,
+        has_one_scale=weights.has_one_scale,
     )
 
 

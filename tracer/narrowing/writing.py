@@ -26,8 +26,7 @@ def write_in_order(fragment: Fragment, layer: Layer, order: Array) -> None:
 def write(fragment: Fragment, layer: Layer, fit: Fit, parts: int = 1) -> None:
     """Adds the nodes of a layer: it reads its inputs on a grid, in parts of its input channels.
 
-    Weights have a scale for each output channel. The sums of the parts, and the means
-    times the sum of the inputs, are added as real numbers.
+    The sums of the parts, and the means times the sum of the inputs, are added as real numbers.
     """
     inputs = fragment.node.input[0]
     if fit.grid != layer.grid:
@@ -57,15 +56,24 @@ def _product(fragment: Fragment, layer: Layer, fit: Fit, inputs: str, cut: slice
     ]
     if fit.bias is not None and cut.start == 0:
         units = fit.scales.astype(np.float32) * np.float32(fit.grid.step)
-        reads.append(fragment.dequantized("bias", fit.bias.astype(np.int32), units, 0))
+        reads.append(_scaled(fragment, layer, "bias", fit.bias.astype(np.int32), units, 0))
     return fragment.copy(reads, "sum")
 
 
 def _weights(fragment: Fragment, layer: Layer, integers: Array, scales: Array) -> str:
-    """Adds integers (M, K) in the type of the layer's weights, with a scale (M,) for each row."""
+    """Adds integers (M, K) in the type of the layer's weights, with the scales (M,) of the rows."""
     stored = layer.stored(integers.astype(layer.weight_type))
-    axis = 1 if layer.transposed else 0
-    return fragment.dequantized("weights", stored, scales.astype(np.float32), axis)
+    return _scaled(fragment, layer, "weights", stored, scales, 1 if layer.transposed else 0)
+
+
+def _scaled(
+    fragment: Fragment, layer: Layer, part: str, stored: Array, scales: Array, axis: int
+) -> str:
+    """Adds integers with a scale for each row along `axis`, or with one where the layer has one."""
+    scales = scales.astype(np.float32)
+    if layer.has_one_scale:
+        return fragment.dequantized(part, stored, scales[0], None)
+    return fragment.dequantized(part, stored, scales, axis)
 
 
 def _cut(fragment: Fragment, layer: Layer, inputs: str, cut: slice) -> str:

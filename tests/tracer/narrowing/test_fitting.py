@@ -16,17 +16,17 @@ from tracer.narrowing.need import MARGIN, Need
 from tracer.narrowing.samples import LayerSamples
 
 
-def samples(seed, depth, groups, grid, with_bias, weight_bits):
+def samples(seed, depth, groups, grid, with_bias, weight_bits, has_one_scale):
     """A random layer of two outputs for each group, and what it reads."""
     random = np.random.default_rng(seed)
     rows = 2 * groups
-    scales = random.uniform(1e-3, 1, rows)
+    scales = random.uniform(1e-3, 1, 1 if has_one_scale else rows) * np.ones(rows)
     most = (1 << weight_bits - 1) - 1
     integers = random.integers(-most, most + 1, (rows, depth)).astype(float)
     bias = random.normal(0, random.choice([1, 1e4]), rows) if with_bias else None
     layer = Layer(
         "l", "y", "Gemm", None, integers, scales, bias, grid, (rows, depth), False, groups, {},
-        weight_bits,
+        weight_bits, has_one_scale=has_one_scale,
     )  # fmt: skip
     wide = random.integers(grid.low, grid.high + 1, (50, groups, depth)) * grid.step
     products = np.einsum("ngk,gmk->ngm", wide, layer.weights.reshape(groups, 2, depth))
@@ -44,6 +44,7 @@ LAYERS = st.builds(
     st.builds(Grid, st.sampled_from([0.01, 1.0, 50.0]), st.integers(-128, 0), st.integers(1, 127)),
     st.booleans(),
     st.integers(2, 8),
+    st.booleans(),
 )
 
 
@@ -59,6 +60,20 @@ def test_no_input_exceeds_the_registers(samples, bits, tile, centred):
     assert top < 1 << bits - 1
     assert bottom >= -(1 << bits - 1)
     assert np.abs(fit.integers).max() <= (1 << layer.weight_bits - 1) - 1
+
+
+@quick
+@given(LAYERS, st.integers(4, 20))
+def test_the_error_is_that_of_the_outputs_and_one_scale_stays_one(samples, bits):
+    layer, grid = samples.layer, samples.layer.grid
+    fit = fitted(samples, grid, Need(bits).registers(layer.depth))
+    read = np.clip(np.rint(samples.read / grid.step), grid.low, grid.high)
+    rows = fit.integers.reshape(layer.groups, 2, layer.depth)
+    sums = np.einsum("ngk,gmk->ngm", read, rows).reshape(len(read), -1)
+    sums = sums if fit.bias is None else sums + fit.bias
+    lost = samples.wanted - sums * fit.scales * grid.step
+    assert np.isclose((lost**2).mean(0).sum(), fit.error, rtol=1e-3, atol=1e-5 * fit.power)
+    assert not layer.has_one_scale or len(set(fit.scales)) == 1
 
 
 @quick
