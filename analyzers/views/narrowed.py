@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -13,7 +13,7 @@ import analyzers.toolchains.hls4ml
 from analyzers.options import ViewOptions
 from analyzers.views.drawing import HIGH, PLAIN, empty_figure, plain
 from analyzers.views.file_formats.json import fields
-from analyzers.views.page import Page, Table, name_column, number_column
+from analyzers.views.page import Column, Page, Table, name_column, number_column
 from analyzers.views.text import plural, score, si
 from analyzers.whatif import words
 from tracer.errors import UsageError
@@ -27,15 +27,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _INCHES = (6.4, 3.6)
+_ASKED, _NOT_ASKED = 2, 7
+"""Ranks of the widths that the guarantee is about, and of the others."""
 _COLUMNS = (
     name_column("node", "node", 0),
     name_column("op", "op_type", 3),
     name_column("module", "module", 5),
     number_column("bits", "bits", "{:.0f}".format, 1),
-    number_column("any input before", "guaranteed_before", "{:.0f}".format, 2),
-    number_column("any input after", "guaranteed", "{:.0f}".format, 2),
-    number_column("on data before", "observed_before", "{:.0f}".format, 6),
-    number_column("on data after", "observed", "{:.0f}".format, 6),
+    number_column("any input before", "guaranteed_before", "{:.0f}".format, _ASKED),
+    number_column("any input after", "guaranteed", "{:.0f}".format, _ASKED),
+    number_column("on data before", "observed_before", "{:.0f}".format, _NOT_ASKED),
+    number_column("on data after", "observed", "{:.0f}".format, _NOT_ASKED),
     number_column("input bits", "activation_bits", "{:.0f}".format, 4),
     number_column("SQNR dB", "sqnr_db", "{:.1f}".format, 3),
     number_column("nodes", "parts", "{:.0f}".format, 6),
@@ -51,9 +53,9 @@ _USUAL = {"parts": 1, "overflows": 0}
 
 def page(result: Narrowed, options: ViewOptions) -> Page:
     """The scores, each width where there are several, and the nodes."""
-    title = f"{result.model.name} · sums of {result.bits} bits{_tiles(result)}"
+    title = f"{result.model.name} · sums of {result.bits} bits{_details(result)}"
     head = (*_sentences(result), *_promises(result))
-    shown = tuple(each for each in _COLUMNS if _tells(result, each.field))
+    shown = tuple(_ranked(result, each) for each in _COLUMNS if _tells(result, each.field))
     nodes = Table(title, shown, table(result, options), head=head, is_long=True)
     return Page((*([_curve(result)] if len(result.curve) > 1 else []), nodes), result.notes)
 
@@ -109,8 +111,14 @@ def _widths(result: Narrowed) -> dict[str, int]:
     """Returns the bits of the accumulators, by node of the narrowed model.
 
     They hold the sums of any input. Where sums fit the data alone, they are those that were asked
-    for. Raises UsageError for sums of tiles, which have two widths.
+    for. Raises UsageError for sums of tiles, which have two widths, and of terms in another order.
     """
+    moved = [node.node for node in result.nodes if node.is_reordered]
+    if moved:
+        raise UsageError(
+            f"FINN and hls4ml have no Gather that reorders terms, as before {', '.join(moved)}",
+            "Narrow with --guarantee any-input, or write the model in QONNX.",
+        )
     if result.settings.get("tile") is not None:
         raise UsageError(
             "FINN and hls4ml have one width for a sum, not one for tiles", "Narrow without --tile."
@@ -163,9 +171,19 @@ def _tells(result: Narrowed, field: str) -> bool:
     return usual is None or any(getattr(node, field) != usual for node in result.nodes)
 
 
-def _tiles(result: Narrowed) -> str:
-    tile = result.settings["tile"]
-    return "" if tile is None else f", {tile} terms each"
+def _ranked(result: Narrowed, column: Column) -> Column:
+    """Returns a column with its rank: the widths on the data come first if they are asked for."""
+    if result.settings["guarantee"] == "any-input" or column.rank not in (_ASKED, _NOT_ASKED):
+        return column
+    return replace(column, rank=_ASKED + _NOT_ASKED - column.rank)
+
+
+def _details(result: Narrowed) -> str:
+    """Returns what the title says of tiles and of weights with fewer bits."""
+    tile, weight_bits = (result.settings[name] for name in ("tile", "weight_bits"))
+    return ("" if tile is None else f", {tile} terms each") + (
+        "" if weight_bits is None else f", weights of {weight_bits} bits"
+    )
 
 
 def _sentences(result: Narrowed) -> Iterator[str]:

@@ -21,6 +21,7 @@ from tracer.narrowing import attempts, rows, widths
 from tracer.narrowing.attempts import Attempt, Attempts
 from tracer.narrowing.evaluation import Evaluation
 from tracer.narrowing.options import NarrowOptions
+from tracer.quantization import bit_reduction
 from tracer.quantization.calibration import CalibrationSamples
 from tracer.records.model_info import ModelInfo
 from tracer.records.narrowed import Narrowed, WidthScores, certificate_beside
@@ -57,7 +58,7 @@ def narrow(
     held_out = test or without_split(data)
     tested = open_dataset(held_out, loaded, limit=options.test_limit, folder=folder)
     metric = checked_metric(loaded, tested, options.metric)
-    wide, notes = _quantized(loaded, calibration, batch, report)
+    wide, notes = _quantized(loaded, calibration, options, report)
     subject = attempts.Subject.of(wide)
     _check(subject)
     evaluation = Evaluation(wide, widths.wide(plan), tested, metric, batch, report)
@@ -71,6 +72,7 @@ def narrow(
         model=ModelInfo.of(loaded),
         settings={
             "bits": str(plan), "guarantee": options.guarantee, "tile": options.tile,
+            "weight_bits": options.weight_bits,
             "data": calibration.name, "limit": options.limit, "test": tested.name,
             "budget": options.budget,
         },
@@ -88,12 +90,18 @@ def narrow(
 
 
 def _quantized(
-    model: Model, calibration: Dataset, batch: int, report: Progress
+    model: Model, calibration: Dataset, options: NarrowOptions, report: Progress
 ) -> tuple[Model, tuple[str, ...]]:
-    """Returns the model with its weights in it, quantised first if it is a float model."""
-    quantised, notes = quantized_first(model, CalibrationSamples(calibration, batch), report)
+    """Returns the model with its weights in it, of so many bits as the options ask for.
+
+    A float model is quantised first.
+    """
+    samples = CalibrationSamples(calibration, options.batch)
+    quantised, notes = quantized_first(model, samples, report)
     place = None if quantised.path is None else Path(quantised.path).parent
     proto = data_file.whole(quantised.proto, place)
+    if options.weight_bits is not None:
+        proto = bit_reduction.narrow(proto, options.weight_bits)
     return replace(loading.from_proto(proto), subject=model.name), notes
 
 

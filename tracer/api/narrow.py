@@ -25,6 +25,7 @@ _RULES = {
     "budget": amount(),
     "guarantee": TEXT,
     "tile": maybe(whole(1)),
+    "weight_bits": maybe(whole(2, 8)),
 }
 
 
@@ -43,6 +44,7 @@ def narrow(
     budget: float = 1.0,
     guarantee: Guarantee = "any-input",
     tile: int | None = None,
+    weight_bits: int | None = None,
     batch: int = 32,
     energy: str = DEFAULT_ENERGY_MODEL,
     folder: str | Path = "data",
@@ -58,6 +60,9 @@ def narrow(
 
     With `guarantee` "this-data", sums fit what `data` reach, and a quarter more, instead of any
     input. With `tile`, each `tile` terms are summed in `bits` bits, and their sums in 32.
+
+    With `weight_bits`, weights are first rounded to so many bits; scores and sums before are of
+    that model. Changed weights have no more bits than the weights that they take the place of.
 
     The training split of `data` is used where there is one. Scores are by `metric` on the data set
     `test` [default: the test split of `data`].
@@ -75,5 +80,7 @@ def narrow(
     from tracer.api import _narrow
     from tracer.narrowing.options import NarrowOptions
 
-    options = NarrowOptions(bits, guarantee, tile, budget, metric, limit, test_limit, batch, energy)
+    options = NarrowOptions(
+        bits, guarantee, tile, weight_bits, budget, metric, limit, test_limit, batch, energy
+    )
     return _narrow.narrow(model, data, test, options, output, force, Path(folder), progress)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tracer.cli._output import Output
     from tracer.narrowing.need import Guarantee
 
+_TOOLCHAINS = ("finn.json", "hls4ml.yml", "qonnx.onnx")
+
 
 @cloup.command()
 @_code.SUBJECT
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     cloup.option("--tile", type=Count.of("tile"), metavar="N",
                  help="Terms that are summed in a register of --bits, as hardware of two levels "
                       "does; a register of 32 bits adds the sums.  [default: all terms]"),
+    cloup.option("--weight-bits", type=Count(2, 8), metavar="N",
+                 help="Bits, 2 to 8, that weights are rounded to before anything else.  [default: "
+                      "those of the model]"),
     cloup.option("--budget", type=Amount("points"), default=1.0, show_default=True,
                  help="Accuracy that may be lost, in percentage points or the metric's unit."),
 )  # fmt: skip
@@ -76,6 +81,7 @@ def command(
     bits: str,
     guarantee: Guarantee,
     tile: int | None,
+    weight_bits: int | None,
     budget: float,
     data: str,
     output: Output,
@@ -105,11 +111,13 @@ def command(
       tracer narrow int8.onnx --bits 'conv1=18,*=16' --data digits -o acc.onnx -o nodes.csv
       tracer narrow int8.onnx --bits 16 --data digits -o acc16.onnx --export acc16.finn.json
       tracer narrow int8.onnx --bits 12 --tile 64 --data digits -o tiles.onnx
+      tracer narrow int8.onnx --bits 10 --weight-bits 4 --data digits -o acc10.onnx
     """
     from tracer.api.narrow import narrow
     from tracer.cli import _progress
     from tracer.records.narrowed import Narrowed, certificate_beside
 
+    _check_exports(exports, tile)
     paths, others = replace(output, files=(*output.files, *exports)).split(Narrowed, "onnx")
     if len(paths) > 1 or None in paths:
         raise UsageError("the narrowed model goes to one .onnx file", "Name it: -o FILE.onnx.")
@@ -129,6 +137,7 @@ def command(
             budget=budget,
             guarantee=guarantee,
             tile=tile,
+            weight_bits=weight_bits,
             batch=batch,
             energy=energy,
             folder=data_dir,
@@ -139,3 +148,19 @@ def command(
         if result.certificate is not None:
             tell(f"wrote {certificate_beside(target)}")
     others.emit(result)
+
+
+def _check_exports(names: tuple[str, ...], tile: int | None) -> None:
+    """Raises UsageError for a file of --export that no toolchain reads, before the work."""
+    for name in names:
+        form = next((e for e in _TOOLCHAINS if name.endswith(e) or name.startswith(f"{e}:")), None)
+        if form is None:
+            raise UsageError(
+                f"--export {name}: the extension names no toolchain",
+                f"The extensions are {', '.join(_TOOLCHAINS)}; -o writes other files.",
+            )
+        if tile is not None and form != "qonnx.onnx":
+            raise UsageError(
+                f"--export {name}: FINN and hls4ml have one width for a sum, not one for tiles",
+                "Narrow without --tile, or write the model in QONNX.",
+            )

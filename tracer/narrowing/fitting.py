@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,9 +17,14 @@ from tracer.narrowing.rounding import Correlations, Limits, rounded, share
 from tracer.narrowing.samples import LayerSamples
 from tracer.support.types import Array, FloatArray
 
-_MOST_WEIGHT = 127
-_COARSER = 2.0 ** (np.arange(18) / 2)
-"""Steps of weights that are tried, as multiples of the finest that int8 allows."""
+_STEPS = 18
+"""Steps of weights that are tried."""
+_BYTE = 127
+"""The largest weight of 8 bits."""
+_COARSEST = 2.0**8.5 / _BYTE
+"""The coarsest step, as a multiple of the largest weight: few weights are not 0."""
+_CLIPPED = 0.75
+"""The finest step of weights with fewer than 8 bits, as a multiple of the one without clipping."""
 _MOST_NUMBERS = 1 << 23
 """Weights that are rounded at a time, with all steps."""
 _MOST_BIAS = float(1 << (OUTER_BITS - 2))
@@ -56,49 +61,67 @@ def fits_already(samples: LayerSamples, need: Need) -> bool:
     layer, registers = samples.layer, need.registers(samples.layer.depth)
     if not need.is_for_any_input:
         units = layer.scales * layer.grid.step
-        return bool((reach.least_units(samples, registers, MARGIN) <= units).all())
+        return bool((reach.least_units(layer, samples.read, registers, MARGIN) <= units).all())
     bias = np.zeros(len(layer.integers))
     if layer.bias is not None:
         bias = np.rint(layer.bias / (layer.grid.step * layer.scales))
-    return _limits(layer.grid, registers, bias).held_by(layer.integers)
+    return _limits(layer, layer.grid, registers, bias).held_by(layer.integers)
 
 
 def excess(layer: Layer, need: Need) -> float:
     """Returns how many times as large as a register holds a sum of the layer can be."""
-    limits = _limits(layer.grid, need.registers(layer.depth), np.zeros(len(layer.integers)))
+    none = np.zeros(len(layer.integers))
+    limits = _limits(layer, layer.grid, need.registers(layer.depth), none)
     return float(np.maximum(*limits.reached(layer.integers)).max()) / need.most
 
 
 def fitted(samples: LayerSamples, grid: Grid, registers: Registers, centred: bool = False) -> Fit:
     """Fits a layer to registers, with its inputs on `grid`.
 
-    Each row has the step at which its outputs lose the least; the bias makes up for the mean of
-    what they lose. With `centred`, the rows lack their mean, which is a term of its own.
+    Each row has the step at which its outputs lose the least, or all rows have one, as before. The
+    bias makes up for the mean of what they lose. With `centred`, the rows lack their mean, which is
+    a term of its own.
     """
     layer, inputs = samples.layer, grid.integers(samples.read)
-    parts = list[_Rows]()
     least = np.zeros(len(layer.integers))
     if not registers.need.is_for_any_input:
-        least = reach.least_units(samples, registers, MARGIN)
-    for group, rows in enumerate(np.split(np.arange(len(layer.integers)), layer.groups)):
-        moments = Moments.of(inputs[:, group], samples.wanted[:, rows], layer.bias is not None)
-        problem = _Problem(layer, grid, registers, centred)
-        parts += problem.solved(rows, moments, least[rows])
-    integers, units, bias, means, errors = (
-        np.concatenate(each) for each in zip(*parts, strict=True)
-    )
+        least = samples.least_units(registers)
+    problem, groups = _Problem(layer, grid, registers, centred), list[_Group]()
+    for number, rows in enumerate(np.split(np.arange(len(layer.integers)), layer.groups)):
+        moments = Moments.of(inputs[:, number], samples.wanted[:, rows], layer.bias is not None)
+        groups.append(problem.group(rows, moments, least[rows]))
+    units = [problem.units(each) for each in groups]
+    if layer.has_one_scale:
+        units = problem.one_unit(groups, units)
+    parts = [part for pair in zip(groups, units, strict=True) for part in problem.best(*pair)]
+    integers, unit, bias, errors = (np.concatenate(each) for each in zip(*parts, strict=True))
     return Fit(
         grid,
         integers,
-        units / grid.step,
+        unit / grid.step,
         None if layer.bias is None else bias,
-        means / grid.step if centred else None,
+        np.concatenate([each.means for each in groups]) / grid.step if centred else None,
         float(errors.sum()),
         float((samples.wanted**2).mean(0).sum()),
     )
 
 
-_Rows = tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]
+_Rows = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
+"""Integers, units, biases and errors of some rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Rows that read the same `inputs`: the real weights `ideal` (rows, K) lose the least.
+
+    They lack their `means` (rows,). `least` (rows,) are the units of sums that the data need.
+    """
+
+    inputs: Correlations
+    moments: Moments
+    ideal: FloatArray = field(repr=False)
+    means: FloatArray = field(repr=False)
+    least: FloatArray = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,49 +133,75 @@ class _Problem:
     registers: Registers
     centred: bool
 
-    def solved(self, rows: Array, moments: Moments, least: FloatArray) -> Iterator[_Rows]:
-        """Yields integers, units, biases, means and errors of some rows after others."""
+    def group(self, rows: Array, moments: Moments, least: FloatArray) -> _Group:
+        """Returns rows that read the same inputs."""
         inputs, toward = Correlations.of(moments.second), self.layer.weights[rows] * self.grid.step
         ideal = inputs.solve(moments.cross + share(moments.second) * toward)
         means = ideal.mean(1) if self.centred else np.zeros(len(ideal))
-        ideal, moments = ideal - means[:, None], moments.without(means)
-        height = max(_MOST_NUMBERS // (self.layer.depth * len(_COARSER)), 1)
-        for start in range(0, len(rows), height):
+        return _Group(inputs, moments.without(means), ideal - means[:, None], means, least)
+
+    def units(self, group: _Group) -> FloatArray:
+        """Returns the units (rows, steps) that are tried for each row."""
+        finest = np.maximum(np.abs(group.ideal).max(1), 1e-30) / self.layer.most_weight
+        units = np.maximum(finest, group.least)[:, None] * _multiples(self.layer.most_weight)
+        result: FloatArray = np.maximum(units, group.least[:, None])
+        return result
+
+    def one_unit(self, groups: Sequence[_Group], units: Sequence[FloatArray]) -> list[FloatArray]:
+        """Returns the unit (rows, 1) of all groups at which all rows together lose the least."""
+        tried = np.max([each.max(0) for each in units], axis=0)
+        errors = np.zeros(len(tried))
+        for group in groups:
+            for *_, part in self._tried(group, np.tile(tried, (len(group.ideal), 1))):
+                errors += part.sum(0)
+        return [np.full((len(each.ideal), 1), tried[errors.argmin()]) for each in groups]
+
+    def best(self, group: _Group, units: FloatArray) -> Iterator[_Rows]:
+        """Yields the best of the units of each row, some rows after others."""
+        for integers, unit, bias, errors in self._tried(group, units):
+            best = np.arange(len(errors)), errors.argmin(1)
+            yield integers[best], unit[best], bias[best], errors[best]
+
+    def _tried(self, group: _Group, units: FloatArray) -> Iterator[_Rows]:
+        """Yields integers (rows, steps, K), and the others (rows, steps), for all units."""
+        steps = units.shape[1]
+        height = max(_MOST_NUMBERS // (self.layer.depth * steps), 1)
+        for start in range(0, len(units), height):
             part = slice(start, start + height)
-            repeated = moments.of_rows(part, len(_COARSER))
-            integers, units, bias, errors = self._best(ideal[part], inputs, repeated, least[part])
-            yield integers, units, bias, means[part], errors
+            integers, bias, errors = self._rounded(group, part, units[part].ravel())
+            integers = integers.reshape(-1, steps, self.layer.depth)
+            yield integers, units[part], bias.reshape(-1, steps), errors.reshape(-1, steps)
 
-    def _best(
-        self, ideal: FloatArray, inputs: Correlations, moments: Moments, least: FloatArray
-    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Rounds `ideal` outputs per input (rows, K) in all steps; returns the best of each row."""
-        finest = np.maximum(np.abs(ideal).max(1), 1e-30) / _MOST_WEIGHT
-        units = (np.maximum(finest, least)[:, None] * _COARSER).ravel()
-        weights = np.repeat(ideal, len(_COARSER), 0) / units[:, None]
+    def _rounded(
+        self, group: _Group, part: slice, units: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Returns integers, biases and errors of some rows, each for all its units in turn."""
+        ideal = group.ideal[part]
+        steps = len(units) // len(ideal)
+        moments = group.moments.of_rows(part, steps)
+        weights = np.repeat(ideal, steps, 0) / units[:, None]
         expected = np.rint(moments.wanted / units - weights @ moments.mean)
-        integers = rounded(weights, inputs, _limits(self.grid, self.registers, expected))
+        integers = rounded(weights, group.inputs, self._limits(expected))
         bias = np.rint(moments.wanted / units - integers @ moments.mean)
-        bias = _held(bias, integers, _limits(self.grid, self.registers, np.zeros(len(units))),
-                     self.registers)  # fmt: skip
-        errors = moments.error(integers * units[:, None], bias * units)
-        errors = errors.reshape(-1, len(_COARSER))
-        best = np.arange(len(ideal)) * len(_COARSER) + errors.argmin(1)
-        return integers[best], units[best], bias[best], errors.min(1)
+        bias = _held(bias, integers, self._limits(np.zeros(len(units))), self.registers)
+        return integers, bias, moments.error(integers * units[:, None], bias * units)
+
+    def _limits(self, bias: FloatArray) -> Limits:
+        return _limits(self.layer, self.grid, self.registers, bias)
 
 
-def _limits(grid: Grid, registers: Registers, bias: FloatArray) -> Limits:
+def _limits(layer: Layer, grid: Grid, registers: Registers, bias: FloatArray) -> Limits:
     """Returns the limits of sums with these biases, which may be added at any place."""
     shape = len(bias), len(registers.starts)
     if not registers.need.is_for_any_input:
         endless = np.full(shape, np.inf)
-        return Limits(grid.low, grid.high, endless, endless, _MOST_WEIGHT, registers.starts)
+        return Limits(grid.low, grid.high, endless, endless, layer.most_weight, registers.starts)
     above = np.full(shape, float(registers.need.most))
     below = above + 1
     if registers.has_bias:
         above[:, 0] = np.maximum(above[:, 0] - np.maximum(bias, 0), 0)
         below[:, 0] = np.maximum(below[:, 0] + np.minimum(bias, 0), 0)
-    return Limits(grid.low, grid.high, above, below, _MOST_WEIGHT, registers.starts)
+    return Limits(grid.low, grid.high, above, below, layer.most_weight, registers.starts)
 
 
 def _held(
@@ -166,3 +215,9 @@ def _held(
     most = float(registers.need.most)
     result: FloatArray = np.clip(bias, np.maximum(low, -most - 1), np.minimum(high, most))
     return result
+
+
+def _multiples(most: int) -> FloatArray:
+    """Returns the steps that are tried, times the step at which the largest weight is `most`."""
+    finest = 1.0 if most == _BYTE else _CLIPPED
+    return np.geomspace(finest, _COARSEST * most, _STEPS)

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from tracer.accumulators.engine.tensor_scales import TensorScale, TensorScales
+from tracer.accumulators.engine.value_ranges import integer_range
 from tracer.graph.model import Model, Node
 from tracer.interpreter import values
 from tracer.interpreter.numeric.windows import padded, patches, window
@@ -19,6 +21,14 @@ from tracer.support.types import Array, FloatArray
 
 OPERATORS = ("Conv", "Gemm", "MatMul")
 _BIAS = 2
+_BYTE, _LEAST_BITS = 8, 2
+_SMALL = {
+    f"{sign}int{bits}": np.dtype(dtype)
+    for bits, dtype in ((2, ml_dtypes.int2), (4, ml_dtypes.int4))
+    for sign in ("", "u")
+}
+"""The signed types that weights of fewer than 8 bits become, by the names of their types."""
+_INT8 = np.dtype(np.int8)
 _PLAIN = {"transA": 0, "alpha": 1, "beta": 1}
 """Attributes of Gemm, with the values of a product and its bias."""
 
@@ -29,7 +39,9 @@ class Layer:
 
     Weights are `integers` (M, K) times `scales` (M,); the bias is real. Inputs are on
     `grid`; each of `groups` groups of M / groups outputs reads K of its own.
-    `shape` is that of the stored weights; `transposed` where their rows are the K inputs.
+    `shape` is that of the stored weights; `transposed` where their rows are the K inputs. Weights
+    have `weight_bits` bits, 8 at most, and become integers of `weight_type`. They keep one scale
+    where the stored tensor `has_one_scale`.
     """
 
     key: str
@@ -44,6 +56,20 @@ class Layer:
     transposed: bool
     groups: int
     attributes: Mapping[str, Any]
+    weight_bits: int = _BYTE
+    weight_type: np.dtype[Any] = _INT8
+    has_one_scale: bool = False
+
+    @property
+    def most_weight(self) -> int:
+        """The largest magnitude of a weight that is changed: no more bits than weights have."""
+        return (1 << self.weight_bits - 1) - 1
+
+    @property
+    def is_storable(self) -> bool:
+        """Whether the weights as they are fit their type without a zero point."""
+        low, high = integer_range(self.weight_type)
+        return bool(low <= self.integers.min() and self.integers.max() <= high)
 
     @property
     def weights(self) -> FloatArray:
@@ -124,10 +150,40 @@ def _layer(node: Node, scales: TensorScales) -> Layer | str:
     bias = _bias(node, scales)
     if isinstance(bias, str):
         return bias
-    scale = np.broadcast_to(
-        aligned(operand.step.astype(np.float64), integers, operand.axis, 0), integers.shape
-    )
-    return _as_matrix(node, attributes, (integers, scale), bias, inputs)
+    stored_type = scales.stored_type(node.inputs[1], node.scope)
+    weights = _Weights.of(integers, operand, stored_type)
+    return _as_matrix(node, attributes, weights, bias, inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """Stored integers, and the scale of each, in the shape of the stored tensor."""
+
+    integers: Array
+    scale: Array
+    bits: int
+    dtype: np.dtype[Any]
+    has_one_scale: bool
+
+    @classmethod
+    def of(cls, integers: Array, operand: TensorScale, stored: np.dtype[Any] | None) -> _Weights:
+        """Returns weights with as few bits as hold them, at most those of their new type.
+
+        Numbers without a sign have the bits of the range of a channel, wherever its zero point is.
+        """
+        step = aligned(operand.step.astype(np.float64), integers, operand.axis, 0)
+        dtype = _INT8 if stored is None else _SMALL.get(stored.name, _INT8)
+        channels = integers.reshape(1, -1)
+        if operand.step.size > 1:
+            channels = np.moveaxis(integers, operand.axis, 0).reshape(operand.step.size, -1)
+        low, high = channels.min(1, initial=0), channels.max(1, initial=0)
+        bits = int((high - low).max()).bit_length()
+        if operand.zero == 0 and operand.low < 0:
+            bits = 1 + int(np.maximum(-low - 1, high).max()).bit_length()
+        least, most = integer_range(dtype)
+        bits = min(max(bits, _LEAST_BITS), (most - least).bit_length())
+        steps = np.broadcast_to(step, integers.shape)
+        return cls(integers, steps, bits, dtype, operand.step.size == 1)
 
 
 def _bias(node: Node, scales: TensorScales) -> FloatArray | str | None:
@@ -143,7 +199,7 @@ def _bias(node: Node, scales: TensorScales) -> FloatArray | str | None:
 def _as_matrix(
     node: Node,
     attributes: Mapping[str, Any],
-    weights: tuple[Array, Array],
+    weights: _Weights,
     bias: FloatArray | None,
     inputs: TensorScale,
 ) -> Layer | str:
@@ -152,7 +208,7 @@ def _as_matrix(
     )
     integers, scales = (
         np.asarray(each.T if transposed else each.reshape(len(each), -1), np.float64)
-        for each in weights
+        for each in (weights.integers, weights.scale)
     )
     if np.ptp(scales, axis=1).any():
         return "its weights have a scale for each input"
@@ -165,10 +221,13 @@ def _as_matrix(
         scales=scales[:, 0],
         bias=bias,
         grid=Grid(float(inputs.step.item()), min(inputs.low, 0), max(inputs.high, 0)),
-        shape=weights[0].shape,
+        shape=weights.integers.shape,
         transposed=transposed,
         groups=attributes.get("group", 1),
         attributes=attributes,
+        weight_bits=weights.bits,
+        weight_type=weights.dtype,
+        has_one_scale=weights.has_one_scale,
     )
 
 

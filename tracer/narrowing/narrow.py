@@ -112,11 +112,14 @@ def _chosen(
     seen: LayerSamples | SumSamples, need: Need, dear: bool
 ) -> tuple[Measure, Proposal] | None:
     """Returns the measure that changes the least of those that lose about as little as any."""
-    proposals = [
-        (each, found)
-        for each in measures()
-        if isinstance(seen, each.changes) and (dear or not each.dear)
-        if (found := each.propose(seen, need)) is not None
-    ]
+    proposals = list[tuple[Measure, Proposal]]()
+    for each in measures():
+        if not isinstance(seen, each.changes) or (each.dear and not dear):
+            continue
+        found = each.propose(seen, need)
+        if found is not None and each.keeps_values:
+            return each, found
+        if found is not None:
+            proposals.append((each, found))
     most = max((found.sqnr_db for _, found in proposals), default=0.0)
     return next((pair for pair in proposals if pair[1].sqnr_db >= most - _ENOUGH_DB), None)

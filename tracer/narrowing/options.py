@@ -21,6 +21,7 @@ class NarrowOptions:
     bits: str | Sequence[int]
     guarantee: Guarantee = "any-input"
     tile: int | None = None
+    weight_bits: int | None = None
     budget: float = 1.0
     metric: str | None = None
     limit: int | None = 512

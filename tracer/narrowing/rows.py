@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.narrowing.attempts import Attempt, Subject
 from tracer.narrowing.evaluation import Sums
+from tracer.narrowing.measures import Proposal
 from tracer.narrowing.narrow import Change
 from tracer.narrowing.need import Need
 from tracer.records.narrowed import NarrowedNode
@@ -29,7 +31,7 @@ def nodes(subject: Subject, attempt: Attempt, before: Sums) -> tuple[NarrowedNod
             _observed(wide), max(map(_observed, after)),
             "" if change is None else change.measure,
             None if proposal is None else proposal.input_bits,
-            None if proposal is None else proposal.sqnr_db,
+            _finite_db(proposal),
             len(names), sum(map(_overflows, after)),
         ))  # fmt: skip
     return tuple(rows)
@@ -56,6 +58,13 @@ def notes(subject: Subject, attempt: Attempt, score: float, judge: Judgement) ->
             f"{bits} bits cost more than the budget of {judge.budget:g}: tracer narrow --bits with "
             "more bits, or a larger --budget"
         )
+
+
+def _finite_db(proposal: Proposal | None) -> float | None:
+    """Returns the SQNR of a change; None for a change that loses nothing."""
+    if proposal is None or not math.isfinite(proposal.sqnr_db):
+        return None
+    return proposal.sqnr_db
 
 
 def _unfit(changes: Mapping[str, Change]) -> dict[str, str]:

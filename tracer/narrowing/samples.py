@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tracer.interpreter.values import Value
+from tracer.narrowing import reach
 from tracer.narrowing.layers import Layer
+from tracer.narrowing.need import MARGIN, Registers
 from tracer.narrowing.plain_sums import PlainSum
 from tracer.support.types import Array, FloatArray
 
@@ -31,6 +33,17 @@ class LayerSamples:
     wide: FloatArray = field(repr=False)
     read: FloatArray = field(repr=False)
     wanted: FloatArray = field(repr=False)
+    _least_units: dict[Registers, FloatArray] = field(default_factory=dict, init=False, repr=False)
+
+    def least_units(self, registers: Registers) -> FloatArray:
+        """Returns the least real numbers (M,) for an integer of a sum at which the samples fit.
+
+        They are computed once, since measures try many grids.
+        """
+        if registers not in self._least_units:
+            found = reach.least_units(self.layer, self.wide, registers, MARGIN)
+            self._least_units[registers] = found
+        return self._least_units[registers]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,17 +6,27 @@ from itertools import pairwise
 
 import numpy as np
 
+from tracer.narrowing.channel_orders import terms_of
 from tracer.narrowing.fitting import Fit
 from tracer.narrowing.fragment import Fragment
 from tracer.narrowing.layers import Layer
 from tracer.support.types import Array
 
 
+def write_in_order(fragment: Fragment, layer: Layer, order: Array) -> None:
+    """Adds the layer as it is, with its input channels in an `order` (channels,)."""
+    inputs, _, *bias = fragment.node.input
+    indices = fragment.constant("order", order.astype(np.int64))
+    moved = fragment.add("Gather", [inputs, indices], {"axis": layer.channel_axis})
+    integers = layer.integers[:, terms_of(order, layer.window)]
+    weights = _weights(fragment, layer, integers, layer.scales)
+    fragment.finish(fragment.copy([moved, weights, *bias], "sum"))
+
+
 def write(fragment: Fragment, layer: Layer, fit: Fit, parts: int = 1) -> None:
     """Adds the nodes of a layer: it reads its inputs on a grid, in parts of its input channels.
 
-    Weights become int8 with a scale for each output channel. The sums of the parts, and the means
-    times the sum of the inputs, are added as real numbers.
+    The sums of the parts, and the means times the sum of the inputs, are added as real numbers.
     """
     inputs = fragment.node.input[0]
     if fit.grid != layer.grid:
@@ -40,16 +50,30 @@ def cuts(layer: Layer, parts: int) -> tuple[slice, ...]:
 def _product(fragment: Fragment, layer: Layer, fit: Fit, inputs: str, cut: slice) -> str:
     """Adds the node for some input channels; the first part has the bias."""
     terms = slice(cut.start * layer.window, cut.stop * layer.window)
-    axis, scales = 1 if layer.transposed else 0, fit.scales.astype(np.float32)
-    weights = layer.stored(fit.integers[:, terms].astype(np.int8))
     reads = [
         _cut(fragment, layer, inputs, cut),
-        fragment.dequantized("weights", weights, scales, axis),
+        _weights(fragment, layer, fit.integers[:, terms], fit.scales),
     ]
     if fit.bias is not None and cut.start == 0:
-        units = scales * np.float32(fit.grid.step)
-        reads.append(fragment.dequantized("bias", fit.bias.astype(np.int32), units, 0))
+        units = fit.scales.astype(np.float32) * np.float32(fit.grid.step)
+        reads.append(_scaled(fragment, layer, "bias", fit.bias.astype(np.int32), units, 0))
     return fragment.copy(reads, "sum")
+
+
+def _weights(fragment: Fragment, layer: Layer, integers: Array, scales: Array) -> str:
+    """Adds integers (M, K) in the type of the layer's weights, with the scales (M,) of the rows."""
+    stored = layer.stored(integers.astype(layer.weight_type))
+    return _scaled(fragment, layer, "weights", stored, scales, 1 if layer.transposed else 0)
+
+
+def _scaled(
+    fragment: Fragment, layer: Layer, part: str, stored: Array, scales: Array, axis: int
+) -> str:
+    """Adds integers with a scale for each row along `axis`, or with one where the layer has one."""
+    scales = scales.astype(np.float32)
+    if layer.has_one_scale:
+        return fragment.dequantized(part, stored, scales[0], None)
+    return fragment.dequantized(part, stored, scales, axis)
 
 
 def _cut(fragment: Fragment, layer: Layer, inputs: str, cut: slice) -> str:

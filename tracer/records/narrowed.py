@@ -22,8 +22,9 @@ class NarrowedNode:
     what was changed ('' for nothing), `activation_bits` are the bits of the inputs afterwards.
     `sqnr_db` is what is left of the outputs in the narrowed model on calibration data, against the
     quantised model: 10 log10(sum y^2 / sum (y - changed)^2). Both are None for a node that was not
-    changed. `parts` are the nodes that sum in its place, and the widest counts. `overflows` are the
-    outputs on the data of the scores whose sums leave the registers.
+    changed, and `sqnr_db` for one that loses nothing. `parts` are the nodes that sum in its place,
+    and the widest counts. `overflows` are the outputs on the data of the scores whose sums leave
+    the registers.
     `energy_before` and `energy` are those of a sample, None where the node multiplies nothing, or
     its energy is unknown.
     """
@@ -48,6 +49,11 @@ class NarrowedNode:
     def fits(self) -> bool:
         """Whether no input makes its sums exceed its bits."""
         return self.guaranteed <= self.bits
+
+    @property
+    def is_reordered(self) -> bool:
+        """Whether its terms have another order, by a Gather in front of it."""
+        return self.measure == "ordering"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from onnx import numpy_helper
 
 import tracer
 import tracer.cli
@@ -76,3 +77,75 @@ def test_sums_of_tiles_have_no_file_and_those_of_data_have_the_width_asked_for(f
     on_data = replace(result, settings=settings, nodes=wide, certificate=None)
     saved = json.loads(on_data.save(tmp_path / "y.finn.json").read_bytes())
     assert saved["MVAU_0"] == {"accDataType": "INT10"}
+
+
+def test_an_export_is_for_a_toolchain(folder, tmp_path, capfd):
+    argv = ["narrow", folder / "net.onnx", "--bits", "16", "--data", folder / "data.npz",
+            "--metric", "noise", "--export", tmp_path / "acc.json"]  # fmt: skip
+    assert tracer.cli.main([str(each) for each in argv]) == 2
+    assert "acc.json: the extension names no toolchain" in capfd.readouterr().err
+    assert not (tmp_path / "acc.json").exists()
+
+
+@pytest.mark.parametrize("name", ["acc.finn.json", "acc.hls4ml.yml"])
+def test_tiles_are_told_before_the_work(folder, tmp_path, name, capfd):
+    argv = ["narrow", folder / "net.onnx", "--bits", "16", "--data", folder / "data.npz", "--tile",
+            "4", "-o", tmp_path / "n.onnx", "--export", tmp_path / name]  # fmt: skip
+    assert tracer.cli.main([str(each) for each in argv]) == 2
+    assert "one width for a sum, not one for tiles" in capfd.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "shown", "hidden"),
+    [("any-input", "any input after", "on data after"),
+     ("this-data", "on data after", "any input after")],
+)  # fmt: skip
+def test_a_narrow_terminal_shows_the_widths_that_were_asked_for(
+    folder, guarantee, shown, hidden, capfd, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "64")
+    argv = ["narrow", folder / "net.onnx", "--bits", "15", "--data", folder / "data.npz",
+            "--metric", "noise", "--guarantee", guarantee]  # fmt: skip
+    assert tracer.cli.main([str(each) for each in argv]) == 0
+    out = capfd.readouterr().out
+    assert shown in out and hidden not in out
+
+
+def narrowed_in_qonnx(folder, tmp_path):
+    """The network of one scale for each tensor, narrowed, with one sample in a batch."""
+    result = tracer.narrow(folder / "net.onnx", "15", folder / "data.npz", metric="noise")
+    assert all(node.measure == "activations" for node in result.nodes)
+    proto = onnx.load(result.save(tmp_path / "n.qonnx.onnx"))
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    return result, proto
+
+
+def test_weights_of_one_scale_keep_one(folder, tmp_path):
+    _, proto = narrowed_in_qonnx(folder, tmp_path)
+    values = {each.name: numpy_helper.to_array(each) for each in proto.graph.initializer}
+    made = {name: node for node in proto.graph.node for name in node.output}
+    layers = [node for node in proto.graph.node if node.op_type == "MatMul"]
+    assert [values[made[node.input[1]].input[1]].size for node in layers] == [1, 1]
+
+
+def test_hls4ml_builds_a_narrowed_model_of_one_scale_for_each_tensor(folder, tmp_path):
+    pytest.importorskip("hls4ml", reason="hls4ml is not installed: pip install hls4ml qonnx")
+    yaml = pytest.importorskip("yaml")
+    from hls4ml.converters import convert_from_onnx_model
+    from hls4ml.utils import config_from_onnx_model
+    from qonnx.core.modelwrapper import ModelWrapper
+    from qonnx.util.cleanup import cleanup_model
+
+    result, proto = narrowed_in_qonnx(folder, tmp_path)
+    quant = cleanup_model(ModelWrapper(proto)).model
+    config = config_from_onnx_model(quant, granularity="name", backend="Vitis")
+    widths = yaml.safe_load(result.save(tmp_path / "n.hls4ml.yml").read_text())
+    for name, layer in widths["LayerName"].items():
+        config["LayerName"][name]["Precision"].update(layer["Precision"])
+    built = convert_from_onnx_model(
+        quant, hls_config=config, backend="Vitis", output_dir=str(tmp_path / "hls")
+    )
+    sums = [each for each in built.get_layers() if each.class_name == "Dense"]
+    accumulators = [each.types["accum_t"].precision for each in sums]
+    assert [each.width for each in accumulators] == [node.guaranteed for node in result.nodes]

@@ -16,16 +16,18 @@ from tracer.narrowing.need import MARGIN, Need
 from tracer.narrowing.samples import LayerSamples
 
 
-def samples(seed, depth, groups, grid, with_bias):
+def samples(seed, depth, groups, grid, with_bias, weight_bits, has_one_scale):
     """A random layer of two outputs for each group, and what it reads."""
     random = np.random.default_rng(seed)
     rows = 2 * groups
-    scales = random.uniform(1e-3, 1, rows)
-    integers = random.integers(-127, 128, (rows, depth)).astype(float)
+    scales = random.uniform(1e-3, 1, 1 if has_one_scale else rows) * np.ones(rows)
+    most = (1 << weight_bits - 1) - 1
+    integers = random.integers(-most, most + 1, (rows, depth)).astype(float)
     bias = random.normal(0, random.choice([1, 1e4]), rows) if with_bias else None
     layer = Layer(
-        "l", "y", "Gemm", None, integers, scales, bias, grid, (rows, depth), False, groups, {}
-    )
+        "l", "y", "Gemm", None, integers, scales, bias, grid, (rows, depth), False, groups, {},
+        weight_bits, has_one_scale=has_one_scale,
+    )  # fmt: skip
     wide = random.integers(grid.low, grid.high + 1, (50, groups, depth)) * grid.step
     products = np.einsum("ngk,gmk->ngm", wide, layer.weights.reshape(groups, 2, depth))
     wanted = products.reshape(50, rows)
@@ -41,6 +43,8 @@ LAYERS = st.builds(
     st.integers(1, 3),
     st.builds(Grid, st.sampled_from([0.01, 1.0, 50.0]), st.integers(-128, 0), st.integers(1, 127)),
     st.booleans(),
+    st.integers(2, 8),
+    st.booleans(),
 )
 
 
@@ -55,6 +59,31 @@ def test_no_input_exceeds_the_registers(samples, bits, tile, centred):
     )
     assert top < 1 << bits - 1
     assert bottom >= -(1 << bits - 1)
+    assert np.abs(fit.integers).max() <= (1 << layer.weight_bits - 1) - 1
+
+
+@quick
+@given(LAYERS, st.integers(4, 20))
+def test_the_error_is_that_of_the_outputs_and_one_scale_stays_one(samples, bits):
+    layer, grid = samples.layer, samples.layer.grid
+    fit = fitted(samples, grid, Need(bits).registers(layer.depth))
+    read = np.clip(np.rint(samples.read / grid.step), grid.low, grid.high)
+    rows = fit.integers.reshape(layer.groups, 2, layer.depth)
+    sums = np.einsum("ngk,gmk->ngm", read, rows).reshape(len(read), -1)
+    sums = sums if fit.bias is None else sums + fit.bias
+    lost = samples.wanted - sums * fit.scales * grid.step
+    assert np.isclose((lost**2).mean(0).sum(), fit.error, rtol=1e-3, atol=1e-5 * fit.power)
+    assert not layer.has_one_scale or len(set(fit.scales)) == 1
+
+
+@quick
+@given(LAYERS, st.integers(2, 20), st.none() | st.integers(1, 40))
+def test_for_some_data_no_step_is_finer_than_their_sums_allow(samples, bits, tile):
+    layer, registers = samples.layer, Need(bits, tile, "this-data").registers(samples.layer.depth)
+    fit = fitted(samples, layer.grid, registers)
+    allowed = reach.reached(layer, samples.wide, registers) * MARGIN / registers.need.most
+    assert (fit.scales * layer.grid.step >= allowed * (1 - 1e-12)).all()
+    assert np.abs(fit.integers).max() <= (1 << layer.weight_bits - 1) - 1
 
 
 @quick
@@ -77,13 +106,13 @@ def test_the_reach_of_samples_is_that_of_their_partial_sums_in_order(samples, ti
     layer, registers = samples.layer, Need(16, tile).registers(samples.layer.depth)
     most = [0] * len(layer.integers)
     for row, weights in enumerate(layer.weights):
-        for inputs in samples.wide[:, row // 2]:
+        for inputs in samples.read[:, row // 2]:
             total = layer.bias[row] if layer.bias is not None and tile is None else 0.0
             most[row] = max(most[row], abs(total))
             for place, (weight, x) in enumerate(zip(weights, inputs, strict=True)):
                 total = weight * x + (0.0 if tile is not None and place % tile == 0 else total)
                 most[row] = max(most[row], abs(total))
-    assert np.allclose(reach.reached(samples, registers), most, rtol=1e-9)
+    assert np.allclose(reach.reached(layer, samples.read, registers), most, rtol=1e-9)
 
 
 @quick
@@ -91,5 +120,5 @@ def test_the_reach_of_samples_is_that_of_their_partial_sums_in_order(samples, ti
 def test_a_layer_fits_its_data_where_its_sums_and_the_margin_do(samples, bits):
     need, layer = Need(bits, guarantee="this-data"), samples.layer
     units = layer.scales * layer.grid.step
-    reached = reach.reached(samples, need.registers(layer.depth)) / units
+    reached = reach.reached(layer, samples.read, need.registers(layer.depth)) / units
     assert fits_already(samples, need) == bool((reached * MARGIN <= need.most).all())

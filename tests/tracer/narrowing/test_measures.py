@@ -51,8 +51,8 @@ CASES = {
     "centring": (uniform, 14, {"shift": 1.0, "scale": 0.1}, BUDGET_OF_NONE),
     "splitting": (images, 12, {"conv": True}, BUDGET_OF_NONE),
 }
-ELSEWHERE = {"operands"}
-"""Measures of nodes without weights: tests/tracer/narrowing/test_narrow.py."""
+ELSEWHERE = {"operands", "ordering"}
+"""Measures of nodes without weights, and of some data: test_narrow.py and test_ordering.py."""
 
 
 def test_every_measure_has_a_case():

@@ -141,6 +141,13 @@ class TensorScales:
         except ModelError:
             return None
 
+    def stored_type(self, name: str, scope: Scope) -> np.dtype[Any] | None:
+        """The type that `stored_integers` are stored in; None if the graph does not tell."""
+        producer = self._producer(name, scope)
+        if producer is None or not _is_origin(producer):
+            return None
+        return self.ranges.of(producer.inputs[0], producer.scope).dtype
+
     def dequantized(self, node: Node) -> TensorScale | None:
         """The scale of the output of DequantizeLinear, if its scale and type are stored."""
         step = self.value(node.inputs[1], node.scope)

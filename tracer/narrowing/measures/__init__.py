@@ -38,7 +38,8 @@ class Measure:
     """A change by its `name`; a lower `rank` changes less, and is preferred where it suffices.
 
     `propose` returns the best change that makes samples of the type `changes` fit, or None where
-    the measure does not apply. A `dear` measure adds sums or moves to the graph: it is tried only
+    the measure does not apply. A measure that `keeps_values` returns the same numbers: where it
+    applies, no other is tried. A `dear` measure adds sums or moves to the graph: it is tried only
     where the others lose too much.
     """
 
@@ -46,6 +47,7 @@ class Measure:
     rank: int
     changes: type
     propose: Callable[[Any, Need], Proposal | None]
+    keeps_values: bool = False
     dear: bool = False
 
 

@@ -1,0 +1,193 @@
+"""Orders of the input channels of a layer in which its partial sums stay small.
+
+One order serves all output channels, so it balances many sums at once: those outputs of the samples
+whose partial sums reach farthest. Two orders are tried: positive and negative channels of the
+farthest output in turn, and a greedy one that takes the channel next that keeps all these sums the
+smallest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tracer.narrowing import reach
+from tracer.narrowing.layers import Layer
+from tracer.narrowing.need import Registers
+from tracer.support.types import Array, FloatArray
+
+_MOST_OUTPUTS, _LEAST_OUTPUTS = 256, 16
+"""Outputs that an order is made for, at a time."""
+_MOST_NUMBERS = 1 << 28
+"""Sums that the greedy order looks at: channels squared times outputs. It takes a second or two."""
+_ROUNDS = 4
+"""Times that outputs which an order carries too far are added to those that orders are made for."""
+_TIE = 1e-3
+"""Weight of the mean square of the sums beside their largest magnitude, in the greedy order."""
+
+
+def fitting(
+    layer: Layer, inputs: FloatArray, registers: Registers, most: FloatArray
+) -> Array | None:
+    """Returns an order (channels,) in which partial sums have magnitudes up to `most` (M,).
+
+    `inputs` (count, K) of a layer without groups are real, as `most`. None if no order is found.
+    """
+    search = _Search(layer, reach.of_few(inputs, layer.integers.size), registers, most)
+    extreme = search.farthest(search.reached(None))
+    for _ in range(_ROUNDS):
+        order = search.order_for(extreme)
+        if order is None:
+            return None
+        reached = search.reached(order)
+        if reached.max(initial=0) <= 1:
+            return order
+        extreme = np.union1d(extreme, search.farthest(reached))
+    return None
+
+
+def terms_of(order: Array, window: int) -> Array:
+    """Returns the order of the terms (channels * window,): the window of a channel moves whole."""
+    return (order[:, None] * window + np.arange(window)).reshape(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """A layer, its inputs (count, K), and what its sums (M,) may reach.
+
+    The place of an output is the number of its sample times M, plus that of its row.
+    """
+
+    layer: Layer
+    inputs: FloatArray
+    registers: Registers
+    most: FloatArray
+
+    def reached(self, order: Array | None) -> FloatArray:
+        """Returns how far the partial sums of each output (count, M) reach, 1 as far as allowed."""
+        terms = None if order is None else terms_of(order, self.layer.window)
+        start = reach.starts_of(self.layer, self.registers)
+        found = reach.of_outputs(self.inputs, self.layer.weights, start, self.registers, terms)
+        return found / self.most
+
+    def farthest(self, reached: FloatArray) -> Array:
+        """Returns the places of the outputs that reach farthest."""
+        channels = self.layer.depth // self.layer.window
+        few = _MOST_NUMBERS // max(channels**2, 1)
+        few = min(max(few, _LEAST_OUTPUTS), _MOST_OUTPUTS, reached.size)
+        return np.argsort(-reached, axis=None, kind="stable")[:few]
+
+    def order_for(self, places: Array) -> Array | None:
+        """Returns the first order in which the sums at these places fit."""
+        sums = self._sums(places)
+        if len(self.registers.starts) == 1 and np.abs(sums.totals).max(initial=0) > 1:
+            return None
+        for order in (_interleaved, _greedy):
+            found = order(sums)
+            if sums.reached(found) <= 1:
+                return found
+        return None
+
+    def _sums(self, places: Array) -> _Sums:
+        samples, rows = np.divmod(places, len(self.most))
+        window = self.layer.window
+        products = self.inputs[samples] * self.layer.weights[rows] / self.most[rows, None]
+        start = reach.starts_of(self.layer, self.registers)[rows] / self.most[rows]
+        terms = products.reshape(len(places), -1, window)
+        return _Sums(terms, start, self.registers.starts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """Terms (sums, channels, window) of sums that begin with `start`, in registers of `starts`.
+
+    The unit is what a sum may reach. The first sum reaches farthest in the order of the layer.
+    """
+
+    terms: FloatArray = field(repr=False)
+    start: FloatArray = field(repr=False)
+    starts: tuple[int, ...]
+
+    @property
+    def channels(self) -> FloatArray:
+        """What each channel adds (sums, channels)."""
+        result: FloatArray = self.terms.sum(2)
+        return result
+
+    @property
+    def totals(self) -> FloatArray:
+        """The sums (sums,) of all terms, if there is one register."""
+        result: FloatArray = self.start + self.channels.sum(1)
+        return result
+
+    def reached(self, order: Array) -> float:
+        """Returns the largest magnitude of a partial sum, with the channels in an order."""
+        terms = self.terms[:, order].reshape(len(self.terms), -1)
+        return float(reach.of_terms(terms, self.start, self.starts).max(initial=0))
+
+
+def _interleaved(sums: _Sums) -> Array:
+    """Positive and negative channels of the first sum in turn, each the largest first."""
+    added, total, order = sums.channels[0], sums.start[0], list[int]()
+    rising = np.argsort(np.abs(added), kind="stable")
+    up, down = ([*rising[is_side]] for is_side in (added[rising] > 0, added[rising] <= 0))
+    while up or down:
+        side = up if up and (total <= 0 or not down) else down
+        order.append(int(side.pop()))
+        total += added[order[-1]]
+    return np.array(order)
+
+
+def _greedy(sums: _Sums) -> Array:
+    """The channel comes next that keeps the largest magnitude of all sums the smallest."""
+    window, count = sums.terms.shape[2], sums.terms.shape[1]
+    left, order, total = np.arange(count), list[int](), sums.start
+    whole = _Channels.of(sums.terms, [])
+    for place in range(count):
+        first = place * window
+        cuts = [cut - first for cut in sums.starts[1:] if first <= cut < first + window]
+        channels = _Channels.of(sums.terms, cuts) if cuts else whole
+        far = channels.reached(total, left)
+        best = int((far.max(0) + _TIE * (far**2).mean(0)).argmin())
+        order.append(int(left[best]))
+        total = channels.after(total, order[-1])
+        left = np.delete(left, best)
+    return np.array(order)
+
+
+@dataclass(frozen=True, slots=True)
+class _Channels:
+    """How far a sum goes within the window of each channel: arrays (sums, channels).
+
+    It rises to `top` and falls to `bottom` above what it was, and ends `end` above it. Where a new
+    register begins within the window, `inner` is how far its sums go by themselves, and `end` is
+    the sum of the last register.
+    """
+
+    top: FloatArray = field(repr=False)
+    bottom: FloatArray = field(repr=False)
+    end: FloatArray = field(repr=False)
+    inner: FloatArray | None = field(repr=False)
+
+    @classmethod
+    def of(cls, terms: FloatArray, cuts: list[int]) -> _Channels:
+        """Returns those of terms (sums, channels, window); registers begin at `cuts`."""
+        first, *others = np.split(terms, cuts, axis=2)
+        sums = np.cumsum(first, axis=2)
+        top, bottom = sums.max(2, initial=0), sums.min(2, initial=0)
+        if not others:
+            return cls(top, bottom, sums[:, :, -1], None)
+        zero = np.zeros(terms.shape[:2])
+        inner = np.max([reach.of_terms(part, zero, (0,)) for part in others], axis=0)
+        return cls(top, bottom, others[-1].sum(2), inner)
+
+    def reached(self, sums: FloatArray, left: Array) -> FloatArray:
+        """Returns how far each of `sums` goes (sums, left) if a channel that is left is next."""
+        total = sums[:, None]
+        far = np.maximum(np.abs(total + self.top[:, left]), np.abs(total + self.bottom[:, left]))
+        return far if self.inner is None else np.maximum(far, self.inner[:, left])
+
+    def after(self, sums: FloatArray, channel: int) -> FloatArray:
+        """Returns the sums after a channel."""
+        return self.end[:, channel] + (sums if self.inner is None else 0)

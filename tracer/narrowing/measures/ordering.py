@@ -1,0 +1,38 @@
+"""The input channels of a layer are summed in another order; weights and activations stay.
+
+Partial sums on the way to a sum may leave a register that holds the sum itself. Which partial sums
+there are depends on the order of the terms. The order is for the calibration data: for any input it
+does not matter, since the worst input is 0 where a weight has the wrong sign, and reaches the same
+sum in every order. Channels move as a whole, and one order serves all output channels. A Gather
+permutes the channels that the layer reads, and its weights are stored in that order, so a wide
+accumulator computes the same integers. It needs hardware that keeps the order of the terms.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tracer.narrowing import channel_orders, writing
+from tracer.narrowing.measures import Measure, Proposal
+from tracer.narrowing.need import MARGIN, Need
+from tracer.narrowing.samples import LayerSamples
+
+
+def _propose(samples: LayerSamples, need: Need) -> Proposal | None:
+    layer, read = samples.layer, samples.read[:, 0]
+    if need.is_for_any_input or layer.groups > 1 or not layer.is_storable:
+        return None
+    most = need.most / MARGIN * layer.grid.step * layer.scales
+    order = channel_orders.fitting(layer, read, need.registers(layer.depth), most)
+    if order is None:
+        return None
+    lost = (read - samples.wide[:, 0]) @ layer.weights.T
+    return Proposal(
+        partial(writing.write_in_order, layer=layer, order=order),
+        float((lost**2).mean(0).sum()),
+        float((samples.wanted**2).mean(0).sum()),
+        layer.grid.bits,
+    )
+
+
+MEASURE = Measure("ordering", 0, LayerSamples, _propose, keeps_values=True)
