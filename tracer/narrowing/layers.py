@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ml_dtypes
@@ -91,6 +91,15 @@ class Layer:
     def channel_axis(self) -> int:
         """The axis of the input channels in the tensor that the node reads."""
         return 1 if self.op_type == "Conv" else -1
+
+    def of_outputs(self, rows: Array) -> Layer:
+        """Returns the layer with some of its outputs, of a layer without groups."""
+        axis = 1 if self.transposed else 0
+        shape = (*self.shape[:axis], len(rows), *self.shape[axis + 1 :])
+        bias = None if self.bias is None else self.bias[rows]
+        return replace(
+            self, integers=self.integers[rows], scales=self.scales[rows], bias=bias, shape=shape
+        )
 
     def columns(self, inputs: Array, count: int, generator: np.random.Generator) -> FloatArray:
         """Returns the inputs (at most `count`, groups, K) of random outputs, for a tensor."""

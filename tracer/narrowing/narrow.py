@@ -111,15 +111,23 @@ def _fits_already(seen: LayerSamples | SumSamples, need: Need) -> bool:
 def _chosen(
     seen: LayerSamples | SumSamples, need: Need, dear: bool
 ) -> tuple[Measure, Proposal] | None:
-    """Returns the measure that changes the least of those that lose about as little as any."""
+    """Returns the measure that changes the least of those that lose about as little as any.
+
+    Those of a layer with many outputs are compared on a few, since each takes as long as a fit.
+    """
+    few = seen.few() if isinstance(seen, LayerSamples) else seen
     proposals = list[tuple[Measure, Proposal]]()
     for each in measures():
         if not isinstance(seen, each.changes) or (each.dear and not dear):
             continue
-        found = each.propose(seen, need)
+        found = each.propose(seen if each.keeps_values else few, need)
         if found is not None and each.keeps_values:
             return each, found
         if found is not None:
             proposals.append((each, found))
     most = max((found.sqnr_db for _, found in proposals), default=0.0)
-    return next((pair for pair in proposals if pair[1].sqnr_db >= most - _ENOUGH_DB), None)
+    for measure, found in proposals:
+        if found.sqnr_db >= most - _ENOUGH_DB:
+            again = found.again if few is not seen else None
+            return measure, found if again is None else again(seen)
+    return None

@@ -20,6 +20,8 @@ _MOST_NUMBERS = 1 << 25
 """Numbers of all columns of a layer: 256 MiB."""
 _MOST_OUTPUTS = 1 << 22
 """Outputs of a node without weights that are compared."""
+_FEW, _MANY = 64, 256
+"""Output channels on which changes of a layer with more than many of them are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,14 @@ class LayerSamples:
     read: FloatArray = field(repr=False)
     wanted: FloatArray = field(repr=False)
     _least_units: dict[Registers, FloatArray] = field(default_factory=dict, init=False, repr=False)
+
+    def few(self) -> LayerSamples:
+        """Returns some of the output channels, evenly spaced; all where they are not many."""
+        outputs = len(self.layer.integers)
+        if outputs <= _MANY or self.layer.groups > 1:
+            return self
+        rows = np.linspace(0, outputs - 1, _FEW).astype(np.int64)
+        return LayerSamples(self.layer.of_outputs(rows), self.wide, self.read, self.wanted[:, rows])
 
     def least_units(self, registers: Registers) -> FloatArray:
         """Returns the least real numbers (M,) for an integer of a sum at which the samples fit.

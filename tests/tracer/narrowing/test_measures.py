@@ -15,6 +15,7 @@ from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.policy_text import policy
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
+from tracer.narrowing import samples
 from tracer.narrowing.measures import measures
 
 DEPTH, BUDGET_OF_NONE = 64, 0.001
@@ -79,6 +80,32 @@ def test_a_measure_is_chosen_where_it_is_best_and_no_input_overflows(measure, tm
     x = np.load(data)["x"]
     (wide,), (narrow,) = (ort.InferenceSession(p).run(None, {"x": x}) for p in (path, output))
     assert 10 * np.log10((wide**2).sum() / ((wide - narrow) ** 2).sum()) > 15
+
+
+@pytest.mark.parametrize("op_type", ["Gemm", "MatMul"])
+def test_of_many_outputs_a_few_choose_the_measure_and_all_fit(tmp_path, monkeypatch, op_type):
+    random = np.random.default_rng(2)
+    net = Builder("net", x=("N", 32))
+    weights = random.normal(0, 0.3, (300, 32)).astype(np.float32)
+    if op_type == "Gemm":
+        net.node("Gemm", "y", "x", net.constant("w", weights), net.weight("b", 300), transB=1)
+    else:
+        net.node("MatMul", "y", "x", net.constant("w", weights.T.copy()))
+    onnx.save(net.model("y"), tmp_path / "float.onnx")
+    path, data, output = (tmp_path / name for name in ("net.onnx", "data.npz", "narrow.onnx"))
+    np.savez(data, x=random.uniform(-1, 3, (400, 32)).astype(np.float32))
+    tracer.quantize(tmp_path / "float.onnx", data, output=path, metric="noise")
+    options = {"metric": "noise", "budget": 100, "in_process": True}
+    (few,) = tracer.narrow(path, "12", data, output=output, **options).nodes
+    stored = Stored(onnx.load(output))
+    (name,) = stored.layers
+    assert stored.rows(name).shape == (300, 32)
+    top, bottom = stored.worst(name)
+    assert bottom >= -(1 << 11) and top < 1 << 11
+    monkeypatch.setattr(samples, "_MANY", 300)
+    (every,) = tracer.narrow(path, "12", data, **options).nodes
+    assert (few.measure, few.activation_bits) == (every.measure, every.activation_bits)
+    assert few.sqnr_db == pytest.approx(every.sqnr_db, abs=0.5)
 
 
 def test_worst_inputs_do_overflow_one_bit_less(tmp_path):

@@ -20,12 +20,15 @@ class Proposal:
 
     `write` adds the nodes that take the place of the node. `error` and `power` are the mean squares
     of what the outputs lose and are on the samples; `input_bits` number the integers of the inputs.
+    `again` makes the same change for other samples, such as more outputs of a layer. It is None
+    for a change that was chosen with all of them.
     """
 
     write: Callable[[Fragment], None] = field(repr=False)
     error: float
     power: float
     input_bits: int
+    again: Callable[[Any], Proposal] | None = field(default=None, repr=False)
 
     @property
     def sqnr_db(self) -> float:

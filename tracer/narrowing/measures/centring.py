@@ -30,8 +30,15 @@ def _on_grid(samples: LayerSamples, need: Need, grid: Grid) -> Proposal | None:
     terms = layer.depth if need.tile is None else min(layer.depth, need.tile)
     if terms * grid.extent > need.most:
         return None
+    return _centred(samples, need, grid)
+
+
+def _centred(samples: LayerSamples, need: Need, grid: Grid) -> Proposal:
+    layer = samples.layer
     fit = fitted(samples, grid, need.registers(layer.depth), centred=True)
-    return Proposal(partial(writing.write, layer=layer, fit=fit), fit.error, fit.power, grid.bits)
+    write = partial(writing.write, layer=layer, fit=fit)
+    again = partial(_centred, need=need, grid=grid)
+    return Proposal(write, fit.error, fit.power, grid.bits, again)
 
 
 MEASURE = Measure("centring", 4, LayerSamples, _propose, dear=True)

@@ -32,7 +32,8 @@ def _on_grid(samples: LayerSamples, need: Need, grid: Grid) -> Proposal:
     starts = [cut.start * layer.window for cut in writing.cuts(layer, _PARTS)]
     fit = fitted(samples, grid, need.registers(layer.depth).split_at(*starts))
     write = partial(writing.write, layer=layer, fit=fit, parts=_PARTS)
-    return Proposal(write, fit.error, fit.power, grid.bits)
+    again = partial(_on_grid, need=need, grid=grid)
+    return Proposal(write, fit.error, fit.power, grid.bits, again)
 
 
 MEASURE = Measure("splitting", 5, LayerSamples, _propose, dear=True)

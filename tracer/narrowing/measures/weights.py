@@ -16,7 +16,9 @@ def on_grid(samples: LayerSamples, need: Need, grid: Grid) -> Proposal:
     """Proposes weights that fit inputs on a grid."""
     layer = samples.layer
     fit = fitted(samples, grid, need.registers(layer.depth))
-    return Proposal(partial(writing.write, layer=layer, fit=fit), fit.error, fit.power, grid.bits)
+    write = partial(writing.write, layer=layer, fit=fit)
+    again = partial(on_grid, need=need, grid=grid)
+    return Proposal(write, fit.error, fit.power, grid.bits, again)
 
 
 def _propose(samples: LayerSamples, need: Need) -> Proposal:
