@@ -109,25 +109,20 @@ class Output:
                 write_atomically(path, views.render(result, extension, self._at(path)))
 
     def emit(self, result: Result) -> None:
-        """Writes every file, then the terminal's page unless a file is stdout."""
+        """Writes every file, then the terminal's page unless a file is stdout.
+
+        What one file cannot hold, or a full disk, loses no other file and not the page: their error
+        is raised at the end, the first of several.
+        """
+        failures = list[TracerError]()
         pairs = [
             (target, data)
             for target in self._targets(_formats(type(result)))
-            if (data := self._rendered(result, target)) is not None
+            if (data := self._rendered(result, target, failures)) is not None
         ]
-        failures = []
         for target, data in pairs:
             if target.path is not None:
-                try:
-                    if target.folder is not None:
-                        target.folder.mkdir(exist_ok=True)
-                    write_atomically(target.path, data)
-                except (
-                    InputError
-                ) as error:  # a full disk must not lose the other files, or the page
-                    failures.append(error)
-                else:
-                    tell(f"wrote {target.path}")
+                self._write(target, target.path, data, failures)
         for target, data in pairs:  # after the files: a closed pipe must not lose them
             if target.path is None:
                 write_stdout(data)
@@ -138,6 +133,16 @@ class Output:
         if failures:
             raise failures[0]
 
+    def _write(self, target: Target, path: Path, data: bytes, failures: list[TracerError]) -> None:
+        try:
+            if target.folder is not None:
+                target.folder.mkdir(exist_ok=True)
+            write_atomically(path, data)
+        except InputError as error:
+            failures.append(error)
+        else:
+            tell(f"wrote {path}")
+
     def _targets(self, formats: Mapping[str, Format]) -> list[Target]:
         """Returns all files to write; of a folder for every format, a file of each."""
         return [
@@ -146,16 +151,19 @@ class Output:
             for target in (_every(name, formats) if _holds_every(name) else [parse(name, formats)])
         ]
 
-    def _rendered(self, result: Result, target: Target) -> bytes | None:
-        """Returns the content of a file, None for one of every format that does not fit."""
+    def _rendered(
+        self, result: Result, target: Target, failures: list[TracerError]
+    ) -> bytes | None:
+        """Returns the content of a file; None for one that cannot hold the result."""
         from analyzers import views
 
         try:
             return views.render(result, target.extension, self._at(target.path))
         except TracerError as error:
-            if not target.every:
-                raise
-            tell(f"left out .{target.extension}: {error.what}")
+            if target.every:
+                tell(f"left out .{target.extension}: {error.what}")
+            else:
+                failures.append(error)
             return None
 
     def _at(self, path: Path | None) -> ViewOptions:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import tracer
+import tracer.cli
 from analyzers.views import render
 from tests.interpreter.models import quick
 from tests.nets import Builder
@@ -149,6 +150,18 @@ def test_toolchains_without_a_gather_get_no_file(tmp_path):
     interpreter = Interpreter(loading.load(quant), around=narrowing.kernel, fuse=narrowing.fuse)
     assert np.allclose(interpreter.run(None, inputs)[0], want, rtol=1e-5)
     assert "| ordering |" in render(result, "md").decode()
+
+
+def test_what_one_file_cannot_hold_loses_no_other_and_not_the_page(tmp_path, capfd):
+    path, data = halves(tmp_path, "Gemm")
+    names = [tmp_path / name for name in ("n.onnx", "acc.finn.json", "n.csv", "n.qonnx.onnx")]
+    outputs = [text for name in names for text in ("-o", str(name))]
+    options = ["--bits", "20", "--data", str(data), "--guarantee", "this-data", "--metric", "noise"]
+    assert tracer.cli.main(["narrow", str(path), *options, *outputs]) == 2
+    out, err = capfd.readouterr()
+    assert "ordering" in out
+    assert "FINN and hls4ml have no Gather" in err
+    assert [name.exists() for name in names] == [True, False, True, True]
 
 
 @st.composite
