@@ -63,8 +63,7 @@ def read(options: NarrowOptions) -> tuple[WidthPlan, tuple[Width, ...]]:
 
 def wide(plan: WidthPlan) -> Policy:
     """Returns accumulators of the plan's nodes in which nothing overflows."""
-    entries = ((e.pattern, f"{e.pattern}={WIDEST}") for e in plan.entries)
-    return Policy(tuple(Entry(pattern, Accumulator(WIDEST), text) for pattern, text in entries))
+    return Policy(tuple(Entry(e.pattern, Accumulator(WIDEST), e.text) for e in plan.entries))
 
 
 def _entries(plan: WidthPlan, swept: int, options: NarrowOptions) -> tuple[Entry[Need], ...]:

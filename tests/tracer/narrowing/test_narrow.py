@@ -190,7 +190,7 @@ def test_a_pooling_reads_so_few_steps_that_all_of_them_fit():
         ("conv1=12:14,*=12:16", "both have several widths"),
         ("conv1=x", "no width and no range"),
         ("1", "Widths from 2 to 64"),
-        ("nothing=16", "nothing"),
+        ("nothing=16", "'nothing=16' matches no node"),
     ],
 )
 def test_widths_that_cannot_be(bits, reason):
