@@ -42,9 +42,9 @@ def agreement(outputs: Outputs, reference: Any, axis: int | None = None) -> Floa
     """Returns, for each sample, the share of predictions that equal those of a reference.
 
     A prediction is the class with the highest score, or a number of a class. [N, classes] and
-    integers [N] have one per sample, [N, classes, H, W] one per pixel. `axis` is the axis of the classes [default: as in these examples]. Raises
-    InputError for fewer than two classes, for three axes without `axis`, and for outputs and a
-    reference of different shapes.
+    integers [N] have one per sample, [N, classes, H, W] one per pixel. `axis` is the axis of the
+    classes [default: as in these examples]. Raises InputError for fewer than two classes, for
+    three axes without `axis`, and for outputs and a reference of different shapes.
     """
     ours, theirs = only(outputs), only(reference)
     if ours.shape != theirs.shape:
@@ -159,5 +159,5 @@ def _check_numbers(scores: Array) -> None:
     if bad.any():
         raise InputError(
             f"the output of sample {bad.argmax()} of the batch is not a number (NaN)",
-            "Look at the model, for example with: tracer interpret --against ort.",
+            "Look for NaN in the inputs, then in the model: tracer interpret --against ort.",
         )
