@@ -88,9 +88,10 @@ def test_grid_sample(batch, size, mode, padding, corners):
 @few
 @given(
     st.sampled_from(["forward", "reverse", "bidirectional"]), st.integers(1, 3),
-    st.booleans(), st.sampled_from(["tensor", "shifted", "column"]), st.booleans(), st.booleans(),
+    st.sampled_from([None, (3, 3, 3), (4, 1, 2), (1, 3, 2)]), st.booleans(),
+    st.sampled_from(["tensor", "shifted", "column"]), st.booleans(), st.booleans(),
 )  # fmt: skip
-def test_dynamic_quantize_lstm(direction, batch, cut, scales, begun, peep):
+def test_dynamic_quantize_lstm(direction, batch, lengths, reads_y, scales, begun, peep):
     d, rng = 1 + (direction == "bidirectional"), np.random.default_rng(batch)
     count = (d, 16) if scales == "column" else (d,)  # onnxruntime has no zero points of columns
     zero = np.full(count, 3 if scales == "shifted" else 0, np.int8)
@@ -99,7 +100,7 @@ def test_dynamic_quantize_lstm(direction, batch, cut, scales, begun, peep):
         "w": rng.integers(-64, 64, (d, 5, 16), np.int8),
         "r": rng.integers(-64, 64, (d, 4, 16), np.int8),
         "b": normal(d, 32),
-        "lengths": np.full(batch, 3, np.int32) if cut else None,
+        "lengths": np.array(lengths[:batch], np.int32) if lengths else None,
         "h": normal(d, batch, 4, seed=1) if begun else None,
         "c": normal(d, batch, 4, seed=2) if begun else None,
         "p": normal(d, 12, seed=3) if peep else None,
@@ -108,6 +109,6 @@ def test_dynamic_quantize_lstm(direction, batch, cut, scales, begun, peep):
     }  # fmt: skip
     fed = {name: inputs[name] for name in ("x", "lengths", "h", "c")}
     stored = [name for name in inputs if name not in fed and inputs[name] is not None]
-    model = fused("DynamicQuantizeLSTM", inputs, ("y", "yh", "yc"), stored,
+    model = fused("DynamicQuantizeLSTM", inputs, ("y" if reads_y else "", "yh", "yc"), stored,
                   direction=direction, hidden_size=4)  # fmt: skip
     agree(model, fed)

@@ -88,6 +88,8 @@ def test_an_unknown_dimension_and_a_fixed_batch_are_refused():
     proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
     fixed = loading.from_proto(proto)
     assert make_feeds(fixed, batch=1).batch == 1
+    with pytest.raises(InputError, match=r"no open dimension 'M'. .*are all fixed: leave --dim"):
+        make_feeds(fixed, dims={"M": 3})
     with pytest.raises(InputError, match="the batch is 1, not 2"):
         make_feeds(fixed, batch=2)
 

@@ -99,7 +99,9 @@ def test_a_model_is_read_from_standard_input_and_again_after_a_crash(folder):
         assert b'"name": "stdin.onnx"' in done.stdout
     empty = command("count", "-")
     assert (empty.returncode, empty.stdout) == (3, b"")
-    assert b"stdin.onnx: the file is empty" in empty.stderr
+    for stream, reason in ((b"", b"the file is empty"), (b"abc " * 9, b"not an ONNX model but")):
+        refused = command("count", "-", stdin=stream)
+        assert refused.stderr.startswith(b"tracer: error: stdin.onnx: " + reason)
     text = """
     <ir_version: 8, opset_import: ["": 17]>
     g (int32[1] x) => (int32[1] y) {

@@ -11,7 +11,7 @@ import cloup
 
 from tracer import __version__
 from tracer.cli._messages import tell
-from tracer.containment import activity, signals
+from tracer.containment import activity, signals, standard_input
 from tracer.errors import InputError, LimitError, TracerError, out_of_memory
 
 SECTIONS = {
@@ -126,7 +126,7 @@ def _line_and_code(error: BaseException, command: Sequence[str]) -> tuple[str, i
         case click.ClickException():
             return f"error: {_usage_line(error)}", error.exit_code
         case TracerError():
-            return f"error: {error}", error.exit_code
+            return f"error: {standard_input.without_folders(str(error))}", error.exit_code
         case OSError():
             where = f"{error.filename}: " if error.filename else ""
             return f"error: {where}{error.strerror or error}", InputError.exit_code

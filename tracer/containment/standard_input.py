@@ -11,6 +11,7 @@ from tracer.support.temporary import TemporaryFolder, unnamed_file
 NAME = "-"
 """What users call standard input."""
 
+_FILE = "stdin.onnx"
 _CHUNK = 1 << 20
 _MOST = 1 << 31
 """Bytes of the largest model that is one stream: protobuf holds no more."""
@@ -37,10 +38,17 @@ def spooled() -> Path:
     _kept.seek(0)
     folder = TemporaryFolder()
     _folders.append(folder)
-    path = folder.path / "stdin.onnx"
+    path = folder.path / _FILE
     with path.open("wb") as file:
         _copy(_kept, file)
     return path
+
+
+def without_folders(text: str) -> str:
+    """Returns a message with the files of standard input called stdin.onnx, without a folder."""
+    for folder in _folders:
+        text = text.replace(str(folder.path / _FILE), _FILE)
+    return text
 
 
 def _copy(source: BinaryIO, target: BinaryIO) -> None:

@@ -54,13 +54,16 @@ def given_sizes(model: Model, declared: Declared, dims: Mapping[str, int]) -> di
     for key, size in dims.items():
         called = key if key in places else _at_place(declared, key)
         if called is None:
-            raise InputError(
-                f"{model.name} has no open dimension '{key}'",
-                f"Its open dimensions are {', '.join(map(_placed, places.items())) or 'none'}.",
-            )
+            raise InputError(f"{model.name} has no open dimension '{key}'", _advice(places))
         if sizes.setdefault(called, size) != size:
             raise UsageError(f"'{called}' is set to both {sizes[called]} and {size}")
     return sizes
+
+
+def _advice(places: Mapping[str, tuple[str, int]]) -> str:
+    if not places:
+        return "The sizes of its inputs are all fixed: leave --dim out."
+    return f"Its open dimensions are {', '.join(map(_placed, places.items()))}."
 
 
 def sizes_of(model: Model, shapes: Shapes) -> dict[str, int]:

@@ -15,7 +15,7 @@ from tracer.metrics.language import (
     scores_tokens,
 )
 from tracer.metrics.metric import Metric, Outputs, Score
-from tracer.metrics.ranking import agreement, predictions, top1, top5
+from tracer.metrics.ranking import agreement, has_class_numbers, predictions, top1, top5
 from tracer.metrics.reference import channel_noise, noise, one_of, reference_mse
 from tracer.metrics.regression import mse
 from tracer.support.types import Array
@@ -116,7 +116,7 @@ def default_metric(batch: Batch, output: Array) -> Metric | None:
     An output with more than two axes does not say which of them has the classes, so it gets noise,
     unless it has a row for each token.
     """
-    classes = output.ndim == 2 and output.shape[1] > 1
+    classes = (output.ndim == 2 and output.shape[1] > 1) or has_class_numbers(output)
     labels = batch.labels
     if labels is None:
         return METRICS["agreement" if classes or has_row_per_token(output, batch) else "noise"]

@@ -1,4 +1,8 @@
-"""Metrics of classifiers: top-1 and top-5 accuracy, and agreement with a reference."""
+"""Metrics of classifiers: top-1 and top-5 accuracy, and agreement with a reference.
+
+Most classifiers have a score for each class, [N, classes]; those of scikit-learn have the number
+of the class as their first output, integers [N].
+"""
 
 from typing import Any
 
@@ -13,12 +17,17 @@ _HINT = "Labels are the numbers of the classes, from 0, one for each sample."
 
 
 def top1(outputs: Outputs, labels: Any) -> FloatArray:
-    """Returns 1 for each sample whose label has the highest score, else 0.
+    """Returns 1 for each sample whose label has the highest score, or is the output, else 0.
 
     Of equal scores the first one counts, as in numpy.argmax. Raises InputError for outputs that
-    are no class scores [N, classes], and for labels [N] that are no classes.
+    are no class scores [N, classes] and no numbers of classes [N], and for labels [N] that are no
+    classes.
     """
-    return _among_best(1, only(outputs), np.asarray(labels))
+    output, truth = only(outputs), np.asarray(labels)
+    if not has_class_numbers(output):
+        return _among_best(1, output, truth)
+    _check_labels(output, truth)
+    return np.asarray(output == truth, np.float64)
 
 
 def top5(outputs: Outputs, labels: Any) -> FloatArray:
@@ -32,10 +41,10 @@ def top5(outputs: Outputs, labels: Any) -> FloatArray:
 def agreement(outputs: Outputs, reference: Any, axis: int | None = None) -> FloatArray:
     """Returns, for each sample, the share of predictions that equal those of a reference.
 
-    A prediction is the class with the highest score. [N, classes] has one per sample, [N, classes,
-    H, W] one per pixel. `axis` is the axis of the classes [default: as in these examples]. Raises
-    InputError for fewer than two classes, for three axes without `axis`, and for outputs and a
-    reference of different shapes.
+    A prediction is the class with the highest score, or a number of a class. [N, classes] and
+    integers [N] have one per sample, [N, classes, H, W] one per pixel. `axis` is the axis of the
+    classes [default: as in these examples]. Raises InputError for fewer than two classes, for
+    three axes without `axis`, and for outputs and a reference of different shapes.
     """
     ours, theirs = only(outputs), only(reference)
     if ours.shape != theirs.shape:
@@ -43,6 +52,8 @@ def agreement(outputs: Outputs, reference: Any, axis: int | None = None) -> Floa
             f"the outputs are {list(ours.shape)}, the reference's are {list(theirs.shape)}",
             "Compare the same model on the same data.",
         )
+    if axis is None and has_class_numbers(ours):
+        return np.asarray(ours == theirs, np.float64)
     axis = _axis_of(ours) if axis is None else axis
     index = axis + ours.ndim if axis < 0 else axis
     if not 0 < index < ours.ndim or ours.shape[index] < 2:
@@ -59,9 +70,16 @@ def agreement(outputs: Outputs, reference: Any, axis: int | None = None) -> Floa
 
 
 def predictions(outputs: Outputs, axis: int | None = None) -> Array:
-    """Returns the number of the class with the highest score, int64, without the axis `axis`."""
+    """Returns the number of the class with the highest score, without the axis `axis`."""
     output = only(outputs)
+    if axis is None and has_class_numbers(output):
+        return output
     return np.asarray(output.argmax(_axis_of(output) if axis is None else axis))
+
+
+def has_class_numbers(output: Array) -> bool:
+    """Whether an output is the number of a class for each sample, integers [N], not scores."""
+    return output.ndim == 1 and output.dtype.kind in "iu"
 
 
 def _axis_of(output: Array) -> int:
@@ -114,12 +132,8 @@ def _check(best: int, scores: Array, labels: Array) -> None:
             f"the output {list(scores.shape)} is not the scores of classes, [samples, classes]",
             "Give another metric, or a classifier.",
         )
-    count, classes = scores.shape
-    if labels.shape != (count,) or labels.dtype.kind not in "iu":
-        raise InputError(
-            f"labels {labels.dtype}{list(labels.shape)} do not fit outputs {list(scores.shape)}",
-            _HINT,
-        )
+    classes = scores.shape[1]
+    _check_labels(scores, labels)
     if classes < best:
         raise InputError(f"top{best} of {classes} classes is always right", "Give top1.")
     wrong = labels[(labels < 0) | (labels >= classes)]
@@ -130,11 +144,20 @@ def _check(best: int, scores: Array, labels: Array) -> None:
     _check_numbers(scores)
 
 
+def _check_labels(outputs: Array, labels: Array) -> None:
+    """Raises InputError unless there is the number of a class for each sample."""
+    if labels.shape != (len(outputs),) or labels.dtype.kind not in "iu":
+        raise InputError(
+            f"labels {labels.dtype}{list(labels.shape)} do not fit outputs {list(outputs.shape)}",
+            _HINT,
+        )
+
+
 def _check_numbers(scores: Array) -> None:
     """Raises InputError for NaN, which compares as neither more nor less than any score."""
     bad = np.array([np.isnan(sample.astype(np.float64)).any() for sample in scores], bool)
     if bad.any():
         raise InputError(
             f"the output of sample {bad.argmax()} of the batch is not a number (NaN)",
-            "Look at the model, for example with: tracer interpret --against ort.",
+            "Look for NaN in the inputs, then in the model: tracer interpret --against ort.",
         )

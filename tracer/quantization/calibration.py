@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
+import numpy as np
+
 from tracer.errors import InputError
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
@@ -21,6 +23,19 @@ class CalibrationBatches(Protocol):
 
     def __iter__(self) -> Iterator[Feeds]:
         """Yields the batches, from the first one on."""
+
+
+def not_finite(batches: CalibrationBatches) -> str | None:
+    """Returns the first input that holds NaN or infinity in any of the batches, else None."""
+    return next(
+        (
+            name
+            for feeds in batches
+            for name, value in feeds.items()
+            if value.dtype.kind == "f" and not np.isfinite(value).all()
+        ),
+        None,
+    )
 
 
 class CalibrationReader:

@@ -6,7 +6,7 @@ from pathlib import Path
 import onnx
 from onnxruntime.quantization import calibrate, registry
 
-from tracer.errors import ModelError
+from tracer.errors import InputError, ModelError
 from tracer.graph import loading
 from tracer.graph.encoding import encoded
 from tracer.graph.external_data import has_external_data
@@ -16,6 +16,7 @@ from tracer.quantization.calibration import (
     CalibrationBatches,
     CalibrationReader,
     CalibrationSamples,
+    not_finite,
 )
 from tracer.quantization.layers import losses
 from tracer.quantization.lifting import lifted
@@ -91,7 +92,7 @@ def quantized_graphs(
     The weights of a large model are external data there. Nodes are named by their keys, and keep
     module and source. Raises ModelError for a model that is already quantised, or that onnxruntime
     cannot run or quantise; UsageError for patterns that match nothing; InputError for batches that
-    do not fit.
+    do not fit, or whose NaN or infinities have no range.
     """
     reader = CalibrationReader(model, batches, progress)
     prepared = lifted(model.name, prepare(model, folder), options, batches, folder)
@@ -103,7 +104,12 @@ def quantized_graphs(
     source = folder / "prepared.onnx"
     source.write_bytes(encoded(prepared, model.name))
     ranges = _shared(model, source, batches, options, pool, progress)
-    proto = quantize_static(model.name, source, reader, chosen, options, ranges)
+    try:
+        proto = quantize_static(model.name, source, reader, chosen, options, ranges)
+    except ModelError as error:
+        if (name := not_finite(batches)) is not None:
+            raise _no_range(error, name) from error
+        raise
     ordering.sort(proto.graph)
     restore(proto, prepared)
     keep_imports(proto, model)
@@ -112,6 +118,13 @@ def quantized_graphs(
     target = folder / "quantized.onnx"
     target.write_bytes(encoded(proto, model.name))
     return source, target
+
+
+def _no_range(error: ModelError, name: str) -> InputError:
+    return InputError(
+        f"{error.what}; input '{name}' of the calibration data holds NaN or infinity",
+        "Leave such samples out.",
+    )
 
 
 def _shared(

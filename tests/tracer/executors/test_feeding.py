@@ -2,6 +2,7 @@ import ml_dtypes
 import numpy as np
 import onnxruntime as ort
 import pytest
+from onnx import TensorProto
 
 from tests.graphs import parse
 from tracer.errors import InputError
@@ -12,6 +13,7 @@ from tracer.graph import loading
 FOREIGN = {
     "bfloat16": ml_dtypes.bfloat16,
     "float8e4m3fn": ml_dtypes.float8_e4m3fn,
+    "float8e5m2": ml_dtypes.float8_e5m2,
     "int4": ml_dtypes.int4,
     "uint4": ml_dtypes.uint4,
 }
@@ -29,6 +31,22 @@ def test_values_of_element_types_that_numpy_lacks_arrive_as_they_are(dtype, shap
     x = (np.arange(np.prod(shape)).reshape(shape) % 7).astype(FOREIGN[dtype])
     (y,) = feeding.runner(model, session, {"x": x})()
     assert np.array_equal(y.numpy(), x.astype(np.float32))
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (3, 3), (1,), (0, 3), ()])
+@pytest.mark.parametrize("dtype", FOREIGN)
+def test_outputs_of_element_types_that_numpy_lacks_come_back_as_they_are(dtype, shape):
+    rank = ",".join("ABC"[: len(shape)])
+    text = f'<ir_version: 10, opset_import: ["": 21]> g (float[{rank}] x) => ({dtype}[{rank}] y)'
+    to = TensorProto.DataType.Value(dtype.upper())
+    model = loading.from_proto(parse(f"{text} {{ y = Cast <to = {to}> (x) }}"))
+    session = ort.InferenceSession(
+        model.proto.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    x = (np.arange(np.prod(shape)).reshape(shape) % 7).astype(np.float32)
+    y = feeding.as_array(feeding.runner(model, session, {"x": x})()[0])
+    assert y.dtype == FOREIGN[dtype]
+    np.testing.assert_array_equal(y.astype(np.float32), x)
 
 
 def test_more_inputs_than_onnxruntime_checks_in_time_arrive():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -33,6 +34,20 @@ def test_top_k_is_what_scikit_learn_and_argmax_say(count, classes, seed):
     np.testing.assert_array_equal(top1, scores.argmax(1) == labels)
     expected = sklearn.top_k_accuracy_score(labels, scores, k=5, labels=range(classes))
     assert metrics.find("top5").value(top5) == pytest.approx(100 * expected)
+
+
+@quick
+@given(st.integers(1, 30), st.integers(0, 10**6), st.sampled_from([np.int64, np.int32, np.uint8]))
+def test_numbers_of_classes_are_scored_as_scikit_learn_scores_them(count, seed, dtype):
+    sklearn = pytest.importorskip("sklearn.metrics")
+    ours, theirs, labels = np.random.default_rng(seed).integers(0, 3, (3, count), dtype)
+    for name, truth, expected in (("top1", labels, labels), ("agreement", {"out": theirs}, theirs)):
+        value = metrics.find(name).value(scored(name, ours, truth))
+        assert value == pytest.approx(100 * sklearn.accuracy_score(expected, ours))
+        batch = Batch({}, count, labels if name == "top1" else None)
+        assert metrics.default_metric(batch, ours).name == name
+    classes, counts = class_counts(metrics.find("top1"), {"out": ours})
+    assert dict(zip(classes, counts, strict=True)) == Counter(ours.tolist())
 
 
 def test_of_equal_scores_the_first_counts_as_in_argmax():
@@ -115,6 +130,8 @@ SCORES = np.arange(12.0).reshape(2, 6)
         ("top1", SCORES, np.array([0, 1, 2]), r"labels int64\[3\] do not fit outputs \[2, 6\]"),
         ("top1", SCORES, np.array([0.0, 1.0]), r"labels float64\[2\] do not fit"),
         ("top1", SCORES[0], np.array([0]), r"output \[6\] is not the scores of classes"),
+        ("top1", np.arange(3), np.array([0, 1]), r"labels int64\[2\] do not fit outputs \[3\]"),
+        ("top5", np.arange(3), np.arange(3), r"output \[3\] is not the scores of classes"),
         ("top5", SCORES[:, :4], np.array([0, 1]), "top5 of 4 classes is always right"),
         ("top1", SCORES * np.nan, np.array([0, 1]), "the output of sample 0 .*NaN"),
         ("mse", SCORES, np.zeros((2, 5)), r"float64\[2, 5\] do not fit an output \[2, 6\]"),

@@ -385,10 +385,11 @@ def test_infinite_values_have_no_error():
     assert {layer.node: layer.sqnr_db for layer in layers} == {"z": np.inf, "y": np.inf}
 
 
-def test_data_that_are_not_numbers_are_an_error_without_a_warning(recwarn):
+@pytest.mark.parametrize("method", ["minmax", "percentile", "entropy"])
+def test_data_that_are_not_numbers_are_an_error_without_a_warning(recwarn, method):
     nothing = [{"x": np.full((8, 2, 8, 8), np.nan, np.float32)}]
-    with pytest.raises(ModelError, match=r"not a number|cannot quantise"):
-        quantize(loading.from_proto(net()), nothing)
+    with pytest.raises(InputError, match=r"'x' of the calibration data holds NaN .*Leave such"):
+        quantize(loading.from_proto(net()), nothing, Options(method=method))
     assert not [str(each.message) for each in recwarn if "NaN" in str(each.message)]
 
 

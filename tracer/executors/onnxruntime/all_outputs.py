@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-import onnxruntime as ort
 
 from tracer.accumulators.engine.stored_values import StoredValues
 from tracer.executors.onnxruntime import feeding, int8_workaround, node_names, sessions
@@ -89,7 +88,8 @@ def runner(
 ) -> Callable[[Feeds], Mapping[str, Any]]:
     """Returns a function from feeds to the tensors `names` of `proto`, a form of `model`.
 
-    The outputs of `proto` are replaced. A tensor of a type that numpy lacks is None.
+    The outputs of `proto` are replaced. Beside a tensor of a type that numpy lacks, what is no
+    tensor is None.
     """
     outputs = proto.graph.output
     for value in [value for value in outputs if value.name not in names]:
@@ -109,9 +109,7 @@ def runner(
 
 
 def _as_numpy(value: Any) -> Any:
-    if not isinstance(value, ort.OrtValue):
-        return value
     try:
-        return value.numpy()
+        return feeding.as_array(value)
     except RuntimeError:
         return None

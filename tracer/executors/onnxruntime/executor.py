@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import onnxruntime as ort
-
 from tracer.containment import memory, signals
 from tracer.executors.measuring import warm_up
 from tracer.executors.onnxruntime import (
@@ -75,7 +73,7 @@ def _in_proportion(model: Model, feedset: FeedSet) -> Iterator[None]:
 
 def _arrays(outputs: Sequence[Any]) -> Sequence[Any]:
     """Returns outputs whose memory is onnxruntime's as arrays of their own."""
-    return [each.numpy() if isinstance(each, ort.OrtValue) else each for each in outputs]
+    return [feeding.as_array(each) for each in outputs]
 
 
 class _Onnxruntime:

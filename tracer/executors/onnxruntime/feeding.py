@@ -1,11 +1,15 @@
 """Makes a function of one inference; feeds are converted for onnxruntime once, in advance."""
 
+import ctypes
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
+from onnx import helper, numpy_helper
 
 from tracer.containment import search
 from tracer.errors import InputError
@@ -14,6 +18,10 @@ from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.inputs.feedset import Feeds
 
+_FOREIGN = re.compile(r"tensor\((bfloat16|u?int[24]|float[48]e\w+)\)")
+"""onnxruntime's names of the tensors that numpy has no element type for."""
+_REGISTERED = 2
+"""`isbuiltin` of the element types of ml_dtypes; their kind is V, but f for float8_e5m2."""
 _NIBBLE = 4
 _MANY = 1_000
 """Inputs up to which the check of names in `InferenceSession.run` takes some ms at most.
@@ -26,13 +34,15 @@ session are not checked: binding 20,000 takes 0.3 s, once, and a run 0.02 s.
 def runner(model: Model, session: Any, feeds: Feeds) -> Callable[[], list[Any]]:
     """Returns a function that runs one inference and returns its outputs.
 
-    Arrays of element types that numpy lacks are passed as onnxruntime's own values. The function
-    raises InputError for feeds that cannot be passed or do not run.
+    Arrays of element types that numpy lacks are passed as onnxruntime's own values, and the outputs
+    are such values too where one has such a type; see `as_array`. The function raises InputError
+    for feeds that cannot be passed or do not run.
     """
     if search.is_on():
         crash_search.find(model, lambda part: runner(model, part, feeds)())
     options = interruption.options()
-    if not any(map(_is_foreign, feeds.values())):
+    is_foreign = any(map(_is_foreign, feeds.values()))
+    if not is_foreign and (_has_text(feeds) or not _gives_foreign(session)):
         arrays = dict(feeds)
         if len(arrays) > _MANY and _is_bindable(session):
             bound = sessions.translated(model, lambda: _bound(session, arrays, options))()
@@ -94,6 +104,31 @@ def values(model: Model, feeds: Feeds) -> dict[str, ort.OrtValue]:
     }
 
 
+def as_array(value: Any) -> Any:
+    """Returns an output as an array, of an element type of ml_dtypes where numpy has none.
+
+    Raises RuntimeError for a value of onnxruntime's that is no tensor.
+    """
+    if not isinstance(value, ort.OrtValue):
+        return value
+    if value.device_name() != "cpu" or not _FOREIGN.fullmatch(value.data_type()):
+        return value.numpy()
+    element, shape = value.element_type(), value.shape()
+    if 0 in shape:  # it has no address
+        return np.zeros(shape, helper.tensor_dtype_to_np_dtype(element))
+    raw = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
+    return numpy_helper.to_array(onnx.TensorProto(data_type=element, dims=shape, raw_data=raw))
+
+
+def _gives_foreign(session: Any) -> bool:
+    """Returns whether an output has an element type that numpy lacks."""
+    return any(_FOREIGN.fullmatch(output.type) for output in session.get_outputs())
+
+
+def _has_text(feeds: Feeds) -> bool:
+    return any(np.asarray(value).dtype.kind in "OSU" for value in feeds.values())
+
+
 def _is_bindable(session: Any) -> bool:
     """Returns whether all inputs and outputs are tensors of numbers, the only ones it binds."""
     types = [each.type for each in (*session.get_inputs(), *session.get_outputs())]
@@ -136,7 +171,7 @@ def _shared(array: Any) -> ort.OrtValue:
 
 def _is_foreign(value: Any) -> bool:
     """Returns whether the element type is of ml_dtypes: bfloat16, float8, int4."""
-    return getattr(getattr(value, "dtype", None), "kind", "") == "V"
+    return getattr(getattr(value, "dtype", None), "isbuiltin", 0) == _REGISTERED
 
 
 def _raw(value: Any) -> Any:

@@ -42,6 +42,9 @@ class RecurrentSettings:
     clip: float | None
     direction: str
     layout: int
+    clears_ended: bool = False
+    """Whether cells read zeros for sequences that ended before the last step, as Y has there. Only
+    a cell that looks at the whole batch, as one that takes its range, gives other results then."""
 
 
 def activations(settings: RecurrentSettings) -> list[Activation]:
@@ -71,7 +74,8 @@ def run(
     """Returns Y and the last states, for one cell and input weights (G, I) per direction.
 
     Layout 0 has x as (L, N, I), Y as (L, D, N, H) and states as (D, N, H); layout 1 has the
-    batch first. Beyond the length of a sequence Y is 0 and the state does not change.
+    batch first. Beyond the length of a sequence Y is 0 and the state does not change. A step of the
+    backward direction has the last element of each sequence, then the one before, and so on.
     """
     if settings.layout:
         x = np.swapaxes(x, 0, 1)
@@ -79,6 +83,7 @@ def run(
     backwards = _directions(settings.direction, len(cells))
     steps, batch = x.shape[:2]
     counts = np.full(batch, steps) if lengths is None else lengths
+    rows = np.arange(batch)
     limits.allow((steps, len(cells), batch, hidden), x.dtype)
     every = np.zeros((steps, len(cells), batch, hidden), x.dtype)
     last = [np.zeros((len(cells), batch, hidden), x.dtype) for _ in initial]
@@ -87,12 +92,16 @@ def run(
             np.zeros((batch, hidden), x.dtype) if v is None else v[number] for v in initial
         )
         shares = (x.reshape(steps * batch, -1) @ weights.T).reshape(steps, batch, -1)
-        for step in reversed(range(steps)) if back else range(steps):
+        for step in range(steps):
             limits.in_force().clock()
-            alive = (step < counts)[:, None]
-            after = cell(shares[step], state)
+            alive, stored = (step < counts)[:, None], (step <= counts)[:, None]
+            places = (
+                np.where(alive[:, 0], counts - 1 - step, step) if back else np.full(batch, step)
+            )
+            read = [np.where(stored, v, 0) for v in state] if settings.clears_ended else state
+            after = cell(shares[places, rows], tuple(read))
             state = tuple(np.where(alive, new, old) for new, old in zip(after, state, strict=True))
-            every[step, number] = np.where(alive, after[0], 0)
+            every[places, number, rows] = np.where(alive, after[0], 0)
         for final, value in zip(last, state, strict=True):
             final[number] = value
     if settings.layout:

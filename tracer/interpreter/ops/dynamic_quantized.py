@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tracer.interpreter.binding import NodeContext
 from tracer.interpreter.numeric import recurrent
 from tracer.interpreter.numeric.recurrent import Cell, RecurrentSettings, State
 from tracer.interpreter.ops.contrib import DOMAIN
@@ -70,17 +71,21 @@ def dynamic_quantize_lstm(
     direction: str = "forward",
     hidden_size: int | None = None,
     input_forget: int = 0,
+    ctx: NodeContext,
 ) -> tuple[Array, ...]:
     """LSTM with weights W (D, I, 4H) and R (D, H, 4H) of 8 bits; see `lstm` for the rest.
 
-    X is quantised by the range of all steps up to the longest sequence, h by its range in each
-    step. Where sequences of a batch have different lengths, onnxruntime takes the range of h over
-    other rows, and outputs differ by about 0.01. Scales and zero points are one number, or one for
-    each direction (D), or one for each column (D, 4H).
+    X is quantised by the range of all steps up to the longest sequence, h by its range over the
+    batch in each step. That range has the last h of sequences that have ended; if the node has the
+    output Y, only in the step after: onnxruntime then reads h from Y, which is 0 from there on.
+    Several threads of onnxruntime each take the range of some of the sequences, and outputs differ
+    by about 0.01. Scales and zero points are one number, or one for each direction (D), or one for
+    each column (D, 4H).
     """
     names = list(activations or ["Sigmoid", "Tanh", "Tanh"])
     settings = RecurrentSettings((names * len(W))[: 3 * len(W)], activation_alpha or (),
-                                 activation_beta or (), clip, direction, 0)  # fmt: skip
+                                 activation_beta or (), clip, direction, 0,
+                                 clears_ended=ctx.outputs_named[0])  # fmt: skip
     hidden = R.shape[1]
     functions = recurrent.activations(settings)
     biases = np.zeros((len(W), 8 * hidden), X.dtype) if B is None else B
