@@ -41,7 +41,7 @@ def machine(tmp_path_factory):
 
 @pytest.fixture(scope="session", autouse=True)
 def comparison_seconds():
-    """The seconds that a comparison has without a limit; in tests it has one.
+    """The seconds that a comparison has without a limit; in tests it has a third of one.
 
     Beside other tests none reaches its precision, so each would take all of its time.
     """
@@ -49,5 +49,5 @@ def comparison_seconds():
 
     usual = alternation._SECONDS
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(alternation, "_SECONDS", 1.0)
+        patch.setattr(alternation, "_SECONDS", 0.3)
         yield usual
