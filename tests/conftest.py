@@ -19,6 +19,12 @@ settings.load_profile("unhurried")
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Long tests begin first: at the end, all processors but one would wait for them."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def machine(tmp_path_factory):
     """Commands meet a machine whose peaks are told, not measured, and no cache of the user's.

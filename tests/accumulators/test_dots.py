@@ -102,6 +102,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(
     st.integers(0, 2**32),
@@ -130,6 +131,7 @@ def test_groups_of_terms_that_may_or_may_not_stay_within(seed, kinds, shape, ord
     block(seed, kinds, shape, Accumulator(width, overflow, named(order)), 8).count()
 
 
+@pytest.mark.long
 def test_a_million_sums():
     """Few blocks and large ones: most variants take code of their own, which is soon compiled."""
     random = np.random.default_rng(5)

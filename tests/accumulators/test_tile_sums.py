@@ -69,6 +69,7 @@ def products(seed, rows, depth, columns, sizes):
     return left, right, random.integers(-(2 ** sum(sizes)), 2 ** sum(sizes), rows)
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 2**32),

@@ -28,6 +28,7 @@ def python(*args, **environment):
     return ran.stdout
 
 
+@pytest.mark.long
 def test_mutants(tmp_path):
     python("-m", "tests.fuzz", "--mutants", "100", "--jobs", "2", "--keep", str(tmp_path))
 
