@@ -1,6 +1,8 @@
 """Property tests are given all the time they need: a busy machine fails nobody's build."""
 
+import functools
 import os
+import sys
 
 # Before anything imports torch: two threads for each small tensor wait for each other, and where
 # the tests share the processors they wait for long. Tests that need several threads ask for them.
@@ -57,3 +59,21 @@ def comparison_seconds():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(alternation, "_SECONDS", 0.3)
         yield usual
+
+
+@pytest.fixture(scope="session", autouse=True)
+def registry_of_torchlib():
+    """torch reads the sources of 500 operators anew for each export; here it does so once.
+
+    An export changes nothing in them, and takes a third of the time.
+    """
+    if "torch" not in sys.modules:  # no test of this session exports, or its first import is late
+        yield
+        return
+    from torch.onnx._internal.exporter import _registration
+
+    registry = _registration.ONNXRegistry
+    with pytest.MonkeyPatch.context() as patch:
+        read = functools.cache(registry.from_torchlib)
+        patch.setattr(registry, "from_torchlib", staticmethod(read))
+        yield
