@@ -3,6 +3,7 @@
 import functools
 import os
 import sys
+from dataclasses import replace
 
 # Before anything imports torch: two threads for each small tensor wait for each other, and where
 # the tests share the processors they wait for long. Tests that need several threads ask for them.
@@ -58,6 +59,18 @@ def comparison_seconds():
     usual = alternation._SECONDS
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(alternation, "_SECONDS", 0.3)
+        yield usual
+
+
+@pytest.fixture(scope="session", autouse=True)
+def comparison_paces():
+    """How long the sessions of comparisons are, by module; in tests they have the least turns."""
+    from tracer.api.compare import layers, whole_runs
+
+    usual = {measured: measured._PACE for measured in (layers, whole_runs)}
+    with pytest.MonkeyPatch.context() as patch:
+        for measured, pace in usual.items():
+            patch.setattr(measured, "_PACE", replace(pace, session_s=0.0))
         yield usual
 
 
