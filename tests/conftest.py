@@ -1,6 +1,7 @@
 """Property tests are given all the time they need: a busy machine fails nobody's build."""
 
 import functools
+import gc
 import os
 import sys
 from dataclasses import replace
@@ -26,6 +27,17 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 def pytest_collection_modifyitems(items):
     """Long tests begin first: at the end, all processors but one would wait for them."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is imported for the tests is no garbage: no collection reads it, again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
