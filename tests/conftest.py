@@ -1,6 +1,10 @@
 """Property tests are given all the time they need: a busy machine fails nobody's build."""
 
+import functools
+import gc
 import os
+import sys
+from dataclasses import replace
 
 # Before anything imports torch: two threads for each small tensor wait for each other, and where
 # the tests share the processors they wait for long. Tests that need several threads ask for them.
@@ -17,6 +21,23 @@ settings.load_profile("unhurried")
 
 # Kineto reads it once for a process: tests that use torch's profiler themselves would let it talk.
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Long tests begin first: at the end, all processors but one would wait for them."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is imported for the tests is no garbage: no collection reads it, again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -41,7 +62,7 @@ def machine(tmp_path_factory):
 
 @pytest.fixture(scope="session", autouse=True)
 def comparison_seconds():
-    """The seconds that a comparison has without a limit; in tests it has one.
+    """The seconds that a comparison has without a limit; in tests it has a third of one.
 
     Beside other tests none reaches its precision, so each would take all of its time.
     """
@@ -49,5 +70,35 @@ def comparison_seconds():
 
     usual = alternation._SECONDS
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(alternation, "_SECONDS", 1.0)
+        patch.setattr(alternation, "_SECONDS", 0.3)
         yield usual
+
+
+@pytest.fixture(scope="session", autouse=True)
+def comparison_paces():
+    """How long the sessions of comparisons are, by module; in tests they have the least turns."""
+    from tracer.api.compare import layers, whole_runs
+
+    usual = {measured: measured._PACE for measured in (layers, whole_runs)}
+    with pytest.MonkeyPatch.context() as patch:
+        for measured, pace in usual.items():
+            patch.setattr(measured, "_PACE", replace(pace, session_s=0.0))
+        yield usual
+
+
+@pytest.fixture(scope="session", autouse=True)
+def registry_of_torchlib():
+    """torch reads the sources of 500 operators anew for each export; here it does so once.
+
+    An export changes nothing in them, and takes a third of the time.
+    """
+    if "torch" not in sys.modules:  # no test of this session exports, or its first import is late
+        yield
+        return
+    from torch.onnx._internal.exporter import _registration
+
+    registry = _registration.ONNXRegistry
+    with pytest.MonkeyPatch.context() as patch:
+        read = functools.cache(registry.from_torchlib)
+        patch.setattr(registry, "from_torchlib", staticmethod(read))
+        yield

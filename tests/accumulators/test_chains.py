@@ -144,6 +144,7 @@ def draw_size(size, kernel, stride, pad):
     return (size + 2 * pad - kernel) // stride + 1
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(chains(), st.sampled_from(["8", "12", "15", "18", "32"]), st.integers(1, 2))
 def test_random_chains_keep_their_bits(chain, bits, threads):

@@ -102,6 +102,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(
     st.integers(0, 2**32),
@@ -130,14 +131,15 @@ def test_groups_of_terms_that_may_or_may_not_stay_within(seed, kinds, shape, ord
     block(seed, kinds, shape, Accumulator(width, overflow, named(order)), 8).count()
 
 
+@pytest.mark.long
 def test_a_million_sums():
     """Few blocks and large ones: most variants take code of their own, which is soon compiled."""
     random = np.random.default_rng(5)
     count = 0
-    for number in range(72):
+    for number in range(28):
         kinds = PAIRS[random.integers(len(PAIRS))]
         deep = number % 12 == 0
-        rows, columns = (3, 5) if deep else (int(random.integers(40, 60)), 320)
+        rows, columns = (3, 5) if deep else (int(random.integers(40, 60)), 880)
         channels = int(random.choice([997, 5000])) if deep else int(random.integers(1, 16))
         # Half of the widths are near the size of the sums, where most is decided.
         near = np.log2(channels) + sum(np.log2(max(1, RANGES[kind][1])) for kind in kinds)

@@ -69,6 +69,7 @@ def products(seed, rows, depth, columns, sizes):
     return left, right, random.integers(-(2 ** sum(sizes)), 2 ** sum(sizes), rows)
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 2**32),
@@ -105,11 +106,13 @@ def test_many_terms_pass_from_panel_to_panel():
         check(left, right, bias, Accumulator(bits), 64)
 
 
-def test_sums_of_zeros_never_leave_the_range():
-    zeros = (np.zeros((2, 3), np.int64), np.zeros((3, 9), np.int64), np.zeros(2, np.int64))
-    for overflow in ("saturate", "symmetric"):
-        for bits in (32, 64):
-            check(*zeros, Accumulator(8, overflow), bits)
+ZEROS = (np.zeros((2, 3), np.int64), np.zeros((3, 9), np.int64), np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("overflow", ["saturate", "symmetric"])
+def test_sums_of_zeros_never_leave_the_range(overflow, bits):
+    check(*ZEROS, Accumulator(8, overflow), bits)
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names x86 processors")
@@ -129,7 +132,8 @@ def test_older_processors_compute_the_same(processor, features, says):
         "    check(*products(bits, 7, 50, 45, (7, 8)), Accumulator(bits), 32)\n"
         "check(*products(1, 7, 50, 45, (20, 20)), Accumulator(40), 64)\n"
         "test_products_beyond_what_float32_holds_are_limited_exactly(24, 'saturate')\n"
-        "test_sums_of_zeros_never_leave_the_range()\n"
+        "for bits in (32, 64):\n"
+        "    check(*ZEROS, Accumulator(8), bits)\n"
         "print(instruction_set())"
     )
     environment = {**os.environ, "NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": features}

@@ -27,7 +27,7 @@ SMALLEST = {
     "truth": "--networks MLP --trials 1 --seconds 0.01 --replay 1 --threads 1",
     "tuning": "--networks lenet --space memory_pattern --sessions 2",
     "weights": "count --layers 1 --size 64",
-    "whatif": "--images 10 --grown 0 --accumulator 18",
+    "whatif": "--images 10 --grown 0 --accumulator 18 --rounds 1",
 }
 PRINTS = {
     "accumulators": r"192x576x128, 1 thread\(s\)\n  values, 18 bits.* \d+\.\d\d ",

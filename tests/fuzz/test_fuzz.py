@@ -1,4 +1,4 @@
-"""The fuzzer: 150 of its mutants, and that it would find what it looks for."""
+"""The fuzzer: 100 of its mutants, and that it would find what it looks for."""
 
 import json
 import os
@@ -28,8 +28,9 @@ def python(*args, **environment):
     return ran.stdout
 
 
+@pytest.mark.long
 def test_mutants(tmp_path):
-    python("-m", "tests.fuzz", "--mutants", "150", "--jobs", "2", "--keep", str(tmp_path))
+    python("-m", "tests.fuzz", "--mutants", "100", "--jobs", "2", "--keep", str(tmp_path))
 
 
 SAME = """

@@ -48,7 +48,7 @@ COMMANDS = (
                        "--metric", "agreement")),
     Command("quantize", ("quantize", MODEL, "--calibrate", DATA, "-o", "q.onnx")),
     Command("fusions", ("fusions", MODEL)),
-    Command("compare", ("compare", MODEL, MODEL, "--sessions", 4,
+    Command("compare", ("compare", MODEL, MODEL, "--sessions", 2,
                         "--precision", "100%", "--threads", 1), codes=(1,)),
     Command("compare a trace", ("compare", TRACE, TRACE), needs=TRACE, codes=(1,)),
     Command("export", ("export", MODEL, "--input-shape", "2,3", "-o", "e.onnx"), codes=(2,)),

@@ -21,6 +21,7 @@ def warm(tmp_path_factory):
         yield process
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SOME)
 def test_commands_end_as_they_should(name, warm):
     # each command that runs an endless model takes ten seconds of a processor: one is enough here

@@ -22,6 +22,9 @@ import tracer
 from tracer.__main__ import main as command
 from tracer.interpreter import kernel_loading
 
+_LATE = ("matplotlib.backends.backend_svg", "scipy.stats")
+"""What commands import when they need it."""
+
 
 def _import_all():
     """Imports what commands import, and sees that no thread runs: a fork would lose it."""
@@ -29,6 +32,8 @@ def _import_all():
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.endswith("__main__") and not _of_framework(module.name):
                 _import(module.name)
+    for name in _LATE:
+        importlib.import_module(name)
     threads = len([*Path("/proc/self/task").iterdir()])
     assert threads == 1, f"{threads} threads"
 

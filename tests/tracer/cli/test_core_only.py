@@ -1,5 +1,6 @@
 """Commands work where only the core is installed: no framework and no optional package."""
 
+import json
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ OPTIONAL = (
     "safetensors", "sklearn", "tensorboardX", "torch", "xlsxwriter",
 )  # fmt: skip
 CODE = f"""
-import sys
+import contextlib, io, json, sys
 from importlib.machinery import PathFinder
 
 find = PathFinder.find_spec
@@ -25,58 +26,71 @@ def find_core(name, path=None, target=None):
 
 PathFinder.find_spec = find_core
 from tracer.cli import main
-sys.exit(main(sys.argv[1:]))
+
+def ran(args):
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        with contextlib.redirect_stderr(io.StringIO()) as err:
+            return main(args), out.getvalue(), err.getvalue()
+
+print(json.dumps([ran(args) for args in json.loads(sys.argv[1])]))
 """
+"""Runs commands in turn; one cannot import for the next what none finds."""
+WORKING = [
+    ("profile", MODEL, "--runs", "2", "--no-roofline", "-o", "run.trace"),
+    ("count", MODEL, "--by", "op"),
+    ("fusions", MODEL),
+    ("interpret", MODEL, "--against", "ort", "-o", "outputs.npz"),
+    ("interpret", INT8, "--accumulator", "18"),
+    ("compare", MODEL, f"{MODEL}@ort:none", "--sessions", "2", "--precision", "100%"),
+    ("count", MODEL, "-o", "all/"),
+    ("env",),
+    ("export", "--help"),
+    ("quantize", "--help"),
+    ("whatif", "--help"),
+]
+NEEDING = {
+    ("profile", "net.py:Net", "--input-shape", "1,3"): "torch",
+    ("export", "program.pt2", "-o", "p.onnx"): "torch",
+    ("count", MODEL, "-o", "c.png"): "matplotlib",
+    ("count", MODEL, "-o", "c.parquet"): "pyarrow",
+}
 
 
-def run(*args, folder):
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Exit code, standard output and standard error of every command."""
+    folder = tmp_path_factory.mktemp("core")
+    (folder / "net.py").write_text("import torch\n\nclass Net(torch.nn.Module):\n    pass\n")
+    (folder / "program.pt2").write_bytes(b"")
+    commands = [*WORKING, *NEEDING]
     # A child process would have the optional packages.
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TRACER_IN_PROCESS": "1"}
-    return subprocess.run(
-        [sys.executable, "-c", CODE, *args],
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, json.dumps(commands)],
         cwd=folder,
         env=environment,
         capture_output=True,
         text=True,
     )
+    assert done.returncode == 0, done.stderr
+    return dict(zip(commands, json.loads(done.stdout), strict=True))
 
 
 @pytest.mark.parametrize(
-    "args",
-    [
-        ("profile", MODEL, "--runs", "2", "--no-roofline", "-o", "run.trace"),
-        ("count", MODEL, "--by", "op"),
-        ("fusions", MODEL),
-        ("interpret", MODEL, "--against", "ort", "-o", "outputs.npz"),
-        ("interpret", INT8, "--accumulator", "18"),
-        ("compare", MODEL, f"{MODEL}@ort:none", "--sessions", "2", "--precision", "100%"),
-        ("count", MODEL, "-o", "all/"),
-        ("env",),
-        ("export", "--help"),
-        ("quantize", "--help"),
-        ("whatif", "--help"),
-    ],
-    ids=lambda args: " ".join(Path(arg).name for arg in args[:2]),
+    "args", WORKING, ids=lambda args: " ".join(Path(arg).name for arg in args[:2])
 )
-def test_a_command_needs_no_optional_package(args, tmp_path):
-    result = run(*args, folder=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout
+def test_a_command_needs_no_optional_package(args, results):
+    code, out, err = results[args]
+    assert code == 0, err
+    assert out
 
 
 @pytest.mark.parametrize(
     ("args", "package"),
-    [
-        (("profile", "net.py:Net", "--input-shape", "1,3"), "torch"),
-        (("export", "program.pt2", "-o", "p.onnx"), "torch"),
-        (("count", MODEL, "-o", "c.png"), "matplotlib"),
-        (("count", MODEL, "-o", "c.parquet"), "pyarrow"),
-    ],
+    NEEDING.items(),
     ids=lambda args: str(args[0]) if isinstance(args, tuple) else args,
 )
-def test_a_command_that_needs_one_names_it(args, package, tmp_path):
-    (tmp_path / "net.py").write_text("import torch\n\nclass Net(torch.nn.Module):\n    pass\n")
-    (tmp_path / "program.pt2").write_bytes(b"")
-    result = run(*args, folder=tmp_path)
-    assert result.returncode in (2, 3), result.stderr
-    assert package in result.stderr and len(result.stderr.splitlines()) == 1
+def test_a_command_that_needs_one_names_it(args, package, results):
+    code, _, err = results[args]
+    assert code in (2, 3), err
+    assert package in err and len(err.splitlines()) == 1

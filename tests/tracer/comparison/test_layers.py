@@ -56,9 +56,11 @@ class Fake:
 
 
 @pytest.fixture
-def clock(monkeypatch, comparison_seconds):
+def clock(monkeypatch, comparison_seconds, comparison_paces):
     made = Clock()
     monkeypatch.setattr(alternation, "_SECONDS", comparison_seconds)
+    for module, pace in comparison_paces.items():
+        monkeypatch.setattr(module, "_PACE", pace)
     monkeypatch.setattr(alternation.time, "monotonic", lambda: made.now)
     yield made
     signals._received.clear()

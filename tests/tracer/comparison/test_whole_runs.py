@@ -45,9 +45,11 @@ class Fake:
 
 
 @pytest.fixture
-def machine(monkeypatch, comparison_seconds):
+def machine(monkeypatch, comparison_seconds, comparison_paces):
     clock = Machine()
     monkeypatch.setattr(alternation, "_SECONDS", comparison_seconds)
+    for module, pace in comparison_paces.items():
+        monkeypatch.setattr(module, "_PACE", pace)
     monkeypatch.setattr(alternation.time, "monotonic", lambda: clock.now)
     monkeypatch.setattr(alternation.time, "sleep", lambda seconds: None)
     return clock
