@@ -1,9 +1,7 @@
 """Property tests are given all the time they need: a busy machine fails nobody's build."""
 
-import functools
 import gc
 import os
-import sys
 from dataclasses import replace
 
 # Before anything imports torch: two threads for each small tensor wait for each other, and where
@@ -84,21 +82,3 @@ def comparison_paces():
         for measured, pace in usual.items():
             patch.setattr(measured, "_PACE", replace(pace, session_s=0.0))
         yield usual
-
-
-@pytest.fixture(scope="session", autouse=True)
-def registry_of_torchlib():
-    """torch reads the sources of 500 operators anew for each export; here it does so once.
-
-    An export changes nothing in them, and takes a third of the time.
-    """
-    if "torch" not in sys.modules:  # no test of this session exports, or its first import is late
-        yield
-        return
-    from torch.onnx._internal.exporter import _registration
-
-    registry = _registration.ONNXRegistry
-    with pytest.MonkeyPatch.context() as patch:
-        read = functools.cache(registry.from_torchlib)
-        patch.setattr(registry, "from_torchlib", staticmethod(read))
-        yield
