@@ -4,7 +4,7 @@ from dataclasses import astuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tracer.accumulators.floats import compiled_sums, oracle, single_sums
@@ -59,12 +59,16 @@ CASES = st.fixed_dictionaries({
     "odd": st.sampled_from([0, 0, 0, 0.05]),
 })  # fmt: skip
 
+NO_TERMS = {"seed": 843, "rows": 1, "depth": 0, "columns": 1, "spread": 0, "odd": 0.05}
+"""A sum that begins with -0, and has no terms."""
+
 
 @settings(max_examples=250, deadline=None)
 @given(
     spelling=st.sampled_from(ACCUMULATORS), form=st.sampled_from(["fp32", "fp16", "bf16"]),
     case=CASES,
 )  # fmt: skip
+@example(spelling="fp16", form="fp32", case=NO_TERMS)
 def test_sums_term_after_term(spelling, form, case):
     left, right, start = operands(**case, form=float_format(form))
     indices = np.arange(start.size).reshape(start.shape)

@@ -193,7 +193,8 @@ def _powers(values: Array, a: BlockFma) -> Array:
 def _outs(start: Array, exact: Array | None = None) -> tuple[Array, ...]:
     """Returns the arrays that kernels write: values, exact sums, terms, swamped, overflows."""
     counts = (np.zeros(start.shape, np.int64) for _ in range(3))
-    return (start.copy("C"), (start if exact is None else exact).copy("C"), *counts)
+    sums = np.add(start if exact is None else exact, 0.0, order="C")  # no -0
+    return (start.copy("C"), sums, *counts)
 
 
 def _state(outs: tuple[Array, ...]) -> State:

@@ -146,7 +146,7 @@ def _summed(factors: Factors, start: Array, first: Array, work: _Work) -> State:
     left, right = factors.left, factors.right
     shape = len(left), right.shape[1]
     values = np.broadcast_to(first, shape).astype(np.float32, order="C")
-    exact = np.broadcast_to(start, shape).astype(np.float64, order="C")
+    exact = np.add(np.broadcast_to(start, shape), 0.0, dtype=np.float64, order="C")  # no -0
     terms, lost = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
     count = loaded("references").count
 
