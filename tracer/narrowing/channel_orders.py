@@ -32,7 +32,8 @@ def fitting(
 ) -> Array | None:
     """Returns an order (channels,) in which partial sums have magnitudes up to `most` (M,).
 
-    `inputs` (count, K) of a layer without groups are real, as `most`. None if no order is found.
+    `inputs` (count, K) of a layer without groups are real, as `most`. None where no order
+    that was tried fits.
     """
     search = _Search(layer, reach.of_few(inputs, layer.integers.size), registers, most)
     extreme = search.farthest(search.reached(None))
@@ -68,8 +69,8 @@ class _Search:
         """Returns how far the partial sums of each output (count, M) reach, 1 as far as allowed."""
         terms = None if order is None else terms_of(order, self.layer.window)
         start = reach.starts_of(self.layer, self.registers)
-        found = reach.of_outputs(self.inputs, self.layer.weights, start, self.registers, terms)
-        return found / self.most
+        most = reach.of_outputs(self.inputs, self.layer.weights, start, self.registers, terms)
+        return most / self.most
 
     def farthest(self, reached: FloatArray) -> Array:
         """Returns the places of the outputs that reach farthest."""
@@ -83,10 +84,10 @@ class _Search:
         sums = self._sums(places)
         if len(self.registers.starts) == 1 and np.abs(sums.totals).max(initial=0) > 1:
             return None
-        for order in (_interleaved, _greedy):
-            found = order(sums)
-            if sums.reached(found) <= 1:
-                return found
+        for ordered in (_interleaved, _greedy):
+            order = ordered(sums)
+            if sums.reached(order) <= 1:
+                return order
         return None
 
     def _sums(self, places: Array) -> _Sums:

@@ -78,9 +78,9 @@ def excess(layer: Layer, need: Need) -> float:
 def fitted(samples: LayerSamples, grid: Grid, registers: Registers, centred: bool = False) -> Fit:
     """Fits a layer to registers, with its inputs on `grid`.
 
-    Each row has the step at which its outputs lose the least, or all rows have one, as before. The
-    bias makes up for the mean of what they lose. With `centred`, the rows lack their mean, which is
-    a term of its own.
+    Each row has the step at which its outputs lose the least; all rows share one where the stored
+    weights have one scale. The bias makes up for the mean of what they lose. With `centred`, the
+    rows lack their mean, which is a term of its own.
     """
     layer, inputs = samples.layer, grid.integers(samples.read)
     least = np.zeros(len(layer.integers))

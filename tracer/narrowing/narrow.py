@@ -120,14 +120,15 @@ def _chosen(
     for each in measures():
         if not isinstance(seen, each.changes) or (each.dear and not dear):
             continue
-        found = each.propose(seen if each.keeps_values else few, need)
-        if found is not None and each.keeps_values:
-            return each, found
-        if found is not None:
-            proposals.append((each, found))
-    most = max((found.sqnr_db for _, found in proposals), default=0.0)
-    for measure, found in proposals:
-        if found.sqnr_db >= most - _ENOUGH_DB:
-            again = found.again if few is not seen else None
-            return measure, found if again is None else again(seen)
+        proposal = each.propose(seen if each.keeps_values else few, need)
+        if proposal is None:
+            continue
+        if each.keeps_values:
+            return each, proposal
+        proposals.append((each, proposal))
+    most = max((proposal.sqnr_db for _, proposal in proposals), default=0.0)
+    for measure, proposal in proposals:
+        if proposal.sqnr_db >= most - _ENOUGH_DB:
+            again = proposal.again if few is not seen else None
+            return measure, proposal if again is None else again(seen)
     return None

@@ -51,8 +51,8 @@ class LayerSamples:
         They are computed once, since measures try many grids.
         """
         if registers not in self._least_units:
-            found = reach.least_units(self.layer, self.wide, registers, MARGIN)
-            self._least_units[registers] = found
+            units = reach.least_units(self.layer, self.wide, registers, MARGIN)
+            self._least_units[registers] = units
         return self._least_units[registers]
 
 

@@ -83,7 +83,8 @@ def run(
     backwards = _directions(settings.direction, len(cells))
     steps, batch = x.shape[:2]
     counts = np.full(batch, steps) if lengths is None else lengths
-    rows = np.arange(batch)
+    rows, places = np.arange(batch), np.arange(steps)[:, None]
+    order = np.where(places < counts, counts - 1 - places, places)  # of each sequence, its own
     limits.allow((steps, len(cells), batch, hidden), x.dtype)
     every = np.zeros((steps, len(cells), batch, hidden), x.dtype)
     last = [np.zeros((len(cells), batch, hidden), x.dtype) for _ in initial]
@@ -92,16 +93,18 @@ def run(
             np.zeros((batch, hidden), x.dtype) if v is None else v[number] for v in initial
         )
         shares = (x.reshape(steps * batch, -1) @ weights.T).reshape(steps, batch, -1)
+        if back:
+            shares = shares[order, rows]
         for step in range(steps):
             limits.in_force().clock()
-            alive, stored = (step < counts)[:, None], (step <= counts)[:, None]
-            places = (
-                np.where(alive[:, 0], counts - 1 - step, step) if back else np.full(batch, step)
-            )
-            read = [np.where(stored, v, 0) for v in state] if settings.clears_ended else state
-            after = cell(shares[places, rows], tuple(read))
+            alive, read = (step < counts)[:, None], state
+            if settings.clears_ended:
+                read = tuple(np.where((step <= counts)[:, None], v, 0) for v in state)
+            after = cell(shares[step], read)
             state = tuple(np.where(alive, new, old) for new, old in zip(after, state, strict=True))
-            every[places, number, rows] = np.where(alive, after[0], 0)
+            every[step, number] = np.where(alive, after[0], 0)
+        if back:
+            every[:, number] = every[order, number, rows]
         for final, value in zip(last, state, strict=True):
             final[number] = value
     if settings.layout:
