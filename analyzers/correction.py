@@ -4,7 +4,9 @@ Calibration yields the overhead of each row, but neither the speed of the machin
 run nor the deviation of a single kernel. The sum of all rows is better known: it is the undisturbed
 wall time less that of a run without nodes. So the rows are adjusted to this sum by constrained
 least squares, each in proportion to its covariance with the sum (Mikhail, Observations and Least
-Squares, 1976). Three errors are modelled:
+Squares, 1976). The adjustment stays within what its causes can be: overhead of half to twice the
+calibrated one, and profiled runs slower by 6 %. What is left is in no row. Three errors are
+modelled:
 
 - a scale of all overheads: the machine was slower or faster during calibration;
 - a scale of all profiled runs relative to undisturbed runs;
@@ -36,10 +38,14 @@ _SLOWER = 0.03
 """Standard deviation of the ratio of profiled to undisturbed runs, which alternate."""
 
 _BELIEVED = 2.0
-"""Standard deviations by which the sum may be raised. A larger gap is work of the runtime outside
-kernels and stays unattributed. There is no limit downwards: rows cannot exceed their run."""
+"""Standard deviations by which the sum may be raised, and by which profiled runs may be slower than
+undisturbed ones. A larger gap belongs to no row: work of the runtime outside kernels, or a machine
+that was slower in one kind of runs."""
 
-_MOST_DOUBLINGS = 60
+_LEAST_SCALE, _MOST_SCALE = 0.5, 2.0
+"""Limits of the overhead ÷ the calibrated overhead. No machine was seen to leave them while it ran
+undisturbed; a stall of another program would."""
+
 _CLOSE = 1e-9
 """Distance, in µs or relative, at which the search for the overhead of all rows ends."""
 _FAR = -8.0
@@ -62,12 +68,14 @@ class Sum:
 class Correction:
     """The overhead `added` to each row (µs per run).
 
-    `own` is the standard deviation of each row's own error, `error` of all errors together.
+    `own` is the standard deviation of each row's own error, `error` of all errors together. `scale`
+    is the overhead ÷ the calibrated overhead.
     """
 
     added: FloatArray
     own: FloatArray
     error: FloatArray
+    scale: float = 1.0
 
     def of(self, raw: FloatArray) -> FloatArray:
         """Returns corrected times of reported times (rows on the last axis); none is negative."""
@@ -108,27 +116,30 @@ def correct(raw: FloatArray, bias: FloatArray, error: FloatArray, total: Sum) ->
     left = np.sqrt(np.maximum(own - with_sum**2 / variance, 0.0))
     misfit = max(1.0, -missing / math.sqrt(variance))  # Birge's ratio
     share = with_sum / with_sum.sum()
-    return Correction(bias + _amount(first, raw, share, goal) * share, single, left * misfit)
+    # Of an amount, the scale of the overhead explains bias x this, and slower runs the time x that.
+    scale = max(_SCALE**2 * bias.sum() / with_sum.sum(), 1e-12)
+    slower = _SLOWER**2 * times.sum() / with_sum.sum()
+    most = min((_MOST_SCALE - 1) / scale, _BELIEVED * _SLOWER / max(slower, 1e-12))
+    limits = (_LEAST_SCALE - 1) / scale, most
+    amount = _amount(first, raw, share, goal, limits)
+    return Correction(bias + amount * share, single, left * misfit, 1 + amount * scale)
 
 
-def _amount(first: Correction, raw: FloatArray, share: FloatArray, goal: float) -> float:
-    """Returns how much more to subtract from all rows, by their `share`, to reach `goal`."""
+def _amount(
+    first: Correction, raw: FloatArray, share: FloatArray, goal: float, limits: Point
+) -> float:
+    """Returns how much more to subtract from all rows, by their `share`, to come close to `goal`.
+
+    It is within `limits`, which are negative and positive.
+    """
 
     def excess(amount: float) -> float:
         return float(_mean_above_zero(raw - first.added - amount * share, first.own).sum()) - goal
 
-    low, high = -1.0, 1.0
-    at_low, at_high = excess(low), excess(high)
-    for _ in range(_MOST_DOUBLINGS):  # more amount is less excess
-        if at_low < 0:
-            high, at_high, low = low, at_low, 2 * low
-            at_low = excess(low)
-        elif at_high > 0:
-            low, at_low, high = high, at_high, 2 * high
-            at_high = excess(high)
-        else:
-            break
-    return _root(excess, (low, at_low), (high, at_high))
+    (low, at_low), (high, at_high) = ((limit, excess(limit)) for limit in limits)
+    if at_low <= 0:  # not even the least overhead reaches the goal
+        return low
+    return high if at_high >= 0 else _root(excess, (low, at_low), (high, at_high))
 
 
 def _root(of: Callable[[float], float], left: Point, right: Point) -> float:

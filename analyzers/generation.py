@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.statistics import outliers, t_quantile
+from tracer.records.disturbance import outliers
 from tracer.records.generation import Generated, Generation
+from tracer.support.statistics import t_quantile
 from tracer.support.types import FloatArray
 
 
@@ -39,7 +40,7 @@ def decode(generation: Generation, generated: Generated) -> Speed | None:
 def settled_means(times: Sequence[Sequence[float]]) -> tuple[FloatArray, FloatArray]:
     """Returns the mean of each column of `times` (generations × steps), and its standard error.
 
-    Times that something disturbed are left out (see `statistics.outliers`). The error of a single
+    Times that something disturbed are left out (see `disturbance.outliers`). The error of a single
     time is NaN.
     """
     columns = np.array(times, np.float64).reshape(len(times), -1).T

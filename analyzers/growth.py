@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 
 from analyzers.generation import settled_means
-from analyzers.statistics import t_quantile
 from analyzers.timing import wall, wall_interval
 from tracer.records.generation import Generated
 from tracer.records.trace import Run
+from tracer.support.statistics import t_quantile
 
 _Z_975 = 1.96
 _TOP = 5

@@ -1,14 +1,17 @@
 """Times of nodes from the kernels that ran: statistics over runs, without profiler overhead."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from analyzers.correction import Correction, Sum, correct, tick_error
-from analyzers.statistics import ci95_half, outliers, summarize
+from tracer.records.disturbance import outliers
 from tracer.records.trace import Run
+from tracer.support.statistics import Summary, summarize
 from tracer.support.types import FloatArray
 
 RUNTIME = "runtime"
@@ -20,13 +23,20 @@ _NOTABLE = 1.5
 _LOOSE, _LOOSE_SHARE = 5.0, 0.2
 """A rest of more times a run without nodes, and of a larger share of the wall, gets a note."""
 
+_UNEXPLAINED = 0.02
+"""Share of the wall from which on it is said that nodes and wall do not fit together."""
+
+_UNCERTAIN = 0.5
+"""Share of the calibrated overhead by which the time that the rows leave of the wall may be off."""
+
 _TELLING = 2.0
+"""Standard deviations above 0 from which on a time can be told from profiler overhead."""
 _Z_975 = 1.96
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows of the table: kernels of each, samples without outliers (runs × rows), bias per run.
+    """Rows of the table: kernels of each, samples that count (runs × rows), bias per run.
 
     `error` is the standard deviation of each row's bias, µs per run.
     """
@@ -35,6 +45,7 @@ class _Rows:
     samples: FloatArray
     bias: FloatArray
     error: FloatArray
+    raw: Summary
 
 
 def timing(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
@@ -42,29 +53,38 @@ def timing(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
 
     `groups` gives the nodes of each kernel of the run. The first node of a kernel has its time; the
     other nodes name the kernel, and in `timed_in` the first node. A kernel that belongs to the
-    runtime has a row called `runtime:<name>`. Outliers (see `statistics.outliers`) are excluded;
-    `notes` counts them. Confidence intervals include the variation between runs and the uncertainty
-    of the correction (see `correction`). More columns separate them: `random_us`, half the 95 %
+    runtime has a row called `runtime:<name>`. A time is the mean of the bulk of the runs that count
+    (see `tracer.support.statistics.bulk` and `tracer.records.disturbance`), without the overhead of
+    the profiler. Confidence intervals include the variation between runs and the uncertainty
+    of the correction (see `correction`). A row that cannot be told from the overhead has an
+    interval that begins at 0, and neither a share nor percentiles: its time is only a bound for it,
+    and a part of sums. More columns separate the errors: `random_us`, half the 95 %
     interval of the variation, `systematic_us`, the standard deviation of the correction, and
     `misfit_us`, its part that is the row's own.
     """
     rows = _rows(run, groups)
-    raw = summarize(rows.samples)
+    raw = rows.raw
     correction = _correction(run, rows)
     mean = correction.of(raw.mean)
     total = mean.sum()
     low, high = correction.interval(raw.mean, raw.ci95_half / _Z_975)
+    told = ~_untold(rows, correction)
+    overhead = raw.mean - mean
+
+    def if_told(values: FloatArray) -> FloatArray:
+        return np.where(told, values, np.nan)
+
     table = pd.DataFrame(
         {
             "calls": [sum(run.kernels[m].calls for m in ms) for ms in rows.members.values()],
             "time_us": mean,
-            "time_us_p50": correction.of(raw.p50),
-            "time_us_p95": correction.of(raw.p95),
-            "time_us_min": correction.of(raw.min),
-            "time_us_std": raw.std,
-            "time_us_ci95_low": low,
+            "time_us_p50": if_told(np.maximum(raw.p50 - overhead, 0.0)),
+            "time_us_p95": if_told(np.maximum(raw.p95 - overhead, 0.0)),
+            "time_us_min": if_told(np.maximum(raw.min - overhead, 0.0)),
+            "time_us_std": if_told(raw.std),
+            "time_us_ci95_low": np.where(told, low, 0.0),
             "time_us_ci95_high": high,
-            "time_share": mean / total if total else np.nan,
+            "time_share": if_told(mean / total) if total else np.nan,
             "time_us_raw": raw.mean,
             "time_us_replayed": [_replayed(run, members) for members in rows.members.values()],
             "time_us_device": [_on_device(run, members) for members in rows.members.values()],
@@ -84,30 +104,32 @@ def timing(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
 def largest(run: Run, groups: Sequence[tuple[str, ...]], top: int) -> tuple[int, ...]:
     """Returns the positions of the kernels in the `top` longest rows, longest row first."""
     rows = _rows(run, groups)
-    times = _correction(run, rows).of(rows.samples.mean(axis=0))
+    times = _correction(run, rows).of(rows.raw.mean)
     members = list(rows.members.values())
     return tuple(m for row in (-times).argsort(kind="stable")[:top] for m in members[row])
 
 
 def wall(run: Run) -> Mapping[str, float]:
-    """Returns statistics of the runs without profiler, µs, outliers excluded."""
-    settled = run.wall_us[~outliers(run.wall_us)]
-    summary = summarize(settled.reshape(-1, 1))
-    names = ("mean", "p50", "p95", "min", "std")
+    """Returns statistics of the runs without profiler that count, µs.
+
+    `mean` is that of the bulk of them (see `tracer.support.statistics.bulk`).
+    """
+    summary = _of_walls(run)
+    names = ("mean", "p50", "p90", "p95", "p99", "min", "max", "std")
     return {name: float(getattr(summary, name)[0]) for name in names}
 
 
 def wall_interval(run: Run) -> tuple[float, float]:
     """Returns the 95 % confidence interval of the mean wall time, µs; a point for a single run."""
-    mean, half = wall(run)["mean"], _Z_975 * _variance(run.wall_us) ** 0.5
+    summary = _of_walls(run)
+    mean, half = float(summary.mean[0]), _finite(float(summary.ci95_half[0]))
     return max(mean - half, 0.0), mean + half
 
 
 def empty(run: Run) -> float | None:
-    """Returns the mean time of a run without nodes, µs; None if it was not measured."""
-    if run.empty_us is None:
-        return None
-    return float(run.empty_us[~outliers(run.empty_us)].mean())
+    """Returns the time of a run without nodes, µs; None if it was not measured."""
+    summary = _of_empty(run)
+    return None if summary is None else float(summary.mean[0])
 
 
 def coverage(run: Run, nodes: pd.DataFrame) -> float:
@@ -118,24 +140,31 @@ def coverage(run: Run, nodes: pd.DataFrame) -> float:
 def notes(run: Run, groups: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """Returns warnings: excluded runs, an unexpected overhead, rows within the overhead."""
     warnings = []
-    slow, slow_profiled = int(outliers(run.wall_us).sum()), int(outliers(run.instrumented_us).sum())
-    if slow or slow_profiled:
+    counted = run.counted
+    if counted.left_out and not counted.is_busy:
         warnings.append(
-            f"{slow_profiled:,} of {len(run.instrumented_us):,} profiled runs and {slow:,} of "
-            f"{len(run.wall_us):,} unprofiled runs are excluded as outliers (was another program "
-            "busy?)"
+            f"{counted.left_out:,} of {counted.total:,} runs, profiled and unprofiled, are left "
+            "out: something disturbed them"
         )
     rows = _rows(run, groups)
     correction = _correction(run, rows)
     warnings += _fit(run, rows, correction)
-    net = rows.samples.mean(axis=0) - correction.added
-    short = int(((rows.bias > 0) & (net < _TELLING * correction.error)).sum())
+    short = int(_untold(rows, correction).sum())
     if short:
+        every = "no row" if short == len(rows.bias) else f"{short:,} of {len(rows.bias):,} rows"
+        cannot = "can" if short == len(rows.bias) else "cannot"
         warnings.append(
-            f"{short} of {len(net)} rows cannot be separated from profiler overhead; their "
-            "confidence intervals start near 0"
+            f"{every} {cannot} be separated from profiler overhead: a time below the end of its "
+            "confidence interval is all that is known, written as < 0.5"
         )
     return tuple(warnings)
+
+
+def _untold(rows: _Rows, correction: Correction) -> npt.NDArray[np.bool_]:
+    """Returns which rows cannot be told from the overhead of the profiler."""
+    net = rows.raw.mean - correction.added
+    untold: npt.NDArray[np.bool_] = (rows.bias > 0) & (net < _TELLING * correction.error)
+    return untold
 
 
 def _fit(run: Run, rows: _Rows, correction: Correction) -> Iterator[str]:
@@ -143,23 +172,24 @@ def _fit(run: Run, rows: _Rows, correction: Correction) -> Iterator[str]:
 
     A difference within the scatter of the undisturbed runs is not put down to the profiler.
     """
-    total, extra = wall(run), float(correction.added.sum() - rows.bias.sum())
-    factor = correction.added.sum() / rows.bias.sum() if rows.bias.any() else 1.0
-    if not 1 / _NOTABLE <= factor <= _NOTABLE:
-        if abs(extra) <= total["std"]:
-            yield (
-                f"profiled runs took {abs(extra):,.1f} µs {'more' if extra > 0 else 'less'} than "
-                f"undisturbed runs and the calibrated overhead; undisturbed runs scatter by "
-                f"{total['std']:,.1f} µs (one standard deviation), so other programs may be why"
-            )
-        else:
-            yield (
-                f"profiler overhead was {factor:.2f} times the calibrated overhead, so times of a "
-                "few µs are uncertain"
-            )
-    alone, flat = empty(run), not any(kernel.scope for kernel in run.kernels)
-    nodes = float(correction.of(rows.samples.mean(axis=0)).sum())
-    rest = total["mean"] - nodes
+    total, bias = wall(run), float(rows.bias.sum())
+    if not bias:
+        return
+    factor = correction.scale
+    nodes = float(correction.of(rows.raw.mean).sum())
+    rest, alone = total["mean"] - nodes, empty(run)
+    if -rest > max(_UNEXPLAINED * total["mean"], total["std"]):
+        yield (
+            f"the nodes take {-rest:,.1f} µs more than a run without the profiler: the machine was "
+            "slower in the profiled runs, and by how much in which node is not known"
+        )
+    elif not 1 / _NOTABLE <= factor <= _NOTABLE and abs(factor - 1) * bias > total["std"]:
+        yield (
+            f"profiler overhead was {factor:.2f} times the calibrated overhead, so times of a few "
+            "µs are uncertain"
+        )
+    flat = not any(kernel.scope for kernel in run.kernels)
+    rest -= _finite(run.returning_us)
     if alone is not None and flat and rest > max(_LOOSE * alone, _LOOSE_SHARE * total["mean"]):
         yield (
             f"nodes and undisturbed runs do not fit together: {rest:,.1f} µs are in no node, and a "
@@ -176,7 +206,7 @@ def _rows(run: Run, groups: Sequence[tuple[str, ...]]) -> _Rows:
         while not group and (key in members or key in taken):
             key = f"{key}#{position}"
         members.setdefault(key, []).append(position)
-    settled = run.samples[~outliers(run.instrumented_us)]
+    settled = run.samples[run.counted.profiled]
     calls = np.array([kernel.calls for kernel in run.kernels])
     variances = _errors(run, settled, calls) ** 2
 
@@ -189,7 +219,14 @@ def _rows(run: Run, groups: Sequence[tuple[str, ...]]) -> _Rows:
         sums: FloatArray = np.add.reduceat(samples, starts, axis=-1, dtype=np.float64)
         return sums
 
-    return _Rows(members, by_row(settled), by_row(run.bias_us * calls), np.sqrt(by_row(variances)))
+    samples = by_row(settled)
+    return _Rows(
+        members,
+        samples,
+        by_row(run.bias_us * calls),
+        np.sqrt(by_row(variances)),
+        summarize(samples, run.tick_us),
+    )
 
 
 def _errors(run: Run, samples: FloatArray, calls: FloatArray) -> FloatArray:
@@ -200,19 +237,41 @@ def _errors(run: Run, samples: FloatArray, calls: FloatArray) -> FloatArray:
 
 
 def _correction(run: Run, rows: _Rows) -> Correction:
-    """Adjusts the overhead so that the rows sum to the wall time less that of an empty run."""
-    total, variance = wall(run)["mean"], _variance(run.wall_us)
-    if run.empty_us is not None:
-        total, variance = total - (empty(run) or 0.0), variance + _variance(run.empty_us)
-    target = Sum(max(total, 0.0), variance**0.5, bound=run.empty_us is None)
-    return correct(rows.samples.mean(axis=0), rows.bias, rows.error, target)
+    """Adjusts the overhead so that the rows sum to the wall time less that of an empty run.
+
+    An empty run that takes longer than what the rows leave of the wall is none of this run.
+    """
+    walls, alone = _of_walls(run), _of_empty(run)
+    total, variance = float(walls.mean[0]) - _finite(run.returning_us), _variance(walls)
+    is_bound = alone is None
+    if alone is not None:
+        left = total - float(np.maximum(rows.raw.mean - rows.bias, 0.0).sum())
+        uncertain = _UNCERTAIN * float(rows.bias.sum()) + _TELLING * variance**0.5
+        is_bound = float(alone.mean[0]) > max(left, 0.0) + uncertain + _UNEXPLAINED * total
+        if not is_bound:
+            total, variance = total - float(alone.mean[0]), variance + _variance(alone)
+    target = Sum(max(total, 0.0), variance**0.5, bound=is_bound)
+    return correct(rows.raw.mean, rows.bias, rows.error, target)
 
 
-def _variance(times: FloatArray) -> float:
-    """Returns the variance of the mean of consecutive times; 0 for a single time."""
-    settled = times[~outliers(times)]
-    half = float(ci95_half(settled.reshape(-1, 1))[0])
-    return 0.0 if half != half else (half / _Z_975) ** 2
+def _of_walls(run: Run) -> Summary:
+    return summarize(run.counted.wall_us.reshape(-1, 1))
+
+
+def _of_empty(run: Run) -> Summary | None:
+    if run.empty_us is None:
+        return None
+    return summarize(run.empty_us[~outliers(run.empty_us)].reshape(-1, 1))
+
+
+def _variance(summary: Summary) -> float:
+    """Returns the variance of the mean of a single column; 0 for a single time."""
+    return (_finite(float(summary.ci95_half[0])) / _Z_975) ** 2
+
+
+def _finite(value: float) -> float:
+    """Returns a value, 0 for NaN."""
+    return 0.0 if math.isnan(value) else value
 
 
 def _replayed(run: Run, members: Sequence[int]) -> float:

@@ -23,8 +23,7 @@ import pandas as pd
 import tracer
 from analyzers.attribution import attribute
 from analyzers.compare.contrast import of_sessions
-from analyzers.statistics import outliers
-from analyzers.timing import timing, wall
+from analyzers.timing import empty, timing, wall
 from benchmarks._load import load
 from benchmarks._measure import machine
 from benchmarks._networks import Builder, Model, encoder
@@ -36,7 +35,8 @@ from tracer.executors.onnxruntime.turns import recorder
 from tracer.graph import loading
 from tracer.graph.loading import open_model
 from tracer.inputs.model_feeds import make_feeds
-from tracer.records.trace import Trace
+from tracer.records.disturbance import Usage
+from tracer.records.trace import Run, Trace
 from tracer.support.timing import elapsed_us
 from tracer.support.types import FloatArray
 
@@ -135,11 +135,9 @@ def trial(model: Model, threads: int, args: argparse.Namespace) -> tuple[Trial, 
     assert run.empty_us is not None
     cost = sum(k.calls * bias for k, bias in zip(run.kernels, run.bias_us, strict=True))
     raw, corrected = nodes["time_us_raw"].sum(), nodes["time_us"].sum()
-    used, held_out = (
-        replace(run, wall_us=run.wall_us[half::2], empty_us=run.empty_us[half::2])
-        for half in (0, 1)
-    )
-    mean, idle = wall(held_out)["mean"], settled(run.empty_us[1::2])
+    used, held_out = (_half(run, half) for half in (0, 1))
+    mean, idle = wall(held_out)["mean"], empty(held_out)
+    assert idle is not None
     halved = timing(used, attribute(open_model(model), run.kernels))["time_us"].sum()
     rows = replayed(nodes)
     held = rows["time_us_replayed"].between(rows["time_us_ci95_low"], rows["time_us_ci95_high"])
@@ -154,6 +152,15 @@ def trial(model: Model, threads: int, args: argparse.Namespace) -> tuple[Trial, 
         within=float(held.mean()),
     )
     return result, trace
+
+
+def _half(run: Run, half: int) -> Run:
+    """Returns the run with every second undisturbed and every second empty run."""
+    assert run.empty_us is not None and run.load is not None
+    used = run.load.wall
+    wall_usage = Usage(used.switches[half::2], used.cpu_us[half::2])
+    load = replace(run.load, wall=wall_usage)
+    return replace(run, wall_us=run.wall_us[half::2], empty_us=run.empty_us[half::2], load=load)
 
 
 @dataclass(slots=True)
@@ -206,11 +213,6 @@ def apart(model: Model, threads: int) -> float:
         progress=lambda done, total: None,
     )
     return of_sessions(*by_side(made, 2)).ratio
-
-
-def settled(times: FloatArray) -> float:
-    """Returns the mean of times without outliers."""
-    return float(times[~outliers(times)].mean())
 
 
 def replayed(nodes: pd.DataFrame) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from analyzers.statistics import in_batches, middle_mean, t_p_value, t_quantile
+from tracer.support.statistics import in_batches, middle_mean, t_p_value, t_quantile
 from tracer.support.types import FloatArray
 
 LEVEL = 0.01
@@ -99,8 +99,8 @@ def of_runs(runs: FloatArray) -> Sample:
     """Returns the sample of consecutive runs: medians of up to 30 consecutive batches.
 
     Neighbouring runs are correlated; long batches are nearly independent (see
-    `analyzers.statistics.ci95_half`). A median ignores a single disturbed run. What correlation is
-    left raises the variance.
+    `tracer.support.statistics.ci95_half`). A median ignores a single disturbed run. What
+    correlation is left raises the variance.
     """
     medians = np.median(in_batches(runs), axis=1)
     sample = of_means(medians)

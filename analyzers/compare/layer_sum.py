@@ -15,7 +15,7 @@ from analyzers.compare.alignment import Layer
 from analyzers.compare.contrast import LEVEL, is_shared, log_ratios, misfit_of
 from analyzers.compare.layers import RowsOfTwo
 from analyzers.compare.sides import Side
-from analyzers.statistics import t_quantile
+from tracer.support.statistics import t_quantile
 from tracer.support.types import FloatArray
 
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from analyzers.compare.contrast import LEVEL
-from analyzers.statistics import t_quantile
+from tracer.support.statistics import t_quantile
 from tracer.support.types import FloatArray
 
 

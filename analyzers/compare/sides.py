@@ -19,11 +19,12 @@ from analyzers.compare.turns import (
     kernels_of_rows,
     of_run,
 )
-from analyzers.statistics import BATCHES, middle_mean, outliers, t_quantile
 from analyzers.table import own_rows, rows_of
 from tracer.errors import InputError
+from tracer.records.disturbance import outliers
 from tracer.records.trace import INCOMPLETE, Run, Trace, distinctions
 from tracer.records.turns import Turns
+from tracer.support.statistics import BATCHES, middle_mean, t_quantile
 from tracer.support.types import FloatArray, IntArray
 
 _TABLE_LEVEL = 0.05

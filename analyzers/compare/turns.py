@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 
 from analyzers.correction import tick_error
-from analyzers.statistics import middle_mean
 from analyzers.timing import timing
 from tracer.records.trace import Kernel, Run
 from tracer.records.turns import Turns
+from tracer.support.statistics import middle_mean
 from tracer.support.types import FloatArray
 
 _SEPARATOR = "; "

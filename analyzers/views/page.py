@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 import pandas as pd
 
-from analyzers.views.text import FORMATS, FULL_FORMATS
+from analyzers.views.text import FORMATS, FULL_FORMATS, micros
 from tracer.inputs.feedset import CHOSEN
 from tracer.records.columns import PAGE_RANK, ColumnSpec
 
@@ -111,11 +111,18 @@ def specified(spec: ColumnSpec, full_numbers: bool = False) -> Column:
     return Column(
         spec.header or "",
         spec.name,
-        lambda row: write(row[spec.name]),
+        time_text if spec.name == "time_us" else lambda row: write(row[spec.name]),
         spec.rank,
         spec.is_name,
         "begin" if spec.format == "path" else _cut(spec.name),
     )
+
+
+def time_text(row: Row) -> str:
+    """The time of a row: `12.3`, or `< 0.8` where its interval begins at 0 and no more is known."""
+    if row.get("time_us_ci95_low") == 0 and row["time_us"] < row["time_us_ci95_high"]:
+        return f"< {micros(row['time_us_ci95_high'])}"
+    return micros(row["time_us"])
 
 
 _OPERATORS = ("op_type", "kernel_op")

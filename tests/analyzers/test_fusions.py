@@ -15,7 +15,6 @@ from analyzers.fusions import GROUP, OVERHEAD
 from analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED, TIED, confirm
 from analyzers.fusions.fates import FOLDED, IDLE, REMOVED
 from analyzers.fusions.words import sentences
-from analyzers.statistics import outliers
 from analyzers.timing import RUNTIME, timing
 from tests import nets
 from tests.graphs import BRANCHES, parse, quantised, residual
@@ -27,6 +26,7 @@ from tracer.graph import loading
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.model_feeds import make_feeds
 from tracer.limits import Limits
+from tracer.records.disturbance import outliers
 from tracer.support.progress import silent
 
 SHIPPED = Path(__file__).parents[2] / "models"

@@ -10,10 +10,10 @@ import pytest
 
 import tracer
 import tracer.cli
-from analyzers.statistics import outliers
 from tests.graphs import BRANCHES, parse
 from tracer.api.load import is_profile, load_result
 from tracer.errors import InputError, UsageError
+from tracer.records.disturbance import outliers
 
 LENET = "models/lenet/lenet.onnx"
 RUNS = 6

@@ -39,6 +39,7 @@ def profile_framework(
     runs: int | None,
     warmup: int,
     min_time: float | None,
+    precision: float | None,
     threads: int | Sequence[int],
     seed: int,
     train: bool,
@@ -56,7 +57,9 @@ def profile_framework(
     """Loads the model and profiles it, once for each batch size and number of threads."""
     counts = each(threads)
     settings = [
-        EagerSettings(runs, warmup, min_time, count, seed, device, backward, loss, optimizer, train)
+        EagerSettings(
+            runs, warmup, min_time, count, precision, seed, device, backward, loss, optimizer, train
+        )
         for count in counts
     ]
     model = load_source(

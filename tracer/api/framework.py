@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracer.api._contained import contained
-from tracer.support.arguments import RULES, swept
+from tracer.support.arguments import RULES, maybe, swept
 from tracer.support.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from tracer.limits import Limits
     from tracer.records.trace import Trace
 
-_RULES = {name: swept(RULES[name]) for name in ("batch", "threads")}
+_RULES = {name: swept(RULES[name]) for name in ("batch", "threads")} | {
+    "precision": maybe(RULES["precision"])
+}
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ def profile_framework(
     runs: int | None = None,
     warmup: int = 5,
     min_time: float | None = None,
+    precision: float | None = None,
     threads: int | Sequence[int] = 0,
     seed: int = 0,
     train: bool = False,
@@ -82,7 +85,7 @@ def profile_framework(
     from tracer.api import _framework
 
     return _framework.profile_framework(
-        target, framework, args or {}, weights, batch, runs, warmup, min_time, threads, seed, train,
-        backward, device, progress or silent, loss, optimizer, compiled, input_shape, input_dtype,
-        trust, inputs,
+        target, framework, args or {}, weights, batch, runs, warmup, min_time, precision,
+        threads, seed, train, backward, device, progress or silent, loss, optimizer, compiled,
+        input_shape, input_dtype, trust, inputs,
     )  # fmt: skip

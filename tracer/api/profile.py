@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tracer.api._contained import contained
 from tracer.api.framework import FrameworkOptions, profile_framework
 from tracer.api.interpret import Receiver, interpret
-from tracer.support.arguments import RULES, swept
+from tracer.support.arguments import RULES, maybe, swept
 from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from tracer.records.environment import Peaks
     from tracer.records.trace import Trace
 
-_RULES = {name: swept(RULES[name]) for name in ("batch", "threads", "optimization", "past")}
+_RULES = {name: swept(RULES[name]) for name in ("batch", "threads", "optimization", "past")} | {
+    "precision": maybe(RULES["precision"])
+}
 
-_COMMON = ("batch", "seed", "runs", "warmup", "min_time", "threads")
+_COMMON = ("batch", "seed", "runs", "warmup", "min_time", "precision", "threads")
 """Options that a model of a framework has as well."""
 
 
@@ -38,6 +40,7 @@ class ProfileOptions:
     runs: int | None = None
     warmup: int = 5
     min_time: float | None = None
+    precision: float | None = None
     threads: int | Sequence[int] = 0
     optimization: str | Sequence[str] = "all"
     provider: str = "cpu"
@@ -131,6 +134,7 @@ def profile(
     runs: int | None = None,
     warmup: int | None = None,
     min_time: float | None = None,
+    precision: float | None = None,
     threads: int | Sequence[int] = 0,
     optimization: str | Sequence[str] | None = None,
     provider: str | None = None,
@@ -187,7 +191,8 @@ def profile(
     phases = Phases.of(prefill, decode, past)
     return _profile.profile(
         model, batch, dims, feeds, seed, threads, optimization,
-        {"runs": runs, "warmup": warmup, "min_time": min_time, "provider": provider,
+        {"runs": runs, "warmup": warmup, "min_time": min_time,
+         "precision": precision, "provider": provider,
          "provider_options": provider_options or None, "register": register or None},
         convention, energy, peaks, replay, split, confirm, progress, executor, keep, phases,
         None if plan is None else Path(plan),

@@ -12,7 +12,7 @@ import cloup
 
 from tracer.cli import _accumulating, _data, _energy, _framework, _limits, _options
 from tracer.cli._messages import tell
-from tracer.cli._types import Amount, Count, Integers, PathName, Words
+from tracer.cli._types import Amount, Count, Integers, PathName, Percent, Words
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
 from tracer.records.providers import is_cpu
 from tracer.support.arguments import BOUNDS
@@ -71,8 +71,12 @@ def _peaks(threads: int) -> Peaks:
     cloup.option_group(
         "Runs",
         cloup.option("--runs", type=Count.of("runs"),
-                     help="Inferences to measure.  [default: 1 s of them, at least 10; fewer if "
-                          "these take more than 10 s]"),
+                     help="Inferences to measure.  [default: as many as --precision needs, in 0.5 "
+                          "to 1.5 s, at least 10; fewer if these take more than 10 s]"),
+        cloup.option("--precision", type=Percent(), metavar="PERCENT",
+                     help="Without --runs, measure until the times of the ten slowest rows are "
+                          "known to this share of each, or told from their neighbours: 10 s at "
+                          "most.  [default: 5%, 1.5 s at most]"),
         cloup.option("--warmup", type=Count.of("warmup"), default=5, show_default=True,
                      help="Inferences before the measured ones; without --runs, at most 3 s of "
                           "them."),

@@ -6,6 +6,7 @@ both, and a view renders it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -20,6 +21,7 @@ from tracer.graph.tensor_type import TensorType
 from tracer.interpreter.recording import Statistics
 from tracer.records import providers
 from tracer.records.columns import COLUMNS as COLUMNS  # part of the interface beside Trace
+from tracer.records.disturbance import CountedRuns, Load, counted_runs
 from tracer.records.environment import Environment
 from tracer.records.generation import Generation
 from tracer.records.model_info import ModelInfo
@@ -94,7 +96,9 @@ class Run:
     it, and `samples` (inferences × kernels) the self time of each kernel in them, as the
     instrument reported it; `bias_us` is what it adds to one call of each kernel, off by
     `bias_error_us` (standard deviation) for a single kernel, and `tick_us` the step of its clock.
-    `empty_us` are inferences of the same inputs and outputs without a node, where there are any;
+    `empty_us` are inferences of the same inputs without a node, whose outputs have few bytes, where
+    there are any; `returning_us` is what it takes to hand the outputs of the model to the caller
+    beyond that, NaN where it was not measured. `load` tells how busy the machine was, if known;
     `replayed_us` the time of one call of each kernel that was run alone, NaN for the others. `sums`
     are those of nodes with a narrow accumulator, `float_sums` of nodes with a float accumulator, in
     the order of the model; `sums_by_sample` are those of each sample, where they were asked for.
@@ -128,6 +132,13 @@ class Run:
     optimization: str | None = None
     phase: str | None = None
     past: int | None = None
+    returning_us: float = math.nan
+    load: Load | None = field(default=None, repr=False)
+
+    @property
+    def counted(self) -> CountedRuns:
+        """The runs that count; disturbed ones and outliers are left out."""
+        return counted_runs(self.wall_us, self.instrumented_us, self.samples, self.load)
 
     @property
     def is_emulated(self) -> bool:
@@ -185,4 +196,11 @@ class Trace(Result):
         told = distinctions(self.runs, always=("executor", "batch"))
         counts = [len(run.wall_us) for run in self.runs]
         runs = [f"{text}, {count} runs" for text, count in zip(told, counts, strict=True)]
-        return "; ".join([f"{self.model.name}, {self.model.nodes} nodes", *(runs or ["not run"])])
+        busy = dict.fromkeys(run.counted.sentence() for run in self.runs if not run.is_emulated)
+        return "; ".join(
+            [
+                f"{self.model.name}, {self.model.nodes} nodes",
+                *(runs or ["not run"]),
+                *(sentence for sentence in busy if sentence),
+            ]
+        )

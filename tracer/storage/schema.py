@@ -4,18 +4,19 @@ import re
 import sqlite3
 from collections.abc import Mapping, Sequence
 
-FORMAT = 5
+FORMAT = 6
 """Version of the schema; raised when earlier versions of tracer could not read the file."""
 
 _RUN = """position INTEGER PRIMARY KEY, executor TEXT NOT NULL, batch INTEGER, inputs TEXT NOT NULL,
     notes TEXT NOT NULL, wall_us BLOB NOT NULL, instrumented_us BLOB NOT NULL,
     tick_us REAL NOT NULL, empty_us BLOB"""
 _CONFIGURED = f"{_RUN}, threads INTEGER, optimization TEXT"
+_PHASED = f"{_CONFIGURED}, phase TEXT, past INTEGER"
 _OF_SUMS = "position INTEGER, record TEXT NOT NULL, arrays BLOB NOT NULL"
 
 _TABLES: Mapping[str, Sequence[str]] = {
     "meta": ("key TEXT PRIMARY KEY, value TEXT NOT NULL",),
-    "runs": (f"{_CONFIGURED}, phase TEXT, past INTEGER", _CONFIGURED, _RUN),
+    "runs": (f"{_PHASED}, returning_us REAL, load BLOB", _PHASED, _CONFIGURED, _RUN),
     "kernels": (
         """run INTEGER REFERENCES runs, position INTEGER, record TEXT NOT NULL,
     bias_us REAL NOT NULL, bias_error_us REAL, replayed_us REAL, samples BLOB NOT NULL,

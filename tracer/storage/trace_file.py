@@ -1,5 +1,6 @@
 """Reads and writes a Trace as an SQLite file; raw samples let any view render it later."""
 
+import math
 import sqlite3
 import zlib
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 import msgspec
 import numpy as np
 
+from tracer.records.disturbance import Load, Usage
 from tracer.records.environment import Environment
 from tracer.records.generation import Generation
 from tracer.records.model_info import ModelInfo
@@ -24,9 +26,12 @@ T = TypeVar("T")
 
 _LEAST_US = 1e-6
 """Least mean time of a run, µs: shorter ones are no times, and ratios to them are not finite."""
-_CONFIGURED, _PHASED = 4, 5
-"""The first formats whose runs have their own threads and optimisation level, and a phase."""
+_CONFIGURED, _PHASED, _LOADED = 4, 5, 6
+"""The first formats whose runs have their own threads and optimisation level, a phase, and the
+load of the machine."""
 
+_UNKNOWN = -1.0
+"""The share of the processors that others used, where the system does not tell."""
 
 _Time: TypeAlias = Annotated[float, msgspec.Meta(ge=-LONGEST_US, le=LONGEST_US)]
 
@@ -45,6 +50,8 @@ class _RunRow(msgspec.Struct, array_like=True):
     optimization: str | None
     phase: Literal["prefill", "decode"] | None
     past: Annotated[int, msgspec.Meta(ge=0)] | None
+    returning_us: _Time | None
+    load: bytes | None
 
 
 class _KernelRow(msgspec.Struct, array_like=True):
@@ -95,7 +102,7 @@ def _counts(trace: Trace) -> dict[str, Any]:
 
 def _insert_run(database: sqlite3.Connection, position: int, run: Run) -> None:
     database.execute(
-        "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             position,
             run.executor,
@@ -110,6 +117,8 @@ def _insert_run(database: sqlite3.Connection, position: int, run: Run) -> None:
             run.optimization,
             run.phase,
             run.past,
+            None if math.isnan(run.returning_us) else run.returning_us,
+            None if run.load is None else _pack(_load_cells(run.load)),
         ),
     )
     for column, kernel in enumerate(run.kernels):
@@ -126,10 +135,12 @@ def _read(file: StoredFile, meta: dict[str, str]) -> Trace:
     sums = trace_database.sums_by_run(file)
     samples, floats = sample_sums.by_run(file), float_sums.by_run(file)
     settings = trace_database.record(meta, "settings", stored_settings.read)
-    lacking = _lacking(trace_database.record(meta, "format", int), settings)
+    version = trace_database.record(meta, "format", int)
+    lacking = _lacking(version, settings)
+    unloaded = (None, None) if version < _LOADED else ()
 
     def build(cells: tuple[object, ...]) -> Run:
-        row = typed_row(_RunRow)((*cells, *lacking.values()))
+        row = typed_row(_RunRow)((*cells, *lacking.values(), *unloaded))
         position = row.position
         run = _run(file, row)
         return replace(
@@ -215,7 +226,22 @@ def _run(file: StoredFile, row: _RunRow) -> Run:
         optimization=row.optimization,
         phase=row.phase,
         past=row.past,
+        returning_us=math.nan if row.returning_us is None else row.returning_us,
+        load=None if row.load is None else _load(file, row.load, len(wall), len(instrumented)),
     )
+
+
+def _load_cells(load: Load) -> FloatArray:
+    """Returns a load as one array: the share of others, then what each run used."""
+    uses = [load.wall.switches, load.wall.cpu_us, load.profiled.switches, load.profiled.cpu_us]
+    return np.concatenate([[_UNKNOWN if load.others is None else load.others], *uses])
+
+
+def _load(file: StoredFile, blob: bytes, walls: int, profiled: int) -> Load:
+    cells = file.times(blob, 1 + 2 * (walls + profiled))
+    others, *parts = np.split(cells, np.cumsum([1, walls, walls, profiled]))
+    wall, recorded = Usage(parts[0], parts[1]), Usage(parts[2], parts[3])
+    return Load(wall, recorded, None if others[0] == _UNKNOWN else float(others[0]))
 
 
 def _optional_array(values: list[float | None]) -> FloatArray | None:

@@ -12,7 +12,6 @@ from analyzers.compare.layers import letter
 from analyzers.compare.sides import Side
 from analyzers.compare.sweep import Sweeps
 from analyzers.options import ViewOptions
-from analyzers.statistics import t_quantile
 from analyzers.values import DIFFERENCES
 from analyzers.views import environment
 from analyzers.views.page import Page
@@ -24,6 +23,7 @@ from analyzers.views.trace.run_content import run_content
 from analyzers.views.trace.sections import Section
 from analyzers.views.trace.tables import tables
 from tracer.records.columns import ColumnSpec
+from tracer.support.statistics import t_quantile
 
 _OF_ONE_RUN = ("time_us_p50", "time_us_p95", "time_us_min", "time_us_std")
 """Columns of a single run, which says little of all sessions."""

@@ -59,7 +59,10 @@ def _run(trace: Trace, section: Section, options: ViewOptions) -> dict[str, Any]
         "past": section.past,
         "inputs": run.inputs if run else None,
         "wall_us": wall(run) if run else None,
+        "runs_per_s": 1e6 / wall(run)["mean"] if run and wall(run)["mean"] else None,
         "empty_us": empty(run) if run else None,
+        "load": _load(run) if run else None,
+        "returning_us": run.returning_us if run and run.returning_us == run.returning_us else None,
         "coverage": coverage(run, section.nodes) if run else None,
         "totals": _totals(section.nodes),
         "by": options.by,
@@ -67,6 +70,18 @@ def _run(trace: Trace, section: Section, options: ViewOptions) -> dict[str, Any]
         "advice": advise(trace, run, section.nodes),
         "sums": [_sums(sums) for sums in run.sums] if run else [],
         "float_sums": [_float_sums(sums) for sums in run.float_sums] if run else [],
+    }
+
+
+def _load(run: Run) -> dict[str, Any]:
+    """Returns how busy the machine was, and which runs count; `text` is None on a quiet machine."""
+    counted = run.counted
+    return {
+        "others_share": counted.others,
+        "runs": counted.total,
+        "disturbed": counted.disturbed,
+        "left_out": counted.left_out,
+        "text": counted.sentence(),
     }
 
 

@@ -23,6 +23,9 @@ Text: TypeAlias = Callable[[float], str]
 _SAME = 1e-6
 """µs by which two sums of the same times may differ."""
 
+_NOTABLE = 0.01
+"""Share of the wall from which on the time of returning outputs is told."""
+
 _NAMED = 4
 """Operators of a provider that a line names."""
 
@@ -50,7 +53,10 @@ def headline(trace: Trace, section: Section) -> str:
 
 
 def verdict(run: Run, nodes: pd.DataFrame) -> tuple[str, ...]:
-    """Wall time, the sum over nodes (with profiler overhead, if there is any), and the rest."""
+    """How busy the machine was, wall time, the sum over nodes, what returns outputs, and the rest.
+
+    The sum over nodes is told with profiler overhead as well, if there is any.
+    """
     measured, runs = wall(run), len(run.wall_us)
     if run.is_emulated:  # the time of an emulation says nothing about the hardware that it emulates
         return (f"emulated in {micros(measured['mean'])} µs per run",)
@@ -59,14 +65,19 @@ def verdict(run: Run, nodes: pd.DataFrame) -> tuple[str, ...]:
     spread = f"median {median}, p95 {p95}; " if runs > 1 else ""
     overhead = f" ({micros(raw)} µs with profiler overhead)" if abs(raw - corrected) > _SAME else ""
     kind = "unprofiled run" if run.has_undisturbed else "profiled run"
+    busy = run.counted.sentence()
     lines = [
+        *([busy] if busy else []),
         f"wall  {micros(measured['mean'])} µs per run ({spread}{plural(runs, kind)})",
         f"nodes {micros(corrected)} µs, {coverage(run, nodes):.0%} of wall{overhead}",
     ]
-    alone = empty(run)
+    alone, returning = empty(run), run.returning_us
+    rest = measured["mean"] - corrected
+    if returning >= _NOTABLE * measured["mean"]:
+        lines.append(f"return {micros(returning)} µs, in which outputs are handed to the caller")
+        rest -= returning
     if alone is not None:
-        rest = micros(measured["mean"] - corrected)
-        lines.append(f"rest  {rest} µs (a run without nodes takes {micros(alone)} µs)")
+        lines.append(f"rest  {micros(rest)} µs (a run without nodes takes {micros(alone)} µs)")
     return tuple(lines)
 
 

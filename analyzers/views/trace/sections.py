@@ -152,6 +152,7 @@ def displayed(rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows.assign(bar=share / share.max())
     if "bytes_read" in rows:
         rows["bytes_moved"] = rows["bytes_read"] + rows["bytes_written"]
-    if "time_us_ci95_high" in rows:  # the lower end stops at 0
-        rows["time_us_plus_minus"] = rows["time_us_ci95_high"] - rows["time_us"]
+    if "time_us_ci95_high" in rows:
+        half = (rows["time_us_ci95_high"] - rows["time_us_ci95_low"]) / 2
+        rows["time_us_plus_minus"] = half.where(rows["time_us_ci95_low"] > 0)
     return rows

@@ -9,6 +9,7 @@ from tracer.executors.eager import rounds
 from tracer.executors.eager.calls import Calls, Kind, Span
 from tracer.executors.eager.profile import Measured, Overhead, profile_of
 from tracer.executors.eager.settings import EagerSettings
+from tracer.support.run_timer import RunTimer
 
 NAMES = st.sampled_from(["a::x", "a::y", "z"])
 LEAF = st.tuples(st.sampled_from(["operator", "module"]), NAMES, st.just([]))
@@ -101,12 +102,12 @@ def test_every_run_asked_for_is_made_with_undisturbed_ones_on_both_sides(runs, m
     walls, recorded = rounds.alternate(
         EagerSettings(runs=runs),
         lambda: order.append("W") or 1.0,
-        lambda count: order.append("P") or [1.0] * count,
+        lambda count: order.append("P") or RunTimer([1.0] * count, [0] * count, [1.0] * count),
         lambda: most,
         lambda done, total, what: None,
     )
-    assert len(recorded) == runs
-    assert len(walls) >= 5
+    assert len(recorded.us) == len(recorded.switches) == runs
+    assert len(walls.us) >= 5
     blocks = "".join(order).replace("WW", "W")
     while "WW" in blocks:
         blocks = blocks.replace("WW", "W")
@@ -115,11 +116,14 @@ def test_every_run_asked_for_is_made_with_undisturbed_ones_on_both_sides(runs, m
     assert "PPP" not in blocks
 
 
-def test_without_a_number_runs_go_on_for_a_second():
+def test_without_a_number_runs_go_on_for_half_a_second_or_until_the_slowest_rows_are_clear():
     default = EagerSettings()
     assert default.missing_runs(0, 0.0) == 10
-    assert default.missing_runs(10, 0.5) == 11
+    assert default.missing_runs(10, 0.25) == 11
     assert default.missing_runs(10, 1.5) == 0
+    assert default.missing_runs(10, 0.5, spread=1.5) == 13  # 10 x 1.5² in all
+    assert default.missing_runs(10, 0.5, spread=9.0) == 20  # 1.5 s at most
+    assert EagerSettings(precision=0.01).missing_runs(10, 0.5, spread=9.0) == 190  # 10 s
     assert EagerSettings(runs=5).missing_runs(3, 9.0) == 2
     assert EagerSettings(runs=5, min_time=2.0).missing_runs(5, 1.0) == 6
 

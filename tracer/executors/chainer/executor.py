@@ -20,10 +20,11 @@ from tracer.executors.eager.failure import failing_clearly
 from tracer.executors.eager.profile import Arrays, Measured, profile_of
 from tracer.executors.eager.settings import EagerSettings
 from tracer.executors.eager.turns import recorder
-from tracer.executors.measuring import warm_up
+from tracer.executors.measuring import load_of, warm_up
 from tracer.executors.protocol import FrameworkExecutor, Profiled
 from tracer.executors.turns import Recorder
 from tracer.support.progress import Progress
+from tracer.support.run_timer import LoadMeter, RunTimer
 
 _BLOCK = 100
 """Most recorded runs between undisturbed runs."""
@@ -92,14 +93,14 @@ class _Recording:
             self.step.timed(self.recorder.phase, self.recorder.operator)
         self.calls.observe(self.recorder.take())
 
-    def runs(self, count: int) -> list[float]:
-        """Records `count` runs; returns their times, µs."""
-        times = []
+    def runs(self, count: int) -> RunTimer:
+        """Records `count` runs; returns their times."""
+        timer = RunTimer()
         with Functions(self.recorder), Links(self.recorder):
             for _ in range(count):
-                times.append(self.step.timed(self.recorder.phase, self.recorder.operator))
+                timer.take(lambda: self.step.timed(self.recorder.phase, self.recorder.operator))
                 self.calls.add(self.recorder.take())
-        return times
+        return timer
 
 
 class _Chainer:
@@ -119,12 +120,14 @@ class _Chainer:
             warm_up(step.timed, settings, progress)
             recording = _Recording(step, hooks.recorder_of(model))
             recording.observe()
+            load = LoadMeter()
             walls, recorded = rounds.alternate(
                 settings, step.timed, recording.runs, lambda: _BLOCK, progress
             )
-        notes = settings.notes(len(recorded), sum(recorded) / 1e6)
+        notes = settings.notes(len(recorded.us), sum(recorded.us) / 1e6)
         bias = calibration.measure()
-        measured = Measured("chainer", "cpu", arrays, walls, recorded, bias, notes)
+        busy = load_of(walls, recorded, load.others())
+        measured = Measured("chainer", "cpu", arrays, walls.us, recorded.us, bias, notes, busy)
         return profile_of(recording.calls, measured)
 
     @contextmanager

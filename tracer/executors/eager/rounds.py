@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from tracer.executors.measuring import MeasuringSettings
 from tracer.support.progress import Progress
+from tracer.support.run_timer import RunTimer
 
 _PLAIN_SHARE = 10
 """Recorded runs for each undisturbed run, once there are many."""
@@ -18,18 +19,18 @@ _FIRST_BLOCK = 20
 def alternate(
     settings: MeasuringSettings,
     plain: Callable[[], float],
-    recorded: Callable[[int], Sequence[float]],
+    recorded: Callable[[int], RunTimer],
     most: Callable[[], int],
     progress: Progress,
-) -> tuple[list[float], list[float]]:
-    """Returns times, µs, of undisturbed runs and of recorded runs in blocks W P P W …
+) -> tuple[RunTimer, RunTimer]:
+    """Returns the times of undisturbed runs and of recorded runs in blocks W P P W …
 
-    `plain` makes one run; `recorded` makes a number of runs, at most `most()`, and returns their
-    times. The order alternates from block to block, so that drift cancels out. The first block
+    `plain` makes one run and returns its time, µs; `recorded` makes a number of runs, at most
+    `most()`. The order alternates from block to block, so that drift cancels out. The first block
     makes at most half of the runs, so that undisturbed runs lie on both sides.
     """
-    walls: list[float] = []
-    times: list[float] = []
+    walls, timer = RunTimer(), RunTimer()
+    times = timer.us
     blocks = 0
     expected_s = plain() / 1e6
     while missing := settings.missing_runs(len(times), sum(times) / 1e6, expected_s):
@@ -37,14 +38,15 @@ def alternate(
         least = max(min(count, _PLAIN_MOST), _PLAIN_LEAST) if blocks < 2 else 1
         plain_count = max(count // _PLAIN_SHARE, least)
         if blocks % 2 == 0:
-            walls += _block(plain, plain_count)
-        times += recorded(count)
+            _add_block(walls, plain, plain_count)
+        made = recorded(count)
+        timer.add(made, range(len(made.us)))
         if blocks % 2:
-            walls += _block(plain, plain_count)
+            _add_block(walls, plain, plain_count)
         blocks += 1
         total = len(times) + settings.missing_runs(len(times), sum(times) / 1e6)
         progress(len(times), total, "profiling")
-    return walls, times
+    return walls, timer
 
 
 def _fitting(missing: int, times: Sequence[float]) -> int:
@@ -54,6 +56,7 @@ def _fitting(missing: int, times: Sequence[float]) -> int:
     return min(missing, max(1, int(_BLOCK_US * len(times) / max(sum(times), 1e-9))))
 
 
-def _block(plain: Callable[[], float], count: int) -> list[float]:
+def _add_block(walls: RunTimer, plain: Callable[[], float], count: int) -> None:
     plain()  # wakes threads and fills caches that slept since the last block; not counted
-    return [plain() for _ in range(count)]
+    for _ in range(count):
+        walls.take(plain)

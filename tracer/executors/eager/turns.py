@@ -1,23 +1,24 @@
 """Records turns of a framework's model: the profiler is on in its recorded runs only."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from tracer.executors.eager.calls import Calls
 from tracer.executors.turns import Recorder, RunTimes
+from tracer.support.run_timer import RunTimer
 
 
 def recorder(
-    plain: Callable[[], float], recorded: Callable[[int], Sequence[float]], calls: Calls
+    plain: Callable[[], float], recorded: Callable[[int], RunTimer], calls: Calls
 ) -> Recorder:
     """Returns the recorder of a model.
 
-    `recorded` makes a number of runs, adds them to `calls` and returns their times, µs.
+    `recorded` makes a number of runs, adds them to `calls` and returns their times.
     """
     durations: list[float] = []
 
     def read() -> RunTimes:
         return RunTimes([s.path for s in calls.sites], calls.samples(), np.array(durations))
 
-    return Recorder(plain, lambda runs: durations.extend(recorded(runs)), read)
+    return Recorder(plain, lambda runs: durations.extend(recorded(runs).us), read)

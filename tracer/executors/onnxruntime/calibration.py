@@ -1,5 +1,8 @@
 """Measures the profiler's overhead on every `dur`, on this machine at this thread count.
 
+Only whole µs of a body's run are subtracted from the kernel around it, and the profiler records
+that run in the time of that kernel: so each run of a body adds more to it, which a Loop tells.
+
 The profiler stamps the end of a kernel after it has built the strings of the event. So each `dur`
 is too long by some µs, which grow with the kernel's tensors and with their dimensions. On a chain
 of trivial nodes `sum(dur)` exceeds the time of an undisturbed run, minus an empty run, by the
@@ -10,7 +13,7 @@ the runtime dispatches it. The rest of a run is the time of an empty run (see `e
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated
 
@@ -24,7 +27,7 @@ from tracer.records.trace import Kernel
 from tracer.support import cache as caches
 from tracer.support.types import FloatArray
 
-_METHOD = 1
+_METHOD = 2
 """Version of the method; cached overheads of other versions are measured again."""
 
 
@@ -36,18 +39,30 @@ _Microseconds = Annotated[float, msgspec.Meta(ge=-1e6, le=1e6)]
 class Bias:
     """µs added to the `dur` of one call of a kernel, linear in its tensors and their dimensions.
 
-    `error` is the standard deviation of the residuals: the error for a single kernel.
+    `error` is the standard deviation of the residuals: the error for a single kernel. `per_body` is
+    added to the time of a kernel outside its bodies by each run of one.
     """
 
     fixed: _Microseconds
     per_tensor: _Microseconds
     per_dimension: _Microseconds = 0.0
     error: _Microseconds = 0.0
+    per_body: _Microseconds = 0.0
 
-    def of(self, kernel: Kernel) -> float:
-        """Returns the overhead for one kernel; noise of the fit never makes it negative."""
-        tensors, dimensions = size(kernel)
+    def of(self, kernel: Kernel, bodies: float = 0.0) -> float:
+        """Returns the overhead of a call of a kernel in which `bodies` run.
+
+        Noise of the fit never makes it negative.
+        """
+        return self.of_size(*size(kernel)) + self.per_body * bodies
+
+    def of_size(self, tensors: int, dimensions: int) -> float:
+        """Returns the overhead of a call with these tensors and dimensions, and without bodies."""
         return max(0.0, self.fixed + self.per_tensor * tensors + self.per_dimension * dimensions)
+
+
+NONE = Bias(0.0, 0.0)
+"""The overhead of runs that are not corrected."""
 
 
 def size(kernel: Kernel) -> tuple[int, int]:
@@ -72,6 +87,7 @@ def measure(threads: int) -> Bias:
     if cached is not None:
         return cached
     bias = fit(*calibration_models.excess(threads))
+    bias = replace(bias, per_body=calibration_models.excess_of_a_body(threads, bias.of_size))
     caches.store(path, msgspec.json.encode(bias))
     return bias
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tracer.executors.onnxruntime import empty_run, profile_events, self_times, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings
@@ -23,6 +23,11 @@ _LENGTH = 60
 _ROUNDS = 25
 _WARMUP = 3
 _ELEMENTS = 8
+
+LOOP = "Loop"
+_BODY_NODES = 2
+_LOOP_SIZE = 4, 2
+"""Tensors of the Loop (trips, condition, state in and out), and their dimensions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +62,38 @@ def excess(threads: int) -> tuple[list[tuple[int, int]], FloatArray]:
     affect all kinds of a round alike, so overheads are relative to the round; the result is the
     median over rounds.
     """
-    settings = OrtSettings(threads=threads, optimization="none")
     with TemporaryFolder() as folder:
-        chains = [_Chain.of(kind, settings, folder) for kind in KINDS]
-        walls = np.array([[c.wall() for c in chains] for _ in range(_WARMUP + _ROUNDS)])
-        sums = np.array([c.profiled_sums() for c in chains]).T
+        chains = [_Chain.of(_proto(kind), kind.rank, threads, folder) for kind in KINDS]
+        walls, sums = _measured(chains)
     overheads = (sums - walls)[_WARMUP:] / _LENGTH
     level = np.median(overheads, axis=1, keepdims=True)
     return [kind.size for kind in KINDS], np.median(overheads / level, axis=0) * np.median(level)
+
+
+def excess_of_a_body(threads: int, of_size: Callable[[int, int], float]) -> float:
+    """Returns the µs that each run of a body adds to the time of the Loop outside its body.
+
+    The truth is the time of a Loop beyond that of the nodes of its body in a row. `of_size` is the
+    overhead of the Loop's own event, by its (tensors, dimensions).
+    """
+    with TemporaryFolder() as folder:
+        loop = _Chain.of(_loop(), 1, threads, folder)
+        row = _Chain.of(_proto(Kind("Neg", 1, 1, 1), _BODY_NODES * _LENGTH), 1, threads, folder)
+        walls, sums = _measured([loop, row], LOOP)
+    frames = float(np.median((walls[:, 0] - walls[:, 1])[_WARMUP:]))
+    added = float(np.median(sums[_WARMUP:, 0])) - frames - of_size(*_LOOP_SIZE)
+    return max(0.0, added / _LENGTH)
+
+
+def _measured(
+    chains: Sequence[_Chain], operator: str | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """Returns (rounds × chains) undisturbed times without empty runs, and sums of self times, µs.
+
+    The sums are those of all kernels, or of `operator` alone.
+    """
+    walls = np.array([[c.wall() for c in chains] for _ in range(_WARMUP + _ROUNDS)])
+    return walls, np.array([c.profiled_sums(operator) for c in chains]).T
 
 
 @dataclass
@@ -77,14 +106,15 @@ class _Chain:
     profiled: Any
 
     @classmethod
-    def of(cls, kind: Kind, settings: OrtSettings, folder: Path) -> _Chain:
-        model = loading.from_proto(_proto(kind))
-        feeds = {"x": np.ones(_shape(kind.rank), np.float32)}
+    def of(cls, proto: onnx.ModelProto, rank: int, threads: int, folder: Path) -> _Chain:
+        settings = OrtSettings(threads=threads, optimization="none")
+        model = loading.from_proto(proto)
+        feeds = {"x": np.ones(_shape(rank), np.float32)}
         factory = sessions.Factory(model, encoded(model.proto, model.name), settings)
         plain = factory.open()
         empty = empty_run.runner(model, feeds, plain.run(None, feeds), settings)
         assert empty is not None
-        profiled = factory.open(profile=folder / f"{kind.operator}{kind.rank}")
+        profiled = factory.open(profile=folder / "chain")
         return cls(feeds, lambda: plain.run(None, feeds), empty, profiled)
 
     def wall(self) -> float:
@@ -96,13 +126,15 @@ class _Chain:
         self.profiled.run(None, self.feeds)
         return between
 
-    def profiled_sums(self) -> FloatArray:
-        """Returns the sum of `dur` of the second profiled run of each pair."""
+    def profiled_sums(self, operator: str | None) -> FloatArray:
+        """Returns the sum of the self times of the second profiled run of each pair."""
         labels = profile_events.Labels()
         path = Path(self.profiled.end_profiling())
         recorded = profile_events.read(path, labels)
         path.unlink()
-        sums: FloatArray = self_times.tabulate(recorded, len(labels.kernels)).self_us.sum(axis=1)
+        own = self_times.tabulate(recorded, len(labels.kernels)).self_us
+        named = [operator in (None, label.op_type) for label in labels.kernels]
+        sums: FloatArray = own[:, named].sum(axis=1)
         return sums[1::2]
 
 
@@ -110,10 +142,10 @@ def _shape(rank: int) -> Sequence[int]:
     return [1] * (rank - 1) + [_ELEMENTS]
 
 
-def _proto(kind: Kind) -> onnx.ModelProto:
+def _proto(kind: Kind, length: int = _LENGTH) -> onnx.ModelProto:
     """Returns a chain of nodes; nodes with several outputs all read the graph's input."""
     nodes = []
-    for i in range(_LENGTH):
+    for i in range(length):
         read = f"t{i}" if i and kind.outputs == 1 else "x"
         outputs = [f"t{i + 1}", *(f"t{i + 1}_{k}" for k in range(1, kind.outputs))]
         node = helper.make_node(kind.operator, [read] * kind.inputs, outputs, f"node{i}")
@@ -121,13 +153,43 @@ def _proto(kind: Kind) -> onnx.ModelProto:
             node.attribute.append(helper.make_attribute("axis", kind.rank - 1))
         nodes.append(node)
     shape = list(_shape(kind.rank))
-    value = helper.make_tensor_value_info
     result = [*shape[:-1], _ELEMENTS // kind.outputs]
+    return _model(nodes, shape, f"t{length}", result)
+
+
+def _loop() -> onnx.ModelProto:
+    """Returns a Loop of `_LENGTH` trips; its body has `_BODY_NODES` nodes."""
+    value, flag = helper.make_tensor_value_info, TensorProto.BOOL
+    state = [value(name, TensorProto.FLOAT, [_ELEMENTS]) for name in ("state", "next")]
+    body = helper.make_graph(
+        [
+            helper.make_node("Neg", ["state"], ["next"], "body"),
+            helper.make_node("Identity", ["going"], ["goes_on"], "condition"),
+        ],
+        "body",
+        [value("trip", TensorProto.INT64, []), value("going", flag, []), state[0]],
+        [value("goes_on", flag, []), state[1]],
+    )
+    trips = numpy_helper.from_array(np.array(_LENGTH), "trips")
+    starts = numpy_helper.from_array(np.array(True), "starts")
+    node = helper.make_node(LOOP, ["trips", "starts", "x"], ["y"], "loop", body=body)
+    return _model([node], [_ELEMENTS], "y", [_ELEMENTS], [trips, starts])
+
+
+def _model(
+    nodes: Sequence[onnx.NodeProto],
+    shape: Sequence[int],
+    output: str,
+    result: Sequence[int],
+    weights: Sequence[onnx.TensorProto] = (),
+) -> onnx.ModelProto:
+    value = helper.make_tensor_value_info
     graph = helper.make_graph(
         nodes,
         "chain",
         [value("x", TensorProto.FLOAT, shape)],
-        [value(f"t{_LENGTH}", TensorProto.FLOAT, result)],
+        [value(output, TensorProto.FLOAT, result)],
+        weights,
     )
     # These versions are old enough for every onnxruntime in use; it refuses newer versions.
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=7)

@@ -30,17 +30,19 @@ _WAKING_S = 0.1
 class Done:
     """The runs recorded so far; `events` is the number in one run, a guess before the first.
 
-    `expected_s` is the time of a run before the first, 0 if unknown.
+    `expected_s` is the time of a run before the first, 0 if unknown, and `spread` the uncertainty
+    of the slowest kernels ÷ what it may be.
     """
 
     runs: int
     seconds: float
     events: int
     expected_s: float = 0.0
+    spread: float = 0.0
 
     def missing(self, settings: OrtSettings) -> int:
         """Returns how many runs to add."""
-        return settings.missing_runs(self.runs, self.seconds, self.expected_s)
+        return settings.missing_runs(self.runs, self.seconds, self.expected_s, self.spread)
 
     def waking(self, settings: OrtSettings) -> int:
         """Returns how many runs wake threads and fill caches: one is enough of long runs."""

@@ -1,17 +1,17 @@
-"""Makes an empty run: the same inputs and outputs as the model, and no node.
+"""Makes an empty run: the same inputs as the model, as many outputs of few bytes, and no node.
 
 Its time is the overhead of every inference: the call from Python, the check of the feeds, and the
-return of the outputs.
+return of outputs. A stored tensor of the size of an output would be copied, which no kernel does:
+it writes its output where the caller reads it.
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from tracer.errors import InputError, ModelError
 from tracer.executors.onnxruntime import feeding, sessions
@@ -22,38 +22,48 @@ from tracer.inputs.feedset import Feeds
 from tracer.support.types import Array
 
 
+@dataclass(frozen=True, slots=True)
+class EmptyRun:
+    """Runs one empty inference on `session` when it is called."""
+
+    model: Model
+    session: Any
+    run: Callable[[], object]
+
+    def __call__(self) -> object:
+        """Runs one inference."""
+        return self.run()
+
+
 def runner(
     model: Model, feeds: Feeds, results: list[Any], settings: OrtSettings
-) -> Callable[[], object] | None:
+) -> EmptyRun | None:
     """Returns a function that runs one empty inference; None where onnxruntime refuses the model.
 
-    `results` are the outputs of a real run, in order: the empty run returns as many bytes.
+    `results` are the outputs of a real run, in order.
     """
     stored = _stored(model, results)
     if not stored:
         return None
     empty = Model(_proto(model, stored), model.path, "", ())
     serialized = encoded(empty.proto, model.name)
-    values = {name: ort.OrtValue.ortvalue_from_numpy(value) for name, value in stored.items()}
     try:
-        session = sessions.Factory(empty, serialized, settings, values).open()
+        session = sessions.Factory(empty, serialized, settings).open()
         run = feeding.runner(empty, session, feeds)
         run()
     except (ModelError, InputError):  # an element type, say, that stored tensors cannot have
         return None
-    return partial(_run, run, stored)
-
-
-def _run(run: Callable[[], object], stored: Mapping[str, Array]) -> object:
-    """Runs a session, which reads the arrays `stored` where they are: they must live as long."""
-    return run()
+    return EmptyRun(empty, session, run)
 
 
 def _stored(model: Model, results: list[Any]) -> Mapping[str, Array]:
-    """Returns the outputs that a model without nodes can return, by name."""
+    """Returns what a model without nodes returns instead of the outputs, by name.
+
+    They have the types and ranks of the outputs, and one element.
+    """
     inputs = {value.name for value in model.inputs}
     return {
-        output.name: value
+        output.name: np.zeros([1] * value.ndim, value.dtype)
         for output, value in zip(model.graph.output, results, strict=True)
         if isinstance(value, np.ndarray)
         and value.dtype.kind in "biuf"
@@ -62,12 +72,12 @@ def _stored(model: Model, results: list[Any]) -> Mapping[str, Array]:
 
 
 def _proto(model: Model, stored: Mapping[str, Array]) -> onnx.ModelProto:
-    """Returns the model without nodes; its outputs are stored tensors, others are dropped.
-
-    The values of the tensors are elsewhere: a protobuf would copy them, and holds 2 GiB at most.
-    """
-    tensors = [sessions.elsewhere(name, value) for name, value in stored.items()]
-    outputs = [output for output in model.graph.output if output.name in stored]
+    """Returns the model without nodes; its outputs are stored tensors, others are dropped."""
+    tensors = [numpy_helper.from_array(value, name) for name, value in stored.items()]
+    outputs = [
+        helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in tensors
+    ]
     graph = helper.make_graph([], "empty", list(model.inputs), outputs, tensors)
     return helper.make_model(
         graph,

@@ -14,6 +14,7 @@ from tracer.executors.onnxruntime import (
     empty_run,
     feeding,
     node_names,
+    outputs_returned,
     recording,
     sessions,
     turns,
@@ -46,7 +47,10 @@ def _recorded(
     run_s = time.perf_counter() - began
     empty = empty_run.runner(model, feedset.feeds, results, settings)
     bias = calibration.measure(settings.threads)
-    record = recording.Recording(factory, feedset, folder.graph, progress, plain, empty, run_s)
+    record = recording.Recording(
+        factory, feedset, folder.graph, progress, plain, empty, run_s, bias=bias,
+        returning=outputs_returned.comparison(factory, feedset.feeds, results, plain, empty),
+    )  # fmt: skip
     try:
         while missing := record.state.missing(settings):
             if signals.ending():
@@ -58,7 +62,7 @@ def _recorded(
         if not signals.ending() or not record.state.runs:
             raise
     with signals.noted():
-        return record.finish(bias)
+        return record.finish()
 
 
 @contextmanager

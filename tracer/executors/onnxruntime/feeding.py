@@ -88,7 +88,7 @@ def _in_place(model: Model, session: Any, feeds: Feeds) -> Callable[[], list[Any
     return sessions.translated(model, partial(_run_beside, run, arrays))
 
 
-def _run_beside(run: Callable[[], list[Any]], arrays: Feeds) -> list[Any]:
+def _run_beside(run: Callable[[], Any], arrays: Feeds) -> Any:
     """Runs a session that reads `arrays` where they are: they must live as long."""
     return run()
 
@@ -150,6 +150,21 @@ def _bound(
         return list(binding.copy_outputs_to_cpu())
 
     return run
+
+
+def unreturned(model: Model, session: Any, feeds: Feeds) -> Callable[[], object] | None:
+    """Returns a function that runs one inference whose outputs stay with onnxruntime.
+
+    None where inputs or outputs cannot be bound to the session.
+    """
+    if not _is_bindable(session) or any(map(_is_foreign, feeds.values())):
+        return None
+    binding, options = session.io_binding(), interruption.options()
+    for name, value in values(model, feeds).items():
+        binding.bind_ortvalue_input(name, value)
+    for output in session.get_outputs():
+        binding.bind_output(output.name)
+    return partial(_run_beside, lambda: session.run_with_iobinding(binding, options), feeds)
 
 
 def _refuse_text(model: Model, feeds: Feeds) -> None:

@@ -6,6 +6,7 @@ keep both sessions open, as opening takes time; large ones would need their weig
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from tracer.executors.onnxruntime import feeding, sessions
 from tracer.graph import footprint
@@ -18,6 +19,7 @@ class PlainSession:
 
     factory: sessions.Factory
     feedset: FeedSet
+    session: Any = field(default=None, repr=False)
     _run: Callable[[], list[object]] | None = field(default=None, repr=False)
 
     @property
@@ -28,9 +30,10 @@ class PlainSession:
     def run(self) -> list[object]:
         """Runs one inference and returns the outputs."""
         if self._run is None:
-            self._run = feeding.prepared(self.factory, self.factory.open(), self.feedset.feeds)
+            self.session = self.factory.open()
+            self._run = feeding.prepared(self.factory, self.session, self.feedset.feeds)
         return self._run()
 
     def close(self) -> None:
         """Frees the session."""
-        self._run = None
+        self._run = self.session = None

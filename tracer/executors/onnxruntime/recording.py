@@ -4,6 +4,7 @@ The profiler drops events beyond a million without a warning. So runs are record
 in its own session, whose profile is read, checked and deleted before the next session opens.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,6 +16,7 @@ import numpy as np
 
 from tracer.containment import activity, signals
 from tracer.errors import LimitError
+from tracer.executors.measuring import load_of
 from tracer.executors.onnxruntime import (
     calibration,
     chunk_plan,
@@ -23,6 +25,7 @@ from tracer.executors.onnxruntime import (
     feeding,
     kernel_nodes,
     node_names,
+    outputs_returned,
     profile_events,
     self_times,
     sessions,
@@ -32,10 +35,12 @@ from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.records import providers
+from tracer.records.disturbance import Load, counted_runs
 from tracer.records.trace import Kernel, Run
 from tracer.support.progress import Progress, silent
+from tracer.support.run_timer import LoadMeter, RunTimer
 from tracer.support.timing import SPINNING_S, elapsed_us
-from tracer.support.types import type_text
+from tracer.support.types import FloatArray, type_text
 
 EXECUTOR = "onnxruntime"
 _TICK_US = 1.0
@@ -73,8 +78,12 @@ class Recording:
     empty: _Inference | None = None
     run_s: float = 0.0
     total: int = 0
-    wall_us: list[float] = field(default_factory=list)
+    bias: calibration.Bias = calibration.NONE
+    returning: outputs_returned.Comparison | None = None
+    wall: RunTimer = field(default_factory=RunTimer)
+    profiled: RunTimer = field(default_factory=RunTimer)
     empty_us: list[float] = field(default_factory=list)
+    load: LoadMeter = field(default_factory=LoadMeter)
     tables: list[self_times.RunTable] = field(default_factory=list)
     labels: profile_events.Labels = field(default_factory=profile_events.Labels)
     nodes: kernel_nodes.SavedNodes | None = None
@@ -86,10 +95,23 @@ class Recording:
         """Returns what the plan of the next chunk depends on."""
         return chunk_plan.Done(
             runs=sum(len(table.dur) for table in self.tables),
-            seconds=float(sum(table.dur.sum() for table in self.tables)) / 1e6,
+            seconds=sum(self.profiled.us) / 1e6,
             events=self.events_per_run or len(self.factory.model.nodes) + 2,
             expected_s=self.run_s,
+            spread=self._spread(),
         )
+
+    def _spread(self) -> float:
+        """Returns the uncertainty of the slowest kernels ÷ what it may be; 0 before any run."""
+        if not self.tables:
+            return 0.0
+        kernels, order = self.kernels()
+        samples = self._joined([table.self_us for table in self.tables])[:, order]
+        bias = self._bias(kernels, order) * [kernel.calls for kernel in kernels]
+        counted = counted_runs(
+            np.array(self.wall.us or [0.0]), self._durations(), samples, self._load()
+        )
+        return self.factory.settings.spread(samples[counted.profiled], bias, _TICK_US)
 
     def add_profiled(self, warmup: int, count: int) -> None:
         """Records `count` runs in a new session, and checks that no event is missing.
@@ -119,25 +141,26 @@ class Recording:
         run = feeding.prepared(self.factory, session, self.feedset.feeds)
         done = self.state.runs
         counted: list[bool] = []
+        timer = RunTimer()
         self._let_threads_sleep()
         self._add_plain(turn, warmup)
         try:
             for part in parts:
                 self._let_threads_sleep()
                 for index in range(warmup + part):
-                    run()
+                    timer.time(run)
                     counted.append(index >= warmup)
                     self.progress(done + sum(counted), self.total, "profiling")
                 self._let_threads_sleep()
                 self._add_plain(turn, warmup)
         except signals.ENDINGS:
             if signals.ending() and any(counted):
-                self._keep(self._read(session), counted)
+                self._keep(self._read(session), counted, timer)
             raise
         with signals.noted():
             table = self._read(session)
             if len(table.dur) >= len(counted) or signals.ending():
-                self._keep(table, counted)
+                self._keep(table, counted, timer)
                 return 0
         if len(counted) == 1:
             raise LimitError(
@@ -147,10 +170,11 @@ class Recording:
             )
         return max(1, len(table.dur) // 2)
 
-    def _keep(self, table: self_times.RunTable, counted: Sequence[bool]) -> None:
+    def _keep(self, table: self_times.RunTable, counted: Sequence[bool], timer: RunTimer) -> None:
         """Adds the runs that are `counted`; a run that was broken off may be missing or follow."""
-        rows = np.flatnonzero(counted[: len(table.dur)])
+        rows = np.flatnonzero(counted[: min(len(table.dur), len(timer.us))])
         self.tables.append(table.take(rows))
+        self.profiled.add(timer, rows.tolist())
 
     def _read(self, session: Any) -> self_times.RunTable:
         """Reads and deletes the profile of a session."""
@@ -178,10 +202,12 @@ class Recording:
             self.plain.run()
             activity.step()
         for _ in range(count):
-            self.wall_us.append(elapsed_us(self.plain.run))
+            self.wall.time(self.plain.run)
             activity.step()
             if self.empty is not None:
                 self.empty_us.append(elapsed_us(self.empty))
+        if self.returning is not None:
+            self.returning.take_turn()
 
     def _open(self) -> Any:
         """Opens a profiled session; the first session also saves the graph it runs."""
@@ -232,7 +258,24 @@ class Recording:
         self.factory.save_on_cpu(later, divided=False)
         return replace(nodes, later=kernel_nodes.SavedNodes.read(later).nodes)
 
-    def finish(self, bias: calibration.Bias) -> Run:
+    def _durations(self) -> FloatArray:
+        """Returns the times of the profiled runs, µs."""
+        return np.concatenate([table.dur for table in self.tables]).astype(np.float64)
+
+    def _bias(self, kernels: Sequence[Kernel], order: Sequence[int]) -> FloatArray:
+        """Returns the overhead of a call of each kernel; `order` are their labels."""
+        calls, bodies = (
+            self._joined(tables).sum(axis=0)[order]
+            for tables in ([t.calls for t in self.tables], [t.bodies for t in self.tables])
+        )
+        each = bodies / np.maximum(calls, 1)
+        return np.array([self.bias.of(k, n) for k, n in zip(kernels, each, strict=True)])
+
+    def _load(self) -> Load | None:
+        """Returns how busy the machine was; None where the system does not tell."""
+        return load_of(self.wall, self.profiled, self.load.others())
+
+    def finish(self) -> Run:
         """Returns all chunks as one Run, the kernels in the order in which they first ran."""
         kernels, order = self.kernels()
         apart = sum(table.apart_us for table in self.tables)
@@ -241,10 +284,10 @@ class Recording:
             executor=EXECUTOR,
             batch=self.feedset.batch,
             inputs={name: type_text(value) for name, value in self.feedset.feeds.items()},
-            wall_us=np.array(self.wall_us),
-            instrumented_us=np.concatenate([t.dur for t in self.tables]).astype(np.float64),
+            wall_us=np.array(self.wall.us),
+            instrumented_us=self._durations(),
             samples=samples.astype(np.float32),
-            bias_us=np.array([bias.of(kernel) for kernel in kernels]),
+            bias_us=self._bias(kernels, order),
             kernels=kernels,
             notes=(
                 *self.feedset.notes,
@@ -252,9 +295,11 @@ class Recording:
                 *self._idle(kernels),
                 *device_notes.notes(kernels, apart),
             ),
-            bias_error_us=np.full(len(kernels), bias.error),
+            bias_error_us=np.full(len(kernels), self.bias.error),
             tick_us=_TICK_US,
             empty_us=np.array(self.empty_us) if self.empty_us else None,
+            returning_us=math.nan if self.returning is None else self.returning.us(),
+            load=self._load(),
         )
 
     def _idle(self, kernels: Sequence[Kernel]) -> tuple[str, ...]:

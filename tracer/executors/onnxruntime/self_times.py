@@ -18,6 +18,7 @@ from tracer.support.types import FloatArray, IntArray
 class RunTable:
     """Duration of each run, and self time (µs) and calls of each kernel, (runs, labels).
 
+    `bodies` are the runs of bodies inside each kernel, as of an If or a Loop, in the same shape.
     `device_us` is the time of each kernel on the device, beside its self time; None for a profile
     without events of the device. `apart_us` is the time there, in all runs, of what no node
     launched.
@@ -26,6 +27,7 @@ class RunTable:
     dur: IntArray
     self_us: FloatArray
     calls: IntArray
+    bodies: IntArray
     device_us: FloatArray | None = None
     apart_us: float = 0.0
 
@@ -34,7 +36,7 @@ class RunTable:
         device = None if self.device_us is None else self.device_us[rows]
         return replace(
             self, dur=self.dur[rows], self_us=self.self_us[rows], calls=self.calls[rows],
-            device_us=device,
+            bodies=self.bodies[rows], device_us=device,
         )  # fmt: skip
 
 
@@ -48,30 +50,39 @@ def tabulate(events: Events, kernels: int) -> RunTable:
     node, run = node[inside], run[inside]
     cell = run * kernels + events.label[node] - EXECUTE - 1
     shape = (len(runs), kernels)
-    own = _self_times(events)[node].astype(np.float64)
-    self_us = np.bincount(cell, own, len(runs) * kernels).astype(np.float64).reshape(shape)
+
+    def by_cell(values: IntArray | FloatArray) -> FloatArray:
+        sums = np.bincount(cell, values, len(runs) * kernels)
+        return sums.astype(np.float64).reshape(shape)
+
+    own, bodies = _self_times(events)
     calls = np.bincount(cell, minlength=len(runs) * kernels).reshape(shape)
+    inside_calls = by_cell(bodies[node]).astype(np.int64)
+    table = RunTable(events.dur[runs], by_cell(own[node]), calls, inside_calls)
     if events.device_us is None:
-        return RunTable(events.dur[runs], self_us, calls)
-    device = np.bincount(cell, events.device_us[node], len(runs) * kernels).astype(np.float64)
+        return table
+    device = by_cell(events.device_us[node])
     apart = events.stray_us + events.device_us.sum() - device.sum()
-    return RunTable(events.dur[runs], self_us, calls, device.reshape(shape), float(apart))
+    return replace(table, device_us=device, apart_us=float(apart))
 
 
-def _self_times(events: Events) -> IntArray:
-    """Returns `dur` minus the Execute events directly inside: a node's time outside its body.
+def _self_times(events: Events) -> tuple[IntArray, IntArray]:
+    """Returns `dur` minus the Execute events directly inside, and the number of these events.
 
+    The first is a node's time outside its body.
     The gaps between the nodes of a body belong to the runtime and the profiler, not to the parent.
     So the whole interval of a body is subtracted, not only the intervals of its nodes.
     """
-    own = events.dur.copy()
+    own, bodies = events.dur.copy(), np.zeros(len(events), np.int64)
     executes = int(np.count_nonzero(events.label == EXECUTE))
     if executes <= int(np.count_nonzero(events.label == MODEL_RUN)):
-        return own  # one Execute a run: nothing is nested
+        return own, bodies  # one Execute a run: nothing is nested
     for parent, child in _parents(events):
         if events.label[child] == EXECUTE and events.label[parent] > EXECUTE:
             own[parent] -= events.dur[child]
-    return np.maximum(own, 0)  # rounded to µs, a body may be 1 longer than its parent
+            bodies[parent] += 1
+    # rounded to µs, a body may be 1 longer than its parent
+    return np.maximum(own, 0), bodies
 
 
 def _parents(events: Events) -> list[tuple[int, int]]:

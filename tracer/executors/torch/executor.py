@@ -18,13 +18,14 @@ from tracer.executors.eager.failure import failing_clearly
 from tracer.executors.eager.profile import Arrays, Measured, Overhead, profile_of
 from tracer.executors.eager.settings import EagerSettings
 from tracer.executors.eager.turns import recorder
-from tracer.executors.measuring import warm_up
+from tracer.executors.measuring import load_of, warm_up
 from tracer.executors.protocol import FrameworkExecutor, Profiled
 from tracer.executors.torch import calibration, objective, spans
 from tracer.executors.torch.state import preserved
 from tracer.executors.torch.step import Step
 from tracer.executors.turns import Recorder
 from tracer.support.progress import Progress
+from tracer.support.run_timer import LoadMeter, RunTimer
 
 _SESSION_SPANS = 100_000
 """Most spans of one session of the profiler: some 100 MB."""
@@ -51,12 +52,14 @@ def _profile(
         recording = _Recording(step, spans.Session(settings.device), modules)
         warm_up(step.timed, settings, progress)
         recording.observe()
+        load = LoadMeter()
         walls, recorded = rounds.alternate(
             settings, step.timed, recording.runs, recording.most, progress
         )
     overhead = calibration.measure() if settings.device == "cpu" else Overhead(0.0, 0.0)
-    notes = settings.notes(len(recorded), sum(recorded) / 1e6)
-    measured = Measured(name, settings.device, arrays, walls, recorded, overhead, notes)
+    notes = settings.notes(len(recorded.us), sum(recorded.us) / 1e6)
+    busy = load_of(walls, recorded, load.others())
+    measured = Measured(name, settings.device, arrays, walls.us, recorded.us, overhead, notes, busy)
     return profile_of(recording.calls, measured)
 
 
@@ -107,13 +110,16 @@ class _Recording:
         """Returns the most runs of one session."""
         return _SESSION_SPANS // max(1, self.spans_per_run)
 
-    def runs(self, count: int) -> list[float]:
-        """Records `count` runs, after one that is not counted; returns their times, µs."""
+    def runs(self, count: int) -> RunTimer:
+        """Records `count` runs, after one that is not counted; returns their times."""
+        timer = RunTimer()
         with self.modules(), self.session.recording() as profile:
-            times = [self.step.timed() for _ in range(count + 1)]
+            self.step.timed()
+            for _ in range(count):
+                timer.take(self.step.timed)
         for run in spans.runs(profile, self.session.device)[1:]:
             self.calls.add(run)
-        return times[1:]
+        return timer
 
 
 class _Compiled:

@@ -1,10 +1,13 @@
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from analyzers import statistics
+from tracer.records import disturbance
+from tracer.support import statistics
 
 
 @pytest.mark.parametrize(
@@ -19,18 +22,40 @@ def test_t_quantiles_and_p_values_match_published_ones(level, dof, quantile):
     assert statistics.t_p_value(-quantile, dof) == statistics.t_p_value(quantile, dof)
 
 
-@given(
-    hnp.arrays(
-        np.float64, st.tuples(st.integers(2, 50), st.integers(1, 4)), elements=st.floats(0, 1e6)
-    )
+samples_of_runs = hnp.arrays(
+    np.float64, st.tuples(st.integers(2, 50), st.integers(1, 4)), elements=st.floats(0, 1e6)
 )
+
+
+@given(samples_of_runs)
 def test_a_summary_is_what_numpy_says_of_each_column(samples):
     found = statistics.summarize(samples)
-    assert np.allclose(found.mean, np.mean(samples, axis=0))
+    usual = statistics.bulk(samples)
+    means = np.ma.masked_array(samples, ~usual).mean(axis=0)
+    assert np.allclose(found.mean, means.filled(np.nan))
     assert np.allclose(found.p50, np.median(samples, axis=0))
     assert np.allclose(found.std, np.std(samples, axis=0, ddof=1))
-    assert (found.min <= found.p50).all()
-    assert (found.p50 <= found.p95).all()
+    ordered = [found.min, found.p50, found.p90, found.p95, found.p99, found.max]
+    assert all((a <= b).all() for a, b in itertools.pairwise(ordered))
+    assert (found.min <= found.mean).all() and (found.mean <= found.max).all()
+
+
+@given(samples_of_runs, st.floats(0, 2))
+def test_the_bulk_has_the_faster_quarter_and_all_of_equal_samples(samples, tick):
+    usual = statistics.bulk(samples, tick)
+    low = np.quantile(samples, 0.25, axis=0)
+    assert (usual | (samples > low)).all()
+    assert statistics.bulk(np.full((9, 2), 3.0), tick).all()
+
+
+def test_stalls_in_most_samples_leave_the_mean_of_the_others():
+    """The oracle is the distribution that the others are drawn from."""
+    random = np.random.default_rng(3)
+    quiet = random.normal(40.0, 1.0, (400, 50))
+    stalls = np.where(random.random(quiet.shape) < 0.6, random.exponential(3000, quiet.shape), 0)
+    stalled = statistics.summarize(np.floor(quiet + stalls), 1.0)
+    assert np.abs(stalled.mean + 0.5 - 40.0).max() < 1.0
+    assert np.abs(statistics.summarize(np.floor(quiet), 1.0).mean + 0.5 - 40.0).max() < 0.2
 
 
 def covered(samples):
@@ -63,13 +88,13 @@ def test_outliers_are_runs_far_above_the_rest_and_never_below():
     values = np.random.default_rng(0).normal(100, 1, 500)
     values[[3, 77]] = [400, 1000]
     values[5] = 1
-    assert np.flatnonzero(statistics.outliers(values)).tolist() == [3, 77]
-    assert not statistics.outliers(np.full(10, 7.0)).any()
+    assert np.flatnonzero(disturbance.outliers(values)).tolist() == [3, 77]
+    assert not disturbance.outliers(np.full(10, 7.0)).any()
 
 
 def test_a_second_speed_of_the_machine_is_no_outlier():
     values = np.random.default_rng(0).normal(100, 1, 100)
     values[:45] += 100
-    assert not statistics.outliers(values).any()
+    assert not disturbance.outliers(values).any()
     values[5:45] -= 100
-    assert np.flatnonzero(statistics.outliers(values)).tolist() == [0, 1, 2, 3, 4]
+    assert np.flatnonzero(disturbance.outliers(values)).tolist() == [0, 1, 2, 3, 4]

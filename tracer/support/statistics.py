@@ -1,0 +1,137 @@
+"""Summaries of repeated measurements, and how far to trust them."""
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tracer.support.types import FloatArray
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+BATCHES = 30
+"""Most batches of consecutive runs whose means count as independent measurements."""
+
+_LOW, _LOWEST = 0.25, 0.05
+_LOW_TO_SIGMA = 1 / (1.645 - 0.674)
+"""Distance of these quantiles of a normal distribution, in standard deviations."""
+_REACH = 3.7
+"""Standard deviations from the lower quartile to the end of the bulk: 3 beyond the median."""
+_LEAST_SIGMA = 0.02
+"""Least standard deviation that is assumed, as a share of the lower quartile: runs that are a
+tenth slower than it are of the bulk in no case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One array per figure, an entry a column of the samples, in the samples' unit.
+
+    `mean` is that of the bulk of the samples (see `bulk`), and `ci95_half` half its 95 % confidence
+    interval. The other figures are of all samples.
+    """
+
+    mean: FloatArray
+    p50: FloatArray
+    p90: FloatArray
+    p95: FloatArray
+    p99: FloatArray
+    min: FloatArray
+    max: FloatArray
+    std: FloatArray
+    ci95_half: FloatArray
+
+
+def summarize(samples: FloatArray, tick: float = 0.0) -> Summary:
+    """Summary of each column of `samples` (runs × columns), by a clock of whole `tick`s."""
+    p50, p90, p95, p99 = np.percentile(samples, [50, 90, 95, 99], axis=0)
+    one = len(samples) < 2
+    usual, least, most = bulk(samples, tick), samples.min(axis=0), samples.max(axis=0)
+    return Summary(
+        mean=np.clip(_mean(samples, usual), least, most),  # rounding may leave the samples
+        p50=p50,
+        p90=p90,
+        p95=p95,
+        p99=p99,
+        min=least,
+        max=most,
+        std=np.full(samples.shape[1:], np.nan) if one else samples.std(axis=0, ddof=1),
+        ci95_half=ci95_half(samples, usual),
+    )
+
+
+def bulk(samples: FloatArray, tick: float = 0.0) -> npt.NDArray[np.bool_]:
+    """Returns which samples of each column are no stalls.
+
+    Whatever disturbs a run makes it longer. So the lower half of the samples is free of stalls,
+    even if most runs had one, and tells how the others scatter: the bulk ends 3.7 standard
+    deviations, as the distance of the lower quartile from the 5th percentile implies them, above
+    the lower quartile. A quiet column loses next to nothing; its mean is finer than its median,
+    which can only be a whole number of ticks.
+    """
+    low, lowest = np.quantile(samples, [_LOW, _LOWEST], axis=0)
+    sigma = np.maximum((low - lowest) * _LOW_TO_SIGMA, _LEAST_SIGMA * low)
+    usual: npt.NDArray[np.bool_] = samples <= low + _REACH * np.maximum(sigma, tick / 2)
+    return usual
+
+
+def ci95_half(samples: FloatArray, counted: npt.NDArray[np.bool_] | None = None) -> FloatArray:
+    """Half the width of a 95 % confidence interval of the mean of each column; NaN for one run.
+
+    `counted` are the samples that the mean is of. Runs that follow each other are alike (caches,
+    clock speed, neighbours), which makes the usual formula too sure. The method of batch means
+    takes the means of up to 30 consecutive batches, long enough to be nearly independent, as the
+    sample (Law, Simulation Modeling and Analysis, 5th ed., 9.5.3).
+    """
+    if len(samples) < 2:
+        return np.full(samples.shape[1:], np.nan)
+    mask = np.ones(samples.shape, bool) if counted is None else counted
+    batches, inside = in_batches(samples), in_batches(mask)
+    sizes = inside.sum(axis=1)
+    filled = (sizes > 0).sum(axis=0)
+    sums = np.where(inside, batches, 0.0).sum(axis=1)
+    overall = _mean(samples, mask)
+    means = np.where(sizes > 0, sums / np.maximum(sizes, 1), overall)
+    variance = ((means - overall) ** 2).sum(axis=0) / np.maximum(filled - 1, 1)
+    error: FloatArray = np.sqrt(variance / np.maximum(filled, 1))
+    half: FloatArray = t_quantile(0.05, len(batches) - 1) * error
+    return half
+
+
+def _mean(samples: FloatArray, counted: npt.NDArray[np.bool_]) -> FloatArray:
+    sums: FloatArray = np.where(counted, samples, 0.0).sum(axis=0, dtype=np.float64)
+    means: FloatArray = sums / counted.sum(axis=0)
+    return means
+
+
+def in_batches(samples: npt.NDArray[_Scalar]) -> npt.NDArray[_Scalar]:
+    """Returns consecutive batches (batches × size × …); the oldest runs, least settled, are cut."""
+    batches = min(BATCHES, len(samples))
+    size = len(samples) // batches
+    return samples[len(samples) - size * batches :].reshape(batches, size, *samples.shape[1:])
+
+
+def middle_mean(values: FloatArray) -> FloatArray:
+    """Returns the mean of the middle half along the first axis, the median of up to four values.
+
+    A quarter of disturbed values at either end does not touch it, as with a median; unlike a
+    median, it tells 2.4 from 1.6 where values are whole numbers.
+    """
+    ordered = np.sort(values, axis=0)
+    cut = (len(ordered) + 1) // 4
+    middle: FloatArray = ordered[cut : len(ordered) - cut].mean(axis=0)
+    return middle
+
+
+def t_quantile(level: float, dof: int) -> float:
+    """Returns the t that |T| exceeds with probability `level`, for Student's t distribution."""
+    from scipy.special import stdtrit  # 0.35 s
+
+    return float(stdtrit(dof, 1 - level / 2))
+
+
+def t_p_value(t: float, dof: int) -> float:
+    """Returns P(|T| > |t|) for Student's t distribution with `dof` degrees of freedom."""
+    from scipy.special import stdtr
+
+    return float(2 * stdtr(dof, -abs(t)))
