@@ -218,6 +218,10 @@ def served_numbers(
 def _fold(rows: pd.DataFrame, key: str) -> pd.DataFrame:
     groups = rows.groupby(key, sort=False)
     folded = groups[[*summed(rows.columns), "nodes"]].sum(min_count=1)
+    # One row may have no share, as its time is only a bound; the errors of several cancel out.
+    timed = groups["time_us"].count()
+    share = folded["time_us"] / (folded["time_us"].sum() or np.nan)
+    folded["time_share"] = folded["time_share"].where(timed <= 1, share)
     parts = (_worst(groups), averaged(rows, key), _of_floats(rows, key))
     return folded.join(list(parts)).reset_index()
 

@@ -36,6 +36,7 @@ def by_kernel(run: Run | None) -> pd.DataFrame:
         }
     )
     folded = rows.groupby("op_type", sort=False).sum(min_count=1).reset_index()
+    folded["time_share"] = folded["time_us"] / (folded["time_us"].sum() or np.nan)
     folded["time_total_share"] = folded["time_us_total"] / (folded["time_us"].sum() or np.nan)
     folded["time_us_per_call"] = folded["time_us_total"] / folded["calls"]
     return folded

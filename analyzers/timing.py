@@ -11,17 +11,23 @@ import pandas as pd
 from analyzers.correction import Correction, Sum, correct, tick_error
 from tracer.records.disturbance import outliers
 from tracer.records.trace import Run
-from tracer.support.statistics import Summary, summarize
+from tracer.support.statistics import Summary, in_batches, summarize
 from tracer.support.types import FloatArray
 
 RUNTIME = "runtime"
 """Prefix of the row of a kernel that stands for no node of the model."""
+
+TAILS = "unprofiled runs: "
+"""Begins the note on the slow end of the runs."""
 
 _NOTABLE = 1.5
 """Overhead that differs from the calibrated overhead by this factor or more gets a note."""
 
 _LOOSE, _LOOSE_SHARE = 5.0, 0.2
 """A rest of more times a run without nodes, and of a larger share of the wall, gets a note."""
+
+_VARIED = 0.03
+"""Share of the wall by which the time of runs may vary, up and down, without a word."""
 
 _UNEXPLAINED = 0.02
 """Share of the wall from which on it is said that nodes and wall do not fit together."""
@@ -146,9 +152,10 @@ def notes(run: Run, groups: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
             f"{counted.left_out:,} of {counted.total:,} runs, profiled and unprofiled, are left "
             "out: something disturbed them"
         )
+    warnings += _without_a_free_processor(run)
     rows = _rows(run, groups)
     correction = _correction(run, rows)
-    warnings += _fit(run, rows, correction)
+    warnings += [*_fit(run, rows, correction), *_tails(run)]
     short = int(_untold(rows, correction).sum())
     if short:
         every = "no row" if short == len(rows.bias) else f"{short:,} of {len(rows.bias):,} rows"
@@ -165,6 +172,34 @@ def _untold(rows: _Rows, correction: Correction) -> npt.NDArray[np.bool_]:
     net = rows.raw.mean - correction.added
     untold: npt.NDArray[np.bool_] = (rows.bias > 0) & (net < _TELLING * correction.error)
     return untold
+
+
+def _tails(run: Run) -> Iterator[str]:
+    """Yields the slow end of the undisturbed runs, where there are several."""
+    times = wall(run)
+    if run.has_undisturbed and len(run.counted.wall_us) > 1 and times["mean"] > 0:
+        yield (
+            f"{TAILS}p90 {times['p90']:,.1f} µs, p99 {times['p99']:,.1f} µs, at most "
+            f"{times['max']:,.1f} µs; {1e6 / times['mean']:,.0f} runs per second"
+        )
+
+
+def _without_a_free_processor(run: Run) -> Iterator[str]:
+    """Yields how far the time of a run varied, if its threads leave no processor free.
+
+    Then whatever else runs for a moment, as this program between two runs, delays one of them.
+    """
+    threads = run.threads or (run.load.processors if run.load else 0)
+    if run.load is None or threads < max(run.load.processors, 2):
+        return
+    medians = np.median(in_batches(run.counted.wall_us), axis=1)
+    low, high = np.quantile(medians, [0.05, 0.95])
+    if high - low > 2 * _VARIED * np.median(medians):
+        yield (
+            f"{threads} threads leave no processor free: the medians of parts of the undisturbed "
+            f"runs range from {low:,.1f} to {high:,.1f} µs, and how long a run takes is not known "
+            "better"
+        )
 
 
 def _fit(run: Run, rows: _Rows, correction: Correction) -> Iterator[str]:
@@ -206,7 +241,8 @@ def _rows(run: Run, groups: Sequence[tuple[str, ...]]) -> _Rows:
         while not group and (key in members or key in taken):
             key = f"{key}#{position}"
         members.setdefault(key, []).append(position)
-    settled = run.samples[run.counted.profiled]
+    counted = run.counted
+    settled = run.samples[counted.profiled]
     calls = np.array([kernel.calls for kernel in run.kernels])
     variances = _errors(run, settled, calls) ** 2
 
@@ -225,7 +261,7 @@ def _rows(run: Run, groups: Sequence[tuple[str, ...]]) -> _Rows:
         samples,
         by_row(run.bias_us * calls),
         np.sqrt(by_row(variances)),
-        summarize(samples, run.tick_us),
+        summarize(samples, run.tick_us, stalls=not counted.is_busy),
     )
 
 
@@ -255,7 +291,8 @@ def _correction(run: Run, rows: _Rows) -> Correction:
 
 
 def _of_walls(run: Run) -> Summary:
-    return summarize(run.counted.wall_us.reshape(-1, 1))
+    counted = run.counted
+    return summarize(counted.wall_us.reshape(-1, 1), stalls=not counted.is_busy)
 
 
 def _of_empty(run: Run) -> Summary | None:

@@ -4,8 +4,8 @@ Each trial profiles a network. The sums are compared with two held-out walls. On
 undisturbed run of the profile; the correction uses the other half. The other is a separate session,
 as in a user's program: it takes turns with undisturbed runs beside profiled ones, and their ratio
 tells the one wall from the other. Figures are medians over the trials. --figure draws reported,
-corrected and replayed times of the rows with the most time. With --busy a program computes on
-every core meanwhile.
+corrected and replayed times of the rows with the most time. --busy makes pairs of profiles beside
+programs that compute instead (see `_busy`).
 """
 
 import argparse
@@ -24,7 +24,7 @@ import tracer
 from analyzers.attribution import attribute
 from analyzers.compare.contrast import of_sessions
 from analyzers.timing import empty, timing, wall
-from benchmarks._load import load
+from benchmarks import _busy
 from benchmarks._measure import machine
 from benchmarks._networks import Builder, Model, encoder
 from tracer.api.compare.settings import SideSettings
@@ -109,9 +109,15 @@ def main() -> None:
     parser.add_argument("--networks", nargs="*", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
     parser.add_argument("--figure", type=Path, help="a PNG of the last trial of the first network")
-    parser.add_argument("--busy", action="store_true", help="compute on every core meanwhile")
+    parser.add_argument(
+        "--busy", nargs="*", choices=_busy.LOADS, help="programs beside pairs of profiles"
+    )
+    parser.add_argument("--pairs", type=int, default=10, help="of profiles, with --busy")
     args = parser.parse_args()
-    print(machine() + (", every core busy" if args.busy else ""))
+    print(machine())
+    if args.busy is not None:
+        busy(args.pairs, args.busy or list(_busy.LOADS))
+        return
     print(
         "network        threads  raw  calibrated  corrected  apart (÷ wall)  rest  "
         "replayed ÷ corrected: median, within 15 %, in the interval"
@@ -119,11 +125,26 @@ def main() -> None:
     for name in args.networks:
         for threads in args.threads:
             model = NETWORKS[name]()
-            with load(args.busy):
-                trials = [trial(model, threads, args) for _ in range(args.trials)]
+            trials = [trial(model, threads, args) for _ in range(args.trials)]
             report(name, threads, [trial for trial, _ in trials])
             if args.figure is not None and (name, threads) == (args.networks[0], args.threads[0]):
                 draw(trials[-1][1], args.replay, args.figure)
+
+
+def busy(pairs: int, loads: Sequence[str]) -> None:
+    """Prints how times and ranks beside other programs agree with those of a quiet machine."""
+    print(
+        "network         beside  rows of 20 µs within 15 %, largest error: tracer, medians, means  "
+        "ten slowest agree: the same three  new advice"
+    )
+    decode = Path("models/llama/llama.onnx")
+    for name, subject, dims in (
+        ("bert12", _busy.bert12(), {}),
+        ("ResNet-20", _resnet(), {}),
+        ("decode step", decode, {"sequence": 1, "past": 128}),
+        ("chain of 200", _chain(), {}),
+    ):
+        _busy.compare(name, subject, dims, pairs, loads)
 
 
 def trial(model: Model, threads: int, args: argparse.Namespace) -> tuple[Trial, Trace]:

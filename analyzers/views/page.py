@@ -71,7 +71,9 @@ class Table:
         return [c for c, _ in shown], list(zip(*(cells for _, cells in shown), strict=True))
 
 
-_ROUTINE = ("inputs are ", "inputs of ", "energy is ", "whole runs took turns")
+_ROUTINE = (
+    "inputs are ", "inputs of ", "energy is ", "whole runs took turns", "unprofiled runs: ",
+)  # fmt: skip
 """Beginnings of notes that every run has: a terminal shows them only with `--notes`."""
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from tracer.containment import activity
 from tracer.records.disturbance import Load, Usage
+from tracer.support import processors
 from tracer.support.arguments import check_arguments
 from tracer.support.progress import Progress, silent
 from tracer.support.run_timer import HAS_USAGE, RunTimer
@@ -120,7 +121,7 @@ def load_of(wall: RunTimer, recorded: RunTimer, others: float | None) -> Load | 
         Usage(np.array(timer.switches, np.float64), np.array(timer.cpu_us))
         for timer in (wall, recorded)
     )
-    return Load(wall_usage, recorded_usage, others)
+    return Load(wall_usage, recorded_usage, processors.available(), others)
 
 
 def warm_up(

@@ -67,11 +67,13 @@ class Usage:
 class Load:
     """How busy the machine was: usage of the undisturbed and the recorded runs.
 
-    `others` is the share of the processors that other programs used meanwhile; None if unknown.
+    `others` is the share of the `processors` of this process that other programs used meanwhile;
+    None if unknown.
     """
 
     wall: Usage
     profiled: Usage
+    processors: int
     others: float | None = None
 
 

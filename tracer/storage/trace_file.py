@@ -232,16 +232,17 @@ def _run(file: StoredFile, row: _RunRow) -> Run:
 
 
 def _load_cells(load: Load) -> FloatArray:
-    """Returns a load as one array: the share of others, then what each run used."""
+    """Returns a load as one array: the share of others, processors, and what each run used."""
     uses = [load.wall.switches, load.wall.cpu_us, load.profiled.switches, load.profiled.cpu_us]
-    return np.concatenate([[_UNKNOWN if load.others is None else load.others], *uses])
+    others = _UNKNOWN if load.others is None else load.others
+    return np.concatenate([[others, load.processors], *uses])
 
 
 def _load(file: StoredFile, blob: bytes, walls: int, profiled: int) -> Load:
-    cells = file.times(blob, 1 + 2 * (walls + profiled))
-    others, *parts = np.split(cells, np.cumsum([1, walls, walls, profiled]))
+    cells = file.times(blob, 2 + 2 * (walls + profiled))
+    (others, processors), *parts = np.split(cells, np.cumsum([2, walls, walls, profiled]))
     wall, recorded = Usage(parts[0], parts[1]), Usage(parts[2], parts[3])
-    return Load(wall, recorded, None if others[0] == _UNKNOWN else float(others[0]))
+    return Load(wall, recorded, int(processors), None if others == _UNKNOWN else float(others))
 
 
 def _optional_array(values: list[float | None]) -> FloatArray | None:

@@ -28,7 +28,7 @@ class Summary:
     """One array per figure, an entry a column of the samples, in the samples' unit.
 
     `mean` is that of the bulk of the samples (see `bulk`), and `ci95_half` half its 95 % confidence
-    interval. The other figures are of all samples.
+    interval. The other figures are of all samples, or of the bulk alone.
     """
 
     mean: FloatArray
@@ -42,11 +42,15 @@ class Summary:
     ci95_half: FloatArray
 
 
-def summarize(samples: FloatArray, tick: float = 0.0) -> Summary:
-    """Summary of each column of `samples` (runs × columns), by a clock of whole `tick`s."""
-    p50, p90, p95, p99 = np.percentile(samples, [50, 90, 95, 99], axis=0)
-    one = len(samples) < 2
-    usual, least, most = bulk(samples, tick), samples.min(axis=0), samples.max(axis=0)
+def summarize(samples: FloatArray, tick: float = 0.0, stalls: bool = True) -> Summary:
+    """Summary of each column of `samples` (runs × columns), by a clock of whole `tick`s.
+
+    Without `stalls`, all figures are of the bulk.
+    """
+    usual, one = bulk(samples, tick), len(samples) < 2
+    shown = samples if stalls else np.where(usual, samples, np.nan)
+    least, most = np.nanmin(shown, axis=0), np.nanmax(shown, axis=0)
+    p50, p90, p95, p99 = np.nanpercentile(shown, [50, 90, 95, 99], axis=0)
     return Summary(
         mean=np.clip(_mean(samples, usual), least, most),  # rounding may leave the samples
         p50=p50,
@@ -55,7 +59,7 @@ def summarize(samples: FloatArray, tick: float = 0.0) -> Summary:
         p99=p99,
         min=least,
         max=most,
-        std=np.full(samples.shape[1:], np.nan) if one else samples.std(axis=0, ddof=1),
+        std=np.full(samples.shape[1:], np.nan) if one else np.nanstd(shown, axis=0, ddof=1),
         ci95_half=ci95_half(samples, usual),
     )
 

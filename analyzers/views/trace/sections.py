@@ -126,8 +126,11 @@ def ordered(nodes: pd.DataFrame, options: ViewOptions) -> pd.DataFrame:
     The columns that views compute are added. Missing values are last.
     """
     keys = ["time_us"] if nodes["time_us"].notna().any() else ["macs", "flops"]
-    rows = nodes.sort_values(keys, ascending=False, kind="stable", na_position="last")
-    return chosen(displayed(rows), options)
+    ranked = nodes[keys]
+    if "time_us_ci95_low" in nodes:  # bounds have no order: they follow, in that of the model
+        ranked = ranked.where(nodes["time_us_ci95_low"].ne(0) | nodes["time_us"].isna(), -1.0)
+    order = ranked.sort_values(keys, ascending=False, kind="stable", na_position="last").index
+    return chosen(displayed(nodes.loc[order]), options)
 
 
 def chosen(rows: pd.DataFrame, options: ViewOptions) -> pd.DataFrame:

@@ -46,6 +46,9 @@ EXECUTOR = "onnxruntime"
 _TICK_US = 1.0
 """The profiler truncates every duration to whole µs."""
 
+_BUSY_SPREAD = 3.0
+"""Where other programs compute, so much is missing that all the time is used: few runs count."""
+
 _Inference = Callable[[], object]
 
 
@@ -111,7 +114,8 @@ class Recording:
         counted = counted_runs(
             np.array(self.wall.us or [0.0]), self._durations(), samples, self._load()
         )
-        return self.factory.settings.spread(samples[counted.profiled], bias, _TICK_US)
+        spread = self.factory.settings.spread(samples[counted.profiled], bias, _TICK_US)
+        return max(spread, _BUSY_SPREAD) if spread and counted.is_busy else spread
 
     def add_profiled(self, warmup: int, count: int) -> None:
         """Records `count` runs in a new session, and checks that no event is missing.
@@ -305,7 +309,7 @@ class Recording:
     def _idle(self, kernels: Sequence[Kernel]) -> tuple[str, ...]:
         """Returns a note if the provider that was asked for ran no kernel."""
         asked = providers.known(self.factory.settings.provider).name
-        if any(kernel.provider == asked for kernel in kernels):
+        if not kernels or any(kernel.provider == asked for kernel in kernels):
             return ()
         return (
             f"{asked} ran no node: all ran on the CPU. Its options may name no device of this "

@@ -43,7 +43,8 @@ class Columns {
   }
 
   text(name, row) {
-    return Format.cell(this.specs[name], this.value(name, row));
+    const bound = name === "time_us" && this.value("time_us_ci95_low", row) === 0 ? this.value("time_us_ci95_high", row) : null;
+    return bound > this.value(name, row) ? `< ${Format.micros(bound)}` : Format.cell(this.specs[name], this.value(name, row));
   }
 
   title(row) {

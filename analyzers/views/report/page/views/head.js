@@ -7,12 +7,13 @@ class Head extends View {
   static fits = () => true;
 
   draw() {
-    const { run, report } = this, sum = run?.sum;
+    const { run, report } = this, sum = run?.sum, isBusy = (line) => line.startsWith("busy machine");
     return [
       html.h1(run?.title || report.title),
       ...(report.runs.length > 1 ? [this.chooser()] : []),
+      ...(run?.lines ?? []).filter(isBusy).map((line) => html.p({ class: "busy" }, line)),
       ...(sum ? [this.check(sum)] : []),
-      ...this.lines((run?.lines ?? []).filter((line) => !sum || !/^(wall|nodes|rest) /.test(line))),
+      ...this.lines((run?.lines ?? []).filter((line) => !isBusy(line) && (!sum || !/^(wall|nodes|rest|return) /.test(line)))),
       ...Head.folded("notes", html.ul, report.notes.map((note) => html.li(note))),
       ...Head.folded("environment", html.dl, Head.facts(report.environment)),
     ];
@@ -47,7 +48,7 @@ class Head extends View {
 
   /** What the bar does not say: sentences, then what has a name, as `memory: 31 kB`. */
   lines(lines) {
-    const parts = lines.map((line) => (/^(sums(?=  )|also|wall|nodes|rest)  ?(.*)$/).exec(line) ?? (/^([^:.]{1,40}): (.*)$/).exec(line));
+    const parts = lines.map((line) => (/^(sums(?=  )|also|wall|nodes|rest|return)  ?(.*)$/).exec(line) ?? (/^([^:.]{1,40}): (.*)$/).exec(line));
     const facts = Head.facts(parts.filter(Boolean).map(([, name, text]) => [name, text]));
     return [...lines.filter((_, at) => !parts[at]).map((line) => html.p(line)), ...(facts.length ? [html.dl(facts)] : [])];
   }
