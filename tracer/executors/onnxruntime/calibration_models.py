@@ -25,7 +25,7 @@ _WARMUP = 3
 _ELEMENTS = 8
 
 LOOP = "Loop"
-_BODY_NODES = 2
+_WEIGHT = "weight"
 _LOOP_SIZE = 4, 2
 """Tensors of the Loop (trips, condition, state in and out), and their dimensions."""
 
@@ -78,7 +78,7 @@ def excess_of_a_body(threads: int, of_size: Callable[[int, int], float]) -> floa
     """
     with TemporaryFolder() as folder:
         loop = _Chain.of(_loop(), 1, threads, folder)
-        row = _Chain.of(_proto(Kind("Neg", 1, 1, 1), _BODY_NODES * _LENGTH), 1, threads, folder)
+        row = _Chain.of(_unrolled(), 1, threads, folder)
         walls, sums = _measured([loop, row], LOOP)
     frames = float(np.median((walls[:, 0] - walls[:, 1])[_WARMUP:]))
     added = float(np.median(sums[_WARMUP:, 0])) - frames - of_size(*_LOOP_SIZE)
@@ -157,13 +157,28 @@ def _proto(kind: Kind, length: int = _LENGTH) -> onnx.ModelProto:
     return _model(nodes, shape, f"t{length}", result)
 
 
+def _unrolled() -> onnx.ModelProto:
+    """Returns the nodes of the body of `_loop` as often in a row as it runs."""
+    nodes = []
+    for i in range(_LENGTH):
+        read = f"t{i}" if i else "x"
+        nodes.append(helper.make_node("MatMul", [read, _WEIGHT], [f"t{i + 1}"], f"body{i}"))
+        nodes.append(helper.make_node("Identity", ["starts"], [f"goes_on{i}"], f"condition{i}"))
+    starts = numpy_helper.from_array(np.array(True), "starts")
+    return _model(nodes, [_ELEMENTS], f"t{_LENGTH}", [_ELEMENTS], [starts, _weight()])
+
+
+def _weight() -> onnx.TensorProto:
+    return numpy_helper.from_array(np.eye(_ELEMENTS, dtype=np.float32), _WEIGHT)
+
+
 def _loop() -> onnx.ModelProto:
-    """Returns a Loop of `_LENGTH` trips; its body has `_BODY_NODES` nodes."""
+    """Returns a Loop of `_LENGTH` trips, with a product in its body: most bodies have one."""
     value, flag = helper.make_tensor_value_info, TensorProto.BOOL
     state = [value(name, TensorProto.FLOAT, [_ELEMENTS]) for name in ("state", "next")]
     body = helper.make_graph(
         [
-            helper.make_node("Neg", ["state"], ["next"], "body"),
+            helper.make_node("MatMul", ["state", _WEIGHT], ["next"], "body"),
             helper.make_node("Identity", ["going"], ["goes_on"], "condition"),
         ],
         "body",
@@ -173,7 +188,7 @@ def _loop() -> onnx.ModelProto:
     trips = numpy_helper.from_array(np.array(_LENGTH), "trips")
     starts = numpy_helper.from_array(np.array(True), "starts")
     node = helper.make_node(LOOP, ["trips", "starts", "x"], ["y"], "loop", body=body)
-    return _model([node], [_ELEMENTS], "y", [_ELEMENTS], [trips, starts])
+    return _model([node], [_ELEMENTS], "y", [_ELEMENTS], [trips, starts, _weight()])
 
 
 def _model(

@@ -110,7 +110,7 @@ class Recording:
             return 0.0
         kernels, order = self.kernels()
         samples = self._joined([table.self_us for table in self.tables])[:, order]
-        bias = self._bias(kernels, order) * [kernel.calls for kernel in kernels]
+        bias = self._bias(kernels, self._bodies(order)) * [kernel.calls for kernel in kernels]
         counted = counted_runs(
             np.array(self.wall.us or [0.0]), self._durations(), samples, self._load()
         )
@@ -266,14 +266,18 @@ class Recording:
         """Returns the times of the profiled runs, µs."""
         return np.concatenate([table.dur for table in self.tables]).astype(np.float64)
 
-    def _bias(self, kernels: Sequence[Kernel], order: Sequence[int]) -> FloatArray:
-        """Returns the overhead of a call of each kernel; `order` are their labels."""
+    def _bodies(self, order: Sequence[int]) -> FloatArray:
+        """Returns how many bodies run in a call of each kernel; `order` are their labels."""
         calls, bodies = (
             self._joined(tables).sum(axis=0)[order]
             for tables in ([t.calls for t in self.tables], [t.bodies for t in self.tables])
         )
-        each = bodies / np.maximum(calls, 1)
-        return np.array([self.bias.of(k, n) for k, n in zip(kernels, each, strict=True)])
+        each: FloatArray = bodies / np.maximum(calls, 1)
+        return each
+
+    def _bias(self, kernels: Sequence[Kernel], bodies: FloatArray) -> FloatArray:
+        """Returns the overhead of a call of each kernel, in which so many `bodies` run."""
+        return np.array([self.bias.of(k, n) for k, n in zip(kernels, bodies, strict=True)])
 
     def _load(self) -> Load | None:
         """Returns how busy the machine was; None where the system does not tell."""
@@ -282,6 +286,7 @@ class Recording:
     def finish(self) -> Run:
         """Returns all chunks as one Run, the kernels in the order in which they first ran."""
         kernels, order = self.kernels()
+        bodies = self._bodies(order)
         apart = sum(table.apart_us for table in self.tables)
         samples = self._joined([table.self_us for table in self.tables])[:, order]
         return Run(
@@ -291,7 +296,7 @@ class Recording:
             wall_us=np.array(self.wall.us),
             instrumented_us=self._durations(),
             samples=samples.astype(np.float32),
-            bias_us=self._bias(kernels, order),
+            bias_us=self._bias(kernels, bodies),
             kernels=kernels,
             notes=(
                 *self.feedset.notes,
@@ -299,7 +304,8 @@ class Recording:
                 *self._idle(kernels),
                 *device_notes.notes(kernels, apart),
             ),
-            bias_error_us=np.full(len(kernels), self.bias.error),
+            # each body loses the same part of a tick, between none and a whole one
+            bias_error_us=np.hypot(self.bias.error, bodies * _TICK_US / math.sqrt(12)),
             tick_us=_TICK_US,
             empty_us=np.array(self.empty_us) if self.empty_us else None,
             returning_us=math.nan if self.returning is None else self.returning.us(),
