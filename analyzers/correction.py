@@ -46,6 +46,9 @@ _LEAST_SCALE, _MOST_SCALE = 0.5, 2.0
 """Limits of the overhead ÷ the calibrated overhead. No machine was seen to leave them while it ran
 undisturbed; a stall of another program would."""
 
+_SMALLEST = 1e6
+"""Standard deviations below 0 at which a time is next to nothing."""
+
 _CLOSE = 1e-9
 """Distance, in µs or relative, at which the search for the overhead of all rows ends."""
 _FAR = -8.0
@@ -122,7 +125,12 @@ def correct(raw: FloatArray, bias: FloatArray, error: FloatArray, total: Sum) ->
     most = min((_MOST_SCALE - 1) / scale, _BELIEVED * _SLOWER / max(slower, 1e-12))
     limits = (_LEAST_SCALE - 1) / scale, most
     amount = _amount(first, raw, share, goal, limits)
-    return Correction(bias + amount * share, single, left * misfit, 1 + amount * scale)
+    added = bias + amount * share
+    if amount == most:  # rows that may be next to nothing are, before the sum exceeds its run
+        apart = Correction(added, single, first.error)
+        small = np.where(raw - added < _BELIEVED * single, single, 0.0)
+        added = added + _amount(apart, raw, small, goal, (0.0, _SMALLEST)) * small
+    return Correction(added, single, left * misfit, 1 + amount * scale)
 
 
 def _amount(
@@ -130,14 +138,14 @@ def _amount(
 ) -> float:
     """Returns how much more to subtract from all rows, by their `share`, to come close to `goal`.
 
-    It is within `limits`, which are negative and positive.
+    It is within `limits`, the first of which is the lower.
     """
 
     def excess(amount: float) -> float:
         return float(_mean_above_zero(raw - first.added - amount * share, first.own).sum()) - goal
 
     (low, at_low), (high, at_high) = ((limit, excess(limit)) for limit in limits)
-    if at_low <= 0:  # not even the least overhead reaches the goal
+    if at_low <= 0:  # not even the least amount leaves so much
         return low
     return high if at_high >= 0 else _root(excess, (low, at_low), (high, at_high))
 

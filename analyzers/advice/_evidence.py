@@ -21,6 +21,7 @@ _LEAST_LEFT = 0.01
 """Share of the time that is left at least: a speed-up beyond 100 is no estimate."""
 _FLOAT_BITS = 32
 _LEAST_TOLD, _ROUNDED = 0.001, 0.1
+_WITHOUT_DECIMALS = 100.0
 
 Figures = Mapping[str, float | str | None]
 
@@ -184,6 +185,11 @@ def percentage(value: float) -> str:
     if 0 < value < _LEAST_TOLD:
         return f"less than {_LEAST_TOLD:.1%}"
     return f"{value:.1%}" if value < _ROUNDED else f"{value:.0%}"
+
+
+def us(time: float) -> str:
+    """`3.86`, `3,860`: µs with three digits."""
+    return f"{time:,.0f}" if time >= _WITHOUT_DECIMALS else f"{time:.3g}"
 
 
 def keys(rows: pd.DataFrame) -> tuple[str, ...]:

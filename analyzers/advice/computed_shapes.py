@@ -1,6 +1,6 @@
 """Advise on shapes that the graph computes in every run, from dimensions that are left open."""
 
-from analyzers.advice._evidence import Advice, Evidence, keys, named, percentage
+from analyzers.advice._evidence import Advice, Evidence, keys, named, percentage, us
 
 _SIZES = frozenset({"Shape", "Size"})
 _SHARE = 0.02
@@ -21,7 +21,7 @@ def rule(evidence: Evidence) -> Advice | None:
     if share < _SHARE:
         return None
     text = (
-        f"computed shapes: {named(rows)} take {percentage(share)} of the time ({time:.3g} µs) to "
+        f"computed shapes: {named(rows)} take {percentage(share)} of the time ({us(time)} µs) to "
         "compute sizes of tensors, which are constants where the inputs have one size"
     )
     return Advice(

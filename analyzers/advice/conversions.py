@@ -1,6 +1,6 @@
 """Advise on kernels that only convert types."""
 
-from analyzers.advice._evidence import Advice, Evidence, keys, named
+from analyzers.advice._evidence import Advice, Evidence, keys, named, us
 from tracer.graph.quantized import CONVERSIONS
 
 _CONVERSIONS = CONVERSIONS | {"Cast"}
@@ -16,7 +16,7 @@ def rule(evidence: Evidence) -> Advice | None:
         return None
     time = float(rows["time_us"].sum())
     text = (
-        f"conversions: {named(rows)} take {share:.1%} of the time ({time:.3g} µs); adjacent nodes "
+        f"conversions: {named(rows)} take {share:.1%} of the time ({us(time)} µs); adjacent nodes "
         "of one type need no conversion"
     )
     return Advice("conversions", text, share, keys(rows), {"time_us": time})

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from analyzers.advice._evidence import Advice, Evidence, keys, percentage
+from analyzers.advice._evidence import Advice, Evidence, keys, percentage, us
 from tracer.records.trace import Kernel
 
 _CPU = "CPUExecutionProvider"
@@ -20,7 +20,7 @@ def rule(evidence: Evidence) -> Advice | None:
     dtypes = sorted({dtype for kernel in casts for dtype in _halves(kernel)})
     text = (
         f"{' and '.join(dtypes)} on the CPU: {len(casts):,} casts that onnxruntime inserted take "
-        f"{percentage(share)} of the time ({time:.3g} µs), because its CPU provider has no kernel "
+        f"{percentage(share)} of the time ({us(time)} µs), because its CPU provider has no kernel "
         f"of this type for {_without_kernel(evidence.run.kernels, casts)}. Export the model in "
         "float32 for the CPU"
     )

@@ -1,6 +1,6 @@
 """Advise on kernels that the runtime inserts to change the layout of tensors."""
 
-from analyzers.advice._evidence import Advice, Evidence, keys
+from analyzers.advice._evidence import Advice, Evidence, keys, us
 from tracer.records.trace import Kernel
 from tracer.text import brief
 
@@ -19,8 +19,9 @@ def rule(evidence: Evidence) -> Advice | None:
     largest = kernels.get(str(rows.iloc[0]["kernels"]))
     where = _between(evidence, largest) if largest else ""
     text = (
-        f"layout: {len(rows):,} reorders take {share:.1%} of the time ({time:.3g} µs), because "
-        f"some operators between convolutions have no kernel for the blocked layout{where}"
+        f"layout: {'1 reorder takes' if len(rows) == 1 else f'{len(rows):,} reorders take'} "
+        f"{share:.1%} of the time ({us(time)} µs), because some operators "
+        f"between convolutions have no kernel for the blocked layout{where}"
     )
     return Advice(
         "layout_reorders", text, share, keys(rows), {"time_us": time},

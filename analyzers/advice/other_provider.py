@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from analyzers.advice._evidence import Advice, Evidence, keys, percentage
+from analyzers.advice._evidence import Advice, Evidence, keys, percentage, us
 
 _COPIES = ("MemcpyFromHost", "MemcpyToHost")
 _CPU = "CPUExecutionProvider"
@@ -21,7 +21,7 @@ def rule(evidence: Evidence) -> Advice | None:
     text = (
         f"other provider: {len(on_cpu):,} kernels ({', '.join(names)}) ran on the "
         f"{_CPU}, and {len(copies):,} copies between it and the device take {percentage(share)} "
-        f"of the time ({time:.3g} µs). Replace these operators, or their types, by ones that the "
+        f"of the time ({us(time)} µs). Replace these operators, or their types, by ones that the "
         "provider has"
     )
     figures = {"time_us": time, "copies": len(copies), "kernels": len(on_cpu)}

@@ -1,6 +1,6 @@
 """Advise on quantised products that are slower than floats of the same size are on this machine."""
 
-from analyzers.advice._evidence import Advice, Evidence, keys, named
+from analyzers.advice._evidence import Advice, Evidence, keys, named, us
 from tracer.graph.quantized import computes_in_integers
 from tracer.text import brief
 
@@ -25,9 +25,9 @@ def rule(evidence: Evidence) -> Advice | None:
     in_floats = float((rows["gflops_per_s"] * rows["time_us"]).sum()) / reached
     rate = float((rows["gflops_per_s"] * rows["time_us"]).sum()) / time
     text = (
-        f"slower than floats: {named(rows)} take {time:.3g} µs in 8 bits, at {rate:.3g} GOP/s; "
+        f"slower than floats: {named(rows)} take {us(time)} µs in 8 bits, at {rate:.3g} GOP/s; "
         f"floats are assumed to reach half of their peak here ({reached:.3g} GFLOP/s), and would "
-        f"take {in_floats:.3g} µs. tracer compare FLOAT.onnx {brief(evidence.model)} measures it; "
+        f"take {us(in_floats)} µs. tracer compare FLOAT.onnx {brief(evidence.model)} measures it; "
         "tracer quantize --exclude leaves nodes out"
     )
     figures = {"time_us": time, "in_floats_us": in_floats, "gops_per_s": rate}

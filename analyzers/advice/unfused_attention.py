@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from analyzers.advice._evidence import Advice, Evidence, keys, named
+from analyzers.advice._evidence import Advice, Evidence, keys, named, us
 from tracer.records.trace import Kernel
 
 _FUSED = ("Attention", "GroupQueryAttention", "MultiHeadAttention", "QAttention")
@@ -25,7 +25,7 @@ def rule(evidence: Evidence) -> Advice | None:
         return None
     count = sum(bool(chain) for chain in chains)
     text = (
-        f"unfused attention: {named(rows)} take {share:.0%} of the time ({time:.3g} µs) in "
+        f"unfused attention: {named(rows)} take {share:.0%} of the time ({us(time)} µs) in "
         f"{count} Softmax after products, which onnxruntime has kernels for that hold them all"
     )
     return Advice(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from analyzers.advice._evidence import Advice, Evidence, keys
+from analyzers.advice._evidence import Advice, Evidence, keys, us
 from analyzers.views.text import si
 from tracer.inputs.phases import PREFILL
 from tracer.records.trace import Kernel
@@ -29,7 +29,7 @@ def rule(evidence: Evidence) -> Advice | None:
     text = (
         f"head not pruned: {brief(head.name)} computes the logits of all {tokens:,} tokens, and "
         f"generating needs those of the last: a Gather of the last token before it saves "
-        f"{si(macs)} MACs and {time:.3g} µs of the prefill ({share:.0%} of the time)"
+        f"{si(macs)} MACs and {us(time)} µs of the prefill ({share:.0%} of the time)"
     )
     figures = {"macs": macs, "time_us": time, "tokens": float(tokens)}
     return Advice("unpruned_head", text, share, keys(rows), figures)

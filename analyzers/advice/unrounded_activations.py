@@ -1,6 +1,6 @@
 """Advise on products with packed weights whose kernels may not round activations to 8 bits."""
 
-from analyzers.advice._evidence import Advice, Evidence, keys, named
+from analyzers.advice._evidence import Advice, Evidence, keys, named, us
 
 _OPERATOR = "MatMulNBits"
 _WIDEST = 8 * 8
@@ -18,7 +18,7 @@ def rule(evidence: Evidence) -> Advice | None:
     time, macs = float(rows["time_us"].sum()), int(rows["macs"].sum())
     verb = "takes" if len(rows) == 1 else "take"
     text = (
-        f"packed weights in floats: {named(rows)} {verb} {share:.0%} of the time ({time:.3g} µs); "
+        f"packed weights in floats: {named(rows)} {verb} {share:.0%} of the time ({us(time)} µs); "
         "accuracy_level = 4 lets MatMulNBits round activations to 8 bits and multiply integers. "
         "Check the outputs with tracer compare"
     )

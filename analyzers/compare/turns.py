@@ -6,6 +6,7 @@ kernel in a turn is the mean over the quieter half of its runs. The profiler's c
 together, by `analyzers.timing`.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -65,6 +66,8 @@ def joined(first: Run, sessions: Sequence[Turns], times: Kernels) -> Run:
         tick_us=0.0,  # bias_error_us includes the clock
         empty_us=np.array(empty) if len(empty) == len(sessions) else None,
         replayed_us=None,
+        returning_us=math.nan,
+        load=None,
     )
 
 

@@ -4,25 +4,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 from tracer.containment import activity
-from tracer.records.disturbance import Load, Usage
-from tracer.support import processors
 from tracer.support.arguments import check_arguments
 from tracer.support.progress import Progress, silent
-from tracer.support.run_timer import HAS_USAGE, RunTimer
-from tracer.support.statistics import summarize
-from tracer.support.types import FloatArray
 
 _LEAST_RUNS, _FEWEST_RUNS = 10, 3
 """Default runs at least, and of a slow model: two have no spread worth the name."""
 _DEFAULT_SECONDS = 0.5
 _PRECISE_SECONDS = 1.5
 """Seconds of runs by default, and the most for rows that are not precise yet."""
-_PRECISION = 0.05
-_TOP = 10
-"""Rows that are to be precise: those that a reader looks at."""
+PRECISION = 0.05
+"""Share of the times of the slowest rows to which they are known by default."""
 _MOST_SECONDS = 10.0
 """Seconds of runs after which fewer than `_LEAST_RUNS` are enough, unless their number is set.
 Undisturbed and warm-up runs take about as long again."""
@@ -58,7 +50,7 @@ class MeasuringSettings:
         """Returns how many runs to add, by number, time and precision, to `runs` of `seconds`.
 
         `expected_s` is the time of a run where none is recorded yet, if it is known. `spread` is
-        that of the kernels so far (see `spread`).
+        that of the kernels so far (see `tracer.executors.precision`).
         """
         min_seconds = self.min_time
         if min_seconds is None:
@@ -68,23 +60,6 @@ class MeasuringSettings:
             by_time = int(runs / max(seconds, 1e-9) * (min_seconds - seconds)) + 1
         least = self._least(seconds / runs if runs else expected_s)
         return max(0, least - runs, by_time, self._for_precision(runs, seconds, spread))
-
-    def spread(self, samples: FloatArray, bias: FloatArray, tick: float) -> float:
-        """Returns the uncertainty of the ten slowest kernels ÷ what it may be; 0 if any will do.
-
-        `samples` (runs × kernels) hold an overhead of `bias`, µs, by a clock of whole `tick`s. A
-        kernel whose interval excludes those of its neighbours is told from them, however wide.
-        """
-        if self.runs is not None or self.min_time is not None or not samples.size:
-            return 0.0
-        summary = summarize(samples, tick)
-        order = np.argsort(bias - summary.mean)[: _TOP + 1]
-        times, half = (summary.mean - bias)[order], summary.ci95_half[order]
-        overlaps = times[:-1] - half[:-1] < times[1:] + half[1:]
-        unclear = np.append(overlaps, False) | np.append(False, overlaps)
-        allowed = np.maximum((self.precision or _PRECISION) * times, tick / 2)
-        ratios = np.where(unclear & (allowed > 0), half / np.maximum(allowed, 1e-9), 0.0)[:_TOP]
-        return float(np.nan_to_num(ratios).max(initial=0.0))
 
     def _for_precision(self, runs: int, seconds: float, spread: float) -> int:
         """Returns the runs after which `spread`, which shrinks as their root grows, would be 1."""
@@ -108,20 +83,6 @@ class MeasuringSettings:
             return self.runs
         affordable = _LEAST_RUNS if run_s <= 0 else int(_MOST_SECONDS / run_s)
         return min(_LEAST_RUNS, max(_FEWEST_RUNS, affordable))
-
-
-def load_of(wall: RunTimer, recorded: RunTimer, others: float | None) -> Load | None:
-    """Returns how busy the machine was; None where the system does not tell.
-
-    `others` is the share of the processors that other programs used.
-    """
-    if not HAS_USAGE:
-        return None
-    wall_usage, recorded_usage = (
-        Usage(np.array(timer.switches, np.float64), np.array(timer.cpu_us))
-        for timer in (wall, recorded)
-    )
-    return Load(wall_usage, recorded_usage, processors.available(), others)
 
 
 def warm_up(

@@ -195,7 +195,10 @@ class Trace(Result):
         """The model, its nodes, and each run."""
         told = distinctions(self.runs, always=("executor", "batch"))
         counts = [len(run.wall_us) for run in self.runs]
-        runs = [f"{text}, {count} runs" for text, count in zip(told, counts, strict=True)]
+        runs = [
+            f"{text}, {count} {'run' if count == 1 else 'runs'}"
+            for text, count in zip(told, counts, strict=True)
+        ]
         busy = dict.fromkeys(run.counted.sentence() for run in self.runs if not run.is_emulated)
         return "; ".join(
             [

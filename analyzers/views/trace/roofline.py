@@ -98,6 +98,7 @@ def points(nodes: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     well above its uncertainty. The longest kernel is first.
     """
     rows = by_node(nodes)
+    total = float(rows["time_us"].sum())
     shown = (rows["gflops_per_s"] > 0) & (rows["gbytes_per_s"] > 0)
     others = rows[~shown & rows["time_us"].notna()]
     rows = rows[shown].sort_values("time_us", ascending=False, kind="stable")
@@ -106,7 +107,7 @@ def points(nodes: pd.DataFrame) -> tuple[pd.DataFrame, str]:
         y=rows["gflops_per_s"],
         sure=is_sure(rows),
     )
-    share = percent(float(others["time_share"].sum()))
+    share = percent(float(others["time_us"].sum()) / total if total else 0.0)
     what = f"{plural(len(others), 'kernel')} without arithmetic, or too short to time"
     hidden = f"{what}, not shown ({share} of the time)"
     return rows, hidden if len(others) else ""

@@ -153,7 +153,12 @@ def test_a_product_in_a_cache_is_limited_by_arithmetic_and_the_rest_may_be_fused
 
 def evidence_of(trace, us, columns):
     """The evidence where each row took `us` µs, by the peaks of `told`."""
-    nodes = trace.nodes.assign(time_us=float(us), time_share=1 / len(trace.nodes), **columns)
+    known = {
+        "time_us": float(us),
+        "time_us_ci95_low": float(us),
+        "time_share": 1 / len(trace.nodes),
+    }
+    nodes = trace.nodes.assign(**known, **columns)
     known = replace(trace.environment, peaks=PEAKS)
     return Evidence.of(replace(trace, environment=known), trace.runs[0], nodes)
 

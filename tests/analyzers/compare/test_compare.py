@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import tracer
-from analyzers import statistics
 from analyzers.compare import compare
 from analyzers.compare.numbers import Values, numbers
 from analyzers.compare.sides import measured, recorded
@@ -20,6 +19,7 @@ from tests.analyzers.compare.tables import nodes, shaken, side
 from tests.graphs import residual
 from tracer.errors import InputError, UsageError
 from tracer.records.turns import Turns
+from tracer.support import statistics
 from tracer.support.tolerance import Tolerance
 
 ROWS = [
@@ -156,8 +156,8 @@ def test_a_saved_trace_is_one_side_and_with_itself_no_different(trace):
 def test_the_errors_of_a_saved_trace_are_those_of_its_runs(trace):
     stats = pytest.importorskip("scipy.stats")
     result, run = recorded("old", trace), trace.runs[0]
-    settled = run.samples[~statistics.outliers(run.instrumented_us)]
-    half = dict(zip([k.name for k in run.kernels], statistics.ci95_half(settled), strict=True))
+    summary = statistics.summarize(run.samples[run.counted.profiled], run.tick_us)
+    half = dict(zip([k.name for k in run.kernels], summary.ci95_half, strict=True))
     errors = result.error_us * stats.t.isf(0.025, result.dof)
     text = {cell: error for cell, error in zip(trace.nodes["kernels"], errors, strict=True)
             if not np.isnan(error) and cell in half}  # fmt: skip

@@ -16,7 +16,6 @@ import numpy as np
 
 from tracer.containment import activity, signals
 from tracer.errors import LimitError
-from tracer.executors.measuring import load_of
 from tracer.executors.onnxruntime import (
     calibration,
     chunk_plan,
@@ -32,6 +31,7 @@ from tracer.executors.onnxruntime import (
 )
 from tracer.executors.onnxruntime.plain_session import PlainSession
 from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.executors.precision import load_of, spread
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.records import providers
@@ -114,8 +114,8 @@ class Recording:
         counted = counted_runs(
             np.array(self.wall.us or [0.0]), self._durations(), samples, self._load()
         )
-        spread = self.factory.settings.spread(samples[counted.profiled], bias, _TICK_US)
-        return max(spread, _BUSY_SPREAD) if spread and counted.is_busy else spread
+        uncertain = spread(self.factory.settings, samples[counted.profiled], bias, _TICK_US)
+        return max(uncertain, _BUSY_SPREAD) if uncertain and counted.is_busy else uncertain
 
     def add_profiled(self, warmup: int, count: int) -> None:
         """Records `count` runs in a new session, and checks that no event is missing.

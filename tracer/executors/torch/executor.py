@@ -18,7 +18,8 @@ from tracer.executors.eager.failure import failing_clearly
 from tracer.executors.eager.profile import Arrays, Measured, Overhead, profile_of
 from tracer.executors.eager.settings import EagerSettings
 from tracer.executors.eager.turns import recorder
-from tracer.executors.measuring import load_of, warm_up
+from tracer.executors.measuring import warm_up
+from tracer.executors.precision import load_of
 from tracer.executors.protocol import FrameworkExecutor, Profiled
 from tracer.executors.torch import calibration, objective, spans
 from tracer.executors.torch.state import preserved

@@ -1,0 +1,47 @@
+"""What the runs so far tell: how precise the slowest kernels are, and how busy the machine was."""
+
+import numpy as np
+
+from tracer.executors.measuring import PRECISION, MeasuringSettings
+from tracer.records.disturbance import Load, Usage
+from tracer.support import processors
+from tracer.support.run_timer import HAS_USAGE, RunTimer
+from tracer.support.statistics import summarize
+from tracer.support.types import FloatArray
+
+_TOP = 10
+"""Rows that are to be precise: those that a reader looks at."""
+
+
+def spread(
+    settings: MeasuringSettings, samples: FloatArray, bias: FloatArray, tick: float
+) -> float:
+    """Returns the uncertainty of the ten slowest kernels ÷ what it may be; 0 if any will do.
+
+    `samples` (runs × kernels) hold an overhead of `bias`, µs, by a clock of whole `tick`s. A kernel
+    whose interval excludes those of its neighbours is told from them, however wide.
+    """
+    if settings.runs is not None or settings.min_time is not None or not samples.size:
+        return 0.0
+    summary = summarize(samples, tick)
+    order = np.argsort(bias - summary.mean)[: _TOP + 1]
+    times, half = (summary.mean - bias)[order], summary.ci95_half[order]
+    overlaps = times[:-1] - half[:-1] < times[1:] + half[1:]
+    unclear = np.append(overlaps, False) | np.append(False, overlaps)
+    allowed = np.maximum((settings.precision or PRECISION) * times, tick / 2)
+    ratios = np.where(unclear & (allowed > 0), half / np.maximum(allowed, 1e-9), 0.0)[:_TOP]
+    return float(np.nan_to_num(ratios).max(initial=0.0))
+
+
+def load_of(wall: RunTimer, recorded: RunTimer, others: float | None) -> Load | None:
+    """Returns how busy the machine was; None where the system does not tell.
+
+    `others` is the share of the processors that other programs used.
+    """
+    if not HAS_USAGE:
+        return None
+    wall_usage, recorded_usage = (
+        Usage(np.array(timer.switches, np.float64), np.array(timer.cpu_us))
+        for timer in (wall, recorded)
+    )
+    return Load(wall_usage, recorded_usage, processors.available(), others)
