@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from analyzers.grouping import by_node
-from analyzers.roofline import INT8, MEMORY, arithmetic
+from analyzers.roofline import ABOVE, CACHE, INT8, MEMORY, arithmetic
 from tracer.records.environment import Peaks
 from tracer.records.trace import Kernel, Run, Trace
 from tracer.text import brief
@@ -17,8 +17,8 @@ _SURE = 0.5
 """A time is reliable if the lower end of its interval is at least this share of it, and it is at
 least this share of the time before the overhead is subtracted."""
 _NAMED = 2
-_LEAST_LEFT = 0.01
-"""Share of the time that is left at least: a speed-up beyond 100 is no estimate."""
+_LEAST_LEFT = 0.1
+"""Share of the time that is left at least: a speed-up beyond 10 is no estimate."""
 _FLOAT_BITS = 32
 _LEAST_TOLD, _ROUNDED = 0.001, 0.1
 
@@ -116,7 +116,7 @@ class Evidence:
     def _least(self) -> pd.Series[float]:
         """Least time of each row ÷ its time: of products by the roofs, of others none."""
         products = self.rows["macs"].fillna(0) > 0
-        in_cache = (self.rows["bound"] == MEMORY) & (self.rows["roof_fraction"] > 1)
+        in_cache = self.rows["bound"].isin((MEMORY, CACHE)) & (self.rows["roof_fraction"] > ABOVE)
         return self._by_roof.where(~in_cache, self._by_arithmetic).clip(upper=1).where(products, 0)
 
     @property
