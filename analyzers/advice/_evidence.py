@@ -17,8 +17,8 @@ _SURE = 0.5
 """A time is reliable if the lower end of its interval is at least this share of it, and it is at
 least this share of the time before the overhead is subtracted."""
 _NAMED = 2
-_LEAST_LEFT = 0.1
-"""Share of the time that is left at least: a speed-up beyond 10 is no estimate."""
+_LEAST_LEFT = 0.01
+"""Share of the time that is left at least: a speed-up beyond 100 is no estimate."""
 _FLOAT_BITS = 32
 _LEAST_TOLD, _ROUNDED = 0.001, 0.1
 

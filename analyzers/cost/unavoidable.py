@@ -24,7 +24,7 @@ def unavoidable_macs(typed: TypedModel, macs: Mapping[Hashable, int]) -> dict[st
         if op.op_type in PRODUCTS and macs.get(key):
             try:
                 within = _within(op) if op.op_type in CONVOLUTIONS else 1.0
-            except UnknownWorkError:
+            except (UnknownWorkError, ValueError):
                 continue
             least[key] = macs[key] * within
     return least
@@ -43,6 +43,8 @@ def _within(op: Operation) -> float:
     for size, count, taps, pad, stride, dilation in zip(
         sizes, outputs, window, pads[:axes], strides, dilations, strict=True
     ):
-        position = np.add.outer(np.arange(count) * stride - pad, np.arange(taps) * dilation)
-        share *= float(((position >= 0) & (position < size)).mean())
+        first = np.arange(taps) * dilation - pad  # where each tap is for the first output
+        low = np.maximum(-(first // stride), 0)
+        high = np.minimum(-((first - size) // stride), count)
+        share *= float(np.maximum(high - low, 0).sum()) / (count * taps)
     return share

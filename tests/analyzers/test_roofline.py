@@ -15,12 +15,14 @@ from analyzers.cost import cost, fused
 from analyzers.cost.typed_model import TypedModel
 from analyzers.grouping import by_node, grouped
 from analyzers.roofline import TimedRow
+from analyzers.views import environment, render
 from tests.graphs import DATA_DEPENDENT, parse, residual
 from tracer import host
 from tracer.graph import loading, shape_inference
 from tracer.host import measuring
 from tracer.records.environment import Peak, Peaks
 from tracer.support import cache
+from tracer.support.load import Load
 
 PEAKS = Peaks(1, Peak(100e9, "matmul"), Peak(20e9, "triad"), Peak(300e9, "int8 matmul"))
 
@@ -230,6 +232,26 @@ def test_peaks_of_a_busy_machine_are_told_to_be_that():
     (note,) = roofline.notes(replace(PEAKS, cpu_share=0.4))
     assert "other programs took 60% of the CPU" in note
     assert roofline.notes(None) == roofline.notes(PEAKS) == ()
+
+
+@pytest.mark.parametrize("form", ["md", "html"])
+def test_pages_say_that_peaks_are_too_low(trace, form):
+    busy = replace(PEAKS, cpu_share=0.4)
+    shown = replace(trace, environment=replace(trace.environment, peaks=busy))
+    assert b"(1 thread, too low: the machine was busy)" in render(shown, form)
+    assert b"too low" not in render(trace, form)
+
+
+def test_the_environment_tells_how_busy_the_machine_was(trace):
+    load = Load(others=0.58, stolen=0.003, interruptions=312)
+    known = replace(trace.environment, peaks=replace(PEAKS, cpu_share=0.4, load=load))
+    facts = environment.told(known)
+    assert ("", "too low: other programs took 60% of the CPU in all tries") in facts
+    assert facts[-1] == (
+        "meanwhile",
+        "other programs used 58% of the CPU, the host of this virtual machine kept 0.3%, "
+        "312 interruptions of the measurement",
+    )
 
 
 PRODUCT = """

@@ -71,7 +71,8 @@ def profile(
         refuse_phases(phases)
         start = by_plan(plan, model, start, dims, feeds, seed)
         loaded, batch, settings = start.model, start.batch, start.settings
-    roofs, counts = Roofs(peaks), sorted({setting.threads or 0 for setting in settings})
+    roofs = Roofs(peaks)
+    counts = sorted({getattr(setting, "threads", None) or 0 for setting in settings})
     pipeline = Pipeline(
         loaded,
         registry.find_optimizing(executor) if replay or split else registry.find(executor),

@@ -30,7 +30,8 @@ def peaks(
     stored = store.load(file)
     if stored is not None and not anew:
         return stored
-    announce(f"measuring what this machine can do with {count} threads, about {_SECONDS} s")
+    workers = "1 thread" if count == 1 else f"{count} threads"
+    announce(f"measuring what this machine can do with {workers}, about {_SECONDS} s")
     measured = measuring.measure(count)
     if stored is not None and measured.is_busy:
         measured = measured.at_least(stored)

@@ -1,5 +1,6 @@
 """Measures peak arithmetic rates by products of square matrices that fit in the caches."""
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -20,7 +21,8 @@ from tracer.support.timing import times_us
 _SIZES = (128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 _LEAST_US, _MOST_US = 200, 2000
 """A shorter product has too little work per core; a longer one is interrupted on a busy machine."""
-_TRIES = 5
+_TRIES, _SECONDS = 5, 1.0
+"""Tries that tell about how long a product takes, and how long after the first to begin others."""
 _AFFINITIES = "session.intra_op_thread_affinities"
 """Processors of onnxruntime's own threads, counted from 1."""
 
@@ -33,11 +35,12 @@ def peak(operator: str, threads: int) -> tuple[Peak, float]:
     """
     cpus = places(threads)
     found: dict[int, tuple[float, float]] = {}
+    deadline = time.perf_counter() + _SECONDS
     with staying_on(cpus[:1]):
         for size in _SIZES:
             run = _product(operator, size, threads, cpus[1:])
             shortest = min(times_us(run, _TRIES, warmup=1))
-            if found and shortest > _MOST_US:
+            if found and (shortest > _MOST_US or time.perf_counter() > deadline):
                 break
             if shortest >= _LEAST_US or size == _SIZES[-1]:
                 seconds, cpu_share = best(run, threads)

@@ -22,8 +22,13 @@ def places(threads: int) -> Sequence[int]:
     """
     if not hasattr(os, "sched_setaffinity"):
         return ()
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, allowed)
+    except OSError:  # a sandbox that does not let a thread choose
+        return ()
     by_core: dict[str, list[int]] = {}
-    for cpu in sorted(os.sched_getaffinity(0)):
+    for cpu in sorted(allowed):
         by_core.setdefault(_siblings(cpu), []).append(cpu)
     ranked = sorted((rank, cpu) for cpus in by_core.values() for rank, cpu in enumerate(cpus))
     return [cpu for _, cpu in ranked[:threads]] if len(ranked) >= threads else ()

@@ -141,6 +141,16 @@ def test_peaks_are_corrected_where_they_are_stored(tmp_path):
     assert host.known(1, tmp_path) is None
 
 
+def test_threads_have_processors_of_their_own_where_there_are_enough():
+    known = len(processors.places(1))  # none where the system lets no thread choose
+    count = len(os.sched_getaffinity(0)) if known else 1
+    assert len(set(processors.places(count))) == known * count
+    assert processors.places(count + 1) == () or not known
+    with processors.staying_on(processors.places(1)):
+        assert not known or os.sched_getaffinity(0) == set(processors.places(1))
+    assert len(processors.places(count)) == known * count
+
+
 def test_threads_are_the_physical_cores_unless_told():
     assert 1 <= host.cores() <= (os.cpu_count() or 1)
     assert store.file(host.cores()) == store.file(host.cores())
