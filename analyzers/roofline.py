@@ -1,4 +1,4 @@
-"""The roofline of each kernel: rates, share of the roof, and whether compute or memory limits it.
+"""The roofline of each kernel: rates, share of the roof, and what limits it.
 
 A kernel takes at least the time of its operations at the peak rate of arithmetic, and the time of
 its bytes at the bandwidth of main memory; the longer time is its roof (Williams, Waterman,
@@ -10,40 +10,74 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
 
+from analyzers.cost.unavoidable import PRODUCTS
 from analyzers.timing import RUNTIME
 from tracer.graph.quantized import computes_in_integers
 from tracer.records.columns import BY_NAME, COLUMNS
-from tracer.records.environment import Peaks
-from tracer.records.providers import queues
+from tracer.records.environment import Peak, Peaks
+from tracer.records.providers import CPU, queues
 from tracer.records.trace import Kernel, Run
 from tracer.support.types import FloatArray
 
 RATES = tuple(name for name in COLUMNS if BY_NAME[name].fold == "time_mean")
-ROOF_COLUMNS = (*RATES, "bound")
+ROOF_COLUMNS = (*RATES, "roof_fraction", "bound")
 COMPUTE, MEMORY = "compute", "memory"
+CACHE, FEWER = "cache", "fewer ops"
+"""Why a row is above the roof of memory, or that of arithmetic."""
 INT8 = "int8"
+ABOVE = 1.05
+"""A row is above its roof from here on: peaks and times are not exact."""
 
 _FLOATS = ("float32", "float16", "bfloat16", "float64")
+_RESOLUTION_US, _WIDEST = 0.1, 10
+_TIMES = ("time_us", "time_us_ci95_low", "time_us_ci95_high")
 
 
 @dataclass(frozen=True, slots=True)
 class TimedRow:
-    """The nodes of a row, their time in µs, and the type that they compute in."""
+    """The nodes of a row, their time in µs, and the type that they compute in.
+
+    `interval` is the 95 % interval of the time [default: the time is exact], and `macs` are the
+    MACs that the kernel cannot leave out.
+    """
 
     key: str
     nodes: tuple[str, ...]
     time_us: float
     arithmetic: str
+    interval: tuple[float, float] | None = None
+    macs: float = 0.0
+
+    @property
+    def rated_us(self) -> float | None:
+        """The time; None where it says nothing of a rate."""
+        low, _ = self.interval or (self.time_us, self.time_us)
+        return self.time_us if has_rate(low, self.time_us) else None
 
 
-def rows(times: pd.DataFrame, run: Run, groups: Sequence[tuple[str, ...]]) -> tuple[TimedRow, ...]:
+def has_rate(low_us: float, time_us: float) -> bool:
+    """Whether a time, and the lower end of its interval, are long enough to tell a rate.
+
+    A row below the resolution has no rate, no roof and no bound.
+    """
+    return low_us > _RESOLUTION_US and low_us * _WIDEST >= time_us
+
+
+def rows(
+    times: pd.DataFrame,
+    run: Run,
+    groups: Sequence[tuple[str, ...]],
+    macs: Mapping[str, float] = MappingProxyType({}),
+) -> tuple[TimedRow, ...]:
     """Returns the timed rows of `times`, the table of `analyzers.timing`, with all their nodes.
 
-    `groups` are the nodes of each kernel of `run`. Kernels that the runtime added do no work of
+    `groups` are the nodes of each kernel of `run`, `macs` those that no kernel can leave out, by
+    node. Kernels that the runtime added do no work of
     the model and are left out. Kernels that only queue their work have the time that it took on
     the device; 0 where that was not recorded, as a launch says nothing of rates.
     """
@@ -56,16 +90,19 @@ def rows(times: pd.DataFrame, run: Run, groups: Sequence[tuple[str, ...]]) -> tu
             nodes.setdefault(label, {}).update(dict.fromkeys(group))
             kinds.setdefault(label, {})[arithmetic(kernel)] = None
     timed = times[times["time_us"].notna()]
-    total = timed.groupby("kernels", sort=False)["time_us"].sum().to_dict()
-    total |= _on_device(timed, run)
+    sums = timed.groupby("kernels", sort=False)[list(_TIMES)].sum()
+    total = {str(label): (time, low, high) for label, time, low, high in sums.itertuples()}
+    total |= {str(label): (time, time, time) for label, time in _on_device(timed, run).items()}
     first = timed["kernels"].drop_duplicates()
     key_of = dict(zip(first, first.index, strict=True))
     return tuple(
         TimedRow(
             str(key_of[label]),
             tuple(members),
-            float(total[label]),
+            total[label][0],
             INT8 if INT8 in kinds[label] else next(iter(kinds[label])),
+            total[label][1:],
+            max(macs.get(node, 0.0) for node in members),
         )
         for label, members in nodes.items()
         if label in total and not str(key_of[label]).startswith(f"{RUNTIME}:")
@@ -97,11 +134,10 @@ def roofline(
     """Returns `ROOF_COLUMNS` by row key: 10⁹ flop/s, 10⁹ bytes/s, and the roof.
 
     `flops` are per run by node, `moved` the bytes per run of each row's nodes. Unknown values are
-    missing: rates of a time of 0; the roof without `peaks`, of a type that was not measured, and
-    of a row without work. `roof_fraction` is the least possible time ÷ the time; it exceeds 1 if
-    data comes from a cache, which is faster than main memory.
+    missing: all of a time without a rate; the roof without `peaks`, of a type that was not
+    measured, and of a row without work. `roof_fraction` is the least possible time ÷ the time.
     """
-    time = _floats([row.time_us if row.time_us > 0 else None for row in timed])
+    time = _floats([row.rated_us for row in timed])
     known = flops.dropna().to_dict()
     work = _floats([_total(known, row.nodes) for row in timed])
     size = _floats([moved[row.nodes] for row in timed])
@@ -110,21 +146,49 @@ def roofline(
     table["gbytes_per_s"] = size / time / 1e3
     if peaks is None:
         return table.reindex(columns=list(ROOF_COLUMNS))
-    rates = _rates(peaks)
-    peak = _floats([rates.get(row.arithmetic) for row in timed])
+    rates = peaks.arithmetic
+    peak = _floats([rates[t.arithmetic].rate if t.arithmetic in rates else None for t in timed])
     computing = np.where(work == 0, 0.0, 1e6 * work / peak)
     moving = 1e6 * size / peaks.memory.rate
     least = np.maximum(computing, moving)  # NaN where one of them is not known
-    works = least > 0
-    table["roof_fraction"] = np.where(works, least / time, np.nan)
-    longer = pd.Series(np.where(computing >= moving, COMPUTE, MEMORY), table.index)
-    table["bound"] = longer.where(works)
+    works = (least > 0) & ~np.isnan(time)
+    fraction, computes = least / time, computing >= moving
+    # What cannot be is an error of the time: every peak is at least what a product has shown.
+    products = 2e6 * _floats([row.macs for row in timed]) / peak
+    longest = _floats([(row.interval or (0.0, row.time_us))[1] for row in timed])
+    within = computes & ((least <= ABOVE * longest) | (products > ABOVE * time))
+    fraction = np.where(within, np.minimum(fraction, 1.0), fraction)
+    table["roof_fraction"] = np.where(works, fraction, np.nan)
+    limit, reason = np.where(computes, COMPUTE, MEMORY), np.where(computes, FEWER, CACHE)
+    bound = pd.Series(np.where(fraction > ABOVE, reason, limit), table.index)
+    table["bound"] = bound.where(works)
     return table
 
 
-def _rates(peaks: Peaks) -> Mapping[str, float]:
-    rates = {"float32": peaks.float32.rate}
-    return rates if peaks.int8 is None else {**rates, INT8: peaks.int8.rate}
+def shown(
+    run: Run, groups: Sequence[tuple[str, ...]], macs: Mapping[str, float]
+) -> dict[str, Peak]:
+    """Returns the highest rate that the products of a run have surely had, by type.
+
+    `groups` are the nodes of each kernel with the main node first, `macs` as in `rows`. The time is
+    the median of what the profiler reported, overhead included, and one tick of its clock.
+    """
+    kernels: dict[str, list[int]] = {}
+    for position, group in enumerate(groups):
+        if group and group[0] in macs and run.executor == "onnxruntime":
+            kernels.setdefault(group[0], []).append(position)
+    highest: dict[str, Peak] = {}
+    for node, positions in kernels.items():
+        own = [run.kernels[position] for position in positions]
+        if not all(each.provider == CPU and each.op_type in PRODUCTS for each in own):
+            continue
+        ticks = run.tick_us * sum(each.calls for each in own)
+        time = float(np.median(run.samples[:, positions].sum(axis=1))) + ticks
+        rate, kind = 2e6 * macs[node] / time if time > 0 else 0.0, arithmetic(own[0])
+        if kind not in highest or rate > highest[kind].rate:
+            types = " to ".join(str(t[0]) for t in (own[0].input_types, own[0].output_types) if t)
+            highest[kind] = Peak(rate, f"{own[0].op_type}, {types}, in a profile")
+    return highest
 
 
 def _total(flops: Mapping[Hashable, int], nodes: Sequence[str]) -> float | None:
@@ -138,40 +202,24 @@ def _floats(values: Sequence[float | None]) -> FloatArray:
 def averaged(rows: pd.DataFrame, key: str) -> pd.DataFrame:
     """Returns `ROOF_COLUMNS` of groups of rows: means over the time, and its main bound.
 
-    Rows with a missing value do not count in its mean.
+    Rows with a missing value do not count in its mean. A row above its roof counts as at its roof.
     """
     means = pd.DataFrame(index=pd.Index(rows[key].unique(), name=key))
-    for column in RATES:
-        weight = rows["time_us"].where(rows[column].notna())
-        weighed = (rows[column] * weight).groupby(rows[key]).sum(min_count=1)
+    for column in ROOF_COLUMNS[:-1]:
+        values = rows[column].clip(upper=1.0) if column == "roof_fraction" else rows[column]
+        weight = rows["time_us"].where(values.notna())
+        weighed = (values * weight).groupby(rows[key]).sum(min_count=1)
         means[column] = weighed / weight.groupby(rows[key]).sum(min_count=1)
     by_bound = rows.groupby([key, "bound"])["time_us"].sum().sort_values(ascending=False)
     means["bound"] = by_bound.reset_index().drop_duplicates(key).set_index(key)["bound"]
     return means
 
 
-def notes(table: pd.DataFrame, peaks: Peaks | None) -> tuple[str, ...]:
-    """Returns warnings about the roofs of a node table."""
-    if peaks is None:
+def notes(peaks: Peaks | None) -> tuple[str, ...]:
+    """Returns warnings about the peaks of a run."""
+    if peaks is None or not peaks.is_busy:
         return ()
-    if peaks.is_busy:
-        return (
-            f"the peaks may be too low, because other programs took {1 - peaks.cpu_share:.0%} of "
-            "the CPU while they were measured: repeat with tracer env --peaks",
-        )
-    warnings = []
-    above = table[table["roof_fraction"] > 1]
-    for bound, why in _ABOVE.items():
-        rows = above[above["bound"] == bound]
-        if len(rows):
-            most = rows["roof_fraction"].max()
-            some = f"{len(rows):,} of {len(table):,} rows {'is' if len(rows) == 1 else 'are'}"
-            warnings.append(f"{some} above the {bound} roof, up to {most:.1f}x: {why}")
-    return tuple(warnings)
-
-
-_ABOVE = {
-    MEMORY: "data in a cache, which is faster than main memory",
-    COMPUTE: "an algorithm with fewer operations (e.g. Winograd), or a measured peak that is too "
-    "low (tracer env --peaks repeats it)",
-}
+    return (
+        f"the peaks may be too low, because other programs took {1 - peaks.cpu_share:.0%} of the "
+        "CPU while they were measured: repeat with tracer env --peaks",
+    )

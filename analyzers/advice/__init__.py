@@ -19,6 +19,8 @@ Rule = Callable[[Evidence], Advice | None]
 MOST = 5
 """Lines of advice: nobody reads more."""
 
+_MOST_TOLD = 10
+"""A greater speed-up is no estimate that a sentence should make."""
 _RUNTIME = "onnxruntime"
 
 
@@ -43,7 +45,7 @@ def _checked(advice: Advice, model: str) -> Advice:
     if not advice.tune:
         return advice
     text = f"{advice.text}. tracer tune {model} --try {','.join(advice.tune)} measures it"
-    if advice.at_most is not None:
+    if advice.at_most is not None and advice.at_most <= _MOST_TOLD:
         text += f"; the roofline leaves room for {advice.at_most:.2g}x at most"
     return replace(advice, text=text)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from analyzers.grouping import by_node
-from analyzers.roofline import INT8, MEMORY, arithmetic
+from analyzers.roofline import ABOVE, CACHE, INT8, MEMORY, arithmetic
 from tracer.records.environment import Peaks
 from tracer.records.trace import Kernel, Run, Trace
 from tracer.text import brief
@@ -119,7 +119,7 @@ class Evidence:
     def _least(self) -> pd.Series[float]:
         """Least time of each row ÷ its time: of products by the roofs, of others none."""
         products = self.rows["macs"].fillna(0) > 0
-        in_cache = (self.rows["bound"] == MEMORY) & (self.rows["roof_fraction"] > 1)
+        in_cache = self.rows["bound"].isin((MEMORY, CACHE)) & (self.rows["roof_fraction"] > ABOVE)
         return self._by_roof.where(~in_cache, self._by_arithmetic).clip(upper=1).where(products, 0)
 
     @property

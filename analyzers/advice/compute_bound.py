@@ -1,11 +1,9 @@
 """Advise on kernels that compute nearly at the peak of the machine."""
 
 from analyzers.advice._evidence import Advice, Evidence, keys, mean, named
-from analyzers.roofline import COMPUTE, INT8, arithmetic
+from analyzers.roofline import ABOVE, COMPUTE, INT8, arithmetic
 
 _NEAR, _SHARE, _BITS = 0.6, 0.3, 8
-_ABOVE = 1.1
-"""Peaks and times are uncertain. Kernels further above the peak use another algorithm."""
 _WORTHWHILE = 1.3
 """Least ratio of the int8 peak to the float32 peak that is worth a mention."""
 
@@ -13,7 +11,7 @@ _WORTHWHILE = 1.3
 def rule(evidence: Evidence) -> Advice | None:
     """Returns advice if much of the time is spent near the compute roof."""
     peaks, rows = evidence.peaks, evidence.sure
-    rows = rows[(rows["bound"] == COMPUTE) & rows["roof_fraction"].between(_NEAR, _ABOVE)]
+    rows = rows[(rows["bound"] == COMPUTE) & rows["roof_fraction"].between(_NEAR, ABOVE)]
     share = float(rows["time_share"].sum())
     if peaks is None or share < _SHARE:
         return None

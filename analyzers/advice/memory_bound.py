@@ -1,7 +1,7 @@
 """Advise on kernels that are limited by the bandwidth of main memory."""
 
 from analyzers.advice._evidence import Advice, Evidence, keys, mean, named
-from analyzers.roofline import MEMORY
+from analyzers.roofline import ABOVE, MEMORY
 
 _NEAR, _SHARE = 0.5, 0.05
 _PRODUCTS = ("Conv", "Gemm", "MatMul")
@@ -10,9 +10,9 @@ _FEWEST_BITS = 4
 
 
 def rule(evidence: Evidence) -> Advice | None:
-    """Returns advice if kernels reach half of the memory roof (above 1, data is in a cache)."""
+    """Returns advice if kernels reach half of the memory roof, and are not above it."""
     rows = evidence.sure
-    rows = rows[(rows["bound"] == MEMORY) & rows["roof_fraction"].between(_NEAR, 1)]
+    rows = rows[(rows["bound"] == MEMORY) & rows["roof_fraction"].between(_NEAR, ABOVE)]
     share = float(rows["time_share"].sum())
     if evidence.peaks is None or share < _SHARE:
         return None

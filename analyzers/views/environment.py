@@ -11,6 +11,7 @@ from analyzers.options import ViewOptions
 from analyzers.views.page import Page, facts
 from analyzers.views.text import plural
 from tracer.records.environment import CompiledCode, Environment, Peaks
+from tracer.support.load import Load
 
 
 def page(result: Environment, options: ViewOptions) -> Page:
@@ -68,7 +69,18 @@ def _peaks(peaks: Peaks) -> Iterator[tuple[str, str]]:
         yield "int8 peak", f"{_giga(peaks.int8.rate)} GOP/s ({peaks.int8.by})"
     yield "memory peak", f"{_giga(peaks.memory.rate)} GB/s ({peaks.memory.by})"
     if peaks.is_busy:
-        yield "", f"measured while other programs took {1 - peaks.cpu_share:.0%} of the CPU"
+        yield "", f"too low: other programs took {1 - peaks.cpu_share:.0%} of the CPU in all tries"
+    if peaks.load is not None:
+        yield "meanwhile", ", ".join(_meanwhile(peaks.load))
+
+
+def _meanwhile(load: Load) -> Iterator[str]:
+    if load.others is not None:
+        yield f"other programs used {load.others:.0%} of the CPU"
+    if load.stolen:
+        yield f"the host of this virtual machine kept {load.stolen:.1%}"
+    if load.interruptions is not None:
+        yield f"{plural(load.interruptions, 'interruption')} of the measurement"
 
 
 def _giga(rate: float) -> str:

@@ -1,7 +1,10 @@
 """Applies the analyzers to a run, and assembles runs into a Trace."""
 
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -12,6 +15,7 @@ from analyzers.attribution import attribute
 from analyzers.bit_operations import bit_operations
 from analyzers.cost import Cost, cost, fused
 from analyzers.cost.typed_model import TypedModel
+from analyzers.cost.unavoidable import unavoidable_macs
 from analyzers.energy import EnergyModel, energy
 from analyzers.float_sums import of_floats
 from analyzers.fusions.confirmation import doubted
@@ -25,7 +29,7 @@ from tracer.accumulators.spec.policy import Rule
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import TensorTypes
 from tracer.records import environment
-from tracer.records.environment import Peaks
+from tracer.records.environment import Peak, Peaks
 from tracer.records.model_info import ModelInfo
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Run, Trace, distinctions
@@ -44,12 +48,26 @@ class Pricing:
 
 @dataclass(frozen=True, slots=True)
 class Analyzed:
-    """One run, its rows of the node table, the number of the model's parameters, and notes."""
+    """One run, its rows of the node table, the number of the model's parameters, and notes.
+
+    `roofs` returns the columns of rates and roofs by node at some peaks, and `shown` are the rates
+    that the products of the run have surely had, by type.
+    """
 
     run: Run
     table: pd.DataFrame
     params: int | None
     notes: tuple[str, ...]
+    roofs: Callable[[Peaks | None], pd.DataFrame]
+    shown: Mapping[str, Peak]
+
+    def under(self, peaks: Peaks | None) -> Analyzed:
+        """Returns the run with the roofs of these peaks."""
+        roofs = self.roofs(peaks).reindex(self.table["node"]).set_axis(self.table.index)
+        table = self.table.copy()
+        for name in ("roof_fraction", "bound"):
+            table[name] = roofs[name].astype(table[name].dtype)
+        return replace(self, table=table, notes=(*self.notes, *roofline.notes(peaks)))
 
 
 def analyze(
@@ -58,7 +76,6 @@ def analyze(
     types: TensorTypes,
     calls: Mapping[str, float] | None,
     convention: str,
-    peaks: Peaks | None = None,
     evidence: Evidence | None = None,
     groups: Groups | None = None,
     pricing: Pricing | None = None,
@@ -79,17 +96,19 @@ def analyze(
     groups = tuple(map(model.own_nodes, groups))
     headed = main_first(model, groups, counted.table)
     times = timing(run, headed)
-    rows = roofline.rows(times, run, groups)
+    macs = unavoidable_macs(typed_model, counted.table["macs"].dropna().to_dict())
+    rows = roofline.rows(times, run, groups, macs)
     moved = fused.traffic(typed_model, [row.nodes for row in rows], calls)
-    roofs = roofline.roofline(rows, counted.table["flops"], moved, peaks)
+    roofs = partial(roofline.roofline, rows, counted.table["flops"], moved)
     needs = memory(typed_model, groups, counted.idle).join(arena(run, headed))
     parts = split.parts(times, headed, alone)
-    measured = [times, parts, *work, roofs, needs, _counted(run), value_columns(run.values)]
+    measured = [times, parts, *work, roofs(None), needs, _counted(run), value_columns(run.values)]
     table = node_table(model, types, measured, run)
     table.loc[table["node"].isin(counted.idle), "calls"] = 0.0
-    measuring = (*notes(run, groups), *split.notes(headed, alone), *roofline.notes(table, peaks))
+    measuring = (*notes(run, groups), *split.notes(headed, alone))
     every_note = (*run.notes, *unconfirmed, *measuring, *cost_notes(counted), *unpriced)
-    return Analyzed(run, table, parameter_count(counted), every_note)
+    shown = roofline.shown(run, headed, macs)
+    return Analyzed(run, table, parameter_count(counted), every_note, roofs, shown)
 
 
 def _counted(run: Run) -> pd.DataFrame:
@@ -118,16 +137,18 @@ def assembled(
 
     `peaks` are those of the runs, each number of threads once.
     """
+    first, others = next(iter(peaks), None), tuple(peaks[1:])
+    machine = replace(environment.observe(), peaks=first, other_peaks=others)
+    analyzed = [each.under(machine.peaks_at(each.run.threads)) for each in analyzed]
     labels = distinctions([each.run for each in analyzed])
     notes = [
         f"{label}: {note}" if label else note
         for label, each in zip(labels, analyzed, strict=True)
         for note in each.notes
     ]
-    first, others = next(iter(peaks), None), tuple(peaks[1:])
     return Trace(
         model=ModelInfo.of(model, analyzed[0].params),
-        environment=replace(environment.observe(), peaks=first, other_peaks=others),
+        environment=machine,
         settings={name: _plain(value) for name, value in settings.items()},
         runs=tuple(each.run for each in analyzed),
         nodes=pd.concat([each.table for each in analyzed], ignore_index=True),

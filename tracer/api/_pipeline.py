@@ -1,6 +1,6 @@
 """The stages of a profile: run, compare tensors, replay kernels and nodes, observe, analyze."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,6 @@ from tracer.inputs.feedset import FeedSet
 from tracer.inputs.phases import Phase
 from tracer.inputs.request import Request, on_sizes_that_run
 from tracer.limits import Limits, fair_share
-from tracer.records.environment import Peaks
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Run
 from tracer.shapes import infer
@@ -39,7 +38,6 @@ class Pipeline:
     executor: Executor[Model, FeedSet, Any]
     convention: str
     pricing: Pricing | None
-    roofs: Callable[[int], Peaks | None]
     replay: int
     split: int
     confirm: bool
@@ -89,11 +87,9 @@ class Pipeline:
         if self.split and graph is not None:
             nodes = longest_fused(run, groups, self.split)
             alone = self._alone(graph, types, nodes, feedset)
-        peaks = self.roofs(run.threads or 0)
         return analyze(
-            self.model, run, types, calls, self.convention, peaks, evidence, groups, self.pricing,
-            alone,
-        )  # fmt: skip
+            self.model, run, types, calls, self.convention, evidence, groups, self.pricing, alone
+        )
 
     def _replayed(self, run: Run, graph: OptimizedGraph, groups: Groups, feedset: FeedSet) -> Run:
         """Returns `run` with the times of the kernels of the slowest rows, each run alone."""

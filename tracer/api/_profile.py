@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from tracer.api._assembly import Analyzed, Pricing, assembled, energy_settings
 from tracer.api._generation import Phased, refuse_other_inputs
 from tracer.api._pipeline import Pipeline
 from tracer.api._planned import Start, by_plan, refuse_phases
+from tracer.api._roofs import Roofs
 from tracer.api._sweep import each
 from tracer.containment import signals
 from tracer.executors import registry
@@ -71,13 +71,13 @@ def profile(
         refuse_phases(phases)
         start = by_plan(plan, model, start, dims, feeds, seed)
         loaded, batch, settings = start.model, start.batch, start.settings
-    roofs = cache(lambda count: peaks(count) if peaks else None)
+    roofs = Roofs(peaks)
+    counts = sorted({getattr(setting, "threads", None) or 0 for setting in settings})
     pipeline = Pipeline(
         loaded,
         registry.find_optimizing(executor) if replay or split else registry.find(executor),
         convention,
         None if energy_model is None else Pricing(energy_model),
-        roofs,
         replay,
         split,
         confirm,
@@ -94,12 +94,12 @@ def profile(
     planned = list(product(each(batch), settings, phases.each() if phases else [None]))
 
     def trace_of(analyzed: Sequence[Analyzed]) -> Trace:
-        found = [roofs(count) for count in sorted(swept["threads"])]  # the default's, 0, are first
+        found = [roofs.under(count, analyzed) for count in counts]  # the default's, 0, are first
         known = [peak for peak in found if peak is not None]
         return told(assembled(loaded, analyzed, recorded, known))
 
     def told(trace: Trace) -> Trace:
-        trace = replace(trace, notes=(*start.notes, *trace.notes))
+        trace = replace(trace, notes=(*start.notes, *trace.notes, *roofs.notes))
         return phased.told(trace) if phased else trace
 
     analyzed: list[Analyzed] = []
@@ -117,7 +117,8 @@ def profile(
             if not analyzed or not signals.ending():
                 raise
         if signals.ending():
-            trace = told(assembled(loaded, analyzed, recorded))
+            measured = [roofs.known[count] for count in counts if count in roofs.known]
+            trace = told(assembled(loaded, analyzed, recorded, measured))
             return _incomplete(trace, len(analyzed), len(planned), signals.ending())
     return trace_of(analyzed)
 

@@ -1,13 +1,12 @@
 """The peak rates of this machine, measured once and stored: the roofs of a roofline."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 from tracer.host import measuring, store
+from tracer.host.processors import cores as cores
 from tracer.records.environment import Peaks
 
-_SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 _SECONDS = 3
 """About how long measuring takes."""
 
@@ -31,7 +30,8 @@ def peaks(
     stored = store.load(file)
     if stored is not None and not anew:
         return stored
-    announce(f"measuring what this machine can do with {count} threads, about {_SECONDS} s")
+    workers = "1 thread" if count == 1 else f"{count} threads"
+    announce(f"measuring what this machine can do with {workers}, about {_SECONDS} s")
     measured = measuring.measure(count)
     if stored is not None and measured.is_busy:
         measured = measured.at_least(stored)
@@ -47,17 +47,15 @@ def known(threads: int = 0, folder: Path | None = None) -> Peaks | None:
     return store.load(store.file(threads or cores(), folder))
 
 
-def cores() -> int:
-    """Returns the physical cores that this process may use, onnxruntime's default threads."""
-    if not hasattr(os, "sched_getaffinity"):
-        return os.cpu_count() or 1
-    cpus = os.sched_getaffinity(0)
-    return len({_siblings(cpu) for cpu in cpus})
+def correct(stored: Peaks, right: Peaks | None, folder: Path | None = None) -> None:
+    """Stores the `right` peaks in place of `stored`; of None, the next command measures again.
 
-
-def _siblings(cpu: int) -> str:
-    """Returns the hardware threads of the core of `cpu`; `cpu` itself if unknown."""
-    try:
-        return Path(_SIBLINGS.format(cpu)).read_text(encoding="ascii").strip()
-    except OSError:
-        return str(cpu)
+    Peaks that are not those that are stored here change nothing.
+    """
+    file = store.file(stored.threads, folder)
+    if store.load(file) != stored:
+        return
+    if right is None:
+        store.forget(file)
+    else:
+        store.save(file, right)

@@ -1,58 +1,63 @@
 """Measures peak arithmetic rates by products of square matrices that fit in the caches."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
-from threadpoolctl import threadpool_limits
 
 from tracer.executors.onnxruntime import sessions
-from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.executors.onnxruntime.settings import OrtSettings, SessionSettings
 from tracer.graph import loading
 from tracer.graph.encoding import encoded
-from tracer.host.peak_timer import PeakTimer
+from tracer.host.peak_timer import best
+from tracer.host.processors import places, staying_on
 from tracer.records.environment import Peak
 from tracer.support.timing import times_us
 
-_SMALLEST, _LARGEST = 1024, 8192
-_LONG_ENOUGH_US = 10_000
-"""A shorter product has too little work per core."""
+_SIZES = (128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
+_LEAST_US, _MOST_US = 200, 2000
+"""A shorter product has too little work per core; a longer one is interrupted on a busy machine."""
+_TRIES, _SECONDS = 5, 1.0
+"""Tries that tell about how long a product takes, and how long after the first to begin others."""
+_AFFINITIES = "session.intra_op_thread_affinities"
+"""Processors of onnxruntime's own threads, counted from 1."""
 
 
-def by_numpy(timer: PeakTimer) -> Peak:
-    """Returns the rate of float32 products by numpy's BLAS, in flop/s."""
+def peak(operator: str, threads: int) -> tuple[Peak, float]:
+    """Returns the rate, operations/s, of float32 `MatMul` or uint8 x int8 `MatMulInteger`.
 
-    def product(size: int) -> Callable[[], object]:
-        a, b, out = (np.ones((size, size), np.float32) for _ in range(3))
-        return lambda: np.matmul(a, b, out=out)
+    It is that of the fastest of all sizes that take a fraction of a ms to some ms here, with the
+    share of CPU time that this one got.
+    """
+    cpus = places(threads)
+    found: dict[int, tuple[float, float]] = {}
+    deadline = time.perf_counter() + _SECONDS
+    with staying_on(cpus[:1]):
+        for size in _SIZES:
+            run = _product(operator, size, threads, cpus[1:])
+            shortest = min(times_us(run, _TRIES, warmup=1))
+            if found and (shortest > _MOST_US or time.perf_counter() > deadline):
+                break
+            if shortest >= _LEAST_US or size == _SIZES[-1]:
+                seconds, cpu_share = best(run, threads)
+                found[size] = 2.0 * size**3 / seconds, cpu_share
+            del run  # ends its threads, which would wait for work on the processors
+    size, (rate, cpu_share) = max(found.items(), key=lambda item: item[1])
+    return Peak(rate, f"onnxruntime {ort.__version__} {operator}, {size} x {size}"), cpu_share
 
-    with threadpool_limits(timer.threads, user_api="blas"):
-        return _peak(product, timer, f"numpy {np.__version__} matmul")
 
-
-def by_onnxruntime(operator: str, timer: PeakTimer) -> Peak:
-    """Returns the rate, operations/s, of float32 `MatMul` or uint8 x int8 `MatMulInteger`."""
-    types = (np.uint8, np.int8) if operator == "MatMulInteger" else (np.float32, np.float32)
-    options = OrtSettings(threads=timer.threads)
-
-    def product(size: int) -> Callable[[], object]:
-        session = _session(operator, size, np.ones((size, size), types[1]), options)
-        feeds = {"a": np.ones((size, size), types[0])}
-        return lambda: session.run(None, feeds)
-
-    return _peak(product, timer, f"onnxruntime {ort.__version__} {operator}")
-
-
-def _peak(product: Callable[[int], Callable[[], object]], timer: PeakTimer, by: str) -> Peak:
-    """Returns the rate of the smallest product that keeps all threads busy for 10 ms."""
-    size = _SMALLEST
-    run = product(size)
-    while size < _LARGEST and times_us(run, 1, warmup=1)[0] < _LONG_ENOUGH_US:
-        size *= 2
-        run = product(size)
-    return Peak(2.0 * size**3 / timer.best(run), f"{by}, {size} x {size}")
+def _product(operator: str, size: int, threads: int, cpus: Sequence[int]) -> Callable[[], object]:
+    """Returns a run of a product; `cpus` are those of onnxruntime's threads but the caller's."""
+    integer = operator == "MatMulInteger"
+    types = (np.uint8, np.int8) if integer else (np.float32, np.float32)
+    entries = {_AFFINITIES: ";".join(str(cpu + 1) for cpu in cpus)} if cpus else {}
+    options = OrtSettings(threads=threads, session=SessionSettings(entries=entries))
+    session = _session(operator, size, np.ones((size, size), types[1]), options)
+    return partial(session.run, None, {"a": np.ones((size, size), types[0])})
 
 
 def _session(operator: str, size: int, weights: np.ndarray[Any, Any], options: OrtSettings) -> Any:

@@ -1,5 +1,6 @@
 """Stores peaks in the user's cache folder, one file per processor, thread count and versions."""
 
+import contextlib
 from importlib import metadata
 from pathlib import Path
 
@@ -9,8 +10,8 @@ from tracer.records import environment
 from tracer.records.environment import Peaks
 from tracer.support import cache
 
-_MEASURED_BY = ("numpy", "numba", "onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
-_METHOD = 1
+_MEASURED_BY = ("numpy", "onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
+_METHOD = 2
 """Increase it when the measurement changes."""
 
 
@@ -33,6 +34,12 @@ def load(path: Path) -> Peaks | None:
 def save(path: Path, peaks: Peaks) -> bool:
     """Stores the peaks; returns whether it succeeded."""
     return cache.store(path, msgspec.json.encode(peaks))
+
+
+def forget(path: Path) -> None:
+    """Removes stored peaks."""
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def _version(package: str) -> str:

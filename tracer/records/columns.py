@@ -11,10 +11,12 @@ from functools import partial
 from typing import Literal
 
 Dtype = Literal["string", "Int64", "float64", "Float64"]
-Fold = Literal["none", "sum", "min", "max", "time_mean", "time_mode", "terms_mean", "common"]
-"""How the rows of a group become one: `time_mean` is the mean weighted by `time_us`, `terms_mean`
-by `terms`; `time_mode` is the value of most of the time, `common` the value of all rows that have
-one, missing where they differ; `none` leaves the column out."""
+Fold = Literal["none", "sum", "min", "max", "time_mean", "time_mode", "roof_mean", "terms_mean",
+               "common"]  # fmt: skip
+"""How the rows of a group become one: `time_mean` is the mean weighted by `time_us`, `roof_mean`
+that of values up to 1, `terms_mean` one weighted by `terms`; `time_mode` is the value of most of
+the time, `common` the value of all rows that have one, missing where they differ; `none` leaves the
+column out."""
 
 Format = Literal[
     "name", "path", "count", "nonzero", "number", "width", "micros", "si", "percent", "roof",
@@ -125,8 +127,10 @@ SPECS = (
     _rate("gbytes_per_s", "GB/s", 13, "bytes that the kernel must move ÷ its time",
           "time_mean", unit="10⁹ B/s"),
     _rate("roof_fraction", "roof", 8, "least possible time at the machine's peaks ÷ time",
-          "time_mean", format="roof"),
-    _kernel("bound", "bound", 9, "peak that limits the kernel: `compute` or `memory`", "time_mode"),
+          "roof_mean", format="roof"),
+    _kernel("bound", "bound", 9,
+            "the lower roof, `compute` or `memory`; of a kernel above it why: `cache`, `fewer ops`",
+            "time_mode"),
     _work("output_bytes", None, 99, "bytes of the node's outputs", "max", unit="B"),
     _work("peak_bytes", "peak B", 11, "bytes alive while the node runs", "max", unit="B"),
     _work("arena_bytes", "arena B", 19, "bytes in use in the runtime's arena", "max", unit="B",

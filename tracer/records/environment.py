@@ -7,13 +7,14 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import ClassVar
 
 from tracer.records.result import Result
 from tracer.support import processors
+from tracer.support.load import Load
 
 RUNTIMES = (
     "onnxruntime-openvino", "onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-qnn",
@@ -36,6 +37,7 @@ _CPU_FLAGS = frozenset(
 )  # fmt: skip
 """Instruction sets that decide which kernels a runtime picks."""
 _ALONE = 0.9
+_NOISE = 1.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,8 @@ class Peaks:
 
     `float32` in flop/s, `int8` in operations per second (two per multiply-accumulate), `memory` in
     bytes per second of main memory; None if not measured. `cpu_share` is the share of CPU time
-    that the threads got: well below 1, other programs made the peaks too low.
+    that the threads got in the best tries: well below 1, other programs made the peaks too low.
+    `load` is what other programs did during all tries.
     """
 
     threads: int
@@ -64,17 +67,38 @@ class Peaks:
     memory: Peak
     int8: Peak | None = None
     cpu_share: float = 1.0
+    load: Load | None = None
 
     @property
     def is_busy(self) -> bool:
         """Whether other programs took part of the CPU's time that mattered."""
         return self.cpu_share < _ALONE
 
+    @property
+    def arithmetic(self) -> Mapping[str, Peak]:
+        """The peaks of arithmetic by type."""
+        return {"float32": self.float32} | ({"int8": self.int8} if self.int8 else {})
+
+    def raised(self, shown: Mapping[str, Peak]) -> Peaks:
+        """Returns these peaks where none of `shown`, by type, is above them by more than noise.
+
+        Else returns them with the rates that were shown.
+        """
+        beaten = {
+            kind: shown[kind]
+            for kind, peak in self.arithmetic.items()
+            if kind in shown and shown[kind].rate > _NOISE * peak.rate
+        }
+        if not beaten:
+            return self
+        right = {**self.arithmetic, **beaten}
+        return replace(self, float32=right["float32"], int8=right.get("int8"))
+
     def at_least(self, other: Peaks) -> Peaks:
         """Returns the higher of each peak, with the higher `cpu_share`."""
         int8 = [peak for peak in (self.int8, other.int8) if peak is not None]
-        return Peaks(
-            threads=self.threads,
+        return replace(
+            self,
             float32=max(self.float32, other.float32, key=_rate),
             memory=max(self.memory, other.memory, key=_rate),
             int8=max(int8, key=_rate, default=None),

@@ -125,7 +125,7 @@ def roofs(peaks: Peaks | None) -> tuple[str, ...]:
     int8 = f", {si(peaks.int8.rate)}OP/s int8" if peaks.int8 else ""
     return (
         f"peaks: {si(peaks.float32.rate)}FLOP/s float32{int8}, {si(peaks.memory.rate)}B/s memory "
-        f"({plural(peaks.threads, 'thread')})",
+        f"({plural(peaks.threads, 'thread')}{', too low: the machine was busy' * peaks.is_busy})",
     )
 
 

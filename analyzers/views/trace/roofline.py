@@ -11,7 +11,7 @@ import pandas as pd
 from analyzers.advice import is_sure
 from analyzers.grouping import by_node, row_names
 from analyzers.options import ViewOptions
-from analyzers.roofline import COMPUTE, INT8, MEMORY, arithmetic
+from analyzers.roofline import CACHE, COMPUTE, FEWER, INT8, MEMORY, arithmetic
 from analyzers.views.drawing import empty_figure, labels, plain
 from analyzers.views.text import percent, plural, si
 from analyzers.views.trace.headline import headline
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _LOOKS = {
     COMPUTE: ("#0072B2", "o", "bound by arithmetic"),
     MEMORY: ("#E69F00", "s", "bound by memory"),
+    CACHE: ("#D55E00", "D", "data in a cache"),
+    FEWER: ("#56B4E9", "v", "fewer operations than counted"),
     None: ("#777777", "^", "roof unknown"),
 }
 """Colour, marker, meaning, in colours for colour-blind readers (Okabe and Ito, 2008)."""

@@ -67,7 +67,7 @@ def test_json_has_peaks_shares_and_advice(model, capfd):
     for each in result["runs"][0]["advice"]:
         assert fields == set(each)
     rows = result["runs"][0]["nodes"]
-    assert {row["bound"] for row in rows} <= {"compute", "memory", None}
+    assert {row["bound"] for row in rows} <= {"compute", "memory", "cache", "fewer ops", None}
     assert all(row["peak_bytes"] > 0 for row in rows)
 
 

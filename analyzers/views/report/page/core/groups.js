@@ -46,7 +46,7 @@ class Groups extends Columns {
     const values = this.rows.column(name), { isKernel, groups } = this;
     if (name === this.key) return groups.map((rows) => (this.keys ?? values)[rows[0]] + (isKernel ? this.more(rows) : ""));
     if (isKernel && name === "op_type") return groups.map((rows) => this.telling(rows).map((row) => values[row]).join("+"));
-    const how = Groups.folds[isKernel && name === "calls" ? "first" : this.specs[name].fold] ?? Groups.folds.first;
+    const how = Groups.folds[isKernel && ["calls", "roof_fraction"].includes(name) ? "first" : this.specs[name].fold] ?? Groups.folds.first;
     const weight = this.rows.column(this.specs[name].fold === "terms_mean" ? "terms" : "time_us") ?? [];
     const folded = groups.map((rows) => how(rows, values, weight));
     if (name === "bits_guaranteed") this.guarantee(folded, values);
@@ -90,6 +90,7 @@ class Groups extends Columns {
     first: (rows, values) => values[rows.find((row) => values[row] !== null && !Number.isNaN(values[row]))] ?? null,
 
     time_mean: Groups.mean,
+    roof_mean: (rows, values, weight) => Groups.mean(rows, values.map((value) => Math.min(value, 1)), weight),
     terms_mean: Groups.mean,
 
     common(rows, values) {

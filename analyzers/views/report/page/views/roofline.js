@@ -18,7 +18,7 @@ class Roofline extends Chart {
     this.mark(plot.root, points.map((point) => this.point(plot, point)));
     this.labels(plot, points.slice(0, Roofline.named));
     return [plot.root, Chart.caption(
-      "Area: share of the time. Blue and round: bound by arithmetic. Orange and square: bound by memory. Hollow: uncertain time.",
+      "Area: share of the time. Blue and round: bound by arithmetic. Orange and square: bound by memory, or data in a cache. Hollow: uncertain time.",
       roofline.hidden && `${roofline.hidden}.`,
       others > 0 && `${Format.plural(others, "shorter kernel")} not drawn.`,
     )];
@@ -62,7 +62,7 @@ class Roofline extends Chart {
   point(plot, { row, x, y, radius, sure, share, name }) {
     const bound = this.rows.value("bound", row) ?? "", kind = sure ? bound : `${bound} unsure`;
     const side = 1.76 * radius, [left, top] = [plot.x(x), plot.y(y)];
-    const shape = bound === "memory" ? Plot.rect(kind, left - side / 2, top - side / 2, side, side) : Plot.circle(kind, left, top, radius);
+    const shape = ["memory", "cache"].includes(bound) ? Plot.rect(kind, left - side / 2, top - side / 2, side, side) : Plot.circle(kind, left, top, radius);
     const label = `${name}: ${Format.si(y)} GFLOP/s at ${Format.si(x)} flop/byte, ${Format.percent(share)} of the time${sure ? "" : ", uncertain"}`;
     return { element: plot.add(svg.g({ class: "point" }, shape)), rows: [row], label };
   }

@@ -1,1 +1,0 @@
-"""Compiled kernels that measure this machine."""
