@@ -112,13 +112,16 @@ def _claim(graph: Graph, kernel: Kernel, position: int) -> list[Node]:
     bounded = bool(begins) and all(begins)
     begun = {tensor for tensors in begins for tensor in tensors}
 
+    if not graph.equal:  # names alone: what a kernel reads is computed by another
+        begun, ends = set(kernel.inputs), set(kernel.outputs)
+
     def stops(name: str) -> bool:  # a tensor at both ends is no boundary
         return name not in ends and (name in begun or graph.survives(name))
 
     for end in _proved(graph, kernel, list(named_ends(graph, kernel))):
         if end.key != kernel.node and not graph.free(end, position):
             continue
-        alone = (
+        alone = not kernel.outputs or (  # without tensors, only its name tells of its nodes
             not bounded
             and same_operator(kernel, end)
             and len(kernel.inputs) == len(end.inputs)  # unclaimed nodes before it were removed

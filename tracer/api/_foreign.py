@@ -17,7 +17,7 @@ from tracer.inputs.dims import batch_of
 from tracer.records.environment import Environment
 from tracer.records.model_info import ModelInfo
 from tracer.records.node_table import typed
-from tracer.records.trace import Kernel, Run, Trace
+from tracer.records.trace import Run, Trace
 from tracer.shapes import infer
 
 _UNKNOWN = "unknown"
@@ -52,7 +52,6 @@ def _of_model(path: Path, file: Path) -> Trace:
 def _of_kernels(path: Path) -> Trace:
     """Returns a trace whose rows are kernels, each called after itself."""
     run = onnxruntime_profile.read(path, None)
-    run = replace(run, kernels=_named(run))
     rows = [
         {
             "node": kernel.name,
@@ -70,19 +69,6 @@ def _of_kernels(path: Path) -> Trace:
     times = timing(run, [(kernel.name,) for kernel in run.kernels])
     table = pd.DataFrame(rows, index=[kernel.name for kernel in run.kernels]).join(times)
     return _trace(path, run, "onnxruntime", table, len(rows))
-
-
-def _named(run: Run) -> tuple[Kernel, ...]:
-    """Returns the kernels, with names of their own for those that have none or another's."""
-    taken: set[str] = set()
-    named = []
-    for index, kernel in enumerate(run.kernels):
-        name = kernel.name or f"{kernel.op_type}_{index}"
-        while name in taken:
-            name = f"{name}#{index}"
-        taken.add(name)
-        named.append(replace(kernel, name=name))
-    return tuple(named)
 
 
 def _of_torch(path: Path) -> Trace:
