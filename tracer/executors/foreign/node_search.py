@@ -38,11 +38,15 @@ _DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """The graph of the model that a kernel ran in, and its node there; None where unknown."""
+class Match:
+    """What a kernel is: the path of its graph, its node there, and the one of a saved graph.
+
+    Each is None where it is not known.
+    """
 
     path: str | None
     node: Node | None
+    saved: Node | None
 
 
 @dataclass(frozen=True)
@@ -60,18 +64,37 @@ class NodeSearch:
             graphs[node.scope.path].append(node)
         return cls(model, graphs)
 
-    def known(self, kernels: Sequence[Separate]) -> tuple[Known, ...]:
-        """Returns what indices and names tell of kernels that have the operators of nodes."""
+    def matches(self, saved: SavedNodes, kernels: Sequence[Separate]) -> tuple[Match, ...]:
+        """Returns what each kernel is, by a saved graph whose nodes have safe names.
+
+        Kernels without a node of the model are matched in the order in which they ran, if there are
+        as many of a name and operator as in the graph.
+        """
+        by_path: dict[str, list[Node]] = defaultdict(list)
+        for node in saved.nodes:
+            by_path[kernel_nodes.scope_path(self.model, node)].append(node)
         members: dict[Hashable, list[int]] = defaultdict(list)
         for position, kernel in enumerate(kernels):
             members[kernel.owner, kernel.body].append(position)
-        found: dict[int, Known] = {}
+        found: dict[int, Match] = {}
         for positions in members.values():
             owner = kernels[positions[0]].owner
-            paths = [self.model.root] if owner is None else _bodies(found[owner].node)
-            path, nodes = self._fit(paths, [kernels[each].label for each in positions])
-            found |= {p: Known(path, node) for p, node in zip(positions, nodes, strict=True)}
+            paths = [self.model.root] if owner is None else self._bodies(found[owner])
+            labels = [kernels[position].label for position in positions]
+            path, nodes = self._fit(paths, labels)
+            inside = by_path[path] if path is not None else _in_bodies(by_path)
+            both = zip(positions, nodes, self._in_order(inside, labels, nodes), strict=True)
+            found |= {position: Match(path, node, match) for position, node, match in both}
         return tuple(found[position] for position in range(len(kernels)))
+
+    def _bodies(self, owner: Match) -> list[str]:
+        """Returns the paths of the bodies of a kernel."""
+        node = owner.node
+        if node is None and owner.saved is not None:
+            key = node_names.named_node(self.model, owner.saved.proto.name)
+            node = next((each for each in self.model.nodes if each.key == key), None)
+        attributes = bodies(node.proto) if node is not None else ()
+        return [f"{node.key}.{attribute}" for attribute, _ in attributes] if node else []
 
     def _fit(
         self, paths: Sequence[str], labels: Sequence[Label]
@@ -88,6 +111,30 @@ class NodeSearch:
         if not ranked or (len(ranked) > 1 and ranked[0][0] == ranked[1][0]):
             return None, [None] * len(labels)
         return ranked[0][1:]
+
+    def _in_order(
+        self, saved: Sequence[Node], labels: Sequence[Label], nodes: Sequence[Node | None]
+    ) -> list[Node | None]:
+        """Returns the node among `saved` for each label, of which `nodes` are known."""
+        by_name = {(node.proto.name, node.op_type): node for node in saved}
+        found = [n and by_name.get((node_names.safe(n.index), n.op_type)) for n in nodes]
+        for alias in (_own, _of_fused, _of_nameless):
+            taken = {id(node) for node in found}
+            offered: dict[Hashable, list[Node]] = defaultdict(list)
+            for node in saved:
+                if id(node) not in taken:
+                    name = node_names.in_file(self.model, node.proto.name)
+                    offered[node_names.unnumbered(name), node.op_type].append(node)
+            waiting: dict[Hashable, list[int]] = defaultdict(list)
+            for place, label in enumerate(labels):
+                known_as = alias(label)
+                if nodes[place] is found[place] is None and known_as is not None:
+                    waiting[node_names.unnumbered(known_as), label.op_type].append(place)
+            for key, places in waiting.items():
+                if len(places) == len(offered[key]):
+                    for place, node in zip(places, offered[key], strict=True):
+                        found[place] = node
+        return found
 
     def listed(self, label: Label) -> tuple[Node, ...]:
         """Returns the nodes of the main graph that the name of a fused kernel lists."""
@@ -113,42 +160,6 @@ class NodeSearch:
         node = _unique(graph).get(_LAYOUT.sub("", label.name.removeprefix(_FUSED)))
         return None if node is None or _is_numbered(label) else node.key
 
-    def matches(
-        self, saved: SavedNodes, kernels: Sequence[Separate], known: Sequence[Known]
-    ) -> list[Node | None]:
-        """Returns the node of a saved graph, whose nodes have safe names, for each kernel.
-
-        Kernels without a node of the model are matched in the order in which they ran, if there are
-        as many of a name and operator as in the graph.
-        """
-        by_name = {(node.proto.name, node.op_type): node for node in saved.nodes}
-        own = [each.node for each in known]
-        found = [n and by_name.get((node_names.safe(n.index), n.op_type)) for n in own]
-        paths = {each.path for each in known}
-        for alias in (_own, _of_fused, _of_nameless):
-            taken = {id(node) for node in found}
-            offered: dict[Hashable, list[Node]] = defaultdict(list)
-            for node in saved.nodes:
-                if id(node) not in taken:
-                    offered[self._alias(node, paths)].append(node)
-            waiting: dict[Hashable, list[int]] = defaultdict(list)
-            for position, (kernel, each) in enumerate(zip(kernels, known, strict=True)):
-                name = alias(kernel.label)
-                if each.node is found[position] is None and name is not None:
-                    stem = node_names.unnumbered(name)
-                    waiting[each.path, stem, kernel.label.op_type].append(position)
-            for key, positions in waiting.items():
-                if len(positions) == len(offered[key]):
-                    for position, node in zip(positions, offered[key], strict=True):
-                        found[position] = node
-        return found
-
-    def _alias(self, node: Node, paths: Collection[str | None]) -> Hashable:
-        """Returns the graph, name and operator that a node of a saved graph has in a profile."""
-        path = kernel_nodes.scope_path(self.model, node)
-        name = node_names.unnumbered(node_names.in_file(self.model, node.proto.name))
-        return path if path in paths else None, name, node.op_type
-
 
 def _own(label: Label) -> str | None:
     return label.name
@@ -164,13 +175,12 @@ def _of_nameless(label: Label) -> str | None:
 
 def _is_numbered(label: Label) -> bool:
     """Returns whether a name is that of a nameless node, though it may be another's own."""
-    return label.name == f"{label.op_type}_{label.node_index}"
+    stem, _, number = label.name.rpartition("_")
+    return stem == label.op_type and number == (label.node_index or number)
 
 
-def _bodies(owner: Node | None) -> list[str]:
-    if owner is None:
-        return []
-    return [f"{owner.key}.{attribute}" for attribute, _ in bodies(owner.proto)]
+def _in_bodies(by_path: Mapping[str, Sequence[Node]]) -> list[Node]:
+    return [node for path, nodes in by_path.items() if path for node in nodes]
 
 
 def _nodes_of(graph: Sequence[Node], labels: Sequence[Label]) -> list[Node | None]:
@@ -180,12 +190,20 @@ def _nodes_of(graph: Sequence[Node], labels: Sequence[Label]) -> list[Node | Non
     """
     named = _unique(graph)
     alike = [_of_name(named, label) for label in labels]
+    numbers = [_number(label, named) for label in labels]
     for table in (_without_constants(graph), graph):
-        found = [_at(table, label.node_index) for label in labels]
-        if all(map(_may_be, found, labels)):
-            both = zip(labels, found, alike, strict=True)
-            return [by_index if each.node_index else by_name for each, by_index, by_name in both]
+        found = [_at(table, number) for number in numbers]
+        if all(map(_may_be, found, labels, numbers)):
+            both = zip(numbers, found, alike, strict=True)
+            return [by_index if number else by_name for number, by_index, by_name in both]
     return alike
+
+
+def _number(label: Label, named: Collection[str]) -> str:
+    """Returns the index of a kernel's node, which only its name may tell; '' if unknown."""
+    if label.node_index or label.name in named:
+        return label.node_index
+    return label.name.rpartition("_")[2] if _is_numbered(label) else ""
 
 
 def _of_name(named: Mapping[str, Node], label: Label) -> Node | None:
@@ -193,11 +211,11 @@ def _of_name(named: Mapping[str, Node], label: Label) -> Node | None:
     return node if node is not None and label.op_type in ("", node.op_type) else None
 
 
-def _may_be(node: Node | None, label: Label) -> bool:
+def _may_be(node: Node | None, label: Label, number: str) -> bool:
     """Returns whether a kernel can be the node with its index."""
     if node is None:
         return True
-    names = (node.proto.name,) if node.proto.name else ("", f"{node.op_type}_{label.node_index}")
+    names = (node.proto.name,) if node.proto.name else ("", f"{node.op_type}_{number}")
     return label.op_type in ("", node.op_type) and label.name in names
 
 

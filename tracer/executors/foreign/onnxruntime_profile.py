@@ -14,7 +14,7 @@ import numpy as np
 
 from tracer.errors import InputError, ModelError
 from tracer.executors.foreign import separate_kernels, whole_runs
-from tracer.executors.foreign.joining import join_kernels
+from tracer.executors.foreign.joining import Joined, join_kernels
 from tracer.executors.foreign.separate_kernels import Separate
 from tracer.executors.onnxruntime import device_notes, kernel_nodes, profile_events, self_times
 from tracer.executors.onnxruntime.self_times import RunTable
@@ -33,7 +33,15 @@ class _Recorded:
     notes: tuple[str, ...]
 
 
-def read(path: Path, model: Model | None) -> Run:
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The runs in a profile; `absent` are kernels that it does not name (see `Joined`)."""
+
+    run: Run
+    absent: tuple[tuple[int, Kernel], ...]
+
+
+def read(path: Path, model: Model | None) -> Profile:
     """Returns the runs in a profile, with the times as the profiler wrote them.
 
     `wall_us` are the same runs, as others were not timed. Runs that are not whole are left out, and
@@ -43,17 +51,16 @@ def read(path: Path, model: Model | None) -> Run:
     recorded = _recorded(path)
     table = recorded.table
     calls = table.calls.mean(axis=0).tolist()
-    kernels: tuple[Kernel, ...]
-    notes: tuple[str, ...]
     if model is None:
-        kernels = tuple(map(_bare, recorded.kernels, calls))
-        notes = ("rows are kernels: --model FILE joins them to nodes, and counts their work",)
+        note = "rows are kernels: --model FILE joins them to nodes, and counts their work"
+        joined = Joined(tuple(map(_bare, recorded.kernels, calls)), notes=(note,))
     else:
-        kernels, notes = join_kernels(model, recorded.kernels, calls)
+        joined = join_kernels(model, recorded.kernels, calls)
+    kernels = _with_own_names(joined.kernels)
     if table.device_us is not None:
         kernels = kernel_nodes.timed_on_device(kernels, table.device_us.mean(axis=0))
     took = table.dur.astype(np.float64)
-    return Run(
+    run = Run(
         executor="onnxruntime",
         batch=None,
         inputs={},
@@ -61,14 +68,15 @@ def read(path: Path, model: Model | None) -> Run:
         instrumented_us=took,
         samples=table.self_us.astype(np.float32),
         bias_us=np.zeros(len(kernels)),
-        kernels=_with_own_names(kernels),
+        kernels=kernels,
         notes=(
             *recorded.notes,
-            *notes,
+            *joined.notes,
             *device_notes.notes(kernels, table.apart_us, here=False),
         ),
         tick_us=_TICK_US,
     )
+    return Profile(run, joined.absent)
 
 
 def _recorded(path: Path) -> _Recorded:
@@ -88,7 +96,7 @@ def _recorded(path: Path) -> _Recorded:
     events, kernels = separate_kernels.separate(events, labels.kernels)
     table = self_times.tabulate(events, len(kernels))
     is_whole, unfinished = whole_runs.finished(events, kernels, table)
-    if not is_whole.any():
+    if not kernels or not is_whole.any():
         raise InputError(
             f"{path}: holds no whole run of a model", "Take a file that was not cut off."
         )
@@ -138,11 +146,13 @@ def _about(path: Path, runs: int, counted: int) -> Iterator[str]:
 
 
 def _with_own_names(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
-    """Returns the kernels, with names of their own for those that have another's."""
+    """Returns the kernels; those with the name of another are called after their node."""
     taken: set[str] = set()
     named = []
     for index, kernel in enumerate(kernels):
         name = kernel.name
+        if name in taken and kernel.node is not None:
+            name = kernel.node
         while name in taken:
             name = f"{name}#{index}"
         taken.add(name)

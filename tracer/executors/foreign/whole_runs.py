@@ -47,7 +47,9 @@ def _longest_runs(events: Events, runs: IntArray) -> IntArray:
     span = int(np.ptp(events.ts)) if len(events) else 0
     others = events.label != MODEL_RUN
     ends = events.ts[others] + np.clip(events.dur[others], 0, span)
-    longest = int(max(ends, default=0)) + span - ts if len(runs) > 1 else events.dur[runs].copy()
+    longest = int(ends.max(initial=0)) + span - ts
+    if len(runs) == 1:  # nothing else tells how long it can be
+        longest = np.maximum(longest, events.dur[runs])
     for thread in np.unique(tid):
         own = np.flatnonzero(tid == thread)
         longest[own[:-1]] = np.diff(ts[own]) + _ROUNDING_US
@@ -58,16 +60,22 @@ def _impossible(wrong: IntArray, durations: IntArray, labels: Sequence[Label]) -
     """Returns a note on events with impossible durations, by their labels."""
     if not len(wrong):
         return ()
-    names = [labels[n - EXECUTE - 1].name if n > EXECUTE else "model_run" for n in wrong]
+    names = [_name(labels, int(number)) for number in wrong]
     counts = Counter(names)
     first = {name: int(took) for name, took in zip(reversed(names), durations[::-1], strict=True)}
-    told = [f"{n:,} of {name}, as {first[name]:,} µs" for name, n in counts.most_common(_NAMED)]
+    told = [f"{n:,} of {name} ({first[name]:,} µs)" for name, n in counts.most_common(_NAMED)]
     more = f" and {len(counts) - _NAMED:,} more kernels" if len(counts) > _NAMED else ""
     return (
-        f"{len(wrong):,} durations are negative or longer than what they are a part of "
-        f"({'; '.join(told)}{more}): runs with one are left out, and where no others remain, "
-        "such times count as 0",
+        f"durations that cannot be, negative or longer than the run: {', '.join(told)}{more}. Runs "
+        "with one are left out; if no others remain, it counts as 0",
     )
+
+
+def _name(labels: Sequence[Label], number: int) -> str:
+    if number <= EXECUTE:
+        return "model_run" if number == MODEL_RUN else "SequentialExecutor::Execute"
+    label = labels[number - EXECUTE - 1]
+    return label.name or label.op_type
 
 
 def inside_runs(events: Events) -> tuple[Events, tuple[str, ...]]:
@@ -93,7 +101,7 @@ def finished(
     begins with what begins first, and is cut off, the last run may lack kernels of a body as well.
     """
     runs = self_times.run_events(events)
-    main = np.array([kernel.owner is None for kernel in kernels])
+    main = np.array([kernel.owner is None for kernel in kernels], np.bool_)
     nodes = np.flatnonzero(events.label > EXECUTE)
     nodes = nodes[main[events.label[nodes] - EXECUTE - 1]]
     around = self_times.runs_around(events, runs, nodes)

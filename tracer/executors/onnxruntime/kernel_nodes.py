@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -68,17 +68,19 @@ def kernels(
     calls: Sequence[float],
     parts: Sequence[Part] = (),
     matches: Sequence[Node | None] | None = None,
+    others: Collection[Name] = (),
 ) -> tuple[Kernel, ...]:
     """Returns a Kernel for each label, joined to its node of `graph` where there is a match.
 
     `parts` are who runs which nodes of `graph`, as the session recorded it; `matches` are the nodes
-    of the labels, where they are known [default: found by name and order].
+    of the labels, where they are known [default: found by name and order]. `others` are in kernels
+    with another name.
     """
     queues, later = _queues(graph, graph.nodes), _queues(graph, graph.later)
     if matches is None:
         matches = [_take(graph, queues, each) or _take(graph, later, each) for each in labels]
     joined = [_kernel(model, *each) for each in zip(labels, matches, calls, strict=True)]
-    subgraphs = compiled_subgraphs.nodes_of_subgraphs(labels, parts, graph.nodes)
+    subgraphs = compiled_subgraphs.nodes_of_subgraphs(labels, parts, graph.nodes, others)
     for place, names in subgraphs.items():
         joined[place] = replace(
             joined[place], parts=_parts(model, graph, queues, labels[place], names, calls[place])

@@ -1,0 +1,113 @@
+"""Profiles that onnxruntime writes here, and such as other versions and providers would write."""
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from onnxruntime import GraphOptimizationLevel as Level
+
+from analyzers.statistics import outliers
+from tracer.graph.model import node_protos
+
+LEVELS = {
+    "none": Level.ORT_DISABLE_ALL,
+    "basic": Level.ORT_ENABLE_BASIC,
+    "extended": Level.ORT_ENABLE_EXTENDED,
+    "all": Level.ORT_ENABLE_ALL,
+}
+NAMINGS = {
+    "all": lambda index, op: f"n{index}",
+    "none": lambda index, op: "",
+    "some": lambda index, op: "" if index % 2 else f"n{index}",
+    "clashing": lambda index, op: "" if index % 2 else f"{op}_{index + 1}",
+}
+"""Names of nodes; of the last, some are what onnxruntime calls another, nameless node."""
+
+
+def named(proto, naming):
+    """Names the nodes of a model, and returns it."""
+    for index, node in enumerate(node_protos(proto.graph)):
+        node.name = NAMINGS[naming](index, node.op_type)
+    return proto
+
+
+def profiled(proto, feeds, folder, level="all", runs=5, parallel=False):
+    """The profile that onnxruntime writes by itself; runs that fail are part of it."""
+    options = onnxruntime.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(folder / "profile")
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    options.graph_optimization_level = LEVELS[level]
+    if parallel:
+        options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
+        options.inter_op_num_threads = 2
+    session = onnxruntime.InferenceSession(
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    for run in range(runs):
+        session.run(None, feeds(run) if callable(feeds) else feeds)
+    return Path(session.end_profiling())
+
+
+def written(events, path):
+    """Writes events an entry a line, as onnxruntime does."""
+    path.write_text("[" + ",\n".join(map(json.dumps, events)) + "\n]\n")
+    return path
+
+
+def of_kernels(kernels, path, runs=4):
+    """A profile by hand: name, operator, provider, µs and index of each kernel of a run."""
+    events, now = [], 1000
+    for _ in range(runs):
+        begin = now
+        for name, op, provider, took, *index in kernels:
+            about = {"op_name": op, "provider": provider}
+            about |= {"node_index": str(index[0])} if index else {}
+            events.append(event("Node", f"{name}_kernel_time", now, took, about))
+            now += took + 2
+        events.append(event("Session", "SequentialExecutor::Execute", begin, now - begin))
+        events.append(event("Session", "model_run", begin - 3, now - begin + 6))
+        now += 30
+    return written(events, path)
+
+
+def event(category, name, ts, dur, args=None):
+    """An event, as onnxruntime writes it."""
+    return {
+        "cat": category, "pid": 9, "tid": 9, "dur": dur, "ts": ts, "ph": "X", "name": name,
+        "args": args or {},
+    }  # fmt: skip
+
+
+class Own:
+    """The self time of nodes in each run but the first, by the events around each."""
+
+    def __init__(self, path):
+        events = [e for e in json.loads(path.read_text()) if e["cat"] == "Node"
+                  or e["name"] in ("model_run", "SequentialExecutor::Execute")]  # fmt: skip
+        self.starts = sorted(e["ts"] for e in events if e["name"] == "model_run")
+        self.times = defaultdict(lambda: np.zeros(len(self.starts)))
+        around = []
+        for each in sorted(events, key=lambda e: (e["ts"], -e["dur"])):
+            while around and each["ts"] >= around[-1]["ts"] + around[-1]["dur"]:
+                around.pop()
+            run = np.searchsorted(self.starts, each["ts"], side="right") - 1
+            path = tuple(map(_of, [e for e in around if e["cat"] == "Node"]))
+            if each["cat"] == "Node":
+                self.times[(*path, _of(each))][run] += each["dur"]
+            elif path:
+                self.times[path][run] -= each["dur"]
+            around.append(each)
+        self.times = {key: times[1:] for key, times in self.times.items()}
+
+
+def _of(node):
+    return node["args"]["op_name"], int(node["args"]["node_index"])
+
+
+def settled(trace):
+    """The runs that are no outliers, as on a busy machine some are."""
+    return ~outliers(trace.runs[0].instrumented_us)
