@@ -2,11 +2,13 @@
 
 import json
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 from onnxruntime import GraphOptimizationLevel as Level
+from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
 from analyzers.statistics import outliers
 from tracer.graph.model import node_protos
@@ -48,7 +50,8 @@ def profiled(proto, feeds, folder, level="all", runs=5, parallel=False):
         proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
     for run in range(runs):
-        session.run(None, feeds(run) if callable(feeds) else feeds)
+        with suppress(InvalidArgument):
+            session.run(None, feeds(run) if callable(feeds) else feeds)
     return Path(session.end_profiling())
 
 
