@@ -112,9 +112,6 @@ def _claim(graph: Graph, kernel: Kernel, position: int) -> list[Node]:
     bounded = bool(begins) and all(begins)
     begun = {tensor for tensors in begins for tensor in tensors}
 
-    if not graph.equal:  # names alone: what a kernel reads is computed by another
-        begun, ends = set(kernel.inputs), set(kernel.outputs)
-
     def stops(name: str) -> bool:  # a tensor at both ends is no boundary
         return name not in ends and (name in begun or graph.survives(name))
 

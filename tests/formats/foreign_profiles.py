@@ -10,8 +10,31 @@ import onnxruntime
 from onnxruntime import GraphOptimizationLevel as Level
 from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
-from analyzers.statistics import outliers
 from tracer.graph.model import node_protos
+
+BODIES = """<ir_version: 8, opset_import: ["" : 17]>
+bodies (float[4] x, int64 n, bool b) => (float[4] y) {
+  k = Constant <value = bool {1}> ()
+  c = Constant <value = float[4] {1, 2, 3, 4}> ()
+  a = Relu (x)
+  l = Loop (n, k, a) <body = step (int64 i, bool go, float[4] s) => (bool on, float[4] t) {
+    q = Relu (s)
+    on = Identity (go)
+    d = Constant <value = float[4] {1, 2, 3, 4}> ()
+    r = Mul (q, d)
+    t = If (b) <
+      then_branch = yes () => (float[4] u) { u0 = Relu (r)  u = Tanh (u0) },
+      else_branch = no () => (float[4] v) { v0 = Relu (r)  v = Exp (v0) }
+    > }>
+  m = Loop (n, k, l) <body = next (int64 j, bool and, float[4] p) => (bool too, float[4] o) {
+    o = Relu (p)
+    too = Identity (and)
+  }>
+  e = Mul (m, c)
+  y = Relu (e)
+}"""
+FEEDS = {"x": np.ones(4, np.float32), "n": np.array(3), "b": np.array(True)}
+"""Of the model `BODIES`, in which a Relu is the first node of four graphs."""
 
 LEVELS = {
     "none": Level.ORT_DISABLE_ALL,
@@ -109,8 +132,3 @@ class Own:
 
 def _of(node):
     return node["args"]["op_name"], int(node["args"]["node_index"])
-
-
-def settled(trace):
-    """The runs that are no outliers, as on a busy machine some are."""
-    return ~outliers(trace.runs[0].instrumented_us)

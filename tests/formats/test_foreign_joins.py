@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from tests.formats.foreign_profiles import (
+    BODIES,
+    FEEDS,
     LEVELS,
     NAMINGS,
     Own,
@@ -19,27 +21,6 @@ from tracer.api.load import load_result
 
 CPU, DML = "CPUExecutionProvider", "DmlExecutionProvider"
 
-BODIES = """<ir_version: 8, opset_import: ["" : 17]>
-bodies (float[4] x, int64 n, bool b) => (float[4] y) {
-  k = Constant <value = bool {1}> ()
-  c = Constant <value = float[4] {1, 2, 3, 4}> ()
-  a = Relu (x)
-  l = Loop (n, k, a) <body = step (int64 i, bool go, float[4] s) => (bool on, float[4] t) {
-    q = Relu (s)
-    on = Identity (go)
-    d = Constant <value = float[4] {1, 2, 3, 4}> ()
-    r = Mul (q, d)
-    t = If (b) <
-      then_branch = yes () => (float[4] u) { u0 = Relu (r)  u = Tanh (u0) },
-      else_branch = no () => (float[4] v) { v0 = Relu (r)  v = Exp (v0) }
-    > }>
-  m = Loop (n, k, l) <body = next (int64 j, bool and, float[4] p) => (bool too, float[4] o) {
-    o = Relu (p)
-    too = Identity (and)
-  }>
-  e = Mul (m, c)
-  y = Relu (e)
-}"""
 IN_BODIES = {
     ("Relu", 0): 2, ("Mul", 3): 16, ("Relu", 4): 17, ("Loop", 1): 3, ("Loop", 2): 13,
     ("Loop", 1, "Relu", 0): 4, ("Loop", 1, "Identity", 1): 5, ("Loop", 1, "Mul", 2): 7,
@@ -49,8 +30,6 @@ IN_BODIES = {
 }  # fmt: skip
 """Operators and indices as onnxruntime counts them, in each graph and without Constants; places in
 the file."""
-FEEDS = {"x": np.ones(4, np.float32), "n": np.array(3), "b": np.array(True)}
-
 CHAIN = """<ir_version: 8, opset_import: ["" : 17]>
 chain (float[1,4,8,8] x, float[4,4,1,1] w) => (float[1,4,8,8] y) {
   [Conv_6] a = Conv (x, w)

@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.formats.foreign_profiles import named, of_kernels, profiled, written
-from tests.formats.test_foreign_joins import BODIES, FEEDS
+from tests.formats.foreign_profiles import BODIES, FEEDS, named, of_kernels, profiled, written
 from tests.graphs import parse
 from tracer.api.load import load_result
 from tracer.errors import InputError

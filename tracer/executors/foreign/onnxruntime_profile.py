@@ -23,6 +23,9 @@ from tracer.records.trace import Kernel, Run
 
 _TICK_US = 1.0
 
+_LATEST_US = 1 << 60
+"""Sums of two times before it are no overflow; 36,000 years."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
@@ -83,6 +86,8 @@ def _recorded(path: Path) -> _Recorded:
     labels = profile_events.Labels(by_types=True)
     try:
         events = profile_events.read(path, labels, may_be_cut=True)
+        if (np.maximum(events.ts, -events.ts - 1) > _LATEST_US).any():
+            raise OverflowError("an event is ages away")
     except (ModelError, OverflowError) as error:
         raise InputError(
             f"{path}: not a profile of onnxruntime", "Name the .json file that it wrote."
