@@ -194,6 +194,18 @@ def test_nodes_of_a_kernel_that_matched_nothing_are_no_others(kernels, rows, idl
     )
 
 
+def test_events_without_arguments_are_joined_by_name(tmp_path):
+    """As in a profile of DirectML in onnxruntime #24306."""
+    proto = parse(CHAIN, w=np.ones((4, 4, 1, 1), np.float32))
+    del proto.graph.input[1]
+    kernels = [("DmlFusedNode_0_41", "", "", 20), ("Conv_15", "", "", 40), ("Add_16", "", "", 5)]
+    path = of_kernels(kernels, tmp_path / "p.json")
+    events = [{**each, "args": {}} for each in json.loads(path.read_text())]
+    trace = load_result(written(events, path), saved(proto, tmp_path))
+    assert hosts(trace) == {**dict.fromkeys(range(4), 0), 4: 4, 5: 5}
+    assert {n: each.mean() for n, each in times_of_nodes(trace).items()} == {0: 20, 4: 40, 5: 5}
+
+
 def test_nameless_nodes_of_directml_are_listed_by_index(tmp_path):
     proto = named(parse(CHAIN, w=np.ones((4, 4, 1, 1), np.float32)), "none")
     del proto.graph.input[1]

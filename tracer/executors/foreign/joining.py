@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tracer.executors.foreign.node_search import Match, NodeSearch
-from tracer.executors.foreign.separate_kernels import Separate
+from tracer.executors.foreign.separate_kernels import SeparateKernel
 from tracer.executors.onnxruntime import compiled_subgraphs, kernel_nodes, node_names, sessions
 from tracer.executors.onnxruntime.kernel_nodes import SavedNodes
 from tracer.executors.onnxruntime.profile_events import Label
@@ -24,7 +24,7 @@ _COPIES = ("MemcpyFromHost", "MemcpyToHost")
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class Join:
     """The kernels of a profile in the order they ran, and notes on what fits no node.
 
     `absent` are kernels of the graph that the profile does not name, each with the position of the
@@ -50,15 +50,15 @@ class _Graph:
         return sum(match.saved is not None for match in self.matches)
 
 
-def join_kernels(model: Model, separate: Sequence[Separate], calls: Sequence[float]) -> Joined:
+def join_kernels(model: Model, separate: Sequence[SeparateKernel], calls: Sequence[float]) -> Join:
     """Returns a kernel for each of `separate`, joined to its node of the closest graph."""
     search = NodeSearch.of(model)
     labels = [each.label for each in separate]
-    listed = [search.listed(label) for label in labels]
+    listed = [search.listed_nodes(label) for label in labels]
     needs = [_needs_node(*each) for each in zip(labels, listed, strict=True)]
-    proto = node_names.renamed(model)
+    proto = node_names.with_safe_names(model)
     renamed = replace(model, proto=proto, keys=expanded_keys(proto))
-    graph = _closest(search, renamed, separate, sum(needs))
+    graph = _closest_graph(search, renamed, separate, sum(needs))
     nodes = [
         renamed.nodes[each.node.index] if each.node and not each.saved else each.saved
         for each in graph.matches
@@ -73,10 +73,11 @@ def join_kernels(model: Model, separate: Sequence[Separate], calls: Sequence[flo
     others = {(node_names.safe(node.index), node.op_type) for nodes in listed for node in nodes}
     joined = kernel_nodes.kernels(model, divided, named, calls, matches=nodes, others=others)
     kernels = [
-        _placed(search, *each) for each in zip(joined, separate, graph.matches, listed, strict=True)
+        _place(search, *each) for each in zip(joined, separate, graph.matches, listed, strict=True)
     ]
-    absent = () if any(kernel.parts for kernel in kernels) else _absent(model, graph, listed)
-    return Joined(tuple(kernels), tuple(absent), tuple(_notes(graph.level, strange, len(kernels))))
+    has_parts = any(kernel.parts for kernel in kernels)
+    absent = () if has_parts else tuple(_absent_kernels(model, graph, listed))
+    return Join(tuple(kernels), absent, tuple(_notes(graph.level, strange, len(kernels))))
 
 
 def _needs_node(label: Label, listed: Sequence[Node]) -> bool:
@@ -84,8 +85,8 @@ def _needs_node(label: Label, listed: Sequence[Node]) -> bool:
     return not (listed or compiled_subgraphs.is_compiled(label) or label.op_type in _COPIES)
 
 
-def _closest(
-    search: NodeSearch, renamed: Model, separate: Sequence[Separate], needed: int
+def _closest_graph(
+    search: NodeSearch, renamed: Model, separate: Sequence[SeparateKernel], needed: int
 ) -> _Graph:
     """Returns the graph that most kernels are in, of which `needed` should be."""
     factory = sessions.Factory(search.model, encoded(renamed.proto, renamed.name), OrtSettings())
@@ -106,8 +107,12 @@ def _closest(
     return max(tried, key=lambda each: each.fitting)
 
 
-def _placed(
-    search: NodeSearch, kernel: Kernel, separate: Separate, match: Match, listed: Sequence[Node]
+def _place(
+    search: NodeSearch,
+    kernel: Kernel,
+    separate: SeparateKernel,
+    match: Match,
+    listed: Sequence[Node],
 ) -> Kernel:
     """Returns a kernel with the name in the profile, its graph, and its node by name alone."""
     kernel = replace(kernel, name=separate.name, scope=kernel.scope or match.path or "")
@@ -118,10 +123,10 @@ def _placed(
         return replace(kernel, node=node, inputs=tuple(read), outputs=outputs)
     if kernel.outputs or kernel.parts:
         return kernel
-    return replace(kernel, node=search.nearest(separate.label, match.path))
+    return replace(kernel, node=search.nearest_node(separate.label, match.path))
 
 
-def _absent(
+def _absent_kernels(
     model: Model, graph: _Graph, listed: Sequence[Sequence[Node]]
 ) -> Iterator[tuple[int, Kernel]]:
     """Yields the kernels of the graph that none of the profile is, or has the nodes of."""

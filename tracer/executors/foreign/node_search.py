@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tracer.executors.foreign.separate_kernels import Separate
+from tracer.executors.foreign.separate_kernels import SeparateKernel
 from tracer.executors.onnxruntime import kernel_nodes, node_names
 from tracer.executors.onnxruntime.kernel_nodes import SavedNodes
 from tracer.executors.onnxruntime.profile_events import Label
@@ -64,7 +64,7 @@ class NodeSearch:
             graphs[node.scope.path].append(node)
         return cls(model, graphs)
 
-    def matches(self, saved: SavedNodes, kernels: Sequence[Separate]) -> tuple[Match, ...]:
+    def matches(self, saved: SavedNodes, kernels: Sequence[SeparateKernel]) -> tuple[Match, ...]:
         """Returns what each kernel is, by a saved graph whose nodes have safe names.
 
         Kernels without a node of the model are matched in the order in which they ran, if there are
@@ -136,12 +136,14 @@ class NodeSearch:
                         found[place] = node
         return found
 
-    def listed(self, label: Label) -> tuple[Node, ...]:
+    def listed_nodes(self, label: Label) -> tuple[Node, ...]:
         """Returns the nodes of the main graph that the name of a fused kernel lists."""
-        graph = self.graphs[self.model.root]
-        numbered, named = _without_constants(graph), _unique(graph)
         of_directml = label.name.startswith(_LIST)
         parts = label.name.split(_NEXT) if of_directml else _SEPARATORS.split(label.name)
+        if len(parts) < _LEAST:
+            return ()
+        graph = self.graphs[self.model.root]
+        numbered, named = _without_constants(graph), _unique(graph)
         nodes: list[Node] = []
         for part in parts:
             match = _LISTED.fullmatch(part.removeprefix(_LIST))
@@ -152,9 +154,9 @@ class NodeSearch:
             if node is None or (nodes and set(nodes[-1].outputs).isdisjoint(node.inputs)):
                 return ()
             nodes.append(node)
-        return tuple(nodes) if len(nodes) >= _LEAST else ()
+        return tuple(nodes)
 
-    def nearest(self, label: Label, path: str | None) -> str | None:
+    def nearest_node(self, label: Label, path: str | None) -> str | None:
         """Returns the key of the node that the name of a fused kernel begins with."""
         graph = self.model.nodes if path is None else self.graphs[path]
         node = _unique(graph).get(_LAYOUT.sub("", label.name.removeprefix(_FUSED)))

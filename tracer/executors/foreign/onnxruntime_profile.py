@@ -14,8 +14,8 @@ import numpy as np
 
 from tracer.errors import InputError, ModelError
 from tracer.executors.foreign import separate_kernels, whole_runs
-from tracer.executors.foreign.joining import Joined, join_kernels
-from tracer.executors.foreign.separate_kernels import Separate
+from tracer.executors.foreign.joining import Join, join_kernels
+from tracer.executors.foreign.separate_kernels import SeparateKernel
 from tracer.executors.onnxruntime import device_notes, kernel_nodes, profile_events, self_times
 from tracer.executors.onnxruntime.self_times import RunTable
 from tracer.graph.model import Model
@@ -32,13 +32,13 @@ class _Recorded:
     """The runs of a file that count, its kernels in the order they ran, and notes."""
 
     table: RunTable
-    kernels: tuple[Separate, ...]
+    kernels: tuple[SeparateKernel, ...]
     notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The runs in a profile; `absent` are kernels that it does not name (see `Joined`)."""
+    """The runs in a profile; `absent` are kernels that it does not name (see `Join`)."""
 
     run: Run
     absent: tuple[tuple[int, Kernel], ...]
@@ -51,12 +51,12 @@ def read(path: Path, model: Model | None) -> Profile:
     the first of several. Raises InputError for a file without a whole run, and for one that is no
     such profile.
     """
-    recorded = _recorded(path)
+    recorded = _read_runs(path)
     table = recorded.table
     calls = table.calls.mean(axis=0).tolist()
     if model is None:
         note = "rows are kernels: --model FILE joins them to nodes, and counts their work"
-        joined = Joined(tuple(map(_bare, recorded.kernels, calls)), notes=(note,))
+        joined = Join(tuple(map(_bare, recorded.kernels, calls)), notes=(note,))
     else:
         joined = join_kernels(model, recorded.kernels, calls)
     kernels = _with_own_names(joined.kernels)
@@ -82,7 +82,7 @@ def read(path: Path, model: Model | None) -> Profile:
     return Profile(run, joined.absent)
 
 
-def _recorded(path: Path) -> _Recorded:
+def _read_runs(path: Path) -> _Recorded:
     labels = profile_events.Labels(by_types=True)
     try:
         events = profile_events.read(path, labels, may_be_cut=True)
@@ -96,11 +96,11 @@ def _recorded(path: Path) -> _Recorded:
         raise InputError(
             f"{path}: holds no run of a model", "Run the model before you end the profile."
         )
-    events, is_spoiled, impossible = whole_runs.possible(events, labels.kernels)
-    events, outside = whole_runs.inside_runs(events)
-    events, kernels = separate_kernels.separate(events, labels.kernels)
+    events, is_spoiled, impossible = whole_runs.bound_durations(events, labels.kernels)
+    events, outside = whole_runs.keep_inside(events)
+    events, kernels = separate_kernels.tell_apart(events, labels.kernels)
     table = self_times.tabulate(events, len(kernels))
-    is_whole, unfinished = whole_runs.finished(events, kernels, table)
+    is_whole, unfinished = whole_runs.find_whole(events, kernels, table)
     if not kernels or not is_whole.any():
         raise InputError(
             f"{path}: holds no whole run of a model", "Take a file that was not cut off."
@@ -165,7 +165,7 @@ def _with_own_names(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
     return tuple(named)
 
 
-def _bare(separate: Separate, calls: float) -> Kernel:
+def _bare(separate: SeparateKernel, calls: float) -> Kernel:
     """Returns what the profile alone says of a kernel."""
     label = separate.label
     return Kernel(

@@ -24,7 +24,7 @@ _Kind: TypeAlias = tuple[str, str, str, int]
 
 
 @dataclass(slots=True)
-class Separate:
+class SeparateKernel:
     """One kernel: how the profile describes it, and where it ran.
 
     `owner` is the position of the kernel in whose `body` it ran; None in the main graph. Where the
@@ -40,7 +40,7 @@ class Separate:
 
     @property
     def name(self) -> str:
-        """The name in the profile; for a kernel without one, what later versions would write."""
+        """The name in the profile; for a kernel without one, its operator and its number."""
         number = f"_{self.label.node_index}" if self.label.node_index else f"#{self.place + 1}"
         return self.label.name or self.label.op_type + number
 
@@ -56,7 +56,9 @@ class Separate:
             )
 
 
-def separate(events: Events, labels: Sequence[Label]) -> tuple[Events, tuple[Separate, ...]]:
+def tell_apart(
+    events: Events, labels: Sequence[Label]
+) -> tuple[Events, tuple[SeparateKernel, ...]]:
     """Returns the events with a label for each kernel, and the kernels; owners come first.
 
     `labels` have calls of other types apart. Nodes of a body whose owner has no event, as the run
@@ -68,7 +70,7 @@ def separate(events: Events, labels: Sequence[Label]) -> tuple[Events, tuple[Sep
     ran: dict[int, set[_Kind]] = defaultdict(set)
     for node, kind in kinds.items():
         ran[frames[node]].add(kind)
-    kernels: list[Separate] = []
+    kernels: list[SeparateKernel] = []
     known: dict[Hashable, int] = {}
     kernel_of: dict[int, int | None] = {_MAIN: None}
     label = events.label.copy()
@@ -81,7 +83,7 @@ def separate(events: Events, labels: Sequence[Label]) -> tuple[Events, tuple[Sep
         key = owner, frozenset(ran[frames[node]]) if divides else None, kind
         place = known.setdefault(key, len(kernels))
         if place == len(kernels):
-            kernels.append(Separate(labels[numbers[node]], *key[:2], kind[-1]))
+            kernels.append(SeparateKernel(labels[numbers[node]], *key[:2], kind[-1]))
         kernels[place].add(numbers[node], labels[numbers[node]])
         kernel_of[node] = place
         label[node] = place + _FIRST

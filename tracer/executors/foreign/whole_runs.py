@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tracer.executors.foreign.separate_kernels import Separate
+from tracer.executors.foreign.separate_kernels import SeparateKernel
 from tracer.executors.onnxruntime import self_times
 from tracer.executors.onnxruntime.profile_events import EXECUTE, MODEL_RUN, Events, Label
 from tracer.executors.onnxruntime.self_times import RunTable
@@ -21,7 +21,9 @@ _NAMED = 3
 """Kernels that a note names."""
 
 
-def possible(events: Events, labels: Sequence[Label]) -> tuple[Events, BoolArray, tuple[str, ...]]:
+def bound_durations(
+    events: Events, labels: Sequence[Label]
+) -> tuple[Events, BoolArray, tuple[str, ...]]:
     """Returns the events without impossible durations, which runs had some, and a note on them.
 
     A duration is impossible if it is negative, or longer than what is around it: for a node its
@@ -78,7 +80,7 @@ def _name(labels: Sequence[Label], number: int) -> str:
     return label.name or label.op_type
 
 
-def inside_runs(events: Events) -> tuple[Events, tuple[str, ...]]:
+def keep_inside(events: Events) -> tuple[Events, tuple[str, ...]]:
     """Returns the events without nodes that are in no run, and a note that counts these."""
     nodes = np.flatnonzero(events.label > EXECUTE)
     around = self_times.runs_around(events, self_times.run_events(events), nodes)
@@ -92,8 +94,8 @@ def inside_runs(events: Events) -> tuple[Events, tuple[str, ...]]:
     return events.take(kept), (note,) if lost else ()
 
 
-def finished(
-    events: Events, kernels: Sequence[Separate], table: RunTable
+def find_whole(
+    events: Events, kernels: Sequence[SeparateKernel], table: RunTable
 ) -> tuple[BoolArray, tuple[str, ...]]:
     """Returns which runs of `table` are whole, and a note on the others.
 

@@ -21,7 +21,7 @@ def serialize(model: Model) -> bytes:
     Initializers listed as graph inputs are removed from that list: onnxruntime would treat them as
     overridable and neither fold nor fuse them. Before IR 4 the list is required and harmless.
     """
-    proto = renamed(model)
+    proto = with_safe_names(model)
     if proto.ir_version >= IR_WITH_UNLISTED_WEIGHTS:
         inputs = [onnx.ValueInfoProto.FromString(v.SerializeToString()) for v in model.inputs]
         del proto.graph.input[:]
@@ -29,7 +29,7 @@ def serialize(model: Model) -> bytes:
     return encoded(proto, model.name)
 
 
-def renamed(model: Model) -> onnx.ModelProto:
+def with_safe_names(model: Model) -> onnx.ModelProto:
     """Returns a copy of the model with safe node names.
 
     The metadata are left out: every session would read them again, and nothing asks for them.

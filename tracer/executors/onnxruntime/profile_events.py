@@ -136,7 +136,8 @@ class Labels:
         number = self.by_index[key]
         if compiled:
             self.by_index[original, ""] = number  # which kernels of a device name
-        self._merge(number - EXECUTE - 1, args)
+        if not self.by_types:
+            self._merge(number - EXECUTE - 1, args)
         return number
 
     def _distinction(self, args: _Args, compiled: bool) -> Hashable:
