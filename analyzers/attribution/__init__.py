@@ -118,7 +118,7 @@ def _claim(graph: Graph, kernel: Kernel, position: int) -> list[Node]:
     for end in _proved(graph, kernel, list(named_ends(graph, kernel))):
         if end.key != kernel.node and not graph.free(end, position):
             continue
-        alone = (
+        alone = not kernel.outputs or (  # without tensors, only its name tells of its nodes
             not bounded
             and same_operator(kernel, end)
             and len(kernel.inputs) == len(end.inputs)  # unclaimed nodes before it were removed

@@ -6,18 +6,22 @@ from pathlib import Path
 import onnx
 import pandas as pd
 
+from analyzers.attribution import attribute
 from analyzers.operations import operation_table
-from analyzers.timing import timing
+from analyzers.placement import unplaced
+from analyzers.timing import RUNTIME, timing
 from tracer.api._assembly import analyze, assembled
 from tracer.errors import UsageError
 from tracer.executors.eager.calls import RANGE
 from tracer.executors.foreign import kinds, onnxruntime_profile, torch_trace
+from tracer.executors.foreign.onnxruntime_profile import Profile
 from tracer.graph import loading, provenance
+from tracer.graph.model import Model
 from tracer.inputs.dims import batch_of
 from tracer.records.environment import Environment
 from tracer.records.model_info import ModelInfo
 from tracer.records.node_table import typed
-from tracer.records.trace import Kernel, Run, Trace
+from tracer.records.trace import Run, Trace
 from tracer.shapes import infer
 
 _UNKNOWN = "unknown"
@@ -41,18 +45,35 @@ def foreign_trace(path: Path, model: Path | None) -> Trace:
 
 def _of_model(path: Path, file: Path) -> Trace:
     model = loading.load(file)
-    run = onnxruntime_profile.read(path, model)
-    shapes = onnxruntime_profile.input_shapes(model, run)
-    run = replace(run, batch=batch_of(model, shapes))
-    analyzed = analyze(model, run, infer(model, shapes), None, "plain")
+    profile = onnxruntime_profile.read(path, model)
+    shapes = onnxruntime_profile.input_shapes(model, profile.run)
+    run = replace(profile.run, batch=batch_of(model, shapes))
+    groups = _groups(model, profile)
+    analyzed = analyze(model, run, infer(model, shapes), None, "plain", groups=groups)
+    lost = any(not (kernel.outputs or kernel.parts) for kernel in run.kernels)
+    if lost or any(not kernel.scope for _, kernel in profile.absent):
+        idle = unplaced(analyzed.table[analyzed.table["op_type"] != "Constant"])
+        note = (
+            f"{idle:,} nodes of the model are in no kernel that is known, and have no time: they "
+            f"are in a row {RUNTIME}:…, or were folded or removed"
+        )
+        analyzed = replace(analyzed, notes=(*analyzed.notes, *([note] if idle else [])))
     trace = assembled(model, [analyzed], _settings(path))
     return replace(trace, environment=_elsewhere())
 
 
+def _groups(model: Model, profile: Profile) -> tuple[tuple[str, ...], ...]:
+    """Returns the nodes of each kernel; those of absent kernels are no other's."""
+    every = [(place, True, kernel) for place, kernel in enumerate(profile.run.kernels)]
+    every += [(place, False, kernel) for place, kernel in profile.absent]
+    every.sort(key=lambda each: each[:2])
+    groups = attribute(model.executed, [kernel for _, _, kernel in every])
+    return tuple(group for (_, has_run, _), group in zip(every, groups, strict=True) if has_run)
+
+
 def _of_kernels(path: Path) -> Trace:
     """Returns a trace whose rows are kernels, each called after itself."""
-    run = onnxruntime_profile.read(path, None)
-    run = replace(run, kernels=_named(run))
+    run = onnxruntime_profile.read(path, None).run
     rows = [
         {
             "node": kernel.name,
@@ -70,19 +91,6 @@ def _of_kernels(path: Path) -> Trace:
     times = timing(run, [(kernel.name,) for kernel in run.kernels])
     table = pd.DataFrame(rows, index=[kernel.name for kernel in run.kernels]).join(times)
     return _trace(path, run, "onnxruntime", table, len(rows))
-
-
-def _named(run: Run) -> tuple[Kernel, ...]:
-    """Returns the kernels, with names of their own for those that have none or another's."""
-    taken: set[str] = set()
-    named = []
-    for index, kernel in enumerate(run.kernels):
-        name = kernel.name or f"{kernel.op_type}_{index}"
-        while name in taken:
-            name = f"{name}#{index}"
-        taken.add(name)
-        named.append(replace(kernel, name=name))
-    return tuple(named)
 
 
 def _of_torch(path: Path) -> Trace:

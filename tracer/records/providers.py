@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 CPU = "CPUExecutionProvider"
 _SUFFIX = "ExecutionProvider"
+_OF_DIRECTML = "DmlFusedNode_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def is_compiled(provider: str, op_type: str, name: str) -> bool:
     which compiles by itself, `DmlFusedNode_…`.
     """
     own = bool(provider) and name.startswith(f"{provider}_{op_type}_")
-    return own or op_type.startswith("DmlFusedNode_")
+    return own or op_type.startswith(_OF_DIRECTML) or name.startswith(_OF_DIRECTML)
 
 
 def short_name(name: str) -> str:

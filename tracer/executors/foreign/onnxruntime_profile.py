@@ -6,73 +6,112 @@ say which nodes they stand for. Without it, they are only names.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from tracer.errors import InputError, ModelError
-from tracer.executors.onnxruntime import (
-    compiled_subgraphs,
-    device_notes,
-    kernel_nodes,
-    profile_events,
-    self_times,
-    sessions,
-)
-from tracer.executors.onnxruntime.profile_events import Label
-from tracer.executors.onnxruntime.saved_graph import Folder
-from tracer.executors.onnxruntime.settings import OrtSettings
-from tracer.graph.encoding import encoded
+from tracer.executors.foreign import separate_kernels, whole_runs
+from tracer.executors.foreign.joining import Join, join_kernels
+from tracer.executors.foreign.separate_kernels import SeparateKernel
+from tracer.executors.onnxruntime import device_notes, kernel_nodes, profile_events, self_times
+from tracer.executors.onnxruntime.self_times import RunTable
 from tracer.graph.model import Model
 from tracer.records.trace import Kernel, Run
 
 _TICK_US = 1.0
-_BLOCKED = re.compile(r"_(?:nchwc|nhwc)$")
-"""What onnxruntime adds to the name of a node whose layout it changes."""
+
+_LATEST_US = 1 << 60
+"""Sums of two times before it are no overflow; 36,000 years."""
 
 
-def read(path: Path, model: Model | None) -> Run:
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """The runs of a file that count, its kernels in the order they ran, and notes."""
+
+    table: RunTable
+    kernels: tuple[SeparateKernel, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The runs in a profile; `absent` are kernels that it does not name (see `Join`)."""
+
+    run: Run
+    absent: tuple[tuple[int, Kernel], ...]
+
+
+def read(path: Path, model: Model | None) -> Profile:
     """Returns the runs in a profile, with the times as the profiler wrote them.
 
-    `wall_us` are the same runs, as others were not timed. The first of several runs is left out.
-    Raises InputError for a file without a run, ModelError for one that is no such profile.
+    `wall_us` are the same runs, as others were not timed. Runs that are not whole are left out, and
+    the first of several. Raises InputError for a file without a whole run, and for one that is no
+    such profile.
     """
-    labels = profile_events.Labels(every_shape=True)
-    try:
-        events = profile_events.read(path, labels)
-    except (ModelError, OverflowError) as error:
-        raise InputError(
-            f"{path}: not a profile of onnxruntime", "Name the .json file that it wrote."
-        ) from error
-    table = self_times.tabulate(events, len(labels.kernels))
-    if not len(table.dur) or not labels.kernels:
-        raise InputError(
-            f"{path}: holds no run of a model", "Run the model before you end the profile."
-        )
-    kept = slice(1, None) if len(table.dur) > 1 else slice(None)
-    calls = table.calls[kept].mean(axis=0).tolist()
-    order = sorted(range(len(labels.kernels)), key=lambda i: labels.kernels[i].first_us)
-    kernels, notes = _kernels([labels.kernels[i] for i in order], [calls[i] for i in order], model)
+    recorded = _read_runs(path)
+    table = recorded.table
+    calls = table.calls.mean(axis=0).tolist()
+    if model is None:
+        note = "rows are kernels: --model FILE joins them to nodes, and counts their work"
+        joined = Join(tuple(map(_bare, recorded.kernels, calls)), notes=(note,))
+    else:
+        joined = join_kernels(model, recorded.kernels, calls)
+    kernels = _with_own_names(joined.kernels)
     if table.device_us is not None:
-        device_us = table.device_us[kept].mean(axis=0)[order]
-        kernels = kernel_nodes.timed_on_device(kernels, device_us)
-    notes = (*notes, *device_notes.notes(kernels, table.apart_us, here=False))
-    took = table.dur[kept].astype(np.float64)
-    return Run(
+        kernels = kernel_nodes.timed_on_device(kernels, table.device_us.mean(axis=0))
+    took = table.dur.astype(np.float64)
+    run = Run(
         executor="onnxruntime",
         batch=None,
         inputs={},
         wall_us=took,
         instrumented_us=took,
-        samples=table.self_us[kept][:, order].astype(np.float32),
-        bias_us=np.zeros(len(order)),
+        samples=table.self_us.astype(np.float32),
+        bias_us=np.zeros(len(kernels)),
         kernels=kernels,
-        notes=(*_about(path, len(table.dur)), *notes),
+        notes=(
+            *recorded.notes,
+            *joined.notes,
+            *device_notes.notes(kernels, table.apart_us, here=False),
+        ),
         tick_us=_TICK_US,
     )
+    return Profile(run, joined.absent)
+
+
+def _read_runs(path: Path) -> _Recorded:
+    labels = profile_events.Labels(by_types=True)
+    try:
+        events = profile_events.read(path, labels, may_be_cut=True)
+        if (np.maximum(events.ts, -events.ts - 1) > _LATEST_US).any():
+            raise OverflowError("an event is ages away")
+    except (ModelError, OverflowError) as error:
+        raise InputError(
+            f"{path}: not a profile of onnxruntime", "Name the .json file that it wrote."
+        ) from error
+    if not len(self_times.run_events(events)) or not labels.kernels:
+        raise InputError(
+            f"{path}: holds no run of a model", "Run the model before you end the profile."
+        )
+    events, is_spoiled, impossible = whole_runs.bound_durations(events, labels.kernels)
+    events, outside = whole_runs.keep_inside(events)
+    events, kernels = separate_kernels.tell_apart(events, labels.kernels)
+    table = self_times.tabulate(events, len(kernels))
+    is_whole, unfinished = whole_runs.find_whole(events, kernels, table)
+    if not kernels or not is_whole.any():
+        raise InputError(
+            f"{path}: holds no whole run of a model", "Take a file that was not cut off."
+        )
+    if (is_whole & ~is_spoiled).any():
+        is_whole &= ~is_spoiled
+    runs = np.flatnonzero(is_whole)
+    counted = runs[1:] if runs[0] == 0 and len(runs) > 1 else runs
+    cut = (f"{path.name} is cut off, and was read as far as it goes",) if events.is_cut else ()
+    notes = (*_about(path, len(runs), len(counted)), *cut, *outside, *unfinished, *impossible)
+    return _Recorded(table.take(counted), kernels, notes)
 
 
 def input_shapes(model: Model, run: Run) -> dict[str, tuple[int, ...]]:
@@ -99,60 +138,38 @@ def _read_by_parts(kernel: Kernel) -> list[str]:
     return list(dict.fromkeys(read))
 
 
-def _about(path: Path, runs: int) -> tuple[str, ...]:
-    first = (
-        "the only run is the first, in which memory is allocated and caches are filled"
-        if runs == 1
-        else f"the first of {runs:,} runs is left out: it allocates memory and fills caches"
-    )
-    return (
+def _about(path: Path, runs: int, counted: int) -> Iterator[str]:
+    yield (
         f"times are those that onnxruntime's profiler wrote to {path.name}, with its overhead: "
-        "only a calibrated run (tracer profile MODEL.onnx) can be corrected",
-        "the file does not say on which machine, with how many threads and on which inputs it ran",
-        first,
+        "only a calibrated run (tracer profile MODEL.onnx) can be corrected"
     )
+    yield "the file does not say on which machine, with how many threads and on which inputs it ran"
+    if counted < runs:
+        yield f"the first of {runs:,} runs is left out: it allocates memory and fills caches"
+    elif runs == 1:
+        yield "the only run is the first, in which memory is allocated and caches are filled"
 
 
-def _kernels(
-    labels: Sequence[Label], calls: Sequence[float], model: Model | None
-) -> tuple[tuple[Kernel, ...], tuple[str, ...]]:
-    """Returns a kernel for each label, in the order they ran, and what is not known of them."""
-    if model is None:
-        bare = tuple(_bare(label, count) for label, count in zip(labels, calls, strict=True))
-        return bare, ("rows are kernels: --model FILE joins them to nodes, and counts their work",)
-    folder = Folder()
-    with folder:
-        factory = sessions.Factory(model, encoded(model.proto, model.name), OrtSettings())
-        if any(map(compiled_subgraphs.is_compiled, labels)):
-            factory.save_on_cpu(folder.graph)
-        else:
-            factory.open(optimized=folder.graph)
-        saved = kernel_nodes.SavedNodes.read(folder.graph, elsewhere=True)
-    strange = sum(
-        not saved.has(label) and not compiled_subgraphs.is_compiled(label) for label in labels
-    )
-    names = {node.proto.name: node.key for node in model.nodes if node.proto.name}
-    joined = kernel_nodes.kernels(model, saved, labels, calls)
-    found = tuple(
-        replace(
-            kernel,
-            name=label.name,
-            node=names.get(_BLOCKED.sub("", label.name)),
-            parts=tuple(replace(part, node=names.get(part.name)) for part in kernel.parts),
-        )
-        for kernel, label in zip(joined, labels, strict=True)
-    )
-    note = (
-        f"{strange:,} of {len(labels):,} kernels are not in the graph that onnxruntime makes of "
-        "the model here: another version, level of optimisation or model may have run"
-    )
-    return found, (note,) if strange else ()
+def _with_own_names(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
+    """Returns the kernels; those with the name of another are called after their node."""
+    taken: set[str] = set()
+    named = []
+    for index, kernel in enumerate(kernels):
+        name = kernel.name
+        if name in taken and kernel.node is not None:
+            name = kernel.node
+        while name in taken:
+            name = f"{name}#{index}"
+        taken.add(name)
+        named.append(replace(kernel, name=name))
+    return tuple(named)
 
 
-def _bare(label: Label, calls: float) -> Kernel:
+def _bare(separate: SeparateKernel, calls: float) -> Kernel:
     """Returns what the profile alone says of a kernel."""
+    label = separate.label
     return Kernel(
-        name=label.name,
+        name=separate.name,
         op_type=label.op_type,
         domain="",
         provider=label.provider,

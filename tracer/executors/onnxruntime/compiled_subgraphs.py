@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -48,16 +48,20 @@ def recorded(session: Any) -> tuple[Part, ...]:
 
 
 def nodes_of_subgraphs(
-    labels: Sequence[Label], parts: Sequence[Part], graph: Sequence[Node]
+    labels: Sequence[Label],
+    parts: Sequence[Part],
+    graph: Sequence[Node],
+    others: Collection[Name] = (),
 ) -> Mapping[int, tuple[Name, ...]]:
     """Returns the nodes of each compiled subgraph by its position in `labels`.
 
     `parts` are those that the session recorded; `graph` is what providers divided, in the order in
-    which it runs. Subgraphs whose nodes cannot be told apart are missing.
+    which it runs. `others` are in no subgraph, though no label has their name. Subgraphs whose
+    nodes cannot be told apart are missing.
     """
     compiled = [place for place, label in enumerate(labels) if is_compiled(label)]
     compiled.sort(key=lambda place: _number(labels[place]))
-    own = {(node_names.unnumbered(label.name), label.op_type) for label in labels}
+    own = {(node_names.unnumbered(label.name), label.op_type) for label in labels} | {*others}
     if not compiled:
         return {}
     if parts:

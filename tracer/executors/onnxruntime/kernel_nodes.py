@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -67,17 +67,20 @@ def kernels(
     labels: Sequence[Label],
     calls: Sequence[float],
     parts: Sequence[Part] = (),
+    matches: Sequence[Node | None] | None = None,
+    others: Collection[Name] = (),
 ) -> tuple[Kernel, ...]:
     """Returns a Kernel for each label, joined to its node of `graph` where there is a match.
 
-    `parts` are who runs which nodes of `graph`, as the session recorded it.
+    `parts` are who runs which nodes of `graph`, as the session recorded it; `matches` are the nodes
+    of the labels, where they are known [default: found by name and order]. `others` are in kernels
+    with another name.
     """
     queues, later = _queues(graph, graph.nodes), _queues(graph, graph.later)
-    joined = [
-        _kernel(model, label, _take(graph, queues, label) or _take(graph, later, label), count)
-        for label, count in zip(labels, calls, strict=True)
-    ]
-    subgraphs = compiled_subgraphs.nodes_of_subgraphs(labels, parts, graph.nodes)
+    if matches is None:
+        matches = [_take(graph, queues, each) or _take(graph, later, each) for each in labels]
+    joined = [_kernel(model, *each) for each in zip(labels, matches, calls, strict=True)]
+    subgraphs = compiled_subgraphs.nodes_of_subgraphs(labels, parts, graph.nodes, others)
     for place, names in subgraphs.items():
         joined[place] = replace(
             joined[place], parts=_parts(model, graph, queues, labels[place], names, calls[place])
@@ -145,7 +148,7 @@ def _kernel(model: Model, label: Label, node: Node | None, calls: float) -> Kern
         domain=node.domain if node else "",
         provider=label.provider,
         node=node_names.named_node(model, label.name),
-        scope=_scope_path(model, node) if node else "",
+        scope=scope_path(model, node) if node else "",
         inputs=tuple(proto.input) if proto else (),
         outputs=tuple(proto.output) if proto else (),
         attributes=tuple(a.name for a in proto.attribute) if proto else (),
@@ -157,7 +160,7 @@ def _kernel(model: Model, label: Label, node: Node | None, calls: float) -> Kern
     )
 
 
-def _scope_path(model: Model, node: Node) -> str:
+def scope_path(model: Model, node: Node) -> str:
     """Returns the path, in the user's model, of the body that contains `node`."""
     owner = node.scope.owner
     if owner is None:

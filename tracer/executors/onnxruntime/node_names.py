@@ -20,13 +20,8 @@ def serialize(model: Model) -> bytes:
 
     Initializers listed as graph inputs are removed from that list: onnxruntime would treat them as
     overridable and neither fold nor fuse them. Before IR 4 the list is required and harmless.
-    The metadata are left out: every session would read them again, and nothing asks for them.
     """
-    proto = onnx.ModelProto()
-    proto.CopyFrom(model.proto)
-    proto.ClearField("metadata_props")
-    for index, node in enumerate(node_protos(proto.graph)):
-        node.name = f"__tracer_{index}__"
+    proto = with_safe_names(model)
     if proto.ir_version >= IR_WITH_UNLISTED_WEIGHTS:
         inputs = [onnx.ValueInfoProto.FromString(v.SerializeToString()) for v in model.inputs]
         del proto.graph.input[:]
@@ -34,9 +29,32 @@ def serialize(model: Model) -> bytes:
     return encoded(proto, model.name)
 
 
+def with_safe_names(model: Model) -> onnx.ModelProto:
+    """Returns a copy of the model with safe node names.
+
+    The metadata are left out: every session would read them again, and nothing asks for them.
+    """
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    proto.ClearField("metadata_props")
+    for index, node in enumerate(node_protos(proto.graph)):
+        node.name = safe(index)
+    return proto
+
+
+def safe(index: int) -> str:
+    """Returns the safe name of the node with this index."""
+    return f"__tracer_{index}__"
+
+
 def original(model: Model, name: str) -> str:
     """Returns a text of onnxruntime with the keys of the user's nodes instead of safe names."""
     return _SAFE.sub(lambda match: _key(model, match) or match[0], name)
+
+
+def in_file(model: Model, name: str) -> str:
+    """Returns a text of onnxruntime with the names that the user's nodes have in their file."""
+    return _SAFE.sub(lambda match: model.nodes[int(match[1])].proto.name, name)
 
 
 def named_node(model: Model, name: str) -> str | None:

@@ -4,8 +4,10 @@ The meaning of fields, and which are absent, differs by version. The order of th
 matter here. See `onnxruntime/core/common/profiler.cc` and `sequential_executor.cc`.
 """
 
+from __future__ import annotations
+
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from tracer.executors.onnxruntime.device_events import DeviceEvent, by_parent
 from tracer.graph.tensor_type import TensorType
 from tracer.records import providers
 from tracer.support.temporary import check_room
-from tracer.support.types import FloatArray, IntArray
+from tracer.support.types import BoolArray, FloatArray, IntArray
 
 MODEL_RUN, EXECUTE = 0, 1
 """Labels of the two kinds of session events that enclose the nodes."""
@@ -31,6 +33,9 @@ _DIGITS = 19
 _SUFFIX = "_kernel_time"
 _DEVICE_CATEGORY = "Kernel"
 _COUNT = re.compile(r"_\d+$")
+_BRACES = re.compile(rb'"(?:[^"\\]|\\.)*"?|[{}]', re.DOTALL)
+"""Braces, and texts, whose braces do not count; the last text of a file may lack its end."""
+
 _DTYPES = {
     "float": "float32", "double": "float64", "Int4x2": "int4", "UInt4x2": "uint4",
     "Int2x4": "int2", "UInt2x4": "uint2", "Float4E2M1x2": "float4_e2m1fn",
@@ -56,11 +61,15 @@ class _Args(msgspec.Struct):
     op_name: str = ""
     provider: str = ""
     node_index: str = ""
+    graph_index: str = ""  # what older versions call node_index
     input_type_shape: list[dict[str, list[int]]] = []
     output_type_shape: list[dict[str, list[int]]] = []
     mem_bytes_in_use: str = ""
     mem_in_use_peak: str = ""
     parent_name: str = ""
+
+
+_DECODER = msgspec.json.Decoder(list[_Event])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +87,7 @@ class Label:
     output_types: tuple[TensorType, ...]
     arena_bytes: int | None
     arena_peak_bytes: int | None
+    node_index: str = ""
 
 
 def _enclosing() -> dict[str, int]:
@@ -91,14 +101,15 @@ class Labels:
     Event names in `repeated` belong to several kernels, distinguished by node index, which takes
     time to read; `by_index` holds their numbers, and those of compiled subgraphs. `numbers` holds
     the numbers of all other event names. With `every_shape`, the shapes of all calls are read, and
-    a dimension that differs between calls becomes None.
+    a dimension that differs between calls becomes None; `by_types`, such calls have labels apart.
     """
 
     every_shape: bool = False
+    by_types: bool = False
     repeated: frozenset[str] = frozenset()
     kernels: list[Label] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=_enclosing)
-    by_index: dict[tuple[str, str], int] = field(default_factory=dict)
+    by_index: dict[tuple[str, Hashable], int] = field(default_factory=dict)
 
     def number(self, event: _Event) -> int:
         """Returns the label number of an event; adds it to `numbers` if the name decides it."""
@@ -113,25 +124,33 @@ class Labels:
             return IGNORED
         args = msgspec.json.decode(event.args, type=_Args)
         compiled = providers.is_compiled(args.provider, args.op_name, event.name)
-        if not (compiled or event.name in self.repeated or self.every_shape):
+        if not (compiled or event.name in self.repeated or self.every_shape or self.by_types):
             self.numbers[event.name] = number = self._add(event, args)
             return number
         original = event.name
         if compiled:
             _number_alone(event, args)
-        key = (event.name, "" if compiled else args.node_index)
+        key = (event.name, self._distinction(args, compiled))
         if key not in self.by_index:
             self.by_index[key] = self._add(event, args)
         number = self.by_index[key]
         if compiled:
             self.by_index[original, ""] = number  # which kernels of a device name
-        self._merge(number - EXECUTE - 1, args)
+        if not self.by_types:
+            self._merge(number - EXECUTE - 1, args)
         return number
+
+    def _distinction(self, args: _Args, compiled: bool) -> Hashable:
+        """Returns what tells a kernel from others of its name: they may be in different graphs."""
+        index = "" if compiled else args.node_index or args.graph_index
+        if not self.by_types:
+            return index
+        return args.op_name, index, _types(args.input_type_shape), _types(args.output_type_shape)
 
     def _merge(self, index: int, args: _Args) -> None:
         label = self.kernels[index]
-        inputs = _common(label.input_types, _types(args.input_type_shape))
-        outputs = _common(label.output_types, _types(args.output_type_shape))
+        inputs = common_types(label.input_types, _types(args.input_type_shape))
+        outputs = common_types(label.output_types, _types(args.output_type_shape))
         self.kernels[index] = replace(label, input_types=inputs, output_types=outputs)
 
     def _add(self, event: _Event, args: _Args) -> int:
@@ -145,6 +164,7 @@ class Labels:
                 output_types=_types(args.output_type_shape),
                 arena_bytes=_bytes(args.mem_bytes_in_use),
                 arena_peak_bytes=_bytes(args.mem_in_use_peak),
+                node_index=args.node_index or args.graph_index,
             )
         )
         return EXECUTE + len(self.kernels)
@@ -169,7 +189,8 @@ class Events:
     """Columns of one profile: times in µs since its start, `label` as numbered by `Labels`.
 
     `device_us` is the time on the device of what each event launched; None for a profile without
-    events of the device. `stray_us` is the time there that no event launched.
+    events of the device. `stray_us` is the time there that no event launched. `is_cut` says that
+    the file ends before its list of events does.
     """
 
     ts: IntArray
@@ -178,17 +199,32 @@ class Events:
     label: IntArray
     device_us: FloatArray | None = None
     stray_us: float = 0.0
+    is_cut: bool = False
 
     def __len__(self) -> int:
         return len(self.ts)
 
+    def take(self, rows: BoolArray) -> Events:
+        """Returns the events where `rows` is true."""
+        device = None if self.device_us is None else self.device_us[rows]
+        return replace(
+            self, ts=self.ts[rows], dur=self.dur[rows], tid=self.tid[rows], label=self.label[rows],
+            device_us=device,
+        )  # fmt: skip
 
-def read(path: Path, labels: Labels) -> Events:
-    """Returns all node, execute and run events of a profile. Raises ModelError for invalid JSON."""
+
+def read(path: Path, labels: Labels, may_be_cut: bool = False) -> Events:
+    """Returns all node, execute and run events of a profile. Raises ModelError for invalid JSON.
+
+    A file that `may_be_cut` off is read up to its last whole event.
+    """
     columns: list[IntArray] = []
     device: list[DeviceEvent] = []
+    is_cut = False
     try:
-        for rows, launched in _labelled(path, labels):
+        for block, is_last in _blocks(path):
+            events, is_cut = _decoded(block, may_be_cut and is_last)
+            rows, launched = _labelled(events, labels, sum(map(len, columns)))
             columns.append(np.array(rows, np.int64).reshape(-1, 4))
             device += launched
     except msgspec.DecodeError as error:
@@ -200,29 +236,53 @@ def read(path: Path, labels: Labels) -> Events:
     table = np.concatenate(columns) if columns else np.empty((0, 4), np.int64)
     (host,) = np.nonzero(table[:, 3] >= MODEL_RUN)
     table = table[host]
-    columns_of_host = table[:, 0], table[:, 1], table[:, 2], table[:, 3]
+    found = Events(table[:, 0], table[:, 1], table[:, 2], table[:, 3], is_cut=is_cut)
     if not device:
-        return Events(*columns_of_host)
-    return Events(*columns_of_host, *by_parent(device, table[:, 3], host))
+        return found
+    device_us, stray_us = by_parent(device, table[:, 3], host)
+    return replace(found, device_us=device_us, stray_us=stray_us)
+
+
+def _decoded(lines: bytes, may_be_cut: bool) -> tuple[list[_Event], bool]:
+    """Returns the events of some lines of the list, and whether they were cut off."""
+    body = lines.strip()
+    is_cut = may_be_cut and not body.endswith(b"]")
+    body = body.removeprefix(b"[").removesuffix(b"]").strip().removesuffix(b",")
+    try:
+        return _DECODER.decode(b"[" + body + b"]"), is_cut
+    except msgspec.DecodeError:
+        whole = _whole(body) if may_be_cut else b""
+        if not whole:
+            raise
+        return _DECODER.decode(b"[" + whole + b"]"), True
+
+
+def _whole(events: bytes) -> bytes:
+    """Returns `events` up to the end of the last whole one."""
+    depth = end = 0
+    for match in _BRACES.finditer(events):
+        depth += {b"{": 1, b"}": -1}.get(match[0], 0)
+        if match[0] == b"}" and not depth:
+            end = match.end()
+    return events[:end]
 
 
 def _labelled(
-    path: Path, labels: Labels
-) -> Iterator[tuple[list[tuple[int, int, int, int]], list[DeviceEvent]]]:
-    """Yields the start, duration, thread and label of all events, and those of the device."""
-    decoder, count = msgspec.json.Decoder(list[_Event]), 0
-    for block in _blocks(path):
-        events = decoder.decode(block)
-        numbers = [labels.numbers.get(event.name, _UNKNOWN) for event in events]
-        if _UNKNOWN in numbers:
-            numbers = [
-                labels.number(event) if number == _UNKNOWN else number
-                for event, number in zip(events, numbers, strict=True)
-            ]
-        launched = _of_device(events, numbers, labels, count) if _DEVICE in numbers else ()
-        rows = [(e.ts, e.dur, e.tid, n) for e, n in zip(events, numbers, strict=True)]
-        yield rows, list(launched)
-        count += len(rows)
+    events: Sequence[_Event], labels: Labels, first: int
+) -> tuple[list[tuple[int, int, int, int]], list[DeviceEvent]]:
+    """Returns the start, duration, thread and label of events, and those of the device.
+
+    The first of `events` is the `first` of all.
+    """
+    numbers = [labels.numbers.get(event.name, _UNKNOWN) for event in events]
+    if _UNKNOWN in numbers:
+        numbers = [
+            labels.number(event) if number == _UNKNOWN else number
+            for event, number in zip(events, numbers, strict=True)
+        ]
+    launched = _of_device(events, numbers, labels, first) if _DEVICE in numbers else ()
+    rows = [(e.ts, e.dur, e.tid, n) for e, n in zip(events, numbers, strict=True)]
+    return rows, list(launched)
 
 
 def _of_device(
@@ -239,24 +299,19 @@ def _of_device(
                 yield DeviceEvent(first + offset, event.dur, labels.launching(args))
 
 
-def _blocks(path: Path) -> Iterator[bytes]:
-    """Yields whole lines of about a megabyte, each block as a JSON list."""
+def _blocks(path: Path) -> Iterator[tuple[bytes, bool]]:
+    """Yields whole lines of about a megabyte, and whether they are the last."""
     with path.open("rb") as stream:
-        rest = b""
+        held = rest = b""
         while data := stream.read(_BLOCK_BYTES):
             whole, newline, tail = data.rpartition(b"\n")
             if not newline:  # a line longer than a block
                 rest += data
                 continue
-            yield from _list(rest + whole)
-            rest = tail
-        yield from _list(rest)
-
-
-def _list(lines: bytes) -> Iterator[bytes]:
-    body = lines.strip().removeprefix(b"[").removesuffix(b"]").strip().removesuffix(b",")
-    if body:
-        yield b"[" + body + b"]"
+            if held:
+                yield held, False
+            held, rest = rest + whole + newline, tail
+        yield held + rest, True
 
 
 def _number_alone(event: _Event, args: _Args) -> None:
@@ -282,16 +337,16 @@ def _bytes(text: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) < _DIGITS else None
 
 
-def _common(
+def common_types(
     first: tuple[TensorType, ...], second: tuple[TensorType, ...]
 ) -> tuple[TensorType, ...]:
     """Returns the types of two calls of a kernel; dimensions that differ are None."""
     if first == second or len(first) != len(second):
         return first
-    return tuple(_common_type(a, b) for a, b in zip(first, second, strict=True))
+    return tuple(_common_dims(a, b) for a, b in zip(first, second, strict=True))
 
 
-def _common_type(first: TensorType, second: TensorType) -> TensorType:
+def _common_dims(first: TensorType, second: TensorType) -> TensorType:
     if first.shape is None or second.shape is None or len(first.shape) != len(second.shape):
         return TensorType(first.dtype, None)
     pairs = zip(first.shape, second.shape, strict=True)

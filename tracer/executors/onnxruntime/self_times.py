@@ -42,10 +42,9 @@ class RunTable:
 
 def tabulate(events: Events, kernels: int) -> RunTable:
     """Sums the events of each model_run; `kernels` is the number of labels."""
-    runs = np.flatnonzero(events.label == MODEL_RUN)
-    runs = runs[np.argsort(events.ts[runs], kind="stable")]
+    runs = run_events(events)
     node = np.flatnonzero(events.label > EXECUTE)
-    run = np.searchsorted(events.ts[runs], events.ts[node], side="right") - 1
+    run = runs_around(events, runs, node)
     inside = run >= 0
     node, run = node[inside], run[inside]
     cell = run * kernels + events.label[node] - EXECUTE - 1
@@ -66,6 +65,31 @@ def tabulate(events: Events, kernels: int) -> RunTable:
     return replace(table, device_us=device, apart_us=float(apart))
 
 
+def run_events(events: Events) -> IntArray:
+    """Returns the positions of the events of runs, in the order in which the runs began."""
+    runs = np.flatnonzero(events.label == MODEL_RUN)
+    return runs[np.argsort(events.ts[runs], kind="stable")]
+
+
+def runs_around(events: Events, runs: IntArray, nodes: IntArray) -> IntArray:
+    """Returns which of `runs` each of `nodes` is in; -1 for one after a run that was broken off.
+
+    Runs of several threads may overlap, so a node is in a run of its own thread. Threads that make
+    no runs compute nodes for others.
+    """
+    callers = np.unique(events.tid[runs])
+    of_thread = [(events.tid[runs] == tid, events.tid[nodes] == tid) for tid in callers]
+    helping = (np.full(len(runs), True), ~np.isin(events.tid[nodes], callers))
+    found = np.full(len(nodes), -1)
+    for its_runs, its_nodes in (*of_thread, helping):
+        own, place = np.flatnonzero(its_runs), np.flatnonzero(its_nodes)
+        at = np.searchsorted(events.ts[runs[own]], events.ts[nodes[place]], side="right") - 1
+        place, at = place[at >= 0], own[at[at >= 0]]
+        ended = events.ts[nodes[place]] - events.ts[runs[at]] > events.dur[runs[at]]
+        found[place] = np.where(ended, -1, at)
+    return found
+
+
 def _self_times(events: Events) -> tuple[IntArray, IntArray]:
     """Returns `dur` minus the Execute events directly inside, and the number of these events.
 
@@ -77,7 +101,7 @@ def _self_times(events: Events) -> tuple[IntArray, IntArray]:
     executes = int(np.count_nonzero(events.label == EXECUTE))
     if executes <= int(np.count_nonzero(events.label == MODEL_RUN)):
         return own, bodies  # one Execute a run: nothing is nested
-    for parent, child in _parents(events):
+    for parent, child in parents(events):
         if events.label[child] == EXECUTE and events.label[parent] > EXECUTE:
             own[parent] -= events.dur[child]
             bodies[parent] += 1
@@ -85,7 +109,7 @@ def _self_times(events: Events) -> tuple[IntArray, IntArray]:
     return np.maximum(own, 0), bodies
 
 
-def _parents(events: Events) -> list[tuple[int, int]]:
+def parents(events: Events) -> list[tuple[int, int]]:
     """Returns (parent, child) for every event inside another event of its thread."""
     # Of two events that start together the longer is the parent; of two equal events, the one
     # written later: a parent ends after its children, and a stable sort by start keeps that order.
