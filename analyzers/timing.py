@@ -189,8 +189,8 @@ def _without_a_free_processor(run: Run) -> Iterator[str]:
 
     Then whatever else runs for a moment, as this program between two runs, delays one of them.
     """
-    threads = run.threads or (run.load.processors if run.load else 0)
-    if run.load is None or threads < max(run.load.processors, 2):
+    threads = run.threads or (run.use.processors if run.use else 0)
+    if run.use is None or threads < max(run.use.processors, 2):
         return
     medians = np.median(in_batches(run.counted.wall_us), axis=1)
     low, high = np.quantile(medians, [0.05, 0.95])

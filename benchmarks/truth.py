@@ -177,11 +177,11 @@ def trial(model: Model, threads: int, args: argparse.Namespace) -> tuple[Trial, 
 
 def _half(run: Run, half: int) -> Run:
     """Returns the run with every second undisturbed and every second empty run."""
-    assert run.empty_us is not None and run.load is not None
-    used = run.load.wall
+    assert run.empty_us is not None and run.use is not None
+    used = run.use.wall
     wall_usage = Usage(used.switches[half::2], used.cpu_us[half::2])
-    load = replace(run.load, wall=wall_usage)
-    return replace(run, wall_us=run.wall_us[half::2], empty_us=run.empty_us[half::2], load=load)
+    use = replace(run.use, wall=wall_usage)
+    return replace(run, wall_us=run.wall_us[half::2], empty_us=run.empty_us[half::2], use=use)
 
 
 @dataclass(slots=True)

@@ -67,7 +67,7 @@ def joined(first: Run, sessions: Sequence[Turns], times: Kernels) -> Run:
         empty_us=np.array(empty) if len(empty) == len(sessions) else None,
         replayed_us=None,
         returning_us=math.nan,
-        load=None,
+        use=None,
     )
 
 

@@ -19,7 +19,7 @@ import tracer
 from analyzers import views
 from tracer.api._assembly import analyze, assembled
 from tracer.graph.loading import open_model
-from tracer.records.disturbance import Load, Usage
+from tracer.records.disturbance import MachineUse, Usage
 from tracer.records.environment import Peak, Peaks
 from tracer.records.view_options import ViewOptions
 from tracer.shapes import infer
@@ -70,7 +70,7 @@ def run_on(run, machine):
     wall = np.maximum(true.sum() * machine["wall"] * random.uniform(0.9, 1.3, runs), 0.1)
     empty = machine["empty"]
     hit = stalled.any(axis=1)
-    load = Load(
+    use = MachineUse(
         Usage((random.random(runs) < machine["stalls"]).astype(float), 0.8 * wall),
         Usage(hit.astype(float), samples.sum(axis=1) - 4000.0 * stalled.sum(axis=1)),
         2,
@@ -82,7 +82,7 @@ def run_on(run, machine):
         instrumented_us=samples.sum(axis=1) + 1.0,
         samples=samples,
         empty_us=None if empty is None else np.full(runs, empty * wall.mean()),
-        load=load,
+        use=use,
     )
 
 
@@ -90,7 +90,7 @@ def run_on(run, machine):
 def test_no_view_shows_what_cannot_be(machine):
     model, run, types = base()
     made = run_on(run, machine)
-    trace = assembled(model, [analyze(model, made, types, None, "plain", PEAKS)], {}, [PEAKS])
+    trace = assembled(model, [analyze(model, made, types, None, "plain")], {}, [PEAKS])
     check_rows(trace.nodes)
     document = json.loads(views.render(trace, "json", ViewOptions()))
     wall = document["runs"][0]["wall_us"]

@@ -3,8 +3,9 @@
 import numpy as np
 
 from tracer.executors.measuring import PRECISION, MeasuringSettings
-from tracer.records.disturbance import Load, Usage
+from tracer.records.disturbance import MachineUse, Usage
 from tracer.support import processors
+from tracer.support.load import Moment
 from tracer.support.run_timer import HAS_USAGE, RunTimer
 from tracer.support.statistics import summarize
 from tracer.support.types import FloatArray
@@ -33,15 +34,13 @@ def spread(
     return float(np.nan_to_num(ratios).max(initial=0.0))
 
 
-def load_of(wall: RunTimer, recorded: RunTimer, others: float | None) -> Load | None:
-    """Returns how busy the machine was; None where the system does not tell.
-
-    `others` is the share of the processors that other programs used.
-    """
+def use_of(wall: RunTimer, recorded: RunTimer, began: Moment) -> MachineUse | None:
+    """Returns how the machine was used since `began`; None where the system does not tell."""
     if not HAS_USAGE:
         return None
-    wall_usage, recorded_usage = (
-        Usage(np.array(timer.switches, np.float64), np.array(timer.cpu_us))
-        for timer in (wall, recorded)
-    )
-    return Load(wall_usage, recorded_usage, processors.available(), others)
+    load, usages = began.until_now(), []
+    for timer in (wall, recorded):
+        usages.append(Usage(np.array(timer.switches, np.float64), np.array(timer.cpu_us)))
+    # What the host of a virtual machine took is as lost as what other programs had.
+    others = None if load.others is None else min(1.0, load.others + (load.stolen or 0.0))
+    return MachineUse(usages[0], usages[1], processors.available(), others)

@@ -64,7 +64,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class MachineUse:
     """How busy the machine was: usage of the undisturbed and the recorded runs.
 
     `others` is the share of the `processors` of this process that other programs used meanwhile;
@@ -113,21 +113,21 @@ class CountedRuns:
 
 
 def counted_runs(
-    wall_us: FloatArray, profiled_us: FloatArray, samples: FloatArray, load: Load | None
+    wall_us: FloatArray, profiled_us: FloatArray, samples: FloatArray, use: MachineUse | None
 ) -> CountedRuns:
     """Returns which runs count; `samples` are the times of kernels (runs × kernels), µs.
 
-    Without a `load`, only outliers do not.
+    Without `use`, only outliers do not.
     """
     total = len(wall_us) + len(profiled_us)
-    if load is None:
+    if use is None:
         settled = wall_us[~outliers(wall_us)]
         return CountedRuns(settled, ~outliers(profiled_us), total, 0, None, False, False)
-    both = (wall_us, load.wall), (profiled_us, load.profiled)
+    both = (wall_us, use.wall), (profiled_us, use.profiled)
     disturbed = [usage.disturbed(times) for times, usage in both]
     count = int(sum(each.sum() for each in disturbed))
-    is_busy = count >= _BUSY * total or (load.others or 0.0) >= _BUSY
-    undelayed = load.wall.without_waits(wall_us)
+    is_busy = count >= _BUSY * total or (use.others or 0.0) >= _BUSY
+    undelayed = use.wall.without_waits(wall_us)
     masks, few = [], False
     for times, slow, speed in zip(
         (wall_us, profiled_us), disturbed, (undelayed, _capped_sums(samples)), strict=True
@@ -139,7 +139,7 @@ def counted_runs(
         elif not is_busy:
             clean[clean] = ~outliers(times[clean])
         masks.append(_at_full_speed(speed, clean) if is_busy else clean)
-    return CountedRuns(undelayed[masks[0]], masks[1], total, count, load.others, is_busy, few)
+    return CountedRuns(undelayed[masks[0]], masks[1], total, count, use.others, is_busy, few)
 
 
 def _capped_sums(samples: FloatArray) -> FloatArray:

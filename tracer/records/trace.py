@@ -21,7 +21,7 @@ from tracer.graph.tensor_type import TensorType
 from tracer.interpreter.recording import Statistics
 from tracer.records import providers
 from tracer.records.columns import COLUMNS as COLUMNS  # part of the interface beside Trace
-from tracer.records.disturbance import CountedRuns, Load, counted_runs
+from tracer.records.disturbance import CountedRuns, MachineUse, counted_runs
 from tracer.records.environment import Environment
 from tracer.records.generation import Generation
 from tracer.records.model_info import ModelInfo
@@ -98,7 +98,7 @@ class Run:
     `bias_error_us` (standard deviation) for a single kernel, and `tick_us` the step of its clock.
     `empty_us` are inferences of the same inputs without a node, whose outputs have few bytes, where
     there are any; `returning_us` is what it takes to hand the outputs of the model to the caller
-    beyond that, NaN where it was not measured. `load` tells how busy the machine was, if known;
+    beyond that, NaN where it was not measured. `use` tells how busy the machine was, if known;
     `replayed_us` the time of one call of each kernel that was run alone, NaN for the others. `sums`
     are those of nodes with a narrow accumulator, `float_sums` of nodes with a float accumulator, in
     the order of the model; `sums_by_sample` are those of each sample, where they were asked for.
@@ -133,12 +133,12 @@ class Run:
     phase: str | None = None
     past: int | None = None
     returning_us: float = math.nan
-    load: Load | None = field(default=None, repr=False)
+    use: MachineUse | None = field(default=None, repr=False)
 
     @property
     def counted(self) -> CountedRuns:
         """The runs that count; disturbed ones and outliers are left out."""
-        return counted_runs(self.wall_us, self.instrumented_us, self.samples, self.load)
+        return counted_runs(self.wall_us, self.instrumented_us, self.samples, self.use)
 
     @property
     def is_emulated(self) -> bool:

@@ -16,7 +16,7 @@ _OF_SUMS = "position INTEGER, record TEXT NOT NULL, arrays BLOB NOT NULL"
 
 _TABLES: Mapping[str, Sequence[str]] = {
     "meta": ("key TEXT PRIMARY KEY, value TEXT NOT NULL",),
-    "runs": (f"{_PHASED}, returning_us REAL, load BLOB", _PHASED, _CONFIGURED, _RUN),
+    "runs": (f"{_PHASED}, returning_us REAL, use BLOB", _PHASED, _CONFIGURED, _RUN),
     "kernels": (
         """run INTEGER REFERENCES runs, position INTEGER, record TEXT NOT NULL,
     bias_us REAL NOT NULL, bias_error_us REAL, replayed_us REAL, samples BLOB NOT NULL,

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 import msgspec
 import numpy as np
 
-from tracer.records.disturbance import Load, Usage
+from tracer.records.disturbance import MachineUse, Usage
 from tracer.records.environment import Environment
 from tracer.records.generation import Generation
 from tracer.records.model_info import ModelInfo
@@ -51,7 +51,7 @@ class _RunRow(msgspec.Struct, array_like=True):
     phase: Literal["prefill", "decode"] | None
     past: Annotated[int, msgspec.Meta(ge=0)] | None
     returning_us: _Time | None
-    load: bytes | None
+    use: bytes | None
 
 
 class _KernelRow(msgspec.Struct, array_like=True):
@@ -118,7 +118,7 @@ def _insert_run(database: sqlite3.Connection, position: int, run: Run) -> None:
             run.phase,
             run.past,
             None if math.isnan(run.returning_us) else run.returning_us,
-            None if run.load is None else _pack(_load_cells(run.load)),
+            None if run.use is None else _pack(_use_cells(run.use)),
         ),
     )
     for column, kernel in enumerate(run.kernels):
@@ -227,22 +227,24 @@ def _run(file: StoredFile, row: _RunRow) -> Run:
         phase=row.phase,
         past=row.past,
         returning_us=math.nan if row.returning_us is None else row.returning_us,
-        load=None if row.load is None else _load(file, row.load, len(wall), len(instrumented)),
+        use=None if row.use is None else _use(file, row.use, len(wall), len(instrumented)),
     )
 
 
-def _load_cells(load: Load) -> FloatArray:
-    """Returns a load as one array: the share of others, processors, and what each run used."""
-    uses = [load.wall.switches, load.wall.cpu_us, load.profiled.switches, load.profiled.cpu_us]
-    others = _UNKNOWN if load.others is None else load.others
-    return np.concatenate([[others, load.processors], *uses])
+def _use_cells(use: MachineUse) -> FloatArray:
+    """Returns one array: the share of others, processors, and what each run used."""
+    uses = [use.wall.switches, use.wall.cpu_us, use.profiled.switches, use.profiled.cpu_us]
+    others = _UNKNOWN if use.others is None else use.others
+    return np.concatenate([[others, use.processors], *uses])
 
 
-def _load(file: StoredFile, blob: bytes, walls: int, profiled: int) -> Load:
+def _use(file: StoredFile, blob: bytes, walls: int, profiled: int) -> MachineUse:
     cells = file.times(blob, 2 + 2 * (walls + profiled))
     (others, processors), *parts = np.split(cells, np.cumsum([2, walls, walls, profiled]))
     wall, recorded = Usage(parts[0], parts[1]), Usage(parts[2], parts[3])
-    return Load(wall, recorded, int(processors), None if others == _UNKNOWN else float(others))
+    return MachineUse(
+        wall, recorded, int(processors), None if others == _UNKNOWN else float(others)
+    )
 
 
 def _optional_array(values: list[float | None]) -> FloatArray | None:

@@ -4,11 +4,8 @@ An involuntary context switch is the system's word that another program took the
 Processor time that is shorter than the run says for how long. Both are known on Unix alone.
 """
 
-import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from tracer.support.timing import elapsed_us
 
@@ -16,10 +13,6 @@ try:
     import resource
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
-
-_STAT = Path("/proc/stat")
-_IDLE, _IOWAIT, _GUEST = 3, 4, 8
-"""Fields of a line of /proc/stat; guests are counted among the others as well (proc(5))."""
 
 HAS_USAGE = resource is not None
 """Whether the system counts the context switches of a process."""
@@ -59,43 +52,3 @@ def usage() -> tuple[int, float]:
         return 0, 0.0
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_nivcsw, (used.ru_utime + used.ru_stime) * 1e6
-
-
-@dataclass
-class LoadMeter:
-    """Measures which share of the processors other programs use from now on."""
-
-    _began: float = field(default_factory=time.monotonic)
-    _busy_s: float | None = field(default_factory=lambda: _busy_s())
-    _own_us: float = field(default_factory=lambda: usage()[1])
-
-    def others(self) -> float | None:
-        """Returns the share, 0 to 1, of the processors of this process; None if unknown.
-
-        What a virtual machine's host took from them counts as used by others.
-        """
-        busy_s, elapsed = _busy_s(), time.monotonic() - self._began
-        if busy_s is None or self._busy_s is None or elapsed <= 0:
-            return None
-        own_s = (usage()[1] - self._own_us) / 1e6
-        others_s = busy_s - self._busy_s - own_s
-        return min(1.0, max(0.0, others_s / elapsed / len(os.sched_getaffinity(0))))
-
-
-def _busy_s() -> float | None:
-    """Returns the seconds in which the processors of this process were not idle, of all programs.
-
-    None where the system does not tell. It counts in steps of 10 ms.
-    """
-    try:
-        lines = _STAT.read_text(encoding="ascii").splitlines()
-        names = {f"cpu{index}" for index in os.sched_getaffinity(0)}
-        ticks = os.sysconf("SC_CLK_TCK")
-    except (AttributeError, OSError, ValueError):  # no Linux
-        return None
-    busy = 0
-    for name, *fields in (line.split() for line in lines):
-        if name in names:
-            times = list(map(int, fields[:_GUEST]))
-            busy += sum(times) - times[_IDLE] - times[_IOWAIT]
-    return busy / ticks

@@ -21,11 +21,12 @@ from tracer.executors.eager.profile import Arrays, Measured, profile_of
 from tracer.executors.eager.settings import EagerSettings
 from tracer.executors.eager.turns import recorder
 from tracer.executors.measuring import warm_up
-from tracer.executors.precision import load_of
+from tracer.executors.precision import use_of
 from tracer.executors.protocol import FrameworkExecutor, Profiled
 from tracer.executors.turns import Recorder
+from tracer.support.load import Moment
 from tracer.support.progress import Progress
-from tracer.support.run_timer import LoadMeter, RunTimer
+from tracer.support.run_timer import RunTimer
 
 _BLOCK = 100
 """Most recorded runs between undisturbed runs."""
@@ -121,14 +122,14 @@ class _Chainer:
             warm_up(step.timed, settings, progress)
             recording = _Recording(step, hooks.recorder_of(model))
             recording.observe()
-            load = LoadMeter()
+            began = Moment.now()
             walls, recorded = rounds.alternate(
                 settings, step.timed, recording.runs, lambda: _BLOCK, progress
             )
         notes = settings.notes(len(recorded.us), sum(recorded.us) / 1e6)
         bias = calibration.measure()
-        busy = load_of(walls, recorded, load.others())
-        measured = Measured("chainer", "cpu", arrays, walls.us, recorded.us, bias, notes, busy)
+        use = use_of(walls, recorded, began)
+        measured = Measured("chainer", "cpu", arrays, walls.us, recorded.us, bias, notes, use)
         return profile_of(recording.calls, measured)
 
     @contextmanager

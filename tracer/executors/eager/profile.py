@@ -11,7 +11,7 @@ import numpy as np
 
 from tracer.executors.eager.calls import Calls, described
 from tracer.executors.protocol import Profiled
-from tracer.records.disturbance import Load
+from tracer.records.disturbance import MachineUse
 from tracer.records.trace import Kernel, Run
 
 Arrays: TypeAlias = Sequence[Any]
@@ -47,7 +47,7 @@ class Measured:
     recorded_us: Sequence[float]
     overhead: Overhead
     notes: Sequence[str] = ()
-    load: Load | None = None
+    use: MachineUse | None = None
 
     @property
     def batch(self) -> int | None:
@@ -90,7 +90,7 @@ def profile_of(calls: Calls, measured: Measured) -> Profiled:
         bias_us=np.array(bias),
         kernels=kernels,
         notes=(note, *measured.notes),
-        load=measured.load,
+        use=measured.use,
     )
     return Profiled(run, operations=tuple(calls.operations.values()))
 

@@ -31,14 +31,15 @@ from tracer.executors.onnxruntime import (
 )
 from tracer.executors.onnxruntime.plain_session import PlainSession
 from tracer.executors.onnxruntime.settings import OrtSettings
-from tracer.executors.precision import load_of, spread
+from tracer.executors.precision import spread, use_of
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.records import providers
-from tracer.records.disturbance import Load, counted_runs
+from tracer.records.disturbance import MachineUse, counted_runs
 from tracer.records.trace import Kernel, Run
+from tracer.support.load import Moment
 from tracer.support.progress import Progress, silent
-from tracer.support.run_timer import LoadMeter, RunTimer
+from tracer.support.run_timer import RunTimer
 from tracer.support.timing import SPINNING_S, elapsed_us
 from tracer.support.types import FloatArray, type_text
 
@@ -86,7 +87,7 @@ class Recording:
     wall: RunTimer = field(default_factory=RunTimer)
     profiled: RunTimer = field(default_factory=RunTimer)
     empty_us: list[float] = field(default_factory=list)
-    load: LoadMeter = field(default_factory=LoadMeter)
+    began: Moment = field(default_factory=Moment.now)
     tables: list[self_times.RunTable] = field(default_factory=list)
     labels: profile_events.Labels = field(default_factory=profile_events.Labels)
     nodes: kernel_nodes.SavedNodes | None = None
@@ -112,7 +113,7 @@ class Recording:
         samples = self._joined([table.self_us for table in self.tables])[:, order]
         bias = self._bias(kernels, self._bodies(order)) * [kernel.calls for kernel in kernels]
         counted = counted_runs(
-            np.array(self.wall.us or [0.0]), self._durations(), samples, self._load()
+            np.array(self.wall.us or [0.0]), self._durations(), samples, self._use()
         )
         uncertain = spread(self.factory.settings, samples[counted.profiled], bias, _TICK_US)
         return max(uncertain, _BUSY_SPREAD) if uncertain and counted.is_busy else uncertain
@@ -279,9 +280,9 @@ class Recording:
         """Returns the overhead of a call of each kernel, in which so many `bodies` run."""
         return np.array([self.bias.of(k, n) for k, n in zip(kernels, bodies, strict=True)])
 
-    def _load(self) -> Load | None:
+    def _use(self) -> MachineUse | None:
         """Returns how busy the machine was; None where the system does not tell."""
-        return load_of(self.wall, self.profiled, self.load.others())
+        return use_of(self.wall, self.profiled, self.began)
 
     def finish(self) -> Run:
         """Returns all chunks as one Run, the kernels in the order in which they first ran."""
@@ -309,7 +310,7 @@ class Recording:
             tick_us=_TICK_US,
             empty_us=np.array(self.empty_us) if self.empty_us else None,
             returning_us=math.nan if self.returning is None else self.returning.us(),
-            load=self._load(),
+            use=self._use(),
         )
 
     def _idle(self, kernels: Sequence[Kernel]) -> tuple[str, ...]:

@@ -19,14 +19,15 @@ from tracer.executors.eager.profile import Arrays, Measured, Overhead, profile_o
 from tracer.executors.eager.settings import EagerSettings
 from tracer.executors.eager.turns import recorder
 from tracer.executors.measuring import warm_up
-from tracer.executors.precision import load_of
+from tracer.executors.precision import use_of
 from tracer.executors.protocol import FrameworkExecutor, Profiled
 from tracer.executors.torch import calibration, objective, spans
 from tracer.executors.torch.state import preserved
 from tracer.executors.torch.step import Step
 from tracer.executors.turns import Recorder
+from tracer.support.load import Moment
 from tracer.support.progress import Progress
-from tracer.support.run_timer import LoadMeter, RunTimer
+from tracer.support.run_timer import RunTimer
 
 _SESSION_SPANS = 100_000
 """Most spans of one session of the profiler: some 100 MB."""
@@ -53,14 +54,14 @@ def _profile(
         recording = _Recording(step, spans.Session(settings.device), modules)
         warm_up(step.timed, settings, progress)
         recording.observe()
-        load = LoadMeter()
+        began = Moment.now()
         walls, recorded = rounds.alternate(
             settings, step.timed, recording.runs, recording.most, progress
         )
     overhead = calibration.measure() if settings.device == "cpu" else Overhead(0.0, 0.0)
     notes = settings.notes(len(recorded.us), sum(recorded.us) / 1e6)
-    busy = load_of(walls, recorded, load.others())
-    measured = Measured(name, settings.device, arrays, walls.us, recorded.us, overhead, notes, busy)
+    use = use_of(walls, recorded, began)
+    measured = Measured(name, settings.device, arrays, walls.us, recorded.us, overhead, notes, use)
     return profile_of(recording.calls, measured)
 
 
