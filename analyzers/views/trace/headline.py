@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
+from analyzers.operations import backward_share
 from analyzers.placement import Placement, has_providers, placements, unplaced
 from analyzers.timing import coverage, empty, wall
 from analyzers.views.text import full, micros, percent, plural, quantity, si
@@ -50,7 +51,7 @@ def headline(trace: Trace, section: Section) -> str:
 
 
 def verdict(run: Run, nodes: pd.DataFrame) -> tuple[str, ...]:
-    """Wall time, the sum over nodes (with profiler overhead, if there is any), and the rest."""
+    """Wall time, the sums over nodes and those of the backward pass, and the rest."""
     measured, runs = wall(run), len(run.wall_us)
     if run.is_emulated:  # the time of an emulation says nothing about the hardware that it emulates
         return (f"emulated in {micros(measured['mean'])} µs per run",)
@@ -63,6 +64,10 @@ def verdict(run: Run, nodes: pd.DataFrame) -> tuple[str, ...]:
         f"wall  {micros(measured['mean'])} µs per run ({spread}{plural(runs, kind)})",
         f"nodes {micros(corrected)} µs, {coverage(run, nodes):.0%} of wall{overhead}",
     ]
+    backward = backward_share(nodes)
+    if backward is not None:
+        back = f"backward {micros(backward * corrected)} µs, {percent(backward)} of the nodes"
+        lines.append(f"{back}, {percent(backward * coverage(run, nodes))} of wall")
     alone = empty(run)
     if alone is not None:
         rest = micros(measured["mean"] - corrected)

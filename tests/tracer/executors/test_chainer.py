@@ -7,6 +7,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
+from analyzers.operations import backward_share, operation_table
 from tracer.errors import InputError, UsageError
 from tracer.executors.eager.settings import EagerSettings
 
@@ -91,6 +92,21 @@ def test_a_training_step_makes_the_calls_that_chainers_own_hook_counts():
     ours = Counter(kernel.op_type for kernel in profiled.run.kernels)
     theirs = Counter(name.removesuffix("Function") for name, _ in hook.call_history)
     assert ours == theirs
+
+
+def test_the_backward_pass_has_the_calls_that_chainers_own_hook_counts_in_it():
+    model, hooks = CifarResNet(depth=8), [chainer.function_hooks.TimerHook() for _ in range(2)]
+    model.cleargrads()
+    with hooks[0]:
+        loss = chainer.functions.sum(model(IMAGE))
+    with hooks[1]:
+        loss.backward()
+    forward, backward = (len(hook.call_history) for hook in hooks)
+    profiled = executor.profile(CifarResNet(depth=8), [IMAGE], STEP, silent)
+    calls = Counter(kernel.node for kernel in profiled.run.kernels)
+    table = operation_table(profiled)
+    counted = table.assign(time_us=table["node"].map(calls))  # a call lasts 1 µs
+    assert backward_share(counted) == pytest.approx(backward / (forward + backward))
 
 
 def test_links_are_named_as_the_exporter_names_them(resnet):
