@@ -120,6 +120,17 @@ def test_kernels_are_shown_with_own_and_total_time(capfd):
 
 
 @needs_chainer
+def test_a_chain_that_defines_call_is_counted_whole(capfd):
+    code, out, err = run(
+        capfd, "profile", f"{CHAINER}:PairOfBoth", "--input-shape", "1,2,6,6", *FAST, "--by",
+        "module",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    assert "5 operators forward" in out
+    assert "(no module)" not in out
+
+
+@needs_chainer
 def test_chainer_is_profiled_by_the_same_command(capfd):
     code, out, err = run(
         capfd, "profile", f"{CHAINER}:Toy", "--framework", "chainer", *FAST, "--batch", "1,2",
