@@ -69,9 +69,9 @@ _CALLS = (
 )
 _WALL = (
     "The original's text gives 65% of the wall to the backward pass; its times, 9.469 s of 18.2 s, "
-    "give 52%. It ran every convolution in oneDNN, whose backward pass is all in "
-    "`aten::convolution_backward`, 51.48% of its table. At a small batch, torch runs 1×1 "
-    "convolutions by `aten::_slow_conv2d_backward` inside of it, so the total is compared here."
+    "give 52%. Its 51.48% for convolution is the self time of `aten::convolution_backward`. Here "
+    "it is the total: at batches below 16, on one thread, torch runs 1×1 convolutions outside of "
+    "oneDNN, by `aten::_slow_conv2d_backward` inside of that operator."
 )
 _GUESS = (
     "A guess: the original says that `large` bottlenecks are four times as wide inside. That alone "
