@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from analyzers.timing import timing
+from tracer.executors.eager.calls import BACKWARD, BACKWARD_PHASE
 from tracer.executors.protocol import Profiled
 from tracer.records.node_table import typed
 from tracer.records.trace import Run
@@ -36,6 +39,19 @@ def operation_table(profile: Profiled) -> pd.DataFrame:
     table["calls"] = pd.Series(_calls(run))
     table["kernels"] = pd.Series(_kernels(run))
     return typed(table)
+
+
+def of_backward(nodes: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Returns which rows are of a backward pass: of an operator, or of no operator's own."""
+    of_operators = nodes["op_type"].str.endswith(BACKWARD)
+    of_phase = nodes["node"].str.startswith(f"{BACKWARD_PHASE}/") & nodes["module"].isna()
+    return (of_operators | of_phase).fillna(False).to_numpy(np.bool_)
+
+
+def backward_share(nodes: pd.DataFrame) -> float | None:
+    """Returns the share of the backward pass in the time of all rows; None without one."""
+    rows = of_backward(nodes)
+    return float(nodes["time_us"][rows].sum() / nodes["time_us"].sum()) if rows.any() else None
 
 
 def _calls(run: Run) -> Mapping[str, float]:

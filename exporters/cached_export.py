@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -18,7 +19,7 @@ from exporters.registry import exporter_of
 from exporters.source import load_source
 from exporters.subject import Code
 from exporters.writing import write
-from tracer.errors import TracerError, UsageError
+from tracer.errors import ModelError, TracerError, UsageError
 from tracer.graph import data_file, loading
 from tracer.graph.encoding import encoded
 from tracer.graph.model import Model
@@ -38,20 +39,25 @@ def exported(code: Code) -> Model:
     Raises UsageError if there is neither, and the errors of `load_source` and `pipeline.convert`.
     """
     name, record = code.name, cache.file("exported", (code, str(Path.cwd()), _versions()))
-    kept = _kept(record)
+    kept = _kept(record, name)
     if kept is not None:
-        return replace(kept, subject=name)
+        return kept
     with files_read() as files:
-        conversion = _converted(code)
+        conversion, notes = _converted(code)
     if code.weights is not None:  # native code may have read them
         files.add(Path(code.weights).resolve())
     model = record.with_name(f"exported-{_content(conversion, name)[:16]}.onnx")
     own = conversion.folder and conversion.folder.resolve()
     read = [path for path in files if own not in path.parents]
-    content = {"model": model.name, "files": {str(path): _digest(path) for path in read}}
+    digests = {str(path): _digest(path) for path in read}
+    content = {"model": model.name, "files": digests, "notes": notes}
     if _store(conversion, model) and cache.store(record, json.dumps(content).encode()):
-        return replace(loading.load(model), subject=name)
-    return replace(_uncached(conversion), subject=name)
+        return _named(loading.load(model), name, notes)
+    return _named(_uncached(conversion), name, notes)
+
+
+def _named(model: Model, name: str, notes: Sequence[str]) -> Model:
+    return replace(model, subject=name, notes=(*model.notes, *notes))
 
 
 def _content(conversion: Conversion, name: str) -> str:
@@ -85,8 +91,11 @@ def _uncached(conversion: Conversion) -> Model:
     return loading.load(path)
 
 
-def _converted(code: Code) -> Conversion:
-    """Runs the code, and returns the ONNX model; what the code prints goes to stderr."""
+def _converted(code: Code) -> tuple[Conversion, Sequence[str]]:
+    """Runs the code, and returns the ONNX model, with a note if its batch cannot be left open.
+
+    What the code prints goes to stderr.
+    """
     options = ExportOptions()
     with contextlib.redirect_stdout(sys.stderr):
         model = load_source(
@@ -98,16 +107,27 @@ def _converted(code: Code) -> Conversion:
                 f"the shape of the input of {code.name} is not known",
                 "Give it with the batch first: --input-shape 1,3,32,32.",
             )
-        return pipeline.convert(exporter_of(model), model, inputs, options, Path(code.name))[0]
+        exporter, path = exporter_of(model), Path(code.name)
+        try:
+            return pipeline.convert(exporter, model, inputs, options, path)[0], ()
+        except ModelError as error:
+            fixed = replace(options, dynamic_batch=False)
+            try:
+                conversion = pipeline.convert(exporter, model, inputs, fixed, path)[0]
+            except TracerError:
+                raise error from None
+            return conversion, (f"the batch is that of the inputs: {error.what}",)
 
 
-def _kept(record: Path) -> Model | None:
+def _kept(record: Path, name: str) -> Model | None:
     """Returns the model that was exported before; None if a file has changed since, or is gone."""
     try:
         content = json.loads(cache.read(record) or b"{}")
         files = dict(content["files"])
         if all(_digest(Path(path)) == digest for path, digest in files.items()):
-            return loading.load(record.with_name(str(content["model"])))
+            return _named(
+                loading.load(record.with_name(str(content["model"]))), name, content["notes"]
+            )
     except (ValueError, KeyError, TypeError, OSError, TracerError):  # then it is exported again
         return None
     return None

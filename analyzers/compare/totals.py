@@ -1,14 +1,15 @@
 """The table of totals: time of each model, ratio to the first, shares, work."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 
 from analyzers.compare.contrast import LEVEL, contrast
-from analyzers.compare.operators import BACKWARD, is_convolution
+from analyzers.compare.operators import is_convolution
 from analyzers.compare.sides import Side
 from analyzers.grouping import by_node
+from analyzers.operations import backward_share
 
 
 def table(sides: Sequence[Side]) -> pd.DataFrame:
@@ -28,8 +29,8 @@ def _row(first: Side, side: Side) -> dict[str, object]:
     result = contrast(first.wall, side.wall)
     baseline = side is first
     nodes = by_node(side.nodes.assign(time_us=side.time_us))
-    backward_share = _share(nodes, _is_backward)
-    trains = side.lender is not None and backward_share > 0
+    backward = backward_share(nodes)
+    trains = side.lender is not None and backward is not None
     work = {name: None if trains else side.total_of(name) for name in ("macs", "flops")}
     moved = [side.total_of(name) for name in ("bytes_read", "bytes_written")]
     flops, params = work["flops"], side.trace.model.params
@@ -45,8 +46,8 @@ def _row(first: Side, side: Side) -> dict[str, object]:
         "ratio_high": math.nan if baseline else result.high,
         "p": math.nan if baseline else result.p,
         "significant": not baseline and result.p < LEVEL,
-        "convolution_share": _share(nodes, is_convolution),
-        "backward_share": backward_share or math.nan,
+        "convolution_share": _convolution_share(nodes),
+        "backward_share": math.nan if backward is None else backward,
         **work,
         "params": params if params is not None else side.total_of("params"),
         "bytes": None if None in moved else sum(value for value in moved if value is not None),
@@ -54,12 +55,7 @@ def _row(first: Side, side: Side) -> dict[str, object]:
     }
 
 
-def _share(nodes: pd.DataFrame, of: Callable[[str], bool]) -> float:
-    """Returns the share of time of the rows whose operator is one."""
-    matching = [of(str(ops)) for ops in nodes["op_type"].tolist()]
+def _convolution_share(nodes: pd.DataFrame) -> float:
+    matching = [is_convolution(str(ops)) for ops in nodes["op_type"].tolist()]
     total = float(nodes["time_us"].sum())
     return float(nodes["time_us"][matching].sum()) / total if total else math.nan
-
-
-def _is_backward(op_type: str) -> bool:
-    return op_type.endswith(BACKWARD)

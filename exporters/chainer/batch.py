@@ -2,20 +2,26 @@
 
 Chainer works on numbers: `F.reshape(h, (h.shape[0], -1))` is traced as a reshape to (2, -1). The
 model is therefore traced at two batches. What differs depends on the batch: the target of a Reshape
-is repaired, any other node is refused by name.
+is repaired, a constant that is the same for every example, as the first state of an LSTM, is
+repeated for the examples, and any other node is refused by name.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from exporters.chainer.constants import ChainerTrace
+from exporters.metadata import describe
 from exporters.records import BATCH
 from tracer.errors import ModelError
 from tracer.graph import provenance
+
+_EXPAND = 8
+"""The first operator set with Expand."""
 
 _REMEDY = "Give --static-batch, or have the model work on any batch."
 
@@ -33,7 +39,9 @@ def make_dynamic(first: ChainerTrace, second: ChainerTrace, batches: tuple[int, 
     for name, weight in weights.items():
         if weight.SerializeToString() == theirs[name].SerializeToString():
             continue
-        for node in (n for n in proto.graph.node if name in n.input):
+        if _repeat(proto, weight, theirs[name], batches):
+            continue
+        for node in [n for n in proto.graph.node if name in n.input]:
             if node.op_type != "Reshape" or node.input[1] != name:
                 raise _baked(node)
             _free(node, weight, theirs[name], first, second)
@@ -62,6 +70,53 @@ def _name_batch(graph: onnx.GraphProto, other: onnx.GraphProto, batches: tuple[i
                     dim.Clear()
                 if sizes == batches:
                     dim.dim_param = BATCH
+
+
+def _repeat(
+    proto: onnx.ModelProto,
+    weight: onnx.TensorProto,
+    other: onnx.TensorProto,
+    batches: tuple[int, int],
+) -> bool:
+    """Returns whether a constant is the same for every example, and has it repeated for each."""
+    ours, theirs = numpy_helper.to_array(weight), numpy_helper.to_array(other)
+    sizes = list(zip(ours.shape, theirs.shape, strict=False))
+    axes = [axis for axis, pair in enumerate(sizes) if pair[0] != pair[1]]
+    if ours.ndim != theirs.ndim or [sizes[axis] for axis in axes] != [batches]:
+        return False
+    one = ours.take([0], axes[0])
+    same = all(np.array_equal(all_, np.broadcast_to(one, all_.shape)) for all_ in (ours, theirs))
+    if not same or proto.opset_import[0].version < _EXPAND:
+        return False
+    _expand(proto.graph, weight, one, axes[0])
+    return True
+
+
+def _expand(graph: onnx.GraphProto, weight: onnx.TensorProto, one: NDArray[Any], axis: int) -> None:
+    """Has nodes repeat `one` along `axis` by the batch of an input, in place of `weight`."""
+    name = weight.name
+    reader = next(node for node in graph.node if name in node.input)
+    batched = next(v for v in graph.input if _is_batched(v))
+    weight.CopyFrom(numpy_helper.from_array(one, f"{name}_one"))
+    for part, values in (("axis", [0]), ("after", [1] * (one.ndim - axis - 1))):
+        array = np.array(values, np.int64)
+        graph.initializer.append(numpy_helper.from_array(array, f"{name}_{part}"))
+    nodes = [
+        helper.make_node("Shape", [batched.name], [f"{name}_shape"]),
+        helper.make_node("Gather", [f"{name}_shape", f"{name}_axis"], [f"{name}_batch"]),
+        helper.make_node("Concat", [f"{name}_batch", f"{name}_after"], [f"{name}_sizes"], axis=0),
+        helper.make_node("Expand", [weight.name, f"{name}_sizes"], [name]),
+    ]
+    for node in nodes:
+        node.name = node.output[0]
+        describe(node, provenance.module_of(reader), provenance.source_of(reader))
+    nodes += graph.node
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _is_batched(value: onnx.ValueInfoProto) -> bool:
+    return any(dim.dim_param == BATCH for dim in value.type.tensor_type.shape.dim[:1])
 
 
 def _free(

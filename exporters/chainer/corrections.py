@@ -95,6 +95,24 @@ def _cropped(params: Any, convert: Convert) -> Nodes:
     return (*nodes, *builder.nodes(outputs))
 
 
+def _by_step(params: Any, convert: Convert) -> Nodes:
+    """Converts TransposeSequence of any lengths; onnx_chainer wants one length."""
+    from onnx_chainer.onnx_helper import GraphBuilder
+
+    lengths = [variable.shape[0] for variable in params.func.inputs]
+    if len(set(lengths)) == 1:
+        return convert(params)
+    builder = GraphBuilder()
+    steps = [
+        builder.op("Split", [name], num_outputs=length, axis=0) if length > 1 else [name]
+        for name, length in zip(params.input_names, lengths, strict=True)
+    ]
+    for time, output in enumerate(params.output_names):
+        there = [each[time] for each in steps if len(each) > time]
+        builder.op_output_named("Concat", there, [output], axis=0)
+    return tuple(builder.nodes())
+
+
 def _set(node: onnx.NodeProto, **attributes: object) -> None:
     """Sets attributes of the node and replaces those of the same name."""
     unchanged = [attribute for attribute in node.attribute if attribute.name not in attributes]
@@ -109,5 +127,6 @@ _CORRECTIONS: dict[str, Callable[[Any, Convert], Nodes]] = {
     "PReLUFunction": _slope_by_channel,
     "ResizeImages": _interpolated,
     "Softplus": _sharpened,
+    "TransposeSequence": _by_step,
     "Unpooling2D": _cropped,
 }

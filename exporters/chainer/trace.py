@@ -1,15 +1,17 @@
 """Trace a Chainer model through onnx_chainer and write module and source line on every node.
 
-onnx_chainer receives a converter for every function. Each calls onnx_chainer's own converter, then
-describes the resulting nodes. A function with parameters belongs to the link that owns them; any
-other function belongs to the running link, which a LinkHook tracks.
+onnx_chainer receives a converter for every function. Each calls the converter of the model, of
+`recurrent` or of onnx_chainer, then describes the resulting nodes. A function with parameters
+belongs to the link that owns them; any other function belongs to the running link, which a LinkHook
+tracks.
 
 This module imports Chainer.
 """
 
 import inspect
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,9 +22,11 @@ from exporters.chainer import compat
 from exporters.chainer.constants import ChainerTrace, no_function, origins
 from exporters.chainer.corrections import correct
 from exporters.chainer.frames import Caller, caller
+from exporters.chainer.recurrent import CONVERTERS, whole_sequences
 from exporters.metadata import describe
 from exporters.records import Arrays
 from tracer.errors import ModelError
+from tracer.executors.chainer.links import LinkCalls, state_restorer
 
 chainer = compat.load()
 OPSETS = range(7, 12)
@@ -42,20 +46,21 @@ class Call:
 def trace(model: Any, arrays: Arrays, opset: int) -> ChainerTrace:
     """Traces `model` on these inputs and converts it at `opset`, one of `OPSETS`.
 
-    Raises ModelError for a function without a converter for its arguments, and for an output that
-    no function computed.
+    Functions without a converter in `external_converters` of the model or of a link in it have one
+    in `recurrent` or onnx_chainer. Raises ModelError for a function without a converter for its
+    arguments, and for an output that no function computed.
     """
     import onnx_chainer
     from onnx_chainer import mapping
 
-    paths = {id(link): _dotted(name) for name, link in reversed(list(model.namedlinks()))}
-    links = _Links(paths)
+    links = _Links(model)
     functions = _Functions(links)
-    names = _called_functions(model, arrays) | set(mapping.converters)
-    with warnings.catch_warnings(), origins(chainer) as callers, links, functions:
-        warnings.simplefilter("ignore")
+    names = _called_functions(model, arrays) | {*mapping.converters, *CONVERTERS}
+    with _ready(model), whole_sequences(chainer), origins(chainer) as callers, links, functions:
         root = _Root(model, callers)
-        convert = _Converter(functions.calls, _owners(model), mapping.converters, callers)
+        own = _own(model, "external_converters")
+        converters = {**mapping.converters, **CONVERTERS, **own}
+        convert = _Converter(functions.calls, _owners(model), converters, set(own), callers)
         proto, _, named = onnx_chainer.export(
             root,
             [array.copy() for array in arrays],
@@ -63,6 +68,7 @@ def trace(model: Any, arrays: Arrays, opset: int) -> ChainerTrace:
             input_names=_input_names(model, len(arrays)),
             external_converters={name: convert.named(name) for name in names},
             return_named_inout=True,
+            external_opset_imports=_own(model, "external_opset_imports"),
         )
     outputs = {name: variable.array for name, variable in named.items()}
     _order_outputs(proto.graph, [name for o in root.outputs for name, v in named.items() if v is o])
@@ -107,16 +113,35 @@ def _order_outputs(graph: onnx.GraphProto, names: Sequence[str]) -> None:
 
 def run(model: Any, arrays: Arrays) -> list[NDArray[Any]]:
     """Returns the outputs in evaluation mode."""
+    with _ready(model), chainer.using_config("train", False), chainer.no_backprop_mode():
+        outputs = model(*(chainer.Variable(array.copy()) for array in arrays))
+    return [chainer.as_array(output) for output in _flat(outputs)]
+
+
+@contextmanager
+def _ready(model: Any) -> Iterator[None]:
+    """Silences warnings; links have afterwards the state they had before."""
+    restore, begin = state_restorer(model), state_restorer(model, alone=True)
+    begin()  # and keeps these states alive, which the graph does not
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with chainer.using_config("train", False), chainer.no_backprop_mode():
-            outputs = model(*(chainer.Variable(array.copy()) for array in arrays))
-    return [chainer.as_array(output) for output in _flat(outputs)]
+        try:
+            yield
+        finally:
+            restore()
+
+
+def _own(model: Any, attribute: str) -> dict[str, Any]:
+    """Returns the entries of a dictionary that links may have; those of outer links come first."""
+    entries: dict[str, Any] = {}
+    for link in model.links():
+        entries = {**getattr(link, attribute, {}), **entries}
+    return entries
 
 
 def _called_functions(model: Any, arrays: Arrays) -> set[str]:
     """Returns the names of the functions of a forward pass, which also shapes lazy parameters."""
-    functions = _Functions(_Links({}))
+    functions = _Functions(_Links(model))
     with functions:
         run(model, arrays)
     names = {_name(call.function) for call in functions.calls.values()}
@@ -128,21 +153,22 @@ def _name(function: Any) -> str:
     return str(getattr(function, "custom_function_node_name", type(function).__name__))
 
 
-class _Links(chainer.LinkHook):  # type: ignore[name-defined,misc]
+class _Links(LinkCalls):
     """Tracks the dotted paths of the running links, innermost last."""
 
     name = "tracer links"
 
-    def __init__(self, paths: dict[int, str]) -> None:
-        super().__init__()
-        self._paths = paths
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        links = reversed(list(model.namedlinks()))
+        self._paths = {id(link): _dotted(name) for name, link in links}
         self.running: list[str | None] = []
 
-    def forward_preprocess(self, args: Any) -> None:
+    def enter(self, link: Any) -> None:
         outer = self.running[-1] if self.running else None
-        self.running.append(self._paths.get(id(args.link), outer))
+        self.running.append(self._paths.get(id(link), outer))
 
-    def forward_postprocess(self, args: Any) -> None:
+    def leave(self) -> None:
         self.running.pop()
 
 
@@ -164,19 +190,22 @@ class _Functions(chainer.FunctionHook):  # type: ignore[name-defined,misc]
 
 @dataclass(frozen=True)
 class _Converter:
-    """Calls onnx_chainer's converters and describes the nodes they return."""
+    """Calls converters and describes the nodes they return; `own` names those of the model."""
 
     calls: dict[int, Call]
     owners: dict[int, str]
     converters: dict[str, Callable[[Any], Sequence[onnx.NodeProto]]]
+    own: set[str]
     callers: dict[int, Caller]
     values: dict[str, NDArray[Any]] = field(default_factory=dict)
     origins: dict[str, Caller | None] = field(default_factory=dict)
+    constants: list[NDArray[Any]] = field(default_factory=list)
 
     def named(self, name: str) -> Callable[[Any], Sequence[onnx.NodeProto]]:
         return lambda params: self._convert(name, params)
 
     def _convert(self, name: str, params: Any) -> Sequence[onnx.NodeProto]:
+        self._keep_constants(params.context)
         call = self.calls[id(params.func)]
         self.values.update(zip(params.input_names, call.reads, strict=False))
         implicit = params.context.implicit_inputs.items()
@@ -187,18 +216,32 @@ class _Converter:
         where += f" at {call.source}" if call.source else ""
         if name not in self.converters:
             raise ModelError(
-                f"onnx_chainer does not support Chainer's function {name}, called{where}",
-                "docs/chainer-coverage.md lists what it does.",
+                f"there is no converter of Chainer's function {name}, called{where}",
+                "docs/chainer-coverage.md lists those there are; docs/exporting.md says how the "
+                "model has its own.",
             )
         _name_arrays(params.func, params.context)
         try:
-            nodes = correct(name, params, self.converters[name])
+            convert = self.converters[name]
+            nodes = convert(params) if name in self.own else correct(name, params, convert)
         except (ValueError, RuntimeError, NotImplementedError) as error:
             reason = f"{error}".rstrip(".")
             raise ModelError(f"{name}, called{where}, cannot be converted: {reason}") from error
         for node in (*params.context.constants, *nodes):
             describe(node, module, call.source)
         return nodes
+
+    def _keep_constants(self, context: Any) -> None:
+        """Keeps arrays alive that become constants: onnx_chainer names them by their ids."""
+        if "add_const" in vars(context):
+            return
+        add_const = context.add_const
+
+        def kept(array: NDArray[Any], name: str) -> Any:
+            self.constants.append(array)
+            return add_const(array, name)
+
+        context.add_const = kept
 
     def _owner(self, function: Any) -> str | None:
         """Returns the path of the link that owns all of the function's parameters, else None."""
@@ -226,8 +269,10 @@ def _dotted(path: str) -> str:
 
 
 def _input_names(model: Any, count: int) -> list[str] | None:
-    """Returns the parameter names of `forward` or `__call__`; None if inputs outnumber them."""
-    called = getattr(model, "forward", model.__call__)
-    parameters = list(inspect.signature(called).parameters.values())
-    plain = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    return plain[:count] if len(plain) >= count else None
+    """Returns the parameter names of `__call__` or `forward`; None if inputs outnumber them."""
+    for called in (model.__call__, getattr(model, "forward", model.__call__)):
+        parameters = list(inspect.signature(called).parameters.values())
+        plain = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        if len(plain) >= count:
+            return plain[:count]
+    return None

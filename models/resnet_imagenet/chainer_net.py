@@ -76,9 +76,9 @@ class ImageNetResNet(chainer.Chain):
     """A 7×7 convolution, max pooling, four stages of 64 to 512 channels, a classifier.
 
     `plain` blocks are two 3×3 convolutions. `bottleneck` blocks go through a quarter of their
-    channels; those of `large` have twice as many, inside and outside, and its first convolution
-    has no ReLU. A depth is known by its number of blocks, which are the published ones: `plain` 50
-    has the blocks of 34.
+    channels; those of `large` have twice as many, inside and outside. A depth is known by its
+    number of blocks, which are the published ones: `plain` 50 has the blocks of 34. As in the
+    second experiment, no ReLU follows the first convolution.
 
     Takes float32 [N, 3, H, W], H and W at least 32, and returns logits [N, classes]. Raises
     UsageError for a depth or kind that does not exist.
@@ -94,7 +94,6 @@ class ImageNetResNet(chainer.Chain):
             raise UsageError(f"kind '{kind}' does not exist", f"Give one of {KINDS}.")
         blocks = BLOCKS[depth]
         widths = [2 * width if kind == "large" else width for width in CHANNELS]
-        self.kind = kind
         with self.init_scope():
             self.conv = L.Convolution2D(3, 64, 7, 2, 3, nobias=True)
             self.bn = L.BatchNormalization(64, eps=EPS)
@@ -106,9 +105,7 @@ class ImageNetResNet(chainer.Chain):
 
     def forward(self, x: chainer.Variable) -> chainer.Variable:
         """Images to logits."""
-        h = self.bn(self.conv(x))
-        h = h if self.kind == "large" else F.relu(h)
-        h = F.max_pooling_2d(h, 3, 2, 1, cover_all=False)
+        h = F.max_pooling_2d(self.bn(self.conv(x)), 3, 2, 1, cover_all=False)
         h = self.stage4(self.stage3(self.stage2(self.stage1(h))))
         h = F.average_pooling_2d(h, h.shape[2:])
         return self.fc(h)

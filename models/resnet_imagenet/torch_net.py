@@ -35,7 +35,8 @@ class Plain(nn.Module):
         """[N, inside, H, W] to [N, outside, H/stride, W/stride]."""
         h = functional.relu(self.bn1(self.conv1(x)))
         h = self.bn2(self.conv2(h))
-        return functional.relu(h + (x if self.shortcut is None else self.shortcut(x)))
+        h += x if self.shortcut is None else self.shortcut(x)
+        return functional.relu(h)
 
 
 class Bottleneck(nn.Module):
@@ -56,16 +57,17 @@ class Bottleneck(nn.Module):
         h = functional.relu(self.bn1(self.conv1(x)))
         h = functional.relu(self.bn2(self.conv2(h)))
         h = self.bn3(self.conv3(h))
-        return functional.relu(h + (x if self.shortcut is None else self.shortcut(x)))
+        h += x if self.shortcut is None else self.shortcut(x)
+        return functional.relu(h)
 
 
 class ImageNetResNet(nn.Module):
     """A 7×7 convolution, max pooling, four stages of 64 to 512 channels, a classifier.
 
     `plain` blocks are two 3×3 convolutions. `bottleneck` blocks go through a quarter of their
-    channels; those of `large` have twice as many, inside and outside, and its first convolution
-    has no ReLU. A depth is known by its number of blocks, which are the published ones: `plain` 50
-    has the blocks of 34.
+    channels; those of `large` have twice as many, inside and outside. A depth is known by its
+    number of blocks, which are the published ones: `plain` 50 has the blocks of 34. As in the
+    second experiment, no ReLU follows the first convolution.
 
     Takes float32 [N, 3, H, W], H and W at least 32, and returns logits [N, classes]. Raises
     UsageError for a depth or kind that does not exist.
@@ -81,7 +83,6 @@ class ImageNetResNet(nn.Module):
             raise UsageError(f"kind '{kind}' does not exist", f"Give one of {KINDS}.")
         blocks = BLOCKS[depth]
         widths = [2 * width if kind == "large" else width for width in CHANNELS]
-        self.kind = kind
         self.conv = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
         self.bn = nn.BatchNorm2d(64)
         self.stage1 = _stage(kind, 64, widths[0], 1, blocks[0])
@@ -92,9 +93,7 @@ class ImageNetResNet(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Images to logits."""
-        h = self.bn(self.conv(x))
-        h = h if self.kind == "large" else functional.relu(h)
-        h = functional.max_pool2d(h, 3, 2, 1)
+        h = functional.max_pool2d(self.bn(self.conv(x)), 3, 2, 1)
         h = self.stage4(self.stage3(self.stage2(self.stage1(h))))
         h = functional.avg_pool2d(h, h.shape[2:])
         return self.fc(torch.flatten(h, 1))

@@ -68,9 +68,14 @@ def test_the_family_calls_as_many_convolutions_as_the_original():
     assert [row[0] for row in result] == list(names)
     assert [int(row[1]) for row in result[:2]] == [20, 36]
     assert [row[-2] for row in result] == ["74.4%", "83.8%", "40 to 45%"]
+    calls = {row[0]: row[1:] for row in rows(page, "Calls")}
+    assert calls["plain18"] == ["20", "20", "16", "16", "28", "28"]
+    assert calls["plain34"] == ["36", "36", "32", "32", "52", "52"]
+    assert calls["bottleneck18"] == ["28", "", "24", "24", "36", ""]
     table = rows(page, "Forward and backward")
     assert table[0] == ["convolutions in the backward pass", "28", "155"]
-    assert float(table[2][1].rstrip("%")) > 0
+    assert [row[0] for row in table] == list(family.STEP)
+    assert all(0 < float(row[1].rstrip("%")) < 100 for row in table[3:])
     operators = [cells(line) for line in page.text.splitlines() if line.startswith("| `")]
     assert len(operators) == family.TOP
     assert any("backward" in row[0] for row in operators)

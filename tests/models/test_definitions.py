@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import numpy as np
 import pytest
 
+from experiments import family
 from models import families
 
 CONVOLUTIONS = {18: 20, 34: 36, 50: 36, 101: 70, 152: 104}  # experiment 2, plain blocks
@@ -93,14 +95,19 @@ def test_large_resnets_have_the_convolutions_of_the_published_ones(depth, calls)
 
 
 @pytest.mark.needs("torch")
-@pytest.mark.parametrize(("kind", "relus"), [("large", 48), ("bottleneck", 49)])
-def test_the_first_convolution_of_a_large_resnet_has_no_relu(kind, relus):
+@pytest.mark.parametrize("network", family.CALLS)
+def test_resnets_call_relu_and_add_in_place_as_often_as_experiment_2_saw(network):
     import torch
 
-    model = families.build("resnet_imagenet", "torch", {"depth": 50, "kind": kind})
-    with torch.no_grad(), torch.autograd.profiler.profile() as profile:
-        model.eval()(torch.zeros(1, 3, 32, 32))
-    assert [e.count for e in profile.key_averages() if e.key == "aten::relu"] == [relus]
+    kind, depth = re.fullmatch(r"([a-z]+)(\d+)", network).groups()
+    arguments = {"depth": int(depth), "kind": kind}
+    model = families.build("resnet_imagenet", "torch", arguments).train()
+    with torch.autograd.profiler.profile() as profile:
+        model(torch.zeros(2, 3, 32, 32))
+    calls = {each.key: each.count for each in profile.key_averages()}
+    for operator, original in family.CALLS[network].items():
+        assert calls[operator] == original
+    assert "aten::add" not in calls
 
 
 @pytest.mark.needs("chainer")

@@ -1,6 +1,7 @@
 """Models in their framework, from the name to the table, as a user meets it."""
 
 import json
+import re
 import sys
 from importlib.util import find_spec
 
@@ -82,6 +83,31 @@ def test_the_command_prints_the_table_of_the_framework(capfd):
     assert "block.0" in out
     assert "18 operators forward" not in out
     assert "11 operators forward, 539 parameters" in out
+    assert re.search(r"^backward [\d.]+ µs, \d+\.\d% of the nodes, \d+\.\d% of wall$", out, re.M)
+
+
+def test_the_share_of_the_backward_pass_is_in_the_document(trace):
+    for run in json.loads(render(trace, "json"))["runs"]:
+        times = [
+            [row["time_us"] for row in run["nodes"] if ("backward" in row["node"]) is of_backward]
+            for of_backward in (True, False)
+        ]
+        backward, forward = map(sum, times)
+        assert run["backward_share"] == pytest.approx(backward / (forward + backward))
+
+
+@needs_torch
+def test_a_pass_forward_alone_has_no_share_of_a_backward_pass(capfd):
+    _, out, _ = run(capfd, "profile", f"{TORCH}:Toy", *FAST, "--json")
+    assert json.loads(out)["runs"][0]["backward_share"] is None
+
+
+@needs_torch
+def test_calls_of_kernels_are_shown_in_a_narrow_terminal(capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = run(capfd, "profile", f"{TORCH}:Toy", *FAST, "--by", "kernel", "--top", "0")
+    rows = {cells[0]: cells[1] for cells in map(str.split, out.splitlines()) if len(cells) > 2}
+    assert (rows["op"], rows["aten::convolution"], rows["aten::clamp_min"]) == ("calls", "3", "3")
 
 
 @needs_torch
@@ -91,6 +117,17 @@ def test_kernels_are_shown_with_own_and_total_time(capfd):
     header, *rows = out.splitlines()
     assert {"time_us", "time_us_total", "time_us_per_call", "calls"} <= set(header.split(","))
     assert any("aten::convolution" in row for row in rows)
+
+
+@needs_chainer
+def test_a_chain_that_defines_call_is_counted_whole(capfd):
+    code, out, err = run(
+        capfd, "profile", f"{CHAINER}:PairOfBoth", "--input-shape", "1,2,6,6", *FAST, "--by",
+        "module",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    assert "5 operators forward" in out
+    assert "(no module)" not in out
 
 
 @needs_chainer

@@ -184,7 +184,9 @@ def _drawn(specs: Sequence[InputSpec], batch: int | None, seed: int) -> Sequence
 def _check_number(model: Any, target: str, arrays: Sequence[NDArray[Any]]) -> None:
     """Raises InputError for a number of inputs that the forward pass of `model` does not take."""
     try:
-        signature = inspect.signature(getattr(model, "forward", model))
+        signature = inspect.signature(model)
+        if any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values()):
+            signature = inspect.signature(getattr(model, "forward", model))  # it hands all on
     except ValueError:  # compiled code has none; then the first run tells
         return
     try:

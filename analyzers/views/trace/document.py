@@ -5,6 +5,7 @@ from typing import Any
 import pandas as pd
 
 from analyzers.advice import advise
+from analyzers.operations import backward_share
 from analyzers.options import ViewOptions
 from analyzers.overflow import channels, widths
 from analyzers.timing import coverage, empty, wall
@@ -20,7 +21,8 @@ from tracer.records.trace import Run, Trace
 
 
 def document(trace: Trace, options: ViewOptions) -> dict[str, Any]:
-    """`nodes` of a run are its rows of the node table, folded by `by`.
+    """`nodes` of a run are its rows of the node table, folded by `by`. `backward_share` is the part
+    of a backward pass in their time, None without one.
 
     `joined` are the runs of a merged trace whose columns are in the rows of `runs`. `advice` are
     sentences, each with the rule, the nodes and the figures behind it. `sums` describe nodes with
@@ -64,6 +66,7 @@ def _run(trace: Trace, section: Section, options: ViewOptions) -> dict[str, Any]
         "load": _load(run) if run else None,
         "returning_us": run.returning_us if run and run.returning_us == run.returning_us else None,
         "coverage": coverage(run, section.nodes) if run else None,
+        "backward_share": backward_share(section.nodes) if run else None,
         "totals": _totals(section.nodes),
         "by": options.by,
         "nodes": records(rows(section, options)),

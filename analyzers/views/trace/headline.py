@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
+from analyzers.operations import backward_share
 from analyzers.placement import Placement, has_providers, placements, unplaced
 from analyzers.timing import coverage, empty, wall
 from analyzers.views.text import full, micros, percent, plural, quantity, si
@@ -53,9 +54,10 @@ def headline(trace: Trace, section: Section) -> str:
 
 
 def verdict(run: Run, nodes: pd.DataFrame) -> tuple[str, ...]:
-    """How busy the machine was, wall time, the sum over nodes, what returns outputs, and the rest.
+    """How busy the machine was, wall time, sums over nodes, what returns outputs, and the rest.
 
-    The sum over nodes is told with profiler overhead as well, if there is any.
+    The sum over nodes is told with profiler overhead as well, if there is any, and that of the
+    backward pass in a training step.
     """
     measured, runs = wall(run), len(run.wall_us)
     if run.is_emulated:  # the time of an emulation says nothing about the hardware that it emulates
@@ -71,6 +73,10 @@ def verdict(run: Run, nodes: pd.DataFrame) -> tuple[str, ...]:
         f"wall  {micros(measured['mean'])} µs per run ({spread}{plural(runs, kind)})",
         f"nodes {micros(corrected)} µs, {coverage(run, nodes):.0%} of wall{overhead}",
     ]
+    backward = backward_share(nodes)
+    if backward is not None:
+        back = f"backward {micros(backward * corrected)} µs, {percent(backward)} of the nodes"
+        lines.append(f"{back}, {percent(backward * coverage(run, nodes))} of wall")
     alone, returning = empty(run), run.returning_us
     rest = measured["mean"] - corrected
     if returning >= _NOTABLE * measured["mean"]:

@@ -7,13 +7,16 @@ import pandas as pd
 
 from analyzers.advice import advise
 from analyzers.grouping import remark
-from analyzers.options import NAMES, SAMPLE, ViewOptions, sort_column
+from analyzers.options import KERNEL, NAMES, SAMPLE, ViewOptions, sort_column
 from analyzers.views.page import Column, Table, specified
 from analyzers.views.text import full, si
 from analyzers.views.trace import agreement, headline, overflow
 from analyzers.views.trace.sections import Section, chosen, folded, ordered
 from tracer.records.columns import JOINT, TableName, specs_of
 from tracer.records.trace import Trace
+
+_CALLS_RANK = 3
+"""Rank of the calls in the table of kernels, which are called many times each."""
 
 
 def tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Table]:
@@ -124,6 +127,8 @@ def _columns(
     """Returns the columns of one table; the column that names the rows gets room first."""
     first = JOINT if len(which) > 1 else ()
     ranks = {name: rank - len(first) for rank, name in enumerate(first)} | {named: -len(JOINT)}
+    if options.by == KERNEL:
+        ranks["calls"] = _CALLS_RANK
     return [
         replace(specified(spec, options.full_numbers), rank=ranks.get(spec.name, spec.rank))
         for spec in specs_of(rows.columns)

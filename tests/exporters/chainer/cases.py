@@ -1,4 +1,4 @@
-"""Test cases for each function that onnx_chainer claims to convert.
+"""Test cases for each function that onnx_chainer claims to convert, or that is added to these.
 
 An expression is model code: `F` are Chainer's functions, `np` is NumPy, `model` is the chain and
 `l` its child, built by the last column; inputs are bound by name. An input is `name=shape` of
@@ -80,6 +80,7 @@ CASES = tuple(
         ("Transpose", "F.transpose(x)", "x=2,3,4"),
         ("Transpose", "F.transpose(x, (0, 2, 1))", "x=2,3,4"),
         ("TransposeSequence", "F.transpose_sequence([x, y])", "x=3,4 y=3,4"),
+        ("TransposeSequence", "F.transpose_sequence([x, y])", "x=3,4 y=1,4"),
         ("Vstack", "F.vstack([x, y])", "x=2,3 y=4,3"),
         ("Where", "F.where(c, x, y)", "c=2,3:bool x=2,3 y=2,3"),
         # connection
@@ -154,6 +155,12 @@ CASES = tuple(
         ("n_step_gru", "l(None, [x, y])[0]", "x=3,4 y=3,4", "L.NStepGRU(1, 4, 5, 0.0)"),
         ("n_step_gru", "F.concat(l(h, [x, y])[1])", "h=2,2,5 x=3,4 y=3,4",
          "L.NStepGRU(2, 4, 5, 0.0)"),
+        ("LSTM", "F.lstm(c, x)", "c=2,3 x=2,12"),
+        ("LSTM", "l(x)", "x=2,4", "L.LSTM(4, 3)"),
+        ("n_step_lstm", "F.concat(l(None, None, [x, y])[2])", "x=3,4 y=3,4",
+         "L.NStepLSTM(1, 4, 5, 0.0)"),
+        ("n_step_bilstm", "F.concat(l(h, c, [x, y])[2])", "h=4,2,5 c=4,2,5 x=3,4 y=3,4",
+         "L.NStepBiLSTM(2, 4, 5, 0.0)"),
     )
 )
 # fmt: on

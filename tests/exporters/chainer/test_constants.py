@@ -76,8 +76,14 @@ class Called(chainer.Chain):
         return self.fc(image)
 
 
-def test_a_model_may_define_call_in_place_of_forward(tmp_path):
-    export(Called(), tmp_path / "m.onnx", input_shape=(2, 4))
+class Both(Called):
+    def forward(self, x, y):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("kind", [Called, Both])
+def test_a_model_may_define_call_in_place_of_forward(tmp_path, kind):
+    export(kind(), tmp_path / "m.onnx", input_shape=(2, 4))
     model = loading.load(tmp_path / "m.onnx")
     assert [value.name for value in model.inputs] == ["image"]
     assert [node.module for node in model.nodes] == ["fc"]

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
+from analyzers.operations import backward_share, operation_table
 from tracer.errors import InputError, UsageError
 from tracer.executors.eager.settings import EagerSettings
 
@@ -18,8 +19,11 @@ from exporters.chainer.compat import load
 chainer = load()
 
 from models.resnet_cifar.chainer_net import CifarResNet  # noqa: E402
+from tests.tracer.executors import nets_chainer as nets  # noqa: E402
 from tests.tracer.executors.nets_chainer import Toy  # noqa: E402
+from tracer.api.export import export  # noqa: E402
 from tracer.executors.chainer.executor import executor  # noqa: E402
+from tracer.graph import loading  # noqa: E402
 from tracer.support.progress import silent  # noqa: E402
 
 FEW = EagerSettings(runs=3, warmup=1, threads=1)
@@ -93,6 +97,21 @@ def test_a_training_step_makes_the_calls_that_chainers_own_hook_counts():
     assert ours == theirs
 
 
+def test_the_backward_pass_has_the_calls_that_chainers_own_hook_counts_in_it():
+    model, hooks = CifarResNet(depth=8), [chainer.function_hooks.TimerHook() for _ in range(2)]
+    model.cleargrads()
+    with hooks[0]:
+        loss = chainer.functions.sum(model(IMAGE))
+    with hooks[1]:
+        loss.backward()
+    forward, backward = (len(hook.call_history) for hook in hooks)
+    profiled = executor.profile(CifarResNet(depth=8), [IMAGE], STEP, silent)
+    calls = Counter(kernel.node for kernel in profiled.run.kernels)
+    table = operation_table(profiled)
+    counted = table.assign(time_us=table["node"].map(calls))  # a call lasts 1 µs
+    assert backward_share(counted) == pytest.approx(backward / (forward + backward))
+
+
 def test_links_are_named_as_the_exporter_names_them(resnet):
     from exporters.chainer import trace
     from tracer.graph.provenance import module_of
@@ -113,6 +132,82 @@ def test_the_backward_pass_belongs_to_the_links_of_the_forward_one():
         (f"{node} (backward)", module, f"{op} (backward)") for node, module, op in FORWARD[::-1]
     ]
     assert {row[0] for row in table if row[1] is None} == {"loss/Sum", "loss/Sum (backward)"}
+
+
+CALLED = [nets.CalledPair, nets.InheritingPair, nets.PairOfBoth, nets.PairThatHandsOn]
+
+
+@pytest.mark.parametrize("outer", [nets.Pairs, nets.CalledPairs])
+@pytest.mark.parametrize("kind", CALLED)
+def test_links_that_define_call_keep_their_modules(outer, kind):
+    calls = [vars(each).get("__call__") for each in (outer, kind)]
+    expected = rows(executor.profile(nets.Pairs(), [X], STEP, silent))
+    assert {module for _, module, _ in expected} >= {"", "0", "1", "0.one", "1.two"}
+    assert rows(executor.profile(outer(kind), [X], STEP, silent)) == expected
+    assert calls == [vars(each).get("__call__") for each in (outer, kind)]
+
+
+@pytest.mark.parametrize("outer", [nets.Pairs, nets.CalledPairs])
+@pytest.mark.parametrize("kind", CALLED)
+def test_the_export_of_links_that_define_call_has_the_same_modules(outer, kind, tmp_path):
+    modules = []
+    for number, model in enumerate((nets.Pairs(), outer(kind))):
+        path = tmp_path / f"{number}.onnx"
+        export(model, path, input_shape=X.shape)
+        modules.append([(node.op_type, node.module) for node in loading.load(path).nodes])
+    assert len(modules[0]) == 11
+    assert modules[0] == modules[1]
+
+
+def test_the_class_of_a_model_that_raises_is_as_before():
+    calls = []
+
+    class Fails(nets.CalledPair):
+        def __call__(self, x):
+            calls.append(x)
+            if len(calls) == 3:
+                raise ValueError("no")
+            return super().__call__(x)
+
+    call = Fails.__call__
+    with pytest.raises(ValueError, match="no"):
+        executor.profile(Fails(), [X], FEW, silent)
+    assert Fails.__call__ is call
+    assert chainer._get_link_hooks() == {}
+
+
+@pytest.mark.parametrize("settings", [FEW, STEP])
+def test_every_run_begins_with_the_state_that_the_model_has(settings):
+    model = nets.Recurrent()
+    first = rows(executor.profile(model, [X], settings, silent))
+    assert (model.rnn.h, model.rnn.c) == (None, None)
+    counts = Counter(op for _, _, op in first)
+    assert (counts["LSTM"], counts["Linear"]) == (2, 3)  # one is lateral
+    model(X)
+    state = model.rnn.h, model.rnn.c
+    second = Counter(op for _, _, op in rows(executor.profile(model, [X], settings, silent)))
+    assert (model.rnn.h, model.rnn.c) == state
+    assert (second["LSTM"], second["Linear"]) == (2, 4)
+    assert rows(executor.profile(nets.Recurrent(), [X[:1]], settings, silent)) == first
+
+
+@pytest.mark.parametrize("settings", [FEW, STEP])
+def test_the_calls_of_sequences_are_those_that_chainers_own_hook_counts(settings):
+    def forward(self, x):
+        return chainer.functions.stack(self.rnn(None, None, list(x[:, 0]))[2])
+
+    model = type("Sequences", (chainer.Chain,), {"forward": forward})()
+    with model.init_scope():
+        model.rnn = chainer.links.NStepLSTM(2, 6, 3, 0.0)
+    hook = chainer.function_hooks.TimerHook()
+    model.cleargrads()
+    with hook, chainer.using_config("train", settings.training):
+        outputs = model(X)
+        if settings.backward:
+            chainer.functions.sum(outputs).backward()
+    ours = executor.profile(model, [X], settings, silent)
+    theirs = Counter(name.removesuffix("Function") for name, _ in hook.call_history)
+    assert Counter(kernel.op_type for kernel in ours.run.kernels) == theirs
 
 
 def test_a_second_profile_starts_from_nothing():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from analyzers.kernels import by_kernel
-from analyzers.operations import operation_table
+from analyzers.operations import backward_share, operation_table
 from tracer.errors import InputError, UsageError
 from tracer.executors.eager.calls import Calls
 from tracer.executors.eager.profile import Measured, Overhead, profile_of
@@ -185,6 +185,28 @@ def test_kernels_are_the_table_that_torch_itself_makes_of_the_same_events(backwa
         share = event.cpu_time_total / sum(e.self_cpu_time_total for e in theirs.values())
         assert row["time_total_share"] == pytest.approx(share, abs=0.001)
         assert row["time_us_per_call"] == pytest.approx(event.cpu_time, abs=0.05)
+
+
+def test_the_share_of_the_backward_pass_is_that_of_torchs_events_within_it():
+    model, x = Toy(), torch.tensor(X)
+    model(x).sum().backward()
+    with spans.marked(model), spans.Session().recording() as recorded, spans.mark(spans.RUN):
+        with spans.phase("loss"):
+            loss = model(x).sum()
+        with spans.phase("backward"):
+            loss.backward()
+    calls = Calls("torch")
+    calls.add(spans.runs(recorded)[0])
+    far = [1e9] * 5  # a wall that no time has to be corrected to
+    measured = Measured("torch", "cpu", [X], far, [1e9], Overhead(0.0, 0.0))
+    table = operation_table(profile_of(calls, measured))
+    events = recorded.function_events
+    backward = next(e for e in events if e.name == "tracer:phase:backward").time_range
+    own = [e for e in events if not e.name.startswith("tracer:")]
+    inside = [e for e in own if backward.start <= e.time_range.start <= backward.end]
+    times = [sum(e.self_cpu_time_total for e in some) for some in (inside, own)]
+    assert backward_share(table) == pytest.approx(times[0] / times[1], abs=1e-3)
+    assert backward_share(table[~table["node"].str.contains("backward")]) is None
 
 
 def test_the_memory_of_an_operator_is_at_least_its_output():

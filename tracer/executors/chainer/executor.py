@@ -13,6 +13,7 @@ import chainer
 from tracer.errors import UsageError
 from tracer.executors.chainer import calibration, hooks, objective
 from tracer.executors.chainer.hooks import CallRecorder, Functions, Links, Types
+from tracer.executors.chainer.links import state_restorer
 from tracer.executors.chainer.state import preserved
 from tracer.executors.eager import rounds
 from tracer.executors.eager.calls import BACKWARD_PHASE, Calls
@@ -41,15 +42,20 @@ def _unmarked(name: str) -> AbstractContextManager[object]:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A run of `model` on `arrays`; with `loss` a training step, which ends with `optimizer`."""
+    """A run of `model` on `arrays`; with `loss` a training step, which ends with `optimizer`.
+
+    `restore` gives links the state that every run begins with.
+    """
 
     model: chainer.Link
+    restore: Callable[[], None]
     arrays: Arrays
     loss: Callable[[Any], chainer.Variable] | None
     optimizer: Any
 
     def timed(self, phase: Mark = _unmarked, operator: Mark = _unmarked) -> float:
         """Makes one run, which marks its phases; returns its time, µs."""
+        self.restore()
         self.model.cleargrads()
         start = time.perf_counter_ns()
         outputs = self.model(*self.arrays)
@@ -72,13 +78,15 @@ def _step(model: chainer.Link, arrays: Arrays, settings: EagerSettings) -> _Step
             "It needs a CuPy as old as itself, which no Python that tracer runs on can "
             "install. Use --device cpu.",
         )
+    restore = state_restorer(model, alone=True)
+    restore()
     with failing_clearly(model, arrays):
         outputs = model(*(array.copy() for array in arrays))
     loss = objective.loss_for(outputs, settings)
     if loss is not None:
         with failing_clearly(model, arrays):
             loss(outputs).backward()
-    return _Step(model, arrays, loss, objective.optimizer_for(model, settings))
+    return _Step(model, restore, arrays, loss, objective.optimizer_for(model, settings))
 
 
 @dataclass
@@ -91,14 +99,14 @@ class _Recording:
 
     def observe(self) -> None:
         """Records the types of functions' inputs in a run of its own."""
-        with Types(self.recorder), Links(self.recorder):
+        with Types(self.recorder), Links(self.step.model, self.recorder):
             self.step.timed(self.recorder.phase, self.recorder.operator)
         self.calls.observe(self.recorder.take())
 
     def runs(self, count: int) -> RunTimer:
         """Records `count` runs; returns their times."""
         timer = RunTimer()
-        with Functions(self.recorder), Links(self.recorder):
+        with Functions(self.recorder), Links(self.step.model, self.recorder):
             for _ in range(count):
                 timer.take(lambda: self.step.timed(self.recorder.phase, self.recorder.operator))
                 self.calls.add(self.recorder.take())

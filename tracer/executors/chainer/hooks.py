@@ -13,6 +13,7 @@ from typing import Any
 
 import chainer
 
+from tracer.executors.chainer.links import LinkCalls
 from tracer.executors.eager.calls import Kind, Span
 from tracer.graph.tensor_type import TensorType
 
@@ -123,28 +124,29 @@ class Types(Functions):
     def forward_preprocess(self, function: Any, in_data: Sequence[Any]) -> None:
         """Opens the call of a function."""
         super().forward_preprocess(function, in_data)
-        types = tuple(TensorType(array.dtype.name, array.shape) for array in in_data)
+        given = (array for array in in_data if array is not None)  # some gradients are
+        types = tuple(TensorType(array.dtype.name, array.shape) for array in given)
         self._recorder.running[-1].inputs = types
 
 
-class Links(chainer.LinkHook):  # type: ignore[misc]
+class Links(LinkCalls):
     """Records the running link; a link outside the model counts as part of its caller."""
 
     name = "tracer timing of links"
 
-    def __init__(self, recorder: CallRecorder) -> None:
-        super().__init__()
+    def __init__(self, model: chainer.Link, recorder: CallRecorder) -> None:
+        super().__init__(model)
         self._recorder = recorder
 
-    def forward_preprocess(self, args: Any) -> None:
+    def enter(self, link: chainer.Link) -> None:
         """Opens the call of a link."""
-        path = self._recorder.paths.get(id(args.link))
+        path = self._recorder.paths.get(id(link))
         if path is None:
             calls = reversed(self._recorder.running)
             path = next((call.name for call in calls if call.kind is Kind.MODULE), "")
         self._recorder.begin(_Call(Kind.MODULE, path))
 
-    def forward_postprocess(self, args: Any) -> None:
+    def leave(self) -> None:
         """Closes the call."""
         self._recorder.end()
 

@@ -11,6 +11,7 @@ import chainer
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from tracer.executors.chainer.links import state_restorer
 from tracer.executors.eager.settings import EagerSettings
 
 
@@ -18,7 +19,7 @@ from tracer.executors.eager.settings import EagerSettings
 def preserved(model: chainer.Link, settings: EagerSettings) -> Iterator[None]:
     """Sets test mode or, with `settings`, training mode; seeds; limits BLAS to `threads`.
 
-    At the end it restores the gradients, parameters, update rules and persistent values of
+    At the end it restores the gradients, parameters, update rules, persistent values and states of
     `model`, and the random generators of dropout.
     """
     params = [(p, p.grad_var, p.update_rule) for p in model.params() if p.array is not None]
@@ -27,6 +28,7 @@ def preserved(model: chainer.Link, settings: EagerSettings) -> Iterator[None]:
     arrays += [value for _, _, value in held if isinstance(value, np.ndarray)]
     copies = [(array, array.copy()) for array in arrays if settings.training]
     states = np.random.get_state(), random.getstate()
+    restore = state_restorer(model)
     try:
         np.random.seed(settings.seed)
         for param, _, _ in params:
@@ -38,6 +40,7 @@ def preserved(model: chainer.Link, settings: EagerSettings) -> Iterator[None]:
         ):
             yield
     finally:
+        restore()
         for array, copy in copies:
             array[...] = copy
         for link, name, value in held:
