@@ -15,6 +15,7 @@ from tracer.errors import ModelError, UsageError
 from tracer.graph import (
     calls,
     declarations,
+    element_types,
     external_data,
     packed,
     provenance,
@@ -145,7 +146,13 @@ def _check_is_model(proto: onnx.ModelProto, file: Path) -> None:
 
 
 def inlined(proto: onnx.ModelProto, path: Path | None, sha256: str) -> Model:
-    """Returns a Model with local functions inlined; it is not checked beyond their calls."""
+    """Returns a Model with local functions inlined; calls and element types are checked."""
+    model = _inlined(proto, path, sha256)
+    element_types.check(model)
+    return model
+
+
+def _inlined(proto: onnx.ModelProto, path: Path | None, sha256: str) -> Model:
     name = str(path) if path is not None else validation.IN_MEMORY
     calls.check(proto, name)
     proto, noted = _importing(_opened(proto))

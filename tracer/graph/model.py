@@ -163,6 +163,13 @@ class Model:
         return tuple(v for v in self.graph.input if v.name not in weights)
 
 
+def describe(model: Model, nodes: Sequence[Node], opset: int) -> str:
+    """Returns model, nodes, operators and opset as text for messages."""
+    keys = ", ".join(f"'{node.key}'" for node in nodes)
+    types = ", ".join(node.qualified_type for node in nodes)
+    return f"{model.name}: node{'s' * (len(nodes) > 1)} {keys} ({types}, opset {opset})"
+
+
 def canonical_domain(domain: str) -> str:
     """Returns '' for both names of the standard domain, and one name for the names of QONNX's."""
     if domain in qonnx.SYNONYMS:

@@ -2,17 +2,21 @@
 
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from tracer.graph import element_types
+from tracer.graph.element_types import Signature
 from tracer.interpreter.binding import Body, Kernel, signature
 from tracer.interpreter.registry import Function, Operator
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,21 @@ def checked(kernel: Kernel, operator: Operator, attributes: Mapping[str, Any]) -
         return kernel(inputs, graphs)
 
     return fitting
+
+
+def typed(compute: Callable[..., _T], of: Signature) -> Callable[..., _T]:
+    """Returns `compute`, a kernel or what plans one, which first checks the types of its inputs."""
+    fitting = set[tuple[Any, ...]]()
+
+    def checked_types(inputs: Sequence[Value], *graphs: Mapping[str, Body]) -> _T:
+        kinds = tuple([value.dtype if type(value) is np.ndarray else element_types.kind_of(value)
+                       for value in inputs])  # fmt: skip
+        if kinds not in fitting:
+            element_types.check_values(of, kinds)
+            fitting.add(kinds)
+        return compute(inputs, *graphs)
+
+    return checked_types
 
 
 @cache

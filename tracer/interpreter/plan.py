@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tracer.graph.model import Model, Node
+from tracer.graph.model import Node
 from tracer.graph.tensor_type import TensorType
 from tracer.interpreter.binding import Kernel
 from tracer.interpreter.values import Value
@@ -96,13 +96,6 @@ def fused(plan: Plan, fuse: Fuse) -> Plan:
     tasks, constants = fuse(plan)
     weights = {**plan.weights, **constants}
     return schedule(tasks, plan.inputs, plan.outputs, plan.types, weights)
-
-
-def describe(model: Model, nodes: Sequence[Node], opset: int) -> str:
-    """Returns model, nodes, operators and opset as text for messages."""
-    keys = ", ".join(f"'{node.key}'" for node in nodes)
-    types = ", ".join(node.qualified_type for node in nodes)
-    return f"{model.name}: node{'s' * (len(nodes) > 1)} {keys} ({types}, opset {opset})"
 
 
 def schedule(

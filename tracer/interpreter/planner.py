@@ -9,15 +9,15 @@ from typing import Any
 import onnx
 
 from tracer.errors import ModelError, TracerError
-from tracer.graph import footprint, tensor_type
-from tracer.graph.model import Model, Node
+from tracer.graph import element_types, footprint, tensor_type
+from tracer.graph.model import Model, Node, describe
 from tracer.interpreter import functions, node_inputs, values
 from tracer.interpreter.binding import Kernel, NodeContext, bind, with_room
 from tracer.interpreter.constants import Room, once
 from tracer.interpreter.fallback import has_reference, reference_kernel
 from tracer.interpreter.last_resort import Fallback, refusal
 from tracer.interpreter.mapped_weights import leaving
-from tracer.interpreter.plan import Expand, Plan, Task, describe, schedule
+from tracer.interpreter.plan import Expand, Plan, Task, schedule
 from tracer.interpreter.registry import Operator, Registry, standard
 from tracer.interpreter.values import Value
 from tracer.support.types import Array, type_text
@@ -121,6 +121,10 @@ class Planner:
             ours = ours and kernel is plain
         if kernel is not None and operator is not None:
             kernel = node_inputs.checked(kernel, operator, attributes)
+        types = element_types.signature_of(node.domain, node.op_type, opset)
+        if types is not None and self._is_standard(node, opset):
+            kernel = node_inputs.typed(kernel, types) if kernel is not None else None
+            expand = node_inputs.typed(expand, types) if expand is not None else None
         if kernel is not None and ours and not bodies and constants.issuperset(node.inputs):
             kernel = once(kernel, self._room)
             constants.update(node.outputs)
@@ -140,6 +144,10 @@ class Planner:
         opset = self._opset(node)
         known = self._operator(node, opset) is not None or self._local(node) is not None
         return known or has_reference(node, opset) or functions.has_body(node, opset)
+
+    def _is_standard(self, node: Node, opset: int) -> bool:
+        """Whether the node is what its name says, and not the caller's or a model's own."""
+        return self._local(node) is None and self._own.find(*_name(node, opset)) is None
 
     def _local(self, node: Node) -> onnx.FunctionProto | None:
         return self._functions.get((node.domain, node.op_type, node.proto.overload))

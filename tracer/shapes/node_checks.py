@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from tracer.errors import ModelError, TracerError
-from tracer.graph.model import Model, Node, Scope
+from tracer.graph.model import Model, Node, Scope, describe
 from tracer.graph.shape_inference import Shapes
 from tracer.graph.tensor_type import bits_of
 from tracer.interpreter import node_inputs, values
 from tracer.interpreter.node_inputs import Input, Shaped
-from tracer.interpreter.plan import describe
 from tracer.interpreter.registry import Operator, standard
 from tracer.shapes import inference
 from tracer.shapes.inference import Inference

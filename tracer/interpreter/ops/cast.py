@@ -49,11 +49,9 @@ def bit_cast(input: Array, *, to: int) -> Array:
 
 
 def converted(x: Array, dtype: np.dtype[Any], saturate: bool, round_mode: str) -> Array:
-    """Converts by the table in the specification of Cast; of complex numbers, the real part."""
+    """Converts by the table in the specification of Cast."""
     if x.dtype == dtype:
         return x
-    if x.dtype.kind == "c" and dtype.kind not in "cb":
-        x = x.real
     limits.allow(x.shape, dtype)
     if dtype.hasobject:
         return _to_text(x)
