@@ -32,6 +32,8 @@ CACHE, FEWER = "cache", "fewer ops"
 INT8 = "int8"
 ABOVE = 1.05
 """A row is above its roof from here on: peaks and times are not exact."""
+_HOPELESS = 1.5
+"""A time that is so far above the arithmetic roof, and cannot be, says nothing of a rate."""
 
 _FLOATS = ("float32", "float16", "bfloat16", "float64")
 _RESOLUTION_US, _WIDEST = 0.1, 10
@@ -142,27 +144,28 @@ def roofline(
     work = _floats([_total(known, row.nodes) for row in timed])
     size = _floats([moved[row.nodes] for row in timed])
     table = pd.DataFrame(index=[row.key for row in timed])
+    if peaks is not None:
+        rates = peaks.arithmetic
+        peak = _floats([rates[t.arithmetic].rate if t.arithmetic in rates else None for t in timed])
+        computing = np.where(work == 0, 0.0, 1e6 * work / peak)
+        moving = 1e6 * size / peaks.memory.rate
+        least = np.maximum(computing, moving)  # NaN where one of them is not known
+        # What cannot be is an error of the time: every peak is at least what a product has shown.
+        products = 2e6 * _floats([row.macs for row in timed]) / peak
+        longest = _floats([(row.interval or (0.0, row.time_us))[1] for row in timed])
+        cannot = (computing <= ABOVE * longest) | (products > ABOVE * time)
+        cannot &= computing > time
+        time = np.where(cannot & (computing > _HOPELESS * time), np.nan, time)
+        computes = computing >= moving
+        fraction = np.where(cannot & computes, 1.0, least / time)
+        limit, reason = np.where(computes, COMPUTE, MEMORY), np.where(computes, FEWER, CACHE)
+        works = (least > 0) & ~np.isnan(time)
+        table["roof_fraction"] = np.where(works, fraction, np.nan)
+        bound = np.where(fraction > ABOVE, reason, limit)
+        table["bound"] = pd.Series(bound, table.index).where(works)
     table["gflops_per_s"] = work / time / 1e3
     table["gbytes_per_s"] = size / time / 1e3
-    if peaks is None:
-        return table.reindex(columns=list(ROOF_COLUMNS))
-    rates = peaks.arithmetic
-    peak = _floats([rates[t.arithmetic].rate if t.arithmetic in rates else None for t in timed])
-    computing = np.where(work == 0, 0.0, 1e6 * work / peak)
-    moving = 1e6 * size / peaks.memory.rate
-    least = np.maximum(computing, moving)  # NaN where one of them is not known
-    works = (least > 0) & ~np.isnan(time)
-    fraction, computes = least / time, computing >= moving
-    # What cannot be is an error of the time: every peak is at least what a product has shown.
-    products = 2e6 * _floats([row.macs for row in timed]) / peak
-    longest = _floats([(row.interval or (0.0, row.time_us))[1] for row in timed])
-    within = computes & ((least <= ABOVE * longest) | (products > ABOVE * time))
-    fraction = np.where(within, np.minimum(fraction, 1.0), fraction)
-    table["roof_fraction"] = np.where(works, fraction, np.nan)
-    limit, reason = np.where(computes, COMPUTE, MEMORY), np.where(computes, FEWER, CACHE)
-    bound = pd.Series(np.where(fraction > ABOVE, reason, limit), table.index)
-    table["bound"] = bound.where(works)
-    return table
+    return table.reindex(columns=list(ROOF_COLUMNS))
 
 
 def shown(

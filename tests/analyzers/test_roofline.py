@@ -98,6 +98,8 @@ def test_a_row_above_its_roof_says_why():
 def test_what_cannot_be_is_an_error_of_the_time(known):
     found = of(10.0, 1_200_000, 8, **known)  # 12 us at the peak
     assert (found["bound"], found["roof_fraction"]) == ("compute", 1.0)
+    assert of(7.0, 1_200_000, 8, **known).isna().all()  # too wrong to tell a rate
+    assert of(7.0, 1_200_000, 1_000_000, **known).isna().all()  # also where memory limits it
 
 
 def test_without_peaks_there_are_rates_alone():

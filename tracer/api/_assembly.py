@@ -65,7 +65,7 @@ class Analyzed:
         """Returns the run with the roofs of these peaks."""
         roofs = self.roofs(peaks).reindex(self.table["node"]).set_axis(self.table.index)
         table = self.table.copy()
-        for name in ("roof_fraction", "bound"):
+        for name in roofline.ROOF_COLUMNS:
             table[name] = roofs[name].astype(table[name].dtype)
         return replace(self, table=table, notes=(*self.notes, *roofline.notes(peaks)))
 
