@@ -16,6 +16,7 @@ from tracer.errors import InputError
 from tracer.graph import tensor_type
 from tracer.graph.encoding import encoded
 from tracer.graph.model import Model, Scope, bodies, graphs
+from tracer.graph.refinement import refined
 from tracer.graph.tensor_type import TensorType
 from tracer.support.types import Array
 
@@ -88,18 +89,79 @@ def _resolved(by_path: Mapping[str, Mapping[str, _T]], name: str, scope: Scope) 
 def infer(model: Model, shapes: Shapes) -> TensorTypes:
     """Infers types by ONNX's shape inference with data propagation.
 
-    Inputs missing from `shapes` keep their declared, perhaps symbolic, shape. Raises InputError
+    Inputs missing from `shapes` keep their declared, perhaps symbolic, shape. What the file
+    declares of other tensors may be out of date: it counts where inference stops. Raises InputError
     if a shape contradicts the model's declaration.
     """
     skeleton = _sized(model, shapes)
+    declared = _take_declarations(model, skeleton)
+    types = _inferred(model, skeleton)
+    if _declare_again(model, skeleton, declared, types):
+        types = _inferred(model, skeleton)
+    return types
+
+
+def _inferred(model: Model, skeleton: onnx.ModelProto) -> TensorTypes:
+    """Returns what inference tells; what the skeleton declares, where inference fails."""
     try:
         with activity.doing(model.name, f"onnx {onnx.__version__} inferred the shapes"):
             inferred = onnx.shape_inference.infer_shapes(
                 encoded(skeleton, model.name), data_prop=True
             )
-    except FAILURES:  # keep what the file declares
+    except FAILURES:
         inferred = skeleton
     return _collect(model, inferred)
+
+
+def _take_declarations(
+    model: Model, skeleton: onnx.ModelProto
+) -> dict[str, dict[str, onnx.TypeProto]]:
+    """Removes the types of tensors whose operators onnx knows; returns them by path and name."""
+    declared: dict[str, dict[str, onnx.TypeProto]] = {}
+    for path, graph in _with_paths(skeleton.graph, "", iter(model.keys)):
+        unknown = {
+            name
+            for node in graph.node
+            if not onnx.defs.has(node.op_type, node.domain)
+            for name in node.output
+        }
+        values = [each for each in graph.value_info if each.name not in unknown]
+        tensors = [each for each in (*values, *graph.output) if each.type.HasField("tensor_type")]
+        kept = declared.setdefault(path, {})
+        for each in tensors:
+            if each.name not in unknown:
+                kept[each.name] = onnx.TypeProto()
+                kept[each.name].CopyFrom(each.type)
+        for output in graph.output:
+            if output.name in kept:
+                output.type.tensor_type.ClearField("shape")
+        others = [each for each in graph.value_info if each.name not in kept]
+        del graph.value_info[:]
+        graph.value_info.extend(others)
+    return declared
+
+
+def _declare_again(
+    model: Model,
+    skeleton: onnx.ModelProto,
+    declared: Mapping[str, Mapping[str, onnx.TypeProto]],
+    types: TensorTypes,
+) -> bool:
+    """Puts back what was declared of tensors that inference left open; returns whether it did."""
+    changed = False
+    for path, graph in _with_paths(skeleton.graph, "", iter(model.keys)):
+        outputs = {each.name: each for each in graph.output}
+        for name, proto in declared.get(path, {}).items():
+            known = types.tensors.get(path, {}).get(name)
+            if known is not None and known.concrete is not None:
+                continue
+            better = refined(known, tensor_type.from_type_proto(proto))
+            if better is None or better == known:
+                continue
+            value = outputs[name] if name in outputs else graph.value_info.add(name=name)
+            value.type.CopyFrom(tensor_type.to_type_proto(better))
+            changed = True
+    return changed
 
 
 def _sized(model: Model, shapes: Shapes) -> onnx.ModelProto:
