@@ -77,14 +77,18 @@ _WORDS: Mapping[tuple[str, str], Sequence[str]] = {
     ("BitShift", "direction"): ("LEFT", "RIGHT"),
 }  # fmt: skip
 _FIXED = frozenset(
-    "activation_alpha activation_beta activations aggregate_function beta body class_ids "
-    "consumed_inputs delimiter direction dtype else_branch hidden_size is_test k layout locale "
-    "max_gram_length min_gram_length mode ngram_counts ngram_indexes num_heads kv_num_heads "
-    "n_targets nodes_hitrates output_datatype precision q_num_heads reduction seed softcap "
-    "softmax_precision sorted stash_type then_branch to training_mode output_sequence spatial "
-    "case_change_action stopwords ignore_index skip_last_axis softmax_last linear scale_factors "
-    "replaced_value_int64 rho post_transform inputdimensions momentum axis_w".split()
-)
+    {
+        "activation_alpha", "activation_beta", "activations", "aggregate_function", "axis_w",
+        "beta", "body", "case_change_action", "class_ids", "consumed_inputs", "delimiter",
+        "direction", "dtype", "else_branch", "hidden_size", "ignore_index", "inputdimensions",
+        "is_test", "k", "kv_num_heads", "layout", "linear", "locale", "max_gram_length",
+        "min_gram_length", "mode", "momentum", "n_targets", "ngram_counts", "ngram_indexes",
+        "nodes_hitrates", "num_heads", "output_datatype", "output_sequence", "post_transform",
+        "precision", "q_num_heads", "reduction", "replaced_value_int64", "rho", "scale_factors",
+        "seed", "skip_last_axis", "softcap", "softmax_last", "softmax_precision", "sorted",
+        "spatial", "stash_type", "stopwords", "then_branch", "to", "training_mode",
+    }
+)  # fmt: skip
 """Attributes that keep their value: types, lengths, draws, and what only goes with other values."""
 
 _FIXED_DOMAINS = frozenset({"ai.onnx.ml", "ai.onnx.preview.training"})

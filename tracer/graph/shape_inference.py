@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from types import MappingProxyType
+from typing import TypeAlias, TypeVar
 
 import onnx
 
@@ -21,6 +22,9 @@ from tracer.graph.tensor_type import TensorType
 from tracer.support.types import Array
 
 _T = TypeVar("_T")
+
+Call: TypeAlias = tuple[int, Mapping[str, TensorType]]
+"""How many calls of a node had these types of tensors, by name."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Shape of each model input by name."""
@@ -44,12 +48,14 @@ class TensorTypes:
     """The inferred type of each tensor, by the path of its graph and its name.
 
     `values` are computed tensors whose values follow from shapes and stored tensors alone, as far
-    as shapes, trip counts and branches depend on them.
+    as shapes, trip counts and branches depend on them. `varying` are the calls of nodes by key, of
+    which a run told that their types differ.
     """
 
     tensors: Mapping[str, Mapping[str, TensorType]] = field(repr=False)
     weights: Mapping[str, Mapping[str, onnx.TensorProto]] = field(repr=False)
     values: Mapping[str, Mapping[str, Array]] = field(default_factory=dict, repr=False)
+    varying: Mapping[str, Sequence[Call]] = field(default_factory=dict, repr=False)
 
     def of(self, name: str, scope: Scope) -> TensorType | None:
         """Returns the type of the tensor that `name` means in `scope`, or None if unknown."""
@@ -63,17 +69,22 @@ class TensorTypes:
         """Returns the computed value that `name` means in `scope`, or None if it is not known."""
         return _resolved(self.values, name, scope)
 
-    def updated(self, observed: Mapping[tuple[str, str], TensorType]) -> TensorTypes:
-        """Returns these types, with observed ones for shapes that inference left incomplete.
+    def updated(
+        self,
+        observed: Mapping[tuple[str, str], TensorType],
+        varying: Mapping[str, Sequence[Call]] = MappingProxyType({}),
+    ) -> TensorTypes:
+        """Returns these types with observed shapes, which are right where inference differs.
 
-        `observed` is keyed by the path of the graph and the name of the tensor.
+        `observed` is keyed by the path of the graph and the name of the tensor; `varying` as here.
         """
         tensors = {path: dict(types) for path, types in self.tensors.items()}
         for (path, name), kind in observed.items():
             inferred = tensors.setdefault(path, {}).get(name)
-            if inferred is None or inferred.concrete is None:
-                tensors[path][name] = kind
-        return TensorTypes(tensors, self.weights, self.values)
+            if inferred is not None and inferred.dtype != "undefined":  # runtimes name them anew
+                kind = TensorType(inferred.dtype, kind.shape)
+            tensors[path][name] = kind
+        return TensorTypes(tensors, self.weights, self.values, {**self.varying, **varying})
 
 
 def _resolved(by_path: Mapping[str, Mapping[str, _T]], name: str, scope: Scope) -> _T | None:
