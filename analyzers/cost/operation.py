@@ -13,6 +13,7 @@ from analyzers.cost.count import UnknownShapeError, UnknownWorkError
 from tracer.graph.model import Model, Node, Scope
 from tracer.graph.shape_inference import TensorTypes
 from tracer.graph.tensor_type import TensorType
+from tracer.support.types import Array
 
 Address = tuple[str, str]
 """A tensor: the path of the graph that defines it, and its name."""
@@ -177,6 +178,18 @@ class Operation:
         """Returns a list of integers; empty where the attribute is left out."""
         attribute = self._attribute(name)
         return () if attribute is None else tuple(attribute.ints)
+
+    def array(self, name: str) -> Array:
+        """Returns a list of integers, however long."""
+        attribute = self._attribute(name)
+        values = () if attribute is None else attribute.ints
+        return np.fromiter(values, np.int64, len(values))
+
+    def is_text(self, name: str, text: str) -> Array:
+        """Returns which texts of a list are `text`."""
+        attribute, wanted = self._attribute(name), text.encode()
+        strings = () if attribute is None else attribute.strings
+        return np.fromiter((each == wanted for each in strings), np.bool_, len(strings))
 
     def numbers(self, name: str) -> tuple[float, ...]:
         """Returns a list of floats; empty where the attribute is left out."""

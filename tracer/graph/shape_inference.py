@@ -40,7 +40,11 @@ FAILURES = (
 """What inference raises for attributes that do not fit: errors of its own, and of C++."""
 
 _SMALL = 64
-"""Weights of up to so many elements keep their values: shapes, axes, pads, sizes."""
+"""Weights and lists of up to so many elements keep their values: shapes, axes, pads, sizes."""
+
+
+_TABLES = "ai.onnx.ml"
+"""The domain of operators whose attributes are tables, of a forest of millions of nodes as well."""
 
 
 @dataclass(frozen=True)
@@ -241,17 +245,56 @@ def _skeleton(proto: onnx.ModelProto) -> onnx.ModelProto:
     graph = proto.graph
     copy = onnx.ModelProto(ir_version=proto.ir_version, opset_import=proto.opset_import)
     copy.graph.name = graph.name or "graph"
-    for name in ("node", "input", "output", "value_info", "sparse_initializer"):
+    copy.graph.node.extend(map(_light, graph.node))
+    for name in ("input", "output", "value_info", "sparse_initializer"):
         getattr(copy.graph, name).extend(getattr(graph, name))
     for weight in graph.initializer:
         stored = copy.graph.initializer.add()
-        size = tensor_type.from_initializer(weight).size or 0
-        if size <= _SMALL and not weight.external_data:
+        if _is_small(weight):
             stored.CopyFrom(weight)
         else:
-            stored.name, stored.data_type = weight.name, weight.data_type
-            stored.dims.extend(weight.dims)
+            _copy_type(weight, stored)
     return copy
+
+
+def _light(node: onnx.NodeProto) -> onnx.NodeProto:
+    """Returns a node without what inference does not look at: tables of forests, large constants.
+
+    Copies of a forest's tables of millions of nodes would take most of the time and memory.
+    """
+    if node.domain != _TABLES and node.op_type != "Constant":
+        return node
+    large = {each.name for each in node.attribute if _is_table(each)}
+    if not large:
+        return node
+    light = onnx.NodeProto(op_type=node.op_type, domain=node.domain, name=node.name)
+    light.input.extend(node.input)
+    light.output.extend(node.output)
+    for attribute in node.attribute:
+        kept = light.attribute.add()
+        if attribute.name not in large:
+            kept.CopyFrom(attribute)
+            continue
+        kept.name, kept.type = attribute.name, attribute.type
+        if attribute.HasField("t"):
+            _copy_type(attribute.t, kept.t)
+    return light
+
+
+def _is_table(attribute: onnx.AttributeProto) -> bool:
+    if attribute.HasField("t"):
+        return not _is_small(attribute.t)
+    return max(map(len, (attribute.ints, attribute.floats, attribute.strings))) > _SMALL
+
+
+def _is_small(tensor: onnx.TensorProto) -> bool:
+    size = tensor_type.from_initializer(tensor).size or 0
+    return size <= _SMALL and not tensor.external_data
+
+
+def _copy_type(tensor: onnx.TensorProto, to: onnx.TensorProto) -> None:
+    to.name, to.data_type = tensor.name, tensor.data_type
+    to.dims.extend(tensor.dims)
 
 
 def _substitute(graph: onnx.GraphProto, symbols: Mapping[str, int]) -> None:

@@ -24,6 +24,11 @@ def _estimated(known: Known) -> Outputs:
     return [TensorType("float32", (*rows, targets))] if rows else []
 
 
+def _forest(known: Known) -> Outputs:
+    rows = _rows(known)
+    return [known.typed(0, (*rows, known.integer("n_targets", 1)))] if rows else []
+
+
 def _rows(known: Known) -> tuple[Dim, ...]:
     shape = known.shape(0)
     return shape[:1] if shape is not None and len(shape) == 2 else ()
@@ -56,6 +61,7 @@ RULES: Mapping[str, Rule] = {
     "LinearRegressor": _estimated,
     "SVMClassifier": _classified,
     "SVMRegressor": _estimated,
+    "TreeEnsemble": _forest,
     "TreeEnsembleClassifier": _classified,
     "TreeEnsembleRegressor": _estimated,
 }
