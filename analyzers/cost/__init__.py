@@ -5,8 +5,9 @@ In short: a convolution counts its full window, padding included. `flops = 2 × 
 arithmetic`. A view costs nothing. Unknown work is missing and listed, never zero.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import pandas as pd
 
@@ -57,6 +58,10 @@ class _Row:
     open: str | None = None
 
 
+_Calls: TypeAlias = Sequence[tuple[float, _Row]]
+"""Rows, each with how many executions it stands for."""
+
+
 def cost(
     typed: TypedModel,
     calls: Mapping[str, float] | None = None,
@@ -70,17 +75,36 @@ def cost(
     """
     adds_of = conventions.find(convention)
     repeats, notes = trips.per_run(typed.model, typed.facts, calls or {})
-    rows = {op.node.key: _row(op, repeats[op.node.key]) for op in typed.operations}
-    multiplying = {key for key, row in rows.items() if row.count is not None and row.count.macs}
+    rows = {op.node.key: _rows(op, repeats[op.node.key]) for op in typed.operations}
+    multiplying = {
+        key for key, calls in rows.items()
+        if any(row.count is not None and row.count.macs for _, row in calls)
+    }  # fmt: skip
     weights = parameters.owned(typed.operations, typed.sources, multiplying)
     notes += parameters.of_idle(weights, {key for key, times in repeats.items() if not times})
-    values = [_values(row, adds_of, repeats[key], weights[key]) for key, row in rows.items()]
+    values = [_values(calls, adds_of, weights[key]) for key, calls in rows.items()]
     columns = {name: [row[i] for row in values] for i, name in enumerate(COLUMNS)}
-    reasons = {key: (row.reason, row.open) for key, row in rows.items() if row.count is None}
+    reasons = {
+        key: (row.reason, row.open)
+        for key, calls in rows.items()
+        for _, row in calls
+        if row.count is None
+    }
     unknown = tuple(f"{key}: {reason}" for key, (reason, _) in reasons.items())
     totals = _totals(columns, parameters.united(weights.values()))
     table = _table(tuple(rows), columns)
     return Cost(table, totals, unknown, unknown_work.causes(typed, reasons), notes, repeats)
+
+
+def _rows(op: Operation, repeats: float) -> _Calls:
+    """Returns the executions of a node: as many as `repeats`, in parts that have the same types."""
+    varying = op.facts.types.varying.get(op.node.key)
+    if not varying or not repeats:
+        return ((repeats, _row(op, repeats)),)
+    share = repeats / sum(count for count, _ in varying)
+    return tuple(
+        (count * share, _row(op.with_types(types), count * share)) for count, types in varying
+    )
 
 
 def _row(op: Operation, repeats: float) -> _Row:
@@ -109,17 +133,22 @@ def _row(op: Operation, repeats: float) -> _Row:
 
 
 def _values(
-    row: _Row, adds_of: Convention, repeats: float, weights: parameters.Weights
+    calls: _Calls, adds_of: Convention, weights: parameters.Weights
 ) -> tuple[int | None, ...]:
+    parts = [_work(row, adds_of, repeats) for repeats, row in calls]
+    sums = [known_sum(column) for column in zip(*parts, strict=True)]
+    work, moved = sums[: len(WORK)], sums[len(WORK) :]
+    return (*work, parameters.size(weights), parameters.nbytes(weights), *moved)
+
+
+def _work(row: _Row, adds_of: Convention, repeats: float) -> tuple[int | None, ...]:
+    """Returns the work of so many executions, and the bytes that they read and write."""
     count = row.count
     work: tuple[int | None, ...] = (None,) * len(WORK)
     if count is not None:
         work = (count.macs, adds_of(count), count.macs + count.muls, count.flops)
-    moved: tuple[int | None, ...] = (row.read, row.written)
-    if repeats != 1:
-        work = tuple(_times(value, repeats) for value in work)
-        moved = tuple(_times(value, repeats) for value in moved)
-    return (*work, parameters.size(weights), parameters.nbytes(weights), *moved)
+    values = (*work, row.read, row.written)
+    return values if repeats == 1 else tuple(_times(value, repeats) for value in values)
 
 
 def _times(value: int | None, repeats: float) -> int | None:

@@ -1,7 +1,9 @@
 """A node as counting rules see it: typed operands, attributes, constants."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx
@@ -10,6 +12,8 @@ import onnx.numpy_helper
 from analyzers.cost.count import UnknownShapeError, UnknownWorkError
 from tracer.graph.model import Model, Node, Scope
 from tracer.graph.shape_inference import TensorTypes
+from tracer.graph.tensor_type import TensorType
+from tracer.support.types import Array
 
 Address = tuple[str, str]
 """A tensor: the path of the graph that defines it, and its name."""
@@ -44,6 +48,16 @@ class Operand:
         return self.known_size
 
 
+def operand(name: str, tensor: TensorType) -> Operand:
+    """Returns the tensor `name` of this type."""
+    shape = tensor.concrete
+    if shape is None or min(shape, default=0) < 0:  # inferred from odd attributes
+        return Operand(name, tensor.dtype, None, None, None)
+    nbytes = tensor.nbytes
+    known = nbytes is not None and nbytes <= LARGEST
+    return Operand(name, tensor.dtype, shape, tensor.size, nbytes if known else None)
+
+
 @dataclass(frozen=True)
 class Facts:
     """Types and constants of the tensors of a model, with a cache of operands."""
@@ -76,14 +90,7 @@ class Facts:
 
     def _look_up(self, name: str, scope: Scope) -> Operand:
         tensor = self.types.of(name, scope)
-        if tensor is None:
-            return Operand(name, None, None, None, None)
-        shape = tensor.concrete
-        if shape is None or min(shape, default=0) < 0:  # inferred from odd attributes
-            return Operand(name, tensor.dtype, None, None, None)
-        nbytes = tensor.nbytes
-        known = nbytes is not None and nbytes <= LARGEST
-        return Operand(name, tensor.dtype, shape, tensor.size, nbytes if known else None)
+        return Operand(name, None, None, None, None) if tensor is None else operand(name, tensor)
 
     def _constant_node(self, name: str, scope: Scope) -> np.ndarray | None:
         for outer in scope.outward():
@@ -112,6 +119,11 @@ class Operation:
     def opset(self) -> int:
         """Version of the operator's domain that the model imports."""
         return self.facts.opsets.get(self.node.domain, 1)
+
+    def with_types(self, types: Mapping[str, TensorType]) -> Operation:
+        """Returns the operation in calls with other types of its tensors, by name."""
+        own = {(self.node.scope.path, name): operand(name, kind) for name, kind in types.items()}
+        return replace(self, facts=replace(self.facts, _operands=own))
 
     def has(self, index: int) -> bool:
         """Returns whether the optional input at `index` is present."""
@@ -166,6 +178,18 @@ class Operation:
         """Returns a list of integers; empty where the attribute is left out."""
         attribute = self._attribute(name)
         return () if attribute is None else tuple(attribute.ints)
+
+    def array(self, name: str) -> Array:
+        """Returns a list of integers, however long."""
+        attribute = self._attribute(name)
+        values = () if attribute is None else attribute.ints
+        return np.fromiter(values, np.int64, len(values))
+
+    def is_text(self, name: str, text: str) -> Array:
+        """Returns which texts of a list are `text`."""
+        attribute, wanted = self._attribute(name), text.encode()
+        strings = () if attribute is None else attribute.strings
+        return np.fromiter((each == wanted for each in strings), np.bool_, len(strings))
 
     def numbers(self, name: str) -> tuple[float, ...]:
         """Returns a list of floats; empty where the attribute is left out."""

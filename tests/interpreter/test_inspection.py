@@ -84,5 +84,6 @@ def test_texts_of_reference_operators_are_strings_without_statistics():
     recorder = Recorder()
     Interpreter(model, observers=[recorder]).run(None, {"x": np.array(["a", "bc"], object)})
     (record,) = recorder.records.values()
-    assert [output.dtype for output in record.outputs] == ["string"]
+    ((_, outputs),) = record.types
+    assert [output.dtype for output in outputs] == ["string"]
     assert record.statistics is None

@@ -159,12 +159,20 @@ growing (float[1,4] x, int64 trips) => (float[M,4] y) {
 """
 
 
-def test_work_that_differs_between_the_trips_of_a_loop_is_not_known():
+def test_work_that_differs_between_the_trips_of_a_loop_is_that_of_all_trips():
     proto = parse(GROWING, w=np.eye(4, dtype=np.float32))
-    feeds = {"x": np.ones((1, 4), np.float32), "trips": np.array(6)}
-    trace = tracer.profile(proto, feeds=_saved(feeds), runs=2)
-    assert trace.nodes.set_index("node")["macs"].isna()["Loop_1.body/MatMul_1"]
-    assert any("MatMul" in note for note in trace.notes)
+    feeds = _saved({"x": np.ones((1, 4), np.float32), "trips": np.array(6)})
+    of_trips = [rows * 4 * 4 for rows in range(1, 7)]
+    for trace in (
+        tracer.count(proto, feeds=feeds),
+        tracer.profile(proto, feeds=feeds, runs=2),
+        tracer.profile(proto, feeds=feeds, runs=2, optimization="none"),
+        tracer.interpret(proto, feeds=feeds, runs=1),
+    ):
+        product = trace.nodes.set_index("node").loc["Loop_1.body/MatMul_1"]
+        assert product["macs"] == sum(of_trips)
+        assert product["output_shapes"] == "float32[?,4]"
+        assert not [note for note in trace.notes if "unknown" in note]
 
 
 def test_the_same_batch_twice_is_measured_once_and_none_is_refused():

@@ -1,6 +1,7 @@
 """`tracer.count` with the shapes, branches and trip counts of a run."""
 
 import numpy as np
+import onnxruntime
 import pytest
 
 import tracer
@@ -84,3 +85,60 @@ def test_inputs_and_sizes_contradict_each_other(detector, tmp_path):
     np.savez(tmp_path / "x.npz", x=np.ones((2, 7), np.float32))
     with pytest.raises(InputError, match="dimension 1 is fixed at 8, not 7"):
         tracer.count(detector, feeds=tmp_path / "x.npz")
+
+
+DILATED = """
+<ir_version: 8, opset_import: ["": 13]>
+dilated (float[1,1,H,W] x) => (float[?,?] y)
+{ [pool] p = MaxPool <kernel_shape = [2, 2], dilations = [3, 3], auto_pad = "SAME_UPPER"> (x)
+  [flat] f = Flatten <axis = 3> (p)  [product] y = MatMul (f, w) }
+"""
+
+
+def test_shapes_of_a_run_count_where_inference_has_others():
+    # onnxruntime pads for windows without gaps, so its output is smaller than ONNX says
+    proto = parse(DILATED, w=np.ones((30, 5), np.float32))
+    (out,) = onnxruntime.InferenceSession(
+        parse(
+            DILATED.split("[flat]")[0].replace("(float[?,?] y)", "(float[?,?,?,?] p)") + "}"
+        ).SerializeToString()
+    ).run(None, {"x": np.zeros((1, 1, 32, 32), np.float32)})
+    assert out.shape[3] == 30
+    told = (
+        "'pool' (MaxPool): the run has float32[1,1,30,30], where inference has float32[1,1,32,32]"
+    )
+    sizes = {"H": 32, "W": 32}
+    for trace in (
+        tracer.count(proto, dims=sizes, run=True), tracer.profile(proto, dims=sizes, runs=2)
+    ):  # fmt: skip
+        nodes = trace.nodes.set_index("node")
+        assert nodes.loc["pool", "output_shapes"] == "float32[1,1,30,30]"
+        assert nodes.loc["product", "macs"] == out.size * 5
+        (note,) = [note for note in trace.notes if "inference" in note and "behind" not in note]
+        assert note == f"{told}; the run counts"
+
+
+STATE = """
+<ir_version: 8, opset_import: ["": 17]>
+state (float[N,4] x, int64 trips) => (float[?,4] z) {
+  [loop] z = Loop (trips, , x) <
+    body = step (int64 i, bool go, float[R,4] s) => (bool on, float[S,4] n)
+      <float[4,4] v = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7}> {
+      on = Identity (go)
+      [inner] a = MatMul (s, v)
+      [outer] b = MatMul (s, w)
+      n = Add (a, b)
+    }
+  >
+}
+"""
+
+
+def test_products_of_a_state_of_one_shape_are_counted(tmp_path):
+    proto = parse(STATE, w=np.ones((4, 4), np.float32))
+    np.savez(tmp_path / "x.npz", x=np.ones((3, 4), np.float32), trips=np.array(5))
+    nodes = tracer.count(proto, feeds=tmp_path / "x.npz").nodes.set_index("node")
+    products = nodes.loc[["loop.body/inner", "loop.body/outer"]]
+    assert products["macs"].to_list() == [5 * 3 * 4 * 4] * 2
+    assert products["input_shapes"].to_list() == ["float32[3,4], float32[4,4]"] * 2
+    assert nodes.loc["loop.body/inner", "peak_bytes"] > 0

@@ -29,15 +29,15 @@ def test_a_body_resolves_names_from_the_inside_out():
     assert types.of("d", tanh.scope) is None
 
 
-def test_what_a_run_observed_fills_only_what_inference_left_open():
+def test_what_a_run_observed_counts_even_where_inference_differs():
     model = loading.from_proto(onnx.parser.parse_model(DATA_DEPENDENT))
     scope = model.nodes[0].scope
     types = shape_inference.infer(model, {"x": (2, 8)})
     assert types.of("z", scope).concrete is None
-    wrong = TensorType("float32", (9, 9))
-    seen = types.updated({("", "z"): TensorType("int64", (2, 16)), ("", "c"): wrong})
+    other = TensorType("real", (9, 9))  # runtimes have names of their own for types
+    seen = types.updated({("", "z"): TensorType("int64", (2, 16)), ("", "c"): other})
     assert seen.of("z", scope).concrete == (2, 16)
-    assert seen.of("c", scope).concrete == (2, 8)
+    assert str(seen.of("c", scope)) == "float32[9,9]"
 
 
 @pytest.mark.parametrize(

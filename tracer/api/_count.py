@@ -175,9 +175,9 @@ def _of_a_run(request: Request) -> _Sizes:
         request.cut(), lambda feeds: runtime.optimize(model, feeds, settings)
     )
     seen = observed_shapes.of(model, graph.kernels)
-    types = infer(model, feedset.shapes).updated(seen.types)
-    notes = (*feedset.notes, f"shapes, branches and trip counts are those of a run in {_EXECUTOR}")
-    return _Sizes(feedset.shapes, types, seen.calls, notes)
+    types, differences = seen.applied(model, infer(model, feedset.shapes))
+    told = f"shapes, branches and trip counts are those of a run in {_EXECUTOR}"
+    return _Sizes(feedset.shapes, types, seen.calls, (*feedset.notes, told, *differences))
 
 
 def _calls(counted: Cost) -> pd.DataFrame:

@@ -108,7 +108,8 @@ def interpret(
             with opened_pool(cluster, threads, note, _MODULES) as pool:
                 job, run = done(_narrow(request, narrowed, by_sample, said, pool))
     observation = observed_shapes.of(loaded, run.kernels)
-    types = infer(loaded, job.first.shapes).updated(observation.types)
+    types, differences = observation.applied(loaded, infer(loaded, job.first.shapes))
+    run = replace(run, notes=(*run.notes, *differences))
     counted = (*(sums.node for sums in run.sums), *(sums.node for sums in run.float_sums))
     narrow = {node: job.rules[node] for node in counted}
     pricing = None if energy_model is None else Pricing(energy_model, narrow)

@@ -82,7 +82,8 @@ class Pipeline:
                 groups = attribute(self.model.executed, run.kernels, matches)
         if self.replay and graph is not None:
             run = self._replayed(run, graph, groups, feedset)
-        types, calls = observed(self.model, feedset, run, graph)
+        types, calls, differences = observed(self.model, feedset, run, graph)
+        run = replace(run, notes=(*run.notes, *differences))
         alone: Mapping[str, float] = {}
         if self.split and graph is not None:
             nodes = longest_fused(run, groups, self.split)
@@ -147,14 +148,15 @@ def _reason(error: TracerError) -> str:
 
 def observed(
     model: Model, feedset: FeedSet, run: Run, graph: OptimizedGraph | None
-) -> tuple[TensorTypes, Mapping[str, float] | None]:
-    """Returns types of all tensors, and calls of all nodes where a run was needed for them.
+) -> tuple[TensorTypes, Mapping[str, float] | None, tuple[str, ...]]:
+    """Returns types of all tensors, calls of all nodes where a run was needed for them, and notes.
 
-    Where shape inference is incomplete, an optimised model runs once without optimisation.
+    Where shape inference is incomplete or wrong, an optimised model runs once without optimisation.
     """
     types = infer(model, feedset.shapes)
-    if graph is not None and not observed_shapes.needed(model, types):
-        return types, None
+    if graph is not None and not observed_shapes.needed(model, types, run.kernels):
+        return types, None, ()
     kernels = run.kernels if graph is None else graph.unoptimized_kernels(feedset)
     observation = observed_shapes.of(model, kernels)
-    return types.updated(observation.types), observation.calls
+    types, differences = observation.applied(model, types)
+    return types, observation.calls, differences

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from types import MappingProxyType
+from typing import TypeAlias, TypeVar
 
 import onnx
 
@@ -16,10 +17,14 @@ from tracer.errors import InputError
 from tracer.graph import tensor_type
 from tracer.graph.encoding import encoded
 from tracer.graph.model import Model, Scope, bodies, graphs
+from tracer.graph.refinement import refined
 from tracer.graph.tensor_type import TensorType
 from tracer.support.types import Array
 
 _T = TypeVar("_T")
+
+Call: TypeAlias = tuple[int, Mapping[str, TensorType]]
+"""How many calls of a node had these types of tensors, by name."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Shape of each model input by name."""
@@ -35,7 +40,11 @@ FAILURES = (
 """What inference raises for attributes that do not fit: errors of its own, and of C++."""
 
 _SMALL = 64
-"""Weights of up to so many elements keep their values: shapes, axes, pads, sizes."""
+"""Weights and lists of up to so many elements keep their values: shapes, axes, pads, sizes."""
+
+
+_TABLES = "ai.onnx.ml"
+"""The domain of operators whose attributes are tables, of a forest of millions of nodes as well."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +52,14 @@ class TensorTypes:
     """The inferred type of each tensor, by the path of its graph and its name.
 
     `values` are computed tensors whose values follow from shapes and stored tensors alone, as far
-    as shapes, trip counts and branches depend on them.
+    as shapes, trip counts and branches depend on them. `varying` are the calls of nodes by key, of
+    which a run told that their types differ.
     """
 
     tensors: Mapping[str, Mapping[str, TensorType]] = field(repr=False)
     weights: Mapping[str, Mapping[str, onnx.TensorProto]] = field(repr=False)
     values: Mapping[str, Mapping[str, Array]] = field(default_factory=dict, repr=False)
+    varying: Mapping[str, Sequence[Call]] = field(default_factory=dict, repr=False)
 
     def of(self, name: str, scope: Scope) -> TensorType | None:
         """Returns the type of the tensor that `name` means in `scope`, or None if unknown."""
@@ -62,17 +73,22 @@ class TensorTypes:
         """Returns the computed value that `name` means in `scope`, or None if it is not known."""
         return _resolved(self.values, name, scope)
 
-    def updated(self, observed: Mapping[tuple[str, str], TensorType]) -> TensorTypes:
-        """Returns these types, with observed ones for shapes that inference left incomplete.
+    def updated(
+        self,
+        observed: Mapping[tuple[str, str], TensorType],
+        varying: Mapping[str, Sequence[Call]] = MappingProxyType({}),
+    ) -> TensorTypes:
+        """Returns these types with observed shapes, which are right where inference differs.
 
-        `observed` is keyed by the path of the graph and the name of the tensor.
+        `observed` is keyed by the path of the graph and the name of the tensor; `varying` as here.
         """
         tensors = {path: dict(types) for path, types in self.tensors.items()}
         for (path, name), kind in observed.items():
             inferred = tensors.setdefault(path, {}).get(name)
-            if inferred is None or inferred.concrete is None:
-                tensors[path][name] = kind
-        return TensorTypes(tensors, self.weights, self.values)
+            if inferred is not None and inferred.dtype != "undefined":  # runtimes name them anew
+                kind = TensorType(inferred.dtype, kind.shape)
+            tensors[path][name] = kind
+        return TensorTypes(tensors, self.weights, self.values, {**self.varying, **varying})
 
 
 def _resolved(by_path: Mapping[str, Mapping[str, _T]], name: str, scope: Scope) -> _T | None:
@@ -88,18 +104,79 @@ def _resolved(by_path: Mapping[str, Mapping[str, _T]], name: str, scope: Scope) 
 def infer(model: Model, shapes: Shapes) -> TensorTypes:
     """Infers types by ONNX's shape inference with data propagation.
 
-    Inputs missing from `shapes` keep their declared, perhaps symbolic, shape. Raises InputError
+    Inputs missing from `shapes` keep their declared, perhaps symbolic, shape. What the file
+    declares of other tensors may be out of date: it counts where inference stops. Raises InputError
     if a shape contradicts the model's declaration.
     """
     skeleton = _sized(model, shapes)
+    declared = _take_declarations(model, skeleton)
+    types = _inferred(model, skeleton)
+    if _declare_again(model, skeleton, declared, types):
+        types = _inferred(model, skeleton)
+    return types
+
+
+def _inferred(model: Model, skeleton: onnx.ModelProto) -> TensorTypes:
+    """Returns what inference tells; what the skeleton declares, where inference fails."""
     try:
         with activity.doing(model.name, f"onnx {onnx.__version__} inferred the shapes"):
             inferred = onnx.shape_inference.infer_shapes(
                 encoded(skeleton, model.name), data_prop=True
             )
-    except FAILURES:  # keep what the file declares
+    except FAILURES:
         inferred = skeleton
     return _collect(model, inferred)
+
+
+def _take_declarations(
+    model: Model, skeleton: onnx.ModelProto
+) -> dict[str, dict[str, onnx.TypeProto]]:
+    """Removes the types of tensors whose operators onnx knows; returns them by path and name."""
+    declared: dict[str, dict[str, onnx.TypeProto]] = {}
+    for path, graph in _with_paths(skeleton.graph, "", iter(model.keys)):
+        unknown = {
+            name
+            for node in graph.node
+            if not onnx.defs.has(node.op_type, node.domain)
+            for name in node.output
+        }
+        values = [each for each in graph.value_info if each.name not in unknown]
+        tensors = [each for each in (*values, *graph.output) if each.type.HasField("tensor_type")]
+        kept = declared.setdefault(path, {})
+        for each in tensors:
+            if each.name not in unknown:
+                kept[each.name] = onnx.TypeProto()
+                kept[each.name].CopyFrom(each.type)
+        for output in graph.output:
+            if output.name in kept:
+                output.type.tensor_type.ClearField("shape")
+        others = [each for each in graph.value_info if each.name not in kept]
+        del graph.value_info[:]
+        graph.value_info.extend(others)
+    return declared
+
+
+def _declare_again(
+    model: Model,
+    skeleton: onnx.ModelProto,
+    declared: Mapping[str, Mapping[str, onnx.TypeProto]],
+    types: TensorTypes,
+) -> bool:
+    """Puts back what was declared of tensors that inference left open; returns whether it did."""
+    changed = False
+    for path, graph in _with_paths(skeleton.graph, "", iter(model.keys)):
+        outputs = {each.name: each for each in graph.output}
+        for name, proto in declared.get(path, {}).items():
+            known = types.tensors.get(path, {}).get(name)
+            if known is not None and known.concrete is not None:
+                continue
+            better = refined(known, tensor_type.from_type_proto(proto))
+            if better is None or better == known:
+                continue
+            value = outputs[name] if name in outputs else graph.value_info.add(name=name)
+            value.type.CopyFrom(tensor_type.to_type_proto(better))
+            changed = True
+    return changed
 
 
 def _sized(model: Model, shapes: Shapes) -> onnx.ModelProto:
@@ -168,17 +245,56 @@ def _skeleton(proto: onnx.ModelProto) -> onnx.ModelProto:
     graph = proto.graph
     copy = onnx.ModelProto(ir_version=proto.ir_version, opset_import=proto.opset_import)
     copy.graph.name = graph.name or "graph"
-    for name in ("node", "input", "output", "value_info", "sparse_initializer"):
+    copy.graph.node.extend(map(_light, graph.node))
+    for name in ("input", "output", "value_info", "sparse_initializer"):
         getattr(copy.graph, name).extend(getattr(graph, name))
     for weight in graph.initializer:
         stored = copy.graph.initializer.add()
-        size = tensor_type.from_initializer(weight).size or 0
-        if size <= _SMALL and not weight.external_data:
+        if _is_small(weight):
             stored.CopyFrom(weight)
         else:
-            stored.name, stored.data_type = weight.name, weight.data_type
-            stored.dims.extend(weight.dims)
+            _copy_type(weight, stored)
     return copy
+
+
+def _light(node: onnx.NodeProto) -> onnx.NodeProto:
+    """Returns a node without what inference does not look at: tables of forests, large constants.
+
+    Copies of a forest's tables of millions of nodes would take most of the time and memory.
+    """
+    if node.domain != _TABLES and node.op_type != "Constant":
+        return node
+    large = {each.name for each in node.attribute if _is_table(each)}
+    if not large:
+        return node
+    light = onnx.NodeProto(op_type=node.op_type, domain=node.domain, name=node.name)
+    light.input.extend(node.input)
+    light.output.extend(node.output)
+    for attribute in node.attribute:
+        kept = light.attribute.add()
+        if attribute.name not in large:
+            kept.CopyFrom(attribute)
+            continue
+        kept.name, kept.type = attribute.name, attribute.type
+        if attribute.HasField("t"):
+            _copy_type(attribute.t, kept.t)
+    return light
+
+
+def _is_table(attribute: onnx.AttributeProto) -> bool:
+    if attribute.HasField("t"):
+        return not _is_small(attribute.t)
+    return max(len(attribute.ints), len(attribute.floats), len(attribute.strings)) > _SMALL
+
+
+def _is_small(tensor: onnx.TensorProto) -> bool:
+    size = tensor_type.from_initializer(tensor).size or 0
+    return size <= _SMALL and not tensor.external_data
+
+
+def _copy_type(tensor: onnx.TensorProto, to: onnx.TensorProto) -> None:
+    to.name, to.data_type = tensor.name, tensor.data_type
+    to.dims.extend(tensor.dims)
 
 
 def _substitute(graph: onnx.GraphProto, symbols: Mapping[str, int]) -> None:

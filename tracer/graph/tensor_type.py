@@ -62,6 +62,15 @@ class TensorType:
         return f"{self.dtype}[{','.join('?' if d is None else str(d) for d in self.shape)}]"
 
 
+@dataclass(frozen=True, slots=True)
+class CallTypes:
+    """The types of the tensors that a node read and wrote in `calls` of its calls."""
+
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+    calls: int
+
+
 @cache
 def bits_of(dtype: str) -> int | None:
     """Returns the width of one element in bits; None for strings."""

@@ -1,11 +1,13 @@
 """Records every node of an inference: time, calls, types, values, differences from a reference."""
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tracer.graph.model import Node
+from tracer.graph.refinement import Types
 from tracer.graph.tensor_type import TensorType
 from tracer.interpreter.kernel_loading import clock_ns
 from tracer.interpreter.values import Value
@@ -29,16 +31,16 @@ class Statistics:
 class NodeRecord:
     """The calls of one node in one inference; a node in a loop's body is called several times.
 
-    `time_us` is the node's own time, without the nodes of its bodies. Types and statistics are
-    from the last call; statistics are of the first output, if it is a tensor of numbers.
+    `time_us` is the node's own time, without the nodes of its bodies. `types` has how many calls
+    had these types of inputs and outputs. Statistics are of the first output of the last call, if
+    it is a tensor of numbers.
     `difference` is the worst of the outputs, if the reference has one of them.
     """
 
     node: Node
     calls: int = 0
     time_us: float = 0.0
-    inputs: tuple[TensorType, ...] = ()
-    outputs: tuple[TensorType, ...] = ()
+    types: Counter[tuple[Types, Types]] = field(default_factory=Counter)
     statistics: Statistics | None = None
     difference: Difference | None = None
 
@@ -76,7 +78,7 @@ class Recorder:
         record.calls += 1
         record.time_us += (ended - began - inside) / 1e3
         if self.describe:
-            record.inputs, record.outputs = _types(inputs), _types(outputs)
+            record.types[_types(inputs), _types(outputs)] += 1
             record.statistics = statistics(outputs[0]) if outputs else None
             record.difference = self._difference(node, outputs)
         left = self.clock()
@@ -131,7 +133,7 @@ def statistics(value: Value) -> Statistics | None:
     return Statistics(float(finite.min()), float(finite.max()), float(finite.mean()), nan, inf)
 
 
-def _types(values: Sequence[Value]) -> tuple[TensorType, ...]:
+def _types(values: Sequence[Value]) -> Types:
     return tuple(
         TensorType(dtype_text(value), value.shape)
         for value in values

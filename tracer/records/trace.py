@@ -17,7 +17,7 @@ import pandas as pd
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.accumulators.statistics.sample_sums import SampleSums
-from tracer.graph.tensor_type import TensorType
+from tracer.graph.tensor_type import CallTypes, TensorType
 from tracer.interpreter.recording import Statistics
 from tracer.records import providers
 from tracer.records.columns import COLUMNS as COLUMNS  # part of the interface beside Trace
@@ -48,7 +48,8 @@ class Kernel:
     than `arena_peak_bytes` until then; None where the runtime does not tell. `parts` are the nodes
     of a subgraph that the runtime compiled into this kernel, as the kernels that they would be, in
     their order. What the kernel launched took `device_us` on the device per run, a time that is not
-    in the samples of a run; None where nothing measured it.
+    in the samples of a run; None where nothing measured it. `varying` are the types of calls whose
+    types differ, where all calls were looked at; a size that differs is None in `output_types`.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Kernel:
     arena_peak_bytes: int | None = None
     parts: tuple[Kernel, ...] = ()
     device_us: float | None = None
+    varying: tuple[CallTypes, ...] = ()
 
     @property
     def is_compiled(self) -> bool:

@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 
 from tracer.graph.model import Node, Scope
+from tracer.graph.refinement import common
 from tracer.graph.tensor_type import Dim, TensorType
-from tracer.shapes.refinement import common
 
 if TYPE_CHECKING:
     from tracer.shapes.inference import Inference

@@ -5,9 +5,6 @@ onnx has no shape inference for them. What a rule does not tell is None.
 
 from collections.abc import Mapping
 
-import onnx
-
-from tracer.graph.model import Node
 from tracer.graph.tensor_type import Dim, TensorType
 from tracer.shapes import images, quantized, tables
 from tracer.shapes.known_node import (
@@ -20,36 +17,6 @@ from tracer.shapes.known_node import (
     like_first,
     times,
 )
-from tracer.support.types import Array
-
-_MICROSOFT = "com.microsoft"
-
-
-def outputs(
-    node: Node,
-    version: int,
-    types: Mapping[str, TensorType | None],
-    values: Mapping[str, Array | None],
-) -> dict[str, TensorType] | None:
-    """Returns the types of the outputs by name, as far as they are known.
-
-    None for an operator that onnx knows at this `version`, or that has no rule.
-    """
-    rule = _RULES.get(node.op_type)
-    is_ours = node.domain == _MICROSOFT or node.op_type in _OF_ONNX
-    if rule is None or not is_ours or onnx.defs.has(node.op_type, version, node.domain):
-        return None
-    try:
-        told = rule(Known(node, types, values))
-    except (
-        IndexError,
-        TypeError,
-        ValueError,
-        ZeroDivisionError,
-    ):  # ranks or numbers that no operator allows
-        return {}
-    found = zip(node.outputs, told, strict=False)
-    return {name: kind for name, kind in found if name and kind is not None}
 
 
 def _sum_and_normalised(known: Known) -> Outputs:
@@ -220,7 +187,7 @@ def _causal_convolution(known: Known) -> Outputs:
     return [known.type_of(0), known.typed(0, (*shape[:2], kept))]
 
 
-_RULES: Mapping[str, Rule] = {
+RULES: Mapping[str, Rule] = {
     **images.RULES,
     **quantized.RULES,
     **tables.RULES,
@@ -246,5 +213,5 @@ _RULES: Mapping[str, Rule] = {
     "SkipSimplifiedLayerNormalization": _sum_and_normalised,
     "TransposeMatMul": _transposed_product,
 }
-_OF_ONNX = ("LayerNormalization", "SimplifiedLayerNormalization")
+OF_ONNX = ("LayerNormalization", "SimplifiedLayerNormalization")
 """Operators that onnxruntime has in the domain of ONNX."""

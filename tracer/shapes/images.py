@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from tracer.errors import ModelError
 from tracer.graph.tensor_type import Dim
 from tracer.interpreter.numeric.windows import window
 from tracer.interpreter.ops.conv_transpose import geometry
@@ -21,14 +20,11 @@ def pooled(known: Known, kernel: tuple[int, ...], maps: Dim, last: bool) -> Shap
     sizes = tuple(size for size in space if isinstance(size, int))
     if len(sizes) < len(space):
         return None
-    try:
-        slid = window(
-            sizes, kernel, known.integers("strides") or None, known.integers("pads") or None,
-            known.integers("dilations") or None, known.text("auto_pad", "NOTSET"),
-            known.integer("ceil_mode"),
-        )  # fmt: skip
-    except ModelError:  # the run tells what does not fit
-        return None
+    slid = window(
+        sizes, kernel, known.integers("strides") or None, known.integers("pads") or None,
+        known.integers("dilations") or None, known.text("auto_pad", "NOTSET"),
+        known.integer("ceil_mode"),
+    )  # fmt: skip
     channels = maps if maps is not None else shape[-1 if last else 1]
     return (shape[0], *slid.out, channels) if last else (shape[0], channels, *slid.out)
 
@@ -54,23 +50,30 @@ def _cropped(known: Known) -> Outputs:
 
 
 def _transposed(known: Known) -> Outputs:
-    shape, weights, pads = known.shape(0), known.shape(1), known.numbers(2)
-    if shape is None or weights is None or (known.has(2) and pads is None):
+    pads = known.numbers(2)
+    if known.has(2) and pads is None:
         return []
+    return [known.typed(0, transposed(known, pads, None))]
+
+
+def transposed(
+    known: Known, pads: tuple[int, ...] | None, output_shape: tuple[int, ...] | None
+) -> Shape:
+    """Returns the shape of a transposed convolution of the first input, or None."""
+    shape, weights = known.shape(0), known.shape(1)
+    if shape is None or weights is None:
+        return None
     sizes = [size for size in (*shape[2:], *weights[1:]) if isinstance(size, int)]
     rank = len(shape) - 2
     if len(sizes) < 2 * rank + 1:
-        return []
+        return None
     ones = [1] * rank
-    try:
-        *_, cropped = geometry(
-            sizes[:rank], sizes[rank + 1 :], list(known.integers("strides") or ones),
-            list(known.integers("dilations") or ones), pads,
-            known.integers("output_padding") or None, None, known.text("auto_pad", "NOTSET"),
-        )  # fmt: skip
-    except ModelError:  # the run tells what does not fit
-        return []
-    return [known.typed(0, (shape[0], sizes[rank] * known.integer("group", 1), *cropped))]
+    *_, cropped = geometry(
+        sizes[:rank], sizes[rank + 1 :], list(known.integers("strides") or ones),
+        list(known.integers("dilations") or ones), pads, known.integers("output_padding") or None,
+        output_shape, known.text("auto_pad", "NOTSET"),
+    )  # fmt: skip
+    return (shape[0], sizes[rank] * known.integer("group", 1), *cropped)
 
 
 RULES: Mapping[str, Rule] = {

@@ -11,12 +11,13 @@ from tracer.containment import activity
 from tracer.graph import shape_inference
 from tracer.graph.dataflow import Address
 from tracer.graph.model import Model, Node, Scope
+from tracer.graph.refinement import refined
 from tracer.graph.shape_inference import Shapes, TensorTypes
 from tracer.graph.tensor_type import TensorType
 from tracer.shapes import control_flow
-from tracer.shapes.known_values import KnownValues
+from tracer.shapes.known_values import MOST, KnownValues
 from tracer.shapes.one_node import MisfitError, node_outputs
-from tracer.shapes.refinement import refined
+from tracer.shapes.rules import rule_of
 from tracer.support.types import Array, dtype_text
 
 _VISITS = 4
@@ -63,7 +64,7 @@ class Inference:
 
     `misfits` are paths of graphs with nodes whose inputs contradict each other, `idle` paths of
     branches that never run. onnx has inferred what it can: a node is inferred again if more is
-    known of its inputs.
+    known of its inputs, or something else than onnx took them for.
     """
 
     def __init__(self, model: Model, types: TensorTypes) -> None:
@@ -74,6 +75,7 @@ class Inference:
         self._by_onnx = types.tensors
         self.misfits, self.idle = set[str](), set[str]()
         self._more_known: set[Address] = set()
+        self._corrected: set[Address] = set()
         self._visits_left = _VISITS * len(model.nodes)
         self._nodes: dict[str, list[Node]] = defaultdict(list)
         for node in model.nodes:
@@ -91,7 +93,9 @@ class Inference:
         for node in nodes:
             if node.key in self._bodies:
                 control_flow.infer(self, node, self._bodies[node.key])
-            elif any(map(self._is_open, self._flow.outputs_of(node))):
+            elif self._is_corrected(node):
+                self._infer_again(node)
+            elif self._has_rule(node) or any(map(self._is_open, self._flow.outputs_of(node))):
                 self._node(node)
 
     @property
@@ -124,12 +128,17 @@ class Inference:
         return [self.type_of(self.result(scope, at)) for at in range(len(scope.graph.output))]
 
     def refine(self, address: Address, found: TensorType | None) -> None:
-        """Adds what was found of the type of a tensor to what is known of it."""
+        """Adds what was found of the type of a tensor to what is known of it.
+
+        It replaces what it contradicts: onnx knew less, or was wrong.
+        """
         known = self.type_of(address)
-        better = refined(known, found)
+        better = refined(found, known)
         if better is not None and better != known:
             self.tensors.setdefault(address[0], {})[address[1]] = better
             self._more_known.add(address)
+            if refined(known, found) != better:
+                self._corrected.add(address)
 
     def reset(self, body: Scope) -> None:
         """Forgets what was found of the tensors of a body, and in the bodies of its nodes."""
@@ -143,6 +152,7 @@ class Inference:
         self.misfits -= paths
         self.idle -= paths
         self._more_known = {each for each in self._more_known if each[0] not in paths}
+        self._corrected = {each for each in self._corrected if each[0] not in paths}
 
     def resizes(self, node: Node) -> bool:
         """Whether a node is a Reshape to another number of elements, which onnx lets pass."""
@@ -156,6 +166,33 @@ class Inference:
         """Whether a graph is in a branch that never runs."""
         return any(f"{path}/".startswith(f"{branch}/") for branch in self.idle)
 
+    def _has_rule(self, node: Node) -> bool:
+        """Whether our own rule is to be asked, even where onnx has inferred the outputs."""
+        return rule_of(node, self.model.opsets.get(node.domain, 1)) is not None
+
+    def _is_corrected(self, node: Node) -> bool:
+        """Whether onnx took an input of a node for something else."""
+        return bool(self._corrected) and any(
+            address in self._corrected for address in self._flow.read(node)
+        )
+
+    def _infer_again(self, node: Node) -> None:
+        """Infers the outputs of a node of whose inputs onnx knew something else."""
+        before = {address: self.type_of(address) for address in self._flow.outputs_of(node)}
+        self._forget(before)
+        self._more_known.update(self._flow.read(node))
+        self._node(node)
+        for address, kind in before.items():
+            after = self.type_of(address)
+            if after != kind or (after is not None and (after.size or 0) <= MOST):
+                self._corrected.add(address)  # a small one may be a shape of other values
+
+    def _forget(self, addresses: Iterable[Address]) -> None:
+        """Drops the shapes of tensors that onnx has wrong."""
+        for path, name in addresses:
+            if (kind := self.type_of((path, name))) is not None:
+                self.tensors[path][name] = TensorType(kind.dtype, None)
+
     def _node(self, node: Node) -> None:
         """Infers the outputs of a node: from their values if these are known, else by onnx."""
         outputs = list(self._flow.outputs_of(node))
@@ -164,13 +201,15 @@ class Inference:
             if value is not None:
                 self.refine(address, TensorType(dtype_text(value), value.shape))
         inputs = {name: self._flow.address(name, node.scope) for name in node.inputs if name}
-        if any(map(self._is_open, outputs)) and self._is_worthwhile(inputs.values()):
+        is_open = any(map(self._is_open, outputs)) and self._is_worthwhile(inputs.values())
+        if is_open or self._has_rule(node):
             types = {name: self.type_of(address) for name, address in inputs.items()}
             values = {name: self.values.of(address) for name, address in inputs.items()}
             try:
                 outputs_found = node_outputs(node, self.model, types, values)
             except MisfitError:
                 self.misfits.add(node.scope.path)
+                self._forget(outputs)
                 return
             for name, found in outputs_found.items():
                 self.refine((node.scope.path, name), found)

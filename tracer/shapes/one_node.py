@@ -4,11 +4,12 @@ from collections.abc import Mapping
 
 import onnx
 
+from tracer.errors import ModelError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model, Node
 from tracer.graph.shape_inference import FAILURES
 from tracer.graph.tensor_type import TensorType
-from tracer.shapes import fused
+from tracer.shapes import rules
 from tracer.shapes.contrib import as_standard, with_one_dtype
 from tracer.support.types import Array
 
@@ -26,7 +27,7 @@ def node_outputs(
     """Returns the types of the outputs by name, as far as onnx can tell them.
 
     `types` and `values` of the inputs are by name; a value is None where it is not known. Raises
-    MisfitError where onnx finds a contradiction.
+    MisfitError where a rule or onnx finds a contradiction.
     """
     version = model.opsets.get(node.domain)
     if version is None:
@@ -34,7 +35,10 @@ def node_outputs(
     like = model.operators.shapes.get((node.domain, node.op_type))
     if like is not None:
         return _like(node, like, types)
-    own = fused.outputs(node, version, types, values)
+    try:
+        own = rules.outputs(node, version, types, values)
+    except ModelError as error:
+        raise MisfitError from error
     if own is not None:
         return own
     proto, domain, version = as_standard(node, version)

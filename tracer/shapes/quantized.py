@@ -2,34 +2,18 @@
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from tracer.graph.tensor_type import Dim, TensorType
 from tracer.shapes.images import pooled, pooled_whole
-from tracer.shapes.known_node import Known, Outputs, Rule, Shape, like_first
+from tracer.shapes.known_node import Known, Outputs, Rule, broadcast, like_first
 
 
 def _of_two(known: Known) -> Outputs:
-    return [known.typed(0, _broadcast(known.shape(0), known.shape(3)))]
+    return [known.typed(0, broadcast(known.shape(0), known.shape(3)))]
 
 
 def _where(known: Known) -> Outputs:
-    values = _broadcast(known.shape(1), known.shape(4))
-    return [known.typed(1, _broadcast(known.shape(0), values))]
-
-
-def _broadcast(left: Shape, right: Shape) -> Shape:
-    """Returns the common shape of known shapes, or of one that the other is a number for."""
-    if left is None or right is None:
-        return None
-    if left == right or not right:
-        return left
-    if not left:
-        return right
-    sizes = [dim for dim in (*left, *right) if isinstance(dim, int)]
-    if len(sizes) < len(left) + len(right):
-        return None
-    return np.broadcast_shapes(tuple(sizes[: len(left)]), tuple(sizes[len(left) :]))
+    values = broadcast(known.shape(1), known.shape(4))
+    return [known.typed(1, broadcast(known.shape(0), values))]
 
 
 def _joined(known: Known) -> Outputs:

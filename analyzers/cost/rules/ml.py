@@ -1,7 +1,8 @@
 """Operators of classical models, domain ai.onnx.ml: scalers, linear models, kernels, trees."""
 
-from collections.abc import Mapping
-from typing import TypeAlias
+from collections.abc import Sequence
+
+import numpy as np
 
 from analyzers.cost import traffic
 from analyzers.cost.activations import PER_ELEMENT
@@ -9,10 +10,11 @@ from analyzers.cost.count import NOTHING, Count, UnknownWorkError
 from analyzers.cost.operation import Operation
 from analyzers.cost.registry import counts, no_work, per_output
 from analyzers.cost.rules import softmax
+from tracer.support.types import Array
 
 _ML = "ai.onnx.ml"
-_Place: TypeAlias = tuple[int, int]
-"""A node of a tree: the tree and its number; or whether it is a leaf, and its number."""
+_LEAF = -1
+"""The row of a leaf."""
 
 _TRANSFORMS = {
     "NONE": NOTHING,
@@ -76,57 +78,64 @@ def _support_vectors(op: Operation) -> Count:
 @counts("TreeEnsembleClassifier", "TreeEnsembleRegressor", domain=_ML)
 def _trees_of_columns(op: Operation) -> Count:
     names = "nodes_treeids", "nodes_nodeids", "nodes_truenodeids", "nodes_falsenodeids"
-    columns = zip(*(op.integers(name) for name in names), op.texts("nodes_modes"), strict=True)
-    branches: dict[_Place, tuple[_Place, _Place] | None] = {}
-    roots: dict[int, _Place] = {}  # the first node of each tree
-    for tree, node, yes, no, mode in columns:
-        branches[tree, node] = None if mode == "LEAF" else ((tree, yes), (tree, no))
-        roots.setdefault(tree, (tree, node))
-    return _descents(op, branches, list(roots.values()))
+    trees, nodes, *below = map(op.array, names)
+    is_leaf = op.is_text("nodes_modes", "LEAF")
+    _, first, tree_at = np.unique(trees, return_index=True, return_inverse=True)
+    numbers, node_at = np.unique(nodes, return_inverse=True)
+    keys = tree_at * len(numbers) + node_at
+    order = np.argsort(keys, kind="stable")
+    children = []
+    for child in below:
+        at = np.minimum(np.searchsorted(numbers, child), len(numbers) - 1)
+        wanted = tree_at * len(numbers) + at
+        rows = order[np.searchsorted(keys, wanted, "right", sorter=order) - 1]
+        is_branch = (keys[rows] == wanted) & (numbers[at] == child) & ~is_leaf[rows]
+        children.append(np.where(is_branch, rows, _LEAF))
+    return _descents(op, children, np.where(is_leaf[first], _LEAF, first))
 
 
 @counts("TreeEnsemble", domain=_ML)
 def _trees(op: Operation) -> Count:
-    names = "nodes_truenodeids", "nodes_trueleafs", "nodes_falsenodeids", "nodes_falseleafs"
-    columns = zip(*(op.integers(name) for name in names), strict=True)
-    branches: dict[_Place, tuple[_Place, _Place] | None] = {
-        (0, node): ((is_leaf, yes), (is_other_leaf, no))
-        for node, (yes, is_leaf, no, is_other_leaf) in enumerate(columns)
-    }
-    return _descents(op, branches, [(0, root) for root in op.integers("tree_roots")])
+    names = (
+        ("nodes_truenodeids", "nodes_trueleafs"),
+        ("nodes_falsenodeids", "nodes_falseleafs"),
+    )
+    children = [np.where(op.array(leafs), _LEAF, op.array(rows)) for rows, leafs in names]
+    return _descents(op, children, op.array("tree_roots"))
 
 
-def _descents(
-    op: Operation, branches: Mapping[_Place, tuple[_Place, _Place] | None], roots: list[_Place]
-) -> Count:
+def _descents(op: Operation, children: Sequence[Array], roots: Array) -> Count:
     """A comparison for each node between root and leaf, and an addition for each tree.
 
-    What `branches` lacks, or has as None, is a leaf. Raises UnknownWorkError with the least and the
-    most comparisons where leaves lie at different depths.
+    `children` are the rows of both nodes below each row. Raises UnknownWorkError with the least and
+    the most comparisons where leaves lie at different depths.
     """
-    depths = [_leaf_depths(branches, root) for root in roots]
-    low, high = sum(map(min, depths)), sum(map(max, depths))
+    low, high = (int(depths.sum()) for depths in _leaf_depths(children, roots))
     if low != high:
         raise UnknownWorkError(
             "how deep a row goes into its trees depends on the data "
             f"({low:,} to {high:,} comparisons for a row)"
         )
-    return (Count(adds=len(depths), other=low)) * _rows(op)
+    return (Count(adds=len(roots), other=low)) * _rows(op)
 
 
-def _leaf_depths(
-    branches: Mapping[_Place, tuple[_Place, _Place] | None], root: _Place
-) -> list[int]:
-    """Returns the depths of the leaves of a tree."""
-    waiting, depths = [(root, 0)], list[int]()
-    while waiting:
-        place, depth = waiting.pop()
-        below = branches.get(place)
-        if below is None or depth > len(branches):
-            depths.append(depth)
-        else:
-            waiting += [(next_place, depth + 1) for next_place in below]
-    return depths
+def _leaf_depths(children: Sequence[Array], roots: Array) -> tuple[Array, Array]:
+    """Returns the depths of the highest and the deepest leaf of each tree, level by level."""
+    least, most = np.full(len(roots), len(children[0]) + 1), np.zeros(len(roots), np.int64)
+    seen = np.zeros(len(children[0]), np.bool_)
+    rows, trees, depth, visited = roots, np.arange(len(roots)), 0, 0
+    while len(rows):
+        is_end = rows == _LEAF
+        ends = trees[is_end]
+        least[ends], most[ends] = np.minimum(least[ends], depth), depth
+        rows, trees, depth = rows[~is_end], trees[~is_end], depth + 1
+        seen[rows] = True
+        visited += len(rows)
+        if visited > np.count_nonzero(seen):
+            raise UnknownWorkError("a node of its trees is below several others")
+        rows = np.concatenate([child[rows] for child in children])
+        trees = np.concatenate([trees, trees])
+    return least, most
 
 
 def _transform(op: Operation) -> Count:

@@ -109,6 +109,37 @@ def test_shapes_are_those_of_symbolic_inference(idiom):
     assert shapes["y"] == tuple(dim.dim_value for dim in output.type.tensor_type.shape.dim)
 
 
+MISTAKEN = {
+    "a resized image": ((1, 1, 10, 4), """
+g (float[N,C,H,W] x) => (float[?,?] y) <float[4] scales = {1, 1, 0.7, 1}, int64[2] to = {0, -1}>
+{ r = Resize <mode = "nearest"> (x, , scales)  s = Shape (r)  o = ConstantOfShape (s)
+  a = Add (r, o)  y = Reshape (a, to) }"""),
+    "a pooled image": ((1, 1, 2, 2), """
+g (float[N,C,H,W] x) => (float[?,?] y)
+{ p = MaxPool <kernel_shape = [1, 1], strides = [2, 2], ceil_mode = 1> (x)  s = Shape (p)
+  c = Expand (p, s)  j = Concat <axis = -1> (c, c)  y = Flatten (j) }"""),
+    "a signal": ((1, 2000, 1), """
+g (float[N,T,C] x) => (float[?,?] y) <int64 step = {160}, int64 size = {400}>
+{ t = STFT (x, step, , size)  s = Mul (t, t)  y = Flatten (s) }"""),
+    "a product of several axes": ((2, 3, 2, 3), """
+g (float[N,C,H,W] x) => (float[?,?] y)
+{ e = Einsum <equation = "b...j,b...k->bj..."> (x, x)  y = Flatten (e) }"""),
+    "a transposed convolution": ((1, 1, 4, 4), """
+g (float[N,C,H,W] x) => (float[?,?] y) <float[1,1,2,2] w = {1, 2, 3, 4}>
+{ c = ConvTranspose <auto_pad = "SAME_UPPER", strides = [3, 3]> (x, w)  y = Flatten (c) }"""),
+    "sizes that the file has wrong": ((2, 3), """
+g (float[N,M] x) => (float[9,9] y) <float[3,3] stale> { stale = Neg (x)  y = Abs (stale) }"""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MISTAKEN)
+def test_shapes_that_onnx_has_wrong_are_those_of_a_run(case):
+    shape, text = MISTAKEN[case]
+    model, shapes = computed(text, shape)
+    model.proto.graph.output[0].type.tensor_type.ClearField("shape")
+    assert shapes == of_a_run(model, np.zeros(shape, np.float32))
+
+
 def test_onnx_alone_leaves_these_shapes_open():
     """Else the tests above would show nothing."""
     from tracer.graph import shape_inference

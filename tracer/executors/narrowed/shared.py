@@ -128,7 +128,9 @@ def _kernels(runs: Sequence[Run]) -> tuple[Kernel, ...]:
     kernels: dict[str, Kernel] = {}
     for number, run in enumerate(runs):
         for kernel in run.kernels:
-            untyped = replace(kernel, input_types=(), output_types=()) if number else kernel
+            untyped = (
+                replace(kernel, input_types=(), output_types=(), varying=()) if number else kernel
+            )
             kernels.setdefault(kernel.name, untyped)
             own = round(kernel.calls * len(run.wall_us))
             calls[kernel.name] = calls.get(kernel.name, 0) + own

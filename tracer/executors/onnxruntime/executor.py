@@ -71,7 +71,7 @@ def _in_proportion(model: Model, feedset: FeedSet) -> Iterator[None]:
     if not memory.is_default():
         yield
         return
-    with memory.at_most(footprint.allowance(infer(model, feedset.shapes))):
+    with memory.at_most(footprint.allowance(model, infer(model, feedset.shapes))):
         yield
 
 

@@ -157,6 +157,7 @@ def _kernel(model: Model, label: Label, node: Node | None, calls: float) -> Kern
         calls=calls,
         arena_bytes=label.arena_bytes,
         arena_peak_bytes=label.arena_peak_bytes,
+        varying=label.varying,
     )
 
 

@@ -7,6 +7,7 @@ matter here. See `onnxruntime/core/common/profiler.cc` and `sequential_executor.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +17,8 @@ import numpy as np
 
 from tracer.errors import ModelError
 from tracer.executors.onnxruntime.device_events import DeviceEvent, by_parent
-from tracer.graph.tensor_type import TensorType
+from tracer.graph.refinement import Types, of_all_calls
+from tracer.graph.tensor_type import CallTypes, TensorType
 from tracer.records import providers
 from tracer.support.temporary import check_room
 from tracer.support.types import BoolArray, FloatArray, IntArray
@@ -88,6 +90,7 @@ class Label:
     arena_bytes: int | None
     arena_peak_bytes: int | None
     node_index: str = ""
+    varying: tuple[CallTypes, ...] = ()
 
 
 def _enclosing() -> dict[str, int]:
@@ -100,8 +103,9 @@ class Labels:
 
     Event names in `repeated` belong to several kernels, distinguished by node index, which takes
     time to read; `by_index` holds their numbers, and those of compiled subgraphs. `numbers` holds
-    the numbers of all other event names. With `every_shape`, the shapes of all calls are read, and
-    a dimension that differs between calls becomes None; `by_types`, such calls have labels apart.
+    the numbers of all other event names. With `every_shape`, the shapes of all calls are read:
+    `finish` then makes a dimension that differs between calls None. With `by_types`, such calls
+    have labels apart.
     """
 
     every_shape: bool = False
@@ -110,6 +114,7 @@ class Labels:
     kernels: list[Label] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=_enclosing)
     by_index: dict[tuple[str, Hashable], int] = field(default_factory=dict)
+    _calls: dict[int, Counter[tuple[Types, Types]]] = field(default_factory=dict)
 
     def number(self, event: _Event) -> int:
         """Returns the label number of an event; adds it to `numbers` if the name decides it."""
@@ -137,7 +142,8 @@ class Labels:
         if compiled:
             self.by_index[original, ""] = number  # which kernels of a device name
         if not self.by_types:
-            self._merge(number - EXECUTE - 1, args)
+            types = _types(args.input_type_shape), _types(args.output_type_shape)
+            self._calls.setdefault(number - EXECUTE - 1, Counter())[types] += 1
         return number
 
     def _distinction(self, args: _Args, compiled: bool) -> Hashable:
@@ -147,11 +153,13 @@ class Labels:
             return index
         return args.op_name, index, _types(args.input_type_shape), _types(args.output_type_shape)
 
-    def _merge(self, index: int, args: _Args) -> None:
-        label = self.kernels[index]
-        inputs = common_types(label.input_types, _types(args.input_type_shape))
-        outputs = common_types(label.output_types, _types(args.output_type_shape))
-        self.kernels[index] = replace(label, input_types=inputs, output_types=outputs)
+    def finish(self) -> None:
+        """Sets the types of kernels of which all calls were looked at."""
+        for index, calls in self._calls.items():
+            (inputs, outputs), varying = of_all_calls(calls)
+            self.kernels[index] = replace(
+                self.kernels[index], input_types=inputs, output_types=outputs, varying=varying
+            )
 
     def _add(self, event: _Event, args: _Args) -> int:
         self.kernels.append(
@@ -233,6 +241,7 @@ def read(path: Path, labels: Labels, may_be_cut: bool = False) -> Events:
             f"onnxruntime wrote a profile that is not valid JSON ({error})",
             "A newer onnxruntime may help.",
         ) from error
+    labels.finish()
     table = np.concatenate(columns) if columns else np.empty((0, 4), np.int64)
     (host,) = np.nonzero(table[:, 3] >= MODEL_RUN)
     table = table[host]
@@ -335,19 +344,3 @@ def _types(shapes: list[dict[str, list[int]]]) -> tuple[TensorType, ...]:
 
 def _bytes(text: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) < _DIGITS else None
-
-
-def common_types(
-    first: tuple[TensorType, ...], second: tuple[TensorType, ...]
-) -> tuple[TensorType, ...]:
-    """Returns the types of two calls of a kernel; dimensions that differ are None."""
-    if first == second or len(first) != len(second):
-        return first
-    return tuple(_common_dims(a, b) for a, b in zip(first, second, strict=True))
-
-
-def _common_dims(first: TensorType, second: TensorType) -> TensorType:
-    if first.shape is None or second.shape is None or len(first.shape) != len(second.shape):
-        return TensorType(first.dtype, None)
-    pairs = zip(first.shape, second.shape, strict=True)
-    return TensorType(first.dtype, tuple(a if a == b else None for a, b in pairs))

@@ -13,6 +13,7 @@ from tracer.executors.turns import Recorder as TurnRecorder
 from tracer.executors.turns import RunTimes
 from tracer.graph.model import Model
 from tracer.graph.precision import precisions
+from tracer.graph.refinement import of_all_calls
 from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.interpreter import kernel_loading
 from tracer.interpreter.interpreter import Interpreter
@@ -215,6 +216,7 @@ def recorded(interpreter: Interpreter, recorder: Recorder, feeds: Feeds) -> tupl
 def kernel(record: NodeRecord, calls: float) -> Kernel:
     """Returns a node as a kernel that runs `calls` times in an inference."""
     node = record.node
+    types, varying = of_all_calls(record.types) if record.types else (((), ()), ())
     return Kernel(
         name=node.key,
         op_type=node.op_type,
@@ -225,9 +227,10 @@ def kernel(record: NodeRecord, calls: float) -> Kernel:
         inputs=node.inputs,
         outputs=node.outputs,
         attributes=(),
-        input_types=record.inputs,
-        output_types=record.outputs,
+        input_types=types[0],
+        output_types=types[1],
         calls=calls,
+        varying=varying,
     )
 
 

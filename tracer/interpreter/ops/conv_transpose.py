@@ -118,8 +118,8 @@ def _crop(
     if output_shape is None and not auto_pad.startswith("SAME"):
         around = list(pads or [0] * (2 * rank)) if auto_pad == "NOTSET" else [0] * (2 * rank)
         return around[:rank], [f - around[i] - around[rank + i] for i, f in enumerate(full)]
-    if output_shape is None:
-        cropped = [n * s for n, s in zip(size, steps, strict=True)]
+    if output_shape is None:  # pads are never negative, so a small kernel makes a small output
+        cropped = [min(n * s, f) for n, s, f in zip(size, steps, full, strict=True)]
     else:
         cropped = list(output_shape)[-rank:]
     total = [max(f - n, 0) for f, n in zip(full, cropped, strict=True)]

@@ -1,5 +1,7 @@
 """MatMul, Gemm, Einsum, MatMulInteger."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tracer import limits
@@ -58,7 +60,7 @@ def einsum(*Inputs: Array, equation: str) -> Array:
     """The sum of products described by `equation`."""
     narrow = is_half(Inputs[0].dtype)
     inputs = [v.astype(np.float32) for v in Inputs] if narrow else list(Inputs)
-    limits.allow(_einsum_shape(equation, inputs), inputs[0].dtype)
+    limits.allow(einsum_shape(equation, [v.shape for v in inputs]), inputs[0].dtype)
     output = np.einsum(equation.replace(" ", ""), *inputs, optimize=len(inputs) > 1)
     return np.asarray(output).astype(Inputs[0].dtype, copy=False)
 
@@ -100,13 +102,28 @@ def integer_matmul(a: Array, b: Array, product: Product) -> Array:
     return out[..., 0] if b.ndim == 1 else out
 
 
-def _einsum_shape(equation: str, inputs: list[Array]) -> list[int]:
-    """Returns the sizes of the output axes that the equation names."""
-    terms, _, result = equation.replace(" ", "").partition("->")
+def einsum_shape(equation: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """Returns the shape of an Einsum of tensors of these shapes.
+
+    Raises ValueError for an equation that does not fit them.
+    """
+    terms, arrow, result = equation.replace(" ", "").partition("->")
     sizes: dict[str, int] = {}
-    for term, value in zip(terms.split(","), inputs, strict=True):
+    around: tuple[int, ...] = ()
+    for term, shape in zip(terms.split(","), shapes, strict=True):
         head, dots, tail = term.partition("...")
-        sizes |= dict(zip(head, value.shape, strict=False))
-        if dots and tail:
-            sizes |= dict(zip(reversed(tail), reversed(value.shape), strict=False))
-    return [sizes.get(letter, 1) for letter in result]
+        middle = len(shape) - len(tail) if dots else len(head)
+        ends = (*shape[: len(head)], *shape[middle:])
+        for letter, size in zip(head + tail, ends, strict=True):
+            sizes[letter] = max(size, sizes.get(letter, size)) if size else 0
+        around = np.broadcast_shapes(around, shape[len(head) : middle])
+    if not arrow:  # labels that occur once, in alphabetical order
+        letters = terms.replace(",", "").replace(".", "")
+        result = "..." * ("..." in terms) + "".join(
+            letter for letter in sorted(sizes) if letters.count(letter) == 1
+        )
+    head, dots, tail = result.partition("...")
+    return (
+        *(sizes[letter] for letter in head), *(around if dots else ()),
+        *(sizes[letter] for letter in tail),
+    )  # fmt: skip

@@ -123,13 +123,7 @@ def _axes(
 ) -> list[ResizedAxis]:
     """Returns size, scale and region of each axis to resize."""
     sources = [x.shape[dim] for dim in dims]
-    if scales is not None and scales.size:
-        factors = [float(s) for s in scales]
-        out = [int(np.float32(s) * n) for s, n in zip(scales, sources, strict=True)]
-    elif sizes is not None and sizes.size:
-        factors, out = _by_sizes(sources, sizes.tolist(), policy)
-    else:
-        raise ModelError("both scales and sizes are missing")
+    factors, out = resized_sizes(sources, scales, sizes, policy)
     if min(factors, default=1) <= 0:
         raise ModelError(f"scales {factors} are not all above 0")
     count = len(dims)
@@ -140,6 +134,21 @@ def _axes(
         ResizedAxis(n, o, s, region[i], region[count + i])
         for i, (n, o, s) in enumerate(zip(sources, out, factors, strict=True))
     ]
+
+
+def resized_sizes(
+    sources: Sequence[int], scales: Array | None, sizes: Array | None, policy: str
+) -> tuple[list[float], list[int]]:
+    """Returns the scale and the size of each axis after it is resized.
+
+    Raises ModelError if neither `scales` nor `sizes` tells them.
+    """
+    if scales is not None and scales.size:
+        out = [int(np.float32(s) * n) for s, n in zip(scales, sources, strict=True)]
+        return [float(s) for s in scales], out
+    if sizes is not None and sizes.size:
+        return _by_sizes(sources, sizes.tolist(), policy)
+    raise ModelError("both scales and sizes are missing")
 
 
 def _by_sizes(
@@ -162,6 +171,8 @@ def _sources(axis: ResizedAxis, coordinates: str) -> Array:
     centred = (x + 0.5) / axis.scale - 0.5
     if coordinates == "half_pixel":
         return centred
+    if coordinates == "tf_half_pixel_for_nn":  # of opset 11 alone
+        return (x + 0.5) / axis.scale
     if coordinates == "pytorch_half_pixel":
         return centred if width != 1 else np.full_like(x, -0.5)
     if coordinates == "half_pixel_symmetric":
