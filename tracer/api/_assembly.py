@@ -44,12 +44,16 @@ class Pricing:
 
 @dataclass(frozen=True, slots=True)
 class Analyzed:
-    """One run, its rows of the node table, the number of the model's parameters, and notes."""
+    """One run, its rows of the node table, the number of the model's parameters, and notes.
+
+    `whole`: every inference that was asked for is in the run.
+    """
 
     run: Run
     table: pd.DataFrame
     params: int | None
     notes: tuple[str, ...]
+    whole: bool = True
 
 
 def analyze(

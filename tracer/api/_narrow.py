@@ -12,6 +12,7 @@ from exporters import writing
 from exporters.subject import Subject, open_subject
 from tracer.accumulators.statistics.guarantee import Guarantee, guarantee
 from tracer.api._narrowed_energy import with_energies
+from tracer.containment import signals
 from tracer.errors import ModelError
 from tracer.graph import data_file, loading
 from tracer.graph.model import Model
@@ -67,7 +68,6 @@ def narrow(
     trying = Attempts(subject, samples, evaluation, judge, options.guarantee, report)
     made = [trying.at(width) for width in tried]
     best = trying.narrowest(made)
-    proto, certificate = _kept(best, target)
     result = Narrowed(
         model=ModelInfo.of(loaded),
         settings={
@@ -82,11 +82,13 @@ def narrow(
         bits=best.bits,
         curve=tuple(WidthScores(a.bits, a.after.score, a.saturated) for a in made),
         nodes=rows.nodes(subject, best, before),
-        notes=(*notes, *rows.notes(subject, best, before.score, judge), *writing.notes(proto)),
-        proto=proto,
-        certificate=certificate,
+        notes=(*notes, *rows.notes(subject, best, before.score, judge)),
+        proto=best.proto,
     )  # fmt: skip
-    return with_energies(result, wide, tested, energy_model)
+    result = with_energies(result, wide, tested, energy_model)
+    proto, certificate = _kept(best, target)  # last: what fails before leaves no file
+    noted = (*result.notes, *writing.notes(proto))
+    return replace(result, proto=proto, certificate=certificate, notes=noted)
 
 
 def _quantized(
@@ -133,5 +135,6 @@ def _kept(attempt: Attempt, target: Path | None) -> tuple[onnx.ModelProto, Guara
         return None if proof is None else proof.to_json()
 
     beside = certificate_beside(target)
+    signals.lift_limit()
     proto = writing.write_beside(attempt.proto, target, beside, content)
     return proto, guarantee(loading.sha256(target), sums)

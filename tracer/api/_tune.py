@@ -96,10 +96,11 @@ def tune(
     else:
         outcome = _searched(start, base, request, machine, report)
     proto = _changed(base, outcome.best)
-    if proto is not None and target is not None:
-        proto = writing.write(proto, target, None)
     notes = (*base.feedset.notes, *_notes(outcome, machine, report))
-    return _result(base, machine, request, outcome, proto, notes)
+    result = _result(base, machine, request, outcome, proto, notes)
+    if proto is None or target is None:
+        return result
+    return replace(result, proto=writing.write_last(proto, target))
 
 
 def _searched(

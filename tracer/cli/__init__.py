@@ -10,7 +10,7 @@ import click
 import cloup
 
 from tracer import __version__
-from tracer.cli._messages import tell
+from tracer.cli._messages import tell, tell_standing
 from tracer.containment import activity, signals, standard_input
 from tracer.errors import InputError, LimitError, TracerError, out_of_memory
 
@@ -104,6 +104,7 @@ def run(command: click.Command, name: str, args: list[str] | None = None) -> int
         if debug and not isinstance(error, (*plain, *ends)):
             raise
         line, code = _line_and_code(error, [name, *args])
+        tell_standing()
         tell(f"{name}: {line}")
         activity.end(code)  # before memory is freed, which may run a user's code
     return code if isinstance(code, int) else 0

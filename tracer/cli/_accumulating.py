@@ -12,7 +12,7 @@ import click
 import cloup
 
 from tracer.accumulators.spec.modes import Bias, Convention, Overflow, ZeroPoints
-from tracer.cli._messages import tell
+from tracer.cli._messages import tell, tell_written
 from tracer.cli._options import bundle
 from tracer.cli._types import Count, PathName
 from tracer.errors import InputError, UsageError
@@ -163,7 +163,7 @@ class Witness:
         if path is not None:
             proof = certificate(self._model, self._data, tallies, policy)
             write_atomically(path, proof.to_json())
-            tell(f"wrote {path}: nothing overflows on these inputs")
+            tell_written(path, ": nothing overflows on these inputs")
 
 
 def options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,6 +9,8 @@ try:
 except ModuleNotFoundError:  # Windows has no such limits
     resource = None  # type: ignore[assignment]
 
+_MOST = 2**63 - 1
+"""The system takes no larger number."""
 SHARE = 0.75
 """Default limit ÷ free memory: the system and other programs keep the rest."""
 
@@ -57,7 +59,7 @@ def limit(nbytes: int) -> None:
     """
     if resource is not None:
         hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-        soft = nbytes if hard == resource.RLIM_INFINITY else min(nbytes, hard)
+        soft = max(0, min(nbytes, _MOST if hard == resource.RLIM_INFINITY else hard))
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 

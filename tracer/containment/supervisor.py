@@ -173,6 +173,8 @@ def _told(ended: watch.Ended, page: activity.Page, last: activity.Activity, name
     if page.code:  # it had told an error, and only what it left was in the way
         return page.code
     _clear_progress_bar()
+    for file in page.files:
+        _tell(f"wrote {file}")
     if ended.asked:
         return _asked_to_end(ended.asked, name)
     if ended.signal in (*watch.ENDING, signal.SIGQUIT, signal.SIGPIPE):

@@ -5,6 +5,7 @@ python -m tracer.tuning.memory    reads a pickled `_Job` from standard input, pr
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tracer.containment import parent
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.tuning.setup import Setup
 
@@ -26,12 +28,13 @@ _SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A model as bytes, with the folder of its weights, and how to run it."""
+    """A model as bytes, with the folder of its weights, how to run it, and who asks."""
 
     proto: bytes = field(repr=False)
     path: str | None
     feeds: Mapping[str, Any] = field(repr=False)
     settings: OrtSettings
+    caller: int
 
 
 def peak_bytes(setup: Setup) -> int | None:
@@ -42,7 +45,13 @@ def peak_bytes(setup: Setup) -> int | None:
     if not _RESET.exists():
         return None
     path = None if setup.model.path is None else str(setup.model.path.resolve())
-    job = _Job(setup.model.proto.SerializeToString(), path, setup.feedset.feeds, setup.settings)
+    job = _Job(
+        setup.model.proto.SerializeToString(),
+        path,
+        setup.feedset.feeds,
+        setup.settings,
+        os.getpid(),
+    )
     try:
         done = subprocess.run(  # noqa: S603 - this interpreter
             [sys.executable, "-m", __name__],
@@ -79,4 +88,5 @@ def _kibibytes(name: str) -> int:
 
 if __name__ == "__main__":
     job = pickle.loads(sys.stdin.buffer.read())  # noqa: S301 - written by `peak_bytes`
+    parent.die_with(job.caller)
     sys.stdout.write(f"{_measure(job)}\n")

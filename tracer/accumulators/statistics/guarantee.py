@@ -17,8 +17,8 @@ from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.spec.policy import Policy
 from tracer.accumulators.statistics.certificate import Certificate
 from tracer.accumulators.statistics.partial_sums import PartialSums
-from tracer.accumulators.statistics.statement import Statement, tool
-from tracer.errors import ThresholdError
+from tracer.accumulators.statistics.statement import Statement, refusal, tool
+from tracer.errors import ThresholdError, refusing
 from tracer.graph.model import Model
 
 
@@ -107,8 +107,6 @@ def _needed(sums: PartialSums) -> int | None:
 
 def read(text: bytes) -> Certificate | Guarantee:
     """Returns what `to_json` of either wrote. Raises InputError for other text."""
-    try:
+    with refusing(refusal):
         is_guarantee = "holds_for" in msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        is_guarantee = False  # `from_json` says why it is no certificate
     return Guarantee.from_json(text) if is_guarantee else Certificate.from_json(text)

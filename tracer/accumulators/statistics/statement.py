@@ -12,7 +12,7 @@ from tracer.accumulators.spec import plain_values
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.fixed_point import formats
 from tracer.accumulators.spec.policy import Entry, Policy, Rule
-from tracer.errors import InputError, ThresholdError, UsageError
+from tracer.errors import InputError, ThresholdError, UsageError, refusing
 from tracer.graph.model import Model
 
 
@@ -45,10 +45,8 @@ class Statement:
     @classmethod
     def from_json(cls, text: bytes) -> Self:
         """Returns the statement that `to_json` wrote. Raises InputError for other text."""
-        try:
+        with refusing(refusal):
             return msgspec.json.decode(text, type=cls, strict=True)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"not a certificate ({error})", "Write a new one.") from error
 
     def policy(self) -> Policy:
         """Returns the accumulators and formats of the nodes.
@@ -56,19 +54,10 @@ class Statement:
         Raises InputError where a property of an accumulator is invalid.
         """
         try:
-            return Policy(
-                tuple(
-                    Entry(key, plain_values.loaded(node.accumulator), key, exact=True)
-                    for key, node in self.nodes.items()
-                ),
-                tuple(
-                    Entry(key, formats(node.format), key, exact=True)
-                    for key, node in self.nodes.items()
-                    if node.format is not None
-                ),
-            )
-        except (UsageError, KeyError, TypeError) as error:
-            raise InputError(f"not a certificate ({error})", "Write a new one.") from error
+            with refusing(refusal):
+                return _policy(self.nodes)
+        except UsageError as error:
+            raise refusal(error.what) from error
 
     def check_model(self, model: Model) -> None:
         """Raises ThresholdError where the certificate is for another model."""
@@ -96,6 +85,25 @@ class Statement:
                     f"Node '{key}' has {_listed(theirs, names)} in the certificate, and "
                     f"{_listed(ours, names)} in this policy.",
                 )
+
+
+def _policy(nodes: Mapping[str, StatedNode]) -> Policy:
+    return Policy(
+        tuple(
+            Entry(key, plain_values.loaded(node.accumulator), key, exact=True)
+            for key, node in nodes.items()
+        ),
+        tuple(
+            Entry(key, formats(node.format), key, exact=True)
+            for key, node in nodes.items()
+            if node.format is not None
+        ),
+    )
+
+
+def refusal(why: str) -> InputError:
+    """Returns the error for a text that is no certificate, and why."""
+    return InputError(f"not a certificate ({why})", "Write a new one.")
 
 
 def tool() -> str:

@@ -43,7 +43,7 @@ def read(path: Path, model: Model | None) -> Run:
     labels = profile_events.Labels(every_shape=True)
     try:
         events = profile_events.read(path, labels)
-    except (ModelError, OverflowError) as error:
+    except ModelError as error:
         raise InputError(
             f"{path}: not a profile of onnxruntime", "Name the .json file that it wrote."
         ) from error

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from tracer.errors import ModelError
+from tracer.errors import ModelError, TracerError, refusing
 from tracer.executors.onnxruntime.device_events import DeviceEvent, by_parent
 from tracer.graph.tensor_type import TensorType
 from tracer.records import providers
@@ -184,19 +184,13 @@ class Events:
 
 
 def read(path: Path, labels: Labels) -> Events:
-    """Returns all node, execute and run events of a profile. Raises ModelError for invalid JSON."""
+    """Returns all node, execute and run events of a profile. Raises ModelError for any other."""
     columns: list[IntArray] = []
     device: list[DeviceEvent] = []
-    try:
+    with refusing(_refusal):
         for rows, launched in _labelled(path, labels):
             columns.append(np.array(rows, np.int64).reshape(-1, 4))
             device += launched
-    except msgspec.DecodeError as error:
-        check_room()
-        raise ModelError(
-            f"onnxruntime wrote a profile that is not valid JSON ({error})",
-            "A newer onnxruntime may help.",
-        ) from error
     table = np.concatenate(columns) if columns else np.empty((0, 4), np.int64)
     (host,) = np.nonzero(table[:, 3] >= MODEL_RUN)
     table = table[host]
@@ -204,6 +198,14 @@ def read(path: Path, labels: Labels) -> Events:
     if not device:
         return Events(*columns_of_host)
     return Events(*columns_of_host, *by_parent(device, table[:, 3], host))
+
+
+def _refusal(why: str) -> TracerError:
+    check_room()
+    return ModelError(
+        f"onnxruntime wrote a profile that is not valid JSON ({why})",
+        "A newer onnxruntime may help.",
+    )
 
 
 def _labelled(

@@ -151,6 +151,7 @@ class Recording:
         """Adds the runs that are `counted`; a run that was broken off may be missing or follow."""
         rows = np.flatnonzero(counted[: len(table.dur)])
         self.tables.append(table.take(rows))
+        activity.keep(bool(self.state.runs))
 
     def _read(self, session: Any) -> self_times.RunTable:
         """Reads and deletes the profile of a session."""
