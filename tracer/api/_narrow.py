@@ -11,6 +11,7 @@ from analyzers import energy as energy_models
 from exporters import writing
 from exporters.subject import Subject, open_subject
 from tracer.accumulators.statistics.guarantee import Guarantee, guarantee
+from tracer.accumulators.summing import nodes_that_sum
 from tracer.api._narrowed_energy import with_energies
 from tracer.containment import signals
 from tracer.errors import ModelError
@@ -126,15 +127,16 @@ def _check(subject: attempts.Subject) -> None:
 
 def _kept(attempt: Attempt, target: Path | None) -> tuple[onnx.ModelProto, Guarantee | None]:
     """Returns the model with its certificate, and writes both where there is a target."""
-    sums = attempt.after.sums
+    sums, model = attempt.after.sums, loading.from_proto(attempt.proto)
+    every = nodes_that_sum(model)
     if target is None:
-        return attempt.proto, guarantee(loading.from_proto(attempt.proto).sha256, sums)
+        return attempt.proto, guarantee(model.sha256, sums, every)
 
     def content(digest: str) -> bytes | None:
-        proof = guarantee(digest, sums)
+        proof = guarantee(digest, sums, every)
         return None if proof is None else proof.to_json()
 
     beside = certificate_beside(target)
     signals.lift_limit()
     proto = writing.write_beside(attempt.proto, target, beside, content)
-    return proto, guarantee(loading.sha256(target), sums)
+    return proto, guarantee(loading.sha256(target), sums, every)

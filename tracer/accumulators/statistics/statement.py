@@ -12,8 +12,10 @@ from tracer.accumulators.spec import plain_values
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.fixed_point import formats
 from tracer.accumulators.spec.policy import Entry, Policy, Rule
+from tracer.accumulators.summing import nodes_that_sum
 from tracer.errors import InputError, ThresholdError, UsageError, refusing
 from tracer.graph.model import Model
+from tracer.text import brief
 
 
 class StatedNode(Protocol):
@@ -32,11 +34,15 @@ class StatedNode(Protocol):
 
 
 class Statement:
-    """States something about the sums of some nodes of the model with the hash `model_sha256`."""
+    """States something about the sums of some nodes of the model with the hash `model_sha256`.
+
+    `left_out` are the keys of all other nodes that sum.
+    """
 
     __slots__ = ()
     model_sha256: str
     nodes: Mapping[str, StatedNode]
+    left_out: tuple[str, ...]
 
     def to_json(self) -> bytes:
         """Returns one JSON object, UTF-8, with the names of the fields."""
@@ -72,6 +78,24 @@ class Statement:
                 f"{model.name}: the certificate names node '{strange}', which the model lacks",
                 "The certificate was changed after it was written.",
             )
+
+    def check_complete(self, model: Model) -> None:
+        """Raises ThresholdError where a node that sums is neither stated nor told as left out."""
+        missing = [key for key in nodes_that_sum(model) if key not in {*self.nodes, *self.left_out}]
+        if missing or not self.nodes:
+            more = f" and {len(missing) - 1} more that sum" if len(missing) > 1 else ", which sums"
+            what = f"of node '{missing[0]}'{more}" if missing else "of any node"
+            raise ThresholdError(
+                f"{model.name}: the certificate says nothing {what}",
+                "It was changed, or an older tracer wrote it: write a new one.",
+            )
+
+    def extent(self, model: Model) -> str:
+        """Returns how many of the nodes that sum are stated, and the names of the others."""
+        total = len({*nodes_that_sum(model), *self.nodes})
+        covered = f"in {len(self.nodes):,} of {total:,} nodes that sum"
+        others = [key for key in self.left_out if key not in self.nodes]
+        return f"{covered}; left out: {', '.join(map(brief, others))}" if others else covered
 
     def check_policy(self, model: Model, policy: Policy) -> None:
         """Raises ThresholdError where `policy` assigns other accumulators to certified nodes."""
