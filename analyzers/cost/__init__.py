@@ -104,7 +104,7 @@ def _row(op: Operation, repeats: float) -> _Row:
     except Exception:  # a rank, an attribute or a stored tensor that no operator allows
         shapes = ", ".join(str(operand.known_shape) for operand in op.inputs())
         reason = (
-            f"{node.op_type}: inputs of shapes {shapes}, or attributes, do not fit the operator"
+            f"{node.op_type}: inputs of shapes {shapes} do not fit the operator or its attributes"
         )
         return _Row(None, reason, read, written)
     if count.flops * repeats > LARGEST:

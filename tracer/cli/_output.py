@@ -83,8 +83,6 @@ class Output:
     def _refuse_misplaced(self, targets: Sequence[Target]) -> None:
         """Raises UsageError where an option is about a report, and none is written."""
         reports = [target for target in targets if target.extension == REPORT]
-        if self.options.redact and not reports:
-            raise UsageError("--redact is about a report", "Write one with -o report.html.")
         if self.opened and not any(target.path for target in reports):
             raise UsageError("--open needs a report", "Write one with -o report.html.")
 

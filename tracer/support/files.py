@@ -90,6 +90,11 @@ def told_of(path: Path) -> None:
     _untold.pop(path, None)
 
 
+def begin() -> None:
+    """Forgets what was written before, as by an earlier command of this process."""
+    _untold.clear()
+
+
 def untold() -> list[Path]:
     """Returns the files that were written, stand, and that nobody was told of."""
     return [path for path in _untold if path.exists()]
