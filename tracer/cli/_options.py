@@ -17,6 +17,7 @@ from analyzers.options import (
     refuse_depth,
     sort_column,
 )
+from tracer.cli import _fence
 from tracer.cli._types import Amount, Count, Integers, ModelName, Pair, PathName, Size
 from tracer.containment import activity, search
 from tracer.errors import UsageError
@@ -131,6 +132,7 @@ def to_output(
     options = ViewOptions(
         by, top, threshold, depth, notes, sort, full_numbers, redact, expand, with_paths=with_paths
     )
+    _fence.build(click.get_current_context().params)
     # The files of a search are those of the run that crashed, and may have its first results.
     files = () if search.is_on() else (*outputs, *stdout)
     return Output(options, files, force, opened)
