@@ -24,6 +24,7 @@ from tracer.graph import data_file, loading
 from tracer.graph.encoding import encoded
 from tracer.graph.model import Model
 from tracer.support import cache
+from tracer.support.files import told_of
 from tracer.support.files_read import files_read
 
 _kept_folders: list[object] = []
@@ -76,6 +77,7 @@ def _store(conversion: Conversion, path: Path) -> bool:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(conversion.proto, path, conversion.folder)
+        told_of(path)
     except (OSError, TracerError):
         return False
     return True

@@ -10,7 +10,7 @@ from exporters import runtime
 from exporters.records import BATCH, Conversion, Exported, Exporter, ExportOptions, InputSpec, draw
 from exporters.registry import exporter_of
 from exporters.verify import insensitive, verify
-from exporters.writing import check_target, notes, write
+from exporters.writing import check_target, notes, write_last
 from tracer.errors import ModelError, UsageError
 from tracer.graph import data_file, footprint
 from tracer.graph.encoding import encoded
@@ -39,7 +39,7 @@ def export(
             f"{type(model).__name__} ends the program (sys.exit) when it is run",
             "Take that out of its code.",
         ) from error
-    written = write(conversion.proto, path, conversion.folder)
+    written = write_last(conversion.proto, path, conversion.folder)
     return replace(exported, notes=(*exported.notes, *notes(written)))
 
 

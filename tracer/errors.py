@@ -1,5 +1,8 @@
 """The errors of this project, each with its exit code on the command line."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 from tracer.text import message
 
 
@@ -67,3 +70,19 @@ class ClusterError(TracerError):
 def out_of_memory(what: str) -> LimitError:
     """Returns the error for an allocation that failed; `what` names the place and the problem."""
     return LimitError(what, "Try a smaller batch, or raise --max-memory.")
+
+
+@contextmanager
+def refusing(refusal: Callable[[str], TracerError]) -> Iterator[None]:
+    """Raises `refusal(why)` for whatever a parser raises of bytes that may be anybody's.
+
+    Parsers raise exceptions of any class, and of others in their next version. Errors of this
+    project and the lack of memory pass. Nothing but the parser belongs in the block.
+    """
+    try:
+        yield
+    except (TracerError, MemoryError):
+        raise
+    except Exception as error:
+        why = str(error).strip().partition("\n")[0]
+        raise refusal(why or type(error).__name__) from error

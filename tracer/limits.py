@@ -1,16 +1,19 @@
 """Limits of a run, checked before use: bytes, loop trips, nesting depth and seconds."""
 
+from __future__ import annotations
+
 import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any
 
 from tracer.containment import memory
 from tracer.errors import LimitError
+from tracer.graph import footprint
 from tracer.graph.tensor_type import bits_of
 from tracer.support.arguments import amount, check_arguments, maybe
 
@@ -44,14 +47,14 @@ def fair_share() -> int:
 class Limits:
     """Limits of one run.
 
-    By default, live values take at most half of the memory that is free, a tensor 4 GiB of it, and
-    a loop ten minutes. A value that a loop carries grows to a quarter of a tensor's limit.
-    `seconds` limits the run instead of its loops.
-    `process_bytes` is what a child process may allocate [default: 75 % of what is free].
+    By default, live values take 512 MiB and 512 times the bytes of weights and inputs, at most
+    half of the memory that is free; a tensor 4 GiB of it, and a loop ten minutes. A value that a
+    loop carries grows to a quarter of a tensor's limit. `seconds` limits the run instead of its
+    loops. `process_bytes` is what a child process may allocate [default: 75 % of what is free].
     """
 
-    tensor_bytes: int = field(default_factory=lambda: min(_LARGEST_TENSOR, fair_share()))
-    live_bytes: int = field(default_factory=fair_share)
+    tensor_bytes: int | None = None
+    live_bytes: int | None = None
     loop_trips: int = 1_000_000
     depth: int = 32
     seconds: float | None = None
@@ -62,9 +65,21 @@ class Limits:
         limits = {each.name: getattr(self, each.name) for each in fields(self)}
         rules = dict.fromkeys(limits, amount()) | {
             "seconds": maybe(amount("seconds")),
-            "process_bytes": maybe(amount("bytes")),
+            **{name: maybe(amount("bytes")) for name in limits if name.endswith("_bytes")},
         }
         check_arguments(limits, rules)
+
+    def in_proportion(self, given: int | None) -> Limits:
+        """Returns these limits, with the bytes by default for weights and inputs of `given` bytes.
+
+        None are weights and inputs that nobody knows yet, of any size.
+        """
+        most = fair_share()
+        if given is not None:
+            most = min(most, footprint.of_values(given))
+        live = most if self.live_bytes is None else self.live_bytes
+        tensor = min(_LARGEST_TENSOR, most) if self.tensor_bytes is None else self.tensor_bytes
+        return replace(self, tensor_bytes=tensor, live_bytes=live)
 
 
 class Budget:
@@ -75,7 +90,9 @@ class Budget:
     """
 
     def __init__(self, limits: Limits) -> None:
-        self.limits = limits
+        self.limits = whole = limits.in_proportion(None)
+        assert whole.tensor_bytes is not None and whole.live_bytes is not None
+        self._tensor_bytes, self._live_bytes = whole.tensor_bytes, whole.live_bytes
         self.live = 0
         self.peak = 0
         self._depth = 0
@@ -83,16 +100,16 @@ class Budget:
 
     def tensor(self, shape: Sequence[int], dtype: Any) -> None:
         """Raises LimitError for a tensor beyond the limit, or beyond what live values leave."""
-        room = min(self.limits.tensor_bytes, self.limits.live_bytes - self.live)
+        room = min(self._tensor_bytes, self._live_bytes - self.live)
         # without zeros: numpy refuses even an empty array if its other sizes are too large
         count = math.prod(filter(None, map(int, shape)))
         if count * _WIDEST <= room:
             return
         need = count * ((bits_of(_name(dtype)) or 64) / 8)
-        if need > self.limits.tensor_bytes:
+        if need > self._tensor_bytes:
             self._exceed(
                 f"a tensor of {size_text(need)}, {_name(dtype)}{[int(n) for n in shape]}",
-                f"{size_text(self.limits.tensor_bytes)} a tensor",
+                f"{size_text(self._tensor_bytes)} a tensor",
                 "tensor_bytes",
             )
         if need > room:
@@ -100,7 +117,7 @@ class Budget:
 
     def room(self, nbytes: int) -> None:
         """Raises LimitError where `nbytes` more would exceed the limit of all live values."""
-        if self.live + nbytes > self.limits.live_bytes:
+        if self.live + nbytes > self._live_bytes:
             self._too_much_alive(self.live + nbytes)
 
     def hold(self, nbytes: int) -> None:
@@ -109,7 +126,7 @@ class Budget:
         if self.live <= self.peak:
             return
         self.peak = self.live
-        if self.live > self.limits.live_bytes:
+        if self.live > self._live_bytes:
             self._too_much_alive(self.live)
 
     def release(self, nbytes: int) -> None:
@@ -128,7 +145,7 @@ class Budget:
         It had `before` bytes when the loop began. What doubles with each trip takes most of its
         time and memory in the last trips.
         """
-        allowed = int(self.limits.tensor_bytes * _CARRIED)
+        allowed = int(self._tensor_bytes * _CARRIED)
         if nbytes > max(allowed, before):
             self._exceed(
                 f"a value of {size_text(nbytes)} that a loop lets grow",
@@ -158,7 +175,7 @@ class Budget:
     def _too_much_alive(self, nbytes: float) -> None:
         self._exceed(
             f"live values of {size_text(nbytes)}",
-            f"{size_text(self.limits.live_bytes)} at a time",
+            f"{size_text(self._live_bytes)} at a time",
             "live_bytes",
         )
 

@@ -123,9 +123,13 @@ def _row(op: Operation, repeats: float) -> _Row:
         return _Row(None, f"{node.op_type}: {error}", read, written, error.tensor)
     except UnknownWorkError as error:
         return _Row(None, f"{node.op_type}: {error}", read, written)
-    except (ValueError, IndexError, ZeroDivisionError):  # a rank or attribute no operator allows
+    except MemoryError:
+        raise
+    except Exception:  # a rank, an attribute or a stored tensor that no operator allows
         shapes = ", ".join(str(operand.known_shape) for operand in op.inputs())
-        reason = f"{node.op_type}: inputs of shapes {shapes} do not fit the operator"
+        reason = (
+            f"{node.op_type}: inputs of shapes {shapes} do not fit the operator or its attributes"
+        )
         return _Row(None, reason, read, written)
     if count.flops * repeats > LARGEST:
         return _Row(None, f"{node.op_type}: the count does not fit in 64 bits", read, written)

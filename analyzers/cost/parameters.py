@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import onnx
 
 from analyzers.cost import registry
-from analyzers.cost.count import UnknownWorkError
 from analyzers.cost.operation import Address, Facts, Operand, Operation
 from analyzers.cost.quantized_types import QuantizedTypes
 from analyzers.cost.traffic import known_sum
@@ -206,7 +205,9 @@ def _parameters(op: Operation, sources: Sequence[tuple[int, Weights]], multiplie
 def _unpacked(number: Callable[[Operation], int], op: Operation) -> int | None:
     try:
         return number(op)
-    except UnknownWorkError:
+    except MemoryError:
+        raise
+    except Exception:  # it is unknown, or an attribute does not fit
         return None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from analyzers.energy.energy_model import EnergyModel, FloatEnergy, Rule
-from tracer.errors import InputError
+from tracer.errors import InputError, refusing
 from tracer.support.files import read_regular
 from tracer.support.types import FloatArray
 
@@ -38,10 +38,8 @@ def read(path: Path) -> EnergyModel:
     """
     if not path.exists():
         raise InputError(f"{path}: no such energy model", _HINT)
-    try:
+    with refusing(lambda why: InputError(f"{path}: not TOML ({why})", _HINT)):
         document = tomllib.loads(read_regular(path).decode())
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not TOML ({error})", _HINT) from error
     _check_keys(path, "", document, {*_KEYS, *_FLOATS}, {"unit", *_OPERATIONS})
     texts = {key: document.get(key, "") for key in ("name", "unit", "source")}
     for key, text in texts.items():

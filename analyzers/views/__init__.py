@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from analyzers.options import ViewOptions
-from analyzers.views import file_formats, terminal
+from analyzers.views import file_formats, redaction, terminal
 from analyzers.views.format import Format
 from analyzers.views.html import html
 from tracer.errors import UsageError
@@ -51,6 +51,8 @@ def render(result: Result, extension: str, options: ViewOptions = _DEFAULT) -> b
     chosen = available[extension]
     chosen.check()
     part = getattr(_view(result), chosen.part)
+    if extension != "html":  # a report redacts its content: it has texts of source lines
+        result = redaction.prepared(result, extension, options)
     options = replace(options, full_numbers=options.full_numbers or chosen.in_full)
     return chosen.render(part(result, options), options)
 
@@ -63,7 +65,8 @@ def extension_of(path: Path, available: Mapping[str, Format]) -> str | None:
 
 def show(result: Result, console: Console, options: ViewOptions = _DEFAULT) -> None:
     """Print the page of `result`, with as many columns as the console has room for."""
-    terminal.show(_view(result).page(result, options), options, console)
+    shown = redaction.prepared(result, "", options)
+    terminal.show(_view(result).page(shown, options), options, console)
 
 
 def as_html(result: Result, options: ViewOptions = _DEFAULT) -> str:

@@ -46,6 +46,8 @@ def _facts(observed: Environment) -> Iterator[tuple[str, str]]:
     yield from observed.packages.items()
     if observed.compiled is not None:
         yield from _compiled(observed.compiled)
+    if observed.fence is not None:
+        yield "fence", observed.fence or "none: the kernel has neither Landlock nor seccomp"
     if observed.peaks is None:
         yield "peaks", "not measured: tracer env --peaks"
     else:

@@ -1,8 +1,5 @@
 """Load Chainer weights from the npz of `chainer.serializers.save_npz`."""
 
-import pickle
-import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +12,7 @@ from numpy.lib.npyio import NpzFile
 from exporters.chainer import compat
 from exporters.weights import check_exists, check_fit
 from tracer import limits
-from tracer.errors import InputError
+from tracer.errors import InputError, refusing
 
 _SAVE = "Write one: chainer.serializers.save_npz(file, model)."
 
@@ -71,18 +68,11 @@ def _stored(path: Path, archive: NpzFile) -> dict[str, tuple[int, ...]]:
 @contextmanager
 def _opened(path: Path, *, trust: bool) -> Iterator[NpzFile]:
     """Opens the archive; what is wrong with it raises InputError, also while it is read."""
-    try:
+    pickled = "Unpickling runs code: give --trust if you know who wrote it, or save_npz again."
+    what = "not an .npz file" if trust else "holds pickled objects, or is not an .npz file"
+    with refusing(lambda why: InputError(f"{path}: {what} ({why})", "" if trust else pickled)):
         archive = np.load(path, allow_pickle=trust)
         if not isinstance(archive, NpzFile):
             raise InputError(f"{path}: one array, not an .npz file of a model's weights", _SAVE)
         with archive:
             yield archive
-    except (zipfile.BadZipFile, EOFError, pickle.UnpicklingError, zlib.error) as error:
-        raise InputError(f"{path}: not an .npz file ({error})") from error
-    except ValueError as error:
-        if trust:
-            raise InputError(f"{path}: not an .npz file ({error})") from error
-        raise InputError(
-            f"{path}: holds pickled objects, or is not an .npz file",
-            "Unpickling runs code: give --trust if you know who wrote it, or save_npz again.",
-        ) from error

@@ -18,7 +18,7 @@ import torch
 from torch.utils._sympy import functions as sizes
 
 from exporters.torch.quiet import quiet
-from tracer.errors import InputError
+from tracer.errors import InputError, refusing
 
 _FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 _TRUST = "Loading it runs code: give --trust if you know who wrote it."
@@ -47,15 +47,15 @@ def load_program(path: Path, *, trust: bool) -> torch.export.ExportedProgram:
 
 
 def _refuse_code(path: Path) -> None:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for name in archive.namelist():
-                if "custom_obj" in name or "opaque_obj" in name:
-                    raise InputError(f"{path}: holds a pickled object", _TRUST)
-                if name.endswith(".json"):
-                    _check_json(path, json.loads(archive.read(name)))
-    except (zipfile.BadZipFile, ValueError) as error:
-        raise InputError(f"{path}: not an exported program ({error})") from error
+    with (
+        refusing(lambda why: InputError(f"{path}: not an exported program ({why})")),
+        zipfile.ZipFile(path) as archive,
+    ):
+        for name in archive.namelist():
+            if "custom_obj" in name or "opaque_obj" in name:
+                raise InputError(f"{path}: holds a pickled object", _TRUST)
+            if name.endswith(".json"):
+                _check_json(path, json.loads(archive.read(name)))
 
 
 def _check_json(path: Path, tree: Any) -> None:

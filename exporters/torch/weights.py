@@ -9,7 +9,7 @@ import torch
 
 from exporters.torch.quiet import quiet
 from exporters.weights import check_exists, check_fit
-from tracer.errors import InputError, UsageError
+from tracer.errors import InputError, UsageError, refusing
 
 
 def load_weights(model: object, path: Path, *, trust: bool) -> None:
@@ -30,13 +30,10 @@ def _shapes(state: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
 
 
 def _safetensors(path: Path) -> Mapping[str, torch.Tensor]:
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    try:
+    with refusing(lambda why: InputError(f"{path}: not a safetensors file ({why})")):
         return load_file(path)
-    except SafetensorError as error:
-        raise InputError(f"{path}: not a safetensors file ({error})") from error
 
 
 def _pickled(path: Path, *, trust: bool) -> Mapping[str, torch.Tensor]:

@@ -118,7 +118,8 @@ def faults(outcome, named, *, endless=False, codes=()):
 
     `codes` are further exit codes that are right. An `endless` command ends at its limit of time.
     """
-    errors, lines = wrote.errors(outcome.err), outcome.err.splitlines()
+    errors = wrote.errors(outcome.err)
+    lines = [line for line in outcome.err.splitlines() if not line.startswith("wrote ")]
     failed, crashed = outcome.code not in (0, 1), outcome.code == 5
     wrong = {
         "does not end": outcome.killed,

@@ -52,6 +52,7 @@ class Analyzed:
 
     `roofs` returns the columns of rates and roofs by node at some peaks, and `shown` are the rates
     that the products of the run have surely had, by type.
+    `whole`: every inference that was asked for is in the run.
     """
 
     run: Run
@@ -60,6 +61,7 @@ class Analyzed:
     notes: tuple[str, ...]
     roofs: Callable[[Peaks | None], pd.DataFrame]
     shown: Mapping[str, Peak]
+    whole: bool = True
 
     def under(self, peaks: Peaks | None) -> Analyzed:
         """Returns the run with the roofs of these peaks."""

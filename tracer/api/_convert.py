@@ -8,8 +8,8 @@ import onnx
 
 from exporters.records import Exported, ExportOptions
 from exporters.source import names_code
-from exporters.writing import notes, write
-from tracer.errors import UsageError
+from exporters.writing import notes, write_last
+from tracer.errors import ModelError, UsageError, refusing
 from tracer.graph import data_file, loading
 from tracer.graph.loading import ModelSource
 from tracer.graph.model import Model
@@ -37,9 +37,10 @@ def convert(model: object, path: Path, options: ExportOptions) -> Exported:
         raise UsageError(f"no format '{options.to}'", f"Formats are {', '.join(_CONVERSIONS)}.")
     opened = loading.open_model(_source(model))
     folder = None if opened.path is None else opened.path.parent
-    converted, told = conversion(data_file.whole(opened.proto, folder))
+    with refusing(lambda why: ModelError(f"{opened.name}: cannot be converted ({why})")):
+        converted, told = conversion(data_file.whole(opened.proto, folder))
     batch, error = _compared(model, opened, loading.from_proto(converted), options.seed)
-    written = write(converted, path)
+    written = write_last(converted, path)
     return Exported(
         path=path,
         framework=opened.name.rpartition("/")[2],

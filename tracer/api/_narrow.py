@@ -11,7 +11,9 @@ from analyzers import energy as energy_models
 from exporters import writing
 from exporters.subject import Subject, open_subject
 from tracer.accumulators.statistics.guarantee import Guarantee, guarantee
+from tracer.accumulators.summing import nodes_that_sum
 from tracer.api._narrowed_energy import with_energies
+from tracer.containment import signals
 from tracer.errors import ModelError
 from tracer.graph import data_file, loading
 from tracer.graph.model import Model
@@ -67,7 +69,6 @@ def narrow(
     trying = Attempts(subject, samples, evaluation, judge, options.guarantee, report)
     made = [trying.at(width) for width in tried]
     best = trying.narrowest(made)
-    proto, certificate = _kept(best, target)
     result = Narrowed(
         model=ModelInfo.of(loaded),
         settings={
@@ -82,11 +83,13 @@ def narrow(
         bits=best.bits,
         curve=tuple(WidthScores(a.bits, a.after.score, a.saturated) for a in made),
         nodes=rows.nodes(subject, best, before),
-        notes=(*notes, *rows.notes(subject, best, before.score, judge), *writing.notes(proto)),
-        proto=proto,
-        certificate=certificate,
+        notes=(*notes, *rows.notes(subject, best, before.score, judge)),
+        proto=best.proto,
     )  # fmt: skip
-    return with_energies(result, wide, tested, energy_model)
+    result = with_energies(result, wide, tested, energy_model)
+    proto, certificate = _kept(best, target)  # last: what fails before leaves no file
+    noted = (*result.notes, *writing.notes(proto))
+    return replace(result, proto=proto, certificate=certificate, notes=noted)
 
 
 def _quantized(
@@ -124,14 +127,16 @@ def _check(subject: attempts.Subject) -> None:
 
 def _kept(attempt: Attempt, target: Path | None) -> tuple[onnx.ModelProto, Guarantee | None]:
     """Returns the model with its certificate, and writes both where there is a target."""
-    sums = attempt.after.sums
+    sums, model = attempt.after.sums, loading.from_proto(attempt.proto)
+    every = nodes_that_sum(model)
     if target is None:
-        return attempt.proto, guarantee(loading.from_proto(attempt.proto).sha256, sums)
+        return attempt.proto, guarantee(model.sha256, sums, every)
 
     def content(digest: str) -> bytes | None:
-        proof = guarantee(digest, sums)
+        proof = guarantee(digest, sums, every)
         return None if proof is None else proof.to_json()
 
     beside = certificate_beside(target)
+    signals.lift_limit()
     proto = writing.write_beside(attempt.proto, target, beside, content)
-    return proto, guarantee(loading.sha256(target), sums)
+    return proto, guarantee(loading.sha256(target), sums, every)

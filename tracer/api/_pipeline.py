@@ -53,15 +53,17 @@ class Pipeline:
             lambda feeds: self.executor.profile(self.model, feeds, settings, self.progress),
         )
         run = replace(configured(profiled.run, settings), **_told(phase))
+        whole = not signals.ending()
         try:
-            if not signals.ending():
+            if whole:
                 return self._refined(run, profiled.optimized_graph, request, feedset)
         except signals.ENDINGS:
             if not signals.ending():
                 raise
         types = infer(self.model, feedset.shapes)
         groups = attribute(self.model.executed, run.kernels)
-        return analyze(self.model, run, types, None, self.convention, groups=groups)
+        analyzed = analyze(self.model, run, types, None, self.convention, groups=groups)
+        return replace(analyzed, whole=whole)
 
     def _refined(
         self, run: Run, graph: OptimizedGraph | None, request: Request, feedset: FeedSet

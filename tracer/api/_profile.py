@@ -7,6 +7,7 @@ from pathlib import Path
 
 from analyzers import energy as energy_models
 from exporters.subject import Subject, open_subject
+from tracer import host
 from tracer.api._assembly import Analyzed, Pricing, assembled, energy_settings
 from tracer.api._generation import Phased, refuse_other_inputs
 from tracer.api._pipeline import Pipeline
@@ -23,6 +24,12 @@ from tracer.records.environment import Peaks
 from tracer.records.trace import INCOMPLETE, Trace
 from tracer.support.progress import Progress, silent
 
+_MEASURING_S = 6.0
+"""Seconds that measuring the peaks of this machine may take while other programs run."""
+_NOT_REFINED = (
+    "out of time after the last run: fused kernels are traced back by names alone, and nothing was "
+    "replayed or compared with the peaks of this machine"
+)
 _OF_ONNX = "onnxruntime"
 """The executor that has no operators of QONNX."""
 
@@ -119,13 +126,28 @@ def profile(
         if signals.ending():
             measured = [roofs.known[count] for count in counts if count in roofs.known]
             trace = told(assembled(loaded, analyzed, recorded, measured))
-            return _incomplete(trace, len(analyzed), len(planned), signals.ending())
+            return _ended(trace, analyzed, len(planned))
     return trace_of(analyzed)
+
+
+def _peaks(measure: Callable[[int], Peaks] | None, threads: int) -> Peaks | None:
+    """Returns the peaks of this machine, if they are known or can be measured within the limit."""
+    if measure is None:
+        return None
+    has_time = signals.seconds_left() > _MEASURING_S or host.known(threads) is not None
+    return measure(threads) if has_time else None
 
 
 def _opened(model: Subject, executor: str) -> Model:
     loaded = open_subject(model)
     return for_onnxruntime(loaded) if executor == _OF_ONNX else loaded
+
+
+def _ended(trace: Trace, analyzed: Sequence[Analyzed], planned: int) -> Trace:
+    """Returns `trace` with a note on what a signal left out."""
+    if len(analyzed) == planned and analyzed[-1].whole and signals.settle():
+        return replace(trace, notes=(_NOT_REFINED, *trace.notes))
+    return _incomplete(trace, len(analyzed), planned, signals.ending())
 
 
 def _incomplete(trace: Trace, runs: int, planned: int, why: str) -> Trace:

@@ -45,7 +45,7 @@ def quantize(
     cluster: Any,
     note: Note | None,
 ) -> Quantized:
-    """Writes the quantised model, then scores it and the float model."""
+    """Scores the quantised and the float model, then writes the quantised one."""
     target = None if output is None else Path(output)
     if target is not None:
         writing.check_target(target, force)
@@ -57,13 +57,12 @@ def quantize(
     samples = None if calibration is None else CalibrationSamples(calibration, batch)
     with opened_pool(cluster, note=note, modules=_MODULES) as pool:
         graph = _graph(loaded, samples, options, progress, pool)
-    # They open their weights here: `target` may replace the model, and its data with it.
     wide, narrow = Interpreter(loaded), Interpreter(graph.model)
+    scores, notes = _scored(wide, narrow, test_data, chosen_metric, batch, progress)
     if target is None:
         proto = data_file.whole(graph.proto, graph.folder)
-    else:
-        proto = writing.write(graph.proto, target, graph.folder)
-    scores, notes = _scored(wide, narrow, test_data, chosen_metric, batch, progress)
+    else:  # last: what fails before leaves no file
+        proto = writing.write_last(graph.proto, target, graph.folder)
     return Quantized(
         model=ModelInfo.of(loaded),
         settings={

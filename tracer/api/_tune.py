@@ -13,6 +13,7 @@ from exporters import writing
 from exporters.subject import Subject, open_subject
 from tracer import host
 from tracer.api.profile import profile
+from tracer.containment import signals
 from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.graph import data_file
@@ -37,6 +38,8 @@ _PROFILE_S = 0.5
 """Seconds of recorded runs of the profile by which changes are chosen."""
 _EMULATION_S = 20.0
 """Seconds to emulate the sums of a model in 8 bits, beyond those of the search."""
+_SEARCHED = 0.7
+"""Share of the time that a limit leaves, after which a search ends: its last session goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +99,21 @@ def tune(
     else:
         outcome = _searched(start, base, request, machine, report)
     proto = _changed(base, outcome.best)
-    if proto is not None and target is not None:
-        proto = writing.write(proto, target, None)
     notes = (*base.feedset.notes, *_notes(outcome, machine, report))
-    return _result(base, machine, request, outcome, proto, notes)
+    result = _result(base, machine, request, outcome, proto, notes)
+    if proto is None or target is None:
+        return result
+    return replace(result, proto=writing.write_last(proto, target))
 
 
 def _searched(
     start: Start, base: Setup, request: Request, machine: Machine, report: Progress
 ) -> Found:
-    """Searches in the time that the profile leaves, at least half of it."""
+    """Searches in the time that the profile leaves, at least half of it within the limit."""
     began = time.monotonic()
     findings = Findings(base, start.profile(base, report), machine, request.goal)
     left = max(request.seconds / 2, request.seconds - (time.monotonic() - began))
+    left = min(left, _SEARCHED * signals.seconds_left())
     bench = OnnxruntimeBench(start.seed, report)
     return Search(findings, replace(request, seconds=left), bench, report).run()
 
@@ -212,7 +217,8 @@ def _order(trial: Trial) -> tuple[bool, float]:
 
 
 def _notes(outcome: Found, machine: Machine, report: Progress) -> Iterator[str]:
-    yield from saturation.notes(outcome.candidates, machine, _EMULATION_S, report)
+    seconds = min(_EMULATION_S, _SEARCHED * signals.seconds_left())
+    yield from saturation.notes(outcome.candidates, machine, seconds, report)
     if outcome.best.setup is not None and outcome.best.setup.session.flushes_denormals:
         yield (
             "onnxruntime flushes denormals in the thread that calls a session only if that session "

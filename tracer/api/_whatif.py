@@ -10,6 +10,7 @@ from threading import Thread
 from typing import Any
 
 from analyzers import energy
+from analyzers.views.redaction import bare
 from exporters.subject import Subject, open_subject
 from tracer.accumulators.spec import kinds
 from tracer.errors import ClusterError, UsageError
@@ -116,7 +117,7 @@ def what_if(
             notes=tuple(dict.fromkeys((*loaded.notes, *changes, *results.notes))),
         )
         if file is not None:
-            file.finish(result)
+            file.finish(bare(result))
         if shards is not None and not any(one.answer.ended for one in result.variants):
             shards.remove()
     return result

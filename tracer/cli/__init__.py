@@ -10,9 +10,10 @@ import click
 import cloup
 
 from tracer import __version__
-from tracer.cli._messages import tell
+from tracer.cli._messages import tell, tell_standing
 from tracer.containment import activity, signals, standard_input
 from tracer.errors import InputError, LimitError, TracerError, out_of_memory
+from tracer.support import files
 
 SECTIONS = {
     "Measure": ("profile", "compare", "report", "demo"),
@@ -89,6 +90,7 @@ def run(command: click.Command, name: str, args: list[str] | None = None) -> int
     debug = "--debug" in args
     if debug:  # users append it to a failed command, where click would not accept it
         args = ["--debug", *(arg for arg in args if arg != "--debug")]
+    files.begin()
     try:
         with signals.raising():
             width = _width_of_help()
@@ -104,6 +106,7 @@ def run(command: click.Command, name: str, args: list[str] | None = None) -> int
         if debug and not isinstance(error, (*plain, *ends)):
             raise
         line, code = _line_and_code(error, [name, *args])
+        tell_standing()
         tell(f"{name}: {line}")
         activity.end(code)  # before memory is freed, which may run a user's code
     return code if isinstance(code, int) else 0

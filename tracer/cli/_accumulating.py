@@ -12,7 +12,7 @@ import click
 import cloup
 
 from tracer.accumulators.spec.modes import Bias, Convention, Overflow, ZeroPoints
-from tracer.cli._messages import tell
+from tracer.cli._messages import tell, tell_written
 from tracer.cli._options import bundle
 from tracer.cli._types import Count, PathName
 from tracer.errors import InputError, UsageError
@@ -137,6 +137,7 @@ class Witness:
         if self._options.checked is not None:
             _, certificate = self._options.checked
             certificate.check_model(model)
+            certificate.check_complete(model)
             certificate.check_policy(model, self._options.policy)
 
     def receive(self, feedset: FeedSet, outputs: Sequence[Any]) -> None:
@@ -155,15 +156,16 @@ class Witness:
             checked, stated = self._options.checked
             if isinstance(stated, Certificate):
                 stated.check(self._model, self._data, tallies, policy)
-                held = f"no sum overflows on {plural(stated.inputs, 'set')} of inputs"
+                held = f"no sum overflows on {plural(stated.inputs, 'set')} of inputs,"
             else:
                 stated.check(self._model, sums, policy)
-                held = f"no input makes a sum of {plural(len(stated.nodes), 'node')} overflow"
-            tell(f"{checked} holds: {held}")
+                held = "no input makes a sum overflow"
+            tell(f"{checked} holds: {held} {stated.extent(self._model)}")
         if path is not None:
             proof = certificate(self._model, self._data, tallies, policy)
             write_atomically(path, proof.to_json())
-            tell(f"wrote {path}: nothing overflows on these inputs")
+            extent = proof.extent(self._model)
+            tell_written(path, f": nothing overflows on these inputs, {extent}")
 
 
 def options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 import cloup
+from click.core import ParameterSource
 
 from tracer.cli._options import bundle
 from tracer.cli._types import Amount, Count
@@ -14,10 +15,11 @@ _LEAST_MEMORY = 512
 """MiB. The libraries alone take 300; with less, some of them hang or end the process."""
 
 
-def _limit_seconds(
+def limit_seconds(
     ctx: click.Context, param: click.Parameter, seconds: float | None
 ) -> float | None:
-    if seconds is not None and not ctx.resilient_parsing:
+    is_set = ctx.get_parameter_source(param.name or "") is not ParameterSource.DEFAULT
+    if seconds is not None and is_set and not ctx.resilient_parsing:
         signals.limit_seconds(seconds)
     return seconds
 
@@ -48,7 +50,7 @@ MEMORY = cloup.option(
 OF_PROCESS = cloup.option_group(
     "Limits",
     cloup.option("--max-seconds", type=Amount("seconds"), expose_value=False,
-                 callback=_limit_seconds, help="Longest time for the command.  "
+                 callback=limit_seconds, help="Longest time for the command.  "
                  "[default: 10 minutes for a step]"),
     MEMORY,
 )  # fmt: skip
@@ -58,7 +60,7 @@ OF_RUNS = bundle(
     "limits", _limits,
     cloup.option_group(
         "Limits",
-        cloup.option("--max-seconds", type=Amount("seconds"), callback=_limit_seconds,
+        cloup.option("--max-seconds", type=Amount("seconds"), callback=limit_seconds,
                      help="Longest time for the command.  [default: 10 minutes for a loop]"),
         cloup.option("--max-tensor", type=Count(1), metavar="MIB",
                      help="Largest tensor, in MiB.  [default: 4096, or half of the free memory]"),

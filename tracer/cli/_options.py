@@ -17,6 +17,7 @@ from analyzers.options import (
     refuse_depth,
     sort_column,
 )
+from tracer.cli import _fence
 from tracer.cli._types import Amount, Count, Integers, ModelName, Pair, PathName, Size
 from tracer.containment import activity, search
 from tracer.errors import UsageError
@@ -115,6 +116,7 @@ def to_output(
     opened: bool = False,
     redact: bool = False,
     expand: bool = False,
+    with_paths: bool = False,
 ) -> Any:
     """Returns the Output that these options set. Raises UsageError where `by` has no such rows."""
     from tracer.cli._output import Output
@@ -125,7 +127,12 @@ def to_output(
     if sort is not None:
         sort_column(sort, by)
     stdout = (["json:-"] if as_json else []) + (["csv:-"] if as_csv else [])
-    options = ViewOptions(by, top, threshold, depth, notes, sort, full_numbers, redact, expand)
+    if redact and with_paths:
+        raise UsageError("--redact and --with-paths together", "Leave out one of them.")
+    options = ViewOptions(
+        by, top, threshold, depth, notes, sort, full_numbers, redact, expand, with_paths=with_paths
+    )
+    _fence.build(click.get_current_context().params)
     # The files of a search are those of the run that crashed, and may have its first results.
     files = () if search.is_on() else (*outputs, *stdout)
     return Output(options, files, force, opened)
@@ -218,7 +225,11 @@ CSV = cloup.option("--csv", "as_csv", is_flag=True, help="Print CSV instead of t
 OPEN = cloup.option("--open", "opened", is_flag=True, help="Open the .html file in a browser.")
 REDACT = cloup.option(
     "--redact", is_flag=True,
-    help="Leave paths, the system, and the text of source lines out of the .html file.",
+    help="Leave paths, the system, and the text of source lines out of everything.",
+)  # fmt: skip
+WITH_PATHS = cloup.option(
+    "--with-paths", is_flag=True,
+    help="Keep absolute paths in .trace and .json files.  [default: names alone]",
 )  # fmt: skip
 FORCE = cloup.option("--force", is_flag=True, help="Overwrite files that exist.")
 
@@ -229,8 +240,10 @@ def view(formats: str, *shown: Decorator, more: str = "") -> Decorator:
     `formats` are extensions for the help, `shown` the options of the first section, `more` a last
     sentence about files.
     """
-    of_reports = (OPEN, REDACT) if ".html" in formats else ()
-    sections = [cloup.option_group("Output", JSON, CSV, output(formats, more), *of_reports, FORCE)]
+    of_reports = (OPEN,) if ".html" in formats else ()
+    paths = (REDACT, WITH_PATHS)
+    files = output(formats, more)
+    sections = [cloup.option_group("Output", JSON, CSV, files, *of_reports, *paths, FORCE)]
     if shown:
         sections.insert(0, cloup.option_group("What is shown", *shown))
     return bundle("output", to_output, *sections)

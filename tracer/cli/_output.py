@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from analyzers.options import ViewOptions
 from tracer.cli import _browser
-from tracer.cli._messages import tell
+from tracer.cli._messages import tell, tell_written
+from tracer.containment import activity, signals
 from tracer.errors import InputError, TracerError, UsageError
 from tracer.support.files import check_writable, write_atomically
 
@@ -82,8 +83,6 @@ class Output:
     def _refuse_misplaced(self, targets: Sequence[Target]) -> None:
         """Raises UsageError where an option is about a report, and none is written."""
         reports = [target for target in targets if target.extension == REPORT]
-        if self.options.redact and not reports:
-            raise UsageError("--redact is about a report", "Write one with -o report.html.")
         if self.opened and not any(target.path for target in reports):
             raise UsageError("--open needs a report", "Write one with -o report.html.")
 
@@ -107,6 +106,7 @@ class Output:
         for path in self.split(type(result), extension)[0]:
             if path is not None:
                 write_atomically(path, views.render(result, extension, self._at(path)))
+                activity.stand(str(path))
 
     def emit(self, result: Result) -> None:
         """Writes every file, then the terminal's page unless a file is stdout.
@@ -120,6 +120,7 @@ class Output:
             for target in self._targets(_formats(type(result)))
             if (data := self._rendered(result, target, failures)) is not None
         ]
+        signals.lift_limit()
         for target, data in pairs:
             if target.path is not None:
                 self._write(target, target.path, data, failures)
@@ -141,7 +142,7 @@ class Output:
         except InputError as error:
             failures.append(error)
         else:
-            tell(f"wrote {path}")
+            tell_written(path)
 
     def _targets(self, formats: Mapping[str, Format]) -> list[Target]:
         """Returns all files to write; of a folder for every format, a file of each."""

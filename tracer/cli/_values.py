@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracer.cli._messages import tell
+from tracer.cli._messages import tell_written
 from tracer.errors import InputError, UsageError
 from tracer.support.files import check_writable, write_atomically
 
@@ -78,7 +78,7 @@ class Writer:
             write_atomically(self._path, _npz(self._path, self._joined()))
         elif self._count == 1:
             self._folder(self._path, *self._held[0])
-        tell(f"wrote {self._path}")
+        tell_written(self._path)
 
     def _spill(self) -> None:
         """Writes the batches in memory, so that memory stays flat."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from contextlib import redirect_stdout
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from analyzers.options import refuse_depth
 from exporters.frameworks import frameworks
 from tracer.cli import _data, _limits, _options
 from tracer.cli._code import ARGUMENTS, input_arguments, input_options
-from tracer.cli._messages import tell
+from tracer.cli._messages import reading, tell
 from tracer.cli._types import Count, Integers, Percent
 from tracer.errors import UsageError
 from tracer.executors.eager.settings import DEVICES
@@ -211,7 +212,7 @@ def command(
         settings = replace(settings, threads=threads[0])
     tolerance = Tolerance(rtol, atol) if numbers and by != "model" else None
     # What the code of the user prints is no data of ours.
-    with _progress.progress() as report, redirect_stdout(sys.stderr):
+    with _reading(sides), _progress.progress() as report, redirect_stdout(sys.stderr):
         result = (
             compare.sweep(sides, several, settings=settings, progress=report)
             if several
@@ -236,12 +237,18 @@ def command(
         output.keep(result, "md")
         output.show(result)
         return 0
-    output.emit(result)
+    with _reading(sides):
+        output.emit(result)
     if isinstance(result, Sweeps):
         return 0
     for verdict in result.verdicts:
         tell(verdict.line)
     return int(not result.passed)
+
+
+def _reading(sides: Sequence[str]) -> AbstractContextManager[None]:
+    """Refuses traces that hold what cannot be compared, where there is nothing but traces."""
+    return reading(sides) if all(side.endswith(".trace") for side in sides) else nullcontext()
 
 
 def _refuse_two_sweeps(threads: tuple[int, ...] | None) -> None:

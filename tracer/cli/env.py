@@ -10,6 +10,7 @@ import cloup
 from tracer.cli import _options
 from tracer.cli._messages import tell
 from tracer.cli._types import Count
+from tracer.containment import fence
 
 if TYPE_CHECKING:
     from tracer.cli._output import Output
@@ -46,5 +47,6 @@ def command(packages: bool, measure: bool, threads: int, output: Output) -> None
     output.check(environment.Environment)
     peaks = host.peaks(threads, anew=True, announce=tell) if measure else host.known(threads)
     compiled = compiled_code.observe()
-    observed = replace(environment.observe(), peaks=peaks, compiled=compiled)
+    kept_by = fence.kept_by()
+    observed = replace(environment.observe(), peaks=peaks, compiled=compiled, fence=kept_by)
     output.emit(replace(observed, packages=environment.installed()) if packages else observed)

@@ -19,7 +19,7 @@ from tracer.cli._code import (
     input_arguments,
     input_options,
 )
-from tracer.cli._messages import tell
+from tracer.cli._messages import tell, tell_written
 from tracer.cli._types import Count, PathName
 
 if TYPE_CHECKING:
@@ -104,10 +104,11 @@ def command(
             **input_arguments(shapes, dtypes),
         )
     batches = " and ".join(str(batch) for batch in exported.batches)
-    tell(
-        f"wrote {exported.path} ({exported.nodes} nodes, opset {exported.opset}, "
+    tell_written(
+        exported.path,
+        f" ({exported.nodes} nodes, opset {exported.opset}, "
         f"{'any batch' if exported.dynamic_batch else f'batch {batches}'}; checked against "
-        f"{exported.framework} at batch {batches}: max abs error {exported.max_abs_error:.2g})"
+        f"{exported.framework} at batch {batches}: max abs error {exported.max_abs_error:.2g})",
     )
     for note in exported.notes:
         tell(f"note: {note}")

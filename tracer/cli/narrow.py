@@ -11,7 +11,7 @@ import cloup
 
 from analyzers.options import DEFAULT_ENERGY_MODEL
 from tracer.cli import _code, _data, _energy, _limits, _options
-from tracer.cli._messages import tell
+from tracer.cli._messages import tell_written
 from tracer.cli._types import Amount, Count
 from tracer.errors import UsageError
 
@@ -144,9 +144,9 @@ def command(
             progress=_progress.estimating(report),
         )
     if target is not None:
-        tell(f"wrote {target} ({target.stat().st_size:,} bytes)")
+        tell_written(target, f" ({target.stat().st_size:,} bytes)")
         if result.certificate is not None:
-            tell(f"wrote {certificate_beside(target)}")
+            tell_written(certificate_beside(target))
     others.emit(result)
 
 

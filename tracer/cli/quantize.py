@@ -9,7 +9,7 @@ import click
 import cloup
 
 from tracer.cli import _code, _data, _limits, _options, _workers
-from tracer.cli._messages import tell
+from tracer.cli._messages import tell, tell_written
 from tracer.cli._types import Count
 from tracer.errors import UsageError
 from tracer.quantization.options import (
@@ -165,5 +165,5 @@ def command(
             cluster=cluster,
             note=tell,
         )
-    tell(f"wrote {target} ({target.stat().st_size:,} bytes)")
+    tell_written(target, f" ({target.stat().st_size:,} bytes)")
     others.emit(result)

@@ -10,7 +10,8 @@ import click
 import cloup
 
 from analyzers.options import format_lines
-from tracer.cli import _options
+from tracer.cli import _limits, _options
+from tracer.cli._messages import reading
 from tracer.cli._types import PathName
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class _Command(cloup.Command):
     help="File of the model: of a profile of onnxruntime, or for .annotated.onnx.  [default: "
     "where it was when it was traced]",
 )  # fmt: skip
+@_limits.OF_PROCESS
 @_options.SUMS_VIEW
 def command(traces: tuple[Path, ...], model: Path | None, output: Output) -> None:
     """Show saved traces again, in any format, merged as one.
@@ -54,11 +56,12 @@ def command(traces: tuple[Path, ...], model: Path | None, output: Output) -> Non
     from tracer.api.load import is_profile, load_profile, load_result
     from tracer.api.merge import merge
 
-    if len(traces) == 1:
-        result = load_result(traces[0], model)
-    else:
-        result = merge(
-            *(load_profile(each, model) if is_profile(each) else each for each in traces)
-        )
-    output.check(type(result))
-    replace(output, options=replace(output.options, model=model)).emit(result)
+    with reading(traces):
+        if len(traces) == 1:
+            result = load_result(traces[0], model)
+        else:
+            result = merge(
+                *(load_profile(each, model) if is_profile(each) else each for each in traces)
+            )
+        output.check(type(result))
+        replace(output, options=replace(output.options, model=model)).emit(result)

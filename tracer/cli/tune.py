@@ -11,7 +11,7 @@ import cloup
 
 from tracer.api.tune import EFFECTS, GOALS
 from tracer.cli import _code, _limits, _options
-from tracer.cli._messages import tell
+from tracer.cli._messages import tell, tell_written
 from tracer.cli._types import Amount, PathName, Words
 from tracer.errors import UsageError
 
@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     cloup.option("--allow", type=Words(EFFECTS), default=(),
                  help="Changes of results to allow: quantize, float16.  [default: none]"),
     cloup.option("--max-seconds", "seconds", type=Amount("seconds"), default=120.0,
-                 show_default=True, help="Time for the search."),
+                 callback=_limits.limit_seconds,
+                 help="Longest time for the command.  [default: 120 for the search]"),
 )  # fmt: skip
 @_options.tolerance("0.001", "one rounding of the type")
 @cloup.option_group("Limits", _limits.MEMORY)
@@ -123,9 +124,8 @@ def command(
             progress=report,
         )
     if target is not None:
-        tell(
-            f"wrote {target} ({target.stat().st_size:,} bytes)"
-            if result.proto is not None
-            else f"{target} is not written: no change of the model was kept"
-        )
+        if result.proto is None:
+            tell(f"{target} is not written: no change of the model was kept")
+        else:
+            tell_written(target, f" ({target.stat().st_size:,} bytes)")
     planned.emit(result)

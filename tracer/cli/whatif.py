@@ -10,7 +10,7 @@ import cloup
 
 from analyzers.options import ADDITION_CONVENTIONS, DEFAULT_ENERGY_MODEL
 from tracer.cli import _accumulating, _code, _data, _energy, _limits, _options, _workers
-from tracer.cli._messages import tell
+from tracer.cli._messages import tell, tell_written
 from tracer.cli._types import Amount, Count, Integers, Words
 from tracer.errors import UsageError
 from tracer.support.files import check_place
@@ -183,5 +183,5 @@ def command(
             note=tell,
         )
     if trace is not None:
-        tell(f"wrote {trace}")
+        tell_written(trace)
     others.emit(result)

@@ -19,11 +19,13 @@ from tracer.support.progress import Progress
 PATIENCE_S = 600.0
 """Seconds that native code may take for a step, where the time of the process is not limited."""
 
-_HEAD = struct.Struct("<dddqqqq")
+_HEAD = struct.Struct("<dddqqqqq")
 """Three times (seconds of the monotonic clock, 0 for none), steps done, steps in total, one more
-than the exit code (0 while Python code runs), and whether a model runs."""
-_BEAT, _STEPS, _ENDED, _RUNS = 16, 24, 40, 48
-_SIZE = 4096
+than the exit code (0 while Python code runs), whether a model runs, and whether there are results
+to keep."""
+_BEAT, _STEPS, _ENDED, _RUNS, _KEEPS = 16, 24, 40, 48, 56
+_SIZE, _FILES = 4096, 3584
+"""Bytes of the page, and where in it are the names of files that the process has kept."""
 _FIELD = 400
 """Most characters of a part of an activity: names in a model may be of any length."""
 
@@ -86,13 +88,22 @@ class Page:
     @property
     def code(self) -> int | None:
         """The exit code with which the Python code of the process ended; None while it runs."""
-        code = _HEAD.unpack_from(self._memory)[-2] - 1
+        code = _HEAD.unpack_from(self._memory)[-3] - 1
         return None if code < 0 else int(code)
 
     @property
     def runs_model(self) -> bool:
         """Whether the process does what a `search` can do again in parts."""
+        return bool(_HEAD.unpack_from(self._memory)[-2])
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the process has results that it keeps if it is asked to end."""
         return bool(_HEAD.unpack_from(self._memory)[-1])
+
+    def keep(self, something: bool) -> None:
+        """Stores whether there are results to keep."""
+        struct.pack_into("<q", self._memory, _KEEPS, something)
 
     def end(self, code: int) -> None:
         """Tells that the Python code of the process has ended, and with which exit code."""
@@ -117,13 +128,25 @@ class Page:
         struct.pack_into("<q", self._memory, _RUNS, activity.runs_model)
         parts = (activity.where, activity.action, activity.remedy, activity.task)
         text = "\0".join(part[:_FIELD].replace("\0", " ") for part in parts) + "\0\0"
-        encoded = text.encode("utf-8", "replace")
+        encoded = text.encode("utf-8", "replace")[: _FILES - _HEAD.size]
         self._memory[_HEAD.size : _HEAD.size + len(encoded)] = encoded
+
+    @property
+    def files(self) -> list[str]:
+        """The files that the process has kept, and that stand if it dies."""
+        text = self._memory[_FILES:].decode("utf-8", "replace")
+        return list(filter(None, text.rstrip("\0").split("\0")))
+
+    def stand(self, file: str) -> None:
+        """Stores that a file was kept; one for which there is no room is left out."""
+        encoded = "\0".join(dict.fromkeys([*self.files, file])).encode("utf-8", "replace")
+        if len(encoded) <= _SIZE - _FILES:
+            self._memory[_FILES : _FILES + len(encoded)] = encoded
 
     def read(self) -> Activity:
         """Returns the activity as it was written last, with the steps done of its task."""
-        *_, done, total, _, _ = _HEAD.unpack_from(self._memory)
-        text = self._memory[_HEAD.size :].decode("utf-8", "replace")
+        *_, done, total, _, _, _ = _HEAD.unpack_from(self._memory)
+        text = self._memory[_HEAD.size : _FILES].decode("utf-8", "replace")
         where, action, remedy, task, *_ = (*text.split("\0")[:4], "", "", "", "")
         if task and total > 0:
             task = f"{task}, {done:,} of {total:,}"
@@ -179,6 +202,18 @@ def end(code: int) -> None:
     """Says that this process has told its error and ends with `code`, whatever befalls its end."""
     if _page is not None:
         _page.end(code)
+
+
+def keep(something: bool) -> None:
+    """Says whether this process has results that it keeps if it is asked to end."""
+    if _page is not None:
+        _page.keep(something)
+
+
+def stand(file: str) -> None:
+    """Says that a file with results was written, and stands if this process dies."""
+    if _page is not None:
+        _page.stand(file)
 
 
 def step() -> None:

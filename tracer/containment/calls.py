@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 from tracer.containment import activity, search, signals, supervisor, watch
 from tracer.containment.worker import Call, Reply
-from tracer.errors import CrashError, LimitError
+from tracer.errors import CrashError, InputError, LimitError
 from tracer.support.temporary import sweep
 
 _Result = TypeVar("_Result")
@@ -118,7 +118,13 @@ def _taken() -> Worker:
             return worker
         if worker.around[0] == os.getpid():  # else it belongs to the process that forked this one
             worker.end()
-    return Worker(around)
+    try:
+        return Worker(around)
+    except OSError as error:
+        raise InputError(
+            f"no child process can be started ({error.strerror or error})",
+            "Raise the limits of this process (ulimit -n, -u), or give in_process=True.",
+        ) from error
 
 
 def _surroundings() -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Limits the memory of this process to a share of what the machine has free."""
+"""Limits of this process: memory, to a share of what the machine has free, and open files."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,6 +9,10 @@ try:
 except ModuleNotFoundError:  # Windows has no such limits
     resource = None  # type: ignore[assignment]
 
+_FILES = 1024
+"""Files that a process may usually have open."""
+_MOST = 2**63 - 1
+"""The system takes no larger number."""
 SHARE = 0.75
 """Default limit ÷ free memory: the system and other programs keep the rest."""
 
@@ -57,7 +61,7 @@ def limit(nbytes: int) -> None:
     """
     if resource is not None:
         hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-        soft = nbytes if hard == resource.RLIM_INFINITY else min(nbytes, hard)
+        soft = max(0, min(nbytes, _MOST if hard == resource.RLIM_INFINITY else hard))
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
@@ -67,6 +71,17 @@ def limited_to() -> int | None:
         return None
     soft = resource.getrlimit(resource.RLIMIT_DATA)[0]
     return None if soft == resource.RLIM_INFINITY else soft
+
+
+def open_files() -> int:
+    """Returns how many files this process may have open, after raising the limit if it may."""
+    if resource is None:
+        return _MOST
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < _FILES:  # RLIM_INFINITY is -1
+        soft = _FILES if hard < 0 else min(hard, _FILES)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return int(soft) if soft >= 0 else _MOST
 
 
 _default: int | None = None

@@ -107,6 +107,17 @@ def noted() -> Iterator[None]:
         _noting.pop()
 
 
+def settle() -> bool:
+    """Returns whether what ended this command was its time limit, of which nothing rises again.
+
+    Call it where the results are complete all the same.
+    """
+    if ending() != "out of time":
+        return False
+    _received.clear()
+    return True
+
+
 def raise_again() -> None:
     """Raises the exception of what asked this command to end, for code that has nothing to keep."""
     raise _received[0]
@@ -151,6 +162,15 @@ def limit_seconds(seconds: float) -> None:
     if hasattr(signal, "SIGALRM") and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGALRM, _raise)
         signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6))  # 0 would be no limit
+
+
+def lift_limit() -> None:
+    """Ends the time limit of this process: its results are complete, and are being written."""
+    page = activity.page()
+    if page is not None and not _received:
+        page.set_times(0.0, 0.0)
+    if hasattr(signal, "SIGALRM") and signal.getsignal(signal.SIGALRM) is _raise:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def seconds_left() -> float:

@@ -27,7 +27,7 @@ from tracer.containment import (
     termination,
     watch,
 )
-from tracer.errors import CrashError, LimitError
+from tracer.errors import CrashError, InputError, LimitError
 from tracer.support.temporary import sweep
 from tracer.text import message
 
@@ -37,6 +37,9 @@ IN_PROCESS = "TRACER_IN_PROCESS"
 _COLLECTIONS = (10_000, 10, 50)
 """Thresholds of garbage collection: at Python's defaults it takes a fifth of the time of a model
 with 100,000 nodes, of whose objects none is garbage."""
+
+_LEAST_FILES = 32
+"""Files that a command has open at a time, at most; Python opens more while it imports."""
 
 _DYING_S = 2.0
 """Longest time that processes which are killed take to end."""
@@ -56,6 +59,12 @@ def supervised(command: Callable[[], int], name: str) -> int:
     Call it first thing in a program. Messages on stderr begin with `name`.
     """
     _occupy_streams()
+    if memory.open_files() < _LEAST_FILES:
+        _tell(
+            f"{name}: error: a process may have {memory.open_files()} files open here, and needs "
+            f"{_LEAST_FILES}. Raise the limit: ulimit -n 1024."
+        )
+        return InputError.exit_code
     if in_process():
         return command()
     reading, writing = os.pipe()
@@ -173,6 +182,8 @@ def _told(ended: watch.Ended, page: activity.Page, last: activity.Activity, name
     if page.code:  # it had told an error, and only what it left was in the way
         return page.code
     _clear_progress_bar()
+    for file in page.files:
+        _tell(f"wrote {file}")
     if ended.asked:
         return _asked_to_end(ended.asked, name)
     if ended.signal in (*watch.ENDING, signal.SIGQUIT, signal.SIGPIPE):

@@ -17,9 +17,9 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if os.name == "posix" el
 GRACE_S = 2.0
 """Seconds after the deadline in which the child may end by itself."""
 
-ASKED_GRACE_S = 8.0
-"""The same after a signal: a busy machine may take seconds to let the child notice it, and what it
-recorded would be lost. Who cannot wait sends a second signal."""
+ASKED_GRACE_S, KEEPING_GRACE_S = 1.2, 8.0
+"""The same after a signal, and where the child has results to keep: a busy machine may take seconds
+to let it notice, and they would be lost. Who cannot wait sends a second signal."""
 
 _TWICE_S = 0.3
 """Signals closer together are one: `timeout` and terminals send them to the whole group too."""
@@ -81,7 +81,7 @@ class Alarm:
         deadline, tidying = page.times
         ends = [moment + GRACE_S for moment in (deadline, self._rang_at) if moment]
         if asked_at:
-            ends.append(asked_at + ASKED_GRACE_S)
+            ends.append(asked_at + (KEEPING_GRACE_S if page.keeps else ASKED_GRACE_S))
         if tidying:
             ends = [tidying]
         look = now + activity.PATIENCE_S / 10  # a new step tells nobody when it begins

@@ -159,6 +159,17 @@ def counting(progress: Progress, what: str) -> Callable[[int, int], object]:
     return lambda done, total: progress(done, total, what)
 
 
+def keeping(progress: Progress, what: str) -> Callable[[int, int], object]:
+    """Returns a progress of seconds of what is kept, as far as it is complete, after a signal."""
+    count = counting(progress, what)
+
+    def report(done: int, total: int) -> None:
+        activity.keep(True)
+        count(done, total)
+
+    return report
+
+
 def _seconds() -> float:
     left = signals.seconds_left()
     return _SHARE * left if math.isfinite(left) else _SECONDS

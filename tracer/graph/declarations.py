@@ -27,6 +27,9 @@ _AXES = frozenset({
 """Attributes that number dimensions. onnx's shape inference believes what it reads there, and ends
 the process where they are far outside; of `num_outputs` it makes a list."""
 
+_PLACES, _DIGITS = ("offset", "length"), 18
+"""What says where external data are in their file, and the most digits of it."""
+
 _REPAIR = "Export the model again, or repair the graph."
 
 
@@ -138,6 +141,19 @@ def _check_tensor(what: str, tensor: onnx.TensorProto) -> None:
     _check_names(what, (tensor.name,))
     _check_element(what, tensor.data_type)
     _check_shape(what, tensor.dims)
+    for entry in tensor.external_data:
+        _check_names(f"the external data of {what}", (entry.key, entry.value))
+        if entry.key in _PLACES and not _is_place(entry.value):
+            raise ModelError(
+                f"{what} has external data whose {entry.key} is '{entry.value}'",
+                f"It is a number of bytes from 0 on. {_REPAIR}",
+            )
+
+
+def _is_place(text: str) -> bool:
+    """Whether a text is a number of bytes, as onnx reads it, that a file may have."""
+    digits = text.strip()
+    return digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS
 
 
 def _check_element(what: str, number: int) -> None:

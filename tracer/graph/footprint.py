@@ -1,20 +1,18 @@
-"""How much memory a runtime may take for a model, by the sizes of its tensors."""
+"""How much memory a model may take by default, in proportion to its weights and inputs."""
 
 import os
+from collections.abc import Iterable
 
 from tracer.graph import tensor_type
-from tracer.graph.model import Model, Node
-from tracer.graph.shape_inference import TensorTypes
+from tracer.graph.model import Model
 
-_COPIES = 6
-"""What a runtime may take ÷ the bytes of all tensors whose size is known: several sessions hold the
-weights, packed for their kernels as well, and kernels copy what they read."""
+_VALUES, _RUNTIME = 512 << 20, 640 << 20
+"""Bytes for the values of any model in the interpreter, and for a runtime with its sessions."""
 
-_LEAST = 4 << 30
-"""Bytes for tensors whose size is not known, and for the runtime itself."""
-
-_NUMBER, _TEXT = 8, 64
-"""Bytes of an element of an attribute's list: protobuf holds a text of a few letters so."""
+_PROPORTION = 512
+"""Further bytes for each byte of weights and inputs. A convolution makes 64 channels of a grey
+image, several are alive at a time, and in several sessions. What makes more of what it is given
+was made to fill the memory."""
 
 _LARGE = 1 << 30
 """Bytes of weights that are held once at a time, and not in protobufs, which end at 2 GB."""
@@ -23,24 +21,20 @@ _A_CORE = 64 << 20
 """Bytes for each processor: stacks of the threads of all sessions."""
 
 
-def allowance(model: Model, types: TensorTypes) -> int:
-    """Returns the bytes in proportion to weights, tables, inputs and tensors of a known size.
-
-    A model that has little, and makes gigabytes of it in a loop, is stopped early. A large model
-    may take all that the process may.
-    """
-    known = [tensor.nbytes or 0 for graph in types.tensors.values() for tensor in graph.values()]
-    stored = sum(known) + sum(map(_attribute_bytes, model.nodes))
-    return _LEAST + _A_CORE * (os.cpu_count() or 1) + _COPIES * stored
+def of_values(given: int) -> int:
+    """Returns the bytes that values in the interpreter may take for so many `given_bytes`."""
+    return _VALUES + _PROPORTION * given
 
 
-def _attribute_bytes(node: Node) -> int:
-    """Returns the bytes of the lists that a node has as attributes, as the tables of a forest."""
-    attributes = node.proto.attribute
-    return sum(
-        _NUMBER * (len(each.ints) + len(each.floats)) + _TEXT * len(each.strings)
-        for each in attributes
-    )
+def of_runtime(given: int) -> int:
+    """Returns the bytes that a runtime may take for so many `given_bytes`."""
+    return _RUNTIME + _A_CORE * (os.cpu_count() or 1) + _PROPORTION * given
+
+
+def given_bytes(model: Model, feeds: Iterable[object]) -> int:
+    """Returns the bytes of a model, its weights wherever they are stored, and of its feeds."""
+    fed = sum(int(getattr(value, "nbytes", 0)) for value in feeds)
+    return model.proto.ByteSize() + stored_bytes(model) + fed
 
 
 def is_large(model: Model) -> bool:

@@ -9,9 +9,10 @@ _MAGIC = b"\x1f\x8b"
 _CHUNK = 1 << 20
 _MOST = 1 << 31
 """Bytes of the largest model without external data: protobuf holds no more."""
-_FREE, _RATIO = 64 << 20, 200
+_FREE, _RATIO = 64 << 20, 20
 """Bytes that any file may unpack to, and beyond them times its own size. Trained weights shrink by
-less than half; what shrinks more was made to fill the memory."""
+less than half, pruned or quantised ones to a tenth; what shrinks more was made to fill the
+memory."""
 
 
 def is_packed(file: Path) -> bool:
@@ -24,13 +25,12 @@ def unpacked(file: Path) -> bytes:
     """Returns the content of a compressed file. Raises ModelError if it is broken, or too large."""
     most = min(_MOST, max(_FREE, _RATIO * file.stat().st_size))
     unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-    parts: list[bytes] = []
+    content = bytearray()
     try:
         with file.open("rb") as stream:
             while not unpacker.eof and (chunk := stream.read(_CHUNK)):
-                parts.append(unpacker.decompress(chunk, most + 1))
-                most -= len(parts[-1])
-                if most < 0:
+                content += unpacker.decompress(chunk, most + 1 - len(content))
+                if len(content) > most:
                     raise ModelError(
                         f"{file}: the gzip file unpacks to far more than its own size",
                         "Unpack it first, if you know what is in it.",
@@ -39,4 +39,4 @@ def unpacked(file: Path) -> bytes:
         raise ModelError(f"{file}: a broken gzip file ({error})", "Download it again.") from error
     if not unpacker.eof:
         raise ModelError(f"{file}: a truncated gzip file", "Download it again.")
-    return b"".join(parts)
+    return bytes(content)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -12,8 +13,8 @@ from typing import TypeAlias, TypeVar
 
 import onnx
 
-from tracer.containment import activity
-from tracer.errors import InputError
+from tracer.containment import activity, memory
+from tracer.errors import InputError, LimitError
 from tracer.graph import tensor_type
 from tracer.graph.encoding import encoded
 from tracer.graph.model import Model, Scope, bodies, graphs
@@ -36,8 +37,12 @@ FAILURES = (
     ValueError,
     IndexError,
     MemoryError,
+    LimitError,
 )
 """What inference raises for attributes that do not fit: errors of its own, and of C++."""
+
+_ROOM, _ROOM_OF_A_BYTE = 256 << 20, 64
+"""Bytes that inference may take for any graph, and for each of its bytes."""
 
 _SMALL = 64
 """Weights and lists of up to so many elements keep their values: shapes, axes, pads, sizes."""
@@ -118,14 +123,25 @@ def infer(model: Model, shapes: Shapes) -> TensorTypes:
 
 def _inferred(model: Model, skeleton: onnx.ModelProto) -> TensorTypes:
     """Returns what inference tells; what the skeleton declares, where inference fails."""
-    try:
-        with activity.doing(model.name, f"onnx {onnx.__version__} inferred the shapes"):
-            inferred = onnx.shape_inference.infer_shapes(
-                encoded(skeleton, model.name), data_prop=True
-            )
-    except FAILURES:
-        inferred = skeleton
-    return _collect(model, inferred)
+    content = encoded(skeleton, model.name)
+    for data_prop in (True, False):
+        with contextlib.suppress(*FAILURES), _inferring(model, len(content)):
+            inferred = onnx.shape_inference.infer_shapes(content, data_prop=data_prop)
+            return _collect(model, inferred)
+    return _collect(model, skeleton)
+
+
+@contextlib.contextmanager
+def _inferring(model: Model, size: int) -> Iterator[None]:
+    """Says that onnx infers shapes, within memory in proportion to the bytes of the graph.
+
+    Its propagation of values writes out what ConstantOfShape makes, of any size.
+    """
+    with (
+        activity.doing(model.name, f"onnx {onnx.__version__} inferred the shapes"),
+        memory.at_most(_ROOM + _ROOM_OF_A_BYTE * size),
+    ):
+        yield
 
 
 def _take_declarations(
@@ -210,7 +226,7 @@ class Trial:
             if value.name in shapes:
                 _set_shape(value, shapes[value.name])
         try:
-            with activity.doing(self._model.name, f"onnx {onnx.__version__} inferred the shapes"):
+            with _inferring(self._model, self._skeleton.ByteSize()):
                 onnx.shape_inference.infer_shapes(self._skeleton, strict_mode=True, data_prop=True)
         except FAILURES:
             return False

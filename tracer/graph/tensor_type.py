@@ -122,6 +122,6 @@ def from_initializer(proto: onnx.TensorProto) -> TensorType:
 
 
 def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
-    if dim.HasField("dim_value"):
-        return None if dim.dim_value == UNKNOWN_SIZE else dim.dim_value
+    if dim.HasField("dim_value"):  # onnx infers sizes below 0 from odd values
+        return None if dim.dim_value < 0 else dim.dim_value
     return None if not dim.dim_param or _UNKNOWN.fullmatch(dim.dim_param) else dim.dim_param

@@ -27,7 +27,7 @@ def load(path: Path) -> Peaks | None:
     data = cache.read(path)
     try:
         return None if data is None else msgspec.json.decode(data, type=Peaks)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
 
 

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from google.protobuf.message import DecodeError
 from onnx.external_data_helper import uses_external_data
 
-from tracer.errors import InputError
+from tracer.errors import InputError, refusing
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import symbol_sizes
 from tracer.inputs import npz
@@ -94,11 +93,9 @@ def _read_proto(file: Path, value: onnx.ValueInfoProto) -> Any:
         raise InputError(f"{file}: an input of kind {kind} cannot be read from a file")
     proto_type, reader = readers[kind]
     content = read_regular(file)
-    try:
+    role = f"{file.name.partition('_')[0]} '{value.name}'"
+    with refusing(lambda why: InputError(f"{file}: does not hold {role} ({why})")):
         return reader(_inside(proto_type.FromString(content)))
-    except (DecodeError, ValueError, KeyError, TypeError, OverflowError) as error:
-        role = f"{file.name.partition('_')[0]} '{value.name}'"
-        raise InputError(f"{file}: does not hold {role} ({error})") from error
 
 
 def _inside(proto: Any) -> Any:

@@ -3,7 +3,6 @@
 import math
 import struct
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,24 +14,27 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from tracer import limits
-from tracer.errors import InputError
+from tracer.errors import InputError, LimitError, refusing
 
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 _ENCRYPTED = 1
 """Bit of the flags of a member."""
 _NAME_SIZES = 26
 """Bytes of a member's own header before the sizes of its name and extra field (APPNOTE 4.3.7)."""
+_FREE, _RATIO = 256 << 20, 200
+"""Bytes that any array may unpack to at once, and beyond them times its bytes in the archive."""
 _HINT = "Write it with numpy.savez or numpy.savez_compressed."
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An array of the archive: name, shape and type from its header."""
+    """An array of the archive: name, shape and type from its header, and its bytes packed."""
 
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     fortran: bool
+    packed: int
 
     def whole(self, stream: IO[bytes]) -> NDArray[Any]:
         """Reads the whole array from a stream past its header."""
@@ -65,6 +67,11 @@ class Member:
     def _read(self, stream: IO[bytes], items: int) -> NDArray[Any]:
         limits.allow((items,), self.dtype)
         nbytes = items * self.dtype.itemsize
+        if nbytes > max(_FREE, _RATIO * self.packed):
+            raise LimitError(
+                f"'{self.name}' unpacks from {self.packed:,} to {nbytes:,} bytes",
+                "Write it with numpy.savez, which does not compress.",
+            )
         data = stream.read(nbytes)
         if len(data) != nbytes:
             raise ValueError(f"'{self.name}' ends before its last row")
@@ -132,16 +139,14 @@ def _member(archive: zipfile.ZipFile, name: str) -> tuple[Member, IO[bytes]]:
         raise ValueError(f"'{name}' holds Python objects, which are not read")
     if dtype.itemsize == 0 or any(size < 0 for size in shape):
         raise ValueError(f"'{name}' has an invalid header")
-    return Member(name, shape, dtype, fortran), stream
+    return Member(name, shape, dtype, fortran, archive.getinfo(f"{name}.npy").compress_size), stream
 
 
 @contextmanager
 def _errors_naming(path: Path) -> Iterator[None]:
+    broken = f"{path}: not an .npz file of plain arrays"
     try:
-        yield
-    except (
-        ValueError, OSError, EOFError, KeyError, NotImplementedError, RuntimeError, MemoryError,
-        OverflowError, zipfile.BadZipFile, zlib.error,
-    ) as error:  # fmt: skip
-        why = str(error).partition("\n")[0]
-        raise InputError(f"{path}: not an .npz file of plain arrays ({why})", _HINT) from error
+        with refusing(lambda why: InputError(f"{broken} ({why})", _HINT)):
+            yield
+    except LimitError as error:
+        raise LimitError(f"{path}: {error.what}", error.hint) from error

@@ -13,10 +13,11 @@ import onnx
 
 from tracer.containment import activity
 from tracer.errors import InputError, UsageError
-from tracer.graph import tensor_type
+from tracer.graph import footprint, tensor_type
 from tracer.graph.loading import ModelSource, open_model
 from tracer.graph.model import Node
 from tracer.graph.user_operators import Operators
+from tracer.interpreter import values
 from tracer.interpreter.execution import Execution
 from tracer.interpreter.kernel_loading import announced
 from tracer.interpreter.last_resort import Fallback, note
@@ -90,13 +91,14 @@ class Interpreter:
         """
         self.model = open_model(model)
         self.limits = limits or Limits()
+        self._own_bytes = footprint.given_bytes(self.model, ())
         self.peak_bytes: int | None = None
         self._threads = threads
         self._memory: list[buffer_pool.Pool] = []
         self._progress = progress
         self._observers = tuple(observers)
         folder = self.model.path.parent if self.model.path is not None else None
-        with enforced(self.limits):
+        with enforced(self.limits.in_proportion(self._own_bytes)):
             own = registry_of(operators, self.model.operators)
             planner = Planner(self.model, own, folder, around, fallback)
             self._whole = planner.plan()
@@ -145,7 +147,7 @@ class Interpreter:
         """
         names = self._output_names(output_names)
         inputs = self._inputs(feeds)
-        with self._running() as execution:
+        with self._running(inputs) as execution:
             outputs = execution.graph(self._plan, inputs)
         by_name = dict(zip(self._plan.outputs, outputs, strict=True))
         return [_writeable(by_name[name]) for name in names]
@@ -163,7 +165,7 @@ class Interpreter:
         may be used for several continuations; its arrays must not be modified.
         """
         last = len(self._plan.steps) if stop is None else stop
-        with self._running() as execution:
+        with self._running(alive.values()) as execution:
             return execution.part(self._plan, alive, start, last)
 
     def outputs(self, alive: Mapping[str, Value]) -> list[Value]:
@@ -174,10 +176,11 @@ class Interpreter:
         ]
 
     @contextmanager
-    def _running(self) -> Iterator[Execution]:
+    def _running(self, given: Iterable[Value]) -> Iterator[Execution]:
+        nbytes = self._own_bytes + sum(map(values.nbytes, given))
         with (
             activity.doing(self.model.name, "the interpreter ran the model", patient=True),
-            enforced(self.limits) as budget,
+            enforced(self.limits.in_proportion(nbytes)) as budget,
             parallel.threads(self._threads and min(self._threads, processors.available())),
             announced(self._progress),
             buffer_pool.pooled(self._memory),

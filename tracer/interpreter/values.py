@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from tracer import limits
-from tracer.errors import ModelError
+from tracer.errors import ModelError, refusing
 from tracer.graph import external_data, tensor_type
 from tracer.support.types import Array
 
@@ -30,14 +30,13 @@ def from_tensor(proto: onnx.TensorProto, folder: Path | None = None) -> Array:
     if type_.dtype == "undefined" or any(n < 0 for n in proto.dims):
         raise ModelError(f"tensor '{proto.name}' has an invalid type: {type_}")
     limits.allow(proto.dims, type_.dtype)
-    try:
+    name = f"tensor '{proto.name}' ({type_})"
+    with refusing(lambda why: ModelError(f"{name} cannot be read: {why}")):
         if onnx.external_data_helper.uses_external_data(proto):
             if folder is None:
                 raise ValueError("its data are external, and the model has no folder")
             return external_data.read(proto, folder)
         return onnx.numpy_helper.to_array(proto)
-    except (ValueError, OSError, onnx.checker.ValidationError) as error:
-        raise ModelError(f"tensor '{proto.name}' ({type_}) cannot be read: {error}") from error
 
 
 def from_sparse(proto: onnx.SparseTensorProto, folder: Path | None = None) -> Array:

@@ -126,7 +126,8 @@ class Environment(Result):
     `gpus` names each card, `cuda` is the driver's version, and `distribution` the name that the
     system gives itself, beside its kernel `os`. `peaks` are measured only when something is to be
     compared with them; `other_peaks` are those at the other numbers of threads of a sweep.
-    `compiled` is known where it was asked for, as by `tracer env`.
+    `compiled`, and what keeps the `fence` of commands, are known where they were asked for, as by
+    `tracer env`.
     """
 
     view: ClassVar[str] = "analyzers.views.environment"
@@ -144,6 +145,7 @@ class Environment(Result):
     distribution: str | None = None
     other_peaks: tuple[Peaks, ...] = ()
     compiled: CompiledCode | None = None
+    fence: str | None = None
 
     def peaks_at(self, threads: int | None) -> Peaks | None:
         """Returns the peaks of a run with this number of threads; None is the runtime's choice."""

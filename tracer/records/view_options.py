@@ -12,9 +12,10 @@ class ViewOptions:
     the view's default, 0 for all rows. `expand` shows fused nodes, constants and conversions in
     rows of their own. `depth` is the number of module levels that stay apart, None
     for all. `notes` shows every note instead of the most important ones. `full_numbers` shows every
-    digit of large numbers. `redact` leaves what tells of this machine out of a report: paths, the
-    system, and the text of source lines. `model` is the file of the model, None for where the trace
-    says it is. `folder` is where the file will be, for formats that refer to other files; None
+    digit of large numbers. `redact` leaves out what tells of this machine: paths, the system, and
+    the text of source lines; `with_paths` keeps absolute paths in a .trace and a .json. `model` is
+    the file of the model, None for where the trace says it is. `folder` is where the file will be,
+    for formats that refer to other files; None
     where it is not known, as for standard output.
     """
 
@@ -29,3 +30,4 @@ class ViewOptions:
     expand: bool = False
     model: Path | None = None
     folder: Path | None = None
+    with_paths: bool = False

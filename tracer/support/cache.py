@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tracer.errors import InputError, TracerError
-from tracer.support.files import read_regular, write_atomically
+from tracer.support.files import read_regular, told_of, write_atomically
 from tracer.support.temporary import sweep
 
 
@@ -52,6 +52,7 @@ def store(path: Path, data: bytes) -> bool:
         path.parent.mkdir(parents=True, exist_ok=True)
         sweep(path.parent)
         write_atomically(path, data)
+        told_of(path)
     except (OSError, TracerError):
         return False
     return True

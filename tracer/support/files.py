@@ -81,6 +81,25 @@ def read_regular(path: Path) -> bytes:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
 
 
+_untold: dict[Path, None] = {}
+"""Files that were written, and that nobody was told of yet."""
+
+
+def told_of(path: Path) -> None:
+    """Takes note that the user knows of a file, or need not."""
+    _untold.pop(path, None)
+
+
+def begin() -> None:
+    """Forgets what was written before, as by an earlier command of this process."""
+    _untold.clear()
+
+
+def untold() -> list[Path]:
+    """Returns the files that were written, stand, and that nobody was told of."""
+    return [path for path in _untold if path.exists()]
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Writes `data` to `path`, or to the target of a link, completely or not at all.
 
@@ -90,6 +109,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     refuse_in_use(path)
     with _written(path, data) as (temporary, target):
         temporary.replace(target)
+        _untold[path] = None
 
 
 def create_atomically(path: Path, data: bytes) -> bool:
@@ -101,6 +121,7 @@ def create_atomically(path: Path, data: bytes) -> bool:
             return False
         except OSError:  # a file system without links
             temporary.replace(target)
+        _untold[path] = None
     return True
 
 
@@ -127,6 +148,7 @@ def write_with_data(
                     stream.write(content(data.name))
                     _flush(stream)
                 if _placed(new_data, data, new, target):
+                    _untold[path] = None
                     break
         _sync_folder(target.parent)
     return data
@@ -149,6 +171,7 @@ def write_with_companion(path: Path, data: bytes, companion: Path, content: byte
             except OSError:
                 _restore(second, before)
                 raise
+            _untold[path] = _untold[companion] = None
 
 
 def _restore(path: Path, content: bytes | None) -> None:

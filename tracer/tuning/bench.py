@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
+from tracer.containment import signals
 from tracer.executors import registry
 from tracer.executors.alternation import Pace, by_side, counting, sessions, timed
 from tracer.graph import footprint
@@ -72,6 +73,8 @@ class OnnxruntimeBench:
             counting(self.progress, f"measuring {len(setups)} settings in turns"),
             seconds,
         )
+        if signals.ending():  # what is complete of a race decides nothing
+            signals.raise_again()
         return by_side(made, len(setups))
 
     def outputs(self, setup: Setup) -> Sequence[Any]:

@@ -5,20 +5,20 @@ python -m tracer.tuning.memory    reads a pickled `_Job` from standard input, pr
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tracer.containment import parent
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.tuning.setup import Setup
 
-_STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-_RESET_PEAK = "5"
-"""What makes the kernel of Linux forget the highest memory until now (proc_pid_clear_refs)."""
+_STATUS = Path("/proc/self/status")
 _RUNS = 3
 """The first run makes the plan of the memory that others use."""
 _SECONDS = 120.0
@@ -26,12 +26,13 @@ _SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A model as bytes, with the folder of its weights, and how to run it."""
+    """A model as bytes, with the folder of its weights, how to run it, and who asks."""
 
     proto: bytes = field(repr=False)
     path: str | None
     feeds: Mapping[str, Any] = field(repr=False)
     settings: OrtSettings
+    caller: int
 
 
 def peak_bytes(setup: Setup) -> int | None:
@@ -39,10 +40,16 @@ def peak_bytes(setup: Setup) -> int | None:
 
     None where the system does not tell, or the session fails.
     """
-    if not _RESET.exists():
+    if not _STATUS.exists():
         return None
     path = None if setup.model.path is None else str(setup.model.path.resolve())
-    job = _Job(setup.model.proto.SerializeToString(), path, setup.feedset.feeds, setup.settings)
+    job = _Job(
+        setup.model.proto.SerializeToString(),
+        path,
+        setup.feedset.feeds,
+        setup.settings,
+        os.getpid(),
+    )
     try:
         done = subprocess.run(  # noqa: S603 - this interpreter
             [sys.executable, "-m", __name__],
@@ -54,7 +61,7 @@ def peak_bytes(setup: Setup) -> int | None:
 
 
 def _measure(job: _Job) -> int:
-    """Returns the growth of this process, in bytes."""
+    """Returns by how many bytes a process grows."""
     import onnx
 
     from tracer.executors.onnxruntime import feeding, node_names, sessions
@@ -64,12 +71,30 @@ def _measure(job: _Job) -> int:
     path = None if job.path is None else Path(job.path)
     model = Model(proto, path, "", expanded_keys(proto))
     factory = sessions.Factory(model, node_names.serialize(model), job.settings)
-    _RESET.write_text(_RESET_PEAK, encoding="ascii")
-    before = _kibibytes("VmRSS")
-    run = feeding.prepared(factory, factory.open(), job.feeds)
-    for _ in range(_RUNS):
-        run()
-    return 1024 * max(0, _kibibytes("VmHWM") - before)
+
+    def growth() -> int:
+        before = _kibibytes("VmRSS")
+        run = feeding.prepared(factory, factory.open(), job.feeds)
+        for _ in range(_RUNS):
+            run()
+        return 1024 * max(0, _kibibytes("VmHWM") - before)
+
+    return _in_fork(growth)
+
+
+def _in_fork(measure: Callable[[], int]) -> int:
+    """Returns what `measure` does in a fork, whose highest memory begins with what it has then."""
+    reading, writing = os.pipe()
+    us, child = os.getpid(), os.fork()
+    if child == 0:
+        try:
+            parent.die_with(us)
+            os.write(writing, str(measure()).encode())
+        finally:
+            os._exit(0)  # without a number, it failed
+    os.close(writing)
+    with os.fdopen(reading, "rb") as stream:
+        return int(stream.read())
 
 
 def _kibibytes(name: str) -> int:
@@ -79,4 +104,5 @@ def _kibibytes(name: str) -> int:
 
 if __name__ == "__main__":
     job = pickle.loads(sys.stdin.buffer.read())  # noqa: S301 - written by `peak_bytes`
+    parent.die_with(job.caller)
     sys.stdout.write(f"{_measure(job)}\n")

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tracer.errors import InputError
+from tracer.errors import InputError, refusing
 from tracer.records.tuned import Plan, Speedup
 from tracer.support.files import read_regular
 from tracer.tuning.changes import Step, Steps, find, ordered
@@ -41,12 +41,9 @@ def plan_of(
 
 def read(path: Path) -> Plan:
     """Returns the plan in a file. Raises InputError where the file holds none."""
-    try:
+    hint = "Write one with tracer tune MODEL --save plan.json."
+    with refusing(lambda why: InputError(f"{path}: not a plan: {why}", hint)):
         return msgspec.json.decode(read_regular(path), type=Plan)
-    except msgspec.MsgspecError as error:
-        raise InputError(
-            f"{path}: not a plan: {error}", "Write one with tracer tune MODEL --save plan.json."
-        ) from error
 
 
 def steps_of(plan: Plan) -> Steps:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from analyzers.views.redaction import bare_text
 from tracer.accumulators.spec import plain_values
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.graph.model import Model
@@ -49,7 +50,7 @@ def identity(
         values["operators"] = model.operators.fingerprint[:_DIGITS]
     if changes:  # the graph depends on onnxruntime's quantiser
         values["onnxruntime"] = environment.version_of("onnxruntime", environment.versions())
-    return values
+    return {name: bare_text(value) for name, value in values.items()}  # the hashes tell files apart
 
 
 def variant_key(graph: GraphVariant, accumulator: Accumulator, hardest: int | None = None) -> str:

@@ -1,18 +1,14 @@
 """A report without what tells of the machine it was made on: paths, the system, lines of source."""
 
-import re
-import socket
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 import pandas as pd
 
 from analyzers.views.page import Page, Table
+from analyzers.views.redaction import without_paths
 from analyzers.views.report.content import Content, RunContent
-
-_PATH = re.compile(r"(?:[A-Za-z]:)?[^\s'\"(),;:|=]*[/\\][^\s'\"(),;:|]*")
-"""A word with a slash; of a path, only what follows the last slash is kept."""
 
 _SYSTEM = ("OS", "compiled code")
 """Facts of the environment that tell of the system rather than of what was measured."""
@@ -39,19 +35,6 @@ def redacted(content: Content) -> Content:
         notes=tuple(map(write, content.notes)),
         redacted=True,
     )
-
-
-def without_paths(text: str, names: Collection[str] = ()) -> str:
-    """Returns `text` with the last part of every path, and without the name of this host."""
-    shorter = _PATH.sub(lambda word: _last(word[0], names), text)
-    host = socket.gethostname()
-    return re.sub(rf"\b{re.escape(host)}\b", "host", shorter) if host else shorter
-
-
-def _last(word: str, names: Collection[str]) -> str:
-    if word in names or word.rstrip(".") in names:
-        return word
-    return re.split(r"[/\\]", word.rstrip("/\\"))[-1]
 
 
 def _page(page: Page, write: Callable[[str], str]) -> Page:

@@ -35,7 +35,7 @@ def annotated(trace: Trace, options: ViewOptions) -> bytes:
     as every call shares them. Raises InputError where the model's file is unknown, gone or another
     one, UsageError for another folder, ModelError for a file that is no valid model.
     """
-    file = _file(trace.model, options.model)
+    file = _file(trace.model, options)
     proto = loading.read(file)
     if has_external_data(proto):
         _check_folder(file, options.folder)
@@ -49,9 +49,13 @@ def annotated(trace: Trace, options: ViewOptions) -> bytes:
     return content
 
 
-def _file(info: ModelInfo, named: Path | None) -> Path:
-    """Returns the file of the traced model. Raises InputError where there is no such file."""
-    place = named or info.path
+def _file(info: ModelInfo, options: ViewOptions) -> Path:
+    """Returns the file of the traced model. Raises InputError where there is no such file.
+
+    A trace without its path has the name, which may be here or where the output goes.
+    """
+    here = [folder / Path(info.name).name for folder in (Path(), options.folder or Path())]
+    place = options.model or info.path or next(filter(Path.is_file, here), None)
     if place is None:
         raise InputError(
             f"the trace of {brief(info.name)} does not say where the model's file is",

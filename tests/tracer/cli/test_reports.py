@@ -49,7 +49,7 @@ def test_without_a_screen_the_path_is_told(capfd, tmp_path, opened, monkeypatch)
     [
         (["--open"], "--open needs a report. Write one with -o report.html."),
         (["--open", "-o", "html:-"], "--open needs a report"),
-        (["--redact", "-o", "r.csv"], "--redact is about a report. Write one with -o report.html."),
+        (["--redact", "--with-paths"], "--redact and --with-paths together"),
     ],
 )
 def test_options_of_a_report_need_one(options, message, capfd, tmp_path, monkeypatch):

@@ -170,7 +170,7 @@ def test_a_block_takes_less_than_the_default_but_not_than_what_was_asked_for():
 _PROFILE = """
 import sys
 from tracer.graph import footprint
-footprint._LEAST, footprint._A_CORE = 128 << 20, 0
+footprint._RUNTIME, footprint._A_CORE = 128 << 20, 0
 from tracer.__main__ import main
 sys.exit(main())
 """
@@ -178,8 +178,10 @@ _TEXTS = {
     "a Loop that doubles": (4, "(float[2] x) => (float[N] y) { n = Constant<value_int=25>()"
         "y = Loop(n, , x) <body = b (int64 i, bool k, float[M] s) => (bool l, float[K] r) {"
         "l = Identity(k) r = Concat<axis=0>(s, s) }> }"),
-    "sizes that are known": (0, "(float[1] x) => (float y) {"
+    "a size that a constant sets": (4, "(float[1] x) => (float y) {"
         "s = Constant<value_ints=[45000000]>() e = Expand(x, s) y = ReduceMax<keepdims=0>(e) }"),
+    "copies of an input": (0, "(float[1000000] x) => (float y) {"
+        "s = Constant<value_ints=[45]>() e = Tile(x, s) y = ReduceMax<keepdims=0>(e) }"),
 }  # fmt: skip
 
 

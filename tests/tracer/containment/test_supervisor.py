@@ -312,9 +312,10 @@ def test_what_was_recorded_before_the_end_is_kept_as_an_incomplete_trace(start, 
     )
     assert asked.stdout.readline()
     asked.terminate()
-    assert ended(asked) == (143, "tracer: terminated\n")
+    assert ended(asked) == (143, "wrote asked.trace\ntracer: terminated\n")
     code, err = ended(crashed)
     assert (code, "ran node Div_3 (Div)" in err) == (5, True)
+    assert err.startswith("wrote crashed.trace\n")
     kept = {name: tracer.load(folder / f"{name}.trace") for name in ("asked", "crashed")}
     assert [trace.is_incomplete for trace in kept.values()] == [True, True]
     assert kept["asked"].notes[0].startswith("incomplete: terminated")
@@ -335,7 +336,7 @@ def test_what_was_recorded_before_the_end_is_kept_as_an_incomplete_trace(start, 
 def test_what_was_recorded_is_kept_whatever_follows(module, function, start, folder):
     options = ("--runs", "5", "--threads", "1", "--no-roofline", "-o", f"{function}.trace")
     process = start("-c", ASKED_DURING, module, function, "profile", "fused.onnx", *options)
-    assert ended(process) == (143, "tracer: terminated\n")
+    assert ended(process) == (143, f"wrote {function}.trace\ntracer: terminated\n")
     kept = tracer.load(folder / f"{function}.trace")
     assert kept.notes[0].startswith("incomplete: terminated")
     assert len(kept.runs[0].samples) > 0
@@ -351,7 +352,10 @@ def test_a_comparison_that_is_ended_keeps_the_complete_sessions(start, folder):
     assert process.stdout.readline()
     process.terminate()
     page, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (143, "tracer: terminated\n")
+    assert (process.returncode, err) == (
+        143,
+        "wrote ended.json\nwrote ended.md\ntracer: terminated\n",
+    )
     kept = json.loads((folder / "ended.json").read_text())
     assert all(re.match(r"incomplete: terminated; it has \d+ sessions", side["notes"][0])
                and len(side["sessions_us"]) > 1 for side in kept["sides"])  # fmt: skip

@@ -58,7 +58,7 @@ def test_it_holds_without_data(narrowed, capfd):
     assert all(n["bits_guaranteed"] <= BITS for n in stated["nodes"].values())
     assert Guarantee.from_json(proof.read_bytes()) == result.certificate
     code, _, err = check(capfd, path, proof)
-    assert (code, "no input makes a sum of 2 nodes overflow" in err) == (0, True)
+    assert (code, "no input makes a sum overflow in 2 of 2 nodes that sum" in err) == (0, True)
 
 
 def test_a_result_that_was_saved_later_has_one_too(narrowed, capfd, tmp_path):

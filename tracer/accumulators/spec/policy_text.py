@@ -16,7 +16,7 @@ from tracer.accumulators.spec.kinds.width import PROPERTIES
 from tracer.accumulators.spec.operand_format import OperandFormat, operand_format
 from tracer.accumulators.spec.policy import ALL, Entry, Policy
 from tracer.accumulators.spec.spelling import halves, parts
-from tracer.errors import InputError, UsageError
+from tracer.errors import InputError, UsageError, refusing
 from tracer.support.files import read_regular
 
 FILE = ".toml"
@@ -134,10 +134,8 @@ def entries(text: str, hint: str) -> Iterator[tuple[str, str, str]]:
 
 def _file(path: Path, like: Accumulator) -> _Entries:
     """Reads a TOML file with a table for each pattern."""
-    try:
+    with refusing(lambda why: InputError(f"{path}: not TOML ({why})")):
         tables = tomllib.loads(read_regular(path).decode())
-    except (ValueError, RecursionError) as error:  # also a number of thousands of digits
-        raise InputError(f"{path}: not TOML ({error})") from error
     if not tables:
         raise UsageError(f"{path}: no table", 'A table is ["conv1"] and below it bits = 18.')
     accumulators, fixed, operands = [], [], []

@@ -15,6 +15,7 @@ from tracer.accumulators.spec import plain_values
 from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.accumulators.statistics.statement import Statement, tool
 from tracer.accumulators.statistics.tally import Tally
+from tracer.accumulators.summing import nodes_that_sum
 from tracer.errors import ThresholdError, UsageError
 from tracer.graph.model import Model
 from tracer.interpreter.values import Value
@@ -48,7 +49,8 @@ class CertifiedNode:
 class Certificate(Statement):
     """States that no sum overflowed on `inputs` sets of inputs with the hash `data_sha256`.
 
-    `nodes` are the nodes with a narrow accumulator, by key; `tool` is the program that wrote it.
+    `nodes` are the nodes with a narrow accumulator, by key, and `left_out` all others that sum;
+    `tool` is the program that wrote it.
     """
 
     model_sha256: str
@@ -56,6 +58,7 @@ class Certificate(Statement):
     inputs: int
     nodes: Mapping[str, CertifiedNode]
     tool: str
+    left_out: tuple[str, ...] = ()
 
     def check(
         self, model: Model, data: DataHash, tallies: Mapping[str, Tally], policy: Policy
@@ -66,6 +69,7 @@ class Certificate(Statement):
         partial sum that overflows, or statistics other than the certified ones.
         """
         self.check_model(model)
+        self.check_complete(model)
         if (data.sha256, data.count) != (self.data_sha256, self.inputs):
             raise ThresholdError(
                 f"{model.name}: the certificate is for other inputs",
@@ -153,7 +157,8 @@ def certificate(
         _refuse_overflow(f"{model.name}: node '{key}'", tally)
     rules = policy.assign(model.nodes)
     nodes = {key: CertifiedNode.of(tally, rules[key]) for key, tally in tallies.items()}
-    return Certificate(model.sha256, data.sha256, data.count, nodes, tool())
+    others = tuple(key for key in nodes_that_sum(model) if key not in nodes)
+    return Certificate(model.sha256, data.sha256, data.count, nodes, tool(), others)
 
 
 def _refuse_overflow(node: str, tally: Tally) -> None:

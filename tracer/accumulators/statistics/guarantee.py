@@ -6,7 +6,7 @@ inputs, and are computed again where it is checked. So it holds for inputs of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,8 +17,8 @@ from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.spec.policy import Policy
 from tracer.accumulators.statistics.certificate import Certificate
 from tracer.accumulators.statistics.partial_sums import PartialSums
-from tracer.accumulators.statistics.statement import Statement, tool
-from tracer.errors import ThresholdError
+from tracer.accumulators.statistics.statement import Statement, refusal, tool
+from tracer.errors import ThresholdError, refusing
 from tracer.graph.model import Model
 
 
@@ -36,12 +36,16 @@ class GuaranteedNode:
 
 @dataclass(frozen=True, slots=True)
 class Guarantee(Statement):
-    """States that no input makes a sum of `nodes` overflow, by key; `tool` wrote it."""
+    """States that no input makes a sum of `nodes` overflow, by key; `tool` wrote it.
+
+    `left_out` are all other nodes that sum.
+    """
 
     model_sha256: str
     holds_for: Literal["any input"]
     nodes: Mapping[str, GuaranteedNode]
     tool: str
+    left_out: tuple[str, ...] = ()
 
     def check(self, model: Model, sums: Mapping[str, PartialSums], policy: Policy) -> None:
         """Checks the guarantee against `sums`, those of a run of `model` with `policy`.
@@ -50,6 +54,7 @@ class Guarantee(Statement):
         may overflow or were not computed, or widths other than the guaranteed ones.
         """
         self.check_model(model)
+        self.check_complete(model)
         self.check_policy(model, policy)
         for key, stated in self.nodes.items():
             own = sums.get(key)
@@ -73,10 +78,13 @@ class Guarantee(Statement):
                 )
 
 
-def guarantee(sha256: str, sums: Mapping[str, PartialSums]) -> Guarantee | None:
+def guarantee(
+    sha256: str, sums: Mapping[str, PartialSums], every: Sequence[str]
+) -> Guarantee | None:
     """Returns the guarantee for the nodes whose accumulators hold the sums of any input.
 
-    `sums` are those of a run of the model with the hash `sha256`, by node key. None where no node
+    `sums` are those of a run of the model with the hash `sha256`, by node key; `every` are all of
+    its nodes that sum. None where no node
     has such an accumulator. Products of a width of their own, or rounded, are not covered.
     """
     nodes = {
@@ -84,7 +92,10 @@ def guarantee(sha256: str, sums: Mapping[str, PartialSums]) -> Guarantee | None:
         for key, each in sums.items()
         if (bits := _needed(each)) is not None and bits <= each.tally.accumulator.bits
     }
-    return Guarantee(sha256, "any input", nodes, tool()) if nodes else None
+    if not nodes:
+        return None
+    others = tuple(key for key in every if key not in nodes)
+    return Guarantee(sha256, "any input", nodes, tool(), others)
 
 
 def _needed(sums: PartialSums) -> int | None:
@@ -107,8 +118,6 @@ def _needed(sums: PartialSums) -> int | None:
 
 def read(text: bytes) -> Certificate | Guarantee:
     """Returns what `to_json` of either wrote. Raises InputError for other text."""
-    try:
+    with refusing(refusal):
         is_guarantee = "holds_for" in msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        is_guarantee = False  # `from_json` says why it is no certificate
     return Guarantee.from_json(text) if is_guarantee else Certificate.from_json(text)

@@ -12,8 +12,10 @@ from tracer.accumulators.spec import plain_values
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.fixed_point import formats
 from tracer.accumulators.spec.policy import Entry, Policy, Rule
-from tracer.errors import InputError, ThresholdError, UsageError
+from tracer.accumulators.summing import nodes_that_sum
+from tracer.errors import InputError, ThresholdError, UsageError, refusing
 from tracer.graph.model import Model
+from tracer.text import brief
 
 
 class StatedNode(Protocol):
@@ -32,11 +34,15 @@ class StatedNode(Protocol):
 
 
 class Statement:
-    """States something about the sums of some nodes of the model with the hash `model_sha256`."""
+    """States something about the sums of some nodes of the model with the hash `model_sha256`.
+
+    `left_out` are the keys of all other nodes that sum.
+    """
 
     __slots__ = ()
     model_sha256: str
     nodes: Mapping[str, StatedNode]
+    left_out: tuple[str, ...]
 
     def to_json(self) -> bytes:
         """Returns one JSON object, UTF-8, with the names of the fields."""
@@ -45,10 +51,8 @@ class Statement:
     @classmethod
     def from_json(cls, text: bytes) -> Self:
         """Returns the statement that `to_json` wrote. Raises InputError for other text."""
-        try:
+        with refusing(refusal):
             return msgspec.json.decode(text, type=cls, strict=True)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"not a certificate ({error})", "Write a new one.") from error
 
     def policy(self) -> Policy:
         """Returns the accumulators and formats of the nodes.
@@ -56,19 +60,10 @@ class Statement:
         Raises InputError where a property of an accumulator is invalid.
         """
         try:
-            return Policy(
-                tuple(
-                    Entry(key, plain_values.loaded(node.accumulator), key, exact=True)
-                    for key, node in self.nodes.items()
-                ),
-                tuple(
-                    Entry(key, formats(node.format), key, exact=True)
-                    for key, node in self.nodes.items()
-                    if node.format is not None
-                ),
-            )
-        except (UsageError, KeyError, TypeError) as error:
-            raise InputError(f"not a certificate ({error})", "Write a new one.") from error
+            with refusing(refusal):
+                return _policy(self.nodes)
+        except UsageError as error:
+            raise refusal(error.what) from error
 
     def check_model(self, model: Model) -> None:
         """Raises ThresholdError where the certificate is for another model."""
@@ -84,6 +79,24 @@ class Statement:
                 "The certificate was changed after it was written.",
             )
 
+    def check_complete(self, model: Model) -> None:
+        """Raises ThresholdError where a node that sums is neither stated nor told as left out."""
+        missing = [key for key in nodes_that_sum(model) if key not in {*self.nodes, *self.left_out}]
+        if missing or not self.nodes:
+            more = f" and {len(missing) - 1} more that sum" if len(missing) > 1 else ", which sums"
+            what = f"of node '{missing[0]}'{more}" if missing else "of any node"
+            raise ThresholdError(
+                f"{model.name}: the certificate says nothing {what}",
+                "It was changed, or an older tracer wrote it: write a new one.",
+            )
+
+    def extent(self, model: Model) -> str:
+        """Returns how many of the nodes that sum are stated, and the names of the others."""
+        total = len({*nodes_that_sum(model), *self.nodes})
+        covered = f"in {len(self.nodes):,} of {total:,} nodes that sum"
+        others = [key for key in self.left_out if key not in self.nodes]
+        return f"{covered}; left out: {', '.join(map(brief, others))}" if others else covered
+
     def check_policy(self, model: Model, policy: Policy) -> None:
         """Raises ThresholdError where `policy` assigns other accumulators to certified nodes."""
         rules = policy.assign(model.nodes)
@@ -96,6 +109,25 @@ class Statement:
                     f"Node '{key}' has {_listed(theirs, names)} in the certificate, and "
                     f"{_listed(ours, names)} in this policy.",
                 )
+
+
+def _policy(nodes: Mapping[str, StatedNode]) -> Policy:
+    return Policy(
+        tuple(
+            Entry(key, plain_values.loaded(node.accumulator), key, exact=True)
+            for key, node in nodes.items()
+        ),
+        tuple(
+            Entry(key, formats(node.format), key, exact=True)
+            for key, node in nodes.items()
+            if node.format is not None
+        ),
+    )
+
+
+def refusal(why: str) -> InputError:
+    """Returns the error for a text that is no certificate, and why."""
+    return InputError(f"not a certificate ({why})", "Write a new one.")
 
 
 def tool() -> str:

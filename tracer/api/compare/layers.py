@@ -7,7 +7,7 @@ import numpy as np
 from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import Runner
 from tracer.containment import signals
-from tracer.executors.alternation import Pace, by_side, counting, sessions
+from tracer.executors.alternation import Pace, by_side, keeping, sessions
 from tracer.records.turns import Turns
 from tracer.support.progress import Progress
 from tracer.support.types import FloatArray
@@ -37,7 +37,7 @@ def layers(
         together,
         least,
         lambda made: len(made) >= settings.sessions,
-        counting(progress, "comparing layers"),
+        keeping(progress, "comparing layers"),
     )
     complete = [session for session in map(_complete, made) if len(session[0])]
     turns = by_side(complete, len(runners))

@@ -6,7 +6,7 @@ from functools import partial
 from analyzers.compare.contrast import FINEST, of_sessions
 from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import Runner
-from tracer.executors.alternation import Pace, by_side, counting, sessions, timed
+from tracer.executors.alternation import Pace, by_side, keeping, sessions, timed
 from tracer.support.progress import Progress
 from tracer.support.types import FloatArray
 
@@ -37,7 +37,7 @@ def whole_runs(
         return _half_width(by_side(made, len(runners))) <= settings.precision
 
     openers = [partial(timed, runner.ready) for runner in runners]
-    report = counting(progress, "comparing whole runs")
+    report = keeping(progress, "comparing whole runs")
     made = sessions(openers, _PACE, settings, True, _LEAST_SESSIONS, is_enough, report)
     blocks = by_side(made, len(runners))
     return blocks, (_note(blocks, settings),) if len(made) > 1 else ()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from tracer.errors import InputError
+from tracer.errors import InputError, refusing
 from tracer.executors.eager.calls import Calls, Kind, Span
 from tracer.executors.eager.profile import Measured, Overhead, profile_of
 from tracer.executors.protocol import Profiled
@@ -56,15 +56,11 @@ def read(path: Path) -> Profiled:
 
     Raises InputError for a file that is no such trace, or holds no operator.
     """
-    try:
+    hint = "Name a file that export_chrome_trace wrote."
+    with refusing(lambda why: InputError(f"{path}: not a trace of torch.profiler ({why})", hint)):
         events = msgspec.json.decode(read_regular(path), type=_File).events
         spans = sorted(_spans(events), key=lambda span: (span.start, -span.end))
         steps = _steps(events)
-    except (msgspec.DecodeError, ValueError, OverflowError) as error:
-        raise InputError(
-            f"{path}: not a trace of torch.profiler ({error})",
-            "Name a file that export_chrome_trace wrote.",
-        ) from error
     whole = [(spans[0].start, max(span.end for span in spans))] if spans else []
     calls, took = Calls("torch"), []
     for begin, end in steps or whole:

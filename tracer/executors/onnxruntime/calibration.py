@@ -15,18 +15,22 @@ the runtime dispatches it. The rest of a run is the time of an empty run (see `e
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import numpy as np
 import onnxruntime as ort
 
+from tracer.containment import signals
 from tracer.executors.onnxruntime import calibration_models
 from tracer.records import environment
 from tracer.records.trace import Kernel
 from tracer.support import cache as caches
 from tracer.support.types import FloatArray
 
+_MEASURING_S = 3.0
+"""Seconds that a measurement may take while other programs run."""
 _METHOD = 2
 """Version of the method; cached overheads of other versions are measured again."""
 
@@ -71,6 +75,18 @@ def size(kernel: Kernel) -> tuple[int, int]:
     return len(types), sum(len(kind.shape or ()) for kind in types)
 
 
+def in_time(threads: int) -> Bias | None:
+    """Returns what `measure` does; None where a time limit leaves too little to measure it."""
+    if signals.seconds_left() < _MEASURING_S and _decoded(caches.read(_file(threads))) is None:
+        return None
+    return measure(threads)
+
+
+def _file(threads: int) -> Path:
+    cpu = environment.cpu_model(), environment.cpu_flags()
+    return caches.file("bias", (_METHOD, ort.__version__, threads, *cpu))
+
+
 @cache
 def measure(threads: int) -> Bias:
     """Returns the overhead on this machine; it is cached in the user's cache folder.
@@ -81,8 +97,7 @@ def measure(threads: int) -> Bias:
     A measurement takes about a second. The machine may be faster or slower in a later run:
     `analyzers.correction` scales the overhead so that the times of the run agree.
     """
-    cpu = environment.cpu_model(), environment.cpu_flags()
-    path = caches.file("bias", (_METHOD, ort.__version__, threads, *cpu))
+    path = _file(threads)
     cached = _decoded(caches.read(path))
     if cached is not None:
         return cached
@@ -108,5 +123,5 @@ def fit(sizes: Sequence[tuple[int, int]], excess: FloatArray) -> Bias:
 def _decoded(data: bytes | None) -> Bias | None:
     try:
         return None if data is None else msgspec.json.decode(data, type=Bias)
-    except msgspec.MsgspecError:  # written by something else, or cut short
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # written by something else, or cut
         return None

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from tracer.containment import memory, signals
@@ -29,9 +30,13 @@ from tracer.graph import footprint
 from tracer.graph.model import Model
 from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.records.trace import Run
-from tracer.shapes import infer
 from tracer.support.progress import Progress, silent
 from tracer.support.timing import elapsed_us
+
+_UNCALIBRATED = (
+    "no time was left to measure the profiler's overhead, which takes about a second and is then "
+    "kept: node times have the overhead in them"
+)
 
 
 def _recorded(
@@ -46,9 +51,10 @@ def _recorded(
     results = plain.run()
     run_s = time.perf_counter() - began
     empty = empty_run.runner(model, feedset.feeds, results, settings)
-    bias = calibration.measure(settings.threads)
+    bias = calibration.in_time(settings.threads)
     record = recording.Recording(
-        factory, feedset, folder.graph, progress, plain, empty, run_s, bias=bias,
+        factory, feedset, folder.graph, progress, plain, empty, run_s,
+        bias=bias or calibration.NONE,
         returning=outputs_returned.comparison(factory, feedset.feeds, results, plain, empty),
     )  # fmt: skip
     try:
@@ -62,16 +68,18 @@ def _recorded(
         if not signals.ending() or not record.state.runs:
             raise
     with signals.noted():
-        return record.finish()
+        run = record.finish()
+    return run if bias is not None else replace(run, notes=(*run.notes, _UNCALIBRATED))
 
 
 @contextmanager
-def _in_proportion(model: Model, feedset: FeedSet) -> Iterator[None]:
-    """Limits the memory of the block in proportion to the model, where nobody set a limit."""
-    if not memory.is_default():
-        yield
-        return
-    with memory.at_most(footprint.allowance(model, infer(model, feedset.shapes))):
+def _running(model: Model, feedset: FeedSet) -> Iterator[None]:
+    """Says that the model runs inside the block, which may take memory in proportion to it.
+
+    That is where nobody set a limit.
+    """
+    given = footprint.given_bytes(model, feedset.feeds.values()) if memory.is_default() else 0
+    with sessions.running(model), memory.at_most(footprint.of_runtime(given)):
         yield
 
 
@@ -94,7 +102,7 @@ class _Onnxruntime:
         provider, LimitError where one inference makes more events than the profiler holds.
         """
         model, folder = model.executed, Folder()
-        with _in_proportion(model, feedset), sessions.running(model):
+        with _running(model, feedset):
             run = _recorded(model, feedset, settings, folder, progress)
         return Profiled(run, SavedGraph(model, settings, run.kernels, folder))
 
@@ -104,7 +112,7 @@ class _Onnxruntime:
     ) -> Iterator[Callable[[], float]]:
         """Opens a session and runs it once; inside the block a call times one inference, in µs."""
         model = model.executed
-        with sessions.running(model):
+        with _running(model, feedset):
             factory = sessions.Factory(model, node_names.serialize(model), settings)
             run = feeding.prepared(factory, factory.open(), feedset.feeds)
             run()
@@ -116,7 +124,7 @@ class _Onnxruntime:
     ) -> Iterator[Recorder]:
         """Opens a session without and one with the profiler."""
         model = model.executed
-        with sessions.running(model), turns.recorder(model, feedset, settings) as recorder:
+        with _running(model, feedset), turns.recorder(model, feedset, settings) as recorder:
             yield recorder
 
     @contextmanager
@@ -140,7 +148,7 @@ class _Onnxruntime:
     def optimize(self, model: Model, feedset: FeedSet, settings: OrtSettings) -> SavedGraph:
         """Returns the graph that onnxruntime runs, from one inference; raises as `profile`."""
         model, folder = model.executed, Folder()
-        with _in_proportion(model, feedset), sessions.running(model):
+        with _running(model, feedset):
             kernels = recording.record_once(model, feedset, settings, folder.graph)
         return SavedGraph(model, settings, kernels, folder)
 
@@ -151,13 +159,12 @@ class _Onnxruntime:
         onnxruntime refuses.
         """
         model = model.executed
-        with _in_proportion(model, feedset):
+        with _running(model, feedset):
             by_name = all_outputs.tensors(model, feedset.feeds, settings)
             if settings.optimization == "none":
                 return Tensors([by_name[value.name] for value in model.graph.output], by_name)
             session = sessions.Factory(model, node_names.serialize(model), settings).open()
-            with sessions.running(model):
-                return Tensors(feeding.runner(model, session, feedset.feeds)(), by_name)
+            return Tensors(feeding.runner(model, session, feedset.feeds)(), by_name)
 
 
 executor: OptimizingExecutor[Model, FeedSet, OrtSettings] = _Onnxruntime()

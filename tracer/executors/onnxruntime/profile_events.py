@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from tracer.errors import ModelError
+from tracer.errors import ModelError, TracerError, refusing
 from tracer.executors.onnxruntime.device_events import DeviceEvent, by_parent
 from tracer.graph.refinement import Types, of_all_calls
 from tracer.graph.tensor_type import CallTypes, TensorType
@@ -222,25 +222,19 @@ class Events:
 
 
 def read(path: Path, labels: Labels, may_be_cut: bool = False) -> Events:
-    """Returns all node, execute and run events of a profile. Raises ModelError for invalid JSON.
+    """Returns all node, execute and run events of a profile. Raises ModelError for any other.
 
     A file that `may_be_cut` off is read up to its last whole event.
     """
     columns: list[IntArray] = []
     device: list[DeviceEvent] = []
     is_cut = False
-    try:
+    with refusing(_refusal):
         for block, is_last in _blocks(path):
             events, is_cut = _decoded(block, may_be_cut and is_last)
             rows, launched = _labelled(events, labels, sum(map(len, columns)))
             columns.append(np.array(rows, np.int64).reshape(-1, 4))
             device += launched
-    except msgspec.DecodeError as error:
-        check_room()
-        raise ModelError(
-            f"onnxruntime wrote a profile that is not valid JSON ({error})",
-            "A newer onnxruntime may help.",
-        ) from error
     labels.finish()
     table = np.concatenate(columns) if columns else np.empty((0, 4), np.int64)
     (host,) = np.nonzero(table[:, 3] >= MODEL_RUN)
@@ -274,6 +268,14 @@ def _whole(events: bytes) -> bytes:
         if match[0] == b"}" and not depth:
             end = match.end()
     return events[:end]
+
+
+def _refusal(why: str) -> TracerError:
+    check_room()
+    return ModelError(
+        f"onnxruntime wrote a profile that is not valid JSON ({why})",
+        "A newer onnxruntime may help.",
+    )
 
 
 def _labelled(

@@ -180,6 +180,7 @@ class Recording:
         rows = np.flatnonzero(counted[: min(len(table.dur), len(timer.us))])
         self.tables.append(table.take(rows))
         self.profiled.add(timer, rows.tolist())
+        activity.keep(bool(self.state.runs))
 
     def _read(self, session: Any) -> self_times.RunTable:
         """Reads and deletes the profile of a session."""

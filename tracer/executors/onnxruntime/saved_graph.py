@@ -62,10 +62,11 @@ class SavedGraph:
         types = [kind for kernel in self.kernels for kind in kernel.output_types]
         held = len(feed_sets) if footprint.is_large(self.model) else 1
         need = held * sum(_ELEMENT_BYTES * (kind.size or 0) for kind in types)
-        if need > limits.live_bytes:
+        most = limits.in_proportion(None).live_bytes or 0
+        if need > most:
             raise LimitError(
                 f"all tensors of the optimised graph take {size_text(need)} at once, and at most "
-                f"{size_text(limits.live_bytes)} are compared",
+                f"{size_text(most)} are compared",
                 "Set a smaller batch or dim.",
             )
         feeds = [feedset.feeds for feedset in feed_sets]

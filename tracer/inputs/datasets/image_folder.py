@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tracer.errors import InputError
+from tracer.errors import InputError, refusing
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType
@@ -25,6 +25,8 @@ _SPLITS = {"train": ("train",), "test": ("val", "test", "validation")}
 _LABEL_FILES = ("labels.txt", "labels.csv")
 _VAL_FILES = ("val.txt", "LOC_val_solution.csv")
 """Files of labels beside the folder of a split: the form of Caffe, and that of Kaggle."""
+_DIGITS = 18
+"""Most digits of the number of a class."""
 _FORM = (
     "Images are in a folder for each class, CLASS/NAME.JPEG, in train/ and val/ or alone; or in "
     "one folder with labels.txt, whose lines are NAME CLASS."
@@ -148,10 +150,8 @@ def _flat(base: Path, labels: Path | None, numbers: Mapping[str, int]) -> _Folde
 
 def _read_labels(file: Path, numbers: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     """Yields name and class of each line: NAME CLASS, or NAME,CLASS and more."""
-    try:
-        lines = file.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: not a text of labels ({error})", _FORM) from error
+    with refusing(lambda why: InputError(f"{file}: not a text of labels ({why})", _FORM)):
+        lines = file.read_text("utf-8").splitlines()
     for number, line in enumerate(lines, 1):
         words = re.split(r"[\s,]+", line.strip())
         if number == 1 and _is_header(words):
@@ -169,7 +169,7 @@ def _class_of(where: str, words: Sequence[str], numbers: Mapping[str, int]) -> i
     name = words[1] if len(words) > 1 else ""
     if name in numbers:
         return numbers[name]
-    if name.isdecimal():
+    if name.isdecimal() and len(name) <= _DIGITS:
         return int(name)
     raise InputError(
         f"{where}: '{name}' is no class", "Write the number of a class, or the name of its folder."

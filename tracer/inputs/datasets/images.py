@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tracer.errors import InputError
+from tracer.errors import InputError, refusing
 from tracer.support.optional import require
 
 if TYPE_CHECKING:
@@ -59,17 +59,16 @@ def decoded(file: Path | IO[bytes], name: str) -> Pixels:
     Raises InputError for other files, UsageError where Pillow is not installed.
     """
     require("reading an image file", "PIL")
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
-    try:
-        with Image.open(file) as image:
-            return pixels_of(image)
-    except FileNotFoundError as error:
-        raise InputError(f"{name}: no such file", "Name a PNG or JPEG image.") from error
-    except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise InputError(
-            f"{name}: not an image that can be read", "Name a PNG or JPEG image."
-        ) from error
+    hint = "Name a PNG or JPEG image."
+    if isinstance(file, Path) and not file.exists():
+        raise InputError(f"{name}: no such file", hint)
+    with (
+        refusing(lambda why: InputError(f"{name}: not an image that can be read", hint)),
+        Image.open(file) as image,
+    ):
+        return pixels_of(image)
 
 
 def pixels_of(image: Image) -> Pixels:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tracer.errors import InputError
+from tracer.errors import InputError, refusing
 from tracer.graph.model import Model
 from tracer.inputs.datasets import images
 from tracer.inputs.datasets.batch import Batch
@@ -120,15 +120,14 @@ def open_parquet(paths: Sequence[Path], model: Model) -> ParquetRows:
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     """Opens a pyarrow.parquet.ParquetFile. Raises InputError, also while it is read."""
-    import pyarrow as pa
     from pyarrow import parquet
 
-    try:
-        with parquet.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as file:
-            yield file
-    except (pa.ArrowException, OSError) as error:
-        why = str(error).partition("\n")[0]
-        raise InputError(f"{path}: not a Parquet file that can be read ({why})") from error
+    broken = f"{path}: not a Parquet file that can be read"
+    with (
+        refusing(lambda why: InputError(f"{broken} ({why})")),
+        parquet.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as file,
+    ):
+        yield file
 
 
 def _encoded(column: Any) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tracer.errors import InputError
+from tracer.errors import InputError, refusing
 from tracer.graph.model import Model
 from tracer.inputs.datasets import images
 from tracer.inputs.datasets.batch import Batch
@@ -27,6 +27,7 @@ _BLOCK = 512
 """Bytes of a header."""
 _LARGEST = 1 << 30
 """Bytes of a file in a tar, at most: it is read as a whole."""
+_SAVE = "Write it with numpy.save."
 _FORM = (
     "A sample is consecutive files with one name: an image 000123.jpg or .png, or an array "
     "000123.npy, and its class in 000123.cls, or as `label` in 000123.json."
@@ -122,16 +123,12 @@ def _grouped(path: Path, place: int = 0) -> Iterator[tuple[int, _Members]]:
 @contextmanager
 def _opened(path: Path, place: int) -> Iterator[tarfile.TarFile]:
     """Opens a tar at the header at byte `place`. Raises InputError, also while it is read."""
-    try:
-        with path.open("rb") as file:
-            file.seek(place)
-            with tarfile.TarFile(fileobj=file) as tar:
-                yield tar
-    except (tarfile.TarError, OSError, EOFError) as error:
-        raise InputError(
-            f"{path}: not a tar file that can be read ({error})",
-            "Name a plain .tar; decompress .tar.gz first, for parts are read by their place.",
-        ) from error
+    hint = "Name a plain .tar; decompress .tar.gz first, for parts are read by their place."
+    broken = f"{path}: not a tar file that can be read"
+    with refusing(lambda why: InputError(f"{broken} ({why})", hint)), path.open("rb") as file:
+        file.seek(place)
+        with tarfile.TarFile(fileobj=file) as tar:
+            yield tar
 
 
 def _samples(path: Path, tar: tarfile.TarFile) -> Iterator[tuple[int, _Members]]:
@@ -180,10 +177,8 @@ def _array(member: _Member) -> Array:
     if member.kind != _ARRAY:
         kinds = ", ".join((*_IMAGES, _ARRAY))
         raise InputError(f"{member.name}: neither an image nor an array", f"Kinds are {kinds}.")
-    try:
+    with refusing(lambda why: InputError(f"{member.name}: not an array ({why})", _SAVE)):
         return np.asarray(np.load(io.BytesIO(member.read()), allow_pickle=False))
-    except (ValueError, OSError, EOFError, MemoryError, OverflowError) as error:
-        raise InputError(f"{member.name}: not an array ({error})", "Write numpy.save.") from error
 
 
 def _label(member: _Member) -> Array:
@@ -206,15 +201,13 @@ def _label(member: _Member) -> Array:
 
 def _in_json(member: _Member) -> Array | None:
     """Returns the label in an object of JSON, or a JSON number; None if there is none."""
-    try:
+    with refusing(lambda why: InputError(f"{member.name}: not JSON ({why})")):
         content = json.loads(member.read())
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{member.name}: not JSON ({error})") from error
-    if isinstance(content, dict):
-        content = next((content[name] for name in LABELS if name in content), None)
-    if content is None:
-        return None
-    label = np.asarray(content)
+        if isinstance(content, dict):
+            content = next((content[name] for name in LABELS if name in content), None)
+        if content is None:
+            return None
+        label = np.asarray(content)
     if label.dtype.kind not in "iuf":
         raise InputError(f"{member.name}: the label is no number", "Write its number: 0, 1, …")
     return label

@@ -101,6 +101,9 @@ def tamper(proof, change):
         (lambda c: c["nodes"]["c"]["accumulator"].update(bits=15), "'c' overflows 15 bits"),
         (lambda c: c["nodes"]["c"].update(bits_observed=9), "other sums than the certificate"),
         (lambda c: c["nodes"]["c"].update(outputs=9), "other sums than the certificate"),
+        (lambda c: c["nodes"].pop("c"), "says nothing of node 'c', which sums"),
+        (lambda c: c["nodes"].clear(), "says nothing of node 'c' and 1 more that sum"),
+        (lambda c: c.update(nodes={}, left_out=["c", "m"]), "says nothing of any node"),
         (lambda c: c["nodes"].update(zz=c["nodes"]["c"]), "names node 'zz', which the model lacks"),
         (lambda c: c.update(inputs=2), "for other inputs"),
         (lambda c: c.update(data_sha256="0" * 64), "for other inputs"),
@@ -127,6 +130,18 @@ def test_what_is_no_certificate_is_refused(proof, model, file, capfd, change):
     code, out, err = check(capfd, proof, model, file)
     assert (code, out, err.count("\n")) == (3, "", 1)
     assert "not a certificate" in err
+
+
+def test_a_certificate_names_the_nodes_that_it_leaves_out(model, file, capfd, tmp_path):
+    path, options = tmp_path / "part.json", ("--accumulator", "c=22")
+    code, _, err = run(capfd, model, "--inputs", file, *options, "--certificate", path)
+    assert (code, "in 1 of 2 nodes that sum; left out: m" in err) == (0, True)
+    assert Certificate.from_json(path.read_bytes()).left_out == ("m",)
+    code, _, err = check(capfd, path, model, file)
+    assert (code, "1 set of inputs, in 1 of 2 nodes that sum; left out: m" in err) == (0, True)
+    tamper(path, lambda c: c.pop("left_out"))
+    code, _, err = check(capfd, path, model, file)
+    assert (code, "says nothing of node 'm', which sums" in err) == (1, True)
 
 
 def test_a_certificate_has_the_formats_of_a_float_graph(tmp_path, capfd):

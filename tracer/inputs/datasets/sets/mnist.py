@@ -1,13 +1,12 @@
 """Reads MNIST (LeCun, Cortes and Burges) in its idx format, compressed or not."""
 
 import gzip
-import zlib
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracer.errors import InputError
+from tracer.errors import InputError, refusing
 from tracer.inputs.datasets.labelled import LabelledImages, Split
 
 FOLDERS = ("mnist", "MNIST/raw", "")
@@ -78,9 +77,6 @@ def _bytes(path: Path) -> NDArray[np.uint8]:
     if path.suffix != ".gz":
         empty = path.stat().st_size == 0  # an empty file cannot be mapped
         return np.empty(0, np.uint8) if empty else np.asarray(np.memmap(path, np.uint8, "r"))
-    try:
+    broken = f"{path}: not a complete gzip file"
+    with refusing(lambda why: InputError(f"{broken} ({why})", "Download again.")):
         return np.frombuffer(gzip.decompress(path.read_bytes()), np.uint8)
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(
-            f"{path}: not a complete gzip file ({error})", "Download again."
-        ) from error
