@@ -17,7 +17,7 @@ from tracer.support.types import FloatArray
 RUNTIME = "runtime"
 """Prefix of the row of a kernel that stands for no node of the model."""
 
-TAILS = "unprofiled runs: "
+TAILS = "unprofiled runs take "
 """Begins the note on the slow end of the runs."""
 
 _NOTABLE = 1.5
@@ -179,8 +179,8 @@ def _tails(run: Run) -> Iterator[str]:
     times = wall(run)
     if run.has_undisturbed and len(run.counted.wall_us) > 1 and times["mean"] > 0:
         yield (
-            f"{TAILS}p90 {times['p90']:,.1f} µs, p99 {times['p99']:,.1f} µs, at most "
-            f"{times['max']:,.1f} µs; {1e6 / times['mean']:,.0f} runs per second"
+            f"{TAILS}{times['p90']:,.1f} µs (p90), {times['p99']:,.1f} µs (p99) and "
+            f"{times['max']:,.1f} µs at most; {1e6 / times['mean']:,.0f} runs per second"
         )
 
 

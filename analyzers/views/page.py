@@ -72,7 +72,7 @@ class Table:
 
 
 _ROUTINE = (
-    "inputs are ", "inputs of ", "energy is ", "whole runs took turns", "unprofiled runs: ",
+    "inputs are ", "inputs of ", "energy is ", "whole runs took turns", "unprofiled runs take ",
 )  # fmt: skip
 """Beginnings of notes that every run has: a terminal shows them only with `--notes`."""
 
