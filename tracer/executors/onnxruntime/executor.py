@@ -58,11 +58,11 @@ def _recorded(
         returning=outputs_returned.comparison(factory, feedset.feeds, results, plain, empty),
     )  # fmt: skip
     try:
-        while missing := record.state.missing(settings):
+        while missing := (done := record.measured()).missing(settings):
             if signals.ending():
                 break
-            warmup, count = chunk_plan.plan(record.state, settings)
-            record.total = record.state.runs + missing
+            warmup, count = chunk_plan.plan(done, settings)
+            record.total = done.runs + missing
             record.add_profiled(warmup, count)
     except signals.ENDINGS:
         if not signals.ending() or not record.state.runs:

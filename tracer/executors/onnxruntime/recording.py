@@ -96,25 +96,26 @@ class Recording:
 
     @property
     def state(self) -> chunk_plan.Done:
-        """Returns what the plan of the next chunk depends on."""
+        """Returns the runs so far, whose precision is left open."""
         return chunk_plan.Done(
             runs=sum(len(table.dur) for table in self.tables),
             seconds=sum(self.profiled.us) / 1e6,
             events=self.events_per_run or len(self.factory.model.nodes) + 2,
             expected_s=self.run_s,
-            spread=self._spread(),
         )
+
+    def measured(self) -> chunk_plan.Done:
+        """Returns what the plan of the next chunk depends on."""
+        return replace(self.state, spread=self._spread())
 
     def _spread(self) -> float:
         """Returns the uncertainty of the slowest kernels ÷ what it may be; 0 before any run."""
-        if not self.tables:
+        if not self.tables or not self.wall.us:
             return 0.0
         kernels, order = self.kernels()
         samples = self._joined([table.self_us for table in self.tables])[:, order]
         bias = self._bias(kernels, self._bodies(order)) * [kernel.calls for kernel in kernels]
-        counted = counted_runs(
-            np.array(self.wall.us or [0.0]), self._durations(), samples, self._use()
-        )
+        counted = counted_runs(np.array(self.wall.us), self._durations(), samples, self._use())
         uncertain = spread(self.factory.settings, samples[counted.profiled], bias, _TICK_US)
         return max(uncertain, _BUSY_SPREAD) if uncertain and counted.is_busy else uncertain
 
