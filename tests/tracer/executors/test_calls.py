@@ -1,5 +1,6 @@
 """Spans to rows and kernels, on trees of any shape; and how runs are taken in turn."""
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -104,6 +105,7 @@ def test_every_run_asked_for_is_made_with_undisturbed_ones_on_both_sides(runs, m
         lambda: order.append("W") or 1.0,
         lambda count: order.append("P") or RunTimer([1.0] * count, [0] * count, [1.0] * count),
         lambda: most,
+        lambda: np.ones((order.count("P"), 2)),
         lambda done, total, what: None,
     )
     assert len(recorded.us) == len(recorded.switches) == runs

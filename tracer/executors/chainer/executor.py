@@ -132,7 +132,12 @@ class _Chainer:
             recording.observe()
             began = Moment.now()
             walls, recorded = rounds.alternate(
-                settings, step.timed, recording.runs, lambda: _BLOCK, progress
+                settings,
+                step.timed,
+                recording.runs,
+                lambda: _BLOCK,
+                recording.calls.samples,
+                progress,
             )
         notes = settings.notes(len(recorded.us), sum(recorded.us) / 1e6)
         bias = calibration.measure()

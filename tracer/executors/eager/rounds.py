@@ -2,9 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from tracer.executors.measuring import MeasuringSettings
+from tracer.executors.precision import spread
 from tracer.support.progress import Progress
 from tracer.support.run_timer import RunTimer
+from tracer.support.types import FloatArray
 
 _PLAIN_SHARE = 10
 """Recorded runs for each undisturbed run, once there are many."""
@@ -21,19 +25,22 @@ def alternate(
     plain: Callable[[], float],
     recorded: Callable[[int], RunTimer],
     most: Callable[[], int],
+    samples: Callable[[], FloatArray],
     progress: Progress,
 ) -> tuple[RunTimer, RunTimer]:
     """Returns the times of undisturbed runs and of recorded runs in blocks W P P W …
 
     `plain` makes one run and returns its time, µs; `recorded` makes a number of runs, at most
-    `most()`. The order alternates from block to block, so that drift cancels out. The first block
-    makes at most half of the runs, so that undisturbed runs lie on both sides.
+    `most()`, and `samples` has the times of their kernels. The order alternates from block to
+    block, so that drift cancels out. The first block makes at most half of the runs, so that
+    undisturbed runs lie on both sides.
     """
     walls, timer = RunTimer(), RunTimer()
     times = timer.us
     blocks = 0
     expected_s = plain() / 1e6
-    while missing := settings.missing_runs(len(times), sum(times) / 1e6, expected_s):
+    uncertain = 0.0
+    while missing := settings.missing_runs(len(times), sum(times) / 1e6, expected_s, uncertain):
         count = min(_fitting(missing, times), max(1, most()))
         least = max(min(count, _PLAIN_MOST), _PLAIN_LEAST) if blocks < 2 else 1
         plain_count = max(count // _PLAIN_SHARE, least)
@@ -44,7 +51,10 @@ def alternate(
         if blocks % 2:
             _add_block(walls, plain, plain_count)
         blocks += 1
-        total = len(times) + settings.missing_runs(len(times), sum(times) / 1e6)
+        known = samples()
+        uncertain = spread(settings, known, np.zeros(known.shape[1]), 0.0)
+        seconds = sum(times) / 1e6
+        total = len(times) + settings.missing_runs(len(times), seconds, spread=uncertain)
         progress(len(times), total, "profiling")
     return walls, timer
 

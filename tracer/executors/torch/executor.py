@@ -56,7 +56,7 @@ def _profile(
         recording.observe()
         began = Moment.now()
         walls, recorded = rounds.alternate(
-            settings, step.timed, recording.runs, recording.most, progress
+            settings, step.timed, recording.runs, recording.most, recording.calls.samples, progress
         )
     overhead = calibration.measure() if settings.device == "cpu" else Overhead(0.0, 0.0)
     notes = settings.notes(len(recorded.us), sum(recorded.us) / 1e6)
