@@ -74,23 +74,23 @@ def timing(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
     mean = correction.of(raw.mean)
     total = mean.sum()
     low, high = correction.interval(raw.mean, raw.ci95_half / _Z_975)
-    told = ~_untold(rows, correction)
+    resolved = ~_unresolved(rows, correction)
     overhead = raw.mean - mean
 
-    def if_told(values: FloatArray) -> FloatArray:
-        return np.where(told, values, np.nan)
+    def where_resolved(values: FloatArray) -> FloatArray:
+        return np.where(resolved, values, np.nan)
 
     table = pd.DataFrame(
         {
             "calls": [sum(run.kernels[m].calls for m in ms) for ms in rows.members.values()],
             "time_us": mean,
-            "time_us_p50": if_told(np.maximum(raw.p50 - overhead, 0.0)),
-            "time_us_p95": if_told(np.maximum(raw.p95 - overhead, 0.0)),
-            "time_us_min": if_told(np.maximum(raw.min - overhead, 0.0)),
-            "time_us_std": if_told(raw.std),
-            "time_us_ci95_low": np.where(told, low, 0.0),
+            "time_us_p50": where_resolved(np.maximum(raw.p50 - overhead, 0.0)),
+            "time_us_p95": where_resolved(np.maximum(raw.p95 - overhead, 0.0)),
+            "time_us_min": where_resolved(np.maximum(raw.min - overhead, 0.0)),
+            "time_us_std": where_resolved(raw.std),
+            "time_us_ci95_low": np.where(resolved, low, 0.0),
             "time_us_ci95_high": high,
-            "time_share": if_told(mean / total) if total else np.nan,
+            "time_share": where_resolved(mean / total) if total else np.nan,
             "time_us_raw": raw.mean,
             "time_us_replayed": [_replayed(run, members) for members in rows.members.values()],
             "time_us_device": [_on_device(run, members) for members in rows.members.values()],
@@ -156,7 +156,7 @@ def notes(run: Run, groups: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     rows = _rows(run, groups)
     correction = _correction(run, rows)
     warnings += [*_fit(run, rows, correction), *_tails(run)]
-    short = int(_untold(rows, correction).sum())
+    short = int(_unresolved(rows, correction).sum())
     if short:
         every = "no row" if short == len(rows.bias) else f"{short:,} of {len(rows.bias):,} rows"
         cannot = "can" if short == len(rows.bias) else "cannot"
@@ -167,11 +167,11 @@ def notes(run: Run, groups: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(warnings)
 
 
-def _untold(rows: _Rows, correction: Correction) -> npt.NDArray[np.bool_]:
+def _unresolved(rows: _Rows, correction: Correction) -> npt.NDArray[np.bool_]:
     """Returns which rows cannot be told from the overhead of the profiler."""
     net = rows.raw.mean - correction.added
-    untold: npt.NDArray[np.bool_] = (rows.bias > 0) & (net < _TELLING * correction.error)
-    return untold
+    unresolved: npt.NDArray[np.bool_] = (rows.bias > 0) & (net < _TELLING * correction.error)
+    return unresolved
 
 
 def _tails(run: Run) -> Iterator[str]:

@@ -11,11 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from tracer.support.types import FloatArray
-
-BoolArray = npt.NDArray[np.bool_]
+from tracer.support.types import BoolArray, FloatArray
 
 _WAITED = 0.01
 """Share of a run without a processor from which on it is disturbed."""
@@ -102,14 +99,16 @@ class CountedRuns:
         """Says that the machine was busy, and what became of the disturbed runs; else None."""
         if not self.is_busy:
             return None
-        used = "" if self.others is None else f"other programs used {self.others:.0%} of the "
-        used = f"{used}processors; " if used else used
+        of_all = f"of {self.total:,} runs were disturbed"
         if self.few:
-            told = f"{self.disturbed:,} of {self.total:,} runs were disturbed, nearly all: times "
-            told = f"{told}are medians of the fastest"
+            what = (
+                f"{self.disturbed:,} {of_all}, nearly all: each time is that of its quiet samples"
+            )
         else:
-            told = f"{self.left_out:,} of {self.total:,} runs were disturbed or slowed and left out"
-        return f"busy machine: {used}{told}"
+            what = f"{self.left_out:,} {of_all} or slowed and left out"
+        if self.others is None:
+            return f"busy machine: {what}"
+        return f"busy machine: other programs used {self.others:.0%} of the processors; {what}"
 
 
 def counted_runs(
