@@ -102,7 +102,7 @@ class CountedRuns:
         of_all = f"of {self.total:,} runs were disturbed"
         if self.few:
             what = (
-                f"{self.disturbed:,} {of_all}, nearly all: each time is that of its quiet samples"
+                f"{self.disturbed:,} {of_all}, nearly all: times are of quiet samples"
             )
         else:
             what = f"{self.left_out:,} {of_all} or slowed and left out"
