@@ -98,7 +98,7 @@ def tune(
     proto = _changed(base, outcome.best)
     if proto is not None and target is not None:
         proto = writing.write(proto, target, None)
-    notes = (*base.feedset.notes, *_notes(outcome, machine, report))
+    notes = (*base.model.notes, *base.feedset.notes, *_notes(outcome, machine, report))
     return _result(base, machine, request, outcome, proto, notes)
 
 

@@ -145,7 +145,7 @@ def _axes(
 def _by_sizes(
     sources: Sequence[int], sizes: Sequence[int], policy: str
 ) -> tuple[list[float], list[int]]:
-    factors = [size / n for size, n in zip(sizes, sources, strict=True)]
+    factors = [size / n if n or size else 1.0 for size, n in zip(sizes, sources, strict=True)]
     if policy == "stretch":
         return factors, list(sizes)
     choices: dict[str, Callable[[list[float]], float]] = {"not_larger": min, "not_smaller": max}
@@ -163,7 +163,7 @@ def _sources(axis: ResizedAxis, coordinates: str) -> Array:
     if coordinates == "half_pixel":
         return centred
     if coordinates == "pytorch_half_pixel":
-        return centred if width != 1 else np.full_like(x, -0.5)
+        return centred if axis.out > 1 else np.zeros_like(x)
     if coordinates == "half_pixel_symmetric":
         return axis.size / 2 * (1 - axis.out / width) + centred
     if coordinates == _ASYMMETRIC:
