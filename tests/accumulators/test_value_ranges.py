@@ -207,17 +207,16 @@ def test_a_computed_constant_is_a_constant_and_a_random_one_is_not():
 
 def test_a_constant_that_cannot_be_computed_is_told_by_the_run():
     graph = Graph()
-    wrong = graph.add("Add", graph.constant(np.ones(2)), graph.constant(np.ones(3)))
+    wrong = graph.add("Add", *(graph.constant(np.ones(size, np.float32)) for size in (2, 3)))
     model = loading.from_proto(graph.model(graph.add("Identity", wrong), (1,)))
     assert TensorScales(model).value(wrong, model.scopes[0]) is None
 
 
-@pytest.mark.parametrize("scale", [0, np.nan, np.inf, -1, [], [0.1, 0.2], np.int32(1)])
-@pytest.mark.parametrize("zero", [np.int64(2**63 - 1), np.uint64(2**64 - 1), np.zeros(0, np.int8)])
+@pytest.mark.parametrize("scale", [0, np.nan, np.inf, -1, [], [0.1, 0.2]])
+@pytest.mark.parametrize("zero", [np.int8(127), np.uint8(255), np.zeros(0, np.int8)])
 def test_odd_parameters_are_told_by_the_run(scale, zero):
     graph = Graph()
-    step = np.asarray(scale, None if isinstance(scale, np.int32) else np.float32)
-    y = graph.quantized("x", step, zero)
+    y = graph.quantized("x", np.asarray(scale, np.float32), zero)
     model = loading.from_proto(graph.model(y, (1, 2)))
     scale_ = TensorScales(model).of(y, model.scopes[0])
     assert scale_ is None or scale_.low <= scale_.high

@@ -99,7 +99,7 @@ def tune(
     else:
         outcome = _searched(start, base, request, machine, report)
     proto = _changed(base, outcome.best)
-    notes = (*base.feedset.notes, *_notes(outcome, machine, report))
+    notes = (*base.model.notes, *base.feedset.notes, *_notes(outcome, machine, report))
     result = _result(base, machine, request, outcome, proto, notes)
     if proto is None or target is None:
         return result

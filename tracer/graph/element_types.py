@@ -79,8 +79,6 @@ def signature_of(domain: str, op_type: str, opset: int) -> Signature | None:
         schema = onnx.defs.get_schema(op_type, opset, domain)
     except onnx.defs.SchemaError:
         return None
-    if schema.deprecated:
-        return None
     allowed = {each.type_param_str: frozenset(each.allowed_type_strs)
                for each in schema.type_constraints}  # fmt: skip
     inputs, outputs = list(schema.inputs), list(schema.outputs)

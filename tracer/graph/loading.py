@@ -17,6 +17,7 @@ from tracer.graph import (
     declarations,
     element_types,
     external_data,
+    node_order,
     packed,
     provenance,
     qonnx_imports,
@@ -155,7 +156,7 @@ def inlined(proto: onnx.ModelProto, path: Path | None, sha256: str) -> Model:
 def _inlined(proto: onnx.ModelProto, path: Path | None, sha256: str) -> Model:
     name = str(path) if path is not None else validation.IN_MEMORY
     calls.check(proto, name)
-    proto, noted = _importing(_opened(proto))
+    proto, noted = _repaired(_opened(proto))
     if not proto.functions:
         return Model(proto, path, sha256, expanded_keys(proto), notes=noted)
     name = path.name if path is not None else validation.IN_MEMORY
@@ -171,15 +172,18 @@ def _inlined(proto: onnx.ModelProto, path: Path | None, sha256: str) -> Model:
     return Model(flat, path, sha256, tuple(key for key, _ in expanded), notes=noted)
 
 
-def _importing(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
-    """Returns `proto`, or a copy that imports QONNX's domain where it is missing, and notes."""
-    missing = qonnx_imports.missing(proto)
-    if not missing:
+def _repaired(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    """Returns `proto`, or a copy that is sorted and imports QONNX's domain, and notes."""
+    missing, is_sorted = qonnx_imports.missing(proto), node_order.is_sorted(proto.graph)
+    if is_sorted and not missing:
         return proto, ()
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     qonnx_imports.add(copy, missing)
-    return copy, (qonnx_imports.note(missing),)
+    if not is_sorted:
+        node_order.sort(copy.graph)
+    notes = [qonnx_imports.note(missing)] * bool(missing) + [node_order.NOTE] * (not is_sorted)
+    return copy, tuple(notes)
 
 
 def _opened(proto: onnx.ModelProto) -> onnx.ModelProto:

@@ -19,14 +19,17 @@ IN_MEMORY = "<model in memory>"
 _FAILURES = (onnx.checker.ValidationError, ValueError, RuntimeError, OSError)
 """What the checker raises: its own error, and what C++ says of paths that cannot be."""
 
-_OF_ONNXRUNTIME = ("LayerNormalization", "SimplifiedLayerNormalization")
-"""Operators that onnxruntime has in the domain of ONNX, at every version."""
+_OF_ONNXRUNTIME = ("LayerNormalization", "SimplifiedLayerNormalization", "GroupNormalization")
+"""Operators that onnxruntime has in the domain of ONNX, at every version; the last one also where
+ONNX deprecates it."""
 
 _ACCEPTED = (
     "Field 'shape' of 'type' is",
     "Field 'type' of 'value_info' is",
     *(f"No Op registered for {op_type} with" for op_type in _OF_ONNXRUNTIME),
     *(f"No opset import for domain '{name}'" for name in sorted(qonnx.SYNONYMS)),
+    "Op registered for GroupNormalization is deprecated",
+    "Nodes in a graph must be topologically sorted",
 )
 """How the checker begins where it refuses a model that runtimes accept."""
 
@@ -102,8 +105,8 @@ def _check(checked: str | bytes, proto: onnx.ModelProto, name: str, folder: Path
 def _check_as_runtimes(proto: onnx.ModelProto, name: str, folder: Path) -> None:
     """Checks a model with what runtimes accept and the checker does not: see `_ACCEPTED`.
 
-    Checks a copy with every rank filled in, with onnxruntime's operators in their own domain, and
-    with QONNX's domain imported.
+    Checks a copy with every rank filled in, with onnxruntime's operators in their own domain, with
+    QONNX's domain imported, and sorted.
     The checker looks for external data next to a file, and the copy has none: external data are
     checked here, and the copy's tensors are empty.
     """
@@ -118,6 +121,7 @@ def _check_as_runtimes(proto: onnx.ModelProto, name: str, folder: Path) -> None:
     for value in (*copy.graph.input, *copy.graph.output):
         _complete(value)
     _set_apart(copy)
+    node_order.sort(copy.graph)
     qonnx_imports.add(copy, qonnx_imports.missing(copy))
     try:
         for tensor in filter(uses_external_data, stored_tensors(copy)):
@@ -127,7 +131,7 @@ def _check_as_runtimes(proto: onnx.ModelProto, name: str, folder: Path) -> None:
             tensor.dims[:] = [0]
         onnx.checker.check_model(encoded(copy, name))
     except _FAILURES as error:
-        raise _invalid(name, proto, error) from error
+        raise _invalid(name, copy, error) from error
 
 
 def _complete(value: onnx.ValueInfoProto) -> None:

@@ -235,6 +235,8 @@ def _read_only(value: Value) -> Array:
     array = np.asarray(value)
     if array.dtype.kind in "US":
         array = array.astype(object)
+    if not array.flags.aligned:  # compiled code takes no other
+        array = array.copy()
     array = array.view()
     array.flags.writeable = False
     return array

@@ -75,7 +75,7 @@ def quantize(
     paths = quantized_graphs(model, batches, options, files.path, progress, pool)
     prepared, quantized = (replace(loading.load(path), subject=model.name) for path in paths)
     lost = losses(prepared, quantized, batches, progress)
-    notes = (*_notes(model, prepared, quantized, options), *lost.notes)
+    notes = (*model.notes, *_notes(model, prepared, quantized, options), *lost.notes)
     return QuantizedGraph(quantized, files, lost.layers, lost.outputs, notes)
 
 

@@ -101,9 +101,7 @@ class CountedRuns:
             return None
         of_all = f"of {self.total:,} runs were disturbed"
         if self.few:
-            what = (
-                f"{self.disturbed:,} {of_all}, nearly all: times are of quiet samples"
-            )
+            what = f"{self.disturbed:,} {of_all}, nearly all: times are of quiet samples"
         else:
             what = f"{self.left_out:,} {of_all} or slowed and left out"
         if self.others is None:

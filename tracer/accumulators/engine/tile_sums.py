@@ -107,7 +107,7 @@ class Factors:
             parameters = parameters.reshape(parts, -1, parameters.shape[1])
         step = replace(step, grouped=self.groups.registers > 0, ends=ends is not None,
                        inner=self._inner(step), product=self.lanes.product)  # fmt: skip
-        flat = [out.reshape(-1) for out in outs]
+        flat = [out.reshape(-1).view(f"i{out.itemsize}") for out in outs]
         tile_tasks.run(step, store, left, begins, columns, flat, lanes, parameters, ends,
                        self.groups, tables)  # fmt: skip
 

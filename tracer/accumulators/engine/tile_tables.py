@@ -32,7 +32,7 @@ class TileTables:
     def empty(cls, bits: int, rows: int) -> "TileTables":
         """The tables of no sums."""
         layout = _layout(bits)
-        words = np.zeros((parallel.allowed(), layout.rows + rows * layout.row), np.int64)
+        words = np.zeros((parallel.allowed(), layout.size(rows)), np.int64)
         tables = cls(bits, rows, words)
         finals = tables._extremes[..., loaded("tally_layout").LEAST_FINAL :, :]
         finals[..., 0, :], finals[..., 1, :] = np.inf, -np.inf

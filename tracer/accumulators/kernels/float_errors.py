@@ -7,6 +7,7 @@ from numba import njit, types
 
 from tracer.accumulators.kernels.array_types import FLAT_OUT, each, flat, kernel, read_only
 from tracer.accumulators.statistics.error_bins import BELOW, COUNT, UNUSED_BITS
+from tracer.interpreter.kernel_entries import entry
 
 _PART = 256
 """Errors that are computed at once, in vectors; they are counted one by one."""
@@ -25,6 +26,7 @@ def _errors(values: Any, exact: Any, out: Any) -> None:
         out[i] = error if (value == value) & (wanted == wanted) else -1.0
 
 
+@entry(lambda values, exact, histogram: values.size == exact.size and histogram.size == COUNT)
 @kernel(each(types.int64, types.float64)(_VALUES, read_only(types.float64), FLAT_OUT))
 def count(values: Any, exact: Any, histogram: Any) -> Any:
     """Adds the errors of sums to a histogram of `error_bins`.

@@ -18,6 +18,7 @@ from tracer.accumulators.kernels.array_types import (
 )
 from tracer.accumulators.kernels.product_rounding import rounded
 from tracer.accumulators.spec.modes import Overflow
+from tracer.interpreter.kernel_entries import entry
 
 SATURATE, WRAP, ZERO, EXACT = range(4)
 """What a rule does outside its range; EXACT has no range."""
@@ -112,6 +113,22 @@ def _added(start: int, terms: Any, groups: Any, rules: Any, registers: Any, seen
     return registers[top]
 
 
+def _fits(
+    left: Any, right: Any, groups: Any, rules: Any, rounding: Any, salts: Any, by_sign: bool,
+    observed: bool, exact_start: Any, start: Any, values: Any, first: Any, second: Any, clips: Any,
+) -> bool:  # fmt: skip
+    """Whether the groups have all terms and no others, and sums their registers and places."""
+    depth, shape = left.shape[1], (len(left), len(right))
+    return bool(
+        right.shape[1] == depth <= salts.size and rules.shape[1] == 3 and rounding.size == 2
+        and groups.shape[1] == 2 and groups.min(initial=0) >= 0
+        and groups[:, 0].sum() == depth and groups[:, 1].max(initial=0) < len(rules) - 1
+        and exact_start.shape == start.shape == values.shape == first.shape == second.shape == shape
+        and (clips.shape == shape or not len(clips))
+    )  # fmt: skip
+
+
+@entry(_fits)
 @kernel(
     types.void(TABLE, TABLE, TABLE, TABLE, NUMBERS, NUMBERS, types.boolean, types.boolean,
                START, START, MATRIX_OUT, MATRIX_OUT, MATRIX_OUT, MATRIX_OUT)

@@ -165,17 +165,22 @@ def _byte(tile: Tile, value: Any, numbers: Sequence[Any]) -> Any:
     return b.trunc(integers, ir.VectorType(ir.IntType(8), v.count))
 
 
+def _counts_size(bits: int, rows: int) -> int:
+    return COUNTS_SIZE
+
+
 VALUES = Store((INDEX,), write_sums)
 """The sums of a step without state."""
 VALUES_AND_EVENTS = Store((INDEX, INDEX), _values_and_events)
 """The sums, and the state, which counts events."""
 SUMS_AND_EXTREMES = Store((INDEX,) * 3, _sums_and_extremes)
 """The sums, their least and their greatest on the way."""
-COUNTS = Store((INDEX,), partial(_count, write=write_sums), repeats=True)
+COUNTS = Store((INDEX,), partial(_count, write=write_sums), repeats=True, tables=_counts_size)
 """The sums of `counting`, and four counts in the tables."""
 BYTES = Store((BYTE,), write_bytes)
 """The sums of a step without state as bytes, by the parameters of their rows."""
-BYTES_AND_COUNTS = Store((BYTE,), partial(_count, write=write_bytes), repeats=True)
+BYTES_AND_COUNTS = Store((BYTE,), partial(_count, write=write_bytes), repeats=True,
+                         tables=_counts_size)  # fmt: skip
 """The same, with the four counts."""
 
 
@@ -184,4 +189,4 @@ def rare_counts(overflow: str, as_bytes: bool) -> Store:
     """Sums of EXTREMES, limited, and the four counts: fast where few sums leave the range."""
     kind, write = (BYTE, write_bytes) if as_bytes else (INDEX, write_sums)
     code = partial(_count_again, write=write, step=counting(overflow))
-    return Store((kind,), code, repeats=True)
+    return Store((kind,), code, repeats=True, tables=_counts_size)

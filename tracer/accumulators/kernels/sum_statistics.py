@@ -8,6 +8,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from tracer.accumulators.kernels.array_types import FLAT_OUT, TABLE, TABLE_OUT, kernel
+from tracer.interpreter.kernel_entries import entry
 
 
 @intrinsic
@@ -41,6 +42,26 @@ def _bin(value: int, fraction: int, middle: int) -> int:
     return middle + distance if value >= 0 else middle - 1 - distance
 
 
+_WIDTHS = 66
+"""Widths of a 64-bit integer, and of one that is symmetric, from 0 on."""
+
+
+def _are_tables(
+    low: Any, high: Any, final: Any, symmetric: bool, fraction: int, prefix_widths: Any,
+    final_widths: Any, lows: Any, highs: Any, finals: Any, extremes: Any,
+) -> bool:  # fmt: skip
+    """Whether the tables have a row for each row of sums, and the histograms a bin for any sum."""
+    rows = len(final)
+    last = (2 << fraction) - 1 + ((62 - fraction) << fraction)
+    return bool(
+        low.shape == high.shape == final.shape and final.shape[1] > 0
+        and prefix_widths.shape == final_widths.shape == (rows, _WIDTHS)
+        and lows.size == highs.size == finals.size and last < finals.size // 2
+        and extremes.shape == (4, rows) and 0 <= fraction <= 62
+    )  # fmt: skip
+
+
+@entry(_are_tables)
 @kernel(
     types.void(
         TABLE, TABLE, TABLE, types.boolean, types.int64,
@@ -74,6 +95,13 @@ def spread(
         extremes[2, row], extremes[3, row] = least_final, most_final
 
 
+@entry(
+    lambda values, exact, changed, largest, sums: (
+        values.shape == exact.shape
+        and sums.shape == (len(values), 2)
+        and changed.size == largest.size == len(values)
+    )
+)
 @kernel(types.void(TABLE, TABLE, FLAT_OUT, FLAT_OUT, TABLE_OUT))
 def errors(values: Any, exact: Any, changed: Any, largest: Any, sums: Any) -> None:
     """Adds up, by row, sums (rows, n) that are not exact, their largest and their total error.

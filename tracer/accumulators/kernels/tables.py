@@ -6,11 +6,15 @@ import numpy as np
 from numba import types
 
 from tracer.accumulators.kernels.array_types import flat, kernel, read_only
+from tracer.interpreter.kernel_entries import entry
 
 _BYTES = read_only(types.uint8)
 _TABLE = read_only(types.uint8, 2)
 
 
+@entry(
+    lambda table, x, out: len(table) == 256 and x.size == out.size and x.size % table.shape[1] == 0
+)
 @kernel(types.void(_TABLE, _BYTES, flat(types.uint8)))
 def by_column(table: Any, x: Any, out: Any) -> None:
     """Writes `table[x[i], i % width]`; `x` is whole rows of a table (256, width)."""
@@ -26,6 +30,7 @@ def by_column(table: Any, x: Any, out: Any) -> None:
             out[place] = entries[entry]
 
 
+@entry(lambda table, x, other, out: table.shape == (256, 256) and x.size == other.size == out.size)
 @kernel(types.void(_TABLE, _BYTES, _BYTES, flat(types.uint8)))
 def by_pair(table: Any, x: Any, other: Any, out: Any) -> None:
     """Writes `table[x[i], other[i]]`, with a table (256, 256)."""

@@ -66,3 +66,7 @@ class Layout:
     def row(self) -> int:
         """Words of a row."""
         return self.extremes + 4 * REGISTER // 64
+
+    def size(self, rows: int) -> int:
+        """Words of a table of so many rows."""
+        return self.rows + rows * self.row

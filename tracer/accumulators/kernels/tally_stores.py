@@ -189,4 +189,5 @@ class _Table:
 def tally(overflow: str, as_bytes: bool) -> Store:
     """Sums of EXTREMES, limited, and their statistics."""
     kind, write = (BYTE, write_bytes) if as_bytes else (INDEX, write_sums)
-    return Store((kind,), partial(_tally, write=write, step=counting(overflow)), repeats=True)
+    code = partial(_tally, write=write, step=counting(overflow))
+    return Store((kind,), code, repeats=True, tables=lambda bits, rows: Layout(bits).size(rows))

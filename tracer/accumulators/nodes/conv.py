@@ -13,6 +13,7 @@ from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner
 from tracer.accumulators.nodes import ComputeSums, NodeSums, lowering, requantizing
 from tracer.accumulators.spec.orders import Terms
 from tracer.interpreter.numeric import buffer_pool
+from tracer.interpreter.numeric.axes import flat
 from tracer.interpreter.numeric.convolution import check, convolve
 from tracer.interpreter.numeric.products import Product, integers
 from tracer.interpreter.numeric.windows import Window, window
@@ -72,7 +73,7 @@ def convolution_sums(
     """
     after = zero_points.stay_in(runner.accumulator, x, w)
     right, left = (x.stored(), w.stored()) if after else (x, w)
-    rows = left.values.reshape(len(left.values), -1)
+    rows = flat(left.values, 1, left.values.ndim)
     terms = Terms(left.numbers.shape[1], int(np.prod(left.numbers.shape[2:])))
     offset = None if bias is None else bias.astype(np.int64).reshape(-1)
     padded = not after and any(windows.before + windows.after)

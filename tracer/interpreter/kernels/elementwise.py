@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numba import cfunc, njit, types
 
+from tracer.interpreter.kernel_entries import READ, WRITTEN, task
 from tracer.interpreter.kernels.task_arguments import TASK, floats
 
 ADD, SUBTRACT, MULTIPLY, DIVIDE = range(4)
@@ -17,6 +18,15 @@ _READ = types.Array(types.float32, 1, "C", readonly=True)
 _WRITE = types.Array(types.float32, 1, "C")
 
 
+@task(
+    READ,
+    READ,
+    READ,
+    WRITTEN,
+    fits=lambda _, x, scale, shift, out, planes, each, size: (
+        x.size == out.size == planes * size and scale.size == shift.size > 0 < each
+    ),
+)
 @cfunc(TASK, cache=True, error_model="numpy")
 def affine(words: Any, block: int) -> None:
     """Applies scale and shift of the channel to some planes.
@@ -33,6 +43,7 @@ def affine(words: Any, block: int) -> None:
             target[i] = source[i] * factor + term
 
 
+@task(READ, WRITTEN, fits=lambda _, x, out, each: x.size == out.size and each > 0)
 @cfunc(TASK, cache=True)
 def relu(words: Any, block: int) -> None:
     """max(x, 0) of some elements; NaN stays. Arguments: x, out; elements of a block."""
@@ -81,6 +92,16 @@ def _each(operation: int, a: Any, b: Any, out: Any) -> None:
             out[i] = a[i] / b
 
 
+def _repeats(_: int, a: Any, b: Any, out: Any, operation: int, each: int) -> bool:
+    """Whether every block of `a` has a part of `b`, or whole repetitions of it."""
+    if a.size != out.size or each < 1:
+        return False
+    if b.size > each:
+        return bool(b.size == a.size)
+    return b.size == 1 or bool(b.size and each % b.size == 0 == a.size % b.size)
+
+
+@task(READ, READ, WRITTEN, fits=_repeats)
 @cfunc(TASK, cache=True, error_model="numpy")
 def binary(words: Any, block: int) -> None:
     """Combines some elements of `a` with `b`, which repeats.
@@ -100,6 +121,14 @@ def binary(words: Any, block: int) -> None:
             _both(operation, a[start : start + b.size], b, out[start : start + b.size])
 
 
+@task(
+    READ,
+    READ,
+    WRITTEN,
+    fits=lambda _, x, coefficients, out, each: (
+        x.size == out.size and coefficients.size == 14 and each > 0
+    ),
+)
 @cfunc(TASK, cache=True, error_model="numpy")
 def ratio(words: Any, block: int) -> None:
     """x P(x^2) / Q(x^2) of some elements, with x and the result clipped.

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numba import cfunc, njit, types
 
+from tracer.interpreter.kernel_entries import INTEGERS, READ, WRITTEN, task
 from tracer.interpreter.kernels.task_arguments import TASK, floats, integers
 
 _INT = types.intp
@@ -35,6 +36,21 @@ def _fill(out: Any, target: int, count: int, value: Any) -> None:
         out[there + i] = value
 
 
+def _fits(
+    _: int, images: Any, out: Any, geometry: Any, phases: Any, fill: Any, planes: int, each: int
+) -> bool:
+    """Whether the planes are in the images, and their cells in `out`."""
+    if (geometry.size, phases.size % 2, fill.size) != (8, 0, 1) or each < 1:
+        return False
+    height, lines, down, _, width, cells, across, _ = geometry.ravel().tolist()
+    return bool(
+        min(height, lines, width, cells) >= 0 and down > 0 < across
+        and planes * height * width <= images.size
+        and planes * phases.size // 2 * lines * cells <= out.size
+    )  # fmt: skip
+
+
+@task(READ, WRITTEN, INTEGERS, INTEGERS, READ, fits=_fits)
 @cfunc(TASK, cache=True, error_model="numpy")
 def arrange(words: Any, block: int) -> None:
     """Arranges some planes of flat images, padded and split into phases.

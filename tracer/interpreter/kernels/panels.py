@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from tracer.interpreter.kernel_entries import UnfitError
 from tracer.interpreter.kernels.vectors import INDEX, Vectors
 
 _AHEAD = 16
@@ -21,8 +22,10 @@ _RUN = 3
 
 def element(kind: np.dtype[Any]) -> Any:
     """The LLVM type of a number."""
-    if kind.kind == "f":
+    if kind in (np.float32, np.float64):
         return ir.FloatType() if kind.itemsize == 4 else ir.DoubleType()
+    if kind.kind not in "iu":
+        raise UnfitError(f"tiles take floats of 32 and 64 bits and integers, not {kind}")
     return ir.IntType(8 * kind.itemsize)
 
 

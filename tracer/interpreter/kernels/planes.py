@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numba import cfunc, njit, types
 
+from tracer.interpreter.kernel_entries import INTEGERS, READ, WRITTEN, task
 from tracer.interpreter.kernels.taps import STRETCH, taps
 from tracer.interpreter.kernels.task_arguments import TASK, floats, integers
 
@@ -45,6 +46,44 @@ def unpack(
             flat += run
 
 
+def _is_within(
+    source: Any, offsets: Any, out: Any, first: int, read: int, planes: int, each: int,
+    shape: tuple[int, int, int, int],
+) -> bool:  # fmt: skip
+    """Whether `read` elements from each offset are in the source, from its element `first` on.
+
+    `shape` are columns, grid, width and pixels, which are in `out`.
+    """
+    (count, grid, width, pixels), places = shape, offsets.tolist()
+    if min(count, grid, width, planes, each, len(places)) < 1 or min(places) < 0:
+        return False
+    line, pixel = divmod(count - 1, grid)
+    written = line * width + min(width, pixel + 1)
+    reads = first + max(places) + read
+    return bool(written <= pixels and planes * pixels <= out.size and reads <= source.size)
+
+
+@task(
+    READ,
+    INTEGERS,
+    READ,
+    READ,
+    WRITTEN,
+    fits=lambda _, source, offsets, weights, bias, out, size, repeat, planes, each, *shape: (
+        repeat > 0 < bias.size
+        and weights.size == bias.size * offsets.size
+        and _is_within(
+            source,
+            offsets,
+            out,
+            (planes - 1) // repeat * size,
+            -(-shape[0] // STRETCH) * STRETCH,
+            planes,
+            each,
+            shape,
+        )
+    ),
+)
 @cfunc(TASK, cache=True, error_model="numpy")
 def depthwise(words: Any, block: int) -> None:
     """Computes some planes of a depthwise convolution.
@@ -70,6 +109,14 @@ def depthwise(words: Any, block: int) -> None:
         unpack(sums, 0, 1, 0, count, grid, width, out, plane * pixels, pixels)
 
 
+@task(
+    READ,
+    INTEGERS,
+    WRITTEN,
+    fits=lambda _, source, offsets, out, size, planes, each, *shape: _is_within(
+        source, offsets, out, (planes - 1) * size, shape[0], planes, each, shape
+    ),
+)
 @cfunc(TASK, cache=True, error_model="numpy")
 def max_pool(words: Any, block: int) -> None:
     """Computes some planes of max pooling: the maximum over the offsets.

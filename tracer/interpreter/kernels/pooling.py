@@ -5,11 +5,20 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+from tracer.interpreter.kernel_entries import entry
+
 _READ = types.Array(types.float32, 1, "C", readonly=True)
 _WRITE = types.Array(types.float32, 1, "C")
 _INT = types.intp
 
 
+@entry(
+    lambda x, height, width, lines, columns, out: (
+        0 < 2 * lines <= height
+        and 0 < 2 * columns <= width
+        and x.size * lines * columns == out.size * height * width
+    )
+)
 @njit(
     types.void(_READ, _INT, _INT, _INT, _INT, _WRITE),
     nogil=True, cache=True, error_model="numpy",

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+from tracer.interpreter.kernel_entries import entry
+
 _FLOAT = types.float32
 _READ = types.Array(_FLOAT, 1, "C", readonly=True)
 _BYTES = (types.uint8, types.int8)
@@ -17,6 +19,7 @@ def _quantize_of(kind: Any) -> Any:
     return types.void(_READ, _FLOAT, _FLOAT, _FLOAT, _FLOAT, types.Array(kind, 1, "C"))
 
 
+@entry(lambda x, scale, zero, low, high, out: x.size == out.size)
 @njit(
     [_quantize_of(kind) for kind in (*_BYTES, types.int16)],
     nogil=True, cache=True, error_model="numpy",
@@ -40,6 +43,7 @@ def _dequantize_of(kind: Any) -> Any:
     return types.void(source, _FLOAT, _FLOAT, types.Array(_FLOAT, 1, "C"))
 
 
+@entry(lambda x, scale, zero, out: x.size == out.size)
 @njit([_dequantize_of(kind) for kind in _BYTES], nogil=True, cache=True)
 def dequantize(x: Any, scale: Any, zero: Any, out: Any) -> None:
     """(x - zero) * scale."""

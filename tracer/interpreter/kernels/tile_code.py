@@ -12,10 +12,21 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from tracer.interpreter.kernel_entries import INTEGERS, Place, Task, UnfitError
 from tracer.interpreter.kernel_loading import loading
 from tracer.interpreter.kernels.bands import Band
 from tracer.interpreter.kernels.panels import Panel, element
-from tracer.interpreter.kernels.tiles import FLOATS, NOTHING, Step, Store, Tile, Words
+from tracer.interpreter.kernels.tiles import (
+    ARRAYS,
+    FLOATS,
+    NOTHING,
+    NUMBERS,
+    PARAMETERS,
+    Step,
+    Store,
+    Tile,
+    Words,
+)
 from tracer.interpreter.kernels.vectors import (
     INDEX,
     LATENCY,
@@ -37,11 +48,8 @@ _RESULT = 8
 @cache
 def task(
     step: Step, store: Store, source: np.dtype[Any], bits: int, rows: int, vectors: int
-) -> int:
-    """Compiles a task for floats of `bits`, and tiles of some rows and vectors of columns.
-
-    Returns the address of a function (int64 words, block) -> None that `task_team` runs.
-    """
+) -> Task:
+    """Compiles a task for floats of `bits`, and tiles of some rows and vectors of columns."""
     with loading():  # a second thread that needs the same task waits for the first
         return _compiled_task(step, store, source, bits, rows, vectors)
 
@@ -49,12 +57,84 @@ def task(
 @cache
 def _compiled_task(
     step: Step, store: Store, source: np.dtype[Any], bits: int, rows: int, vectors: int
-) -> int:
+) -> Task:
+    used = set[str]()
+    if source.kind == "f" and source.itemsize * 8 != bits:
+        raise UnfitError(f"lanes of {bits} bits cannot hold {source}")
+
     def write(builder: Any, given: Any) -> None:
         v = Vectors(builder, bits)
-        TaskCode(v, Words(v, given[0], {}), step, store, source, rows, vectors).write(given[1])
+        words = Words(v, given[0], {}, used)
+        TaskCode(v, words, step, store, source, rows, vectors).write(given[1])
 
-    return compiled([INDEX.as_pointer(), INDEX], write)
+    address, factors = (
+        compiled([INDEX.as_pointer(), INDEX], write),
+        Place(np.dtype(f"f{bits // 8}")),
+    )
+    kinds = {
+        "left": factors, "source": Place(source), "begin": factors, "end": factors,
+        "memory": Place(np.dtype(np.uint8), True), "slots": Place(INTEGERS.dtype, True),
+        "parameters": Place(np.dtype(np.float64)), "tables": Place(INTEGERS.dtype, True),
+    } | {f"out_{n}": Place(_dtype(kind), True) for n, kind in enumerate(store.kinds)}  # fmt: skip
+    size = TileSize(step, store, bits, rows, vectors, frozenset(used))
+    return Task("a tile", address, tuple(kinds.get(name, INTEGERS) for name in ARRAYS), size.fits)
+
+
+def _dtype(kind: Any) -> np.dtype[Any]:
+    """The element type of a result, given as one of LLVM."""
+    if isinstance(kind, ir.IntType):
+        return np.dtype(f"i{kind.width // 8}")
+    return np.dtype(np.float32 if isinstance(kind, ir.FloatType) else np.float64)
+
+
+@dataclass(frozen=True)
+class TileSize:
+    """A tile of some rows and vectors, and the arrays that its code reads: what fits its task."""
+
+    step: Step
+    store: Store
+    bits: int
+    rows: int
+    vectors: int
+    used: frozenset[str]
+
+    def fits(self, blocks: int, *arguments: Any) -> bool:
+        """Whether arrays have the sizes that the numbers tell.
+
+        `tile_tasks` looks at the indices in arrays, which it keeps; the greatest one is the last.
+        """
+        g = dict(zip((*ARRAYS, *NUMBERS), arguments, strict=True))
+        padded = g["matrices"] * -(-g["rows"] // self.rows) * self.rows
+        tiles = -(-g["columns"] // (self.vectors * lanes(self.bits)))
+        sizes = {
+            "left": padded * g["depth"], "begin": padded, "end": padded, "offsets": g["depth"],
+            "starts": g["columns"], "places": g["columns"], "first_runs": tiles + 1,
+            "parameters": padded * PARAMETERS, "memory": g["slot_count"] * g["slot_size"],
+            "slots": g["slot_count"], "tables": g["slot_count"] * g["table_size"],
+        }  # fmt: skip
+        least = min(g["rows"], g["tall"], g["columns"], g["wide"], g["depth"], g["matrices"],
+                    g["slot_count"], g["chunk"])  # fmt: skip
+        needed = memory(self.step, self.store, self.bits, self.rows, self.vectors, g["tall"],
+                        g["chunk"], g["registers"])  # fmt: skip
+        return bool(
+            least > 0 <= g["registers"] and g["slot_size"] >= needed
+            and all(g[name].size == sizes[name] for name in self.used & sizes.keys())
+            and g["table_size"] >= self.store.tables(self.bits, g["matrices"] * g["rows"])
+            and self._reach(g)
+        )  # fmt: skip
+
+    def _reach(self, g: dict[str, Any]) -> bool:
+        """Whether the last column, run, result and group are in their arrays."""
+        last = (g["matrices"] - 1) * g["source_step"] + int(g["starts"][-1])
+        written = (g["matrices"] - 1) * g["out_step"] + (g["rows"] - 1) * g["row_stride"]
+        written += int(g["places"][-1])
+        panels = -(-g["depth"] // g["chunk"])
+        return (
+            last < g["source"].size and g["runs"].size == 3 * int(g["first_runs"][-1])
+            and all(written < g[f"out_{n}"].size for n in range(len(self.store.kinds)))
+            and (not self.step.grouped or (g["first_groups"].size == panels + 1
+                 and g["groups"].size == 2 * int(g["first_groups"][-1])))
+        )  # fmt: skip
 
 
 def memory(

@@ -79,12 +79,14 @@ NOTHING = Step(0, lambda vectors, sums, state, limit: [sums])
 class Store:
     """What becomes of a tile of sums: `code` puts vectors of these LLVM types to results.
 
-    It may add the terms again, by another step, only if it `repeats`.
+    It may add the terms again, by another step, only if it `repeats`. Its tables have as many words
+    as `tables` tells of the bits of a lane and the rows of all matrices.
     """
 
     kinds: tuple[Any, ...]
     code: Callable[["Tile"], None]
     repeats: bool = False
+    tables: Callable[[int, int], int] = lambda bits, rows: 0
 
 
 @dataclass(frozen=True)
@@ -125,11 +127,12 @@ FLOATS = Store((ir.FloatType(),), lambda tile: tile.put(0, tile.after[0]))
 
 @dataclass(frozen=True)
 class Words:
-    """The arguments of a task by their names."""
+    """The arguments of a task by their names; `used` has those of the arrays that code reads."""
 
     vectors: Vectors
     base: Any
     moved: dict[str, Any]
+    used: set[str]
 
     def number(self, name: str) -> Any:
         """An int64."""
@@ -143,6 +146,7 @@ class Words:
     def array(self, name: str, kind: Any = INDEX) -> Any:
         """The address of an array of `kind`."""
         b = self.vectors.builder
+        self.used.add(name)
         start = b.inttoptr(self.number(name), kind.as_pointer())
         return b.gep(start, [self.moved[name]]) if name in self.moved else start
 

@@ -15,6 +15,7 @@ import numpy as np
 from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import buffer_pool, parallel
+from tracer.interpreter.numeric.axes import flat
 from tracer.interpreter.numeric.products import Product, blas, split
 from tracer.interpreter.numeric.windows import Window, padded, patches
 from tracer.support.types import Array
@@ -71,7 +72,7 @@ def convolve(
     check(x, weights, group)
     maps = weights.shape[0]
     out = _empty(x, maps, window, dtype)
-    rows = weights.reshape(group, maps // group, -1)
+    rows = weights.reshape(group, maps // group, math.prod(weights.shape[1:]))
     work = _work(len(x), rows.shape[2], window, _TILE, group)
     shared = split if len(work) < _FEWEST else blas
 
@@ -99,7 +100,7 @@ def convolve_placed(
     check(x, weights, group)
     maps = weights.shape[0]
     out = _empty(x, maps, window, dtype)
-    rows = weights.reshape(group, maps // group, -1)
+    rows = weights.reshape(group, maps // group, math.prod(weights.shape[1:]))
     work = _work(len(x), max(rows.shape[1:]), window, _WIDEST, group)
 
     def block(index: int) -> None:
@@ -134,11 +135,11 @@ def columns(x: Array, window: Window, tile: Tile, fill: Any = 0) -> Array:
     images = x[tile.images]
     count = tile.rows.stop - tile.rows.start
     if window.pointwise and len(images) == 1:
-        return images[0].reshape(x.shape[1], -1)[:, _pixels(window, tile)]
+        return flat(images[0], 1, images[0].ndim)[:, _pixels(window, tile)]
     view = patches(padded(images, window, fill, tile.rows), window, count)
     rank = len(window.kernel)
     order = (*range(1, 2 + rank), 0, *range(2 + rank, 2 + 2 * rank))
-    return view.transpose(order).reshape(x.shape[1] * math.prod(window.kernel), -1)
+    return flat(flat(view.transpose(order), 1 + rank, view.ndim), 0, 1 + rank)
 
 
 def check(x: Array, weights: Array, group: int) -> None:
@@ -157,13 +158,13 @@ def _multiply(
     matrix = columns(x, window, tile, fill)
     images = tile.images.stop - tile.images.start
     if images == 1:  # the output of one image is a matrix already
-        target = out[tile.images.start].reshape(len(rows), -1)[:, _pixels(window, tile)]
+        target = flat(out[tile.images.start], 1, out.ndim - 1)[:, _pixels(window, tile)]
         product(rows, matrix, target)
         return
-    flat = np.empty((len(rows), matrix.shape[1]), out.dtype)
-    product(rows, matrix, flat)
+    sums = np.empty((len(rows), matrix.shape[1]), out.dtype)
+    product(rows, matrix, sums)
     count = tile.rows.stop - tile.rows.start
-    stacked = flat.reshape(len(rows), images, count, *window.out[1:])
+    stacked = sums.reshape(len(rows), images, count, *window.out[1:])
     out[tile.images, :, tile.rows] = stacked.swapaxes(0, 1)
 
 

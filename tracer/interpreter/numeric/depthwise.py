@@ -20,7 +20,7 @@ def depthwise(x: Array, weights: Array, window: Window, group: int) -> Array:
     limits.allow((len(x), maps, *window.out), x.dtype)
     out = buffer_pool.empty((len(x), maps, *window.out), x.dtype)
     channels = parallel.pieces(group, max(_TILE // (window.pixels * repeat), 1))
-    kernels = weights.reshape(group, repeat, -1)
+    kernels = weights.reshape(group, repeat, len(window.positions))
     work = [(image, part) for image in range(len(x)) for part in channels]
 
     def block(index: int) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tracer import limits
 from tracer.interpreter.numeric import buffer_pool, compiled_products, parallel
+from tracer.interpreter.numeric.axes import flat
 from tracer.interpreter.numeric.half_types import is_half
 from tracer.support.types import Array
 
@@ -81,22 +82,22 @@ def matmul(a: Array, b: Array) -> Array:
     out = buffer_pool.empty(shape, a.dtype)
     if out.size * a.shape[-1] < _SPLIT:
         return np.matmul(a, b, out=out)
-    flat = out.reshape(-1, *shape[-2:])
+    targets = out.reshape(-1, *shape[-2:])  # all have elements here
     lefts = np.broadcast_to(a, (*batch, *a.shape[-2:])).reshape(-1, *a.shape[-2:])
     rights = np.broadcast_to(b, (*batch, *b.shape[-2:])).reshape(-1, *b.shape[-2:])
     rows, depth = a.shape[-2:]
     if compiled_products.suits(a.dtype, rows, depth, b.shape[-1]):
-        compiled_products.matmul(lefts, rights, flat)
+        compiled_products.matmul(lefts, rights, targets)
         return out
-    if len(flat) < 4:
-        for left, right, target in zip(lefts, rights, flat, strict=True):
+    if len(targets) < 4:
+        for left, right, target in zip(lefts, rights, targets, strict=True):
             split(left, right, target)
         return out
 
     def block(index: int) -> None:
-        np.matmul(lefts[index], rights[index], out=flat[index])
+        np.matmul(lefts[index], rights[index], out=targets[index])
 
-    parallel.run_blocks(len(flat), block)
+    parallel.run_blocks(len(targets), block)
     return out
 
 
@@ -121,7 +122,7 @@ def carrier(a: Array, b: Array, depth: int) -> np.dtype[Any]:
 def _rows(a: Array, b: Array, shape: tuple[int, ...]) -> Array:
     """Multiplies a stack of matrices by one matrix, as one product of all rows."""
     out = buffer_pool.empty(shape, a.dtype)
-    split(a.reshape(-1, a.shape[-1]), b, out.reshape(-1, b.shape[-1]))
+    split(flat(a, 0, -1), b, flat(out, 0, -1))
     return out
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
+from tracer.interpreter.numeric.axes import flat
 from tracer.support.types import Array
 
 Activation = Callable[[Array], Array]
@@ -92,7 +93,7 @@ def run(
         state: State = tuple(
             np.zeros((batch, hidden), x.dtype) if v is None else v[number] for v in initial
         )
-        shares = (x.reshape(steps * batch, -1) @ weights.T).reshape(steps, batch, -1)
+        shares = (flat(x, 0, 2) @ weights.T).reshape(steps, batch, len(weights))
         if back:
             shares = shares[order, rows]
         for step in range(steps):

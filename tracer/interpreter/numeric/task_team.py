@@ -9,50 +9,26 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import islice
 from threading import Lock, Thread
-from typing import Protocol
 
 import numpy as np
 
+from tracer.interpreter.kernel_entries import Task
 from tracer.interpreter.kernel_loading import loaded
 from tracer.interpreter.numeric import parallel
 from tracer.support.types import Array
 
-_TYPES = (np.dtype(np.float32), np.dtype(np.int64))
 
-
-class CompiledTask(Protocol):
-    """A compiled function of a block of argument words and a block number."""
-
-    @property
-    def address(self) -> int:
-        """Address of the function."""
-
-
-def share(
-    task: CompiledTask, count: int, arrays: Sequence[Array], numbers: Sequence[int] = ()
-) -> None:
+def share(task: Task, count: int, arrays: Sequence[Array], numbers: Sequence[int] = ()) -> None:
     """Computes blocks 0 to `count` - 1 of a task, in any order and on several threads.
 
-    The task's arguments are address and size of each array, float32 or int64, then the numbers.
-    Blocks must be independent. Raises TypeError for an array of another type or not contiguous,
-    which compiled code would misread.
+    Blocks must be independent. Raises UnfitError for arrays that compiled code would misread.
     """
-    for array in arrays:
-        if array.dtype not in _TYPES:
-            raise _misread(array)
-    share_address(task.address, count, arrays, numbers)
-
-
-def share_address(
-    task: int, count: int, arrays: Sequence[Array], numbers: Sequence[int] = ()
-) -> None:
-    """Does the same for the function at an address, which reads arrays of any type."""
-    words = [word for array in arrays for word in (_address(array), array.size)]
-    arguments = np.array([*words, *numbers], np.int64)
+    arguments = task.words(count, arrays, numbers)
+    address = arguments.__array_interface__["data"][0]
     helpers = parallel.allowed() - 1
     team = _team(helpers) if helpers > 0 and count > 1 else None
-    if team is None or not team.run(task, _address(arguments), count):
-        loaded("task_team").alone(task, _address(arguments), count)
+    if team is None or not team.run(task.address, address, count):
+        loaded("task_team").alone(task.address, address, count)
 
 
 class _Team:
@@ -91,13 +67,3 @@ class _Team:
 @cache
 def _team(helpers: int) -> _Team:
     return _Team(helpers)
-
-
-def _address(array: Array) -> int:
-    if not array.flags.c_contiguous:
-        raise _misread(array)
-    return array.__array_interface__["data"][0]
-
-
-def _misread(array: Array) -> TypeError:
-    return TypeError(f"a contiguous array of float32 or int64 is needed, not {array.dtype}")

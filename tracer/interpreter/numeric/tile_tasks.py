@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tracer.interpreter.kernel_entries import UnfitError
 from tracer.interpreter.kernel_loading import loaded
 from tracer.interpreter.numeric import buffer_pool, parallel, task_team
 from tracer.support.types import Array
@@ -95,19 +96,15 @@ def run(
     bits = 8 * left.itemsize
     rows, vectors = _size(step, count, columns.count, bits)
     width = vectors * tiles.lanes(bits)
-    end = (
-        columns.source.size
-        - int(columns.offsets.max(initial=0))
-        - (matrices - 1) * columns.steps[0]
-    )
-    where = _where(columns.sizes, columns.strides, columns.out_strides, vectors, width, end)
+    where = _where(columns.sizes, columns.strides, columns.out_strides, vectors, width,
+                   *_room(columns, count, matrices, outs))  # fmt: skip
     tall, wide = _block(count, depth, rows, width)
     task = tiles.task(step, store, columns.source.dtype, bits, rows, vectors)
     spare = [columns.offsets] * (3 - len(outs))
     chunk = depth if store.repeats else min(depth, _CHUNK)
     both = [_whole(each, rows) for each in (begins, begins if ends is None else ends)]
     arrays = [_whole(left, rows), columns.source, columns.offsets, *where, *both,
-              *_by_panel(groups, chunk)]  # fmt: skip
+              *_by_panel(groups, depth, chunk)]  # fmt: skip
     slots = parallel.allowed()
     size = tiles.memory(step, store, bits, rows, vectors, tall, chunk, groups.registers)
     memory = [buffer_pool.empty((slots, size), np.uint8), np.zeros(slots, np.int64)]
@@ -118,19 +115,39 @@ def run(
                groups.registers, lanes.inner_limit, lanes.inner_half, lanes.product_limit,
                lanes.product_half, lanes.unit, tables.shape[1])  # fmt: skip
     blocks = matrices * -(-count // tall) * -(-columns.count // (wide * width))
-    task_team.share_address(task, blocks, [*arrays, *outs, *spare, *memory, known, tables], numbers)
+    task_team.share(task, blocks, [*arrays, *outs, *spare, *memory, known, tables], numbers)
+
+
+def _room(columns: Columns, rows: int, matrices: int, outs: list[Array]) -> tuple[int, int]:
+    """Where columns must begin before, and results: the last terms, rows and matrices follow.
+
+    Raises UnfitError for numbers below 0, which would lie before the arrays.
+    """
+    offsets, (step, out_step) = columns.offsets, columns.steps
+    numbers = (*columns.strides, *columns.out_strides, step, out_step)
+    if min(*numbers, int(offsets.min(initial=0))) < 0:
+        raise UnfitError(f"columns and results lie {numbers} apart, from {offsets.min()} on")
+    end = columns.source.size - int(offsets.max(initial=0)) - (matrices - 1) * step
+    further = (matrices - 1) * out_step + (rows - 1) * columns.out_strides[1]
+    return end, min(out.size for out in outs) - further
 
 
 @lru_cache(maxsize=256)
-def _by_panel(groups: Groups, chunk: int) -> tuple[Array, Array]:
-    """The groups, parted where a panel of `chunk` terms ends, and the first of each panel."""
+def _by_panel(groups: Groups, depth: int, chunk: int) -> tuple[Array, Array]:
+    """The groups, parted where a panel of `chunk` terms ends, and the first of each panel.
+
+    Raises UnfitError for groups of more or fewer terms than `depth`, or of other registers.
+    """
     terms, joined = groups.groups.T
-    depth, ends = int(terms.sum()), terms.cumsum()
-    cuts = np.union1d(ends, np.arange(chunk, depth, chunk))
+    total, ends = int(terms.sum()), terms.cumsum()
+    known = groups.groups.min(initial=0) >= 0 and joined.max(initial=0) <= groups.registers
+    if groups.registers and not (known and total == depth):
+        raise UnfitError(f"groups of {total} terms do not part {depth}")
+    cuts = np.union1d(ends, np.arange(chunk, total, chunk))
     parts = np.zeros((len(cuts), 2), np.int64)
     parts[:, 0] = np.diff(cuts, prepend=0)
     parts[np.searchsorted(cuts, ends), 1] = joined
-    firsts = np.searchsorted(cuts - parts[:, 0], np.arange(0, depth, chunk))
+    firsts = np.searchsorted(cuts - parts[:, 0], np.arange(0, total, chunk))
     return parts, np.append(firsts, len(parts))
 
 
@@ -170,11 +187,12 @@ def _block(rows: int, depth: int, tall: int, width: int) -> tuple[int, int]:
 @lru_cache(maxsize=256)
 def _where(
     sizes: tuple[int, int, int], strides: tuple[int, int, int], out_strides: tuple[int, int, int],
-    vectors: int, width: int, end: int,
+    vectors: int, width: int, end: int, room: int,
 ) -> tuple[Array, Array, Array, Array]:  # fmt: skip
     """Where columns begin, runs of neighbours, the first run of each tile, places of results.
 
-    A tile has no runs if its columns are no neighbours, or if their vectors pass the `end`.
+    A tile has no runs if its columns are no neighbours, or if their vectors pass the `end`. Raises
+    UnfitError for columns that begin at the `end`, or results beyond the `room`.
     """
     images, lines, places = (np.arange(size, dtype=np.int64) for size in sizes)
     image, line, place = (each.reshape(-1, *[1] * n) for each, n in
@@ -182,6 +200,8 @@ def _where(
     starts = (image * strides[0] + line * strides[1] + place * strides[2]).reshape(-1)
     pixel = line * sizes[2] + place
     out = (image * out_strides[0] + pixel * out_strides[2]).reshape(-1)
+    if starts.max(initial=-1) >= end or out.max(initial=-1) >= room:
+        raise UnfitError(f"{sizes} columns do not fit arrays that have room for {end} and {room}")
     index = np.arange(starts.size)
     begins = np.ones(starts.size, bool)
     begins[1:] = (np.diff(starts) != 1) | (index[1:] % width == 0)

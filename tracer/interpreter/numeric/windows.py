@@ -12,7 +12,8 @@ from numpy.lib.stride_tricks import as_strided
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.support.types import Array
+from tracer.interpreter.kernel_entries import UnfitError
+from tracer.support.types import Array, type_text
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,9 @@ def _reach(
 def patches(ready: Array, window: Window, rows: int | None = None) -> Array:
     """Returns a view (N, C, *kernel, *out) of a result of `padded`, with `rows` windows."""
     out = (window.out[0] if rows is None else rows, *window.out[1:])
+    spans = zip(out, window.strides, window.extent, ready.shape[2:], strict=True)
+    if any((n - 1) * stride + extent > size for n, stride, extent, size in spans):
+        raise UnfitError(f"{window} is beyond {type_text(ready)}")  # a view is not compared
     steps = ready.strides[2:]
     inner = tuple(s * d for s, d in zip(steps, window.dilations, strict=True))
     outer = tuple(s * t for s, t in zip(steps, window.strides, strict=True))

@@ -52,7 +52,12 @@ def prelu(X: Array, slope: Array) -> Array:
 @operator("ThresholdedRelu", since=10)
 def thresholded_relu(X: Array, *, alpha: float = 1.0) -> Array:
     """x where x > alpha, else 0."""
-    return apply_float(lambda x, out: np.multiply(x, x > alpha, out=out), X)
+
+    def compute(x: Array, out: Array) -> None:
+        out[...] = 0
+        np.copyto(out, x, where=x > alpha)
+
+    return apply_float(compute, X)
 
 
 @operator("Elu")
@@ -168,8 +173,8 @@ def gelu(X: Array, *, approximate: str = "none") -> Array:
     def exact(x: Array, out: Array) -> None:
         erf_into(x * x.dtype.type(np.sqrt(0.5)), out)
         out += 1
+        out *= 0.5  # first: the largest numbers have no double
         out *= x
-        out *= 0.5
 
     def by_tanh(x: Array, out: Array) -> None:
         np.multiply(x * x, x, out=out)
@@ -178,8 +183,8 @@ def gelu(X: Array, *, approximate: str = "none") -> Array:
         out *= x.dtype.type(np.sqrt(2 / np.pi))
         np.tanh(out, out=out)
         out += 1
-        out *= x
         out *= 0.5
+        out *= x
 
     return apply_float(by_tanh if approximate == "tanh" else exact, X)
 

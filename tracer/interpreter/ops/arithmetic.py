@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tracer.interpreter.numeric import compiled_elementwise
-from tracer.interpreter.numeric.elementwise import Compute, aligned, apply
+from tracer.interpreter.numeric.elementwise import Compute, aligned, apply, apply_float
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
 
@@ -66,15 +66,22 @@ for _name, _compute in _BINARY.items():
     operator(_name, since=7)(binary(_name, _compute))
     operator(_name, since=1)(legacy_binary(_compute))
 
-for _name, _compute in {"Max": np.maximum, "Min": np.minimum, "Sum": np.add}.items():
+for _name, _compute in {"Max": np.maximum, "Min": np.minimum}.items():
     operator(_name)(folded(_compute))
+
+
+@operator("Sum")
+def total(*data_0: Array, consumed_inputs: Sequence[int] | None = None) -> Array:
+    """The element-wise sum of the inputs; half precision is added up in float32."""
+    return apply_float(lambda *arrays, out: np.copyto(out, reduce(np.add, arrays)), *data_0)
 
 
 @operator("Mean")
 def mean(*data_0: Array, consumed_inputs: Sequence[int] | None = None) -> Array:
-    """The element-wise mean of the inputs."""
-    total = reduce(lambda a, b: apply(np.add, a, b), data_0)
-    return apply(np.divide, total, np.array(len(data_0), total.dtype))
+    """The element-wise mean of the inputs; half precision is added up in float32."""
+    return apply_float(
+        lambda *arrays, out: np.divide(reduce(np.add, arrays), len(arrays), out=out), *data_0
+    )
 
 
 @operator("Pow", since=7)

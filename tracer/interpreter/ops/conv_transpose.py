@@ -1,5 +1,6 @@
 """ConvTranspose: adds every input element, times the weights, over an output window."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -88,11 +89,11 @@ def _spread(
     """Adds transposed weights times input at the outputs each kernel position reaches."""
     kernel, size = w.shape[2:], x.shape[2:]
     deep, maps = x.shape[1] // group, w.shape[1]
-    rows = w.reshape(group, deep, -1).transpose(0, 2, 1)
+    rows = w.reshape(group, deep, math.prod(w.shape[1:])).transpose(0, 2, 1)
 
     def block(index: int) -> None:
         image, number = divmod(index, group)
-        pixels = x[image, number * deep : (number + 1) * deep].reshape(deep, -1)
+        pixels = x[image, number * deep : (number + 1) * deep].reshape(deep, math.prod(size))
         products = (rows[number] @ pixels).reshape(maps, *kernel, *size)
         target = full_output[image, number * maps : (number + 1) * maps]
         for position in np.ndindex(*kernel):

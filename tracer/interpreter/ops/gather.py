@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from tracer import limits
-from tracer.interpreter.numeric.axes import nonnegative_axis
+from tracer.interpreter.numeric.axes import flat, nonnegative_axis
 from tracer.interpreter.ops.scatter import wrapped
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
@@ -32,9 +32,8 @@ def gather_elements(data: Array, indices: Array, *, axis: int = 0) -> Array:
 def gather_nd(data: Array, indices: Array, *, batch_dims: int = 0) -> Array:
     """The slices at the index tuples in the last axis, per batch entry."""
     batch = data.shape[:batch_dims]
-    ready = data.reshape(-1, *data.shape[batch_dims:])
-    tuples = indices.reshape(len(ready), -1, indices.shape[-1])
-    depth = indices.shape[-1]
+    ready, depth = flat(data, 0, batch_dims), indices.shape[-1]
+    tuples = flat(flat(indices, batch_dims, -1), 0, batch_dims)
     limits.allow((*indices.shape[:-1], *data.shape[batch_dims + depth :]), data.dtype)
     index = [wrapped(tuples[..., i], data.shape[batch_dims + i]) for i in range(depth)]
     slices = ready[(np.arange(len(ready))[:, None], *index)]

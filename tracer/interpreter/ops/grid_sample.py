@@ -6,12 +6,15 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
+from tracer.interpreter.numeric.axes import flat
 from tracer.interpreter.ops.resize import cubic
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
 
 _CUBIC_A = -0.75
 """The constant of Keys' cubic kernel that the operator's description names."""
+_FARTHEST = 2.0**62
+"""Pixels whose numbers are beyond are no integers of 64 bits with their neighbours."""
 _TAPS = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}
 """Pixels that contribute, counted from the one below the position."""
 
@@ -39,7 +42,7 @@ def grid_sample(
     sizes = X.shape[2:]
     shape = (*X.shape[:2], *grid.shape[1:-1])
     limits.allow(shape, X.dtype)
-    places = grid[..., ::-1].astype(np.float64).reshape(len(X), -1, len(sizes))
+    places = flat(grid[..., ::-1].astype(np.float64), 1, -1)
     axes = [
         _taps(_pixels(places[..., i], size, align_corners, mode, padding_mode), size,
               align_corners, mode, padding_mode)
@@ -74,9 +77,11 @@ def grid_sample_16(
 def _pixels(places: Array, size: int, align_corners: int, mode: str, padding_mode: str) -> Array:
     """Returns positions from -1 to 1 in pixels; positions outside are moved inside by padding.
 
-    The cubic kernel pads its pixels instead, as torch and onnxruntime do.
+    The cubic kernel pads its pixels instead, as torch and onnxruntime do. NaN and what is too far
+    away are at -1, as in onnxruntime.
     """
     pixels = (places + 1) / 2 * (size - 1) if align_corners else ((places + 1) * size - 1) / 2
+    pixels = np.where(np.abs(pixels) < _FARTHEST, pixels, 0 if align_corners else -0.5)
     if padding_mode == "zeros" or mode == "cubic":
         return pixels
     if padding_mode == "reflection":

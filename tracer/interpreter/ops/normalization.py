@@ -1,5 +1,6 @@
 """Batch, instance, group, layer, RMS, Lp and local response normalisation."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -81,7 +82,7 @@ def group_normalization(
     stash_type: int = 1,
 ) -> Array:
     """Normalises each group of channels of each image by its own mean and variance."""
-    grouped = X.reshape(len(X), num_groups, -1)
+    grouped = X.reshape(len(X), num_groups, math.prod(X.shape[1:]) // num_groups)
     ready = _standardized(_stashed(grouped, stash_type), (2,), epsilon).reshape(X.shape)
     ready = ready.astype(X.dtype)
     return ready * _channels(scale, X.ndim) + _channels(bias, X.ndim)

@@ -14,6 +14,7 @@ from tracer.interpreter.numeric import (
     compiled_products,
     parallel,
 )
+from tracer.interpreter.numeric.axes import flat
 from tracer.interpreter.numeric.windows import Window, padded, patches, window
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
@@ -174,18 +175,18 @@ def _indices(x: Array, slid: Window, lowest: Any, storage_order: int) -> Array:
     """Returns the flat index in `x` of each window's first maximum; order 1 is column-major."""
     rank = len(slid.kernel)
     view = np.moveaxis(patches(padded(x, slid, lowest), slid), range(2, 2 + rank), range(-rank, 0))
-    best = view.reshape(*view.shape[: 2 + rank], -1).argmax(axis=-1)
+    best = flat(view, 2 + rank, view.ndim).argmax(axis=-1)
     inside = np.unravel_index(best, slid.kernel)
-    flat = np.zeros(best.shape, np.int64)
+    places = np.zeros(best.shape, np.int64)
     size = x.shape[2:]
     axes = range(rank) if storage_order == 0 else reversed(range(rank))
     for axis in axes:
         shape = [1] * (2 + rank)
         shape[2 + axis] = -1
         start = np.arange(slid.out[axis]).reshape(shape) * slid.strides[axis] - slid.before[axis]
-        flat = flat * size[axis] + start + inside[axis] * slid.dilations[axis]
+        places = places * size[axis] + start + inside[axis] * slid.dilations[axis]
     planes = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *[1] * rank)
-    return flat + planes * int(np.prod(size))
+    return places + planes * int(np.prod(size))
 
 
 def _lowest(dtype: np.dtype[Any]) -> Any:

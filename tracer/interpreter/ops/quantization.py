@@ -80,10 +80,9 @@ def dynamic_quantize_linear(x: Array) -> tuple[Array, Array, Array]:
     """Quantises to uint8; scale and zero point follow from the range of `x` and 0."""
     low = min(x.min(initial=0), np.float32(0))
     high = max(x.max(initial=0), np.float32(0))
-    scale = np.float32((high - low) / np.float32(255))
-    divisor = scale or np.float32(1)
-    zero = np.asarray(np.clip(np.rint(-low / divisor), 0, 255), np.uint8)
-    return rounded(x / divisor, zero, np.dtype(np.uint8)), np.asarray(scale), zero
+    scale = np.float32((high - low) / np.float32(255)) or np.float32(1)
+    zero = np.asarray(np.clip(np.rint(-low / scale), 0, 255), np.uint8)
+    return rounded(x / scale, zero, np.dtype(np.uint8)), np.asarray(scale), zero
 
 
 def rounded(ratio: Array, zero: Array | None, dtype: np.dtype[Any]) -> Array:

@@ -7,6 +7,7 @@ import numpy as np
 
 from tracer.errors import ModelError
 from tracer.interpreter.numeric.axes import nonnegative_axis
+from tracer.interpreter.numeric.half_types import widened
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
 
@@ -28,7 +29,8 @@ def _mean(x: Array, axes: Axes) -> Array:
     if x.dtype.kind in "iu":
         total = np.sum(x, axis=axes, dtype=np.float64, keepdims=True)
         return np.trunc(total * total.size / max(x.size, 1)).astype(x.dtype)
-    return np.mean(x, axis=axes, keepdims=True, dtype=_wide(x)).astype(x.dtype)
+    total = np.sum(x, axis=axes, keepdims=True, dtype=_wide(x))
+    return (total / max(x.size // max(total.size, 1), 1)).astype(x.dtype)  # 0 of nothing
 
 
 def _extreme(ufunc: Any, pick: str) -> Fold:
@@ -48,16 +50,21 @@ def _log_sum_exp(x: Array, axes: Axes) -> Array:
     return (np.log(np.sum(np.exp(wide - top), axis=axes, keepdims=True)) + top).astype(x.dtype)
 
 
+def _in_float32(fold: Fold) -> Fold:
+    """Folds half precision in float32: squares leave its range early."""
+    return lambda x, axes: fold(widened(x), axes).astype(x.dtype)
+
+
 _FOLDS: dict[str, Fold] = {
-    "ReduceSum": _sum,
+    "ReduceSum": _in_float32(_sum),
     "ReduceMean": _mean,
-    "ReduceProd": lambda x, axes: np.prod(x, axis=axes, dtype=x.dtype, keepdims=True),
+    "ReduceProd": _in_float32(lambda x, axes: np.prod(x, axis=axes, dtype=x.dtype, keepdims=True)),
     "ReduceMax": _extreme(np.maximum, "min"),
     "ReduceMin": _extreme(np.minimum, "max"),
-    "ReduceL1": lambda x, axes: _sum(np.absolute(x), axes),
-    "ReduceL2": lambda x, axes: np.sqrt(_sum(np.square(x), axes)).astype(x.dtype),
-    "ReduceSumSquare": lambda x, axes: _sum(np.square(x), axes),
-    "ReduceLogSum": lambda x, axes: np.log(_sum(x, axes)).astype(x.dtype),
+    "ReduceL1": _in_float32(lambda x, axes: _sum(np.absolute(x), axes)),
+    "ReduceL2": _in_float32(lambda x, axes: np.sqrt(_sum(np.square(x), axes)).astype(x.dtype)),
+    "ReduceSumSquare": _in_float32(lambda x, axes: _sum(np.square(x), axes)),
+    "ReduceLogSum": _in_float32(lambda x, axes: np.log(_sum(x, axes)).astype(x.dtype)),
     "ReduceLogSumExp": _log_sum_exp,
 }
 
@@ -145,7 +152,11 @@ def _fold(fold: Fold, data: Array, axes: Sequence[int] | None, keepdims: int) ->
 
 
 def _arg(find: Callable[..., Any], data: Array, axis: int, keepdims: int, last: int) -> Array:
-    if last:
+    if not data.size:  # numpy looks for an element even where there is no result
+        indices = np.zeros([n for at, n in enumerate(data.shape) if at != axis % data.ndim])
+        if indices.size:
+            raise ModelError(f"axis {axis} of {list(data.shape)} has no element")
+    elif last:
         indices = data.shape[axis] - 1 - find(np.flip(data, axis), axis=axis)
     else:
         indices = find(data, axis=axis)

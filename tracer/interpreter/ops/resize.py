@@ -154,7 +154,7 @@ def resized_sizes(
 def _by_sizes(
     sources: Sequence[int], sizes: Sequence[int], policy: str
 ) -> tuple[list[float], list[int]]:
-    factors = [size / n for size, n in zip(sizes, sources, strict=True)]
+    factors = [size / n if n or size else 1.0 for size, n in zip(sizes, sources, strict=True)]
     if policy == "stretch":
         return factors, list(sizes)
     choices: dict[str, Callable[[list[float]], float]] = {"not_larger": min, "not_smaller": max}
@@ -174,7 +174,7 @@ def _sources(axis: ResizedAxis, coordinates: str) -> Array:
     if coordinates == "tf_half_pixel_for_nn":  # of opset 11 alone
         return (x + 0.5) / axis.scale
     if coordinates == "pytorch_half_pixel":
-        return centred if width != 1 else np.full_like(x, -0.5)
+        return centred if axis.out > 1 else np.zeros_like(x)
     if coordinates == "half_pixel_symmetric":
         return axis.size / 2 * (1 - axis.out / width) + centred
     if coordinates == _ASYMMETRIC:

@@ -68,6 +68,8 @@ def split_to_sequence(
     length = input.shape[axis]
     size = 1 if split is None else int(split) if split.ndim == 0 else length
     limits.allow((length // max(size, 1), _VIEW), np.uint8)
+    if not length and (split is None or split.ndim == 0):
+        return []
     if split is None:
         parts = np.split(input, length, axis)
         return parts if keepdims else [np.squeeze(part, axis) for part in parts]

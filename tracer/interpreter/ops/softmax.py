@@ -6,6 +6,8 @@ import ml_dtypes
 import numpy as np
 
 from tracer.interpreter.numeric import buffer_pool, compiled_normalization, parallel
+from tracer.interpreter.numeric.axes import flat
+from tracer.interpreter.numeric.half_types import widened
 from tracer.interpreter.registry import operator
 from tracer.support.types import Array
 
@@ -19,7 +21,7 @@ def softmax(input: Array, *, axis: int = -1) -> Array:
 @operator("LogSoftmax", since=13, copies=2)
 def log_softmax(input: Array, *, axis: int = -1) -> Array:
     """The logarithm of the softmax, computed without rounding the softmax."""
-    return _along(_log_softmax, input, axis)
+    return _along(_log_softmax, widened(input), axis).astype(input.dtype, copy=False)
 
 
 @operator("Hardmax", since=13, copies=2)
@@ -32,8 +34,9 @@ def flattened(function: Callable[..., Array]) -> Callable[..., Array]:
     """Returns the operator before opset 13: the axes from `axis` on form one row."""
 
     def coerced(input: Array, *, axis: int = 1) -> Array:
-        rows = int(np.prod(input.shape[: axis + input.ndim if axis < 0 else axis]))
-        return function(input.reshape(rows, -1), axis=-1).reshape(input.shape)
+        at = axis + input.ndim if axis < 0 else axis
+        rows = flat(flat(input, at, input.ndim), 0, at)
+        return function(rows, axis=-1).reshape(input.shape)
 
     return coerced
 
@@ -45,16 +48,18 @@ for _name, _function in {"Softmax": softmax, "LogSoftmax": log_softmax, "Hardmax
 def _along(compute: Callable[[Array, Array], None], x: Array, axis: int) -> Array:
     """Applies `compute` along `axis`; bfloat16 is computed in float32."""
     dtype = x.dtype
+    if not x.size:
+        return x
     wide = x.astype(np.float32) if dtype == ml_dtypes.bfloat16 else x
     rows = np.ascontiguousarray(wide.swapaxes(axis, -1)) if wide.ndim else wide.reshape(1)
     if compute is _softmax and compiled_normalization.suits(rows):
         return compiled_normalization.softmax(rows).swapaxes(axis, -1).astype(dtype, copy=False)
-    flat = rows.reshape(-1, rows.shape[-1])
-    out = buffer_pool.empty(flat.shape, flat.dtype)
-    parts = parallel.pieces(len(flat), max(parallel.BLOCK // max(flat.shape[1], 1), 1))
+    table = rows.reshape(-1, rows.shape[-1])
+    out = buffer_pool.empty(table.shape, table.dtype)
+    parts = parallel.pieces(len(table), max(parallel.BLOCK // table.shape[1], 1))
 
     def block(index: int) -> None:
-        compute(flat[parts[index]], out[parts[index]])
+        compute(table[parts[index]], out[parts[index]])
 
     parallel.run_blocks(len(parts), block)
     result = out.reshape(rows.shape).swapaxes(axis, -1) if wide.ndim else out.reshape(())

@@ -24,7 +24,7 @@ def window(factors: Sequence[float]) -> Callable[..., Array]:
     def function(size: Array, *, output_datatype: int = 1, periodic: int = 1) -> Array:
         count = int(size.reshape(-1)[0])
         limits.allow((count,), np.float64)
-        phase = np.arange(count) * (2 * np.pi / (count if periodic else max(count - 1, 1)))
+        phase = np.arange(count) * (2 * np.pi / max(count if periodic else count - 1, 1))
         total = sum(factor * np.cos(k * phase) for k, factor in enumerate(factors))
         return np.asarray(total).astype(onnx.helper.tensor_dtype_to_np_dtype(output_datatype))
 

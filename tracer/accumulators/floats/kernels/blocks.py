@@ -17,6 +17,8 @@ from tracer.accumulators.floats.kernels.arrays import (
     SUMS,
     TABLE,
     TERM,
+    are_alike,
+    have_places,
 )
 from tracer.accumulators.floats.kernels.rounding import (
     FORMAT,
@@ -32,6 +34,7 @@ from tracer.accumulators.floats.kernels.rounding import (
     with_sign,
 )
 from tracer.accumulators.kernels.array_types import kernel, several
+from tracer.interpreter.kernel_entries import entry
 
 _INVERSE = np.int64(2 * 1023 << 52)
 """Less the bits of a power of 2, these are the bits of its inverse."""
@@ -139,6 +142,7 @@ def _join(total: Any, sums: Any, form: Any) -> None:
         sums[0][i] = 0.0
 
 
+@entry(lambda values, form, out: values.size == out.size)
 @kernel(types.int64(ROW, FORMAT, LANES))
 def powers(values: Any, form: Any, out: Any) -> int:
     """Writes 2 to the exponent of each value in its format; 0 for 0, infinity and NaN.
@@ -194,6 +198,16 @@ def _block(
     round_sums(units, greatest, sums, form, 1.0 / kept, is_nearest)
 
 
+@entry(
+    lambda left, right, low, ends, joins, forms, limits, is_nearest, outs: (
+        are_alike(*left)
+        and are_alike(*right)
+        and have_places(left[0], right[0], low, *outs)
+        and ends.size == joins.size
+        and ends.min(initial=0) >= 0
+        and ends.max(initial=0) <= len(right[0])
+    )
+)
 @kernel(
     types.void(several(TABLE, 2), several(TABLE, 2), types.int64,
                NUMBERS, NUMBERS, FORMS, several(types.float64, 3), types.boolean, OUTS)

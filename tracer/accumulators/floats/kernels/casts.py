@@ -7,8 +7,10 @@ from numba import types
 
 from tracer.accumulators.floats.kernels.rounding import FORMAT, limited, nearest, with_sign
 from tracer.accumulators.kernels.array_types import flat, kernel, read_only
+from tracer.interpreter.kernel_entries import entry
 
 
+@entry(lambda values, form, has_negative_zero, out: values.size == out.size)
 @kernel(types.void(read_only(types.float32), FORMAT, types.boolean, flat(types.float32)))
 def to_nearest(values: Any, form: Any, has_negative_zero: bool, out: Any) -> None:
     """Writes each of `values` in a format; 0 is +0 unless the format has a negative one."""

@@ -8,10 +8,20 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from tracer.accumulators.floats.kernels.arrays import COUNTS, LANES, OUTS, ROW, SUMS, TABLE
+from tracer.accumulators.floats.kernels.arrays import (
+    COUNTS,
+    LANES,
+    OUTS,
+    ROW,
+    SUMS,
+    TABLE,
+    are_alike,
+    have_places,
+)
 from tracer.accumulators.floats.kernels.blocks import align_sums, begin_greatest, round_sums
 from tracer.accumulators.floats.kernels.rounding import FORMAT, inlined, truncated
 from tracer.accumulators.kernels.array_types import each, kernel, several
+from tracer.interpreter.kernel_entries import entry
 
 
 @inlined(types.void(LANES, COUNTS, SUMS, ROW, types.float64, ROW, types.float64))
@@ -81,6 +91,21 @@ def _block(
     round_sums(units, greatest, sums, form, 1.0 / kept, is_nearest)
 
 
+def _fits(
+    left: Any, right: Any, low: int, length: int, group: int, form: Any, limits: Any,
+    is_nearest: bool, outs: Any,
+) -> bool:  # fmt: skip
+    """Whether blocks are whole groups, each with a scale in every row and column."""
+    (rows, depth), width = left[0].shape, right[0].shape[1]
+    return bool(
+        have_places(left[0], right[0], low, *outs) and length > 0 < group and length % group == 0
+        and are_alike(*left[1:]) and are_alike(*right[1:])
+        and left[1].shape == (rows, -(-depth // group))
+        and right[1].shape == (-(-depth // group), width)
+    )  # fmt: skip
+
+
+@entry(_fits)
 @kernel(
     types.void(several(TABLE, 3), several(TABLE, 3), types.int64, types.int64, types.int64, FORMAT,
                several(types.float64, 3), types.boolean, OUTS)

@@ -5,9 +5,11 @@ from typing import Any
 import numpy as np
 from numba import types
 
+from tracer.accumulators.floats.kernels.arrays import have_places
 from tracer.accumulators.floats.kernels.rounding import fused, inlined
 from tracer.accumulators.floats.kernels.singles import COUNTS, SINGLES
 from tracer.accumulators.kernels.array_types import flat, kernel, several
+from tracer.interpreter.kernel_entries import entry
 
 _ROW = types.Array(types.float32, 1, "C", readonly=True)
 _LANES, _COUNTS = flat(types.float64), flat(types.int32)
@@ -67,6 +69,7 @@ def _count(counts: Any, row: Any, one: int) -> None:
         counts[i] = np.int32(counts[i] + (one if row[i] != 0 else np.int32(0)))
 
 
+@entry(have_places)
 @kernel(types.void(SINGLES, SINGLES, types.int64, _TABLE, COUNTS, COUNTS))
 def count(left: Any, right: Any, low: int, exact: Any, terms: Any, lost: Any) -> None:
     """Computes what is counted beside the sums of rows `left` (M, K) and columns `right` (K, n).

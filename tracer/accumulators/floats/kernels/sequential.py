@@ -16,6 +16,7 @@ from tracer.accumulators.floats.kernels.arrays import (
     SUMS,
     TABLE,
     TERM,
+    have_places,
 )
 from tracer.accumulators.floats.kernels.rounding import (
     FLOOR,
@@ -33,6 +34,7 @@ from tracer.accumulators.floats.kernels.rounding import (
     towards_0,
 )
 from tracer.accumulators.kernels.array_types import kernel, several
+from tracer.interpreter.kernel_entries import entry
 
 _WORD = np.uint64(hashing.STEP_STEP)
 
@@ -201,6 +203,13 @@ def _join(total: Any, values: Any, sums: Any, bits: Any, step: int, forms: Any, 
         total[i] = limited(after, form)
 
 
+@entry(
+    lambda left, right, low, bits, forms, rule, is_fused, is_odd, is_usual, chunk, outs: (
+        have_places(left, right, low, *outs)
+        and chunk >= 0
+        and bits.shape in (outs[0].shape, (len(left), 0))
+    )
+)
 @kernel(
     types.void(TABLE, TABLE, types.int64, BITS_OF_ALL, FORMS, types.int64,
                types.boolean, types.boolean, types.boolean, types.int64, OUTS)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
+from tracer.accumulators.floats.kernels.arrays import are_alike, have_places
 from tracer.accumulators.floats.kernels.rounding import inlined
 from tracer.accumulators.floats.kernels.singles import (
     COUNTS,
@@ -20,6 +21,7 @@ from tracer.accumulators.floats.kernels.singles import (
     nearest,
 )
 from tracer.accumulators.kernels.array_types import each, flat, kernel, several
+from tracer.interpreter.kernel_entries import entry
 
 _ROW = types.Array(types.float32, 1, "C", readonly=True)
 _LANES, _COUNTS = flat(types.float32), flat(types.int32)
@@ -29,6 +31,7 @@ _INVERSE = np.int32(2 * 127 << 23)
 """Less the bits of a power of 2, these are the bits of its inverse."""
 
 
+@entry(lambda values, form, largest, out: values.size == out.size)
 @kernel(types.int64(_ROW, FORMAT, types.float32, _LANES))
 def powers(values: Any, form: Any, largest: float, out: Any) -> int:
     """Writes 2 to the exponent of each finite value in its format; 0 for 0.
@@ -150,6 +153,14 @@ def _block(
     _end(units, greatest, values, limits[2], is_nearest)
 
 
+@entry(
+    lambda left, right, low, length, limits, is_nearest, values, lost: (
+        are_alike(*left)
+        and are_alike(*right)
+        and length > 0
+        and have_places(left[0], right[0], low, values, lost)
+    )
+)
 @kernel(
     types.void(several(SINGLES, 2), several(SINGLES, 2), types.int64, types.int64,
                several(types.float32, 3), types.boolean, VALUES, COUNTS)

@@ -11,8 +11,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from tracer.accumulators.floats.kernels.arrays import have_places
 from tracer.accumulators.floats.kernels.rounding import inlined
 from tracer.accumulators.kernels.array_types import each, flat, kernel, several
+from tracer.interpreter.kernel_entries import entry
 
 SINGLES = types.Array(types.float32, 2, "C", readonly=True)
 VALUES, COUNTS = types.Array(types.float32, 2, "C"), types.Array(types.int32, 2, "C")
@@ -59,6 +61,7 @@ fused: Any = intrinsic(_fused)
 """a b + c, rounded once."""
 
 
+@entry(lambda values: True)
 @kernel(each(types.int32, types.float32, types.float32)(_ROW))
 def measured(values: Any) -> Any:
     """Returns the bits that any value has, the least magnitude other than 0, and the greatest.
@@ -154,6 +157,11 @@ def _add(sums: Any, counts: Any, factors: Any, right: Any, forms: Any, is_exact:
         k += 1
 
 
+@entry(
+    lambda left, right, low, forms, is_exact, values, unchanged: have_places(
+        left, right, low, values, unchanged
+    )
+)
 @kernel(types.void(SINGLES, SINGLES, types.int64, _FORMS, types.boolean, VALUES, COUNTS))
 def sequential(
     left: Any, right: Any, low: int, forms: Any, is_exact: bool, values: Any, unchanged: Any
