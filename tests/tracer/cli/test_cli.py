@@ -93,7 +93,7 @@ def test_env_lists_what_pip_lists_and_names_the_distribution(capfd):
 
 
 def test_env_tells_what_narrow_sums_use_and_where_their_code_is(capfd):
-    shown = json.loads(run(capfd, "env", "--json")[1])
+    shown = json.loads(run(capfd, "env", "--json", "--with-paths")[1])
     has_range = "avx512dq" in shown["cpu_flags"]  # from the operating system
     compiled = shown["compiled"]
     assert (compiled["instructions"] == "AVX-512, range") == has_range

@@ -118,7 +118,7 @@ def recorded(tmp_path):
     shaken = 100 + np.random.default_rng(0).normal(size=90)
 
     def saved(name, factor):
-        run = replace(trace.runs[0], wall_us=shaken * factor)
+        run = replace(trace.runs[0], wall_us=shaken * factor, use=None)
         (tmp_path / name).write_bytes(trace_file.dumps(replace(trace, runs=(run,))))
         return tmp_path / name
 
