@@ -75,17 +75,17 @@ def test_files_are_rendered_again_from_the_trace(files, capfd, tmp_path):
     targets = [option for kind in kinds for option in ("-o", tmp_path / f"w.{kind}")]
     trace = tmp_path / "w.trace"
     code, out, err = ask(capfd, files, "--accumulator", "10:14", "--order", "sequential,tree",
-                         "--budget", "20", "-o", trace, *targets)  # fmt: skip
+                         "--budget", "20", "--with-paths", "-o", trace, *targets)  # fmt: skip
     assert (code, err.count("wrote")) == (0, 5)
     again = [option for kind in kinds for option in ("-o", tmp_path / f"v.{kind}")]
-    code, shown, _ = run(capfd, "report", trace, *again)
+    code, shown, _ = run(capfd, "report", trace, "--with-paths", *again)
     assert (code, shown) == (0, out)
     for kind in kinds:
         assert (tmp_path / f"v.{kind}").read_bytes() == (tmp_path / f"w.{kind}").read_bytes()
     ElementTree.fromstring((tmp_path / "w.svg").read_bytes())
     svg = (tmp_path / "w.svg").read_text()
     assert svg.count("score and energy by width") == 2
-    copy = ["report", trace, "-o", tmp_path / "copy.trace", "--csv"]
+    copy = ["report", trace, "--with-paths", "-o", tmp_path / "copy.trace", "--csv"]
     assert run(capfd, *copy)[1].encode() == (tmp_path / "w.csv").read_bytes()
     assert run(capfd, "report", tmp_path / "copy.trace")[1] == out
 
