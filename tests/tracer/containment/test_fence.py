@@ -27,9 +27,9 @@ def tried():
     told("inside, renamed", lambda: os.replace("in/new", "in/renamed"))
     told("outside", lambda: Path("out/new").write_text("x"))
     told("outside, appended", lambda: open("out/old", "a"))
+    told("read", lambda: Path("out/old").read_text())
     told("outside, removed", lambda: os.unlink("out/old"))
     told("outside, moved", lambda: os.replace("in/renamed", "out/moved"))
-    told("read", lambda: Path("out/old").read_text())
     told("a socket", lambda: socket.socket())
     told("a local socket", lambda: socket.socket(socket.AF_UNIX))
     code = "open('out/by a child', 'w')"
