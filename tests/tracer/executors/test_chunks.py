@@ -41,7 +41,7 @@ def test_a_session_is_not_opened_for_a_few_runs_of_a_large_model():
 def test_time_asked_for_is_made_up_by_runs():
     assert OrtSettings(min_time=1.0).missing_runs(10, 0.1) == 91
     assert OrtSettings(min_time=1.0).missing_runs(10, 1.0) == 0
-    assert OrtSettings().missing_runs(10, 0.1) == 91
+    assert OrtSettings().missing_runs(10, 0.1) == 41
     assert OrtSettings(runs=10).missing_runs(10, 0.1) == 0
 
 
