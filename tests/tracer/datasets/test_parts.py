@@ -241,9 +241,8 @@ def test_the_identity_of_a_data_set_is_that_of_the_reopened_one(source, tmp_path
         for dataset in (whole, again)
     ]
     assert identities[0] == identities[1]
-    named = (
-        str(spec).replace(f"{tmp_path.parent}/", "").replace(f"{tmp_path.name}/", "")
-    )  # no paths
+    places = f"{tmp_path}/", f"{tmp_path.parent}/"  # what is stored has no paths
+    named = str(spec).replace(places[0], "").replace(places[1], "")
     assert identities[0]["data"].startswith(f"30 samples of {named}*2 (")
 
 
