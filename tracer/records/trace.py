@@ -171,6 +171,10 @@ def distinctions(runs: Sequence[Run], always: Collection[str] = ()) -> tuple[str
     )
 
 
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Trace(Result):
     """One model, its runs, and the node table over all of them (see `tracer.records.columns`).
@@ -198,13 +202,12 @@ class Trace(Result):
         told = distinctions(self.runs, always=("executor", "batch"))
         counts = [len(run.wall_us) for run in self.runs]
         runs = [
-            f"{text}, {count} {'run' if count == 1 else 'runs'}"
-            for text, count in zip(told, counts, strict=True)
+            f"{text}, {_number(count, 'run')}" for text, count in zip(told, counts, strict=True)
         ]
         busy = dict.fromkeys(run.counted.sentence() for run in self.runs if not run.is_emulated)
         return "; ".join(
             [
-                f"{self.model.name}, {self.model.nodes} nodes",
+                f"{self.model.name}, {_number(self.model.nodes, 'node')}",
                 *(runs or ["not run"]),
                 *(sentence for sentence in busy if sentence),
             ]
