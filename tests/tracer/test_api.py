@@ -102,7 +102,7 @@ def test_json_has_the_shape_of_the_design_and_no_bare_nan(trace):
     assert {"model", "environment", "settings", "runs"} <= set(data)
     assert [run["batch"] for run in data["runs"]] == [1, 4]
     for run in data["runs"]:
-        assert set(run["wall_us"]) == {"mean", "p50", "p95", "min", "std"}
+        assert set(run["wall_us"]) == {"mean", "p50", "p90", "p95", "p99", "min", "max", "std"}
         assert run["coverage"] == pytest.approx(
             sum(n["time_us"] or 0 for n in run["nodes"]) / run["wall_us"]["mean"]
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracer.api._contained import contained
-from tracer.support.arguments import RULES, maybe, swept
+from tracer.support.arguments import RULES, swept
 from tracer.support.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from tracer.limits import Limits
     from tracer.records.trace import Trace
 
-_RULES = {name: swept(RULES[name]) for name in ("batch", "threads")} | {
-    "precision": maybe(RULES["precision"])
-}
+_RULES = {name: swept(RULES[name]) for name in ("batch", "threads")}
 
 
 @dataclass(frozen=True)

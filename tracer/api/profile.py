@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tracer.api._contained import contained
 from tracer.api.framework import FrameworkOptions, profile_framework
 from tracer.api.interpret import Receiver, interpret
-from tracer.support.arguments import RULES, maybe, swept
+from tracer.support.arguments import RULES, swept
 from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from tracer.records.environment import Peaks
     from tracer.records.trace import Trace
 
-_RULES = {name: swept(RULES[name]) for name in ("batch", "threads", "optimization", "past")} | {
-    "precision": maybe(RULES["precision"])
-}
+_RULES = {name: swept(RULES[name]) for name in ("batch", "threads", "optimization", "past")}
 
 _COMMON = ("batch", "seed", "runs", "warmup", "min_time", "precision", "threads")
 """Options that a model of a framework has as well."""

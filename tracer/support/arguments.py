@@ -135,7 +135,7 @@ RULES: Mapping[str, Rule] = {
     "receivers": ANYTHING,
     "cluster": maybe(either(TEXT, instance("distributed.client.Client"))),
     "min_time": maybe(amount("seconds")),
-    "precision": amount(),
+    "precision": maybe(amount()),
     **dict.fromkeys(("fail_above", "fail_unless_within"), maybe(amount())),
     "dims": maybe(mapping(whole(0))),
     "provider_options": maybe(mapping(TEXT)),

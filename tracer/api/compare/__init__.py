@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tracer.api._contained import contained
 from tracer.api.compare.settings import SideSettings
 from tracer.errors import UsageError
-from tracer.support.arguments import RULES, maybe, several
+from tracer.support.arguments import RULES, amount, maybe, several
 from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from tracer.support.tolerance import Tolerance
 
 _DEFAULT = SideSettings()
-_RULES = {"threads": maybe(several(RULES["threads"]))}
+_OWN = {"precision": amount()}
+"""Unlike a profile, a comparison has a precision in any case."""
+_RULES = {"threads": maybe(several(RULES["threads"])), **_OWN}
 
 
 @contained(_RULES)
@@ -74,7 +76,7 @@ def compare(
     return _compare.gated(comparison, fail_above, fail_unless_within)
 
 
-@contained()
+@contained(_OWN)
 def sweep(
     sides: Sequence[str],
     batches: Sequence[int],
