@@ -26,6 +26,9 @@ _NOTABLE = 1.5
 _LOOSE, _LOOSE_SHARE = 5.0, 0.2
 """A rest of more times a run without nodes, and of a larger share of the wall, gets a note."""
 
+_SEVERAL = 10
+"""Undisturbed runs from which on it is said how they range."""
+
 _VARIED = 0.03
 """Share of the wall by which the time of runs may vary, up and down, without a word."""
 
@@ -190,7 +193,8 @@ def _without_a_free_processor(run: Run) -> Iterator[str]:
     Then whatever else runs for a moment, as this program between two runs, delays one of them.
     """
     threads = run.threads or (run.use.processors if run.use else 0)
-    if run.use is None or threads < max(run.use.processors, 2):
+    few = len(run.counted.wall_us) < _SEVERAL
+    if run.use is None or few or threads < max(run.use.processors, 2):
         return
     medians = np.median(in_batches(run.counted.wall_us), axis=1)
     low, high = np.quantile(medians, [0.05, 0.95])
