@@ -62,7 +62,7 @@ def no_calibration(monkeypatch):
 def kernels_of(proto, optimization, feeds=None):
     model = loading.from_proto(proto)
     feedset = FeedSet(feeds, None) if feeds else make_feeds(model)
-    settings = OrtSettings(2, 1, None, 1, optimization)
+    settings = OrtSettings(2, 1, None, 1, optimization=optimization)
     run = executor.profile(model, feedset, settings, silent).run
     return run.kernels, attribute(model, run.kernels)
 
@@ -167,7 +167,7 @@ def test_a_duplicate_that_is_removed_is_in_no_kernel():
 @pytest.mark.parametrize("quant_format", ["QDQ", "QOperator"])
 def test_the_time_of_a_quantised_convolution_is_its_own(quant_format, tmp_path):
     model = loading.load(quantised(tmp_path, quant_format))
-    settings = OrtSettings(2, 1, None, 1, "all")
+    settings = OrtSettings(2, 1, None, 1, optimization="all")
     run = executor.profile(model, make_feeds(model), settings, silent).run
     groups = attribute(model, run.kernels)
     kinds = {node.key: node.op_type for node in model.nodes}

@@ -56,7 +56,9 @@ def observed(name, optimization):
     """Model, kernels and evidence, for what the map does not show."""
     model = loading.from_proto(MODELS[name]())
     feed_sets = [make_feeds(model, seed=seed) for seed in (0, 1)]
-    graph = executor.optimize(model, feed_sets[0], OrtSettings(1, 0, None, 1, optimization))
+    graph = executor.optimize(
+        model, feed_sets[0], OrtSettings(1, 0, None, 1, optimization=optimization)
+    )
     return model, graph.kernels, graph.match_tensors(feed_sets, Limits(), silent)
 
 
@@ -109,7 +111,7 @@ def test_all_the_time_of_kernels_is_in_rows_of_nodes_or_of_the_runtime(
 ):
     monkeypatch.setattr(calibration, "measure", lambda threads: calibration.Bias(0, 0))
     model = loading.from_proto(MODELS[name]())
-    settings = OrtSettings(3, 1, None, 1, optimization)
+    settings = OrtSettings(3, 1, None, 1, optimization=optimization)
     run = executor.profile(model, make_feeds(model), settings, silent).run
     table = timing(run, attribute(model, run.kernels))
     every = run.samples[~outliers(run.instrumented_us)].mean(axis=0).sum()
@@ -292,7 +294,7 @@ def test_kernels_fused_inside_a_body_are_confirmed_and_wrong_groups_contradicted
     model = loading.from_proto(proto)
     states = [draw(size=(1, 8, 12, 12)).astype(np.float32) for _ in range(2)]
     feed_sets = [FeedSet({"x": state, "trips": np.array(2)}, None) for state in states]
-    graph = executor.optimize(model, feed_sets[0], OrtSettings(1, 0, None, 1, "all"))
+    graph = executor.optimize(model, feed_sets[0], OrtSettings(1, 0, None, 1, optimization="all"))
     evidence = graph.match_tensors(feed_sets, Limits(), silent)
     groups = list(attribute(model, graph.kernels, evidence))
     one, other = (place for place, group in enumerate(groups) if len(group) > 1)

@@ -137,7 +137,7 @@ def test_a_shape_that_one_input_cannot_tell_from_others_accuses_nobody(tmp_path)
 def test_wrong_nodes_are_contradicted_also_where_the_runtime_moved_nodes():
     model = loading.from_proto(transposed())
     feed_sets = [make_feeds(model, seed=seed) for seed in (0, 1)]
-    graph = executor.optimize(model, feed_sets[0], OrtSettings(1, 0, None, 1, "all"))
+    graph = executor.optimize(model, feed_sets[0], OrtSettings(1, 0, None, 1, optimization="all"))
     evidence = graph.match_tensors(feed_sets, Limits(), silent)
     groups = list(attribute(model, graph.kernels, evidence))
     place = {kernel.name: index for index, kernel in enumerate(graph.kernels)}
