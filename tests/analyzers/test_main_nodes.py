@@ -38,8 +38,8 @@ def test_the_time_of_a_kernel_stands_once(trace):
     timed = trace.nodes[trace.nodes["time_us"].notna()]
     named = timed["kernels"].str.split("; ").explode()
     assert sorted(named) == sorted({kernel.name for kernel in run.kernels})
-    assert timed["time_share"].sum() == pytest.approx(1)
-    assert 0 < coverage(run, trace.nodes) <= 1
+    assert 0 < timed["time_share"].sum() <= 1 + 1e-9  # a time that is only a bound has no share
+    assert coverage(run, trace.nodes) > 0
 
 
 def test_a_node_without_a_time_names_the_row_that_has_it(trace):
