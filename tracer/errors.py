@@ -72,6 +72,19 @@ def out_of_memory(what: str) -> LimitError:
     return LimitError(what, "Try a smaller batch, or raise --max-memory.")
 
 
+_NO_MEMORY = ("can't allocate", "annot allocate memory", "bad_alloc", "can't start new thread")
+"""What Python, libc and C++ say of an allocation that failed, where no MemoryError rises."""
+
+
+def is_lack_of_memory(error: BaseException | None) -> bool:
+    """Returns whether an exception came of an allocation that failed, whatever it has become."""
+    while error is not None:
+        if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 @contextmanager
 def refusing(refusal: Callable[[str], TracerError]) -> Iterator[None]:
     """Raises `refusal(why)` for whatever a parser raises of bytes that may be anybody's.

@@ -37,8 +37,9 @@ def prepared(result: _T, extension: str, options: ViewOptions) -> _T:
     if options.redact:
         redacted: _T = _Writer.of(result, _ANY).value(result)
         return redacted
-    is_bare = extension.rpartition(".")[2] in _BARE
-    return bare(result) if is_bare and not options.with_paths else result
+    tells_places = isinstance(result, Environment) or options.with_paths
+    is_bare = extension.rpartition(".")[2] in _BARE and not tells_places
+    return bare(result) if is_bare else result
 
 
 def bare(result: _T) -> _T:

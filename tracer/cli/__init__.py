@@ -12,7 +12,7 @@ import cloup
 from tracer import __version__
 from tracer.cli._messages import tell, tell_standing
 from tracer.containment import activity, signals, standard_input
-from tracer.errors import InputError, LimitError, TracerError, out_of_memory
+from tracer.errors import InputError, LimitError, TracerError, is_lack_of_memory, out_of_memory
 from tracer.support import files
 
 SECTIONS = {
@@ -133,9 +133,10 @@ def _line_and_code(error: BaseException, command: Sequence[str]) -> tuple[str, i
         case OSError():
             where = f"{error.filename}: " if error.filename else ""
             return f"error: {where}{error.strerror or error}", InputError.exit_code
-        case MemoryError():
+        case _ if is_lack_of_memory(error):
             where = f"{activity.now().where}: " if activity.now().where else ""
-            what = f"{where}not enough memory{': ' if str(error) else ''}{error}"
+            why = f": {error}" if isinstance(error, MemoryError) and str(error) else ""
+            what = f"{where}not enough memory{why}"
             return f"error: {out_of_memory(what)}", LimitError.exit_code
     return _internal(error, command), INTERNAL_ERROR
 

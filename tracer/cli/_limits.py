@@ -45,7 +45,7 @@ MEMORY = cloup.option(
     "--max-memory", type=Count(_LEAST_MEMORY), metavar="MIB", expose_value=False,
     callback=_limit_memory,
     help="Memory that the command may allocate, in MiB, at least 512.  "
-    "[default: 75% of what is free; 4 GiB and six times the tensors for onnxruntime]",
+    "[default: 75% of what is free; for onnxruntime 640, and 512 times weights and inputs]",
 )  # fmt: skip
 OF_PROCESS = cloup.option_group(
     "Limits",
@@ -63,10 +63,10 @@ OF_RUNS = bundle(
         cloup.option("--max-seconds", type=Amount("seconds"), callback=limit_seconds,
                      help="Longest time for the command.  [default: 10 minutes for a loop]"),
         cloup.option("--max-tensor", type=Count(1), metavar="MIB",
-                     help="Largest tensor, in MiB.  [default: 4096, or half of the free memory]"),
+                     help="Largest tensor, in MiB.  [default: --max-live, at most 4096]"),
         cloup.option("--max-live", type=Count(1), metavar="MIB",
-                     help="Memory of all live tensors, in MiB.  [default: half of the free "
-                          "memory]"),
+                     help="Memory of all live tensors, in MiB.  [default: 512, and 512 times "
+                          "weights and inputs, at most half of the free memory]"),
         cloup.option("--max-trips", type=Count(1), default=1_000_000, show_default=True,
                      help="Most iterations of a loop."),
         MEMORY,

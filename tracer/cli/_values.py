@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from tracer.cli._messages import tell_written
 from tracer.errors import InputError, UsageError
-from tracer.support.files import check_writable, write_atomically
+from tracer.support.files import check_place, check_writable, errors_naming, write_atomically
+from tracer.support.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     import onnx
@@ -58,6 +59,7 @@ class Writer:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._count = 0
+        self._spilled: TemporaryFolder | None = None
         self._held: list[tuple[FeedSet, Mapping[str, Any]]] = []
 
     def start(self, model: Model) -> None:
@@ -76,15 +78,24 @@ class Writer:
         """Writes the rest. Raises InputError for outputs that the file cannot hold."""
         if self._path.suffix == _NPZ:
             write_atomically(self._path, _npz(self._path, self._joined()))
-        elif self._count == 1:
-            self._folder(self._path, *self._held[0])
+        else:
+            if self._count == 1:
+                self._folder(self._place(), *self._held[0])
+            _move(self._place(), self._path)
         tell_written(self._path)
+
+    def _place(self) -> Path:
+        """Returns a folder beside the one that is asked for, which gets its name at the end."""
+        if self._spilled is None:
+            self._spilled = TemporaryFolder(self._path.resolve().parent)
+        made = self._spilled.path / "made"  # with the permissions of any new folder
+        made.mkdir(exist_ok=True)
+        return made
 
     def _spill(self) -> None:
         """Writes the batches in memory, so that memory stays flat."""
-        self._path.mkdir(exist_ok=True)
         for index, held in enumerate(self._held, self._count - len(self._held)):
-            self._folder(self._path / f"test_data_set_{index}", *held)
+            self._folder(self._place() / f"test_data_set_{index}", *held)
         self._held.clear()
 
     def _joined(self) -> Mapping[str, Any]:
@@ -110,6 +121,18 @@ class Writer:
                 write_atomically(path / f"input_{index}.pb", data)
         for index, value in enumerate(self._model.graph.output):
             write_atomically(path / f"output_{index}.pb", _proto(values[value.name], value))
+
+
+def _move(made: Path, target: Path) -> None:
+    """Moves a folder to its place; files in a folder that is there are replaced one by one."""
+    with errors_naming(target):
+        if not target.exists() or not any(target.iterdir()):
+            made.replace(target)
+            return
+        for file in sorted(made.rglob("*.pb")):
+            place = target / file.relative_to(made)
+            place.parent.mkdir(exist_ok=True)
+            file.replace(place)
 
 
 def _npz(path: Path, values: Mapping[str, Any]) -> bytes:
@@ -146,3 +169,5 @@ def _check(path: Path, force: bool) -> None:
         raise InputError(f"{path}: the folder is not empty", "Name another, or give --force.")
     elif not path.parent.is_dir():
         raise InputError(f"{path}: the folder {path.parent} does not exist", "Make it first.")
+    else:
+        check_place(path / "input_0.pb" if path.is_dir() else path)

@@ -1,9 +1,11 @@
 """Turns Ctrl-C, SIGTERM and the end of a time limit into exceptions in the main thread."""
 
 import contextlib
+import functools
 import math
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +27,10 @@ _TIDYING_S = 30.0
 
 A busy machine needs some; who cannot wait sends a second signal.
 """
+
+
+_SOON_S = 0.01
+"""Seconds after which an exception that Python dropped rises again."""
 
 
 class Terminated(BaseException):
@@ -55,7 +61,10 @@ _listeners: list[Callable[[], None]] = []
 
 @contextlib.contextmanager
 def raising() -> Iterator[None]:
-    """Makes each signal raise its exception once, and again at the end if the code dropped it.
+    """Makes each signal raise its exception once, and again where the code dropped it.
+
+    Python drops what rises in a finalizer or a callback: there it rises again a moment later. What
+    an extension module replaced, or dropped without a word, rises at the end.
 
     A second signal is ignored under a supervisor, which ends the process itself if the first had
     no effect. Otherwise it has its default effect. Signals that the caller handles are left alone.
@@ -72,15 +81,18 @@ def raising() -> Iterator[None]:
         signal.signal(number, _raise)
     if activity.page() is not None:  # a supervisor without patience sends it
         signal.signal(signal.SIGALRM, _raise)
+    telling = sys.unraisablehook
+    sys.unraisablehook = functools.partial(_on_dropped, telling)
     try:
         yield
-        if _received:  # Python drops an exception in a finalizer or a callback
+        if _received:
             raise _received[0]
     except Exception as error:
         if _received:  # an extension module replaces it if it is being imported
             raise _received[0] from error
         raise
     finally:
+        sys.unraisablehook = telling
         _received.clear()
         _restore(ours)
 
@@ -169,7 +181,7 @@ def lift_limit() -> None:
     page = activity.page()
     if page is not None and not _received:
         page.set_times(0.0, 0.0)
-    if hasattr(signal, "SIGALRM") and signal.getsignal(signal.SIGALRM) is _raise:
+    if hasattr(signal, "SIGALRM") and (page or signal.getsignal(signal.SIGALRM) is _raise):
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
@@ -214,9 +226,25 @@ def _raise(number: int, frame: FrameType | None) -> None:
         raise exception
 
 
+def _on_dropped(
+    tell: "Callable[[sys.UnraisableHookArgs], Any]", dropped: "sys.UnraisableHookArgs"
+) -> None:
+    """Lets an exception of ours that Python dropped rise again, once its callback has returned."""
+    if dropped.exc_value not in _received:
+        tell(dropped)
+    elif hasattr(signal, "SIGALRM"):
+        signal.signal(signal.SIGALRM, _rise)
+        signal.setitimer(signal.ITIMER_REAL, _SOON_S)
+
+
+def _rise(number: int, frame: FrameType | None) -> None:
+    if _received and not _noting:
+        raise _received[0]
+
+
 def _restore(numbers: Sequence[int]) -> None:
     """Ends the time limit, and gives signals their default effect; a process may be ending now."""
-    if hasattr(signal, "SIGALRM") and signal.getsignal(signal.SIGALRM) is _raise:
+    if hasattr(signal, "SIGALRM") and signal.getsignal(signal.SIGALRM) in (_raise, _rise):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
     for number in numbers:

@@ -27,7 +27,13 @@ from tracer.containment import (
     termination,
     watch,
 )
-from tracer.errors import CrashError, InputError, LimitError
+from tracer.errors import (
+    CrashError,
+    InputError,
+    LimitError,
+    is_lack_of_memory,
+    out_of_memory,
+)
 from tracer.support.temporary import sweep
 from tracer.text import message
 
@@ -145,6 +151,11 @@ def _as_child(command: Callable[[], int], name: str) -> int:
     except (KeyboardInterrupt, signals.Terminated) as error:  # while the command was imported
         number = signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM
         return _asked_to_end(number, name)
+    except Exception as error:
+        if not is_lack_of_memory(error) or "--debug" in sys.argv:
+            raise
+        _tell(f"{name}: error: {out_of_memory('not enough memory to start the command')}")
+        return LimitError.exit_code
 
 
 def _has_crashed(ended: watch.Ended) -> bool:

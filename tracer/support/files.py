@@ -31,7 +31,7 @@ def check_place(path: Path) -> None:
 
     Removes what processes that were killed while they wrote left in the folder.
     """
-    with _errors_naming(path):
+    with errors_naming(path):
         target = _target(path)
         if not target.parent.is_dir():
             raise InputError(f"{path}: the folder {target.parent} does not exist", "Make it first.")
@@ -136,7 +136,7 @@ def write_with_data(
     the errors of `write_atomically`.
     """
     refuse_in_use(path)
-    with _errors_naming(path):
+    with errors_naming(path):
         target = _target(path)
         with temporary_file(target.parent) as new_data, temporary_file(target.parent) as new:
             with new_data.open("wb") as stream:
@@ -209,7 +209,7 @@ def _placed(new_data: Path, data: Path, new: Path, target: Path) -> bool:
 @contextlib.contextmanager
 def _written(path: Path, data: bytes) -> Iterator[tuple[Path, Path]]:
     """Gives a temporary file that holds `data`, and the target at `path` that it is to become."""
-    with _errors_naming(path):
+    with errors_naming(path):
         target = _target(path)
         with temporary_file(target.parent) as temporary:
             with temporary.open("wb") as stream:
@@ -236,7 +236,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _errors_naming(path: Path) -> Iterator[None]:
+def errors_naming(path: Path) -> Iterator[None]:
     """Turns errors of the system into an InputError that names the file."""
     try:
         yield

@@ -26,12 +26,13 @@ _PROBE_BYTES = 1 << 16
 class TemporaryFolder:
     """A private folder, removed after a `with`, with this object, or when the program ends.
 
-    Raises InputError where no folder for temporary files can be written.
+    It is in `within`, hidden, or in the folder for temporary files. Raises InputError where that
+    cannot be written.
     """
 
-    def __init__(self) -> None:
-        with naming_folder() as folder:
-            self.path = folder / _new_name()
+    def __init__(self, within: Path | None = None) -> None:
+        with naming_folder(within) as folder:
+            self.path = folder / f"{'' if within is None else '.'}{_new_name()}"
             # Registered before the folder exists: SIGTERM may raise between any two lines.
             self._remove = weakref.finalize(self, _remove, self.path, marks := list[FileInUse]())
             marks.append(FileInUse.creating(self.path, lambda: self.path.mkdir(mode=0o700)))
@@ -97,10 +98,13 @@ def check_room() -> None:
 
 
 @contextlib.contextmanager
-def naming_folder() -> Iterator[Path]:
-    """Gives the folder for temporary files, and names it in errors of the system as InputError."""
+def naming_folder(within: Path | None = None) -> Iterator[Path]:
+    """Gives the folder for temporary files, and names it in errors of the system as InputError.
+
+    That is `within`, if it is given.
+    """
     try:
-        folder = Path(tempfile.gettempdir())
+        folder = within or Path(tempfile.gettempdir())
     except FileNotFoundError as error:
         raise InputError(
             "no folder for temporary files can be written", "Set TMPDIR to one that can."

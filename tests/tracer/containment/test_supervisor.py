@@ -159,6 +159,27 @@ sys.exit(main())
 """
 """`tracer`, whose supervisor waits for half a second after the deadline."""
 
+DROPPING = """
+import time, weakref
+from tracer.containment import signals
+
+class Referred:
+    pass
+
+def freed(_):
+    print("freed", flush=True)
+    time.sleep(30)
+
+with signals.raising():
+    if LIMITED:
+        signals.limit_seconds(0.3)
+    referred = Referred()
+    reference = weakref.ref(referred, freed)
+    del referred
+    time.sleep(30)
+"""
+"""A signal that arrives in the callback of a weak reference, which drops its exception."""
+
 LEAVING = """
 import os
 from tracer.containment.supervisor import supervised
@@ -376,6 +397,21 @@ os._exit(supervised(lambda: min(os.pipe()) > 2, "x"))
 
 def test_no_file_gets_the_number_of_a_closed_stream(start):
     assert ended(start("-c", CLOSED))[0] == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGALRM, signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_a_callback_dropped_rises_again(number, start):
+    begun = time.monotonic()
+    process = start("-c", DROPPING.replace("LIMITED", str(number == signal.SIGALRM)))
+    assert process.stdout.readline() == "freed\n"
+    if number != signal.SIGALRM:
+        process.send_signal(number)
+    code, err = ended(process)
+    raised = {signal.SIGALRM: "TimeUp", signal.SIGINT: "KeyboardInterrupt"}.get(
+        number, "Terminated"
+    )
+    assert (code != 0, raised in err) == (True, True)
+    assert time.monotonic() - begun < 20
 
 
 def test_a_command_that_no_signal_reaches_is_ended_by_its_supervisor(start):

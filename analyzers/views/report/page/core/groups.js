@@ -50,6 +50,7 @@ class Groups extends Columns {
     const weight = this.rows.column(this.specs[name].fold === "terms_mean" ? "terms" : "time_us") ?? [];
     const folded = groups.map((rows) => how(rows, values, weight));
     if (name === "bits_guaranteed") this.guarantee(folded, values);
+    if (name === "time_share" && !isKernel) this.share(folded);
     return this.isText(name) ? folded : Float64Array.from(folded, (value) => value ?? NaN);
   }
 
@@ -69,6 +70,14 @@ class Groups extends Columns {
     const bits = this.rows.column("bits"), known = (values, rows) => rows.filter((row) => !Number.isNaN(values?.[row] ?? NaN)).length;
     this.groups.forEach((rows, at) => {
       if (known(widths, rows) !== known(bits, rows)) folded[at] = NaN;
+    });
+  }
+
+  /** One row may have no share, as its time is only a bound; the errors of several cancel out. */
+  share(folded) {
+    const parts = this.rows.column("time_us"), times = this.column("time_us"), total = Groups.folds.sum([...times.keys()], times);
+    this.groups.forEach((rows, at) => {
+      if (rows.filter((row) => !Number.isNaN(parts[row])).length > 1) folded[at] = total ? times[at] / total : NaN;
     });
   }
 

@@ -1,0 +1,266 @@
+"""How commands end on files of others that are broken, and what they leave then."""
+
+import gzip
+import io
+import os
+import resource
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import helper
+
+import tracer.cli
+from tests.graphs import parse
+from tracer.inputs import npz
+
+LENET = str(Path("models/lenet/lenet.onnx").resolve())
+
+
+def main(capfd, *arguments):
+    """The exit code of a command, and its one line of error, if it failed."""
+    code = tracer.cli.main([str(each) for each in arguments])
+    lines = [line for line in capfd.readouterr().err.splitlines() if ": error: " in line]
+    assert len(lines) == (code not in (0, 1)), lines
+    return code, "".join(lines)
+
+
+def command(folder, *arguments, **options):
+    """A command as a process of its own, and the most memory that one of its processes had."""
+    env = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+    env.pop("TRACER_IN_PROCESS", None)
+    line = [sys.executable, "-m", "tracer", *map(str, arguments)]
+    process = subprocess.Popen(line, cwd=folder, env=env, stderr=subprocess.PIPE,
+                               stdout=subprocess.DEVNULL, text=True, **options)  # fmt: skip
+    err = process.stderr.read()
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, err, used.ru_maxrss << 10
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    """Samples whose last quarter cannot be read: calibration needs the first of them alone."""
+    x, y = io.BytesIO(), io.BytesIO()
+    np.save(x, np.random.default_rng(0).random((400, 3, 32, 32), np.float32))
+    np.save(y, np.arange(400) % 10)
+    with zipfile.ZipFile(tmp_path / "d.npz", "w") as archive:
+        archive.writestr("x.npy", x.getvalue())
+        archive.writestr("labels.npy", y.getvalue())
+    content = bytearray((tmp_path / "d.npz").read_bytes())
+    content[len(x.getvalue()) * 3 // 4] ^= 255
+    (tmp_path / "d.npz").write_bytes(content)
+    return tmp_path / "d.npz"
+
+
+def test_a_model_is_written_last(damaged, tmp_path, capfd):
+    made = tmp_path / "o.onnx"
+    code, line = main(capfd, "quantize", LENET, "--calibrate", damaged, "--limit", 4, "-o", made)
+    assert (code, "d.npz: not an .npz file" in line, made.exists()) == (3, True, False)
+
+
+def header_changes(content):
+    """The file of an array with each byte of its header, in turn, replaced."""
+    for place in range(0, content.index(b"\n"), 3):
+        for byte in (b"(", b"\xff", b"0", b"'"):
+            yield content[:place] + byte + content[place + 1 :]
+
+
+def test_any_broken_header_of_an_array_is_one_error(tmp_path, capfd):
+    stream = io.BytesIO()
+    np.save(stream, np.zeros((2, 3, 32, 32), np.float32))
+    for changed in header_changes(stream.getvalue()[:200] + stream.getvalue()[200:]):
+        with zipfile.ZipFile(tmp_path / "i.npz", "w") as archive:
+            archive.writestr("x.npy", changed)
+        try:
+            npz.members(tmp_path / "i.npz")
+        except tracer.errors.InputError as error:
+            assert "i.npz: not an .npz file of plain arrays" in str(error)
+    with tarfile.open(tmp_path / "i.tar", "w") as tar:
+        for name, content in (("1.npy", changed), ("1.cls", b"1")):
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    code, line = main(capfd, "interpret", LENET, "--accumulator", 20, "--fixed", "8:5/8:7",
+                      "--data", tmp_path / "i.tar")  # fmt: skip
+    assert (code, "i.tar" in line) == (3, True)
+
+
+def test_an_array_that_expands_is_refused_before_it_is_unpacked(tmp_path, capfd, monkeypatch):
+    np.savez_compressed(tmp_path / "i.npz", x=np.zeros((2000, 3, 32, 32), np.float32))
+    monkeypatch.setattr(npz, "_FREE", 1 << 20)
+    code, line = main(capfd, "interpret", LENET, "--inputs", tmp_path / "i.npz")
+    assert (code, "i.npz: 'x' unpacks from" in line) == (4, True)
+
+
+@pytest.fixture
+def profile(tmp_path):
+    """What onnxruntime's profiler writes of three runs."""
+    options = ort.SessionOptions()
+    options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "p")
+    session = ort.InferenceSession(LENET, options)
+    for _ in range(3):
+        session.run(None, {session.get_inputs()[0].name: np.zeros((1, 3, 32, 32), np.float32)})
+    return Path(session.end_profiling())
+
+
+def test_a_profile_or_a_plan_that_is_no_text_is_one_error(profile, tmp_path, capfd):
+    content = profile.read_bytes()
+    assert main(capfd, "report", profile)[0] == 0
+    for place in range(1, len(content), len(content) // 40):
+        (tmp_path / "o.json").write_bytes(content[:place] + b"\xff" + content[place + 1 :])
+        code, line = main(capfd, "report", tmp_path / "o.json")
+        assert code == 0 or (code, "o.json" in line) == (3, True)
+    made = ("--apply", "threads=1", "--save", tmp_path / "plan.json")
+    assert main(capfd, "tune", LENET, *made)[0] == 0
+    content = (tmp_path / "plan.json").read_bytes()
+    for place in range(1, len(content), len(content) // 20):
+        (tmp_path / "b.json").write_bytes(content[:place] + b"\xff" + content[place + 1 :])
+        code, line = main(capfd, "profile", LENET, "--plan", tmp_path / "b.json", "--runs", 2)
+        assert (code, "b.json" in line) == (3, True)
+
+
+def with_external(offset, length):
+    """A model whose weight lies at some place of another file."""
+    weight = onnx.TensorProto(name="w", data_type=1, dims=[4], data_location=1)
+    for key, value in (("location", "w.bin"), ("offset", offset), ("length", length)):
+        weight.external_data.add(key=key, value=value)
+    made = parse('<ir_version: 9, opset_import: ["": 20]> g (float[4] x) => (float[4] y) '
+                 "{ y = Add(x, w) }", w=np.zeros(4, np.float32))  # fmt: skip
+    made.graph.initializer[0].CopyFrom(weight)
+    return made
+
+
+@pytest.mark.parametrize("offset", ["abc", "-1", "1e3", "0x10", "9" * 40, "٣"])
+@pytest.mark.parametrize("line", [("count",), ("export", "--to", "qonnx", "-o", "o.onnx")])
+def test_a_place_of_external_data_that_is_no_number_is_refused(
+    line, offset, tmp_path, monkeypatch, capfd
+):
+    monkeypatch.chdir(tmp_path)
+    Path("w.bin").write_bytes(bytes(16))
+    for key in ("offset", "length"):
+        made = with_external(**{"offset": "0", "length": "16", key: offset})
+        Path("m.onnx").write_bytes(made.SerializeToString())
+        code, told = main(capfd, line[0], "m.onnx", *line[1:])
+        assert (code, f"external data whose {key} is" in told) == (3, True)
+    Path("m.onnx").write_bytes(with_external("0", "16").SerializeToString())
+    assert main(capfd, "count", "m.onnx")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes"),
+    [
+        ("Normalizer", {"norm": "L9"}),
+        ("SVMClassifier", {"kernel_type": "ZZZ", "coefficients": [1.0], "support_vectors": [1.0]}),
+        ("LinearRegressor", {"post_transform": "ZZZ", "coefficients": [1.0, 2.0, 3.0]}),
+        ("TreeEnsembleRegressor", {"nodes_modes": ["ZZZ"], "nodes_values": [1.0]}),
+    ],
+)
+def test_an_attribute_that_no_operator_has_makes_work_unknown(op, attributes, tmp_path, capfd):
+    node = helper.make_node(op, ["x"], ["y"], domain="ai.onnx.ml", **attributes)
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph([node], "g", [value("x", 1, [2, 3])], [value("y", 1, None)])
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("ai.onnx.ml", 3)]
+    proto = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    assert main(capfd, "count", tmp_path / "m.onnx")[0] in (0, 3)
+
+
+ENDLESS = """<ir_version: 8, opset_import: ["": 17]> g (float[4] x) => (float[4] y) {
+  one = Constant<value_int=1>() c = Cast<to=9>(one)
+  y = Loop(, c, x) <body = b (int64 i, bool k, float[4] s) => (bool l, float[4] r)
+  { l = Identity(k) r = Relu(s) }> }"""
+CHAIN = """<ir_version: 9, opset_import: ["": 18]> g (float[1] x) => (float[N] y) {
+  s = Constant<value_ints=[805306368]>() a = ConstantOfShape(s) b = Add(a, x) c = Cos(b)
+  y = Cos(c) }"""
+CROP = """<ir_version: 9, opset_import: ["": 18]> g (float[4] x) => (float[N] y) {
+  s = Constant<value_ints=[SIZE]>() y = CenterCropPad(x, s) }"""
+
+
+def test_a_search_for_what_is_faster_ends_at_its_limit(tmp_path):
+    onnx.save(onnx.parser.parse_model(ENDLESS), tmp_path / "m.onnx")
+    code, err, _ = command(tmp_path, "tune", "m.onnx", "--threads", 1, "--max-seconds", 3)
+    assert (code, err.count("\n"), "the time limit was reached" in err) == (4, 1, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "codes"),
+    [
+        ("count", CHAIN, (0,)),
+        ("interpret", CHAIN, (4,)),
+        ("profile", CHAIN, (4,)),
+        ("profile", CROP.replace("SIZE", str(2**31)), (4,)),
+        ("profile", CROP.replace("SIZE", str(-(2**63))), (0, 3, 4, 5)),
+    ],
+)
+def test_by_default_a_small_model_takes_less_than_a_gibibyte(name, text, codes, tmp_path):
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    options = ("--runs", 3) if name != "count" else ()
+    quick = ("--no-roofline",) if name == "profile" else ()
+    code, err, most = command(tmp_path, name, "m.onnx", *options, *quick)
+    assert code in codes, err
+    assert most < 1 << 30
+
+
+def test_a_bomb_of_gzip_is_refused(tmp_path, capfd):
+    (tmp_path / "m.onnx.gz").write_bytes(gzip.compress(bytes(80 << 20), 1))
+    code, line = main(capfd, "count", tmp_path / "m.onnx.gz")
+    assert (code, "unpacks to far more than its own size" in line) == (3, True)
+
+
+@pytest.mark.parametrize("most", [5, 8, 12, 20])
+def test_a_process_that_may_open_few_files_says_so(most, tmp_path):
+    limits = (most, most)
+    code, err, _ = command(
+        tmp_path, "count", LENET,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limits),
+    )  # fmt: skip
+    assert code == 3
+    assert err == (
+        f"tracer: error: a process may have {most} files open here, and needs 32. Raise the limit: "
+        "ulimit -n 1024.\n"
+    )
+
+
+TIME_IS_UP = """
+import os, signal, sys
+from tracer import host
+from tracer.cli import _output
+from tracer.containment import signals
+write = _output.write_atomically
+def written(path, data):
+    print(signals.seconds_left(), file=sys.stderr)
+    write(path, data)
+_output.write_atomically = written
+def measuring(*arguments, **named):
+    os.kill(os.getpid(), signal.SIGALRM)
+if sys.argv.pop(1) == "while the machine is measured":
+    host.peaks = measuring
+from tracer.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("moment", ["while the machine is measured", "never"])
+def test_complete_runs_are_a_success_and_no_limit_ends_what_writes_them(moment, tmp_path):
+    line = ("profile", LENET, "--runs", "3", "--max-seconds", "300", "-o", "o.trace", "-o",
+            "o.json")  # fmt: skip
+    env = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+    env.pop("TRACER_IN_PROCESS", None)
+    options = () if moment == "while the machine is measured" else ("--no-roofline",)
+    done = subprocess.run(
+        [sys.executable, "-c", TIME_IS_UP, moment, *line, *options], cwd=tmp_path, env=env,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-4:] == ["inf", "wrote o.trace", "inf", "wrote o.json"]
+    trace = tracer.load(tmp_path / "o.trace")
+    assert not trace.is_incomplete and len(trace.runs[0].wall_us) > 0
+    is_told = any(note.startswith("out of time after the last run") for note in trace.notes)
+    assert is_told == (moment != "never")
