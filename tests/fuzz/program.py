@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import tests.fuzz.__main__
-from tests.fuzz import report, warmth
+from tests.fuzz import corpus, report, warmth
 from tests.fuzz.commands import commands, store
 from tests.fuzz.findings import Finding, Findings
 from tests.fuzz.minimiser import minimised
@@ -22,6 +22,8 @@ from tests.fuzz.verdicts import FAILED, suspicious, verdict
 from tracer.cli._progress import progress
 from tracer.support import processors
 
+CHECKED = 5
+"""One mutant of so many runs with checks."""
 HEARTBEAT = 500
 """Mutants between two lines that tell how many were run."""
 
@@ -29,11 +31,12 @@ HEARTBEAT = 500
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns 1 if a command failed."""
     options = _parsed(arguments)
-    make = partial(mutant, seeds(), options.seed, options.kind)
+    make = corpus.stored
+    if not options.corpus:
+        make = partial(mutant, seeds(), options.seed, options.kind)
     warmth.warm()
-    numbers = range(options.first, options.first + options.mutants)
+    numbers = _numbers(options)
     if options.only is not None:
-        numbers = range(options.only, options.only + 1)
         _keep(make(options.only), options.keep)
     start = time.monotonic()
     findings = _found(make, numbers, options.jobs, is_told=options.only is not None)
@@ -45,7 +48,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if findings.failed else 0
 
 
-def _found(make: Callable[[int], Mutant], numbers: range, jobs: int, is_told: bool) -> Findings:
+def _numbers(options: argparse.Namespace) -> Sequence[int]:
+    """Returns the mutants of this program: a fifth of all, or the others."""
+    if options.only is not None:
+        return [options.only]
+    if options.corpus:
+        return range(len(corpus.files()))
+    every = range(options.first, options.first + options.mutants)
+    return [number for number in every if (number % CHECKED == 0) == options.checked]
+
+
+def _found(
+    make: Callable[[int], Mutant], numbers: Sequence[int], jobs: int, is_told: bool
+) -> Findings:
     """Runs all commands of the mutants; tells failures at once, and from time to time how many.
 
     Ctrl-C ends it, and the report is about the mutants until then.
@@ -96,6 +111,12 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--seed", type=int, default=1, metavar="N", help="seed of all of them [default: 1]")
     add("--kind", choices=SHARES, metavar="KIND",
         help=f"kind of all of them: {', '.join(SHARES)} [default: all kinds]")  # fmt: skip
+    add("--corpus", action="store_true", help="runs the stored files instead of mutants")
+    add(
+        "--checked",
+        action="store_true",
+        help="runs the fifth with checks alone; --only and --corpus run with checks then",
+    )
     add("--only", type=int, metavar="N", help="runs and keeps one mutant, and tells each command")
     add("--jobs", type=int, default=processors.available(), metavar="N",
         help="mutants at a time [default: one for each processor]")  # fmt: skip

@@ -1,4 +1,4 @@
-"""The fuzzer: 100 of its mutants, and that it would find what it looks for."""
+"""The fuzzer: some of its mutants, what once failed, and that it would find what it looks for."""
 
 import json
 import os
@@ -30,7 +30,12 @@ def python(*args, **environment):
 
 @pytest.mark.long
 def test_mutants(tmp_path):
-    python("-m", "tests.fuzz", "--mutants", "100", "--jobs", "2", "--keep", str(tmp_path))
+    python("-m", "tests.fuzz", "--mutants", "60", "--jobs", "2", "--keep", str(tmp_path))
+
+
+@pytest.mark.parametrize("checks", [(), ("--checked",)])
+def test_what_once_failed_passes(checks, tmp_path):
+    python("-m", "tests.fuzz", "--corpus", *checks, "--keep", str(tmp_path))
 
 
 SAME = """

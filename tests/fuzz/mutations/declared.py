@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from random import Random
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tests.fuzz.mutations import extremes
 from tests.fuzz.mutations.graph_parts import attributes, graphs, nodes, picked, tensors, values
 
 ELEMENTS = sorted(TensorProto.DataType.values())
+NUMBERS = [kind for kind in ELEMENTS if kind not in (TensorProto.UNDEFINED, TensorProto.STRING)]
+MOST_RECAST = 100_000
 METADATA = (
     "namespace", "pkg.torch.onnx.stack_trace", "pkg.torch.onnx.class_hierarchy",
     "pkg.torch.onnx.name_scopes",
@@ -39,6 +43,12 @@ def element(random: Random, model: onnx.ModelProto, other: onnx.ModelProto) -> N
     """Changes the element type of a tensor that is declared."""
     kind = random.choice((*ELEMENTS, 77, -1)) if random.random() < 0.7 else TensorProto.FLOAT
     picked(random, values(model)).type.tensor_type.elem_type = kind
+
+
+def input_element(random: Random, model: onnx.ModelProto, other: onnx.ModelProto) -> None:
+    """Gives an input of the graph another element type, which its nodes may not expect."""
+    value = picked(random, model.graph.input)
+    value.type.tensor_type.elem_type = random.choice(NUMBERS)
 
 
 def container(random: Random, model: onnx.ModelProto, other: onnx.ModelProto) -> None:
@@ -144,6 +154,15 @@ def weight_type(random: Random, model: onnx.ModelProto, other: onnx.ModelProto) 
     picked(random, tensors(model)).data_type = random.choice(ELEMENTS)
 
 
+def recast_weight(random: Random, model: onnx.ModelProto, other: onnx.ModelProto) -> None:
+    """Gives a weight another element type, and as many ones of it as it had values."""
+    tensor = picked(random, tensors(model))
+    if not 0 <= math.prod(tensor.dims) <= MOST_RECAST or min(tensor.dims, default=0) < 0:
+        return
+    kind = helper.tensor_dtype_to_np_dtype(random.choice(NUMBERS))
+    tensor.CopyFrom(numpy_helper.from_array(np.ones(tensor.dims, kind), tensor.name))
+
+
 def weight_shape(random: Random, model: onnx.ModelProto, other: onnx.ModelProto) -> None:
     """Changes a dimension, turns the shape around, or makes it flat."""
     tensor = picked(random, tensors(model))
@@ -211,7 +230,8 @@ def sparse_weight(random: Random, model: onnx.ModelProto, other: onnx.ModelProto
 
 
 MUTATIONS = (
-    size, size, size, element, container, attribute, attribute, attribute, attribute,
+    size, size, size, element, input_element, container, attribute, attribute, attribute, attribute,
     attribute_length, attribute_kind, remove_attribute, take_attribute, name, metadata, version,
-    version, weight_type, weight_shape, weight_data, weight_data, outside_data, sparse_weight,
+    version, weight_type, recast_weight, weight_shape, weight_data, weight_data,
+    outside_data, sparse_weight,
 )  # fmt: skip
