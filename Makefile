@@ -52,10 +52,15 @@ clean:
 	  || { echo "tracer needs Python 3.11 or newer: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv .venv
 
+# A fenced command cannot store the code that it compiles, so it is compiled here.
+COMPILE := $(BIN)/python -m compileall -q tracer analyzers exporters
+
 .venv/core: pyproject.toml constraints.txt | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --editable '.[plots]'
+	$(COMPILE)
 	touch $@
 
 .venv/all: pyproject.toml constraints.txt | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --editable '.[all,dev]'
+	$(COMPILE)
 	touch $@ .venv/core
