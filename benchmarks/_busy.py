@@ -30,9 +30,12 @@ _BY_TURNS = (
     " time.sleep(0.05)"
 )
 LOADS: Mapping[str, Sequence[str]] = {
-    "1": [_SPIN], "2": [_SPIN] * 2, "3": [_SPIN] * 3, "turns": [_BY_TURNS],
+    "0": [], "1": [_SPIN], "2": [_SPIN] * 2, "3": [_SPIN] * 3, "turns": [_BY_TURNS],
 }  # fmt: skip
-"""Programs beside the profile: one to three that spin, or one that spins and sleeps by turns."""
+"""Programs beside the profile: none, one to three that spin, or one that spins and sleeps by turns.
+
+Beside none, what differs is what a row takes in one session and another.
+"""
 
 
 @dataclass(frozen=True, slots=True)

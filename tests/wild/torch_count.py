@@ -1,30 +1,53 @@
-"""MACs of an ONNX graph by others: shapes as onnxruntime computes them, work as torch counts it."""
+"""MACs of an ONNX graph by others: shapes as a run has them, work as torch counts it."""
+
+from unittest import mock
 
 import onnx
 import onnxruntime
 import torch
 from onnx import helper
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 
 def counted(model, feeds):
-    """Returns the MACs of a ModelProto on `feeds`; None where it has bodies.
+    """Returns the MACs of a ModelProto on `feeds`.
 
-    onnxruntime runs without optimisation and returns what the operators in OPERATORS read. torch
-    runs its own operator on tensors of these shapes, which have no values, and counts two flops for
-    a MAC.
+    onnxruntime runs without optimisation and returns what the operators in OPERATORS read; where a
+    model has bodies, onnx's reference runs it, and tells each node that it runs. torch runs its own
+    operator on tensors of these shapes, which have no values, and counts two flops for a MAC.
     """
     nodes = model.graph.node
-    if any(attribute.HasField("g") for node in nodes for attribute in node.attribute):
-        return None
-    working = [node for node in nodes if node.op_type in OPERATORS]
-    shapes = _shapes(model, feeds, {name for node in working for name in node.input if name})
     with FlopCounterMode(display=False) as counter:
-        for node in working:
-            attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-            OPERATORS[node.op_type]([shapes.get(name) for name in node.input], attributes)
+        if any(attribute.HasField("g") for node in nodes for attribute in node.attribute):
+            _execute(model, feeds)
+        else:
+            working = [node for node in nodes if node.op_type in OPERATORS]
+            names = {name for node in working for name in node.input if name}
+            shapes = _shapes(model, feeds, names)
+            for node in working:
+                _compute(node, [shapes.get(name) for name in node.input])
     return counter.get_total_flops() // 2
+
+
+def _execute(model, feeds):
+    run = OpRun.run
+
+    def told(operator, *values, **named):
+        node = operator.onnx_node
+        if node.op_type in OPERATORS:
+            _compute(node, [None if value is None else value.shape for value in values])
+        return run(operator, *values, **named)
+
+    with mock.patch.object(OpRun, "run", told):
+        ReferenceEvaluator(model).run(None, feeds)
+
+
+def _compute(node, shapes):
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    OPERATORS[node.op_type](shapes, attributes)
 
 
 def _shapes(model, feeds, names):
