@@ -100,7 +100,7 @@ def feeds_of(model, path):
     sizes = {name: int(size) for name, size in (each.rsplit("=", 1) for each in model.dims)}
     feeds = dict(request_for(path, opened, None, sizes).feeds().feeds)
     for name, value in model.scalars:
-        feeds[name] = np.array(value, feeds[name].dtype)
+        feeds[name] = np.full_like(feeds[name], value)
     return feeds
 
 

