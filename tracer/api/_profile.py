@@ -7,7 +7,6 @@ from pathlib import Path
 
 from analyzers import energy as energy_models
 from exporters.subject import Subject, open_subject
-from tracer import host
 from tracer.api._assembly import Analyzed, Pricing, assembled, energy_settings
 from tracer.api._generation import Phased, refuse_other_inputs
 from tracer.api._pipeline import Pipeline
@@ -24,8 +23,6 @@ from tracer.records.environment import Peaks
 from tracer.records.trace import INCOMPLETE, Trace
 from tracer.support.progress import Progress, silent
 
-_MEASURING_S = 6.0
-"""Seconds that measuring the peaks of this machine may take while other programs run."""
 _NOT_REFINED = (
     "out of time after the last run: fused kernels are traced back by names alone, and nothing was "
     "replayed or compared with the peaks of this machine"
@@ -110,32 +107,26 @@ def profile(
         return phased.told(trace) if phased else trace
 
     analyzed: list[Analyzed] = []
-    for size, setting, phase in planned:
-        if analyzed and keep is not None:
-            keep(_incomplete(trace_of(analyzed), len(analyzed), len(planned), "broken off"))
-        try:
+    try:
+        for size, setting, phase in planned:
+            if analyzed and keep is not None:
+                keep(_incomplete(trace_of(analyzed), len(analyzed), len(planned), "broken off"))
             request = (
                 phased.request(size, setting, phase)
                 if phased and phase
                 else request_for(model, loaded, size, dims, feeds, seed).cut()
             )
             analyzed.append(pipeline.run(request, setting, phase))
-        except signals.ENDINGS:
-            if not analyzed or not signals.ending():
-                raise
-        if signals.ending():
-            measured = [roofs.known[count] for count in counts if count in roofs.known]
-            trace = told(assembled(loaded, analyzed, recorded, measured))
-            return _ended(trace, analyzed, len(planned))
-    return trace_of(analyzed)
-
-
-def _peaks(measure: Callable[[int], Peaks] | None, threads: int) -> Peaks | None:
-    """Returns the peaks of this machine, if they are known or can be measured within the limit."""
-    if measure is None:
-        return None
-    has_time = signals.seconds_left() > _MEASURING_S or host.known(threads) is not None
-    return measure(threads) if has_time else None
+            if signals.ending():
+                break
+        else:
+            return trace_of(analyzed)
+    except signals.ENDINGS:
+        if not analyzed or not signals.ending():
+            raise
+    measured = [roofs.known[count] for count in counts if count in roofs.known]
+    trace = told(assembled(loaded, analyzed, recorded, measured))
+    return _ended(trace, analyzed, len(planned))
 
 
 def _opened(model: Subject, executor: str) -> Model:

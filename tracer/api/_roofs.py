@@ -5,7 +5,11 @@ from dataclasses import dataclass, field
 
 from tracer import host
 from tracer.api._assembly import Analyzed
+from tracer.containment import signals
 from tracer.records.environment import Peak, Peaks
+
+_MEASURING_S = 6.0
+"""Seconds that measuring the peaks of this machine may take while other programs run."""
 
 
 @dataclass(slots=True)
@@ -13,7 +17,8 @@ class Roofs:
     """Peaks by number of threads, 0 for the default; `measure` returns them for this machine.
 
     A product that was faster than a peak proves it wrong. Then the peaks are measured again, once,
-    and a peak that is still too low becomes the rate of the product. `notes` tell it.
+    and a peak that is still too low becomes the rate of the product. `notes` tell it. Nothing is
+    measured for which the time limit leaves no time.
     """
 
     measure: Callable[[int], Peaks] | None
@@ -21,14 +26,19 @@ class Roofs:
     notes: dict[str, None] = field(default_factory=dict)
 
     def under(self, threads: int, analyzed: Sequence[Analyzed]) -> Peaks | None:
-        """Returns the peaks at `threads` threads, right for those of the runs that had as many."""
-        if self.measure is None:
+        """Returns the peaks at `threads` threads, right for those of the runs that had as many.
+
+        None where they are not measured.
+        """
+        has_time = signals.seconds_left() > _MEASURING_S
+        is_known = threads in self.known or host.known(threads) is not None
+        if self.measure is None or not (has_time or is_known):
             return None
         shown = _highest([each for each in analyzed if (each.run.threads or 0) == threads])
         peaks = self.known.get(threads)
         if peaks is None:
             peaks = self.measure(threads)
-            if peaks.raised(shown) is not peaks:
+            if has_time and peaks.raised(shown) is not peaks:
                 self._note(peaks, shown, "so the peaks were measured again")
                 peaks = self._again(peaks, threads)
         right = peaks.raised(shown)
