@@ -51,11 +51,12 @@ COMMANDS = (
 REASONS = {
     "in bodies": r"nothing in it was quantised: .* in bodies",
     "no kernel": r"ha(s|ve) no implementation here",
+    "refused": r"onnxruntime cannot quantise it: .* \(at node",
     "is int8": r"is quantised already|already quantised|quantized already",
 }
 """Answers that a user accepts although the command does not do what was asked: all work is in
-bodies, which onnxruntime's tool does not quantise; an operator has no kernel of ours;
-the model is quantised already."""
+bodies, which onnxruntime's tool does not quantise; an operator has no kernel of ours; that tool
+fails, at a node that is named; the model is quantised already."""
 
 
 @dataclass(frozen=True)
