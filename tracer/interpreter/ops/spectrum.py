@@ -22,11 +22,14 @@ def stft(
     The result is [batch, frames, frequencies, 2]. A frame is as long as `frame_length`, or as the
     window. Raises ModelError for lengths that do not fit.
     """
-    if frame_length is None and window is None:
+    if frame_length is not None:
+        length = int(frame_length.reshape(-1)[0])
+    elif window is not None:
+        length = len(window)
+    else:
         raise ModelError("STFT needs a window or a frame length")
-    length = len(window) if frame_length is None else int(frame_length.reshape(-1)[0])
     step, samples = int(frame_step.reshape(-1)[0]), signal.shape[1]
-    if window is not None and len(window) != length or not 0 < length <= samples or step <= 0:
+    if (window is not None and len(window) != length) or not 0 < length <= samples or step <= 0:
         raise ModelError(
             f"frames of {length} samples every {step} do not fit a signal of {samples}"
             + ("" if window is None else f" and a window of {len(window)}")
