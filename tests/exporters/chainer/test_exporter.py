@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tracer
 from exporters.chainer.compat import chainer_ready
 from exporters.records import ExportOptions
 from tracer.api.export import export
@@ -177,6 +178,18 @@ def test_a_function_of_several_nodes_gives_all_of_them_its_module(tmp_path):
             ("Unsqueeze", "prelu"),
             ("PRelu", "prelu"),
         ]
+
+
+def test_parameters_are_those_of_chainer(resnet20, exported, tmp_path):
+    fixed = np.ones((4, 2), np.float32)
+    model = chain(
+        lambda self, x: F.matmul(self.linear(self.norm(x)), fixed),
+        norm=chainer.links.BatchNormalization(3),
+        linear=chainer.links.Linear(3, 4),
+    )
+    export(model, tmp_path / "m.onnx", input_shape=(2, 3))
+    for chained, path in ((model, tmp_path / "m.onnx"), resnet20):
+        assert tracer.count(path).model.params == chained.count_params()
 
 
 def test_a_parameter_used_by_its_parent_belongs_to_its_own_link(tmp_path):
