@@ -17,6 +17,7 @@ from tracer.api._sweep import each
 from tracer.containment import signals
 from tracer.executors import registry
 from tracer.graph.model import Model
+from tracer.inputs.overrides import with_overrides
 from tracer.inputs.phases import Phases
 from tracer.inputs.request import InputPaths, Samples, request_for
 from tracer.quantization.stand_in import for_onnxruntime
@@ -63,7 +64,7 @@ def profile(
     if phases is not None:
         refuse_other_inputs(dims, feeds)
     energy_model = None if energy is None else energy_models.find(energy)
-    loaded = _opened(model, executor)
+    loaded = _opened(model, executor, feeds)
     phased = None if phases is None else Phased.of(loaded, phases, executor, seed, progress)
     swept = {
         "threads": each(threads),
@@ -138,8 +139,8 @@ def _peaks(measure: Callable[[int], Peaks] | None, threads: int) -> Peaks | None
     return measure(threads) if has_time else None
 
 
-def _opened(model: Subject, executor: str) -> Model:
-    loaded = open_subject(model)
+def _opened(model: Subject, executor: str, feeds: InputPaths | Samples) -> Model:
+    loaded = with_overrides(open_subject(model), feeds)
     return for_onnxruntime(loaded) if executor == _OF_ONNX else loaded
 
 
