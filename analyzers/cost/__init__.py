@@ -76,11 +76,7 @@ def cost(
     adds_of = conventions.find(convention)
     repeats, notes = trips.per_run(typed.model, typed.facts, calls or {})
     rows = {op.node.key: _rows(op, repeats[op.node.key]) for op in typed.operations}
-    multiplying = {
-        key for key, calls in rows.items()
-        if any(row.count is not None and row.count.macs for _, row in calls)
-    }  # fmt: skip
-    weights = parameters.owned(typed.operations, typed.sources, multiplying)
+    weights = parameters.owned(typed.operations, typed.sources)
     notes += parameters.of_idle(weights, {key for key, times in repeats.items() if not times})
     values = [_values(calls, adds_of, weights[key]) for key, calls in rows.items()]
     columns = {name: [row[i] for row in values] for i, name in enumerate(COLUMNS)}

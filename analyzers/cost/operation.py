@@ -79,14 +79,17 @@ class Facts:
         return found
 
     def value(self, name: str, scope: Scope) -> np.ndarray | None:
-        """Returns the values of a constant; None if they depend on data, or are not loaded."""
+        """Returns the values of a constant; None if they depend on data, or are not in the file."""
         weight = self.types.weight(name, scope)
         if weight is None:
             computed = self.types.value(name, scope)
             return self._constant_node(name, scope) if computed is None else computed
         if weight.external_data:
             return None
-        return onnx.numpy_helper.to_array(weight)
+        try:
+            return onnx.numpy_helper.to_array(weight)
+        except ValueError:  # it has fewer values than its shape says
+            return None
 
     def _look_up(self, name: str, scope: Scope) -> Operand:
         tensor = self.types.of(name, scope)

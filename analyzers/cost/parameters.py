@@ -2,7 +2,8 @@
 
 A weight may be stored (an initializer, a Constant node), generated (ConstantOfShape, as in small
 test models) or derived (transposed, dequantised). A derived tensor counts as its source, at the
-bits of its numbers where a graph quantises it.
+bits of its numbers where a graph quantises it. What an exporter marked as a parameter is one, and
+what it marked otherwise is none; without a mark, the input that reads a tensor decides.
 """
 
 from __future__ import annotations
@@ -12,27 +13,35 @@ from dataclasses import dataclass, replace
 
 import onnx
 
-from analyzers.cost import registry
+from analyzers.cost import registry, tied, weight_inputs
 from analyzers.cost.operation import Address, Facts, Operand, Operation
 from analyzers.cost.quantized_types import QuantizedTypes
 from analyzers.cost.traffic import known_sum
-from tracer.graph import qonnx, tensor_type
+from analyzers.cost.weight_inputs import Role
+from tracer.graph import parameter_marks, qonnx, tensor_type
 from tracer.graph.model import Model, Node, Scope, bodies
 from tracer.graph.randomness import draws
+from tracer.support.types import Array
 
-_INDEX_TYPES = ("int64", "bool", "string")
 _QUANTIZING = qonnx.QUANTIZERS | {"QuantizeLinear", "Clip", "DequantizeLinear"}
 """Operators whose result has fewer bits than the weight has as it is stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """A stored tensor: number of weights, bytes at their width; None is unknown."""
+    """A stored tensor: number of weights, bytes at their width; None is unknown.
+
+    `marked` is whether its exporter says that it is a parameter. `named` is whether it has a name
+    of torch's state_dict, None in other models. `generated` tensors are computed.
+    """
 
     size: int | None
     nbytes: int | None
     dtype: str | None
     rank: int | None
+    marked: bool | None = None
+    named: bool | None = None
+    generated: bool = False
 
     def narrowed(self, bits: int | None) -> Weight:
         """Returns the weight with numbers of so many bits, if they are fewer than its own."""
@@ -60,17 +69,10 @@ class Sources:
     of_inputs: Mapping[str, Sequence[tuple[int, Weights]]]
 
 
-def owned(
-    operations: Iterable[Operation], sources: Sources, multiplying: Collection[str]
-) -> dict[str, Weights]:
-    """Returns the parameters of every node, by its key; one weight may belong to several nodes.
-
-    `multiplying` has the keys of nodes with MACs; their weights may have any type.
-    """
+def owned(operations: Iterable[Operation], sources: Sources) -> dict[str, Weights]:
+    """Returns the parameters of every node, by its key; one weight may belong to several nodes."""
     return {
-        op.node.key: _parameters(op, found, op.node.key in multiplying)
-        if (found := sources.of_inputs[op.node.key])
-        else {}
+        op.node.key: _parameters(op, found) if (found := sources.of_inputs[op.node.key]) else {}
         for op in operations
     }
 
@@ -116,6 +118,7 @@ def sources(model: Model, facts: Facts, types: QuantizedTypes) -> Sources:
     """Returns the sources of every constant tensor, and of the inputs of every node."""
     origins = _stored(model, facts)
     inputs: dict[str, Sequence[tuple[int, Weights]]] = {}
+    is_torch = _is_torch(model)
     for node in model.nodes:
         scope = node.scope
         every = [(i, _resolve(name, scope, origins)) for i, name in enumerate(node.inputs) if name]
@@ -123,21 +126,44 @@ def sources(model: Model, facts: Facts, types: QuantizedTypes) -> Sources:
         is_constant = len(known) == len(every) and _is_repeatable(node)
         inputs[node.key] = () if is_constant else known
         if is_constant:
-            _derive(node, known, origins, facts, types)
+            data = _derived(node, known, types)
+            outputs = [name for name in node.outputs if name]
+            made = {
+                name: _made(node, facts.operand(name, node.scope), is_torch) for name in outputs
+            }
+            for name, weight in made.items():
+                address = (node.scope.path, name)
+                origins[address] = data or {address: weight}
     return Sources(origins, inputs)
 
 
 def _stored(model: Model, facts: Facts) -> dict[Address, Weights]:
-    """Returns the initializers of every graph, each its own source."""
+    """Returns the sources of the initializers: each its own, but for those made of others."""
     origins: dict[Address, Weights] = {}
+    marks: dict[Address, tuple[str, ...]] = {}
     for scope in model.scopes:
-        for weight in scope.graph.initializer:
-            address = (scope.path, weight.name)
-            origins[address] = {address: _weight(facts.operand(weight.name, scope))}
+        told = parameter_marks.of_graph(scope.graph)
+        may_name = _is_torch(model) and not told  # TorchScript's exporter marks nothing
+        for proto in scope.graph.initializer:
+            address, name = (scope.path, proto.name), proto.name
+            weight = _weight(facts.operand(name, scope))
+            if name in told:
+                marks[address] = told[name]
+                weight = replace(weight, marked=bool(told[name]))
+            elif may_name:
+                weight = replace(weight, named=parameter_marks.in_state_dict(name))
+            origins[address] = {address: weight}
         for sparse in scope.graph.sparse_initializer:
             address = (scope.path, sparse.values.name)
             origins[address] = {address: _sparse(sparse)}
+    for copy, originals in tied.copies(model, facts, marks):
+        origins[copy] = united(origins[original] for original in originals)
     return origins
+
+
+def _is_torch(model: Model) -> bool:
+    """Returns whether an exporter of torch wrote the model, with its weights as initializers."""
+    return model.proto.producer_name == "pytorch" and bool(model.graph.initializer)
 
 
 def _sparse(proto: onnx.SparseTensorProto) -> Weight:
@@ -163,30 +189,29 @@ def _is_repeatable(node: Node) -> bool:
     return not draws(node.op_type) and not bodies(node.proto)
 
 
-def _derive(
-    node: Node,
-    sources: Sequence[tuple[int, Weights]],
-    origins: dict[Address, Weights],
-    facts: Facts,
-    types: QuantizedTypes,
-) -> None:
-    """Adds the outputs of a constant node; their sources are its weights, else themselves."""
+def _derived(node: Node, sources: Sequence[tuple[int, Weights]], types: QuantizedTypes) -> Weights:
+    """Returns the weights that the outputs of a constant node are made of; many are none."""
     settings = _settings(node)
     data: Weights = {}
     for index, source in sources:
         if index not in settings and len(data) <= _MOST_SOURCES:
             data = united((data, source))
     if len(data) > _MOST_SOURCES:
-        data = {}
+        return {}
     if node.op_type in _QUANTIZING:
         bits = types.bits(node.outputs[0], node.scope)
         data = {address: weight.narrowed(bits) for address, weight in data.items()}
-    for name in filter(None, node.outputs):
-        address = (node.scope.path, name)
-        origins[address] = data or {address: _weight(facts.operand(name, node.scope))}
+    return data
 
 
-def _parameters(op: Operation, sources: Sequence[tuple[int, Weights]], multiplies: bool) -> Weights:
+def _made(node: Node, output: Operand, is_torch: bool) -> Weight:
+    """Returns what a node without weights makes; Constant nodes of torch are no parameters."""
+    is_stored = node.op_type == "Constant"
+    marked = False if is_torch and is_stored else None
+    return replace(_weight(output), marked=marked, generated=not is_stored)
+
+
+def _parameters(op: Operation, sources: Sequence[tuple[int, Weights]]) -> Weights:
     node = op.node
     rule = registry.find(node.domain, node.op_type)
     settings = _settings(node)
@@ -194,11 +219,11 @@ def _parameters(op: Operation, sources: Sequence[tuple[int, Weights]], multiplie
     for index, source in sources:
         if index in settings:
             continue
+        counted = {a: w for a, w in source.items() if _is_parameter(op, index, a, w)}
         if rule is not None and index in rule.packed:
             count = _unpacked(rule.packed[index], op)
-            parts.append({a: replace(weight, size=count) for a, weight in source.items()})
-            continue
-        parts.append({a: w for a, w in source.items() if _is_parameter(w, multiplies)})
+            counted = {address: replace(weight, size=count) for address, weight in counted.items()}
+        parts.append(counted)
     return united(parts)
 
 
@@ -216,9 +241,22 @@ def _settings(node: Node) -> frozenset[int]:
     return frozenset() if rule is None else rule.settings
 
 
-def _is_parameter(weight: Weight, multiplies: bool) -> bool:
-    """Returns whether it counts: a scalar is a literal, and an index or a mask is no weight."""
-    return weight.rank != 0 and (multiplies or weight.dtype not in _INDEX_TYPES)
+def _is_parameter(op: Operation, index: int, address: Address, weight: Weight) -> bool:
+    """Returns whether a tensor behind an input is a parameter, by its mark or by its reader."""
+    if weight.marked is not None:
+        return weight.marked
+    if weight.rank == 0 and not weight.named:
+        return False  # a literal
+    role = weight_inputs.role(op, index, weight.dtype, weight.named)
+    if role is Role.COMBINED:
+        return not weight.generated and not weight_inputs.is_constant(op, _values(op, address))
+    return role is Role.WEIGHT
+
+
+def _values(op: Operation, address: Address) -> Array | None:
+    path, name = address
+    scope = next((each for each in op.node.scope.outward() if each.path == path), None)
+    return None if scope is None else op.facts.value(name, scope)
 
 
 def _weight(operand: Operand) -> Weight:

@@ -1,5 +1,6 @@
 """Converts Chainer models to ONNX by onnx_chainer, which is part of Chainer."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +12,11 @@ from exporters.chainer.constants import ChainerTrace, check_constants
 from exporters.chainer.repair import repair
 from exporters.records import Conversion, ExportOptions, InputSpec, draw
 from tracer.errors import ModelError, TracerError, UsageError
+from tracer.graph import parameter_marks
 
 _OPSET = 11
+_OTHERS = re.compile(r"param_.*|v\d+")
+"""What onnx_chainer calls persistent values, as it does parameters, and variables."""
 
 
 def convert(model: object, inputs: Sequence[InputSpec], options: ExportOptions) -> Conversion:
@@ -80,8 +84,18 @@ def _converted(
             check_constants(trace_at(small, 0), trace_at(small, 1))
             raise
     proto = first.proto
-    if options.opset is None or options.opset == written:
-        return proto
-    newer = opset.convert(proto, options.opset, draw(inputs, options.seed), options)
-    repair(newer)  # the version converter adds Constant nodes
-    return newer
+    if options.opset not in (None, written):
+        proto = opset.convert(proto, options.opset, draw(inputs, options.seed), options)
+        repair(proto)  # the version converter adds Constant nodes
+    _mark(proto.graph, model)
+    return proto
+
+
+def _mark(graph: onnx.GraphProto, model: Any) -> None:
+    """Marks parameters; persistent values of links and arrays of the code are none."""
+    parameters = {f"param{name.replace('/', '_')}": name for name, _ in model.namedparams()}
+    for weight in graph.initializer:
+        if weight.name in parameters:
+            parameter_marks.write(weight, [parameters[weight.name]])
+        elif _OTHERS.fullmatch(weight.name):
+            parameter_marks.write(weight, [])

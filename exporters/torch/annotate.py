@@ -7,19 +7,22 @@ import onnx
 
 from exporters.metadata import describe
 from exporters.records import BATCH
-from tracer.graph import provenance
+from tracer.graph import parameter_marks, provenance
 from tracer.graph.model import bodies, graphs
 
 
 def annotate(proto: onnx.ModelProto) -> None:
-    """Gives every node its module path and source line, and drops all that torch wrote."""
+    """Gives nodes module path and source line, weights a mark; drops all that torch wrote."""
     for graph in graphs(proto.graph):
+        marks = parameter_marks.of_graph(graph)
         for node in graph.node:
             describe(node, provenance.module_of(node), provenance.source_of(node))
         for value in (*graph.input, *graph.output, *graph.value_info):
             del value.metadata_props[:]
         for weight in graph.initializer:
             del weight.metadata_props[:]
+            if weight.name in marks:
+                parameter_marks.write(weight, marks[weight.name])
         del graph.metadata_props[:]
     _complete(proto.graph)
     for node in proto.graph.node:

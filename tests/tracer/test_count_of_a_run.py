@@ -21,7 +21,7 @@ BRANCHES = """
 branches (float[4] x, bool flag, int64 trips) => (float[4] z) {
   [choice] y = If (flag) <
     then_branch = yes () => (float[4] a) { [up] a = Mul (x, w) },
-    else_branch = no () => (float[4] b) { [down] b = Div (x, v) }
+    else_branch = no () => (float[4] b) { [down] b = Add (x, v) }
   >
   [loop] z = Loop (trips, , y) <
     body = step (int64 i, bool go, float[4] s) => (bool on, float[4] n) {

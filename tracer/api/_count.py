@@ -33,6 +33,7 @@ from tracer.graph.shape_inference import Shapes, TensorTypes
 from tracer.inputs.choice import choose
 from tracer.inputs.decoder import Decoder, recognise
 from tracer.inputs.dims import batch_of
+from tracer.inputs.overrides import with_overrides
 from tracer.inputs.phases import Phase, PhaseRequest, Phases
 from tracer.inputs.request import InputPaths, Request, Samples, on_sizes_that_run, request_for
 from tracer.limits import Limits, enforced
@@ -77,7 +78,7 @@ def count(
     With `phases`, the rows of one phase follow those of another.
     """
     energy_model = None if energy is None else energy_models.find(energy)
-    loaded = open_subject(model)
+    loaded = with_overrides(open_subject(model), feeds)
     if run or feeds is not None:
         loaded = for_onnxruntime(loaded)
     rules, unfit = _narrowed(loaded, accumulator, fixed, operands)

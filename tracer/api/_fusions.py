@@ -8,6 +8,7 @@ from exporters.subject import Subject, open_subject
 from tracer.api._pipeline import matched
 from tracer.errors import TracerError
 from tracer.executors import registry
+from tracer.inputs.overrides import with_overrides
 from tracer.inputs.request import on_sizes_that_run, request_for
 from tracer.limits import Limits, fair_share
 from tracer.quantization.stand_in import for_onnxruntime
@@ -32,7 +33,7 @@ def fusions(
     limits: Limits | None,
 ) -> Fusions:
     """Runs the model and matches tensors of its optimised graph with its own."""
-    loaded = for_onnxruntime(open_subject(model))
+    loaded = for_onnxruntime(with_overrides(open_subject(model), feeds))
     runtime = registry.find_optimizing(executor)
     settings = registry.settings_for(
         executor,

@@ -19,6 +19,7 @@ from tracer.executors import registry
 from tracer.executors.protocol import Receive
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
+from tracer.inputs.overrides import with_overrides
 from tracer.inputs.request import InputPaths, Request, Samples, on_sizes_that_run, request_for
 from tracer.limits import Limits, enforced
 from tracer.quantization.stand_in import for_onnxruntime
@@ -83,7 +84,7 @@ def interpret(
     energy_model = None if energy is None else energy_models.find(energy)
     if cluster is not None:
         _check_shared(narrowed, receive, receivers)
-    loaded = open_subject(model)
+    loaded = with_overrides(open_subject(model), feeds)
     reference = loaded if against is None else for_onnxruntime(loaded)
     for receiver in receivers:
         receiver.start(loaded)

@@ -16,6 +16,7 @@ from tracer.api._sweep import each
 from tracer.containment import signals
 from tracer.executors import registry
 from tracer.graph.model import Model
+from tracer.inputs.overrides import with_overrides
 from tracer.inputs.phases import Phases
 from tracer.inputs.request import InputPaths, Samples, request_for
 from tracer.quantization.stand_in import for_onnxruntime
@@ -60,7 +61,7 @@ def profile(
     if phases is not None:
         refuse_other_inputs(dims, feeds)
     energy_model = None if energy is None else energy_models.find(energy)
-    loaded = _opened(model, executor)
+    loaded = _opened(model, executor, feeds)
     phased = None if phases is None else Phased.of(loaded, phases, executor, seed, progress)
     swept = {
         "threads": each(threads),
@@ -129,8 +130,8 @@ def profile(
     return _ended(trace, analyzed, len(planned))
 
 
-def _opened(model: Subject, executor: str) -> Model:
-    loaded = open_subject(model)
+def _opened(model: Subject, executor: str, feeds: InputPaths | Samples) -> Model:
+    loaded = with_overrides(open_subject(model), feeds)
     return for_onnxruntime(loaded) if executor == _OF_ONNX else loaded
 
 

@@ -17,6 +17,7 @@ from tracer.containment import signals
 from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.graph import data_file
+from tracer.inputs.overrides import with_overrides
 from tracer.inputs.request import InputPaths, Samples, on_sizes_that_run, request_for
 from tracer.quantization.stand_in import for_onnxruntime
 from tracer.records.model_info import ModelInfo
@@ -55,7 +56,7 @@ class Start:
 
     def setup(self) -> Setup:
         """Returns the unchanged setup, on inputs of the first sizes that run."""
-        loaded = for_onnxruntime(open_subject(self.model)).executed
+        loaded = for_onnxruntime(with_overrides(open_subject(self.model), self.feeds)).executed
         chosen = registry.settings_for(EXECUTOR, self.settings)
         executor = registry.find_alternating(EXECUTOR)
 

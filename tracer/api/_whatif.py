@@ -17,6 +17,7 @@ from tracer.errors import ClusterError, UsageError
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset, reopened
+from tracer.inputs.overrides import with_overrides
 from tracer.limits import Limits
 from tracer.metrics import Metric
 from tracer.records import environment
@@ -149,7 +150,7 @@ def _opened(
     progress: Progress | None,
 ) -> _Opened:
     """Opens the model and the data, and chooses the metric, which workers try as they load."""
-    loaded = open_subject(model)
+    loaded = with_overrides(open_subject(model), data)
     dataset = open_dataset(data, loaded, limit=options.limit, folder=folder)
     fingerprint = _fingerprint(dataset, pool)
     batches = StoredBatches(dataset, options.batch, progress)

@@ -10,6 +10,7 @@ from tracer import shapes
 from tracer.errors import InputError
 from tracer.graph.model import Model
 from tracer.inputs import dims as dimensions
+from tracer.inputs.datasets.archive import refuse_unknown
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.description import Description
 from tracer.inputs.datasets.opening import open_files, reopened
@@ -84,9 +85,13 @@ def open_batches(model: Model, paths: Sequence[Path], size: int | None = None) -
     """Opens the inputs in `paths`: .npz files, test_data_set folders, and folders of either.
 
     Arrays in an .npz with more rows than the model takes, or than `size`, are cut along their
-    first axis. Raises InputError for a path that holds no inputs.
+    first axis. Raises InputError for a path that holds no inputs, or arrays of unknown names.
     """
-    datasets = tuple(open_files(file, model) for path in paths for file in _input_files(path))
+    files = [file for path in paths for file in _input_files(path)]
+    for file in files:
+        if file.suffix == ".npz":
+            refuse_unknown(file, model)
+    datasets = tuple(open_files(file, model) for file in files)
     return FeedBatches(model, datasets, size, f"inputs are those of {', '.join(map(str, paths))}")
 
 

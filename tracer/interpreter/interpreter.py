@@ -6,6 +6,7 @@ import copy
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,8 @@ from tracer.containment import activity
 from tracer.errors import InputError, UsageError
 from tracer.graph import footprint, tensor_type
 from tracer.graph.loading import ModelSource, open_model
-from tracer.graph.model import Node
+from tracer.graph.model import Model, Node
+from tracer.graph.overridable import as_inputs, overridable
 from tracer.graph.user_operators import Operators
 from tracer.interpreter import values
 from tracer.interpreter.execution import Execution
@@ -96,10 +98,13 @@ class Interpreter:
         self._threads = threads
         self._memory: list[buffer_pool.Pool] = []
         self._progress = progress
+        given = operators if isinstance(operators, Operators | str | Path) else tuple(operators)
+        self._overriding: dict[frozenset[str], Interpreter] = {}
+        self._of = partial(_prepared, given, around, fuse, fallback, self.limits)
         self._observers = tuple(observers)
         folder = self.model.path.parent if self.model.path is not None else None
         with enforced(self.limits.in_proportion(self._own_bytes)):
-            own = registry_of(operators, self.model.operators)
+            own = registry_of(given, self.model.operators)
             planner = Planner(self.model, own, folder, around, fallback)
             self._whole = planner.plan()
             self._fused = self._whole if fuse is None else fused(self._whole, fuse)
@@ -146,11 +151,26 @@ class Interpreter:
         for a node that cannot be computed, LimitError for a run beyond its limits.
         """
         names = self._output_names(output_names)
+        fed = frozenset(value.name for value in overridable(self.model) if value.name in feeds)
+        if fed:
+            return self._overridden(fed, names, feeds)
         inputs = self._inputs(feeds)
         with self._running(inputs) as execution:
             outputs = execution.graph(self._plan, inputs)
         by_name = dict(zip(self._plan.outputs, outputs, strict=True))
         return [_writeable(by_name[name]) for name in names]
+
+    def _overridden(
+        self, fed: frozenset[str], names: Sequence[str], feeds: Mapping[str, Value]
+    ) -> list[Value]:
+        """Returns the outputs for feeds of weights that the model lists among its inputs."""
+        if fed not in self._overriding:
+            self._overriding[fed] = self._of(as_inputs(self.model, fed))
+        prepared = self._overriding[fed].with_observers(*self._observers)
+        prepared._threads = self._threads
+        outputs = prepared.run(names, feeds)
+        self.peak_bytes = prepared.peak_bytes
+        return outputs
 
     def begin(self, feeds: Mapping[str, Value]) -> dict[str, Value]:
         """Returns the values alive before the first step. Raises the errors of `run`."""
@@ -224,6 +244,19 @@ class Interpreter:
                 f"input '{declared.name}' of {self.model.name} is {type_}, but {fed} was fed"
             )
         return array
+
+
+def _prepared(
+    operators: Iterable[Operator] | Operators | str | Path,
+    around: Around | None,
+    fuse: Fuse | None,
+    fallback: Fallback | None,
+    limits: Limits,
+    model: Model,
+) -> Interpreter:
+    return Interpreter(
+        model, operators=operators, around=around, fuse=fuse, fallback=fallback, limits=limits
+    )
 
 
 def _optional(value: onnx.ValueInfoProto) -> bool:

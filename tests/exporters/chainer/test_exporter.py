@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tracer
 from exporters.chainer.compat import chainer_ready
 from exporters.records import ExportOptions
 from tracer.api.export import export
@@ -177,6 +178,17 @@ def test_a_function_of_several_nodes_gives_all_of_them_its_module(tmp_path):
             ("Unsqueeze", "prelu"),
             ("PRelu", "prelu"),
         ]
+
+
+def test_parameters_are_those_of_chainer(tmp_path):
+    fixed = np.ones((4, 2), np.float32)
+    model = chain(
+        lambda self, x: F.matmul(self.linear(self.norm(x)), fixed),
+        norm=chainer.links.BatchNormalization(3),
+        linear=chainer.links.Linear(3, 4),
+    )
+    export(model, tmp_path / "m.onnx", input_shape=(2, 3))
+    assert tracer.count(tmp_path / "m.onnx").model.params == model.count_params() == 6 + 12 + 4
 
 
 def test_a_parameter_used_by_its_parent_belongs_to_its_own_link(tmp_path):

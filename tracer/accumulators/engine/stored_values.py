@@ -3,6 +3,7 @@
 Exporters of quantised networks leave weights as floats, and quantise them in the graph.
 """
 
+from collections.abc import Collection
 from functools import cached_property
 
 import numpy as np
@@ -24,9 +25,12 @@ _KEPT = 1 << 16
 
 
 class StoredValues:
-    """The constant values of one model."""
+    """The constant values of one model.
 
-    def __init__(self, model: Model) -> None:
+    Weights that a feed may override are constants, unless they are `excluded`, by name.
+    """
+
+    def __init__(self, model: Model, excluded: Collection[str] = ()) -> None:
         self._model = model
         self._flow = model.dataflow
         self._folder = model.path.parent if model.path is not None else None
@@ -34,6 +38,7 @@ class StoredValues:
             (scope.path, tensor.name): tensor
             for scope in model.scopes
             for tensor in scope.graph.initializer
+            if scope.path != model.root or tensor.name not in excluded
         }
         self._computed: dict[Address, Array | None] = {}
 

@@ -19,6 +19,7 @@ from tracer.accumulators.engine.value_ranges import ValueRanges, has_input, take
 from tracer.errors import ModelError
 from tracer.graph.dataflow import Address
 from tracer.graph.model import Model, Node, Scope
+from tracer.graph.overridable import overridable
 from tracer.interpreter.numeric import compiled_quantization
 from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.numeric.elementwise import apply
@@ -73,12 +74,25 @@ class TensorScale:
         return apply(compute, tensor, aligned(self.step, tensor, self.axis, 0), dtype=dtype)
 
 
+def _unknown(model: Model) -> frozenset[str]:
+    """Returns the weights that a feed may override, so that bounds of sums hold for any of them.
+
+    Scales and zero points of a conversion count as constants: without, there are no integers.
+    """
+    fixed = {name for node in model.nodes if _converts(node) for name in node.inputs[1:]}
+    return frozenset(value.name for value in overridable(model)) - fixed
+
+
+def _converts(node: Node) -> bool:
+    return node.op_type in ("QuantizeLinear", "DequantizeLinear") or rounds_to_integers(node)
+
+
 class TensorScales:
     """The scales of the tensors of one model."""
 
     def __init__(self, model: Model) -> None:
         self._flow = model.dataflow
-        self._stored = StoredValues(model)
+        self._stored = StoredValues(model, _unknown(model))
         self.ranges = ValueRanges(model, self._stored)
         self._found: dict[Address, TensorScale | None] = {}
 

@@ -14,10 +14,11 @@ from tracer.api.compare import inputs, layers, values
 from tracer.api.compare import scores as scoring
 from tracer.api.compare.naming import named_sides, refuse_unused
 from tracer.api.compare.settings import SideSettings
-from tracer.api.compare.sides import LiveSide, NamedSide, Recorded
+from tracer.api.compare.sides import LiveSide, NamedSide, OnnxSide, Recorded
 from tracer.api.compare.threads import at_each
 from tracer.api.compare.whole_runs import Blocks, whole_runs
 from tracer.containment import signals
+from tracer.inputs.overrides import with_overrides
 from tracer.inputs.request import Samples
 from tracer.records.trace import INCOMPLETE
 from tracer.records.turns import Turns
@@ -114,7 +115,12 @@ def sweep(
 def _named(sides: Sequence[str], settings: SideSettings) -> list[NamedSide]:
     named = named_sides(sides, settings)
     refuse_unused(named, settings)
-    return named
+    return [
+        replace(side, model=with_overrides(side.model, side.feeds or settings.feeds))
+        if isinstance(side, OnnxSide)
+        else side
+        for side in named
+    ]
 
 
 def _at(sides: Sequence[NamedSide], settings: SideSettings, batch: int) -> list[LiveSide]:

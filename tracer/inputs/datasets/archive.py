@@ -100,6 +100,20 @@ def open_archive(path: Path, model: Model, layout: SampleLayout, split: str) -> 
     return archive
 
 
+def refuse_unknown(path: Path, model: Model) -> None:
+    """Raises InputError for an array of `path` that is no input, expected output or label."""
+    names = [value.name for value in model.inputs]
+    known = {*names, *(value.name for value in model.graph.output), *_LABELS}
+    known |= {_ONLY_INPUT} if len(names) == 1 else set()
+    known |= {f"{name}{_HELD_OUT}" for name in known}
+    unknown = [name for name in npz.members(path) if name not in known]
+    if unknown:
+        raise InputError(
+            f"{path}: {model.name} has no input '{unknown[0]}'",
+            f"The model's inputs are {', '.join(names) or 'none'}.",
+        )
+
+
 def _member_for(
     name: str, names: list[str], members: Mapping[str, Member], suffix: str
 ) -> Member | None:

@@ -1,0 +1,140 @@
+"""Weights that are inputs too may be fed: everywhere alike, as onnxruntime does it."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tracer
+from tests.graphs import parse
+from tracer.errors import InputError
+
+INTEGERS = """
+<ir_version: 10, opset_import: ["": 20]>
+products (int8[1,2] x, int8[2,1] w) => (int32[1,1] y) { [n] y = MatMulInteger (x, w) }
+"""
+FLOATS = """
+<ir_version: 10, opset_import: ["": 20]>
+products (float[1,2] x, float[2,1] w) => (float[1,1] y) { [n] a = MatMul (x, w) y = Relu (a) }
+"""
+
+
+def with_default(text, default, ir_version=10):
+    """The model with a default of its input `w`."""
+    proto = parse(text)
+    proto.graph.initializer.append(numpy_helper.from_array(default, "w"))
+    proto.ir_version = ir_version
+    return proto
+
+
+@pytest.fixture
+def integers(tmp_path):
+    """A model, a file of inputs that overrides its weights, and what onnxruntime makes of it."""
+    path = tmp_path / "model.onnx"
+    onnx.save(with_default(INTEGERS, np.ones((2, 1), np.int8)), path)
+    feeds = {"x": np.ones((1, 2), np.int8), "w": np.full((2, 1), 100, np.int8)}
+    np.savez(tmp_path / "x.npz", **feeds)
+    (expected,) = onnxruntime.InferenceSession(path).run(None, feeds)
+    assert expected.item() == 200
+    return path, tmp_path / "x.npz", feeds, expected
+
+
+def outputs_of(path, **options):
+    received = []
+    trace = tracer.interpret(
+        path, receive=lambda *a: received.append(a[-1]), in_process=True, **options
+    )
+    (outputs,) = received
+    return trace, np.asarray(outputs["y"] if isinstance(outputs, dict) else outputs[0])
+
+
+@pytest.mark.parametrize("accumulator", [None, 32])
+def test_the_interpreter_and_onnxruntime_take_the_fed_weights(integers, accumulator):
+    path, file, _, expected = integers
+    trace, found = outputs_of(path, feeds=file, accumulator=accumulator)
+    assert np.array_equal(found, expected)
+    if accumulator is not None:
+        (row,) = trace.nodes.to_dict("records")
+        assert row["bits_observed"] == 9  # 200 in two's complement
+    assert tracer.profile(path, feeds=file, runs=2).notes.count(f"inputs are those of {file}") == 1
+
+
+def test_an_interpreter_takes_them_in_each_run_anew(integers):
+    path, _, feeds, expected = integers
+    interpreter = tracer.Interpreter(path)
+    session = onnxruntime.InferenceSession(path)
+    for fed in (feeds, {"x": feeds["x"]}, feeds | {"w": np.full((2, 1), -7, np.int8)}):
+        (found,) = interpreter.run(None, fed)
+        assert np.array_equal(found, session.run(None, fed)[0])
+    assert np.array_equal(interpreter.run(None, feeds)[0], expected)
+    with pytest.raises(InputError, match="no input 'typo'"):
+        interpreter.run(None, feeds | {"typo": np.zeros(3)})
+    with pytest.raises(InputError, match=r"'w'.*int8.*but float64"):
+        interpreter.run(None, feeds | {"w": np.zeros((2, 1))})
+
+
+def test_bounds_hold_for_any_weights_that_may_be_fed(integers):
+    path, file, feeds, _ = integers
+    np.savez(file.parent / "plain.npz", x=feeds["x"])
+    plain = tracer.interpret(path, feeds=file.parent / "plain.npz", accumulator=32)
+    fed = tracer.interpret(path, feeds=file, accumulator=32)
+    largest = 2 * 128 * 128  # x and w of -128
+    for trace in (plain, fed):
+        assert trace.nodes["bits_guaranteed"].item() == largest.bit_length() + 1
+    proto = onnx.load(path)
+    del proto.graph.input[1]  # no default, but a constant
+    constant = tracer.interpret(proto, feeds=file.parent / "plain.npz", accumulator=32)
+    assert constant.nodes["bits_guaranteed"].item() == 9  # from -256 to 254
+
+
+def test_a_sweep_takes_the_weights_of_the_data(tmp_path):
+    scale = [numpy_helper.from_array(np.array(0.5, np.float32), name) for name in ("s", "t")]
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s"], ["a"]),
+        helper.make_node("DequantizeLinear", ["a", "s"], ["b"]),
+        helper.make_node("DequantizeLinear", ["w", "t"], ["c"]),
+        helper.make_node("MatMul", ["b", "c"], ["y"], "n"),
+    ]
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [value("x", TensorProto.FLOAT, ["N", 4]), value("w", TensorProto.UINT8, [4, 2])],
+        [value("y", TensorProto.FLOAT, ["N", 2])],
+        [*scale, numpy_helper.from_array(np.zeros((4, 2), np.uint8), "w")],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    path, data = tmp_path / "model.onnx", tmp_path / "data.npz"
+    onnx.save(proto, path)
+    weights = np.array([[200, 0], [200, 0], [0, 90], [0, 90]], np.uint8)
+    samples = np.where(np.arange(8)[:, None] % 2, [1, 1, 0, 0], [0, 0, 1, 1]).astype(np.float32)
+    (scores,) = onnxruntime.InferenceSession(path).run(None, {"x": samples, "w": weights})
+    labels = scores.argmax(1)
+    assert set(labels) == {0, 1}
+    np.savez(data, x=samples, w=weights, y=labels)
+    answer = tracer.what_if(path, accumulator="16:20:4", data=data)
+    assert answer.variants[0].answer.score == 100.0
+
+
+def test_weights_of_old_files_are_constants_there_and_in_onnxruntime(tmp_path):
+    path, file = tmp_path / "model.onnx", tmp_path / "x.npz"
+    onnx.save(with_default(FLOATS.replace("10", "3").replace("20", "8"),
+                           np.ones((2, 1), np.float32), 3), path)  # fmt: skip
+    feeds = {"x": np.ones((1, 2), np.float32), "w": np.full((2, 1), 3, np.float32)}
+    np.savez(file, **feeds)
+    with pytest.raises(Exception, match="w"):
+        onnxruntime.InferenceSession(path).run(None, feeds)
+    for run in (tracer.profile, tracer.interpret, tracer.count):
+        with pytest.raises(InputError, match=r"w unknown|no input 'w'"):
+            run(path, feeds=file)
+
+
+@pytest.mark.parametrize("accumulator", [None, 32])
+@pytest.mark.parametrize("typo", ["typo", "ww"])
+def test_arrays_of_other_names_are_refused_by_name(integers, accumulator, typo):
+    path, file, feeds, _ = integers
+    np.savez(file, **feeds, **{typo: np.zeros(3)})
+    with pytest.raises(InputError, match=typo) as error:
+        tracer.interpret(path, feeds=file, accumulator=accumulator)
+    assert "x, w" in str(error.value.hint)
