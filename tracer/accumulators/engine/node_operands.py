@@ -93,6 +93,10 @@ class Operand(Protocol):
     def steps(self, axis: int | None) -> Array:
         """float64: one step, or one for each slice of `axis`; None allows one step only."""
 
+    @property
+    def range(self) -> tuple[int, int]:
+        """The least and the greatest integer of any run."""
+
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
@@ -123,6 +127,11 @@ class Quantized:
             raise UnfitError("the terms of a sum have different scales")
         return steps
 
+    @property
+    def range(self) -> tuple[int, int]:
+        """The range of the stored type, minus the zero point."""
+        return self.scale.low, self.scale.high
+
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
@@ -140,6 +149,11 @@ class Fixed:
     def steps(self, axis: int | None) -> Array:
         """The step of the format."""
         return np.array(2.0**-self.format.fraction)
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The range of the format."""
+        return self.format.range
 
 
 @dataclass(frozen=True, slots=True)

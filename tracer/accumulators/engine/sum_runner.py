@@ -21,6 +21,9 @@ from tracer.errors import ModelError
 from tracer.interpreter.numeric.products import Product, integers
 from tracer.support.types import Array
 
+Ends = int | tuple[int, ...]
+"""The least or the greatest number of an operand, or one for each term."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
@@ -34,7 +37,7 @@ class Reduction:
 
     channels: int
     terms: Terms
-    inputs: tuple[int, int]
+    inputs: tuple[Ends, Ends]
     weights: tuple[int, int]
     stored: Array | None = None
     bias: Array | None = None
@@ -56,18 +59,24 @@ class Reduction:
 
     def bounds(self, accumulator: Accumulator) -> Bounds:
         """The bounds of the partial sums for any input."""
+        inputs = self._inputs
         if self.stored is None:
             bias = None if self.bias is None else (int(self.bias.min()), int(self.bias.max()))
-            ranges = self.weights, self.inputs
+            ranges = self.weights, inputs
             return guaranteed_of_ranges(*ranges, bias, self.terms, accumulator, self.padded)
         of_blocks = guaranteed(
-            self.stored, *self.inputs, self.bias, self.terms, accumulator, self.padded
+            self.stored, *inputs, self.bias, self.terms, accumulator, self.padded
         )
         return of_blocks.widest(self.blocks)
 
     def datatype(self, accumulator: Accumulator) -> int:
         """Bits that hold any sum of products of these types, without a bias."""
-        return datatype(self.terms, self.weights, self.inputs, None, accumulator)
+        return datatype(self.terms, self.weights, self._inputs, None, accumulator)
+
+    @property
+    def _inputs(self) -> tuple[Array, Array]:
+        """The least and the greatest inputs, one number or one for each term."""
+        return np.asarray(self.inputs[0]), np.asarray(self.inputs[1])
 
 
 @dataclass(frozen=True, slots=True)

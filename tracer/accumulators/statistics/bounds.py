@@ -105,8 +105,8 @@ def guaranteed_of_ranges(
 
 def datatype(
     terms: Terms,
-    left: tuple[int, int],
-    right: tuple[int, int],
+    left: tuple[Array | int, Array | int],
+    right: tuple[Array | int, Array | int],
     bias: tuple[int, int] | None,
     accumulator: Accumulator,
 ) -> int:
