@@ -176,17 +176,18 @@ def test_an_operator_with_products_inside_is_noted():
     q, b = np.ones((1, 2, 16), np.float32), np.ones((3, 3), np.float32)
     _, narrowing = narrowed(proto, read("12", fixed="8:4"), q, b)
     assert narrowing.notes == (
-        "not narrowed: MultiHeadAttention_0: MultiHeadAttention is one operator, whose products "
-        "and sums stay wide",
+        "not narrowed: MultiHeadAttention_0: its queries, keys and shares of values are floats "
+        "inside one operator, which nothing quantises",
     )
 
 
 def test_a_product_of_a_contributed_operator_that_stays_wide_is_noted():
     proto = model(
-        "(uint8[2,3] a, uint8[3,3] b, uint8[2,3] c) => (float[2,3] y, uint8[2,3] v)"
-        " { y = com.microsoft.MatMulIntegerToFloat (a, b, s, s)"
-        " v = com.microsoft.QLinearAdd (c, s, p, c, s, p, s, p) }",
-        s=np.float32(0.5), p=np.uint8(100),
+        "(float[2,64] a, uint8[2,3] c) => (float[2,3] y, uint8[2,3] v)"
+        " { y = com.microsoft.MatMulBnb4 <K = 64, N = 3, block_size = 64, quant_type = 0> (a, b, s)"
+        " v = com.microsoft.QLinearAdd (c, t, p, c, t, p, t, p) }",
+        b=uint8(96), s=np.ones(3, np.float32), t=np.float32(0.5), p=np.uint8(100),
     )  # fmt: skip
-    (note,) = narrowed(proto, read("9"), uint8(2, 3), uint8(3, 3), uint8(2, 3))[1].notes
-    assert note.startswith("not narrowed: MatMulIntegerToFloat_0: MatMulIntegerToFloat is one ")
+    a = np.ones((2, 64), np.float32)
+    (note,) = narrowed(proto, read("9"), a, uint8(2, 3))[1].notes
+    assert note == "not narrowed: MatMulBnb4_0: its weights are 4-bit floats, which are no integers"

@@ -15,7 +15,7 @@ from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.float_model import FloatModel
 from tracer.accumulators.float_nodes import summed
-from tracer.accumulators.multiplying import multiplies
+from tracer.accumulators.multiplying import PARTLY, multiplies, reason_to_stay_wide
 from tracer.accumulators.nodes import ComputeSums, lowerings
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy, Rule
@@ -52,6 +52,7 @@ class Narrowing:
         self._quantized: dict[str, ComputeSums | None] = {}
         self._runners: dict[str, SumRunner] = {}
         self._unfit: dict[str, UnfitError] = {}
+        self._partly: dict[str, UnfitError] = {}
         rules = policy.assign(model.nodes)
         self._scales = TensorScales(model)
         self._room = Room()
@@ -63,7 +64,7 @@ class Narrowing:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Nodes of the policy that sum but not in its accumulator, by reason.
+        """Nodes of the policy whose sums, or some of them, are not in its accumulator, by reason.
 
         Nodes that multiply come first, apart from those that only add.
         """
@@ -73,6 +74,7 @@ class Narrowing:
         return (
             *self._floats.notes,
             *_told("not narrowed", multiplying),
+            *_told("partly narrowed", self._partly),
             *_told("not narrowed", adding),
             *_told("stays wide", self._floats.unfit),
         )
@@ -137,7 +139,7 @@ class Narrowing:
 
         def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
             try:
-                return (summing(inputs, self._runner(node.key)).output,)
+                return summing(inputs, self._runner(node.key)).outputs
             except UnfitError as reason:  # told by the operands of a run alone
                 self._unfit[node.key] = reason
                 return plain(inputs, bodies)
@@ -161,7 +163,8 @@ class Narrowing:
         lowering = lowerings().get((node.domain, node.op_type))
         if lowering is None:
             if multiplies(node):
-                self._unfit[node.key] = _inside(node)
+                why, remedy = reason_to_stay_wide(node)
+                self._unfit[node.key] = UnfitError(why, remedy=remedy)
             return
         attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
         try:
@@ -170,6 +173,8 @@ class Narrowing:
             self._unfit[node.key] = reason
         else:
             self._summings[node.key] = summing
+            if node.op_type in PARTLY:
+                self._partly[node.key] = UnfitError(PARTLY[node.op_type])
             self._quantized[node.key] = summing if rule.format is None else None
             self._runners[node.key] = SumRunner(accumulator, KeptPasses(self._room))
 
@@ -202,13 +207,6 @@ class Narrowing:
             unfit[node.key].remedy
             or "Quantise the model, or set fixed-point formats for its float operands.",
         )
-
-
-def _inside(node: Node) -> UnfitError:
-    return UnfitError(
-        f"{node.op_type} is one operator, whose products and sums stay wide",
-        remedy="Export it as the operators that it joins, such as MatMul and Softmax.",
-    )
 
 
 def _partial_sums(node: str, runner: SumRunner) -> PartialSums:

@@ -32,20 +32,18 @@ _MATRIX = 2
 """Axes of a matrix."""
 
 
-@lowering("MatMul")
 def matmul(operands: NodeOperands) -> ComputeSums:
     """Dequantised or fixed-point operands: activations times weights or activations."""
     a, b = operands.activations(0), operands.weights(1)
     step = a.steps(None) * b.steps(-1)
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
-        sums = partial(_product_sums, runner, a.integers(inputs[0]), b.integers(inputs[1]), None)
+        sums = partial(product_sums, runner, a.integers(inputs[0]), b.integers(inputs[1]), None)
         return NodeSums(sums, Dequantize(step, None, operands.float_type(inputs[0]), True))
 
     return compute
 
 
-@lowering("Gemm")
 def gemm(operands: NodeOperands) -> ComputeSums:
     """As MatMul; C is summed with the products if it is a bias in multiples of the step."""
     options = operands.attributes
@@ -54,9 +52,9 @@ def gemm(operands: NodeOperands) -> ComputeSums:
     step = a.steps(None) * b.steps(0 if options.get("transB", 0) else 1)
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
-        left, right = _transposed(operands, a.integers(inputs[0]), b.integers(inputs[1]))
+        left, right = transposed(operands, a.integers(inputs[0]), b.integers(inputs[1]))
         bias = _bias(operands, step, inputs, right.numbers.shape[1], alpha == beta == 1)
-        sums = partial(_product_sums, runner, left, right, bias.integers)
+        sums = partial(product_sums, runner, left, right, bias.integers)
         kind = operands.float_type(inputs[0])
         if alpha == 1 and bias.rest is None:
             return NodeSums(sums, Dequantize(step, None, kind, True))
@@ -75,8 +73,8 @@ def matmul_integer(operands: NodeOperands) -> ComputeSums:
     """8-bit operands minus zero points, which may be one for each row or column."""
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
-        left = operands.centred(0, inputs, _minus_row_zero_points)
-        sums = partial(_product_sums, runner, left, operands.centred(1, inputs), None)
+        left = operands.centred(0, inputs, minus_row_zero_points)
+        sums = partial(product_sums, runner, left, operands.centred(1, inputs), None)
         return NodeSums(sums, lambda sums: sums.astype(np.int32))
 
     return compute
@@ -88,8 +86,8 @@ def qlinear_matmul(operands: NodeOperands) -> ComputeSums:
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
         _, a_scale, _, _, b_scale, _, y_scale, y_zero = inputs
-        left = operands.centred(0, inputs, _minus_row_zero_points)
-        sums = partial(_product_sums, runner, left, operands.centred(3, inputs), None)
+        left = operands.centred(0, inputs, minus_row_zero_points)
+        sums = partial(product_sums, runner, left, operands.centred(3, inputs), None)
         factor = matmul_factor(a_scale, b_scale, y_scale)
         if a_scale.size > 1 or b_scale.ndim > 1:
             return NodeSums(sums, Requantize(factor, y_zero))
@@ -109,14 +107,14 @@ def qgemm(operands: NodeOperands) -> ComputeSums:
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
         _, a_scale, _, _, b_scale, _, c, y_scale, y_zero = (*inputs, None, None, None)[:9]
-        left, right = _transposed(
+        left, right = transposed(
             operands, operands.centred(0, inputs), operands.centred(3, inputs, minus_columns)
         )
         width = right.numbers.shape[1]
         if c is not None and c.size not in (1, width):
             raise ModelError(f"a bias of shape {list(c.shape)} for {width} columns")
         bias = None if c is None else np.broadcast_to(c.astype(np.int64).reshape(-1), (width,))
-        sums = partial(_product_sums, runner, left, right, bias)
+        sums = partial(product_sums, runner, left, right, bias)
         step = alpha * a_scale * b_scale
         if y_scale is None or y_zero is None:
             return NodeSums(sums, lambda sums: gemm_output(sums, step, y_scale, y_zero))
@@ -125,7 +123,7 @@ def qgemm(operands: NodeOperands) -> ComputeSums:
     return compute
 
 
-def _transposed(operands: NodeOperands, a: Integers, b: Integers) -> tuple[Integers, Integers]:
+def transposed(operands: NodeOperands, a: Integers, b: Integers) -> tuple[Integers, Integers]:
     """The operands, transposed where `transA` and `transB` say so."""
     flags = operands.attributes.get("transA", 0), operands.attributes.get("transB", 0)
     left, right = (
@@ -135,7 +133,7 @@ def _transposed(operands: NodeOperands, a: Integers, b: Integers) -> tuple[Integ
     return left, right
 
 
-def _product_sums(
+def product_sums(
     runner: SumRunner, a: Integers, b: Integers, bias: Array | None, finish: Finish | None
 ) -> Array | None:
     """The sums, int64, of `a` (..., R, K) and `b` (..., K, N), which numpy broadcasts.
@@ -229,5 +227,6 @@ def _bias(
     return BiasParts(np.broadcast_to(bias.integers.reshape(-1), (width,)))
 
 
-def _minus_row_zero_points(a: Array, zero_point: Array | None) -> Array:
+def minus_row_zero_points(a: Array, zero_point: Array | None) -> Array:
+    """The left matrix, int32, minus a zero point that is one number or one for each row."""
     return minus_zero_point(a, None if zero_point is None else per_row(zero_point))

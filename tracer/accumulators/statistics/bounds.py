@@ -9,6 +9,7 @@ terms are dropped together.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial, reduce
 from operator import itemgetter, methodcaller
@@ -64,6 +65,16 @@ class Bounds:
 
 _WIDER = {"low": np.minimum, "any_order_low": np.minimum}
 """How bounds of several sums are joined; others take the maximum."""
+
+
+def joined(parts: Sequence[Bounds]) -> Bounds:
+    """Returns bounds of the same channels that hold wherever any of the parts holds."""
+    stacked = {
+        field.name: np.stack([getattr(part, field.name) for part in parts], 1).reshape(-1)
+        for field in fields(Bounds)
+        if getattr(parts[0], field.name) is not None
+    }
+    return replace(parts[0], **stacked).widest(len(parts))
 
 
 def guaranteed(
