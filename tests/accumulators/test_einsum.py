@@ -67,6 +67,12 @@ def test_products_of_two_tensors(text, bits):
         np.testing.assert_array_equal(output, by_onnxruntime(proto, x, w))
 
 
+def test_an_axis_without_elements_has_no_sums():
+    proto = equation("bhid,bhjd->bhij")
+    output, _ = narrowed(proto, read("9"), uint8(3, 2, 0, 1), int8(3, 2, 4, 1))
+    assert output.shape == (3, 2, 0, 4)
+
+
 @pytest.mark.parametrize("text", ["bik,kj->bij", "kib,jk->bij"])
 def test_bounds_are_those_of_the_stored_weights(text):
     """x - 100 is from -100 to 155."""

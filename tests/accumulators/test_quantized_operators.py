@@ -9,8 +9,11 @@ import pytest
 from onnx import numpy_helper
 
 from tests.accumulators.nodes import int8, narrowed, plain, saturated, uint8
+from tracer.accumulators.multiplying import MULTIPLYING, WIDE
+from tracer.accumulators.nodes import lowerings
 from tracer.accumulators.spec.policy_text import read
 from tracer.errors import ModelError
+from tracer.interpreter.registry import standard
 
 RANDOM = np.random.default_rng(11)
 
@@ -179,6 +182,20 @@ def test_an_operator_with_products_inside_is_noted():
         "not narrowed: MultiHeadAttention_0: its queries, keys and shares of values are floats "
         "inside one operator, which nothing quantises",
     )
+
+
+def test_an_operator_that_multiplies_is_narrow_or_says_why_not():
+    narrow = {name for _, name in lowerings()}
+    assert not MULTIPLYING - narrow - WIDE.keys()
+    assert not narrow & WIDE.keys()
+
+
+def test_operators_that_the_interpreter_lacks_are_those_that_it_has_no_function_for():
+    """DeformConv is onnx.reference's, and MatMulFpQ4 has a reason of its own."""
+    lacking = {name for name, why in WIDE.items() if "interpreter has no such" in why}
+    domains, registry = ("", "com.microsoft", "ai.onnx.preview"), standard()
+    known = {name for name in WIDE if any(registry.find(d, name, 25) for d in domains)}
+    assert known == WIDE.keys() - lacking - {"DeformConv", "MatMulFpQ4"}
 
 
 def test_a_product_of_a_contributed_operator_that_stays_wide_is_noted():

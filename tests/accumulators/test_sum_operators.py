@@ -7,7 +7,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from tests.accumulators.nodes import int8, model, narrowed, saturated, uint8
+from tests.accumulators.nodes import int8, model, narrowed, plain, saturated, uint8
 from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.policy_text import read
 from tracer.errors import ModelError
@@ -180,6 +180,38 @@ def test_a_global_lp_pooling_adds_squares_of_a_channel(bits):
     sums = each_row(centred(x) ** 2, (2, 3), bits)
     np.testing.assert_array_equal(output, np.sqrt(sums * STEP**2).astype(np.float32))
     check_wide(proto, x)
+
+
+EMPTY = {
+    "Sum": "Sum (xd, xd)",
+    "Sub": "Sub (xd, xd)",
+    "CumSum": "CumSum (xd, axis)",
+    "ReduceL1": "ReduceL1 (xd, axes)",
+    "ReduceSumSquare": "ReduceSumSquare <keepdims = 0> (xd, axes)",
+    "ReduceSum": "ReduceSum (xd, axes)",
+    "LpPool": "LpPool <kernel_shape = [1]> (xd)",
+    "GlobalLpPool": "GlobalLpPool (xd)",
+}
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 4), (2, 0, 4), (2, 3, 0)])
+@pytest.mark.parametrize("operator", EMPTY)
+def test_empty_tensors_have_the_sums_of_nothing(operator, shape):
+    if operator == "LpPool" and not shape[2]:
+        pytest.skip("a window over nothing has no size")
+    proto = quantised(
+        f"(uint8{list(shape)} x) => (float y) {{ xd = DequantizeLinear (x, s, z)"
+        f" y = {EMPTY[operator]} }}",
+        axis=np.int64(1), axes=np.array([1]),
+    )  # fmt: skip
+    x = uint8(*shape)
+    output, narrowing = narrowed(proto, read("9"), x)
+    expected = plain(proto, x)
+    assert output.shape == expected.shape
+    np.testing.assert_array_equal(output, np.zeros_like(expected))
+    (sums,) = narrowing.accumulations().values()
+    assert sums.tally.outputs.sum() == output.size
+    assert sums.guaranteed >= 2
 
 
 def test_a_third_power_is_no_sum_of_integers():

@@ -19,6 +19,7 @@ from tracer.accumulators.multiplying import PARTLY, multiplies, reason_to_stay_w
 from tracer.accumulators.nodes import ComputeSums, lowerings
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy, Rule
+from tracer.accumulators.spec.register import NARROWEST
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.errors import ModelError
@@ -218,11 +219,11 @@ def _partial_sums(node: str, runner: SumRunner) -> PartialSums:
     return PartialSums(
         node=node,
         tally=runner.tally,
-        guaranteed=int(max(bound.bits.max() for bound in bounds)),
-        guaranteed_any_order=int(max(bound.any_order_bits.max() for bound in bounds)),
+        guaranteed=_widest([bound.bits for bound in bounds]),
+        guaranteed_any_order=_widest([bound.any_order_bits for bound in bounds]),
         guaranteed_channels=_by_channel([bound.bits for bound in bounds], channels),
         datatype=max(reduction.datatype(accumulator) for reduction in runner.reductions),
-        guaranteed_inner=int(max(bits.max() for bits in inner)) if inner else None,
+        guaranteed_inner=_widest(inner) if inner else None,
         guaranteed_inner_channels=_by_channel(inner, channels) if inner else None,
     )
 
@@ -231,7 +232,12 @@ def _by_channel(widths: Sequence[Array], channels: int) -> Array:
     """Returns the largest widths (channels,); of all channels where their number changed."""
     if all(len(bits) in (1, channels) for bits in widths):
         return np.broadcast_to(np.max(np.broadcast_arrays(*widths), 0), channels)
-    return np.broadcast_to(np.max([bits.max() for bits in widths]), channels)
+    return np.broadcast_to(_widest(widths), channels)
+
+
+def _widest(widths: Sequence[Array]) -> int:
+    """Returns the largest width; there are no sums, and no widths, of no channels."""
+    return max(int(bits.max(initial=NARROWEST)) for bits in widths)
 
 
 def _told(what: str, unfit: Mapping[str, UnfitError]) -> Iterator[str]:

@@ -69,7 +69,8 @@ def _sums_by_channel(runner: SumRunner, values: Array, axes: int) -> Array:
 
     def block(index: int) -> None:
         part = parts[index]
-        numbers = values[(slice(None),) * axes + (part,)].reshape(depth, -1, out.shape[1])
+        some = values[(slice(None),) * axes + (part,)]
+        numbers = some.reshape(depth, part.stop - part.start, out.shape[1])
         runner.sum_first_axis(numbers, part, out[part])
 
     parallel.run_blocks(len(parts), block)

@@ -232,7 +232,7 @@ class SumRunner:
         """Sums `numbers` (K, C, P) over the first axis into `out` (C, P)."""
         depth, count, width = numbers.shape
         left = np.ones((1, depth), np.int16)
-        right = numbers.reshape(depth, -1)
+        right = numbers.reshape(depth, count * width)
         self._sum(left, right, None, Terms(depth), channels, out.reshape(1, count * width))
 
     def _sum(

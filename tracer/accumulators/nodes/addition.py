@@ -13,6 +13,7 @@ from tracer.accumulators.nodes import ComputeSums, NodeSums, computed, lowering
 from tracer.accumulators.nodes.matmul import begun_sums
 from tracer.accumulators.nodes.reduction import requantize
 from tracer.accumulators.spec.orders import Terms
+from tracer.interpreter.numeric.axes import flat
 from tracer.interpreter.ops.contrib import DOMAIN
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
@@ -101,7 +102,7 @@ def _running(runner: SumRunner, x: Integers, exclusive: bool) -> Array:
     length = x.numbers.shape[-1]
     limits.allow((length, length), np.int16)
     taken = np.triu(np.ones((length, length), np.int16), int(exclusive))
-    rows = replace(x, numbers=x.numbers.reshape(-1, length))
+    rows = replace(x, numbers=flat(x.numbers, 0, x.numbers.ndim - 1))
     runner.begin(Reduction(length, Terms(length), (x.low, x.high), (0, 1), taken.T))
     sums = begun_sums(runner, rows, Integers(taken, 0, 1, constant=True))
     return sums.reshape(x.numbers.shape)

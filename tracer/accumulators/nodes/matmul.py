@@ -1,5 +1,6 @@
 """MatMul, Gemm, MatMulInteger, QLinearMatMul and QGemm: rows times columns."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -181,18 +182,20 @@ def _gathered_sums(
         return None
     depth, width = right[-2:]
     batch = np.broadcast_shapes(left[:-2], right[:-2])
-    shape, terms = (*batch, left[-2], width), Terms(depth)
+    shape, terms, matrices = (*batch, left[-2], width), Terms(depth), math.prod(batch)
     if len(right) == _MATRIX:
         weights = np.ascontiguousarray(b.values.T)
-        gathered, flat = Gathered(weights, from_rows(a, width), bias, terms), (-1, width)
+        gathered = Gathered(weights, from_rows(a, width), bias, terms)
+        flat: tuple[int, ...] = (matrices * left[-2], width)
     else:
         lefts, rights = (
             np.broadcast_to(each, (*batch, *each.shape[-2:])) for each in (a.values, b.numbers)
         )
-        matrices = replace(b, numbers=rights.reshape(-1, depth, width))
-        columns = from_matrices(matrices, shape[-2])
-        rows = np.ascontiguousarray(lefts).reshape(-1, depth)
-        gathered, flat = Gathered(rows, columns, bias, terms, (a.low, a.high)), (-1, *shape[-2:])
+        right_sides = replace(b, numbers=rights.reshape(matrices, depth, width))
+        columns = from_matrices(right_sides, shape[-2])
+        rows = np.ascontiguousarray(lefts).reshape(matrices * left[-2], depth)
+        gathered = Gathered(rows, columns, bias, terms, (a.low, a.high))
+        flat = (matrices, *shape[-2:])
     out = buffer_pool.empty(shape, np.int64 if finish is None else finish.bytes.dtype)
     done = (
         runner.sum_gathered(gathered, out.reshape(flat))

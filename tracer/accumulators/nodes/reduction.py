@@ -104,7 +104,7 @@ def _pool_sums(runner: SumRunner, x: Integers, options: Mapping[str, Any]) -> tu
     divisors = counts(size, windows, bool(options.get("count_include_pad", 0)))
     has_zeros = any(windows.before + windows.after)
     images = PaddedImages.of(x, windows)
-    if images is not None:
+    if images is not None and x.numbers.size:
         channels, shape = x.numbers.shape[1], (*x.numbers.shape[:2], *windows.out)
         reduction = reduction_of(x, channels, math.prod(windows.kernel), has_zeros)
         sums = gathered_sums(runner, reduction, images.columns(channels, channels), shape)
@@ -117,8 +117,10 @@ def _pool_sums(runner: SumRunner, x: Integers, options: Mapping[str, Any]) -> tu
 
 def _global_pool_sums(runner: SumRunner, x: Integers) -> SumsAndDivisor:
     """The sum, int64, of each channel, and its divisor."""
-    if x.numbers.ndim == _CHANNELS_ONLY:
-        return sums_over(runner, x, ()), 1
+    places = x.numbers.shape[_CHANNELS_ONLY:]
+    if not math.prod(places) or not places:
+        axes = tuple(range(_CHANNELS_ONLY, x.numbers.ndim))
+        return np.expand_dims(sums_over(runner, x, axes), axes), math.prod(places)
     return _pool_sums(runner, x, {"kernel_shape": x.numbers.shape[2:]})
 
 
