@@ -184,6 +184,22 @@ def test_an_operator_with_products_inside_is_noted():
     )
 
 
+@pytest.mark.parametrize("operator", ["MatMul", "com.microsoft.FusedMatMul"])
+def test_a_vector_of_weights_with_a_step_for_each_term_has_no_sum(operator):
+    proto = model(
+        "(uint8[3,3] x, uint8[2] a) => (float[3] y, float[2] z) {"
+        " xd = DequantizeLinear (x, s, p) wd = DequantizeLinear <axis = 0> (w, t, v)"
+        f" y = {operator} (xd, wd) ad = DequantizeLinear (a, s, p) z = Add (ad, ad) }}",
+        s=np.float32(0.5), p=np.uint8(3), w=int8(3), v=np.zeros(3, np.int8),
+        t=np.array([0.1, 0.2, 0.3], np.float32),
+    )  # fmt: skip
+    x = uint8(3, 3)
+    output, narrowing = narrowed(proto, read("9"), x, uint8(2))
+    np.testing.assert_array_equal(output, plain(proto, x, uint8(2)))
+    (note,) = narrowing.notes
+    assert note.endswith(": the terms of a sum have different scales")
+
+
 def test_an_operator_that_multiplies_is_narrow_or_says_why_not():
     narrow = {name for _, name in lowerings()}
     assert not MULTIPLYING - narrow - WIDE.keys()

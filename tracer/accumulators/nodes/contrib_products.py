@@ -11,7 +11,7 @@ from tracer.accumulators.engine.node_output import Dequantize
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.nodes import ComputeSums, NodeSums, finished, followed, lowering
 from tracer.accumulators.nodes.block_products import gemm_or_blocks
-from tracer.accumulators.nodes.matmul import minus_row_zero_points, product_sums
+from tracer.accumulators.nodes.matmul import columns_axis, minus_row_zero_points, product_sums
 from tracer.interpreter.ops.contrib import DOMAIN
 from tracer.interpreter.ops.fused_activation import activated
 from tracer.interpreter.ops.fused_matmul import transposed_as
@@ -33,7 +33,9 @@ def fused_matmul(operands: NodeOperands) -> ComputeSums:
         for side in "AB"
     )
     a, b = operands.activations(0), operands.weights(1)
-    columns = None if any(second_batch) else -2 if second else -1
+    columns = columns_axis(operands)
+    if columns is not None and (second or any(second_batch)):
+        columns = None if any(second_batch) else -2
     step = a.steps(None) * b.steps(columns) * options.get("alpha", 1.0)
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:

@@ -36,7 +36,7 @@ _MATRIX = 2
 def matmul(operands: NodeOperands) -> ComputeSums:
     """Dequantised or fixed-point operands: activations times weights or activations."""
     a, b = operands.activations(0), operands.weights(1)
-    step = a.steps(None) * b.steps(-1)
+    step = a.steps(None) * b.steps(columns_axis(operands))
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
         sums = partial(product_sums, runner, a.integers(inputs[0]), b.integers(inputs[1]), None)
@@ -67,6 +67,12 @@ def gemm(operands: NodeOperands) -> ComputeSums:
         return NodeSums(sums, restore)
 
     return compute
+
+
+def columns_axis(operands: NodeOperands) -> int | None:
+    """The axis of the columns of B; None for a vector, whose one axis is summed."""
+    scale = operands.scales.of(operands.node.inputs[1], operands.node.scope)
+    return None if scale is not None and scale.rank == 1 else -1
 
 
 @lowering("MatMulInteger")
