@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tracer.records.columns import Format
+from tracer.records.coverage import Coverage
 from tracer.text import line, printable
 
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -51,6 +52,14 @@ def micros(value: float | None) -> str:
 def percent(value: float | None) -> str:
     """`7.2%`."""
     return "" if value is None or math.isnan(value) else f"{value:.1%}"
+
+
+def extent(covered: Coverage) -> str:
+    """`1 of 2 nodes that multiply, with 17.2% of the MACs`."""
+    nodes = f"{covered.nodes:,} of {plural(covered.multiplying, 'node')} that"
+    verb = "multiplies" if covered.multiplying == 1 else "multiply"
+    macs = "" if covered.share is None else f", with {percent(covered.share)} of the MACs"
+    return f"{nodes} {verb}{macs}"
 
 
 def score(value: float, unit: str) -> str:

@@ -77,9 +77,11 @@ def _pinned(variant: Variant) -> str:
 def _safe(variant: Variant) -> str:
     answer = variant.answer
     guaranteed = f">{_WIDEST}" if answer.guaranteed > _WIDEST else str(answer.guaranteed)
+    covered = variant.coverage
+    where = "" if covered is None or covered.is_whole else f" in {text.extent(covered)}"
     return (
         f"A: {answer.observed} bits are safe on this data ({answer.limiting} needs them); "
-        f"{guaranteed} bits are safe for any input."
+        f"{guaranteed} bits are safe for any input{where}."
     )
 
 

@@ -9,8 +9,11 @@ import pytest
 from onnx import numpy_helper
 
 from tests.accumulators.nodes import int8, narrowed, plain, saturated, uint8
+from tracer.accumulators.multiplying import MULTIPLYING, WIDE
+from tracer.accumulators.nodes import lowerings
 from tracer.accumulators.spec.policy_text import read
 from tracer.errors import ModelError
+from tracer.interpreter.registry import standard
 
 RANDOM = np.random.default_rng(11)
 
@@ -176,17 +179,48 @@ def test_an_operator_with_products_inside_is_noted():
     q, b = np.ones((1, 2, 16), np.float32), np.ones((3, 3), np.float32)
     _, narrowing = narrowed(proto, read("12", fixed="8:4"), q, b)
     assert narrowing.notes == (
-        "not narrowed: MultiHeadAttention_0: MultiHeadAttention is one operator, whose products "
-        "and sums stay wide",
+        "not narrowed: MultiHeadAttention_0: its queries, keys and shares of values are floats "
+        "inside one operator, which nothing quantises",
     )
+
+
+@pytest.mark.parametrize("operator", ["MatMul", "com.microsoft.FusedMatMul"])
+def test_a_vector_of_weights_with_a_step_for_each_term_has_no_sum(operator):
+    proto = model(
+        "(uint8[3,3] x, uint8[2] a) => (float[3] y, float[2] z) {"
+        " xd = DequantizeLinear (x, s, p) wd = DequantizeLinear <axis = 0> (w, t, v)"
+        f" y = {operator} (xd, wd) ad = DequantizeLinear (a, s, p) z = Add (ad, ad) }}",
+        s=np.float32(0.5), p=np.uint8(3), w=int8(3), v=np.zeros(3, np.int8),
+        t=np.array([0.1, 0.2, 0.3], np.float32),
+    )  # fmt: skip
+    x = uint8(3, 3)
+    output, narrowing = narrowed(proto, read("9"), x, uint8(2))
+    np.testing.assert_array_equal(output, plain(proto, x, uint8(2)))
+    (note,) = narrowing.notes
+    assert note.endswith(": the terms of a sum have different scales")
+
+
+def test_an_operator_that_multiplies_is_narrow_or_says_why_not():
+    narrow = {name for _, name in lowerings()}
+    assert not MULTIPLYING - narrow - WIDE.keys()
+    assert not narrow & WIDE.keys()
+
+
+def test_operators_that_the_interpreter_lacks_are_those_that_it_has_no_function_for():
+    """DeformConv is onnx.reference's, and MatMulFpQ4 has a reason of its own."""
+    lacking = {name for name, why in WIDE.items() if "interpreter has no such" in why}
+    domains, registry = ("", "com.microsoft", "ai.onnx.preview"), standard()
+    known = {name for name in WIDE if any(registry.find(d, name, 25) for d in domains)}
+    assert known == WIDE.keys() - lacking - {"DeformConv", "MatMulFpQ4"}
 
 
 def test_a_product_of_a_contributed_operator_that_stays_wide_is_noted():
     proto = model(
-        "(uint8[2,3] a, uint8[3,3] b, uint8[2,3] c) => (float[2,3] y, uint8[2,3] v)"
-        " { y = com.microsoft.MatMulIntegerToFloat (a, b, s, s)"
-        " v = com.microsoft.QLinearAdd (c, s, p, c, s, p, s, p) }",
-        s=np.float32(0.5), p=np.uint8(100),
+        "(float[2,64] a, uint8[2,3] c) => (float[2,3] y, uint8[2,3] v)"
+        " { y = com.microsoft.MatMulBnb4 <K = 64, N = 3, block_size = 64, quant_type = 0> (a, b, s)"
+        " v = com.microsoft.QLinearAdd (c, t, p, c, t, p, t, p) }",
+        b=uint8(96), s=np.ones(3, np.float32), t=np.float32(0.5), p=np.uint8(100),
     )  # fmt: skip
-    (note,) = narrowed(proto, read("9"), uint8(2, 3), uint8(3, 3), uint8(2, 3))[1].notes
-    assert note.startswith("not narrowed: MatMulIntegerToFloat_0: MatMulIntegerToFloat is one ")
+    a = np.ones((2, 64), np.float32)
+    (note,) = narrowed(proto, read("9"), a, uint8(2, 3))[1].notes
+    assert note == "not narrowed: MatMulBnb4_0: its weights are 4-bit floats, which are no integers"

@@ -15,10 +15,11 @@ from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.float_model import FloatModel
 from tracer.accumulators.float_nodes import summed
-from tracer.accumulators.multiplying import multiplies
+from tracer.accumulators.multiplying import PARTLY, multiplies, reason_to_stay_wide
 from tracer.accumulators.nodes import ComputeSums, lowerings
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy, Rule
+from tracer.accumulators.spec.register import NARROWEST
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.errors import ModelError
@@ -52,6 +53,7 @@ class Narrowing:
         self._quantized: dict[str, ComputeSums | None] = {}
         self._runners: dict[str, SumRunner] = {}
         self._unfit: dict[str, UnfitError] = {}
+        self._partly: dict[str, UnfitError] = {}
         rules = policy.assign(model.nodes)
         self._scales = TensorScales(model)
         self._room = Room()
@@ -63,7 +65,7 @@ class Narrowing:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Nodes of the policy that sum but not in its accumulator, by reason.
+        """Nodes of the policy whose sums, or some of them, are not in its accumulator, by reason.
 
         Nodes that multiply come first, apart from those that only add.
         """
@@ -73,6 +75,7 @@ class Narrowing:
         return (
             *self._floats.notes,
             *_told("not narrowed", multiplying),
+            *_told("partly narrowed", self._partly),
             *_told("not narrowed", adding),
             *_told("stays wide", self._floats.unfit),
         )
@@ -137,7 +140,7 @@ class Narrowing:
 
         def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
             try:
-                return (summing(inputs, self._runner(node.key)).output,)
+                return summing(inputs, self._runner(node.key)).outputs
             except UnfitError as reason:  # told by the operands of a run alone
                 self._unfit[node.key] = reason
                 return plain(inputs, bodies)
@@ -161,7 +164,8 @@ class Narrowing:
         lowering = lowerings().get((node.domain, node.op_type))
         if lowering is None:
             if multiplies(node):
-                self._unfit[node.key] = _inside(node)
+                why, remedy = reason_to_stay_wide(node)
+                self._unfit[node.key] = UnfitError(why, remedy=remedy)
             return
         attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
         try:
@@ -170,6 +174,8 @@ class Narrowing:
             self._unfit[node.key] = reason
         else:
             self._summings[node.key] = summing
+            if node.op_type in PARTLY:
+                self._partly[node.key] = UnfitError(PARTLY[node.op_type])
             self._quantized[node.key] = summing if rule.format is None else None
             self._runners[node.key] = SumRunner(accumulator, KeptPasses(self._room))
 
@@ -204,13 +210,6 @@ class Narrowing:
         )
 
 
-def _inside(node: Node) -> UnfitError:
-    return UnfitError(
-        f"{node.op_type} is one operator, whose products and sums stay wide",
-        remedy="Export it as the operators that it joins, such as MatMul and Softmax.",
-    )
-
-
 def _partial_sums(node: str, runner: SumRunner) -> PartialSums:
     assert runner.tally is not None
     accumulator = runner.accumulator
@@ -220,11 +219,11 @@ def _partial_sums(node: str, runner: SumRunner) -> PartialSums:
     return PartialSums(
         node=node,
         tally=runner.tally,
-        guaranteed=int(max(bound.bits.max() for bound in bounds)),
-        guaranteed_any_order=int(max(bound.any_order_bits.max() for bound in bounds)),
+        guaranteed=_widest([bound.bits for bound in bounds]),
+        guaranteed_any_order=_widest([bound.any_order_bits for bound in bounds]),
         guaranteed_channels=_by_channel([bound.bits for bound in bounds], channels),
         datatype=max(reduction.datatype(accumulator) for reduction in runner.reductions),
-        guaranteed_inner=int(max(bits.max() for bits in inner)) if inner else None,
+        guaranteed_inner=_widest(inner) if inner else None,
         guaranteed_inner_channels=_by_channel(inner, channels) if inner else None,
     )
 
@@ -233,7 +232,12 @@ def _by_channel(widths: Sequence[Array], channels: int) -> Array:
     """Returns the largest widths (channels,); of all channels where their number changed."""
     if all(len(bits) in (1, channels) for bits in widths):
         return np.broadcast_to(np.max(np.broadcast_arrays(*widths), 0), channels)
-    return np.broadcast_to(np.max([bits.max() for bits in widths]), channels)
+    return np.broadcast_to(_widest(widths), channels)
+
+
+def _widest(widths: Sequence[Array]) -> int:
+    """Returns the largest width; there are no sums, and no widths, of no channels."""
+    return max(int(bits.max(initial=NARROWEST)) for bits in widths)
 
 
 def _told(what: str, unfit: Mapping[str, UnfitError]) -> Iterator[str]:

@@ -41,7 +41,8 @@ def notes(subject: Subject, attempt: Attempt, score: float, judge: Judgement) ->
     """Yields what the rows do not say: nodes that cannot be narrowed, and what that costs."""
     yield from attempt.after.notes
     by_reason: dict[str, list[str]] = {}
-    for key, reason in {**subject.others, **_unfit(attempt.changes)}.items():
+    reasons = {**subject.others, **_unfit(attempt.changes), **_too_wide(subject, attempt)}
+    for key, reason in reasons.items():
         by_reason.setdefault(reason, []).append(key)
     yield from (f"not narrowed: {', '.join(keys)}: {why}" for why, keys in by_reason.items())
     narrowed, bits = attempt.after.score, attempt.bits
@@ -69,6 +70,18 @@ def _finite_db(proposal: Proposal | None) -> float | None:
 
 def _unfit(changes: Mapping[str, Change]) -> dict[str, str]:
     return {key: each.reason for key, each in changes.items() if each.reason}
+
+
+def _too_wide(subject: Subject, attempt: Attempt) -> dict[str, str]:
+    """Returns why nodes whose sums do not fit stay as they are: no measure changes such a node."""
+    needs, after = attempt.width.needs(subject.model), attempt.after.sums
+    return {
+        node.key: f"tracer narrow does not change {node.op_type}, and its sums need more bits"
+        for node in subject.model.nodes
+        if node.key in needs and node.key in after
+        and node.key not in subject.sums and node.key not in subject.others
+        and _guaranteed(after[node.key], needs[node.key]) > needs[node.key].bits
+    }  # fmt: skip
 
 
 def _guaranteed(sums: PartialSums, need: Need) -> int:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.statistics.partial_sums import PartialSums
+from tracer.records.coverage import Coverage
 from tracer.records.environment import Environment
 from tracer.records.model_info import ModelInfo
 from tracer.records.result import Result
@@ -195,6 +196,8 @@ class Variant:
 
     `weight_bits` and `activation_bits` are None for the model's own bits. `energies` maps a
     width to the energies of the nodes at that width, in the order of `work`; None where missing.
+    `coverage` is the share of the products that are added in narrow accumulators; None in files of
+    older versions.
     """
 
     weight_bits: int | None
@@ -203,6 +206,7 @@ class Variant:
     answer: Answer
     work: tuple[NodeWork, ...]
     energies: Mapping[int, tuple[float | None, ...]] = field(repr=False)
+    coverage: Coverage | None = None
 
     def energy(self, bits: int) -> float:
         """Energy per sample with `bits` bits in all nodes. Raises KeyError without energies."""

@@ -3,13 +3,17 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import pandas as pd
+
 from analyzers.cost import cost
 from analyzers.cost.typed_model import TypedModel
+from analyzers.coverage import coverage
 from analyzers.energy import EnergyModel, Work, operands
 from tracer.accumulators.spec.policy import Rule
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.feedset import FeedSet
+from tracer.records.coverage import Coverage
 from tracer.records.whatif import NodeWork, known_sum
 from tracer.shapes import infer
 from tracer.support.types import FloatArray
@@ -19,13 +23,15 @@ from tracer.support.types import FloatArray
 class EnergyCost:
     """Energies per sample of the narrow `nodes`.
 
-    None for nodes that multiply nothing, and for nodes of unknown work.
+    None for nodes that multiply nothing, and for nodes of unknown work. `coverage` tells how much
+    of the model's products these nodes add.
     """
 
     nodes: tuple[str, ...]
     model: EnergyModel
     work: Work = field(repr=False)
     notes: tuple[str, ...] = ()
+    coverage: Coverage | None = None
 
     def __call__(self, widths: Sequence[int]) -> float:
         """Returns the energy of all nodes together; `widths` in the order of `nodes`."""
@@ -63,7 +69,10 @@ def energy_cost(
     counted = {*work.nodes, *own.index[(own["macs"] == 0).fillna(False)]}
     unknown = [node for node in rules if node not in counted]
     notes = (f"energies exclude nodes of unknown work: {', '.join(unknown)}",) if unknown else ()
-    return EnergyCost(tuple(rules), energy, per_sample, notes)
+    types = pd.Series({node.key: node.op_type for node in model.nodes}, dtype=object)
+    every = counts.assign(op_type=types)
+    narrow = pd.Series(counts.index.isin(list(rules)), counts.index)
+    return EnergyCost(tuple(rules), energy, per_sample, notes, coverage(every, narrow))
 
 
 def node_work(model: Model, cost: EnergyCost) -> tuple[NodeWork, ...]:

@@ -189,6 +189,7 @@ class VariantRunner:
             answer=answer,
             work=node_work(self._graph.model, self._energy),
             energies=self._energy.by_width(self._widths_of(answer)),
+            coverage=self._energy.coverage,
         )
 
     def _policy(self) -> Policy:

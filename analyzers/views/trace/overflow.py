@@ -5,8 +5,10 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from analyzers.views.text import full, number, percent, plural, width
+from analyzers.coverage import coverage
+from analyzers.views.text import extent, full, number, percent, plural, width
 from analyzers.views.trace import float_sums
+from tracer.records.coverage import Coverage
 from tracer.records.trace import Trace
 
 _INPUTS = "inputs are "
@@ -39,7 +41,8 @@ def words(nodes: pd.DataFrame) -> tuple[str, ...]:
     Nodes with float accumulators have sentences of their own.
     """
     narrow, floats = _by_kind(nodes)
-    integers = _of_integers(narrow) if len(narrow) or floats.empty else ()
+    covered = coverage(nodes, pd.Series(nodes.index.isin(narrow.index), nodes.index))
+    integers = _of_integers(narrow, covered) if len(narrow) or floats.empty else ()
     return (*integers, *(float_sums.words(floats) if len(floats) else ()))
 
 
@@ -50,10 +53,10 @@ def _by_kind(nodes: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     return counted[~is_float], counted[is_float]
 
 
-def _of_integers(narrow: pd.DataFrame) -> tuple[str, str]:
+def _of_integers(narrow: pd.DataFrame, covered: Coverage) -> tuple[str, str]:
     widths = narrow["bits"].dropna().unique()  # a damaged trace may lack them
     at = f"at {widths[0]} bits" if len(widths) == 1 else "at their widths"
-    return _overflows(narrow, at), _sufficient(narrow)
+    return _overflows(narrow, at), _sufficient(narrow, covered)
 
 
 def of_samples(samples: pd.DataFrame) -> str:
@@ -85,7 +88,7 @@ def _overflows(narrow: pd.DataFrame, at: str) -> str:
     )
 
 
-def _sufficient(narrow: pd.DataFrame) -> str:
+def _sufficient(narrow: pd.DataFrame, covered: Coverage) -> str:
     observed, guaranteed = narrow["bits_observed"], narrow["bits_guaranteed"]
     unknown = int(guaranteed.isna().sum())
     data = "no partial sum was observed"
@@ -93,7 +96,10 @@ def _sufficient(narrow: pd.DataFrame) -> str:
         data = f"{width(float(observed.max()))} bits suffice for this data"
     if unknown:
         return f"{data}; no width is guaranteed for {plural(unknown, 'node')}"
-    return f"{data}, {width(float(guaranteed.max()))} bits for any input{_inner(narrow)}"
+    bits = width(float(guaranteed.max()))
+    if covered.is_whole:
+        return f"{data}, {bits} bits for any input{_inner(narrow)}"
+    return f"{data}; guaranteed at {bits} bits for any input: {extent(covered)}{_inner(narrow)}"
 
 
 def _inner(narrow: pd.DataFrame) -> str:

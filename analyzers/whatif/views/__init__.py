@@ -73,6 +73,7 @@ def _variant(variant: Variant) -> dict[str, Any]:
     return {
         "accumulator": axes(variant),
         **fields(answer, "score", "samples", "guaranteed", "observed", "limiting"),
+        **fields(variant, "coverage"),
         **fields(answer, "uniform", "each"),
         "widths": records(rows(variant)),
         "nodes": records(nodes(variant)),

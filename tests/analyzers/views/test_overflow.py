@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
@@ -14,6 +15,7 @@ import tracer
 from analyzers.options import ViewOptions
 from analyzers.views import render, show
 from analyzers.views.trace import overflow
+from tests import graphs
 from tests.graphs import integers
 from tracer.storage import trace_file
 
@@ -71,6 +73,27 @@ def test_words_for_what_never_overflows_and_what_is_not_guaranteed(narrow):
     nodes = narrow.nodes.copy()
     nodes.loc[nodes["node"] == "m", "bits_guaranteed"] = pd.NA
     assert overflow.words(nodes)[1].endswith("; no width is guaranteed for 1 node")
+
+
+PARTLY = """<ir_version: 9, opset_import: ["": 20]>
+g (int8[4,8] a, float[8,39] b) => (float[4,2] y, float[4,39] z) {
+  ad = DequantizeLinear (a, s)  wd = DequantizeLinear (w, s)
+  y = MatMul (ad, wd)  z = MatMul (ad, b) }"""
+
+
+def test_a_width_holds_for_any_input_of_those_nodes_alone_that_are_narrow():
+    w = np.ones((8, 2), np.int8)
+    model = graphs.parse(PARTLY, s=np.float32(0.5), w=w)
+    partly = tracer.interpret(model, accumulator=20, in_process=True)
+    # 4 x 8 x 2 = 64 MACs are narrow, and 4 x 8 x 39 = 1,248 are not: 64 / 1,312 = 4.9 %
+    assert overflow.words(partly.nodes)[1].endswith(
+        "; guaranteed at 11 bits for any input: 1 of 2 nodes that multiply, with 4.9% of the MACs"
+    )
+    unknown = partly.nodes.copy()
+    unknown.loc[unknown["node"] == "MatMul_3", "macs"] = pd.NA
+    assert overflow.words(unknown)[1].endswith(": 1 of 2 nodes that multiply")
+    alone = partly.nodes[partly.nodes["node"] != "MatMul_3"]
+    assert overflow.words(alone)[1].endswith(", 11 bits for any input")
 
 
 def test_words_for_pairs_that_saturate(narrow):

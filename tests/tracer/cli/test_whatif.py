@@ -57,6 +57,7 @@ def test_the_table_is_what_the_json_says(files, capfd):
     (one,) = document["variants"]
     assert (code, [row["bits"] for row in one["widths"]]) == (0, [10, 14, 40])
     assert one["each"] is None
+    assert one["coverage"] == {"nodes": 3, "multiplying": 3, "share": 1.0}
     for row in one["widths"]:
         assert row["transient_outputs"] + row["persistent_outputs"] == row["overflow_outputs"]
     assert one["widths"][-1]["overflow_outputs"] == 0

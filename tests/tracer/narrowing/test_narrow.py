@@ -10,6 +10,7 @@ from onnx import helper
 
 import tracer
 from models import families
+from tests import graphs
 from tests.nets import Builder
 from tests.tracer.narrowing.oracle import Stored, overflows_on_worst_inputs
 from tracer.accumulators.narrowed_model import Narrowing
@@ -182,6 +183,32 @@ def test_a_pooling_reads_so_few_steps_that_all_of_them_fit():
     (node,) = result.nodes
     assert (node.measure, node.guaranteed) == ("operands", 10)
     assert node.guaranteed_before == 15
+
+
+UPSAMPLED = """<ir_version: 9, opset_import: ["": 20]>
+g (float[N,4,3,3] x) => (float[N,3,6,6] y) {
+  xq = QuantizeLinear (x, s, z)  xd = DequantizeLinear (xq, s, z)
+  wd = DequantizeLinear (w, s, z)  c = Conv (xd, wd)
+  cq = QuantizeLinear (c, t, z)  cd = DequantizeLinear (cq, t, z)
+  vd = DequantizeLinear (v, s, z)  y = ConvTranspose <strides = [2,2]> (cd, vd) }"""
+
+
+@pytest.mark.parametrize(("bits", "is_named"), [("16", True), ("20", False)])
+def test_a_transposed_convolution_that_does_not_fit_is_named(tmp_path, bits, is_named):
+    random = np.random.default_rng(3)
+    stored = {"w": (8, 4, 1, 1), "v": (8, 3, 2, 2)}
+    weights = {n: random.integers(-127, 128, shape).astype(np.int8) for n, shape in stored.items()}
+    proto = graphs.parse(UPSAMPLED, s=np.float32(0.05), t=np.float32(0.5), z=np.int8(0), **weights)
+    onnx.save(proto, tmp_path / "up.onnx")
+    np.savez(tmp_path / "data.npz", x=random.normal(0, 3, (20, 4, 3, 3)).astype(np.float32))
+    result = tracer.narrow(
+        tmp_path / "up.onnx", bits, tmp_path / "data.npz", metric="noise", budget=100
+    )
+    row = next(each for each in result.nodes if each.op_type == "ConvTranspose")
+    most = 128 * np.abs(weights["v"].astype(int)).sum(0).max()
+    assert row.guaranteed == row.guaranteed_before == int(most).bit_length() + 1 > 16
+    named = "tracer narrow does not change ConvTranspose, and its sums need more bits"
+    assert any(named in note for note in result.notes) is is_named
 
 
 @pytest.mark.parametrize(

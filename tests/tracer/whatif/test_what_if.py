@@ -10,6 +10,7 @@ import onnxruntime
 import pytest
 
 import tracer
+from analyzers.whatif import words
 from models import families
 from tests.tracer.quantization.test_channels import detector
 from tests.tracer.whatif import networks
@@ -19,6 +20,8 @@ from tracer.graph.loading import load
 from tracer.inputs.datasets.opening import open_dataset
 from tracer.interpreter.interpreter import Interpreter
 from tracer.quantization.options import QuantizationOptions
+from tracer.records.coverage import Coverage
+from tracer.storage import whatif_file
 from tracer.whatif import width_plan
 from tracer.whatif.options import WhatIfOptions
 from tracer.whatif.stored_batches import StoredBatches
@@ -52,6 +55,23 @@ def test_a_width_that_cannot_overflow_predicts_what_onnxruntime_does():
     assert wide.score == one.answer.score == accuracy_of_onnxruntime(LENET, 60)
     assert not any(each.overflow_outputs for each in wide.evaluation.overflows.values())
     assert narrow.score < wide.score
+
+
+def test_a_width_is_safe_for_any_input_in_the_nodes_that_are_swept(tmp_path):
+    """conv2 of LeNet has 16 x 6 x 25 x 100 of the 651,720 MACs of a sample."""
+    (one,) = what_if(LENET, "node_Conv_23=23:24", "digits", replace(QUICK, limit=8)).variants
+    assert one.coverage == Coverage(1, 5, pytest.approx(240_000 / 651_720))
+    result = what_if(LENET, [24], "digits", replace(QUICK, limit=8))
+    assert result.variants[0].coverage == Coverage(5, 5, 1.0)
+    partly = replace(result.variants[0], coverage=Coverage(1, 2, 0.17))
+    whole, some = (next(words.sentences(result, v)) for v in (result.variants[0], partly))
+    assert whole.endswith("; 24 bits are safe for any input.")
+    assert some.endswith(
+        "; 24 bits are safe for any input in 1 of 2 nodes that multiply, with 17.0% of the MACs."
+    )
+    result.save(tmp_path / "w.trace")
+    stored = whatif_file.load(tmp_path / "w.trace")
+    assert stored.variants[0].coverage == Coverage(5, 5, 1.0)
 
 
 def test_a_float_model_is_quantised_on_the_way_and_says_so():

@@ -31,7 +31,7 @@ def fused(
     """
     tasks = [step.task for step in plan.steps]
     folded = _folded(tasks, plan.weights)
-    wiring = Wiring(tasks, plan.outputs, scales, folded)
+    wiring = Wiring(tasks, plan.outputs, scales, folded, summings)
     replaced: dict[str, Task] = {}
     gone: set[str] = set()
     for task in tasks:

@@ -1,7 +1,7 @@
 """Who computes and who reads the values of a graph, and which of them are bytes times a scale."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,13 +28,14 @@ class Scale:
 
 
 class Wiring:
-    """The values of the main graph by name."""
+    """The values of the main graph by name; `narrow` are the keys of nodes whose sums count."""
 
     def __init__(
         self, tasks: Sequence[Task], outputs: Sequence[str], scales: TensorScales,
-        folded: Mapping[str, Array],
+        folded: Mapping[str, Array], narrow: Collection[str],
     ) -> None:  # fmt: skip
         self._scales = scales
+        self._narrow = narrow
         self._folded = folded
         self._outputs = set(outputs)
         self._computed_by = {name: task for task in tasks for name in task.writes}
@@ -49,11 +50,16 @@ class Wiring:
         return task if task is not None and _operator(task) in operators else None
 
     def only_reader(self, task: Task, *operators: str) -> Task | None:
-        """The one task that reads the one output of `task`, if its operator is one of these."""
+        """The one task that reads the one output of `task`, if its operator is one of these.
+
+        A narrow sum is none of them: its statistics are of the values of a run.
+        """
         name, readers = task.writes[0], self._readers[task.writes[0]]
         if len(task.writes) > 1 or len(readers) != 1 or name in self._outputs:
             return None
         reader = readers[0]
+        if reader.nodes[0].key in self._narrow:
+            return None
         first = reader.reads[0] == name and not reader.bodies
         return reader if first and _operator(reader) in operators else None
 

@@ -93,6 +93,10 @@ class Operand(Protocol):
     def steps(self, axis: int | None) -> Array:
         """float64: one step, or one for each slice of `axis`; None allows one step only."""
 
+    @property
+    def range(self) -> tuple[int, int]:
+        """The least and the greatest integer of any run."""
+
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
@@ -123,6 +127,11 @@ class Quantized:
             raise UnfitError("the terms of a sum have different scales")
         return steps
 
+    @property
+    def range(self) -> tuple[int, int]:
+        """The range of the stored type, minus the zero point."""
+        return self.scale.low, self.scale.high
+
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
@@ -140,6 +149,11 @@ class Fixed:
     def steps(self, axis: int | None) -> Array:
         """The step of the format."""
         return np.array(2.0**-self.format.fraction)
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The range of the format."""
+        return self.format.range
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,15 +225,17 @@ class NodeOperands:
         return bias
 
     def centred(
-        self, index: int, inputs: Sequence[Value], subtract: Subtract = minus_zero_point
-    ) -> Integers:
-        """The quantised tensor at `index` minus its zero point, the input two after it.
+        self, index: int, inputs: Sequence[Value], subtract: Subtract = minus_zero_point,
+        zero_at: int | None = None,
+    ) -> Integers:  # fmt: skip
+        """The quantised tensor at `index` minus its zero point, at `zero_at` or two inputs after.
 
         A zero point that is computed may change from run to run to any value of its type.
         """
         if index in self._stored:
             return self._stored[index]
-        tensor, zero = inputs[index], (*inputs, None, None)[index + _TO_ZERO_POINT]
+        at = index + _TO_ZERO_POINT if zero_at is None else zero_at
+        tensor, zero = inputs[index], inputs[at] if at < len(inputs) else None
         known = self.scales.ranges.of(self.node.inputs[index], self.node.scope)
         low, high = known.within(tensor.dtype)
         least, most = integer_range(tensor.dtype)
@@ -228,7 +244,7 @@ class NodeOperands:
         numbers = tensor if tensor.dtype in _BYTES else narrow(subtract(tensor, None))
         if zero is not None and zero.size:
             zeros = int(zero.min()), int(zero.max())
-            fixed = self.constant(index + _TO_ZERO_POINT)
+            fixed = self.constant(at)
             low -= zeros[1] if fixed else most
             high -= zeros[0] if fixed else least
             single = zeros[0] if zeros[0] == zeros[1] else None
@@ -237,7 +253,8 @@ class NodeOperands:
             else:
                 numbers = narrow(subtract(tensor, zero))
         found = Integers(numbers, low, high, constant and fixed, single, shift=shift)
-        if constant and fixed and self._are_values(*self.node.inputs[index::_TO_ZERO_POINT][:2]):
+        names = self.node.inputs
+        if constant and fixed and self._are_values(names[index], *names[at : at + 1]):
             self._stored[index] = found
         return found
 
@@ -248,7 +265,12 @@ class NodeOperands:
         name, scope = self.node.inputs[index], self.node.scope
         scale = self.scales.of(name, scope)
         if scale is None:
-            raise UnfitError("is not integers times a scale", name)
+            why = "has a scale for each block, whose sums only MatMul and Gemm add"
+            producer = self.scales.producer(name, scope)
+            has_blocks = producer is not None and any(
+                a.name == "block_size" and a.i for a in producer.proto.attribute
+            )
+            raise UnfitError(why if has_blocks else "is not integers times a scale", name)
         stored = self.scales.stored_integers(name, scope)
         if stored is None and not scale.recoverable:
             raise UnfitError(

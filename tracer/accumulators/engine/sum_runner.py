@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from threading import Lock
 
@@ -13,13 +14,23 @@ from tracer.accumulators.engine.kept_passes import KeptPasses
 from tracer.accumulators.engine.node_output import Finish
 from tracer.accumulators.engine.node_pass import NodePass
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.orders import Terms
-from tracer.accumulators.statistics.bounds import Bounds, datatype, guaranteed, guaranteed_of_ranges
+from tracer.accumulators.spec.orders import Order, Terms
+from tracer.accumulators.spec.orders.sequential import Sequential
+from tracer.accumulators.statistics.bounds import (
+    Bounds,
+    datatype,
+    guaranteed,
+    guaranteed_of_ranges,
+    joined,
+)
 from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums, in_rows
 from tracer.accumulators.statistics.tally import Tally
 from tracer.errors import ModelError
 from tracer.interpreter.numeric.products import Product, integers
 from tracer.support.types import Array
+
+Ends = int | tuple[int, ...]
+"""The least or the greatest number of an operand, or one for each term."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +40,21 @@ class Reduction:
     `inputs` and `weights` are the ranges of the operands' types. `stored` (channels, K) are the
     weights if every run has the same. `bias` is (channels). With `padded` an input may be 0 even
     if its range lacks 0. A channel may have several `blocks`, each of which is a sum of its own:
-    then `stored` is (channels * blocks, K), and the widest block counts.
+    then `stored` is (channels * blocks, K), and the widest block counts. With `taps`, the inputs of
+    a sum are 0 but for some positions of the window: those of one of these sets. `part` tells
+    several kinds of sums of one node apart.
     """
 
     channels: int
     terms: Terms
-    inputs: tuple[int, int]
+    inputs: tuple[Ends, Ends]
     weights: tuple[int, int]
     stored: Array | None = None
     bias: Array | None = None
     padded: bool = False
     blocks: int = 1
+    taps: tuple[tuple[int, ...], ...] = ()
+    part: int = 0
 
     def same_bounds(self, other: Reduction) -> bool:
         """Whether the bounds of the sums are the same."""
@@ -56,18 +71,47 @@ class Reduction:
 
     def bounds(self, accumulator: Accumulator) -> Bounds:
         """The bounds of the partial sums for any input."""
-        if self.stored is None:
-            bias = None if self.bias is None else (int(self.bias.min()), int(self.bias.max()))
-            ranges = self.weights, self.inputs
-            return guaranteed_of_ranges(*ranges, bias, self.terms, accumulator, self.padded)
-        of_blocks = guaranteed(
-            self.stored, *self.inputs, self.bias, self.terms, accumulator, self.padded
-        )
-        return of_blocks.widest(self.blocks)
+        return joined([each._bounds(accumulator) for each in self._of_taps(accumulator.order)])
 
     def datatype(self, accumulator: Accumulator) -> int:
         """Bits that hold any sum of products of these types, without a bias."""
-        return datatype(self.terms, self.weights, self.inputs, None, accumulator)
+        return max(
+            datatype(each.terms, each.weights, each._input_range, None, accumulator)
+            for each in self._of_taps(accumulator.order)
+        )
+
+    def _bounds(self, accumulator: Accumulator) -> Bounds:
+        inputs = self._input_range
+        if self.stored is None:
+            bias = None if self.bias is None else (int(self.bias.min()), int(self.bias.max()))
+            ranges = self.weights, inputs
+            return guaranteed_of_ranges(*ranges, bias, self.terms, accumulator, self.padded)
+        of_blocks = guaranteed(
+            self.stored, *inputs, self.bias, self.terms, accumulator, self.padded
+        )
+        return of_blocks.widest(self.blocks)
+
+    @property
+    def _input_range(self) -> tuple[Array, Array]:
+        """The least and the greatest inputs, one number or one for each term."""
+        return np.asarray(self.inputs[0]), np.asarray(self.inputs[1])
+
+    def _of_taps(self, order: Order) -> Iterator[Reduction]:
+        """The same reduction for each set of taps. One after the other, zeros change no sum."""
+        if not self.taps:
+            yield self
+        channels, window = self.terms.channels, self.terms.window
+        for taps in self.taps:
+            kept = np.zeros((channels, window), np.int64)
+            kept[:, taps] = 1
+            present = kept.reshape(-1)
+            if type(order) is Sequential:
+                stored = None if self.stored is None else self.stored[:, present > 0]
+                terms = Terms(channels, len(taps))
+                yield replace(self, terms=terms, stored=stored, taps=())
+            else:
+                low, high = ((end * present).tolist() for end in self._input_range)
+                yield replace(self, inputs=(tuple(low), tuple(high)), taps=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +232,7 @@ class SumRunner:
         """Sums `numbers` (K, C, P) over the first axis into `out` (C, P)."""
         depth, count, width = numbers.shape
         left = np.ones((1, depth), np.int16)
-        right = numbers.reshape(depth, -1)
+        right = numbers.reshape(depth, count * width)
         self._sum(left, right, None, Terms(depth), channels, out.reshape(1, count * width))
 
     def _sum(

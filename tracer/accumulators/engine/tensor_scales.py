@@ -141,7 +141,7 @@ class TensorScales:
 
         A zero point that does not fit is told by the run, at its own node.
         """
-        producer = self._producer(name, scope)
+        producer = self.producer(name, scope)
         if producer is None or not _is_origin(producer):
             return None
         stored = self.value(producer.inputs[0], producer.scope)
@@ -157,7 +157,7 @@ class TensorScales:
 
     def stored_type(self, name: str, scope: Scope) -> np.dtype[Any] | None:
         """The type that `stored_integers` are stored in; None if the graph does not tell."""
-        producer = self._producer(name, scope)
+        producer = self.producer(name, scope)
         if producer is None or not _is_origin(producer):
             return None
         return self.ranges.of(producer.inputs[0], producer.scope).dtype
@@ -201,7 +201,8 @@ class TensorScales:
         zero = self.value(node.inputs[2], node.scope) if has_input(node, 2) else None
         return None if zero is None else zero.astype(np.int64)
 
-    def _producer(self, name: str, scope: Scope) -> Node | None:
+    def producer(self, name: str, scope: Scope) -> Node | None:
+        """The node that computes a tensor; None for an input or a stored tensor."""
         return self._flow.makers.get(self._flow.address(name, scope))
 
     def _rank(self, name: str, scope: Scope) -> int | None:

@@ -15,7 +15,7 @@ from tracer.support.types import Array
 
 @float_lowering("ConvTranspose")
 def conv_transpose(operands: FloatOperands) -> ComputeFloats:
-    """Terms are added by input channel, then kernel position; the zeros in between add nothing."""
+    """Terms are added by input channel, then kernel position, from the last one to the first."""
     groups = operands.attributes.get("group", 1)
 
     def compute(inputs: Sequence[Value], runner: FloatRunner) -> Array:

@@ -7,7 +7,7 @@ the node's sums in integers, or raises `UnfitError` if the node has no integer a
 import importlib
 import pkgutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -26,15 +26,22 @@ class NodeSums:
 
     `compute` returns the sums, int64 in the shape of the output, or the output itself for a
     `Finish`; None where no kernel finishes these sums. `finish` is that of the node, if it has one.
+    `further` are the outputs of the node after the first one.
     """
 
     compute: Callable[[Finish | None], Array | None]
     restore: Restore
     finish: Finish | None = None
+    further: tuple[Array, ...] = ()
+
+    @property
+    def outputs(self) -> tuple[Array, ...]:
+        """All outputs of the node."""
+        return self.output, *self.further
 
     @property
     def output(self) -> Array:
-        """The output of the node."""
+        """The first output of the node."""
         finished = None if self.finish is None else self.compute(self.finish)
         if finished is not None:
             return finished
@@ -48,9 +55,10 @@ def computed(sums: Array, restore: Restore) -> NodeSums:
     return NodeSums(lambda finish: sums if finish is None else None, restore)
 
 
-def finished(output: Array) -> NodeSums:
-    """The output itself, where the sums are many and have become floats one after the other."""
-    return NodeSums(lambda finish: output if finish is None else None, np.asarray)
+def finished(output: Array, *further: Array) -> NodeSums:
+    """The outputs themselves, where sums are many or have become floats on their way."""
+    first = NodeSums(lambda finish: output if finish is None else None, np.asarray)
+    return replace(first, further=further)
 
 
 def requantizing(compute: Callable[[Finish | None], Array | None], factor: Array,
@@ -62,6 +70,18 @@ def requantizing(compute: Callable[[Finish | None], Array | None], factor: Array
 
 ComputeSums = Callable[[Sequence[Value], SumRunner], NodeSums]
 """Computes the sums of a node from its inputs with a runner."""
+
+
+def followed(compute: ComputeSums, then: Callable[[Array, Sequence[Value]], Array]) -> ComputeSums:
+    """The sums of `compute`; the output is `then` of its output and of the inputs."""
+
+    def both(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+        sums = compute(inputs, runner)
+        return NodeSums(sums.compute, lambda numbers: then(sums.restore(numbers), inputs))
+
+    return both
+
+
 Lowering = Callable[[NodeOperands], ComputeSums]
 
 _LOWERINGS: dict[tuple[str, str], Lowering] = {}

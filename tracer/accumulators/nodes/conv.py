@@ -1,6 +1,7 @@
-"""Conv, ConvInteger and QLinearConv: the windows of each input channel times a kernel."""
+"""Conv, FusedConv, ConvInteger and QLinearConv: windows of each input channel times a kernel."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,16 +11,23 @@ from tracer.accumulators.engine.column_source import PaddedImages
 from tracer.accumulators.engine.node_operands import Integers, NodeOperands
 from tracer.accumulators.engine.node_output import Dequantize, Finish, per_channel
 from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner
-from tracer.accumulators.nodes import ComputeSums, NodeSums, lowering, requantizing
+from tracer.accumulators.nodes import ComputeSums, NodeSums, followed, lowering, requantizing
 from tracer.accumulators.spec.orders import Terms
 from tracer.interpreter.numeric import buffer_pool
 from tracer.interpreter.numeric.axes import flat
 from tracer.interpreter.numeric.convolution import check, convolve
 from tracer.interpreter.numeric.products import Product, integers
 from tracer.interpreter.numeric.windows import Window, window
+from tracer.interpreter.ops.contrib import DOMAIN
+from tracer.interpreter.ops.fused_activation import activated
 from tracer.interpreter.ops.integer import centred
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
+
+_Z = 3
+"""The input of FusedConv that is added to the output."""
+_ROWS = 2
+"""Axes of a matrix, whose last axis has the channels."""
 
 
 @lowering("Conv")
@@ -37,6 +45,19 @@ def conv(operands: NodeOperands) -> ComputeSums:
     return compute
 
 
+@lowering("FusedConv", domain=DOMAIN)
+def fused_conv(operands: NodeOperands) -> ComputeSums:
+    """As Conv; Z is added to its output in floats, before the activation."""
+    options = operands.attributes
+    name, parameters = options.get("activation", ""), options.get("activation_params", ())
+
+    def then(output: Array, inputs: Sequence[Value]) -> Array:
+        total = output + inputs[_Z] if operands.has_input(_Z) else output
+        return activated(total, name, parameters)
+
+    return followed(conv(operands), then)
+
+
 @lowering("ConvInteger")
 def conv_integer(operands: NodeOperands) -> ComputeSums:
     """8-bit operands minus their zero points."""
@@ -50,26 +71,42 @@ def conv_integer(operands: NodeOperands) -> ComputeSums:
 
 
 @lowering("QLinearConv")
+@lowering("QLinearConv", domain=DOMAIN)
 def qlinear_conv(operands: NodeOperands) -> ComputeSums:
-    """Quantised operands; the output is the sums, quantised again."""
+    """Quantised operands; the output is the sums, quantised again.
+
+    Where `channels_last` moves the channels, terms are added in the same order.
+    """
+    is_last = bool(operands.attributes.get("channels_last", 0))
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
         x, x_scale, _, _, w_scale, _, y_scale, y_zero, bias = (*inputs, None)[:9]
         right, left = (operands.centred(index, inputs, centred) for index in (0, 3))
-        factor = x_scale * per_channel(w_scale, x.ndim) / y_scale
+        if is_last:
+            right = replace(right, numbers=np.moveaxis(right.numbers, -1, 1))
+        factor = x_scale * per_channel(w_scale, _ROWS if is_last else x.ndim) / y_scale
         sums = partial(_node_sums, operands, runner, right, left, bias)
-        return requantizing(sums, factor, y_zero)
+        return requantizing(partial(_channels_last, sums) if is_last else sums, factor, y_zero)
 
     return compute
 
 
+def _channels_last(
+    sums: Callable[[Finish | None], Array | None], finish: Finish | None
+) -> Array | None:
+    """The sums, or what `finish` makes of them, with channels at the last axis."""
+    out = sums(finish)
+    return None if out is None else np.moveaxis(out, 1, -1)
+
+
 def convolution_sums(
     runner: SumRunner, x: Integers, w: Integers, bias: Array | None, windows: Window, groups: int,
-    finish: Finish | None,
+    finish: Finish | None, taps: tuple[tuple[int, ...], ...] = (),
 ) -> Array | None:  # fmt: skip
     """The sums, int64, of `x` (N, C, *size) and `w` (M, C / groups, *kernel), plus `bias` (M).
 
-    With `finish` returns the output that it makes of them; None where no kernel does.
+    With `finish` returns the output that it makes of them; None where no kernel does. `taps` are
+    the positions of the kernel that meet numbers, if `x` has zeros in between.
     """
     after = zero_points.stay_in(runner.accumulator, x, w)
     right, left = (x.stored(), w.stored()) if after else (x, w)
@@ -79,7 +116,8 @@ def convolution_sums(
     padded = not after and any(windows.before + windows.after)
     ranges = (right.low, right.high), (left.low, left.high)
     weights = rows if left.constant else None
-    runner.begin(Reduction(len(rows), terms, *ranges, weights, offset, padded))
+    met = () if after else taps  # as stored, the zeros in between are zero points
+    runner.begin(Reduction(len(rows), terms, *ranges, weights, offset, padded, taps=met))
 
     images = PaddedImages.of(right, windows)
     shape = (len(right.numbers), len(rows), *windows.out)

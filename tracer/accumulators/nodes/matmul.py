@@ -1,5 +1,6 @@
 """MatMul, Gemm, MatMulInteger, QLinearMatMul and QGemm: rows times columns."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -32,20 +33,18 @@ _MATRIX = 2
 """Axes of a matrix."""
 
 
-@lowering("MatMul")
 def matmul(operands: NodeOperands) -> ComputeSums:
     """Dequantised or fixed-point operands: activations times weights or activations."""
     a, b = operands.activations(0), operands.weights(1)
-    step = a.steps(None) * b.steps(-1)
+    step = a.steps(None) * b.steps(columns_axis(operands))
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
-        sums = partial(_product_sums, runner, a.integers(inputs[0]), b.integers(inputs[1]), None)
+        sums = partial(product_sums, runner, a.integers(inputs[0]), b.integers(inputs[1]), None)
         return NodeSums(sums, Dequantize(step, None, operands.float_type(inputs[0]), True))
 
     return compute
 
 
-@lowering("Gemm")
 def gemm(operands: NodeOperands) -> ComputeSums:
     """As MatMul; C is summed with the products if it is a bias in multiples of the step."""
     options = operands.attributes
@@ -54,9 +53,9 @@ def gemm(operands: NodeOperands) -> ComputeSums:
     step = a.steps(None) * b.steps(0 if options.get("transB", 0) else 1)
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
-        left, right = _transposed(operands, a.integers(inputs[0]), b.integers(inputs[1]))
+        left, right = transposed(operands, a.integers(inputs[0]), b.integers(inputs[1]))
         bias = _bias(operands, step, inputs, right.numbers.shape[1], alpha == beta == 1)
-        sums = partial(_product_sums, runner, left, right, bias.integers)
+        sums = partial(product_sums, runner, left, right, bias.integers)
         kind = operands.float_type(inputs[0])
         if alpha == 1 and bias.rest is None:
             return NodeSums(sums, Dequantize(step, None, kind, True))
@@ -70,13 +69,19 @@ def gemm(operands: NodeOperands) -> ComputeSums:
     return compute
 
 
+def columns_axis(operands: NodeOperands) -> int | None:
+    """The axis of the columns of B; None for a vector, whose one axis is summed."""
+    scale = operands.scales.of(operands.node.inputs[1], operands.node.scope)
+    return None if scale is not None and scale.rank == 1 else -1
+
+
 @lowering("MatMulInteger")
 def matmul_integer(operands: NodeOperands) -> ComputeSums:
     """8-bit operands minus zero points, which may be one for each row or column."""
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
-        left = operands.centred(0, inputs, _minus_row_zero_points)
-        sums = partial(_product_sums, runner, left, operands.centred(1, inputs), None)
+        left = operands.centred(0, inputs, minus_row_zero_points)
+        sums = partial(product_sums, runner, left, operands.centred(1, inputs), None)
         return NodeSums(sums, lambda sums: sums.astype(np.int32))
 
     return compute
@@ -88,8 +93,8 @@ def qlinear_matmul(operands: NodeOperands) -> ComputeSums:
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
         _, a_scale, _, _, b_scale, _, y_scale, y_zero = inputs
-        left = operands.centred(0, inputs, _minus_row_zero_points)
-        sums = partial(_product_sums, runner, left, operands.centred(3, inputs), None)
+        left = operands.centred(0, inputs, minus_row_zero_points)
+        sums = partial(product_sums, runner, left, operands.centred(3, inputs), None)
         factor = matmul_factor(a_scale, b_scale, y_scale)
         if a_scale.size > 1 or b_scale.ndim > 1:
             return NodeSums(sums, Requantize(factor, y_zero))
@@ -109,14 +114,14 @@ def qgemm(operands: NodeOperands) -> ComputeSums:
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
         _, a_scale, _, _, b_scale, _, c, y_scale, y_zero = (*inputs, None, None, None)[:9]
-        left, right = _transposed(
+        left, right = transposed(
             operands, operands.centred(0, inputs), operands.centred(3, inputs, minus_columns)
         )
         width = right.numbers.shape[1]
         if c is not None and c.size not in (1, width):
             raise ModelError(f"a bias of shape {list(c.shape)} for {width} columns")
         bias = None if c is None else np.broadcast_to(c.astype(np.int64).reshape(-1), (width,))
-        sums = partial(_product_sums, runner, left, right, bias)
+        sums = partial(product_sums, runner, left, right, bias)
         step = alpha * a_scale * b_scale
         if y_scale is None or y_zero is None:
             return NodeSums(sums, lambda sums: gemm_output(sums, step, y_scale, y_zero))
@@ -125,7 +130,7 @@ def qgemm(operands: NodeOperands) -> ComputeSums:
     return compute
 
 
-def _transposed(operands: NodeOperands, a: Integers, b: Integers) -> tuple[Integers, Integers]:
+def transposed(operands: NodeOperands, a: Integers, b: Integers) -> tuple[Integers, Integers]:
     """The operands, transposed where `transA` and `transB` say so."""
     flags = operands.attributes.get("transA", 0), operands.attributes.get("transB", 0)
     left, right = (
@@ -135,7 +140,7 @@ def _transposed(operands: NodeOperands, a: Integers, b: Integers) -> tuple[Integ
     return left, right
 
 
-def _product_sums(
+def product_sums(
     runner: SumRunner, a: Integers, b: Integers, bias: Array | None, finish: Finish | None
 ) -> Array | None:
     """The sums, int64, of `a` (..., R, K) and `b` (..., K, N), which numpy broadcasts.
@@ -183,18 +188,20 @@ def _gathered_sums(
         return None
     depth, width = right[-2:]
     batch = np.broadcast_shapes(left[:-2], right[:-2])
-    shape, terms = (*batch, left[-2], width), Terms(depth)
+    shape, terms, matrices = (*batch, left[-2], width), Terms(depth), math.prod(batch)
     if len(right) == _MATRIX:
         weights = np.ascontiguousarray(b.values.T)
-        gathered, flat = Gathered(weights, from_rows(a, width), bias, terms), (-1, width)
+        gathered = Gathered(weights, from_rows(a, width), bias, terms)
+        flat: tuple[int, ...] = (matrices * left[-2], width)
     else:
         lefts, rights = (
             np.broadcast_to(each, (*batch, *each.shape[-2:])) for each in (a.values, b.numbers)
         )
-        matrices = replace(b, numbers=rights.reshape(-1, depth, width))
-        columns = from_matrices(matrices, shape[-2])
-        rows = np.ascontiguousarray(lefts).reshape(-1, depth)
-        gathered, flat = Gathered(rows, columns, bias, terms, (a.low, a.high)), (-1, *shape[-2:])
+        right_sides = replace(b, numbers=rights.reshape(matrices, depth, width))
+        columns = from_matrices(right_sides, shape[-2])
+        rows = np.ascontiguousarray(lefts).reshape(matrices * left[-2], depth)
+        gathered = Gathered(rows, columns, bias, terms, (a.low, a.high))
+        flat = (matrices, *shape[-2:])
     out = buffer_pool.empty(shape, np.int64 if finish is None else finish.bytes.dtype)
     done = (
         runner.sum_gathered(gathered, out.reshape(flat))
@@ -229,5 +236,6 @@ def _bias(
     return BiasParts(np.broadcast_to(bias.integers.reshape(-1), (width,)))
 
 
-def _minus_row_zero_points(a: Array, zero_point: Array | None) -> Array:
+def minus_row_zero_points(a: Array, zero_point: Array | None) -> Array:
+    """The left matrix, int32, minus a zero point that is one number or one for each row."""
     return minus_zero_point(a, None if zero_point is None else per_row(zero_point))

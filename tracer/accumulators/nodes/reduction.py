@@ -1,4 +1,4 @@
-"""Sums without products: average poolings, reductions and Add, of scaled or quantised tensors."""
+"""Sums over windows and axes: poolings, reductions and norms, of scaled or quantised tensors."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tracer.accumulators.engine.column_source import ColumnSource, PaddedImages, from_first_axis
-from tracer.accumulators.engine.node_operands import Integers, NodeOperands, UnfitError
+from tracer.accumulators.engine.axis_sums import gathered_sums, reduction_of, sums_over
+from tracer.accumulators.engine.column_source import PaddedImages
+from tracer.accumulators.engine.node_operands import Integers, NodeOperands, UnfitError, narrow
 from tracer.accumulators.engine.node_output import Restore
-from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner
+from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.nodes import ComputeSums, NodeSums, computed, lowering
-from tracer.accumulators.spec.orders import Terms
-from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.numeric.windows import padded, patches, window
 from tracer.interpreter.ops.contrib import DOMAIN
@@ -22,12 +21,10 @@ from tracer.interpreter.ops.pooling import counts
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
-_BLOCK = 1 << 18
-"""Numbers that are summed at a time."""
-
 _CHANNELS_ONLY = 2
 """Axes of a tensor of channels without places."""
-_DIFFERENT_SCALES = "its operands have different scales, so their sum has no unit"
+_LARGEST = (1 << 31) - 1
+"""The largest term: terms are integers of at most 32 bits."""
 
 SumsAndDivisor = tuple[Array, Array | int]
 """int64 sums, and the numbers that they are divided by for a mean."""
@@ -51,28 +48,38 @@ def reduce(operands: NodeOperands) -> ComputeSums:
     mean = operands.node.op_type == "ReduceMean"
 
     def sums_over_axes(inputs: Sequence[Value], runner: SumRunner, x: Integers) -> SumsAndDivisor:
-        axes = _axes(operands, inputs)
-        sums = _sums_over(runner, x, axes, False)
-        if operands.attributes.get("keepdims", 1):
-            sums = np.expand_dims(sums, axes)
-        return sums, _count(x.numbers, axes) if mean else 1
+        sums, count = _reduced(operands, inputs, runner, x)
+        return sums, count if mean else 1
 
     return _mean(operands, sums_over_axes)
 
 
-@lowering("Add")
-def add(operands: NodeOperands) -> ComputeSums:
-    """Two tensors of the same step."""
-    a, b = operands.activations(0), operands.activations(1)
-    step = a.steps(None)
-    if not np.isclose(step, b.steps(None), 1e-6, 0):
-        raise UnfitError(_DIFFERENT_SCALES)
+@lowering("ReduceL1", "ReduceL2", "ReduceSumSquare")
+def reduce_powers(operands: NodeOperands) -> ComputeSums:
+    """Sums of magnitudes, or of squares, over axes in row-major order; ReduceL2 takes the root."""
+    power = 1 if operands.node.op_type == "ReduceL1" else 2
 
-    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
-        sums = _addition_sums(runner, a.integers(inputs[0]), b.integers(inputs[1]))
-        return computed(sums, lambda sums: (sums * step).astype(inputs[0].dtype))
+    def sums_over_axes(inputs: Sequence[Value], runner: SumRunner, x: Integers) -> Array:
+        return _reduced(operands, inputs, runner, x)[0]
 
-    return compute
+    return _of_powers(operands, power, operands.node.op_type == "ReduceL2", sums_over_axes)
+
+
+@lowering("LpPool", "GlobalLpPool")
+def lp_pool(operands: NodeOperands) -> ComputeSums:
+    """The sum of magnitudes, or of squares, in each window; of squares the output is the root."""
+    power = operands.attributes.get("p", 2)
+    if power not in (1, 2):
+        raise UnfitError(f"p is {power:g}, and only magnitudes (1) and squares (2) are integers")
+    is_global = operands.node.op_type == "GlobalLpPool"
+
+    def sums_of_windows(inputs: Sequence[Value], runner: SumRunner, x: Integers) -> Array:
+        pooled = _global_pool_sums(runner, x) if is_global else _pool_sums(
+            runner, x, operands.attributes
+        )  # fmt: skip
+        return pooled[0]
+
+    return _of_powers(operands, int(power), power == 2, sums_of_windows)
 
 
 @lowering("QLinearAveragePool", domain=DOMAIN)
@@ -87,21 +94,6 @@ def qlinear_global_average_pool(operands: NodeOperands) -> ComputeSums:
     return _quantized_mean(operands, _global_pool_sums)
 
 
-@lowering("QLinearAdd", domain=DOMAIN)
-def qlinear_add(operands: NodeOperands) -> ComputeSums:
-    """Two tensors of the same scale; the output is their sum, quantised again."""
-    names, scope = operands.node.inputs, operands.node.scope
-    first, second = (operands.scales.value(names[i], scope) for i in (1, 4))
-    if first is None or second is None or not np.allclose(first, second, 1e-6, 0):
-        raise UnfitError(_DIFFERENT_SCALES)
-
-    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
-        sums = _addition_sums(runner, *(operands.centred(index, inputs) for index in (0, 3)))
-        return computed(sums, _requantize(inputs, 6, 1))
-
-    return compute
-
-
 def _pool_sums(runner: SumRunner, x: Integers, options: Mapping[str, Any]) -> tuple[Array, Array]:
     """The sum, int64, of each window that the attributes describe, and its divisor."""
     size = x.numbers.shape[2:]
@@ -112,29 +104,24 @@ def _pool_sums(runner: SumRunner, x: Integers, options: Mapping[str, Any]) -> tu
     divisors = counts(size, windows, bool(options.get("count_include_pad", 0)))
     has_zeros = any(windows.before + windows.after)
     images = PaddedImages.of(x, windows)
-    if images is not None:
+    if images is not None and x.numbers.size:
         channels, shape = x.numbers.shape[1], (*x.numbers.shape[:2], *windows.out)
-        reduction = _reduction(x, channels, math.prod(windows.kernel), has_zeros)
-        sums = _gathered_sums(runner, reduction, images.columns(channels, channels), shape)
+        reduction = reduction_of(x, channels, math.prod(windows.kernel), has_zeros)
+        sums = gathered_sums(runner, reduction, images.columns(channels, channels), shape)
         if sums is not None:
             return sums, divisors
     view = patches(padded(x.numbers, windows, x.shift), windows)
     kernel = tuple(range(2, 2 + len(size)))
-    return _sums_over(runner, replace(x, numbers=view), kernel, has_zeros), divisors
+    return sums_over(runner, replace(x, numbers=view), kernel, has_zeros), divisors
 
 
 def _global_pool_sums(runner: SumRunner, x: Integers) -> SumsAndDivisor:
     """The sum, int64, of each channel, and its divisor."""
-    if x.numbers.ndim == _CHANNELS_ONLY:
-        return _sums_over(runner, x, (), False), 1
+    places = x.numbers.shape[_CHANNELS_ONLY:]
+    if not math.prod(places) or not places:
+        axes = tuple(range(_CHANNELS_ONLY, x.numbers.ndim))
+        return np.expand_dims(sums_over(runner, x, axes), axes), math.prod(places)
     return _pool_sums(runner, x, {"kernel_shape": x.numbers.shape[2:]})
-
-
-def _addition_sums(runner: SumRunner, left: Integers, right: Integers) -> Array:
-    """The sums, int64, of two tensors, which numpy broadcasts."""
-    both = np.stack(np.broadcast_arrays(left.values, right.values), axis=-1)
-    low, high = min(left.low, right.low), max(left.high, right.high)
-    return _sums_over(runner, Integers(both, low, high), (both.ndim - 1,), False)
 
 
 def _mean(
@@ -153,6 +140,32 @@ def _mean(
     return compute
 
 
+def _of_powers(
+    operands: NodeOperands, power: int, has_root: bool,
+    sum_up: Callable[[Sequence[Value], SumRunner, Integers], Array],
+) -> ComputeSums:  # fmt: skip
+    """Magnitudes or squares of input 0, summed by `sum_up`; the output may be the square root."""
+    x = operands.activations(0)
+    step = x.steps(None) ** power
+    largest = max(map(abs, x.range)) ** power
+    if largest > _LARGEST:
+        raise UnfitError(f"its terms reach {largest}, and terms have at most 32 bits")
+
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+        sums = sum_up(inputs, runner, _powers(x.integers(inputs[0]), power))
+        kind = operands.float_type(inputs[0])
+        return computed(sums, lambda s: (np.sqrt(s * step) if has_root else s * step).astype(kind))
+
+    return compute
+
+
+def _powers(x: Integers, power: int) -> Integers:
+    """The magnitudes of integers to the first or the second power."""
+    ends = max(x.low, -x.high, 0), max(-x.low, x.high)
+    numbers = np.abs(x.values.astype(np.int64)) ** power
+    return Integers(narrow(numbers), ends[0] ** power, ends[1] ** power)
+
+
 def _quantized_mean(
     operands: NodeOperands, sum_up: Callable[[SumRunner, Integers], SumsAndDivisor]
 ) -> ComputeSums:
@@ -162,12 +175,12 @@ def _quantized_mean(
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
         sums, divisor = sum_up(runner, operands.centred(0, inputs))
-        return computed(sums, _requantize(inputs, 3, divisor))
+        return computed(sums, requantize(inputs, 3, divisor))
 
     return compute
 
 
-def _requantize(inputs: Sequence[Value], scale: int, divisor: Array | int) -> Restore:
+def requantize(inputs: Sequence[Value], scale: int, divisor: Array | int) -> Restore:
     """Sums in the scale of input 1, divided, as integers in the `scale` of the output, an index.
 
     The zero point follows the scale; it is 0 of the input's type if it is left out.
@@ -178,55 +191,15 @@ def _requantize(inputs: Sequence[Value], scale: int, divisor: Array | int) -> Re
     return lambda sums: requantized(sums, factor, zero)
 
 
-def _sums_over(runner: SumRunner, x: Integers, axes: tuple[int, ...], has_zeros: bool) -> Array:
-    """Sums, int64, over `axes`, which are removed; axis 1 is the channel if it stays.
-
-    `has_zeros` says that numbers may be 0 even if their range lacks 0.
-    """
-    rank = x.numbers.ndim
-    channel = () if 1 in axes or rank < 2 else (1,)
-    inner = tuple(axis for axis in range(rank) if axis not in (*axes, *channel))
-    turned = x.numbers.transpose(*axes, *channel, *inner)
-    if not channel:
-        turned = np.expand_dims(turned, len(axes))
-    depth, shape = math.prod(turned.shape[: len(axes)]), turned.shape[len(axes) :]
-    matrices = turned.reshape(depth, shape[0], math.prod(shape[1:]))
-    columns = from_first_axis(replace(x, numbers=matrices))
-    reduction = _reduction(x, shape[0], depth, has_zeros)
-    sums = _gathered_sums(runner, reduction, columns, (1, *shape))
-    if sums is None:
-        values = replace(x, numbers=turned).values
-        sums = _sums_by_channel(runner, values, len(axes))[None]
-    return np.moveaxis(sums[0], 0, sum(axis < 1 for axis in inner)) if channel else sums[0, 0]
-
-
-def _reduction(x: Integers, channels: int, depth: int, has_zeros: bool) -> Reduction:
-    return Reduction(channels, Terms(depth), (x.low, x.high), (1, 1), padded=has_zeros)
-
-
-def _gathered_sums(
-    runner: SumRunner, reduction: Reduction, columns: ColumnSource, shape: tuple[int, ...]
-) -> Array | None:
-    """The sums of columns of each channel, in one pass; None where no kernel supports it."""
-    runner.begin(reduction)
-    ones = np.ones((reduction.channels, reduction.terms.count), np.int16)
-    sums, out = Gathered(ones, columns, None, reduction.terms), buffer_pool.empty(shape, np.int64)
-    return out if runner.sum_gathered(sums, out) else None
-
-
-def _sums_by_channel(runner: SumRunner, values: Array, axes: int) -> Array:
-    """Sums (C, ...) over the first `axes` axes of `values` (..., C, ...), in blocks of channels."""
-    depth, channels = math.prod(values.shape[:axes]), values.shape[axes]
-    out = np.empty((channels, math.prod(values.shape[axes + 1 :])), np.int64)
-    parts = parallel.pieces(channels, max(_BLOCK // max(depth * out.shape[1], 1), 1))
-
-    def block(index: int) -> None:
-        part = parts[index]
-        numbers = values[(slice(None),) * axes + (part,)].reshape(depth, -1, out.shape[1])
-        runner.sum_first_axis(numbers, part, out[part])
-
-    parallel.run_blocks(len(parts), block)
-    return out.reshape(channels, *values.shape[axes + 1 :])
+def _reduced(
+    operands: NodeOperands, inputs: Sequence[Value], runner: SumRunner, x: Integers
+) -> tuple[Array, int]:
+    """The sums, int64, over the axes that the node names, and the number of their terms."""
+    axes = _axes(operands, inputs)
+    sums = sums_over(runner, x, axes)
+    if operands.attributes.get("keepdims", 1):
+        sums = np.expand_dims(sums, axes)
+    return sums, _count(x.numbers, axes)
 
 
 def _count(x: Array, axes: tuple[int, ...]) -> int:

@@ -9,6 +9,7 @@ terms are dropped together.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial, reduce
 from operator import itemgetter, methodcaller
@@ -66,6 +67,16 @@ _WIDER = {"low": np.minimum, "any_order_low": np.minimum}
 """How bounds of several sums are joined; others take the maximum."""
 
 
+def joined(parts: Sequence[Bounds]) -> Bounds:
+    """Returns bounds of the same channels that hold wherever any of the parts holds."""
+    stacked = {
+        field.name: np.stack([getattr(part, field.name) for part in parts], 1).reshape(-1)
+        for field in fields(Bounds)
+        if getattr(parts[0], field.name) is not None
+    }
+    return replace(parts[0], **stacked).widest(len(parts))
+
+
 def guaranteed(
     weights: Array,
     low: Array | int,
@@ -105,8 +116,8 @@ def guaranteed_of_ranges(
 
 def datatype(
     terms: Terms,
-    left: tuple[int, int],
-    right: tuple[int, int],
+    left: tuple[Array | int, Array | int],
+    right: tuple[Array | int, Array | int],
     bias: tuple[int, int] | None,
     accumulator: Accumulator,
 ) -> int:

@@ -1,6 +1,8 @@
 """Runs RNN, GRU and LSTM cells over time: directions, layouts, sequence lengths."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +16,41 @@ Activation = Callable[[Array], Array]
 State = tuple[Array, ...]
 Cell = Callable[[Array, State], State]
 """One step: maps the input's share of the gates and the state to the next state, h first."""
+
+Share = Callable[[Array], Array]
+"""The input's share of the gates (P, G), from elements (P, I) of any steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateProducts:
+    """The products of a node: of its input (P, I) or state (N, H) and the weights of a direction.
+
+    `of_state` computes some of the gates, a slice.
+    """
+
+    of_input: Callable[[int, Array], Array]
+    of_state: Callable[[int, Array, slice], Array]
+
+
+_REPLACEMENT: ContextVar[GateProducts | None] = ContextVar("gate products", default=None)
+
+
+@contextmanager
+def replaced(products: GateProducts) -> Iterator[None]:
+    """Lets `products` compute what this thread's nodes multiply: a seam for other arithmetic."""
+    token = _REPLACEMENT.set(products)
+    try:
+        yield
+    finally:
+        _REPLACEMENT.reset(token)
+
+
+def gate_products(w: Array, r: Array, read: Share = np.asarray) -> GateProducts:
+    """The products of weights (D, G, I) and (D, G, H) with what `read` makes of a factor."""
+    return _REPLACEMENT.get() or GateProducts(
+        lambda d, x: read(x) @ w[d].T, lambda d, h, gates: read(h) @ r[d][gates].T
+    )
+
 
 _ACTIVATIONS: dict[str, tuple[float, float, Callable[[Array, float, float], Array]]] = {
     # name: default alpha, default beta, function
@@ -70,9 +107,9 @@ def run(
     initial: Sequence[Array | None],
     hidden: int,
     settings: RecurrentSettings,
-    cells: Sequence[tuple[Array, Cell]],
+    cells: Sequence[tuple[Share, Cell]],
 ) -> tuple[Array, ...]:
-    """Returns Y and the last states, for one cell and input weights (G, I) per direction.
+    """Returns Y and the last states, for one cell and share of the input per direction.
 
     Layout 0 has x as (L, N, I), Y as (L, D, N, H) and states as (D, N, H); layout 1 has the
     batch first. Beyond the length of a sequence Y is 0 and the state does not change. A step of the
@@ -89,11 +126,12 @@ def run(
     limits.allow((steps, len(cells), batch, hidden), x.dtype)
     every = np.zeros((steps, len(cells), batch, hidden), x.dtype)
     last = [np.zeros((len(cells), batch, hidden), x.dtype) for _ in initial]
-    for number, ((weights, cell), back) in enumerate(zip(cells, backwards, strict=True)):
+    for number, ((share, cell), back) in enumerate(zip(cells, backwards, strict=True)):
         state: State = tuple(
             np.zeros((batch, hidden), x.dtype) if v is None else v[number] for v in initial
         )
-        shares = (flat(x, 0, 2) @ weights.T).reshape(steps, batch, len(weights))
+        gates = share(flat(x, 0, 2))
+        shares = gates.reshape(steps, batch, gates.shape[1])
         if back:
             shares = shares[order, rows]
         for step in range(steps):

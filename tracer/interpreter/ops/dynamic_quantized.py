@@ -4,12 +4,13 @@ Activations are quantised to uint8 by their own range, as DynamicQuantizeLinear 
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from tracer.interpreter.binding import NodeContext
 from tracer.interpreter.numeric import recurrent
-from tracer.interpreter.numeric.recurrent import Cell, RecurrentSettings, State
+from tracer.interpreter.numeric.recurrent import RecurrentSettings
 from tracer.interpreter.ops.contrib import DOMAIN
 from tracer.interpreter.ops.matmul import matmul_integer
 from tracer.interpreter.ops.quantization import dequantize_linear, dynamic_quantize_linear
@@ -91,35 +92,27 @@ def dynamic_quantize_lstm(
     biases = np.zeros((len(W), 8 * hidden), X.dtype) if B is None else B
     peepholes = np.zeros((len(W), 3 * hidden), X.dtype) if P is None else P
     inputs, recurrence = (
-        ((q.astype(np.float32) - _by_direction(zero)) * _by_direction(scale)).swapaxes(1, 2)
+        ((q.astype(np.float32) - by_direction(zero)) * by_direction(scale)).swapaxes(1, 2)
         for q, scale, zero in ((W, W_scale, W_zero_point), (R, R_scale, R_zero_point))
     )
-    cells = []
+    products, cells = recurrent.gate_products(inputs, recurrence, _rounded), []
     for d in range(len(W)):
         bias = biases[d][: 4 * hidden], biases[d][4 * hidden :]
+        share, times = partial(products.of_input, d), partial(products.of_state, d)
         step = lstm_cell(
-            recurrence[d], bias, functions[3 * d : 3 * d + 3], peepholes[d], bool(input_forget)
+            times, bias, functions[3 * d : 3 * d + 3], peepholes[d], bool(input_forget)
         )
-        cells.append((inputs[d], _on_rounded_state(step)))
+        cells.append((share, step))
     initial = [initial_h, initial_c]
     longest = len(X) if sequence_lens is None else int(sequence_lens.max(initial=0))
-    read = np.concatenate([_rounded(X[:longest]), X[longest:]])
+    read = np.concatenate([X[:longest], np.zeros_like(X[longest:])])  # zeros are in any range
     return recurrent.run(read, sequence_lens, initial, hidden, settings, cells)
 
 
-def _by_direction(parameter: Array) -> Array:
-    """Reshapes a parameter (D) or (D, 4H) to match weights (D, I, 4H)."""
+def by_direction(parameter: Array) -> Array:
+    """Returns a parameter as float32, reshaped (D) or (D, 4H) to match weights (D, I, 4H)."""
     wide = parameter.astype(np.float32)
     return wide.reshape(len(wide), 1, -1) if wide.size > 1 else wide.reshape(1, 1, 1)
-
-
-def _on_rounded_state(step: Cell) -> Cell:
-    """Returns the step that multiplies the state h as quantised to 8 bits."""
-
-    def rounding(share: Array, state: State) -> State:
-        return step(share, (_rounded(state[0]), *state[1:]))
-
-    return rounding
 
 
 def _rounded(x: Array) -> Array:

@@ -47,7 +47,7 @@ def fused_conv(
         X, W, B, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape,
         pads=pads, strides=strides,
     )  # fmt: skip
-    return _activated(result if Z is None else result + Z, activation, activation_params)
+    return activated(result if Z is None else result + Z, activation, activation_params)
 
 
 @operator("FusedGemm", domain=DOMAIN)
@@ -68,10 +68,11 @@ def fused_gemm(
     """The activation of alpha A B + beta C."""
     result = gemm(A, B, C, alpha=alpha, beta=beta, transA=transA, transB=transB)
     given = activation_alpha, activation_beta, activation_gamma
-    return _activated(result, activation, [each for each in given if each is not None])
+    return activated(result, activation, [each for each in given if each is not None])
 
 
-def _activated(x: Array, name: str, parameters: Sequence[float]) -> Array:
+def activated(x: Array, name: str, parameters: Sequence[float]) -> Array:
+    """The activation of this name. Raises ModelError for another one."""
     if name not in _ACTIVATIONS:
         allowed = ", ".join(each for each in _ACTIVATIONS if each)
         raise ModelError(f"activation '{name}' is not one of {allowed}")

@@ -20,12 +20,12 @@ def fused_matmul(
     transBatchB: int = 0,
 ) -> Array:
     """alpha A B, with A and B transposed as the attributes say; vectors are not transposed."""
-    left = _transposed(A, bool(transA), bool(transBatchA))
-    product = products.matmul(left, _transposed(B, bool(transB), bool(transBatchB)))
+    left = transposed_as(A, bool(transA), bool(transBatchA))
+    product = products.matmul(left, transposed_as(B, bool(transB), bool(transBatchB)))
     return product if alpha == 1 else (product * alpha).astype(A.dtype)
 
 
-def _transposed(x: Array, last: bool, batch: bool) -> Array:
+def transposed_as(x: Array, last: bool, batch: bool) -> Array:
     """Moves the first axis behind the batch axes, then exchanges the last two axes."""
     if x.ndim < 2:
         return x

@@ -148,12 +148,32 @@ def quantized_attention(
     Scale and zero point of the weights are one number, or one for each column. The attention
     itself is one of floats. Raises ModelError.
     """
-    _refuse(past_present_share_buffer, do_rotary)
     projected = matmul_integer_to_float(
         input, weight, input_scale, weight_scale, input_zero_point, weight_zero_point, bias
     )
-    heads = _heads(projected, num_heads, _widths(weight, ()))
-    return _attended(heads, mask_index, past, None, unidirectional, mask_filter_value, scale)
+    return attended_projection(
+        projected, mask_index, past, do_rotary=do_rotary, mask_filter_value=mask_filter_value,
+        num_heads=num_heads, past_present_share_buffer=past_present_share_buffer, scale=scale,
+        unidirectional=unidirectional,
+    )  # fmt: skip
+
+
+def attended_projection(
+    projected: Array,
+    mask: Array | None,
+    past: Array | None,
+    *,
+    do_rotary: int = 0,
+    mask_filter_value: float = -10000.0,
+    num_heads: int,
+    past_present_share_buffer: int = 0,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+) -> tuple[Array, ...]:
+    """What QAttention returns for queries, keys and values side by side. Raises ModelError."""
+    _refuse(past_present_share_buffer, do_rotary)
+    heads = _heads(projected, num_heads, _widths(projected, ()))
+    return _attended(heads, mask, past, None, unidirectional, mask_filter_value, scale)
 
 
 def _refuse(shares_buffer: bool | int, do_rotary: int) -> None:

@@ -16,6 +16,10 @@ _Names = Sequence[str] | None
 
 Biases = tuple[Array, Array]
 """The biases of the input and of the state."""
+TimesGates = Callable[[Array, slice], Array]
+"""A state (N, H) times the recurrence of some gates."""
+_ALL = slice(None)
+"""All gates."""
 
 
 @operator("RNN")
@@ -101,27 +105,29 @@ def lstm(
                 gates=4, each=3)  # fmt: skip
 
 
-def _rnn_cell(r: Array, bias: Biases, functions: Sequence[Activation]) -> Cell:
+def _rnn_cell(times: TimesGates, bias: Biases, functions: Sequence[Activation]) -> Cell:
     total = bias[0] + bias[1]
 
     def cell(share: Array, state: State) -> State:
-        return (functions[0](share + state[0] @ r.T + total),)
+        return (functions[0](share + times(state[0], _ALL) + total),)
 
     return cell
 
 
-def _gru_cell(r: Array, bias: Biases, functions: Sequence[Activation], linear: bool) -> Cell:
-    hidden = r.shape[-1]
+def _gru_cell(
+    times: TimesGates, bias: Biases, functions: Sequence[Activation], linear: bool
+) -> Cell:
+    hidden = len(bias[0]) // 3
     gates, last = slice(0, 2 * hidden), slice(2 * hidden, None)
     total = (bias[0] + bias[1])[gates]
 
     def cell(share: Array, state: State) -> State:
         h = state[0]
-        z, reset = np.split(functions[0](share[:, gates] + h @ r[gates].T + total), 2, axis=1)
+        z, reset = np.split(functions[0](share[:, gates] + times(h, gates) + total), 2, axis=1)
         if linear:
-            past = reset * (h @ r[last].T + bias[1][last])
+            past = reset * (times(h, last) + bias[1][last])
         else:
-            past = (reset * h) @ r[last].T + bias[1][last]
+            past = times(reset * h, last) + bias[1][last]
         new = functions[1](share[:, last] + past + bias[0][last])
         return ((1 - z) * new + z * h,)
 
@@ -129,16 +135,16 @@ def _gru_cell(r: Array, bias: Biases, functions: Sequence[Activation], linear: b
 
 
 def lstm_cell(
-    r: Array, bias: Biases, functions: Sequence[Activation], peeps: Array, coupled: bool
+    times: TimesGates, bias: Biases, functions: Sequence[Activation], peeps: Array, coupled: bool
 ) -> Cell:
-    """Returns a step of an LSTM with recurrence r (4H, H), for shares of the input (N, 4H)."""
+    """Returns a step of an LSTM with states `times` recurrence, for shares of the input (N, 4H)."""
     total = bias[0] + bias[1]
     peep_i, peep_o, peep_f = np.split(peeps, 3)
     gate, squash, output = functions
 
     def cell(share: Array, state: State) -> State:
         h, c = state
-        i, o, f, g = np.split(share + h @ r.T + total, 4, axis=1)
+        i, o, f, g = np.split(share + times(h, _ALL) + total, 4, axis=1)
         i = gate(i + peep_i * c)
         f = 1 - i if coupled else gate(f + peep_f * c)
         c = f * c + i * squash(g)
@@ -155,7 +161,7 @@ def _run(
     lengths: Array | None,
     initial: Sequence[Array | None],
     settings: RecurrentSettings,
-    cells: Sequence[Callable[[Array, Biases, list[Activation]], Cell]],
+    cells: Sequence[Callable[[TimesGates, Biases, list[Activation]], Cell]],
     gates: int,
     each: int,
 ) -> tuple[Array, ...]:
@@ -167,8 +173,9 @@ def _run(
     size = gates * r.shape[-1]
     biases = np.zeros((len(r), 2 * size), r.dtype) if b is None else b
     functions = recurrent.activations(replace(settings, activations=names))
-    ready = []
+    products, ready = recurrent.gate_products(w, r), []
     for d, cell in enumerate(cells):
         bias = biases[d][:size], biases[d][size:]
-        ready.append((w[d], cell(r[d], bias, functions[each * d : each * (d + 1)])))
+        share, times = partial(products.of_input, d), partial(products.of_state, d)
+        ready.append((share, cell(times, bias, functions[each * d : each * (d + 1)])))
     return recurrent.run(x, lengths, initial, r.shape[-1], settings, ready)

@@ -1,0 +1,135 @@
+"""Products of matrices that are onnxruntime's own operators, domain com.microsoft."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from tracer.accumulators.engine.node_operands import Integers, NodeOperands
+from tracer.accumulators.engine.node_output import Dequantize
+from tracer.accumulators.engine.sum_runner import SumRunner
+from tracer.accumulators.nodes import ComputeSums, NodeSums, finished, followed, lowering
+from tracer.accumulators.nodes.block_products import gemm_or_blocks
+from tracer.accumulators.nodes.matmul import columns_axis, minus_row_zero_points, product_sums
+from tracer.interpreter.ops.contrib import DOMAIN
+from tracer.interpreter.ops.fused_activation import activated
+from tracer.interpreter.ops.fused_matmul import transposed_as
+from tracer.interpreter.ops.projected_attention import attended_projection
+from tracer.interpreter.ops.quantization import dynamic_quantize_linear
+from tracer.interpreter.values import Value
+from tracer.support.types import Array
+
+_LARGEST = 255
+"""The greatest distance of a byte from its zero point, if both are computed."""
+
+
+@lowering("FusedMatMul", "TransposeMatMul", domain=DOMAIN)
+def fused_matmul(operands: NodeOperands) -> ComputeSums:
+    """As MatMul, of transposed operands; `alpha` is part of the step."""
+    options = operands.attributes
+    (first, *first_batch), (second, *second_batch) = (
+        tuple(bool(options.get(f"{name}{side}", 0)) for name in ("trans", "transBatch"))
+        for side in "AB"
+    )
+    a, b = operands.activations(0), operands.weights(1)
+    columns = columns_axis(operands)
+    if columns is not None and (second or any(second_batch)):
+        columns = None if any(second_batch) else -2
+    step = a.steps(None) * b.steps(columns) * options.get("alpha", 1.0)
+
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+        left = _transposed(a.integers(inputs[0]), first, *first_batch)
+        right = _transposed(b.integers(inputs[1]), second, *second_batch)
+        sums = partial(product_sums, runner, left, right, None)
+        return NodeSums(sums, Dequantize(step, None, operands.float_type(inputs[0]), True))
+
+    return compute
+
+
+@lowering("FusedGemm", domain=DOMAIN)
+def fused_gemm(operands: NodeOperands) -> ComputeSums:
+    """As Gemm, and an activation of its output."""
+    options = operands.attributes
+    names = (f"activation_{name}" for name in ("alpha", "beta", "gamma"))
+    parameters = [options[name] for name in names if name in options]
+
+    def then(output: Array, inputs: Sequence[Value]) -> Array:
+        return activated(output, options.get("activation", ""), parameters)
+
+    return followed(gemm_or_blocks(operands), then)
+
+
+@lowering("MatMulInteger16", domain=DOMAIN)
+def matmul_integer_16(operands: NodeOperands) -> ComputeSums:
+    """Operands of 16 bits, without zero points."""
+
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+        left, right = (operands.centred(index, inputs) for index in (0, 1))
+        sums = partial(product_sums, runner, left, right, None)
+        return NodeSums(sums, lambda sums: sums.astype(np.int32))
+
+    return compute
+
+
+@lowering("MatMulIntegerToFloat", domain=DOMAIN)
+def matmul_integer_to_float(operands: NodeOperands) -> ComputeSums:
+    """Bytes minus zero points; the bias is one of floats, and added to the output."""
+
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+        _, _, a_scale, b_scale, _, _, bias = (*inputs, None, None, None)[:7]
+        left = operands.centred(0, inputs, minus_row_zero_points, zero_at=4)
+        right = operands.centred(1, inputs, zero_at=5)
+        return _scaled(partial(product_sums, runner, left, right, None), a_scale, b_scale, bias)
+
+    return compute
+
+
+@lowering("DynamicQuantizeMatMul", domain=DOMAIN)
+def dynamic_quantize_matmul(operands: NodeOperands) -> ComputeSums:
+    """Activations rounded to bytes by their range, as DynamicQuantizeLinear does, times bytes."""
+
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+        a, _, b_scale, _, bias = (*inputs, None, None)[:5]
+        left, a_scale = rounded_to_bytes(a)
+        right = operands.centred(1, inputs, zero_at=3)
+        return _scaled(partial(product_sums, runner, left, right, None), a_scale, b_scale, bias)
+
+    return compute
+
+
+@lowering("QAttention", domain=DOMAIN)
+def quantized_attention(operands: NodeOperands) -> ComputeSums:
+    """The bytes of the input times those of the weights; the attention itself is one of floats."""
+
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+        _, _, bias, x_scale, w_scale, mask, _, _, past = (*inputs, *[None] * 4)[:9]
+        left = operands.centred(0, inputs, zero_at=6)
+        right = operands.centred(1, inputs, zero_at=7)
+        sums = partial(product_sums, runner, left, right, None)
+        projected = _scaled(sums, x_scale, w_scale, bias).output
+        return finished(*attended_projection(projected, mask, past, **operands.attributes))
+
+    return compute
+
+
+def rounded_to_bytes(x: Array) -> tuple[Integers, Array]:
+    """Floats as uint8 minus the zero point of their own range, and the scale."""
+    numbers, scale, zero = dynamic_quantize_linear(x)
+    shift = int(zero)
+    return Integers(numbers, -_LARGEST, _LARGEST, zero=shift, shift=shift), scale
+
+
+def _scaled(compute: partial[Array | None], a_scale: Array, b_scale: Array,
+            bias: Array | None) -> NodeSums:  # fmt: skip
+    """Sums times both scales, and the bias, as the operator itself computes them."""
+
+    def restore(sums: Array) -> Array:
+        product = sums.astype(np.int32).astype(a_scale.dtype) * (a_scale * b_scale)
+        return product if bias is None else product + bias
+
+    return NodeSums(compute, restore)
+
+
+def _transposed(side: Integers, last: bool, batch: bool) -> Integers:
+    return replace(side, numbers=transposed_as(side.numbers, last, batch))
