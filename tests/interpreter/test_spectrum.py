@@ -12,7 +12,7 @@ from tracer.errors import ModelError
 
 @quick
 @given(
-    st.integers(1, 3),
+    st.integers(0, 3),
     st.integers(1, 17),
     st.integers(0, 20),
     st.integers(1, 9),

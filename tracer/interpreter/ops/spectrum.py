@@ -40,7 +40,7 @@ def stft(
     bins = length // 2 + 1 if onesided else length
     frames = (samples - length) // step + 1
     limits.allow((len(signal), frames, length), np.complex128)
-    values = signal.reshape(len(signal), samples, -1).astype(np.float64)
+    values = signal.reshape(len(signal), samples, 1 + is_complex).astype(np.float64)
     flat = values[..., 0] + 1j * values[..., 1] if is_complex else values[..., 0]
     cut = np.lib.stride_tricks.sliding_window_view(flat, length, axis=1)[:, ::step]
     framed = cut if window is None else cut * window.astype(np.float64)
