@@ -60,6 +60,30 @@ def test_it_says_what_was_seen():
     proof.check(loaded, data, tallies, policy)
 
 
+ATTENTION = """<ir_version: 9, opset_import: ["": 20, "com.microsoft": 1]>
+g (uint8[1,2,8] q, uint8[1,3] x) => (float[1,2,4] y, int32[1,1] z) {
+  y = com.microsoft.QAttention <num_heads = 1> (q, v, b, s, s)  z = MatMulInteger (x, w) }"""
+
+
+def test_a_node_whose_products_are_partly_wide_is_left_out():
+    proto = onnx.parser.parse_model(ATTENTION)
+    stored = {"v": np.ones((8, 12), np.int8), "b": np.zeros(12, np.float32),
+              "s": np.float32(0.5), "w": np.ones((3, 1), np.int8)}  # fmt: skip
+    proto.graph.initializer.extend(numpy_helper.from_array(v, k) for k, v in stored.items())
+    loaded, data, policy = loading.from_proto(proto), DataHash(), Policy.of(Accumulator(20))
+    narrowing = Narrowing(loaded, policy)
+    feeds = {"q": np.ones((1, 2, 8), np.uint8), **FEEDS[0]}
+    data.add(feeds)
+    Interpreter(loaded, around=narrowing.kernel).run(None, feeds)
+    tallies = {k: a.tally for k, a in narrowing.accumulations().items()}
+    assert list(tallies) == ["QAttention_0", "MatMulInteger_1"]
+    proof = certificate(loaded, data, tallies, policy)
+    assert (list(proof.nodes), proof.left_out) == (["MatMulInteger_1"], ("QAttention_0",))
+    proof.check(loaded, data, tallies, policy)
+    with pytest.raises(UsageError, match="nothing was summed"):
+        certificate(loaded, data, {"QAttention_0": tallies["QAttention_0"]}, policy)
+
+
 def test_it_survives_json():
     proof = certificate(*run(Accumulator(9, order=named("chunked(2)"), product_bits=8)))
     text = proof.to_json()

@@ -135,6 +135,19 @@ def test_each_running_sum_begins_at_the_end_that_the_node_names(exclusive, rever
     assert sums.guaranteed == (10 if exclusive else 11)
 
 
+def test_running_sums_of_a_long_axis_stay_wide_and_say_so():
+    proto = quantised(
+        "(uint8[9000] x, uint8[2] a) => (float y) { xd = DequantizeLinear (x, s, z)"
+        " y = CumSum (xd, axis) ad = DequantizeLinear (a, s, z) b = Add (ad, ad) }",
+        axis=np.int64(0),
+    )  # fmt: skip
+    x = uint8(9000)
+    output, narrowing = narrowed(proto, read("9"), x, uint8(2))
+    np.testing.assert_array_equal(output, np.cumsum(centred(x)) * np.float32(STEP))
+    (note,) = narrowing.notes
+    assert note.endswith("CumSum_1: its axis has 9,000 elements; up to 8,192 are narrow")
+
+
 @pytest.mark.parametrize("operator", ["ReduceL1", "ReduceL2", "ReduceSumSquare"])
 @pytest.mark.parametrize("axes", [(2, 3), (1,), (0, 1, 2, 3)])
 @pytest.mark.parametrize("bits", [9, 14, 17, 30])

@@ -18,6 +18,8 @@ from tracer.interpreter.ops.contrib import DOMAIN
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
+_LONGEST = 1 << 13
+"""Running sums along an axis, each of which is a row of a matrix: a longer axis takes too long."""
 _DIFFERENT_SCALES = "its operands have different scales, so their sum has no unit"
 
 
@@ -100,6 +102,8 @@ def _sums(runner: SumRunner, terms: Sequence[Integers]) -> Array:
 def _running(runner: SumRunner, x: Integers, exclusive: bool) -> Array:
     """The running sums, int64, along the last axis: rows times a triangle of ones."""
     length = x.numbers.shape[-1]
+    if length > _LONGEST:
+        raise UnfitError(f"its axis has {length:,} elements; up to {_LONGEST:,} are narrow")
     limits.allow((length, length), np.int16)
     taken = np.triu(np.ones((length, length), np.int16), int(exclusive))
     rows = replace(x, numbers=flat(x.numbers, 0, x.numbers.ndim - 1))

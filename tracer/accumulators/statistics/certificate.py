@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracer.accumulators.multiplying import PARTLY
 from tracer.accumulators.spec import plain_values
 from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.accumulators.statistics.statement import Statement, tool
@@ -145,10 +146,13 @@ def certificate(
 ) -> Certificate:
     """Returns the certificate for `tallies`, by node key in model order, of runs on all of `data`.
 
-    Raises ThresholdError, with the first node, where a partial sum overflowed, or where a product
-    or a pair exceeded its own width; UsageError where no node has a narrow accumulator.
+    A node whose products are partly wide is left out. Raises ThresholdError, with the first node,
+    where a partial sum overflowed, or where a product or a pair exceeded its own width; UsageError
+    where no node has a narrow accumulator.
     """
-    if not data.count or not any(tally.outputs.any() for tally in tallies.values()):
+    partly = {node.key for node in model.nodes if node.op_type in PARTLY}
+    whole = {key: tally for key, tally in tallies.items() if key not in partly}
+    if not data.count or not any(tally.outputs.any() for tally in whole.values()):
         raise UsageError(
             f"{model.name}: nothing was summed in an accumulator",
             "A certificate needs a run with narrow accumulators on some inputs.",
@@ -156,7 +160,7 @@ def certificate(
     for key, tally in tallies.items():
         _refuse_overflow(f"{model.name}: node '{key}'", tally)
     rules = policy.assign(model.nodes)
-    nodes = {key: CertifiedNode.of(tally, rules[key]) for key, tally in tallies.items()}
+    nodes = {key: CertifiedNode.of(tally, rules[key]) for key, tally in whole.items()}
     others = tuple(key for key in nodes_that_sum(model) if key not in nodes)
     return Certificate(model.sha256, data.sha256, data.count, nodes, tool(), others)
 
