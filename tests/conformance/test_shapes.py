@@ -1,8 +1,12 @@
 """Shapes before and in a run, and values, are onnxruntime's; what differs is explained."""
 
+from pathlib import Path
+
 import pytest
 
-from tests.conformance import shapes
+from tests.conformance import compared_page, shapes
+
+PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
 
 
 @pytest.fixture(scope="module")
@@ -30,3 +34,13 @@ def test_inferred_shapes_are_those_of_the_run(cases):
 
 def test_most_versions_are_compared():
     assert sum(map(bool, shapes.sample().values())) >= 500
+
+
+def test_the_page_shows_the_comparison():
+    shown = PAGE.read_text(encoding="utf-8").partition(compared_page.TITLE)
+    assert _without_differences("".join(shown[1:])) == _without_differences(compared_page.section())
+
+
+def _without_differences(text: str) -> list[str]:
+    """The lines without the last column: it differs from one processor to another."""
+    return [line.rsplit("|", 2)[0] for line in text.splitlines()]
