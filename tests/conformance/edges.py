@@ -92,7 +92,7 @@ _FIXED = frozenset(
 """Attributes that keep their value: types, lengths, draws, and what only goes with other values."""
 
 _FIXED_DOMAINS = frozenset({"ai.onnx.ml", "ai.onnx.preview.training"})
-"""Domains whose attributes are what was trained: tables that belong together."""
+"""Domains whose attributes are what was trained: tables that belong together, and to columns."""
 
 
 def mutants(trial: Trial, key: Key, count: int) -> Iterator[Trial]:
@@ -201,7 +201,7 @@ class _Mutation:
             return int(self._rng.choice(legal or _NUMBERS))
         if kind == "FLOAT":
             return float(self._rng.choice(legal or _SCALES))
-        rank = max((np.ndim(value) for value in self.feeds.values()), default=2)
+        rank = max((np.ndim(value) for value in self.feeds.values()), default=0) or 1
         length = len(before) if before else self._length(name, rank)
         drawn = self._rng.choice(legal or (_NUMBERS if kind == "INTS" else _SCALES), length)
         kept = before if before and self._rng.random() < 0.5 else [None] * length
@@ -231,20 +231,29 @@ class _Mutation:
             if self._rng.random() < 0.5:
                 flat[at] = self._rng.choice(legal)
         weight.CopyFrom(numpy_helper.from_array(array, name))
-        return f"{name}={np.round(array, 4).tolist()}"
+        return f"{name}={array.tolist()}"
 
     def _size(self, name: str) -> str:
-        array = self.feeds[name]
-        shape = list(array.shape)
-        at = int(self._rng.integers(len(shape)))
-        shape[at] = max(1, shape[at] + int(self._rng.integers(-3, 6)))
-        if array.size:
-            self.feeds[name] = np.resize(array, shape)
+        """Changes one size, to 0 or 1 as well; half of the time of all inputs of this shape."""
+        shape = self.feeds[name].shape
+        at = 0 if self._key[0] in _FIXED_DOMAINS else int(self._rng.integers(len(shape)))
+        near = max(1, shape[at] + int(self._rng.integers(-3, 6)))
+        size = int(self._rng.choice((0, 1, near, near)))
+        names = [name]
+        if self._rng.random() < 0.5:
+            names = [other for other, value in self.feeds.items() if np.shape(value) == shape]
+        new = (*shape[:at], size, *shape[at + 1 :])
+        for each in names:
+            self._resize(each, new)
+        return f"{', '.join(names)}{new}"
+
+    def _resize(self, name: str, shape: tuple[int, ...]) -> None:
+        """Gives an input this shape, with its own elements over and over."""
+        old = self.feeds[name]
+        self.feeds[name] = np.resize(old, shape) if old.size else np.ones(shape, old.dtype)
         value = next(each for each in self.graph.input if each.name == name)
-        dims = value.type.tensor_type.shape.dim
-        for dim, size in zip(dims, self.feeds[name].shape, strict=True):
+        for dim, size in zip(value.type.tensor_type.shape.dim, shape, strict=True):
             dim.dim_value = size
-        return f"{name}{self.feeds[name].shape}"
 
 
 def _kind(declared: Any) -> str:

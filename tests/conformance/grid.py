@@ -60,7 +60,7 @@ def without_cases() -> list[Key]:
 @cache
 def outcomes(key: Key) -> list[Outcome]:
     """Runs every trial of a version that has an oracle."""
-    return [outcome for trial in _trials(key) if (outcome := _outcome(trial))]
+    return [outcome for trial in trials(key) if (outcome := _outcome(trial))]
 
 
 def oracle_of(key: Key) -> str:
@@ -92,7 +92,7 @@ def _outcome(trial: Trial) -> Outcome | None:
     return Outcome(trial, oracle, ours, theirs)
 
 
-def _trials(key: Key) -> Iterator[Trial]:
+def trials(key: Key) -> Iterator[Trial]:
     for source, cases in _cases().items():
         if source[:2] == key[:2]:
             for case in cases:

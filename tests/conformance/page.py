@@ -5,7 +5,6 @@ python -m tests.conformance.page docs/operators.md
 
 from __future__ import annotations
 
-import math
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ from pathlib import Path
 import onnx
 import onnxruntime
 
-from tests.conformance import domains, grid, suite
+from tests.conformance import compared_page, domains, grid, suite
 from tests.conformance.exclusions import DISTRUSTED, EXCLUSIONS
 from tests.conformance.operators import Key, computed_by, operators
 from tracer.interpreter import backend
@@ -65,7 +64,12 @@ def main() -> int:
 
 
 def page() -> str:
-    """The whole page; it runs the suite."""
+    """The whole page; it runs the suite, and the cases of `compared_page`."""
+    return f"{by_version()}\n{compared_page.section()}"
+
+
+def by_version() -> str:
+    """The page up to the comparison with onnxruntime; it runs the suite."""
     held = _held()
     counts = Counter(oracle for oracle, _ in held.values())
     head = HEAD.format(
@@ -117,12 +121,8 @@ def _row(key: Key, oracle: str, errors: list[float]) -> str:
     domain, name, since = key
     label = f"{domain}.{name}" if domain else name
     worst = max(errors, default=0.0)
-    text = f"{_rounded(worst):.0e}" if worst else "exact"
+    text = f"{suite.power_of_ten(worst):.0e}" if worst else "exact"
     return f"| {label} | {since} | {computed_by(key)} | {oracle} | {len(errors)} | {text} |\n"
-
-
-def _rounded(error: float) -> float:
-    return float(10.0 ** math.ceil(math.log10(error)))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -110,6 +111,11 @@ def error(ours: Any, theirs: Any) -> float:
         known = np.isfinite(a) & np.isfinite(b)
         scale = np.abs(b[known]).max(initial=0.0)
         return float(np.abs(a[known] - b[known]).max(initial=0.0) / (scale or 1.0))
+
+
+def power_of_ten(error: float) -> float:
+    """The error rounded up to a power of ten."""
+    return float(10.0 ** math.ceil(math.log10(error)))
 
 
 def stored(ours: Any, theirs: Any) -> Any:

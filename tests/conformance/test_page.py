@@ -2,14 +2,15 @@
 
 from pathlib import Path
 
-from tests.conformance import domains, page
+from tests.conformance import compared_page, domains, page
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
 
 
-def test_the_page_is_current():
+def test_the_page_is_current_up_to_the_comparison_with_onnxruntime():
     # errors differ in their last bits from one processor to another
-    assert _without_errors(PAGE.read_text(encoding="utf-8")) == _without_errors(page.page())
+    shown, _, _ = PAGE.read_text(encoding="utf-8").partition(compared_page.TITLE)
+    assert _without_errors(shown) == _without_errors(f"{page.by_version()}\n")
 
 
 def test_operators_by_domain_are_those_of_the_registries():

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 from onnx import helper
+from onnx.reference import ReferenceEvaluator
 
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import type_proto
@@ -56,6 +57,13 @@ class Trial:
             )
             return list(session.run(None, {n: _fed(v) for n, v in self.feeds.items()}))
         except Exception:  # of many kinds: all mean that this version or type is not supported
+            return None
+
+    def by_reference(self) -> list[Any] | None:
+        """The outputs of ONNX's reference; None where it cannot run the model."""
+        try:
+            return list(ReferenceEvaluator(self.model).run(None, dict(self.feeds)))
+        except Exception:  # of many kinds, as its operators are written in numpy
             return None
 
 

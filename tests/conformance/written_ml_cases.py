@@ -54,6 +54,10 @@ CASES: dict[str, list[Written]] = {
         Written("(float[4,3] x) => (float[4,3] y)"
                 f' {{ y = ai.onnx.ml.Normalizer <norm = "{norm}"> (x) }}')
         for norm in ("MAX", "L1", "L2")
+    ] + [
+        Written(f"({kind} x, {kind} z) => (float[?] y) {{ d = Sub (x, z)"
+                f' y = ai.onnx.ml.Normalizer <norm = "{norm}"> (d) }}')
+        for kind in ("float[4,3]", "float[3]", "int64[4,3]") for norm in ("MAX", "L1", "L2")
     ],
     "OneHotEncoder": [
         Written("(int64[6] x) => (float[6,3] y)"

@@ -132,6 +132,10 @@ def of_others():
             x, t = floats(*scores), np.zeros(labels, np.int64)
             yield "NegativeLogLikelihoodLoss", (x, t), {"reduction": reduction}
             yield "SoftmaxCrossEntropyLoss", (x, t), {"reduction": reduction, "outputs": 2}
+    for sizes, pads in (((0, 4), (2, 0, -1, 0)), ((1, 4), (3, 0, -2, 0)), ((2, 3), (-3, 0, 2, 0))):
+        yield "Pad", (floats(*sizes), ints(*pads), np.float32(7)), {}
+    centred = {"mode": "linear", "coordinate_transformation_mode": "half_pixel_symmetric"}
+    yield "Resize", (floats(1, 0), None, np.array([2, 3], np.float32)), centred
     yield "HannWindow", (np.array(0),), {}
     yield "Range", (np.array(3), np.array(3), np.array(1)), {}
     yield "STFT", (floats(0, 16, 1), np.array(4), floats(8)), {}

@@ -58,6 +58,10 @@ class Known:
         value = self.value(index)
         return None if value is None else tuple(int(each) for each in value.reshape(-1))
 
+    def has_attribute(self, name: str) -> bool:
+        """Whether the node has this attribute."""
+        return self._attribute(name) is not None
+
     def integer(self, name: str, default: int = 0) -> int:
         """Returns an integer attribute."""
         attribute = self._attribute(name)

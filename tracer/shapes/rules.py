@@ -46,6 +46,9 @@ def rule_of(node: Node, version: int) -> Rule | None:
         return None
     if not node.domain and node.op_type in standard.RULES:
         return standard.RULES[node.op_type]
+    if not node.domain and node.op_type in standard.OLD_RULES:
+        last, of_old = standard.OLD_RULES[node.op_type]
+        return of_old if version <= last else None
     rule = fused.RULES.get(node.op_type)
     is_ours = node.domain or node.op_type in fused.OF_ONNX
     return rule if is_ours and not onnx.defs.has(node.op_type, version, node.domain) else None

@@ -4,6 +4,7 @@ Its sizes of poolings, ConvTranspose, Resize and STFT are not those of a run; it
 negative axes of old opsets, and broadcasting in Einsum. Sizes here are the interpreter's own.
 """
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -13,7 +14,7 @@ from tracer.interpreter.numeric.axes import nonnegative_axis
 from tracer.interpreter.ops.matmul import einsum_shape
 from tracer.interpreter.ops.resize import resized_sizes
 from tracer.shapes.images import pooled, transposed
-from tracer.shapes.known_node import Known, Outputs, Rule, broadcast, like_first
+from tracer.shapes.known_node import Known, Outputs, Rule, broadcast, divided, like_first
 from tracer.support.types import Array
 
 
@@ -134,6 +135,41 @@ def _sliced(known: Known) -> Outputs:
     return [known.typed(0, tuple(after))]
 
 
+def _picked(known: Known) -> Outputs:
+    shape, condition = known.shape(0), known.value(1)
+    if shape is None or condition is None:
+        return []
+    count = int(np.count_nonzero(condition))
+    if not known.has_attribute("axis"):
+        return [known.typed(0, (count,))]
+    at = nonnegative_axis(known.integer("axis"), len(shape))
+    return [known.typed(0, (*shape[:at], count, *shape[at + 1 :]))]
+
+
+def _reshaped(known: Known) -> Outputs:
+    before, after = known.shape(0), known.integers("shape")
+    if before is None or not after:
+        return []
+    sizes = [before[at] if size == 0 else size for at, size in enumerate(after)]
+    if -1 in sizes and all(isinstance(size, int) for size in (*before, *sizes)):
+        rest = math.prod(size for size in sizes if isinstance(size, int) and size != -1)
+        total = math.prod(size for size in before if isinstance(size, int))
+        sizes[sizes.index(-1)] = divided(total, rest)
+    return [known.typed(0, tuple(None if size == -1 else size for size in sizes))]
+
+
+def _mel_weights(known: Known) -> Outputs:
+    bins, length = known.number(0), known.number(1)
+    dtype = _DTYPES.get(known.integer("output_datatype", 1))
+    if bins is None or length is None or dtype is None:
+        return []
+    return [TensorType(dtype, (length // 2 + 1, bins))]
+
+
+def _dropped(known: Known) -> Outputs:
+    return [known.type_of(0), known.type_of(0)]
+
+
 def _one_size(known: Known) -> Outputs:
     size = known.number(0)
     dtype = _DTYPES.get(known.integer("output_datatype", 1))
@@ -143,9 +179,13 @@ def _one_size(known: Known) -> Outputs:
 _DTYPES = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
 """Numbers of the types of floats."""
 
+OLD_RULES: Mapping[str, tuple[int, Rule]] = {"Dropout": (9, _dropped), "Reshape": (4, _reshaped)}
+"""Rules of operators that onnx's inference leaves open up to the version named."""
+
 RULES: Mapping[str, Rule] = {
     "AveragePool": _pooled,
     "BlackmanWindow": _one_size,
+    "Compress": _picked,
     "Concat": _joined,
     "ConvTranspose": _convolved_back,
     "Einsum": _summed,
@@ -155,6 +195,7 @@ RULES: Mapping[str, Rule] = {
     "LpPool": _pooled,
     "MaxPool": _pooled,
     "MaxUnpool": _unpooled,
+    "MelWeightMatrix": _mel_weights,
     "MeanVarianceNormalization": like_first,
     "PRelu": _sloped,
     "Resize": _resized,

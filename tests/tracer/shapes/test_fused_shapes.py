@@ -17,7 +17,7 @@ from tracer.shapes import infer
 PRESENT = ("y", "present_key", "present_value")
 HEADS = {"num_heads": 4, "kv_num_heads": 2}
 CODES = (np.zeros((8, 4, 16), np.uint8), np.ones((8, 4), np.float32))
-IDS = np.zeros((2, 3), np.int32)
+IDS = np.ones((2, 3), np.int32)
 
 
 def all_in_query(feeds):
@@ -30,7 +30,7 @@ def named(*arrays):
 
 
 SCALE, ZERO, SIGNED_ZERO = np.array(0.1, np.float32), np.array(9, np.uint8), np.array(0, np.int8)
-BYTES, IMAGE = np.ones((4, 8), np.uint8), np.ones((1, 6, 7, 4), np.uint8)
+BYTES, IMAGE = np.arange(32, dtype=np.uint8).reshape(4, 8), np.ones((1, 6, 7, 4), np.uint8)
 DECAYED, GATED = attended("gated_delta", (4, 2), 3)
 PICKED, OF_PICKED = table((7, 64), np.uint8, (0, 1), 16, zeros=True)
 CASES = {

@@ -1,4 +1,4 @@
-"""LabelEncoder and DictVectorizer of the domain ai.onnx.ml: elements and tables."""
+"""LabelEncoder, DictVectorizer and Normalizer of the domain ai.onnx.ml: elements, tables, rows."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -87,6 +87,25 @@ def dict_vectorizer(
         return np.array([X.get(key, "") for key in keys], object)
     kind = np.float32 if type(first) is float else np.asarray(first).dtype
     return np.array([X.get(key, 0) for key in keys], kind)
+
+
+@operator("Normalizer", domain=_ML)
+def normalizer(X: Array, *, norm: str = "MAX") -> Array:
+    """Divides each row by its largest element, or by its norm, in float32; not by 0.
+
+    Raises ModelError for another norm than MAX, L1 and L2.
+    """
+    if norm not in ("MAX", "L1", "L2"):
+        raise ModelError(f"norm '{norm}' is not one of MAX, L1, L2")
+    rows = X.astype(np.float32)
+    if not rows.size:
+        return rows
+    divisor = {
+        "MAX": lambda: rows.max(axis=-1, keepdims=True),
+        "L1": lambda: np.abs(rows).sum(axis=-1, keepdims=True),
+        "L2": lambda: np.sqrt(np.square(rows).sum(axis=-1, keepdims=True)),
+    }[norm]()
+    return rows / np.where(divisor == 0, np.float32(1), divisor)
 
 
 def _given(*lists: Any) -> list[Any]:

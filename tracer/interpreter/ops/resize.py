@@ -68,6 +68,8 @@ def resize(
     for dim, axis in zip(dims, resized_axes, strict=True):
         shape[dim] = axis.out
     limits.allow(shape, X.dtype)
+    if 0 in shape:
+        return np.empty(shape, X.dtype)
     resized, outside = X, np.zeros(shape, np.bool_)
     if X.dtype.kind != "f":
         resized = X.astype(np.float64)

@@ -167,15 +167,25 @@ def _parts(x: Array, sizes: Sequence[int] | None, axis: int, count: int) -> tupl
 
 
 def _padded(data: Array, widths: list[tuple[int, int]], mode: str, fill: Any) -> Array:
-    cut = tuple(
-        slice(max(-low, 0), n - max(-high, 0))
-        for n, (low, high) in zip(data.shape, widths, strict=True)
-    )
-    data = data[cut]
-    more = [(max(low, 0), max(high, 0)) for low, high in widths]
+    kept, more = zip(*map(_kept_and_more, data.shape, widths), strict=True) if widths else ((), ())
+    data = data[kept]
     limits.allow([n + a + b for n, (a, b) in zip(data.shape, more, strict=True)], data.dtype)
     if mode == "constant":
         return np.pad(data, more, constant_values=fill)
     if mode not in _PAD_MODES:
         raise ModelError(f"mode '{mode}' is not one of constant, {', '.join(_PAD_MODES)}")
     return np.pad(data, more, mode=mode)  # type: ignore[call-overload]
+
+
+def _kept_and_more(size: int, widths: tuple[int, int]) -> tuple[slice, tuple[int, int]]:
+    """Returns what is left of an axis by negative widths, and what is added before and after.
+
+    What is cut beyond the axis is taken from the other side. Raises ModelError below size 0.
+    """
+    low, high = widths
+    if size + low + high < 0:
+        raise ModelError(f"pads {low} and {high} cut more than the {size} elements of an axis")
+    first = min(max(-low, 0), size)
+    last = max(size - max(-high, 0), first)
+    low, high = low + first, high + size - last
+    return slice(first, last), (max(low + min(high, 0), 0), max(high + min(low, 0), 0))
