@@ -22,15 +22,24 @@ DIFFERENCES = {
     ),
     "Attention": "masked scores in the fourth output are -inf, in onnxruntime the lowest float",
     "AveragePool": _WINDOWS,
-    "BlackmanWindow": "a window of one sample is NaN in onnxruntime, which divides 0 by 0",
+    **dict.fromkeys(
+        ("BlackmanWindow", "HammingWindow", "HannWindow"),
+        "a window of one sample is NaN in onnxruntime, which divides 0 by 0",
+    ),
     "CDist": "onnxruntime expands the squares, and equal points are 0.0002 apart",
     "CenterCropPad": "a size of -1 is refused here",
     "Compress": "a condition longer than its axis is refused here; onnxruntime drops the rest",
-    "ConcatFromSequence": _TOGETHER,
+    **dict.fromkeys(
+        ("Concat", "ConcatFromSequence", "SequenceConstruct", "SequenceErase"), _TOGETHER
+    ),
     "CumProd": _BEYOND,
     "CumSum": _BEYOND,
     "DFT": "a transform of no points is refused here",
-    "Dropout": _OTHER_DRAWS,
+    **dict.fromkeys(("Dropout", "Multinomial", "RandomNormal", "RandomUniform"), _OTHER_DRAWS),
+    "GatherND": (
+        "indices without coordinates, or of another number of batches than the data, are refused"
+        " here"
+    ),
     "GridSample": "onnxruntime reflects far positions in single precision, unlike torch",
     "LSTM": "onnxruntime does not clip the cell state before its activation",
     "LpPool": (
@@ -41,16 +50,19 @@ DIFFERENCES = {
         "onnxruntime counts the places in the output, ONNX in the unpadded output; places outside"
         " are refused here"
     ),
-    "Multinomial": _OTHER_DRAWS,
+    "MeanVarianceNormalization": "equal elements are NaN in onnxruntime, which adds nothing to 0",
     "NegativeLogLikelihoodLoss": _NO_CLASS,
     "Resize": (
         "onnxruntime takes the rounded length of the output, ONNX scale x length; it does not crop"
         " an axis whose size stays, and computes positions in single precision"
     ),
-    "SequenceConstruct": _TOGETHER,
+    "ReverseSequence": "a negative batch_axis is refused here",
+    "RoiAlign": "an image of no pixels is refused here",
+    "RotaryEmbedding": "onnxruntime leaves the last of an odd number of rotated elements unset",
     "SoftmaxCrossEntropyLoss": _NO_CLASS,
     "Split": "other num_outputs than there are outputs is refused here",
     "StringSplit": "onnxruntime drops blanks at the end of an unsplit rest, Python keeps them",
+    "TreeEnsemble": "no rows are refused here, by ONNX's reference",
     **dict.fromkeys(
         (
             "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
@@ -64,6 +76,7 @@ DIFFERENCES = {
 _OF_A_SEQUENCE = "the type of a sequence does not tell the shapes of its tensors"
 
 UNKNOWN = {
+    "NegativeLogLikelihoodLoss": "onnx infers none for weights of another number than classes",
     "NonMaxSuppression": "values tell how many boxes are kept",
     "NonZero": "values tell how many are not 0",
     "StringNormalizer": "texts tell how many are not stop words",

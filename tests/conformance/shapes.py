@@ -263,14 +263,17 @@ def main() -> int:
     """Prints every difference; returns 1 if one is not explained."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.shapes")
     parser.add_argument("--all", action="store_true", help="all cases, and 5 mutants of each")
+    parser.add_argument("--mutants", type=int, help="mutants of each case")
     parser.add_argument("names", nargs="*", help="operators; all by default")
     arguments = parser.parse_args()
-    compared, size, unexplained = 0, (ALL if arguments.all else SAMPLE), 0
+    compared = unexplained = 0
+    cases, mutants = ALL if arguments.all else SAMPLE
+    mutants = mutants if arguments.mutants is None else arguments.mutants
     with Apart() as apart:
         for key in versions():
             if arguments.names and key[1] not in arguments.names:
                 continue
-            for each in comparisons(key, *size, apart):
+            for each in comparisons(key, cases, mutants, apart):
                 compared += 1
                 unexplained += each.is_unexplained
                 sys.stdout.write(_told(each))
