@@ -19,7 +19,7 @@ from tracer.graph import data_file, loading
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset, without_split
-from tracer.narrowing import attempts, rows, widths
+from tracer.narrowing import attempts, fixed_order, rows, widths
 from tracer.narrowing.attempts import Attempt, Attempts
 from tracer.narrowing.evaluation import Evaluation
 from tracer.narrowing.options import NarrowOptions
@@ -36,6 +36,7 @@ _LEAST_OPSET = 13
 """The first opset in which DequantizeLinear has a scale for each channel."""
 
 
+@fixed_order.interpreting()
 def narrow(
     model: Subject,
     data: str | Path,
@@ -46,7 +47,10 @@ def narrow(
     folder: Path,
     progress: Progress | None,
 ) -> Narrowed:
-    """Tries each width, and writes the model of the narrowest within the budget."""
+    """Tries each width, and writes the model of the narrowest within the budget.
+
+    The result has the same bits on every processor.
+    """
     energy_model = energy_models.find(options.energy)
     target = None if output is None else Path(output)
     if target is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 
 import numpy as np
 
@@ -21,7 +22,7 @@ _STEPS = 18
 """Steps of weights that are tried."""
 _BYTE = 127
 """The largest weight of 8 bits."""
-_COARSEST = 2.0**8.5 / _BYTE
+_COARSEST = 256 * math.sqrt(2) / _BYTE
 """The coarsest step, as a multiple of the largest weight: few weights are not 0."""
 _CLIPPED = 0.75
 """The finest step of weights with fewer than 8 bits, as a multiple of the one without clipping."""
@@ -180,11 +181,11 @@ class _Problem:
         steps = len(units) // len(ideal)
         moments = group.moments.of_rows(part, steps)
         weights = np.repeat(ideal, steps, 0) / units[:, None]
-        expected = np.rint(moments.wanted / units - weights @ moments.mean)
+        expected = np.rint(moments.wanted / units - moments.of_mean(weights))
         integers = rounded(weights, group.inputs, self._limits(expected))
-        bias = np.rint(moments.wanted / units - integers @ moments.mean)
+        bias = np.rint(moments.wanted / units - moments.of_mean(integers))
         bias = _held(bias, integers, self._limits(np.zeros(len(units))), self.registers)
-        return integers, bias, moments.error(integers * units[:, None], bias * units)
+        return integers, bias, moments.error(integers, units, bias * units)
 
     def _limits(self, bias: FloatArray) -> Limits:
         return _limits(self.layer, self.grid, self.registers, bias)
@@ -220,4 +221,5 @@ def _held(
 def _multiples(most: int) -> FloatArray:
     """Returns the steps that are tried, times the step at which the largest weight is `most`."""
     finest = 1.0 if most == _BYTE else _CLIPPED
-    return np.geomspace(finest, _COARSEST * most, _STEPS)
+    ratio = Decimal(_COARSEST * most / finest) ** (1 / Decimal(_STEPS - 1))
+    return np.array([finest * float(ratio**step) for step in range(_STEPS)])

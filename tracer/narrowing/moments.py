@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracer.narrowing.fixed_order import product
 from tracer.support.types import FloatArray
 
 
@@ -22,11 +23,13 @@ class Moments:
     @classmethod
     def of(cls, inputs: FloatArray, outputs: FloatArray, centred: bool) -> Moments:
         """Returns the moments of inputs (count, K) and outputs (count, M)."""
-        mean = inputs.mean(0) if centred else np.zeros(inputs.shape[1])
-        wanted = outputs.mean(0) if centred else np.zeros(outputs.shape[1])
-        x, y = (np.asarray(each, np.float32) for each in (inputs - mean, outputs - wanted))
-        second, cross = (np.asarray(each.T @ x, np.float64) / len(x) for each in (x, y))
-        return cls(mean, wanted, second, cross, (y**2).mean(0, dtype=np.float64))
+        count, mean, wanted = len(inputs), np.zeros(inputs.shape[1]), np.zeros(outputs.shape[1])
+        if centred:
+            mean, wanted = inputs.mean(0), outputs.mean(0)
+        y = outputs - wanted
+        second = product(inputs.T, inputs) / count - mean[:, None] * mean
+        cross = product(y.T, inputs) / count - y.mean(0)[:, None] * mean
+        return cls(mean, wanted, second, cross, (y**2).mean(0))
 
     def without(self, means: FloatArray) -> Moments:
         """Returns the moments of outputs that lack `means` (M,) times the sum of the inputs."""
@@ -46,9 +49,19 @@ class Moments:
         )
         return Moments(self.mean, wanted, self.second, cross, power)
 
-    def error(self, real: FloatArray, bias: FloatArray) -> FloatArray:
-        """Returns the mean squares (M,) of what weights (M, K) and a bias (M,) lose."""
-        offset = self.wanted - real @ self.mean - bias
-        spread = self.power - 2 * (real * self.cross).sum(1) + ((real @ self.second) * real).sum(1)
+    def error(self, integers: FloatArray, units: FloatArray, bias: FloatArray) -> FloatArray:
+        """Returns the mean squares (M,) of what a bias (M,) and weights lose.
+
+        The weights are integers (M, K) times units (M,).
+        """
+        offset = self.wanted - self.of_mean(integers) * units - bias
+        real = integers * units[:, None]
+        square = (product(integers, self.second) * integers).sum(1) * units**2
+        spread = self.power - 2 * (real * self.cross).sum(1) + square
         result: FloatArray = np.maximum(spread, 0) + offset**2
+        return result
+
+    def of_mean(self, weights: FloatArray) -> FloatArray:
+        """Returns the sums (M,) of the means of the inputs times weights (M, K)."""
+        result: FloatArray = (weights * self.mean).sum(1)
         return result

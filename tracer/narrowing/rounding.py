@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import lapack
 
+from tracer.narrowing import fixed_order
+from tracer.narrowing.fixed_order import coarse, product
 from tracer.support.types import Array, FloatArray
 
 _BLOCK = 32
@@ -73,14 +74,14 @@ class Correlations:
         order = np.argsort(-np.diag(second_moments), kind="stable")
         reverse = order[::-1]
         moments = damped(second_moments)[np.ix_(reverse, reverse)]
-        lower = np.linalg.cholesky(moments)
-        inverse, _ = lapack.dtrtri(lower[::-1, ::-1])
-        return cls(order, np.triu(inverse))
+        inverse = fixed_order.inverse(fixed_order.cholesky(moments))
+        return cls(order, np.ascontiguousarray(inverse[::-1, ::-1]))
 
     def solve(self, products: FloatArray) -> FloatArray:
         """Returns `products` (rows, K) times the inverse of the second moments."""
         result = np.empty_like(products)
-        result[:, self.order] = products[:, self.order] @ self.factor.T @ self.factor
+        half = product(products[:, self.order], self.factor.T)
+        result[:, self.order] = product(half, self.factor)
         return result
 
 
@@ -92,7 +93,7 @@ def damped(second_moments: FloatArray) -> FloatArray:
 
 def share(second_moments: FloatArray) -> float:
     """Returns what is added to the diagonal of second moments."""
-    mean = float(np.trace(second_moments)) / max(len(second_moments), 1)
+    mean = float(np.diag(second_moments).sum()) / max(len(second_moments), 1)
     return _DAMPING * mean if mean > 0 else 1.0
 
 
@@ -108,7 +109,7 @@ def rounded(weights: FloatArray, inputs: Correlations, limits: Limits) -> FloatA
         errors = _round_block(
             left[block], factor[block, block], integers[block], room, registers[block]
         )
-        left[start + _BLOCK :] -= factor[block, start + _BLOCK :].T @ errors
+        left[start + _BLOCK :] -= coarse(factor[block, start + _BLOCK :].T, errors)
     result = np.empty_like(weights)
     result[:, order] = integers.T
     return result

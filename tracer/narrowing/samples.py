@@ -9,6 +9,7 @@ import numpy as np
 
 from tracer.interpreter.values import Value
 from tracer.narrowing import reach
+from tracer.narrowing.fixed_order import product
 from tracer.narrowing.layers import Layer
 from tracer.narrowing.need import MARGIN, Registers
 from tracer.narrowing.plain_sums import PlainSum
@@ -93,7 +94,7 @@ def of_layer(layer: Layer, batches: Sequence[Batch]) -> LayerSamples:
         for sides in ([each.wide for each in batches], [each.read for each in batches])
     )  # fmt: skip
     groups = np.split(layer.weights, layer.groups)
-    wanted = np.concatenate([wide[:, n] @ rows.T for n, rows in enumerate(groups)], axis=1)
+    wanted = np.concatenate([product(wide[:, n], rows.T) for n, rows in enumerate(groups)], axis=1)
     return LayerSamples(layer, wide, read, wanted if layer.bias is None else wanted + layer.bias)
 
 

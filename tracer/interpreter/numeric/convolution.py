@@ -16,7 +16,7 @@ from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.numeric.axes import flat
-from tracer.interpreter.numeric.products import Product, blas, split
+from tracer.interpreter.numeric.products import Product, blas, replacement, split
 from tracer.interpreter.numeric.windows import Window, padded, patches
 from tracer.support.types import Array
 
@@ -74,7 +74,7 @@ def convolve(
     out = _empty(x, maps, window, dtype)
     rows = weights.reshape(group, maps // group, math.prod(weights.shape[1:]))
     work = _work(len(x), rows.shape[2], window, _TILE, group)
-    shared = split if len(work) < _FEWEST else blas
+    shared = replacement() or (split if len(work) < _FEWEST else blas)
 
     def block(index: int) -> None:
         tile, number = work[index]

@@ -65,6 +65,18 @@ def replaced(multiply: Multiply) -> Iterator[None]:
         _REPLACEMENT.reset(token)
 
 
+def replacement() -> Product | None:
+    """Returns what takes the place of BLAS in this thread, None where BLAS multiplies."""
+    multiply = _REPLACEMENT.get()
+    if multiply is None:
+        return None
+
+    def product(a: Array, b: Array, out: Array) -> None:
+        out[...] = multiply(a, b)
+
+    return product
+
+
 def matmul(a: Array, b: Array) -> Array:
     """Computes numpy's matmul in blocks; half precision is multiplied in float32."""
     multiply = _REPLACEMENT.get()

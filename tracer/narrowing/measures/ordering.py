@@ -13,6 +13,7 @@ from __future__ import annotations
 from functools import partial
 
 from tracer.narrowing import channel_orders, writing
+from tracer.narrowing.fixed_order import product
 from tracer.narrowing.measures import Measure, Proposal
 from tracer.narrowing.need import MARGIN, Need
 from tracer.narrowing.samples import LayerSamples
@@ -26,7 +27,7 @@ def _propose(samples: LayerSamples, need: Need) -> Proposal | None:
     order = channel_orders.fitting(layer, read, need.registers(layer.depth), most)
     if order is None:
         return None
-    lost = (read - samples.wide[:, 0]) @ layer.weights.T
+    lost = product(read - samples.wide[:, 0], layer.weights.T)
     return Proposal(
         partial(writing.write_in_order, layer=layer, order=order),
         float((lost**2).mean(0).sum()),

@@ -1,0 +1,122 @@
+"""Products and factors whose bits depend on no order of sums, and so on no processor."""
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tracer
+from tracer.interpreter.numeric import products
+from tracer.narrowing import fixed_order
+
+ROOT = Path(__file__).parents[3]
+WIDE = np.longdouble
+
+
+def factors(seed, integers):
+    random = np.random.default_rng(seed)
+    rows, depth, columns = random.integers(1, 200, 3)
+    left = random.standard_normal((rows, depth)) * 10.0 ** random.integers(-9, 9, (rows, 1))
+    right = random.standard_normal((depth, columns)) ** 5
+    if integers == "left":
+        left = random.integers(-255, 256, left.shape).astype(float)
+    if integers == "right":
+        right = random.integers(-255, 256, right.shape).astype(float)
+    return left, right, random.permutation(depth)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["left", "right", "none"]))
+def test_the_order_of_the_terms_changes_no_bit_of_a_product(seed, integers):
+    left, right, order = factors(seed, integers)
+    for multiply in (fixed_order.product, fixed_order.coarse):
+        found = multiply(left, right)
+        assert np.array_equal(found, multiply(left[:, order], right[order]))
+        assert np.array_equal(found[::-1], multiply(left[::-1], right))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["left", "right", "none"]))
+def test_a_product_is_the_product(seed, integers):
+    left, right, _ = factors(seed, integers)
+    exact = left.astype(WIDE) @ right.astype(WIDE)
+    scale = np.abs(left).max(1, keepdims=True) * np.abs(right).max(0) * left.shape[1]
+    bits = 28 if integers != "none" else 40
+    assert (np.abs(fixed_order.product(left, right) - exact) <= scale * 2.0**-bits).all()
+    assert (np.abs(fixed_order.coarse(left, right) - exact) <= scale * 2.0**-20).all()
+
+
+def test_products_of_small_integers_are_exact():
+    random = np.random.default_rng(3)
+    codes = random.integers(0, 256, (3000, 40))
+    assert np.array_equal(fixed_order.product(codes.T, codes), codes.T @ codes)
+
+
+@pytest.mark.parametrize("size", [1, 2, 47, 48, 49, 150])
+def test_factors_are_those_of_lapack(size):
+    codes = np.random.default_rng(size).integers(0, 256, (4 * size + 8, size))
+    moments = (codes.T @ codes) / len(codes) + 10 * np.eye(size)
+    lower = fixed_order.cholesky(moments)
+    assert np.allclose(lower, np.linalg.cholesky(moments), 1e-9, 1e-9)
+    assert np.allclose(fixed_order.inverse(lower) @ lower, np.eye(size), 0, 1e-9)
+    with pytest.raises(np.linalg.LinAlgError):
+        fixed_order.cholesky(moments - 1e6 * np.eye(size))
+
+
+def test_the_interpreter_multiplies_in_a_fixed_order_within():
+    random = np.random.default_rng(0)
+    a, b = (random.standard_normal(s).astype(np.float32) for s in ((3, 2, 90), (3, 90, 4)))
+    order = random.permutation(90)
+    with fixed_order.interpreting():
+        found, other = products.matmul(a, b), products.matmul(a[..., order], b[:, order])
+    assert found.dtype == np.float32
+    assert np.array_equal(found, other)
+    assert np.allclose(found, np.matmul(a.astype(float), b), 1e-6, 1e-6)
+    assert products.replacement() is None
+
+
+NARROW = """
+import sys, tracer
+sys.stdout.buffer.write(tracer.narrow(
+    sys.argv[1], "10", sys.argv[2], limit=40, in_process=True
+).proto.SerializeToString(deterministic=True))
+"""
+AVX512 = "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL"
+MACHINES = (
+    {"OPENBLAS_CORETYPE": "Prescott"},
+    {"OPENBLAS_CORETYPE": "Haswell", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+    {"OPENBLAS_CORETYPE": "SkylakeX", "NPY_DISABLE_CPU_FEATURES": AVX512},
+    {"OPENBLAS_CORETYPE": "Zen", "NUMBA_NUM_THREADS": "1"},
+)
+
+
+@pytest.mark.long
+def test_a_narrowed_model_has_the_same_bytes_on_every_processor():
+    model = ROOT / "models/lenet/lenet.int8.onnx"
+    hashes = set()
+    for machine in MACHINES:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), **machine}
+        command = [sys.executable, "-W", "ignore", "-c", NARROW, str(model), "digits"]
+        run = subprocess.run(command, env=environment, capture_output=True, check=False)
+        assert run.returncode == 0, run.stderr.decode()
+        hashes.add(hashlib.sha256(run.stdout).hexdigest())
+    assert len(hashes) == 1
+
+
+@pytest.mark.long
+def test_the_table_of_the_page_is_what_its_command_prints():
+    page = (ROOT / "docs/narrowing.md").read_text()
+    table = page[page.index("| bits | LeNet narrowed | saturated |") :].partition("\n\n")[0]
+    rows = re.findall(r"^\| (\d+)[^|]*\| ([\d.]+) \| ([\d.]+) \|", table, re.MULTILINE)
+    shown = {int(bits): (narrowed, saturated) for bits, narrowed, saturated in rows}
+    found = tracer.narrow(ROOT / "models/lenet/lenet.int8.onnx", "4:16:4", "digits")
+    assert {point.bits for point in found.curve} == {4, 8, 12, 16}
+    for point in found.curve:
+        assert shown[point.bits] == (f"{point.narrowed:.1f}", f"{point.saturated:.1f}")
