@@ -31,17 +31,22 @@ def main(capfd, *arguments):
     return code, "".join(lines)
 
 
+MEASURED = """
+import resource, subprocess, sys
+code = subprocess.run([sys.executable, "-m", "tracer", *sys.argv[1:]]).returncode
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10)
+sys.exit(code)
+"""
+"""A process begins with the peak of the one that starts it, so a small one starts the command."""
+
+
 def command(folder, *arguments, **options):
     """A command as a process of its own, and the most memory that one of its processes had."""
     env = {**os.environ, "PYTHONPATH": str(Path.cwd())}
     env.pop("TRACER_IN_PROCESS", None)
-    line = [sys.executable, "-m", "tracer", *map(str, arguments)]
-    process = subprocess.Popen(line, cwd=folder, env=env, stderr=subprocess.PIPE,
-                               stdout=subprocess.DEVNULL, text=True, **options)  # fmt: skip
-    err = process.stderr.read()
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return process.returncode, err, used.ru_maxrss << 10
+    line = [sys.executable, "-c", MEASURED, *map(str, arguments)]
+    done = subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True, **options)
+    return done.returncode, done.stderr, int(done.stdout.splitlines()[-1])
 
 
 @pytest.fixture
