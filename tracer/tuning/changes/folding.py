@@ -28,7 +28,7 @@ def _applies(findings: Findings) -> str | None:
     if not running:
         return None
     rows = findings.evidence.rows
-    share = float(rows[rows["node"].isin(running)]["time_share"].sum())
+    share = findings.share_of(rows[rows["node"].isin(running)])
     return (
         f"{len(running)} kernels compute shapes that follow from those of the inputs, in "
         f"{share:.0%} of the time"

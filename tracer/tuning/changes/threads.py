@@ -17,7 +17,7 @@ def _applies(findings: Findings) -> str | None:
         return None
     share = findings.share(PRODUCTS)
     rows = findings.evidence.rows
-    short = rows[rows["time_us"] / rows["calls"] < _SHORT_US]["time_share"].sum()
+    short = findings.share_of(rows[rows["time_us"] / rows["calls"] < _SHORT_US])
     return (
         f"{share:.0%} of the time is spent in products, which threads share, and {short:.0%} in "
         f"calls of under {_SHORT_US:.0f} µs, which wait for threads; {findings.threads} of "

@@ -16,10 +16,10 @@ _SHARE = 0.1
 def _applies(findings: Findings) -> str | None:
     rows = findings.rows(_PRODUCTS)
     rows = rows[rows["params"].fillna(0) > 0]
-    share = float(rows["time_share"].sum())
+    share = findings.share_of(rows)
     if share < _SHARE:
         return None
-    bound = float(rows[rows["bound"] == MEMORY]["time_share"].sum())
+    bound = findings.share_of(rows[rows["bound"] == MEMORY])
     nbytes = int(rows["param_bytes"].sum())
     return (
         f"MatMul with {nbytes:,} bytes of weights take {share:.0%} of the time; {bound:.0%} is "
