@@ -54,7 +54,7 @@ class Advice:
 class Evidence:
     """One run, and its `rows` with a time, folded by `analyzers.grouping.by_node`.
 
-    Rows whose time is only a bound are not among them: nothing can be built on these.
+    Rows whose time is only a bound are not among them by default: nothing can be built on these.
     `sums` are the folded rows whose sums were counted and whose energy is known, with
     `energy_share`, their share of the energy.
     `peaks` are None if other programs ran while they were measured: peaks that are too low make
@@ -71,12 +71,15 @@ class Evidence:
     flags: frozenset[str]
 
     @classmethod
-    def of(cls, trace: Trace, run: Run, nodes: pd.DataFrame) -> Evidence:
-        """Returns the evidence of one run of a trace; `nodes` are its rows."""
+    def of(cls, trace: Trace, run: Run, nodes: pd.DataFrame, with_bounds: bool = False) -> Evidence:
+        """Returns the evidence of one run of a trace; `nodes` are its rows.
+
+        `with_bounds` keeps rows whose time is only a bound, for what is measured before it is told.
+        """
         folded = by_node(nodes)
         sums = folded.assign(energy_share=folded["energy"] / folded["energy"].sum())
         sums = sums[sums["outputs"].notna() & sums["energy_share"].notna()]
-        known = (folded["time_us"] > 0) & (folded["time_us_ci95_low"] != 0)
+        known = (folded["time_us"] > 0) & (with_bounds | (folded["time_us_ci95_low"] != 0))
         rows = folded[known].sort_values("time_us", ascending=False, kind="stable")
         peaks = trace.environment.peaks_at(run.threads)
         reliable = peaks if peaks is not None and not peaks.is_busy else None

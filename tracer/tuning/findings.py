@@ -47,8 +47,8 @@ class Findings:
 
     @cached_property
     def evidence(self) -> Evidence:
-        """The rows of the profile, as advice reads them."""
-        return Evidence.of(self.trace, self.trace.runs[0], self.trace.nodes)
+        """The rows of the profile, as advice reads them, and those whose time is only a bound."""
+        return Evidence.of(self.trace, self.trace.runs[0], self.trace.nodes, with_bounds=True)
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
