@@ -54,7 +54,7 @@ COMMANDS = (
     Command("export", ("export", MODEL, "--input-shape", "2,3", "-o", "e.onnx"), codes=(2,)),
     Command("export --to", ("export", MODEL, "--to", "qonnx", "-o", "qo.onnx"), codes=(2,)),
     Command("tune", ("tune", MODEL, "--threads", 1, "--apply", "memory_pattern=off",
-                     "-o", "t.json"), codes=(2,)),
+                     "-o", "tuned.json"), codes=(2,)),
     Command("narrow", ("narrow", MODEL, "--bits", 16, "--data", DATA, "--metric", "noise",
                        "-o", "n.onnx"), codes=(2,)),
     Command("report", ("report", TRACE, "-o", "t.csv", "-o", "t.svg", "-o", "t.md", "-o", "t.json"),

@@ -18,7 +18,7 @@ from tracer.interpreter.interpreter import Interpreter
 from tracer.quantization.from_qonnx import from_qonnx
 from tracer.quantization.to_qonnx import left, to_qonnx
 
-_Conversion = Callable[[onnx.ModelProto], tuple[onnx.ModelProto, tuple[str, ...]]]
+_Conversion = Callable[[onnx.ModelProto, str], tuple[onnx.ModelProto, tuple[str, ...]]]
 """Returns the converted model, and notes."""
 
 
@@ -38,7 +38,7 @@ def convert(model: object, path: Path, options: ExportOptions) -> Exported:
     opened = loading.open_model(_source(model))
     folder = None if opened.path is None else opened.path.parent
     with refusing(lambda why: ModelError(f"{opened.name}: cannot be converted ({why})")):
-        converted, told = conversion(data_file.whole(opened.proto, folder))
+        converted, told = conversion(data_file.whole(opened.proto, folder), opened.name)
     batch, error = _compared(model, opened, loading.from_proto(converted), options.seed)
     written = write_last(converted, path)
     return Exported(
@@ -63,8 +63,8 @@ def _source(model: object) -> ModelSource:
     )
 
 
-def _to_qonnx(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
-    converted = to_qonnx(proto)
+def _to_qonnx(proto: onnx.ModelProto, name: str) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    converted = to_qonnx(proto, name)
     stayed = left(converted)
     if not stayed:
         return converted, ()
@@ -72,11 +72,11 @@ def _to_qonnx(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]
     return converted, (f"{len(stayed)} conversions have no form in QONNX and stayed: {listed}",)
 
 
-def _to_qdq(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+def _to_qdq(proto: onnx.ModelProto, name: str) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     converted = from_qonnx(proto)
     if not converted.integers and not converted.floats:
         raise UsageError(
-            "the model has no Quant of QONNX that becomes QuantizeLinear",
+            f"{name} has no Quant of QONNX that becomes QuantizeLinear",
             "Models in QONNX come from Brevitas, QKeras or `tracer export --to qonnx`.",
         )
     return converted.proto, (converted.note,)

@@ -29,12 +29,13 @@ _LEAST_SIGNED_BITS = 2
 """A signed Quant of one bit has the numbers -1 and 1."""
 
 
-def to_qonnx(proto: onnx.ModelProto) -> onnx.ModelProto:
+def to_qonnx(proto: onnx.ModelProto, name: str = "the model") -> onnx.ModelProto:
     """Returns a copy of a model in QDQ form with Quant in place of conversions.
 
     What has no such form stays as it is: integers that other operators read, scales that are
     computed or of blocks, types other than float32. `left` tells which nodes those are. Weights are
-    in the protobuf. Raises ModelError for a model without a conversion that becomes a Quant.
+    in the protobuf. Raises ModelError, with the `name` of the model, where no conversion becomes a
+    Quant.
     """
     graph = GraphEditor(proto)
     converter = _Converter(graph)
@@ -42,7 +43,7 @@ def to_qonnx(proto: onnx.ModelProto) -> onnx.ModelProto:
     converted = [node for node in nodes if converter.convert(node)]
     if not converted:
         raise ModelError(
-            "the model has no DequantizeLinear that is a Quant of QONNX",
+            f"{name} has no DequantizeLinear that is a Quant of QONNX",
             "Quantise it with `tracer quantize --format qdq` first.",
         )
     graph.prune()
