@@ -91,10 +91,13 @@ def _pickled(call: Call) -> bytes | None:
 
 def _searched(call: Call, dead: Worker) -> CrashError | None:
     """Returns the error of a worker that crashed, with the node that a second run finds."""
+    seconds = search.seconds(dead.page.times[0])
+    if not seconds:
+        return None
     data = _pickled(replace(call, callbacks=(), searches=True))
     assert data is not None
     worker = Worker(dead.around)
-    worker.page.set_times(time.monotonic() + search.MOST_S, 0.0)
+    worker.page.set_times(time.monotonic() + seconds, 0.0)
     try:
         worker.send(data)
         worker.reply({})

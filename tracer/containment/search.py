@@ -5,6 +5,7 @@ the model, each in a process of its own.
 """
 
 import os
+import time
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -17,6 +18,11 @@ MOST_S = 20.0
 """Seconds that a search may take: nobody waits long for the name of a node."""
 
 _is_on = False
+
+
+def seconds(deadline: float) -> float:
+    """Returns for how many seconds to search before a time limit, of the monotonic clock, or 0."""
+    return min(MOST_S, max(0.0, deadline - time.monotonic())) if deadline else MOST_S
 
 
 def begin() -> None:

@@ -90,8 +90,9 @@ def supervised(command: Callable[[], int], name: str) -> int:
             sweep()
             ended = watch.wait(child, page, reading, frames)
             last = page.read()
-            if _has_crashed(ended) and page.runs_model and not page.code:
-                last = _searched(command, writing, reading) or last
+            seconds = search.seconds(page.times[0])
+            if seconds and _has_crashed(ended) and page.runs_model and not page.code:
+                last = _searched(command, writing, reading, seconds) or last
             sweep()
             return _told(ended, page, last, name)
     code = 1  # Python's for an exception
@@ -159,13 +160,16 @@ def _as_child(command: Callable[[], int], name: str) -> int:
 
 
 def _has_crashed(ended: watch.Ended) -> bool:
-    return ended.signal not in (0, *watch.ENDING, signal.SIGKILL, signal.SIGQUIT, signal.SIGPIPE)
+    ending = (0, *watch.ENDING, signal.SIGKILL, signal.SIGQUIT, signal.SIGPIPE)
+    return ended.signal not in ending and not ended.overdue
 
 
-def _searched(command: Callable[[], int], alarm: int, reading: int) -> activity.Activity | None:
+def _searched(
+    command: Callable[[], int], alarm: int, reading: int, seconds: float
+) -> activity.Activity | None:
     """Returns what a second run of `command` tells of a crash; None where it finds nothing."""
     page, supervisor = activity.Page.anonymous(alarm), os.getpid()
-    page.set_times(time.monotonic() + search.MOST_S, 0.0)
+    page.set_times(time.monotonic() + seconds, 0.0)
     parent.adopt_orphans()
     child = os.fork()
     if child == 0:

@@ -59,6 +59,8 @@ def wait(child: int, page: activity.Page, reading: int, frames: BinaryIO | None)
                 asked, asked_at = number, time.monotonic()
                 os.kill(child, number)
     code, died = (0, os.WTERMSIG(status)) if os.WIFSIGNALED(status) else (os.WEXITSTATUS(status), 0)
+    deadline = page.times[0]
+    overdue |= bool(died and deadline and time.monotonic() >= deadline)  # it died of being ended
     return Ended(code, died, asked, overdue, _content(frames))
 
 

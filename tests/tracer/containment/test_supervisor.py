@@ -88,6 +88,22 @@ sys.exit(supervised(command, "x"))
 """
 """A crash whose search takes too long, and is killed together with what it tries."""
 
+DYING_LATE = """
+import os, signal, sys, time
+from tracer.containment import activity, signals
+from tracer.containment.supervisor import supervised
+
+def command():
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+    signals.limit_seconds(0.2)
+    with activity.doing("m.onnx", "a runtime ran it", runs_model=True):
+        time.sleep(0.4)
+        os.abort()
+
+sys.exit(supervised(command, "x"))
+"""
+"""Native code that dies as its run is ended at the time limit, as a runtime may."""
+
 IMPATIENT = """
 import sys
 from tracer.containment import activity
@@ -263,6 +279,13 @@ def test_a_search_that_is_killed_leaves_no_folder(start, folder):
     code, err = ended(start("-c", SEARCHING))
     assert (code, err.count("\n")) == (5, 1)
     assert not list((folder / "tmp").glob("tracer-*"))
+
+
+def test_what_dies_as_its_time_is_up_is_out_of_time_and_not_searched(start):
+    begun = time.monotonic()
+    code, err = ended(start("-c", DYING_LATE))
+    assert (code, err.count("\n"), "the time limit was reached" in err) == (4, 1, True)
+    assert time.monotonic() - begun < 10
 
 
 def test_limits_of_time_and_memory_end_a_run_with_what_to_raise(start):
