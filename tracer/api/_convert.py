@@ -39,7 +39,8 @@ def convert(model: object, path: Path, options: ExportOptions) -> Exported:
     folder = None if opened.path is None else opened.path.parent
     with refusing(lambda why: ModelError(f"{opened.name}: cannot be converted ({why})")):
         converted, told = conversion(data_file.whole(opened.proto, folder), opened.name)
-    batch, error = _compared(model, opened, loading.from_proto(converted), options.seed)
+    after = loading.from_proto(converted, opened.name)
+    batch, error = _compared(model, opened, after, options.seed)
     written = write_last(converted, path)
     return Exported(
         path=path,

@@ -10,6 +10,7 @@ import onnx
 from analyzers import energy as energy_models
 from exporters import writing
 from exporters.subject import Subject, open_subject
+from tracer.accumulators.multiplying import MULTIPLYING
 from tracer.accumulators.statistics.guarantee import Guarantee, guarantee
 from tracer.accumulators.summing import nodes_that_sum
 from tracer.api._narrowed_energy import with_energies
@@ -59,6 +60,8 @@ def narrow(
     plan, tried = widths.read(options)  # raises UsageError before minutes are spent
     report, batch = progress or silent, options.batch
     loaded = open_subject(model)
+    if not any(node.op_type in MULTIPLYING for node in loaded.nodes):
+        raise _without_layers(loaded, "it has no convolution and no product")
     split = "test" if Path(data).is_dir() else "train"
     calibration = open_dataset(data, loaded, limit=options.limit, split=split, folder=folder)
     held_out = test or without_split(data)
@@ -117,16 +120,19 @@ def _check(subject: attempts.Subject) -> None:
     if not subject.has_layers:
         nothing = {"": "it has no convolution and no product"}
         key, reason = next(iter((subject.others or nothing).items()))
-        where = f"node '{key}': " if key else ""
-        raise ModelError(
-            f"{model.name}: no layer can be narrowed: {where}{reason}",
-            "Narrow a float model, or one in qdq form: tracer quantize --format qdq.",
-        )
+        raise _without_layers(model, f"node '{key}': {reason}" if key else reason)
     if opset < _LEAST_OPSET:
         raise ModelError(
             f"{model.name}: opset {opset} has no scales for each channel",
             f"Export the model with opset {_LEAST_OPSET} or newer.",
         )
+
+
+def _without_layers(model: Model, why: str) -> ModelError:
+    return ModelError(
+        f"{model.name}: no layer can be narrowed: {why}",
+        "Narrow a float model, or one in qdq form: tracer quantize --format qdq.",
+    )
 
 
 def _kept(attempt: Attempt, target: Path | None) -> tuple[onnx.ModelProto, Guarantee | None]:

@@ -93,11 +93,11 @@ def _unpacked(file: Path) -> onnx.ModelProto:
     return proto
 
 
-def from_proto(proto: onnx.ModelProto) -> Model:
-    """Checks a model built in memory. Raises ModelError as `load` does."""
-    declarations.check(proto, validation.IN_MEMORY)
-    validation.check_proto(proto)
-    digest = hashlib.sha256(encoded(proto, validation.IN_MEMORY, sorted_maps=True)).hexdigest()
+def from_proto(proto: onnx.ModelProto, name: str = validation.IN_MEMORY) -> Model:
+    """Checks a model in memory, which errors call `name`. Raises ModelError as `load` does."""
+    declarations.check(proto, name)
+    validation.check_proto(proto, name)
+    digest = hashlib.sha256(encoded(proto, name, sorted_maps=True)).hexdigest()
     return inlined(proto, None, digest)
 
 

@@ -38,7 +38,7 @@ def to_qonnx(proto: onnx.ModelProto, name: str = "the model") -> onnx.ModelProto
     Quant.
     """
     graph = GraphEditor(proto)
-    converter = _Converter(graph)
+    converter = _Converter(graph, name)
     nodes = graph.nodes("DequantizeLinear")
     converted = [node for node in nodes if converter.convert(node)]
     if not converted:
@@ -90,9 +90,9 @@ class _Integers:
 class _Converter:
     """Converts the nodes of one graph."""
 
-    def __init__(self, graph: GraphEditor) -> None:
+    def __init__(self, graph: GraphEditor, name: str) -> None:
         self._graph = graph
-        model = loading.from_proto(graph.proto)
+        model = loading.from_proto(graph.proto, name)
         self._scope = Scope(model.graph, path=model.root)
         self._stored = StoredValues(model)
         self._ranges = ValueRanges(model, self._stored)
