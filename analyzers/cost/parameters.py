@@ -127,13 +127,11 @@ def sources(model: Model, facts: Facts, types: QuantizedTypes) -> Sources:
         inputs[node.key] = () if is_constant else known
         if is_constant:
             data = _derived(node, known, types)
-            outputs = [name for name in node.outputs if name]
-            made = {
-                name: _made(node, facts.operand(name, node.scope), is_torch) for name in outputs
-            }
-            for name, weight in made.items():
-                address = (node.scope.path, name)
-                origins[address] = data or {address: weight}
+            for name in filter(None, node.outputs):
+                address = (scope.path, name)
+                origins[address] = data or {
+                    address: _output_weight(node, facts.operand(name, scope), is_torch)
+                }
     return Sources(origins, inputs)
 
 
@@ -204,7 +202,7 @@ def _derived(node: Node, sources: Sequence[tuple[int, Weights]], types: Quantize
     return data
 
 
-def _made(node: Node, output: Operand, is_torch: bool) -> Weight:
+def _output_weight(node: Node, output: Operand, is_torch: bool) -> Weight:
     """Returns what a node without weights makes; Constant nodes of torch are no parameters."""
     is_stored = node.op_type == "Constant"
     marked = False if is_torch and is_stored else None

@@ -99,6 +99,7 @@ class Interpreter:
         self._memory: list[buffer_pool.Pool] = []
         self._progress = progress
         given = operators if isinstance(operators, Operators | str | Path) else tuple(operators)
+        self._overridable = frozenset(value.name for value in overridable(self.model))
         self._overriding: dict[frozenset[str], Interpreter] = {}
         self._of = partial(_prepared, given, around, fuse, fallback, self.limits)
         self._observers = tuple(observers)
@@ -151,7 +152,7 @@ class Interpreter:
         for a node that cannot be computed, LimitError for a run beyond its limits.
         """
         names = self._output_names(output_names)
-        fed = frozenset(value.name for value in overridable(self.model) if value.name in feeds)
+        fed = self._overridable.intersection(feeds)
         if fed:
             return self._overridden(fed, names, feeds)
         inputs = self._inputs(feeds)

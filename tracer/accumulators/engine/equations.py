@@ -54,22 +54,22 @@ class Equation:
 
     def rows(self, tensor: Array) -> Array:
         """The first tensor as matrices (*batch, rows, terms)."""
-        return _ordered(tensor, self.left, self.batch, self._alone(self.left), self.summed)
+        return _ordered(tensor, self.left, self.batch, self._own_axes(self.left), self.summed)
 
     def columns(self, tensor: Array) -> Array:
         """The second tensor as matrices (*batch, terms, columns)."""
-        return _ordered(tensor, self.right, self.batch, self.summed, self._alone(self.right))
+        return _ordered(tensor, self.right, self.batch, self.summed, self._own_axes(self.right))
 
     def arranged(self, sums: Array, left: Sequence[int], right: Sequence[int]) -> Array:
         """Products (*batch, rows, columns) of tensors of these shapes, as the output has them."""
-        own, theirs = self._alone(self.left), self._alone(self.right)
+        own, theirs = self._own_axes(self.left), self._own_axes(self.right)
         shape = (*sums.shape[: len(self.batch)],
                  *(left[self.left.index(x)] for x in own),
                  *(right[self.right.index(x)] for x in theirs))  # fmt: skip
         named = self.batch + own + theirs
         return sums.reshape(shape).transpose([named.index(x) for x in self.out])
 
-    def _alone(self, own: str) -> str:
+    def _own_axes(self, own: str) -> str:
         """Letters of axes that one tensor has alone."""
         return "".join(x for x in own if x not in self.batch + self.summed)
 

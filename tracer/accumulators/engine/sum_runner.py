@@ -21,7 +21,7 @@ from tracer.accumulators.statistics.bounds import (
     datatype,
     guaranteed,
     guaranteed_of_ranges,
-    joined,
+    join,
 )
 from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums, in_rows
 from tracer.accumulators.statistics.tally import Tally
@@ -71,7 +71,7 @@ class Reduction:
 
     def bounds(self, accumulator: Accumulator) -> Bounds:
         """The bounds of the partial sums for any input."""
-        return joined([each._bounds(accumulator) for each in self._of_taps(accumulator.order)])
+        return join([each._bounds(accumulator) for each in self._of_taps(accumulator.order)])
 
     def datatype(self, accumulator: Accumulator) -> int:
         """Bits that hold any sum of products of these types, without a bias."""

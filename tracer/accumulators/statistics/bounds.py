@@ -67,7 +67,7 @@ _WIDER = {"low": np.minimum, "any_order_low": np.minimum}
 """How bounds of several sums are joined; others take the maximum."""
 
 
-def joined(parts: Sequence[Bounds]) -> Bounds:
+def join(parts: Sequence[Bounds]) -> Bounds:
     """Returns bounds of the same channels that hold wherever any of the parts holds."""
     stacked = {
         field.name: np.stack([getattr(part, field.name) for part in parts], 1).reshape(-1)

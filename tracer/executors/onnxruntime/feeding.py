@@ -155,8 +155,7 @@ def _bound(
 def unreturned(model: Model, session: Any, feeds: Feeds) -> Callable[[], object] | None:
     """Returns a function that runs one inference whose outputs stay with onnxruntime.
 
-    None where inputs or outputs cannot be bound to the session, or bound outputs are not of the
-    sizes that the model declares, about which other runs only warn.
+    None where inputs or outputs cannot be bound to the session.
     """
     if not _is_bindable(session) or any(map(_is_foreign, feeds.values())):
         return None
@@ -165,15 +164,7 @@ def unreturned(model: Model, session: Any, feeds: Feeds) -> Callable[[], object]
         binding.bind_ortvalue_input(name, value)
     for output in session.get_outputs():
         binding.bind_output(output.name)
-    run = partial(_run_beside, lambda: session.run_with_iobinding(binding, options), feeds)
-    try:
-        for _ in range(2):  # the second finds the outputs of the first
-            run()
-    except Exception as error:
-        if not sessions.is_onnxruntimes(error):
-            raise
-        return None
-    return run
+    return partial(_run_beside, lambda: session.run_with_iobinding(binding, options), feeds)
 
 
 def _refuse_text(model: Model, feeds: Feeds) -> None:

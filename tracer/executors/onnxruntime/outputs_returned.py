@@ -59,8 +59,23 @@ def comparison(
     size = sum(value.nbytes for value in results if isinstance(value, np.ndarray))
     if size < _LEAST_BYTES or empty is None or plain.gives_way or factory.settings.session.bound:
         return None
+    if not _are_as_declared(results, plain.session):
+        return None
     unreturned = feeding.unreturned(factory.model, plain.session, feeds)
     bare = feeding.unreturned(empty.model, empty.session, feeds)
     if unreturned is None or bare is None:
         return None
     return Comparison((plain.run, unreturned), (empty, bare))
+
+
+def _are_as_declared(results: Sequence[Any], session: Any) -> bool:
+    """Returns whether outputs have the sizes that the model declares.
+
+    Bound outputs of other sizes are an error; of those that are returned onnxruntime only warns.
+    """
+    for value, output in zip(results, session.get_outputs(), strict=True):
+        shape, declared = np.shape(value), output.shape or np.shape(value)
+        sizes = zip(shape, declared, strict=False)
+        if len(shape) != len(declared) or any(d != n for n, d in sizes if isinstance(d, int)):
+            return False
+    return True
