@@ -53,7 +53,7 @@ clean:
 	$(PYTHON) -m venv .venv
 
 # A fenced command cannot store the code that it compiles, so it is compiled here.
-COMPILE := $(BIN)/python -m compileall -q tracer analyzers exporters
+COMPILE := $(BIN)/python -m compileall -q tracer
 
 .venv/core: pyproject.toml constraints.txt | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --editable '.[plots]'

@@ -8,9 +8,9 @@ operations of the accumulator, whose width depends on the sum; they are not coun
 
 import pandas as pd
 
-from analyzers.cost.operation import LARGEST
-from analyzers.cost.typed_model import TypedModel
-from analyzers.energy.operands import operands
+from tracer.analyzers.cost.operation import LARGEST
+from tracer.analyzers.cost.typed_model import TypedModel
+from tracer.analyzers.energy.operands import operands
 
 
 def bit_operations(typed: TypedModel, macs: pd.Series) -> pd.DataFrame:

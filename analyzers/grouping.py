@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.kernels import by_kernel
-from analyzers.main_nodes import SERVING
-from analyzers.options import GROUPINGS, KERNEL, NAMES, OF_KERNELS, SAMPLE, refuse_depth
-from analyzers.roofline import averaged
-from analyzers.samples import by_sample
-from analyzers.timing import RUNTIME
+from tracer.analyzers.kernels import by_kernel
+from tracer.analyzers.main_nodes import SERVING
+from tracer.analyzers.options import GROUPINGS, KERNEL, NAMES, OF_KERNELS, SAMPLE, refuse_depth
+from tracer.analyzers.roofline import averaged
+from tracer.analyzers.samples import by_sample
+from tracer.analyzers.timing import RUNTIME
 from tracer.errors import UsageError
 from tracer.records.columns import COMMON, EXTREMES, SUMMED, TERMS_MEANS, summed
 from tracer.records.trace import Run

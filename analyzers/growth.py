@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from analyzers.generation import settled_means
-from analyzers.timing import wall, wall_interval
+from tracer.analyzers.generation import settled_means
+from tracer.analyzers.timing import wall, wall_interval
 from tracer.records.generation import Generated
 from tracer.records.trace import Run
 from tracer.support.statistics import t_quantile

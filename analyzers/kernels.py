@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.timing import timing
+from tracer.analyzers.timing import timing
 from tracer.errors import UsageError
 from tracer.records.trace import Run
 

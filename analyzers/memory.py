@@ -13,11 +13,11 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pandas as pd
 
-from analyzers.cost import traffic
-from analyzers.cost.operation import LARGEST, Address
-from analyzers.cost.traffic import Bytes
-from analyzers.cost.typed_model import TypedModel
-from analyzers.schedule import ordered
+from tracer.analyzers.cost import traffic
+from tracer.analyzers.cost.operation import LARGEST, Address
+from tracer.analyzers.cost.traffic import Bytes
+from tracer.analyzers.cost.typed_model import TypedModel
+from tracer.analyzers.schedule import ordered
 from tracer.graph.model import Node, Scope
 from tracer.records.trace import Run
 

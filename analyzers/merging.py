@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 import pandas as pd
 
-from analyzers.table import OF_RUN, of_batch, own_rows, rows_of
+from tracer.analyzers.table import OF_RUN, of_batch, own_rows, rows_of
 from tracer.errors import InputError
 from tracer.records.columns import BY_NAME, COLUMNS, marked, stored_spec
 from tracer.records.environment import Environment

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.timing import timing
+from tracer.analyzers.timing import timing
 from tracer.executors.eager.calls import BACKWARD, BACKWARD_PHASE
 from tracer.executors.protocol import Profiled
 from tracer.records.node_table import typed

@@ -72,7 +72,7 @@ def refuse_depth(by: str, depth: int | None) -> None:
 
 
 def energy_models() -> tuple[str, ...]:
-    """Returns the names of the energy models: the modules of `analyzers.energy.models`."""
+    """Returns the names of the energy models: the modules of `tracer.analyzers.energy.models`."""
     folder = Path(__file__).parent / "energy" / "models"
     return tuple(sorted(module.name for module in pkgutil.iter_modules([str(folder)])))
 

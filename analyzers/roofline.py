@@ -15,8 +15,8 @@ from types import MappingProxyType
 import numpy as np
 import pandas as pd
 
-from analyzers.cost.unavoidable import PRODUCTS
-from analyzers.timing import RUNTIME
+from tracer.analyzers.cost.unavoidable import PRODUCTS
+from tracer.analyzers.timing import RUNTIME
 from tracer.graph.quantized import computes_in_integers
 from tracer.records.columns import BY_NAME, COLUMNS
 from tracer.records.environment import Peak, Peaks

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from analyzers.main_nodes import SERVING
+from tracer.analyzers.main_nodes import SERVING
 from tracer.records.topology import Topology
 
 _OF_RESULTS = "QuantizeLinear"

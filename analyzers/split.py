@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from analyzers.timing import largest
+from tracer.analyzers.timing import largest
 from tracer.records.trace import Run
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analyzers.correction import Correction, Sum, correct, tick_error
+from tracer.analyzers.correction import Correction, Sum, correct, tick_error
 from tracer.records.disturbance import outliers
 from tracer.records.trace import Run
 from tracer.support.statistics import Summary, in_batches, summarize

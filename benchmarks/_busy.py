@@ -19,8 +19,8 @@ import onnx
 import pandas as pd
 
 import tracer
-from analyzers.advice import advise
 from benchmarks._networks import Model
+from tracer.analyzers.advice import advise
 from tracer.records.trace import Trace
 
 LEAST_US, _CLOSE, _TIED, _TOP = 20.0, 0.15, 0.9, 10

@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 
 import tracer
-from analyzers.timing import coverage, wall
 from benchmarks._measure import counts, in_turn, median_ratio, python
+from tracer.analyzers.timing import coverage, wall
 
 MODEL = "models/resnet_cifar/resnet20.onnx"
 

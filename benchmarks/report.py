@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import tracer
-from analyzers.views.report.assembly import script, style
-from analyzers.views.report.layout import laid_out
 from benchmarks._measure import counts, machine
 from benchmarks._networks import deep
 from tests.report.browser import Browser, missing, opened
+from tracer.analyzers.views.report.assembly import script, style
+from tracer.analyzers.views.report.layout import laid_out
 from tracer.records.trace import Trace
 
 RESNET = Path(__file__).parents[1] / "models/resnet_cifar/resnet20.onnx"

@@ -28,8 +28,8 @@ from typing import Any
 
 import numpy as np
 
-from analyzers.views.drawing import HIGH, OTHERS, PLAIN, empty_figure, saved
 from benchmarks._measure import machine
+from tracer.analyzers.views.drawing import HIGH, OTHERS, PLAIN, empty_figure, saved
 
 _DEPTH = 2
 """Tasks that a worker has at a time."""

@@ -21,12 +21,12 @@ import onnxruntime as ort
 import pandas as pd
 
 import tracer
-from analyzers.attribution import attribute
-from analyzers.compare.contrast import of_sessions
-from analyzers.timing import empty, timing, wall
 from benchmarks import _busy
 from benchmarks._measure import machine
 from benchmarks._networks import Builder, Model, encoder
+from tracer.analyzers.attribution import attribute
+from tracer.analyzers.compare.contrast import of_sessions
+from tracer.analyzers.timing import empty, timing, wall
 from tracer.api.compare.settings import SideSettings
 from tracer.executors.alternation import Pace, by_side, sessions
 from tracer.executors.onnxruntime import feeding

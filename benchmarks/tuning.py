@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import tracer
-from analyzers.advice import Advice, advise
-from analyzers.compare.contrast import Contrast, of_sessions
 from benchmarks._measure import machine
 from tracer import host
+from tracer.analyzers.advice import Advice, advise
+from tracer.analyzers.compare.contrast import Contrast, of_sessions
 from tracer.errors import TracerError
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import loading

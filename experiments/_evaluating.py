@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import tracer
-from analyzers.energy import Work, find
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import named
 from tracer.accumulators.spec.policy import Policy
+from tracer.analyzers.energy import Work, find
 from tracer.graph.model import Model
 from tracer.inputs.datasets.batch import Batch
 from tracer.inputs.datasets.dataset import Dataset

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import tracer
-from analyzers.samples import by_sample
 from experiments import _page
 from experiments._evaluating import ACCUMULATOR, BATCH, Sums, by_image
 from tracer.accumulators.spec.policy import Policy
+from tracer.analyzers.samples import by_sample
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset, without_split

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from analyzers.views.drawing import HIGH, PLAIN, empty_figure, saved
 from experiments import _page
 from models.training.loop import Epoch
+from tracer.analyzers.views.drawing import HIGH, PLAIN, empty_figure, saved
 
 _COLOURS = (PLAIN, HIGH)
 _COLUMNS = {

@@ -8,8 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import tracer
-from analyzers.energy import Work, find
-from analyzers.views import render
 from experiments import _page
 from experiments._evaluating import (
     ACCUMULATOR,
@@ -23,6 +21,8 @@ from experiments._images import images
 from experiments._page import Page
 from tracer.accumulators.spec.orders import named
 from tracer.accumulators.spec.policy import Policy
+from tracer.analyzers.energy import Work, find
+from tracer.analyzers.views import render
 from tracer.graph import loading
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset

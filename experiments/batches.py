@@ -15,11 +15,6 @@ import numpy as np
 import pandas as pd
 
 import tracer
-from analyzers.compare.sweep import WHOLE, Sweep
-from analyzers.grouping import by_op
-from analyzers.kernels import by_kernel
-from analyzers.options import ViewOptions
-from analyzers.views import render
 from experiments import _page
 from experiments._learning import learning, learning_curves
 from experiments._page import Page
@@ -27,6 +22,11 @@ from models.training import session
 from models.training.folder import RunFolder
 from models.training.loop import Epoch
 from models.training.tensorboard import CURVES, Board
+from tracer.analyzers.compare.sweep import WHOLE, Sweep
+from tracer.analyzers.grouping import by_op
+from tracer.analyzers.kernels import by_kernel
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views import render
 from tracer.api.compare import sweep
 from tracer.api.compare.settings import SideSettings
 from tracer.graph import loading

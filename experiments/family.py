@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tracer
-from analyzers.compare import Comparison
-from analyzers.kernels import by_kernel
-from analyzers.operations import backward_share
-from analyzers.views import render
 from experiments import _page
 from experiments._page import Page
+from tracer.analyzers.compare import Comparison
+from tracer.analyzers.kernels import by_kernel
+from tracer.analyzers.operations import backward_share
+from tracer.analyzers.views import render
 from tracer.api.compare import compare
 from tracer.api.compare.settings import SideSettings
 from tracer.records.trace import Trace

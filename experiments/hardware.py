@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 import tracer
-from analyzers.views.text import digits, percent
 from experiments import _page
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
+from tracer.analyzers.views.text import digits, percent
 from tracer.graph import loading
 from tracer.inputs.datasets.opening import open_dataset
 from tracer.inputs.request import Samples

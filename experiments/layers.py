@@ -9,15 +9,15 @@ from typing import Any
 import pandas as pd
 
 import tracer
-from analyzers.compare import Comparison
-from analyzers.compare import compare as compared
-from analyzers.compare.numbers import Numbers
-from analyzers.grouping import by_op
-from analyzers.options import ViewOptions
-from analyzers.views import render
 from experiments import _page
 from experiments._page import Page
 from experiments.networks.resnet20 import ONNX
+from tracer.analyzers.compare import Comparison
+from tracer.analyzers.compare import compare as compared
+from tracer.analyzers.compare.numbers import Numbers
+from tracer.analyzers.grouping import by_op
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views import render
 from tracer.api.compare import compare, values
 from tracer.api.compare.inputs import shared
 from tracer.api.compare.naming import parse

@@ -13,13 +13,13 @@ from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
-from exporters import pipeline
-from exporters.records import Conversion, ExportOptions, inputs_of
-from exporters.registry import exporter_of
-from exporters.source import load_source
-from exporters.subject import Code
-from exporters.writing import write
 from tracer.errors import ModelError, TracerError, UsageError
+from tracer.exporters import pipeline
+from tracer.exporters.records import Conversion, ExportOptions, inputs_of
+from tracer.exporters.registry import exporter_of
+from tracer.exporters.source import load_source
+from tracer.exporters.subject import Code
+from tracer.exporters.writing import write
 from tracer.graph import data_file, loading
 from tracer.graph.encoding import encoded
 from tracer.graph.model import Model

@@ -3,10 +3,10 @@
 import importlib.util
 import pkgutil
 
-import exporters
+import tracer.exporters
 
 
 def frameworks() -> list[str]:
     """Returns the names of the frameworks, installed or not, without importing anything heavy."""
-    packages = (m.name for m in pkgutil.iter_modules(exporters.__path__) if m.ispkg)
-    return sorted(p for p in packages if importlib.util.find_spec(f"exporters.{p}.exporter"))
+    packages = (m.name for m in pkgutil.iter_modules(tracer.exporters.__path__) if m.ispkg)
+    return sorted(p for p in packages if importlib.util.find_spec(f"tracer.exporters.{p}.exporter"))

@@ -6,12 +6,20 @@ from pathlib import Path
 
 import onnx
 
-from exporters import runtime
-from exporters.records import BATCH, Conversion, Exported, Exporter, ExportOptions, InputSpec, draw
-from exporters.registry import exporter_of
-from exporters.verify import insensitive, verify
-from exporters.writing import check_target, notes, write_last
 from tracer.errors import ModelError, UsageError
+from tracer.exporters import runtime
+from tracer.exporters.records import (
+    BATCH,
+    Conversion,
+    Exported,
+    Exporter,
+    ExportOptions,
+    InputSpec,
+    draw,
+)
+from tracer.exporters.registry import exporter_of
+from tracer.exporters.verify import insensitive, verify
+from tracer.exporters.writing import check_target, notes, write_last
 from tracer.graph import data_file, footprint
 from tracer.graph.encoding import encoded
 from tracer.support.optional import not_installed

@@ -153,7 +153,7 @@ class Exported(Result):
     inputs, for which that comparison proves little.
     """
 
-    view: ClassVar[str] = "analyzers.views.exported"
+    view: ClassVar[str] = "tracer.analyzers.views.exported"
 
     path: Path
     framework: str

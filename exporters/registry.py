@@ -2,9 +2,9 @@
 
 import importlib
 
-from exporters.frameworks import frameworks
-from exporters.records import Exporter
 from tracer.errors import UsageError
+from tracer.exporters.frameworks import frameworks
+from tracer.exporters.records import Exporter
 
 
 def all_exporters() -> list[Exporter]:
@@ -33,7 +33,7 @@ def exporter_of(model: object, framework: str | None = None) -> Exporter:
 
 
 def _exporter(name: str) -> Exporter:
-    exporter: Exporter = importlib.import_module(f"exporters.{name}.exporter").exporter
+    exporter: Exporter = importlib.import_module(f"tracer.exporters.{name}.exporter").exporter
     return exporter
 
 

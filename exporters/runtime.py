@@ -9,8 +9,8 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
-from exporters.records import Arrays
 from tracer.errors import ModelError
+from tracer.exporters.records import Arrays
 
 _METADATA_IR = 10
 _OLDEST = (10, 13)  # IR version and opset that every onnxruntime for Python >= 3.11 accepts

@@ -9,9 +9,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from exporters.registry import all_exporters, exporter_of
-from exporters.seeding import seeded
 from tracer.errors import InputError, ModelError, TracerError, UsageError
+from tracer.exporters.registry import all_exporters, exporter_of
+from tracer.exporters.seeding import seeded
 from tracer.support.optional import not_installed
 from tracer.support.usercode import from_file
 
@@ -68,7 +68,7 @@ def _model(source: str, arguments: dict[str, Any], *, trust: bool, seed: int | N
     if source.endswith(".pt2"):
         if arguments:
             raise UsageError(f"{source}: an exported program takes no --arg")
-        from exporters.torch.archive import load_program  # needs torch
+        from tracer.exporters.torch.archive import load_program  # needs torch
 
         return load_program(Path(source), trust=trust)
     file, _, path = source.rpartition(":")

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from exporters.source import names_code
 from tracer.errors import UsageError
+from tracer.exporters.source import names_code
 from tracer.graph import loading, user_operators
 from tracer.graph.model import Model
 
@@ -54,7 +54,9 @@ def open_subject(subject: Subject) -> Model:
         own = user_operators.load(subject.operators)
         return replace(open_subject(replace(subject, operators=None)), operators=own)
     if names_code(subject.name):
-        from exporters.cached_export import exported  # imports onnxruntime, which counting spares
+        from tracer.exporters.cached_export import (
+            exported,
+        )  # imports onnxruntime, which counting spares
 
         return exported(subject)
     _refuse_what_only_code_has(subject)

@@ -3,9 +3,9 @@
 import numpy as np
 import onnx
 
-from exporters import runtime
-from exporters.records import Arrays, Conversion, ExportOptions
 from tracer.errors import ModelError, ThresholdError, TracerError
+from tracer.exporters import runtime
+from tracer.exporters.records import Arrays, Conversion, ExportOptions
 from tracer.graph import provenance
 from tracer.support.difference import compare, max_abs_difference
 from tracer.support.tolerance import NARROW_STEPS, Precision, Tolerance, rounding

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from exporters.source import load_source
 from models.recipe import RECIPES, Recipe
 from tracer.errors import UsageError
+from tracer.exporters.source import load_source
 
 FOLDER = Path(__file__).parent
 FRAMEWORKS = ("torch", "chainer")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exporters.chainer import compat
 from tracer.errors import InputError
+from tracer.exporters.chainer import compat
 
 if TYPE_CHECKING:
     import torch

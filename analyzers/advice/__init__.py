@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pandas as pd
 
-from analyzers.advice._evidence import Advice as Advice
-from analyzers.advice._evidence import Evidence as Evidence
-from analyzers.advice._evidence import is_sure as is_sure
+from tracer.analyzers.advice._evidence import Advice as Advice
+from tracer.analyzers.advice._evidence import Evidence as Evidence
+from tracer.analyzers.advice._evidence import is_sure as is_sure
 from tracer.records.trace import Run, Trace
 from tracer.text import brief
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from analyzers.grouping import by_node
-from analyzers.roofline import ABOVE, CACHE, INT8, MEMORY, arithmetic
+from tracer.analyzers.grouping import by_node
+from tracer.analyzers.roofline import ABOVE, CACHE, INT8, MEMORY, arithmetic
 from tracer.records.environment import Peaks
 from tracer.records.trace import Kernel, Run, Trace
 from tracer.text import brief
@@ -52,7 +52,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class Evidence:
-    """One run, and its `rows` with a time, folded by `analyzers.grouping.by_node`.
+    """One run, and its `rows` with a time, folded by `tracer.analyzers.grouping.by_node`.
 
     Rows whose time is only a bound are not among them by default: nothing can be built on these.
     `sums` are the folded rows whose sums were counted and whose energy is known, with

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from analyzers.advice._evidence import Evidence
+from tracer.analyzers.advice._evidence import Evidence
 
 _BITS = 2
 """One bit changes the energy by about one percent at most: widths are near 20 bits, and the energy

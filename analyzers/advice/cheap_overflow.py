@@ -1,6 +1,6 @@
 """Advise on nodes that overflow although wider accumulators would cost next to nothing."""
 
-from analyzers.advice._evidence import Advice, Evidence, keys, named, percentage, share
+from tracer.analyzers.advice._evidence import Advice, Evidence, keys, named, percentage, share
 
 _SHARE = 0.05
 """The energy of a sum is at most quadratic in the width of its accumulator. Four more bits than 16

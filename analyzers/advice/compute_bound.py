@@ -1,7 +1,7 @@
 """Advise on kernels that compute nearly at the peak of the machine."""
 
-from analyzers.advice._evidence import Advice, Evidence, keys, mean, named
-from analyzers.roofline import ABOVE, COMPUTE, INT8, arithmetic
+from tracer.analyzers.advice._evidence import Advice, Evidence, keys, mean, named
+from tracer.analyzers.roofline import ABOVE, COMPUTE, INT8, arithmetic
 
 _NEAR, _SHARE, _BITS = 0.6, 0.3, 8
 _WORTHWHILE = 1.3

@@ -1,6 +1,6 @@
 """Advise on shapes that the graph computes in every run, from dimensions that are left open."""
 
-from analyzers.advice._evidence import Advice, Evidence, keys, named, percentage, us
+from tracer.analyzers.advice._evidence import Advice, Evidence, keys, named, percentage, us
 
 _SIZES = frozenset({"Shape", "Size"})
 _SHARE = 0.02

@@ -1,6 +1,6 @@
 """Advise on kernels that only convert types."""
 
-from analyzers.advice._evidence import Advice, Evidence, keys, named, us
+from tracer.analyzers.advice._evidence import Advice, Evidence, keys, named, us
 from tracer.graph.quantized import CONVERSIONS
 
 _CONVERSIONS = CONVERSIONS | {"Cast"}

@@ -1,7 +1,7 @@
 """Advise on caches of keys and values that are copied in every step."""
 
-from analyzers.advice._evidence import Advice, Evidence, keys, named
-from analyzers.views.text import quantity
+from tracer.analyzers.advice._evidence import Advice, Evidence, keys, named
+from tracer.analyzers.views.text import quantity
 from tracer.records.trace import Kernel
 
 _OPERATOR = "GroupQueryAttention"

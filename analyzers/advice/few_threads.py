@@ -1,6 +1,6 @@
 """Advise on products that run on fewer threads than the machine has cores."""
 
-from analyzers.advice._evidence import Advice, Evidence, keys, named
+from tracer.analyzers.advice._evidence import Advice, Evidence, keys, named
 
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _LONG_US, _SHARE = 50.0, 0.3

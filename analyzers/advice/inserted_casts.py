@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from analyzers.advice._evidence import Advice, Evidence, keys, percentage, us
+from tracer.analyzers.advice._evidence import Advice, Evidence, keys, percentage, us
 from tracer.records.trace import Kernel
 
 _CPU = "CPUExecutionProvider"

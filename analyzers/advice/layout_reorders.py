@@ -1,6 +1,6 @@
 """Advise on kernels that the runtime inserts to change the layout of tensors."""
 
-from analyzers.advice._evidence import Advice, Evidence, keys, us
+from tracer.analyzers.advice._evidence import Advice, Evidence, keys, us
 from tracer.records.trace import Kernel
 from tracer.text import brief
 

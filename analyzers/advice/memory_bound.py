@@ -1,7 +1,7 @@
 """Advise on kernels that are limited by the bandwidth of main memory."""
 
-from analyzers.advice._evidence import Advice, Evidence, keys, mean, named
-from analyzers.roofline import ABOVE, MEMORY
+from tracer.analyzers.advice._evidence import Advice, Evidence, keys, mean, named
+from tracer.analyzers.roofline import ABOVE, MEMORY
 
 _NEAR, _SHARE = 0.5, 0.05
 _PRODUCTS = ("Conv", "Gemm", "MatMul")

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from analyzers.advice._evidence import Advice, Evidence, keys, percentage, us
+from tracer.analyzers.advice._evidence import Advice, Evidence, keys, percentage, us
 
 _COPIES = ("MemcpyFromHost", "MemcpyToHost")
 _CPU = "CPUExecutionProvider"

@@ -2,8 +2,8 @@
 
 import pandas as pd
 
-from analyzers.advice._evidence import Advice, Evidence, keys, named, share
-from analyzers.views.text import plural
+from tracer.analyzers.advice._evidence import Advice, Evidence, keys, named, share
+from tracer.analyzers.views.text import plural
 from tracer.records.trace import Kernel
 from tracer.support import processors
 

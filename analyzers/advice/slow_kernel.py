@@ -1,6 +1,6 @@
 """Advise on a long kernel that is far below the peaks of the machine."""
 
-from analyzers.advice._evidence import Advice, Evidence, keys
+from tracer.analyzers.advice._evidence import Advice, Evidence, keys
 from tracer.text import brief
 
 _LONG_US, _FAR, _SHARE = 20.0, 0.25, 0.1

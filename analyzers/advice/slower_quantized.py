@@ -1,6 +1,6 @@
 """Advise on quantised products that are slower than floats of the same size are on this machine."""
 
-from analyzers.advice._evidence import Advice, Evidence, keys, named, us
+from tracer.analyzers.advice._evidence import Advice, Evidence, keys, named, us
 from tracer.graph.quantized import computes_in_integers
 from tracer.text import brief
 

@@ -1,6 +1,6 @@
 """Advise on kernels so small that most of their time is the overhead of a start."""
 
-from analyzers.advice._evidence import Advice, Evidence, keys, mean
+from tracer.analyzers.advice._evidence import Advice, Evidence, keys, mean
 
 _SHORT_US, _FAR, _SHARE, _SEVERAL = 10.0, 0.25, 0.25, 10
 

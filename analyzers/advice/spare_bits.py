@@ -4,9 +4,9 @@ from typing import Any
 
 import pandas as pd
 
-from analyzers.advice._evidence import Advice, Evidence, keys, percentage, share
-from analyzers.advice._spare import are_hot, guaranteed, spare
-from analyzers.views.text import plural
+from tracer.analyzers.advice._evidence import Advice, Evidence, keys, percentage, share
+from tracer.analyzers.advice._spare import are_hot, guaranteed, spare
+from tracer.analyzers.views.text import plural
 from tracer.text import brief
 
 _SHARE = 0.1

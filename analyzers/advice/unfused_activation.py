@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from analyzers.advice._evidence import Advice, Evidence, keys, named
+from tracer.analyzers.advice._evidence import Advice, Evidence, keys, named
 from tracer.records.trace import Kernel
 
 _FUSED_INTO_CONV = frozenset({"Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid"})

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from analyzers.advice._evidence import Advice, Evidence, keys, named, us
+from tracer.analyzers.advice._evidence import Advice, Evidence, keys, named, us
 from tracer.records.trace import Kernel
 
 _FUSED = ("Attention", "GroupQueryAttention", "MultiHeadAttention", "QAttention")

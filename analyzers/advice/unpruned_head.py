@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from analyzers.advice._evidence import Advice, Evidence, keys, us
-from analyzers.views.text import si
+from tracer.analyzers.advice._evidence import Advice, Evidence, keys, us
+from tracer.analyzers.views.text import si
 from tracer.inputs.phases import PREFILL
 from tracer.records.trace import Kernel
 from tracer.text import brief

@@ -1,6 +1,6 @@
 """Advise on products with packed weights whose kernels may not round activations to 8 bits."""
 
-from analyzers.advice._evidence import Advice, Evidence, keys, named, us
+from tracer.analyzers.advice._evidence import Advice, Evidence, keys, named, us
 
 _OPERATOR = "MatMulNBits"
 _WIDEST = 8 * 8

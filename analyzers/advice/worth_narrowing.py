@@ -1,7 +1,7 @@
 """Advise on nodes that are worth narrower accumulators: they take much of the energy and time."""
 
-from analyzers.advice._evidence import Advice, Evidence, keys, named
-from analyzers.advice._spare import are_hot, spare
+from tracer.analyzers.advice._evidence import Advice, Evidence, keys, named
+from tracer.analyzers.advice._spare import are_hot, spare
 from tracer.text import brief
 
 

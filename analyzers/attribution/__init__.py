@@ -19,11 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from analyzers.attribution.flow import MOVERS, Flow, moves
-from analyzers.attribution.graph import Graph, same_operator
-from analyzers.attribution.moved import return_moved
-from analyzers.attribution.names import distinct, named_ends
-from analyzers.dependence import UNCHANGING, needs
+from tracer.analyzers.attribution.flow import MOVERS, Flow, moves
+from tracer.analyzers.attribution.graph import Graph, same_operator
+from tracer.analyzers.attribution.moved import return_moved
+from tracer.analyzers.attribution.names import distinct, named_ends
+from tracer.analyzers.dependence import UNCHANGING, needs
 from tracer.graph.model import Model, Node
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Kernel

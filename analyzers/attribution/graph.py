@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from analyzers.dependence import constants
+from tracer.analyzers.dependence import constants
 from tracer.graph.model import Node
 from tracer.records.trace import Kernel
 

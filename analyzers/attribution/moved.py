@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from analyzers.attribution.graph import Graph, same_operator
+from tracer.analyzers.attribution.graph import Graph, same_operator
 from tracer.graph.model import Node
 from tracer.records.trace import Kernel
 

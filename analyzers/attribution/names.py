@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from analyzers.attribution.graph import Graph
+from tracer.analyzers.attribution.graph import Graph
 from tracer.graph.model import Node
 from tracer.graph.quantized import returns_integers
 from tracer.records.trace import Kernel

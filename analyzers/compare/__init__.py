@@ -6,15 +6,15 @@ from typing import ClassVar
 
 import pandas as pd
 
-from analyzers.compare import layers, slower_quantized, totals, work
-from analyzers.compare.alignment import Layer, align
-from analyzers.compare.gates import Verdict
-from analyzers.compare.layer_sum import LayerSum, layer_sums
-from analyzers.compare.numbers import Numbers
-from analyzers.compare.rows import rows_of
-from analyzers.compare.scores import Scores
-from analyzers.compare.sides import Side
-from analyzers.options import refuse_depth
+from tracer.analyzers.compare import layers, slower_quantized, totals, work
+from tracer.analyzers.compare.alignment import Layer, align
+from tracer.analyzers.compare.gates import Verdict
+from tracer.analyzers.compare.layer_sum import LayerSum, layer_sums
+from tracer.analyzers.compare.numbers import Numbers
+from tracer.analyzers.compare.rows import rows_of
+from tracer.analyzers.compare.scores import Scores
+from tracer.analyzers.compare.sides import Side
+from tracer.analyzers.options import refuse_depth
 from tracer.errors import InputError, UsageError
 from tracer.records.result import Result
 
@@ -34,7 +34,7 @@ class Comparison(Result):
     there are any.
     """
 
-    view: ClassVar[str] = "analyzers.compare.views.comparison"
+    view: ClassVar[str] = "tracer.analyzers.compare.views.comparison"
 
     sides: tuple[Side, ...]
     by: str

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
-from analyzers.compare.operators import may_fold
-from analyzers.compare.rows import LayerRow
+from tracer.analyzers.compare.operators import may_fold
+from tracer.analyzers.compare.rows import LayerRow
 
 Key = Callable[[LayerRow], Hashable]
 """Returns what must be equal for two rows to match; None for a row that this key cannot match."""

@@ -92,7 +92,7 @@ class Verdict:
 def judged(totals: pd.DataFrame, gates: Sequence[Gate]) -> tuple[Verdict, ...]:
     """Returns the verdict of each gate on every side but the first.
 
-    `totals` are those of `analyzers.compare.totals`, the first side in the first row.
+    `totals` are those of `tracer.analyzers.compare.totals`, the first side in the first row.
     """
     first, *others = totals.to_dict("records")
     return tuple(

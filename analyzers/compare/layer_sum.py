@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from analyzers.compare.alignment import Layer
-from analyzers.compare.contrast import LEVEL, is_shared, log_ratios, misfit_of
-from analyzers.compare.layers import RowsOfTwo
-from analyzers.compare.sides import Side
+from tracer.analyzers.compare.alignment import Layer
+from tracer.analyzers.compare.contrast import LEVEL, is_shared, log_ratios, misfit_of
+from tracer.analyzers.compare.layers import RowsOfTwo
+from tracer.analyzers.compare.sides import Side
 from tracer.support.statistics import t_quantile
 from tracer.support.types import FloatArray
 

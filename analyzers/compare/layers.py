@@ -6,8 +6,8 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
-from analyzers.compare.alignment import Layer
-from analyzers.compare.contrast import (
+from tracer.analyzers.compare.alignment import Layer
+from tracer.analyzers.compare.contrast import (
     LEVEL,
     Contrast,
     Sample,
@@ -18,8 +18,8 @@ from analyzers.compare.contrast import (
     only_first,
     only_second,
 )
-from analyzers.compare.sides import Side
-from analyzers.grouping import OF_RUNTIME, named
+from tracer.analyzers.compare.sides import Side
+from tracer.analyzers.grouping import OF_RUNTIME, named
 from tracer.errors import UsageError
 from tracer.support.types import FloatArray
 

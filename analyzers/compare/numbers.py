@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analyzers.compare.alignment import align
-from analyzers.compare.rows import rows_of
+from tracer.analyzers.compare.alignment import align
+from tracer.analyzers.compare.rows import rows_of
 from tracer.interpreter.recording import statistics
 from tracer.support.difference import Difference, compare
 from tracer.support.tolerance import Precision, Tolerance, rounding

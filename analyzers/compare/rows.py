@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from analyzers.compare.operators import canonical
-from analyzers.timing import RUNTIME
+from tracer.analyzers.compare.operators import canonical
+from tracer.analyzers.timing import RUNTIME
 from tracer.records.trace import Kernel
 
 _DIMENSIONS = re.compile(r"\[([^\]]*)\]")

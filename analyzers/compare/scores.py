@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from analyzers.compare.contrast import LEVEL
+from tracer.analyzers.compare.contrast import LEVEL
 from tracer.support.statistics import t_quantile
 from tracer.support.types import FloatArray
 

@@ -9,9 +9,9 @@ from itertools import chain
 import numpy as np
 import pandas as pd
 
-from analyzers.compare import contrast
-from analyzers.compare.contrast import Sample
-from analyzers.compare.turns import (
+from tracer.analyzers.compare import contrast
+from tracer.analyzers.compare.contrast import Sample
+from tracer.analyzers.compare.turns import (
     by_row,
     corrected,
     joined,
@@ -19,7 +19,7 @@ from analyzers.compare.turns import (
     kernels_of_rows,
     of_run,
 )
-from analyzers.table import own_rows, rows_of
+from tracer.analyzers.table import own_rows, rows_of
 from tracer.errors import InputError
 from tracer.records.disturbance import outliers
 from tracer.records.trace import INCOMPLETE, Run, Trace, distinctions

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from analyzers.compare.alignment import Layer
-from analyzers.compare.layers import letter
-from analyzers.compare.sides import Side
-from analyzers.views.text import plural
+from tracer.analyzers.compare.alignment import Layer
+from tracer.analyzers.compare.layers import letter
+from tracer.analyzers.compare.sides import Side
+from tracer.analyzers.views.text import plural
 from tracer.graph.quantized import computes_in_integers
 from tracer.text import brief
 
@@ -17,7 +17,7 @@ _NAMED = 3
 def notes(sides: Sequence[Side], table: pd.DataFrame, layers: Sequence[Layer]) -> Iterator[str]:
     """Yields a note for each side with layers that are significantly slower than A's in floats.
 
-    `table` has a row for each of `layers` (see `analyzers.compare.layers`).
+    `table` has a row for each of `layers` (see `tracer.analyzers.compare.layers`).
     """
     in_integers = [_in_integers(side, place, layers) for place, side in enumerate(sides)]
     for index, side in enumerate(sides[1:], 1):

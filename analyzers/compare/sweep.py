@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from analyzers.compare.sides import Side
-from analyzers.grouping import by_op
+from tracer.analyzers.compare.sides import Side
+from tracer.analyzers.grouping import by_op
 from tracer.errors import InputError
 from tracer.records.result import Result
 
@@ -33,7 +33,7 @@ class Sweeps(Result, tuple[Sweep, ...]):
     """The sweeps of one or more models."""
 
     __slots__ = ()
-    view: ClassVar[str] = "analyzers.compare.views.sweeps"
+    view: ClassVar[str] = "tracer.analyzers.compare.views.sweeps"
 
     @property
     def is_incomplete(self) -> bool:

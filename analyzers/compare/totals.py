@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from analyzers.compare.contrast import LEVEL, contrast
-from analyzers.compare.operators import is_convolution
-from analyzers.compare.sides import Side
-from analyzers.grouping import by_node
-from analyzers.operations import backward_share
+from tracer.analyzers.compare.contrast import LEVEL, contrast
+from tracer.analyzers.compare.operators import is_convolution
+from tracer.analyzers.compare.sides import Side
+from tracer.analyzers.grouping import by_node
+from tracer.analyzers.operations import backward_share
 
 
 def table(sides: Sequence[Side]) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 The runs of a turn are few, so a single disturbed one would change their mean a lot: the time of a
 kernel in a turn is the mean over the quieter half of its runs. The profiler's clock counts whole
 µs, and a median could not separate 2.4 from 1.6. Profiler overhead is subtracted from all sessions
-together, by `analyzers.timing`.
+together, by `tracer.analyzers.timing`.
 """
 
 import math
@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from analyzers.correction import tick_error
-from analyzers.timing import timing
+from tracer.analyzers.correction import tick_error
+from tracer.analyzers.timing import timing
 from tracer.records.trace import Kernel, Run
 from tracer.records.turns import Turns
 from tracer.support.statistics import middle_mean

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pandas as pd
 
-from analyzers.compare.alignment import Layer
-from analyzers.compare.operators import BACKWARD
-from analyzers.compare.sides import Side
+from tracer.analyzers.compare.alignment import Layer
+from tracer.analyzers.compare.operators import BACKWARD
+from tracer.analyzers.compare.sides import Side
 
 COLUMNS = ("macs", "flops", "params")
 

@@ -11,12 +11,12 @@ from typing import TypeAlias
 
 import pandas as pd
 
-from analyzers.cost import conventions, parameters, registry, trips, unknown_work
-from analyzers.cost.conventions import Convention
-from analyzers.cost.count import NOTHING, Count, UnknownShapeError, UnknownWorkError
-from analyzers.cost.operation import LARGEST, Operation
-from analyzers.cost.traffic import Bytes, known_sum
-from analyzers.cost.typed_model import TypedModel
+from tracer.analyzers.cost import conventions, parameters, registry, trips, unknown_work
+from tracer.analyzers.cost.conventions import Convention
+from tracer.analyzers.cost.count import NOTHING, Count, UnknownShapeError, UnknownWorkError
+from tracer.analyzers.cost.operation import LARGEST, Operation
+from tracer.analyzers.cost.traffic import Bytes, known_sum
+from tracer.analyzers.cost.typed_model import TypedModel
 
 WORK = ("macs", "adds", "muls", "flops")
 COLUMNS = (*WORK, "params", "param_bytes", "bytes_read", "bytes_written")

@@ -3,7 +3,7 @@
 A function of several steps counts as its formula in the ONNX specification, with constants folded.
 """
 
-from analyzers.cost.count import NOTHING, Count, UnknownWorkError
+from tracer.analyzers.cost.count import NOTHING, Count, UnknownWorkError
 
 ONE = Count(other=1)
 

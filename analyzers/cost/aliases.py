@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from analyzers.cost import registry, traffic
-from analyzers.cost.count import UnknownWorkError
-from analyzers.cost.operation import Address, Operation
+from tracer.analyzers.cost import registry, traffic
+from tracer.analyzers.cost.count import UnknownWorkError
+from tracer.analyzers.cost.operation import Address, Operation
 from tracer.graph.dataflow import Dataflow
 
 

@@ -4,7 +4,7 @@ on the convention.
 
 from collections.abc import Callable
 
-from analyzers.cost.count import Count
+from tracer.analyzers.cost.count import Count
 from tracer.errors import UsageError
 
 Convention = Callable[[Count], int]

@@ -3,12 +3,12 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from analyzers.cost import registry, trips
-from analyzers.cost.aliases import Aliases
-from analyzers.cost.count import UnknownWorkError
-from analyzers.cost.operation import Address, Facts, Operation
-from analyzers.cost.traffic import Bytes, known_sum
-from analyzers.cost.typed_model import TypedModel
+from tracer.analyzers.cost import registry, trips
+from tracer.analyzers.cost.aliases import Aliases
+from tracer.analyzers.cost.count import UnknownWorkError
+from tracer.analyzers.cost.operation import Address, Facts, Operation
+from tracer.analyzers.cost.traffic import Bytes, known_sum
+from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.graph.dataflow import Dataflow
 from tracer.graph.model import Node
 
@@ -25,7 +25,7 @@ def traffic(
 
     A single node moves the bytes of its counting rule. In a group, a tensor that a member computes
     is not read by the other members, and is written only if a node outside needs it. A tensor that
-    several members read is read once. `calls` as in `analyzers.cost.cost`.
+    several members read is read once. `calls` as in `tracer.analyzers.cost.cost`.
     """
     graph = _Graph(typed.facts, typed.flow, typed.aliases)
     repeats, _ = trips.per_run(typed.model, typed.facts, calls or {})

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnx.numpy_helper
 
-from analyzers.cost.count import UnknownShapeError, UnknownWorkError
+from tracer.analyzers.cost.count import UnknownShapeError, UnknownWorkError
 from tracer.graph.model import Model, Node, Scope
 from tracer.graph.shape_inference import TensorTypes
 from tracer.graph.tensor_type import TensorType

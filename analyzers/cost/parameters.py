@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 
 import onnx
 
-from analyzers.cost import registry, tied, weight_inputs
-from analyzers.cost.operation import Address, Facts, Operand, Operation
-from analyzers.cost.quantized_types import QuantizedTypes
-from analyzers.cost.traffic import known_sum
-from analyzers.cost.weight_inputs import Role
+from tracer.analyzers.cost import registry, tied, weight_inputs
+from tracer.analyzers.cost.operation import Address, Facts, Operand, Operation
+from tracer.analyzers.cost.quantized_types import QuantizedTypes
+from tracer.analyzers.cost.traffic import known_sum
+from tracer.analyzers.cost.weight_inputs import Role
 from tracer.graph import parameter_marks, qonnx, tensor_type
 from tracer.graph.model import Model, Node, Scope, bodies
 from tracer.graph.randomness import draws

@@ -5,10 +5,10 @@ QONNX's operators declare the bits of what they round to.
 
 import math
 
-from analyzers.cost import qonnx_types
 from tracer.accumulators.engine.stored_values import StoredValues
 from tracer.accumulators.engine.tensor_scales import ELEMENTS_KEPT
 from tracer.accumulators.engine.value_ranges import ValueRanges
+from tracer.analyzers.cost import qonnx_types
 from tracer.graph import qonnx
 from tracer.graph.dataflow import Address
 from tracer.graph.model import Model, Node, Scope

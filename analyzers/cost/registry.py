@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from analyzers.cost import traffic
-from analyzers.cost.count import NOTHING, Count, UnknownWorkError
-from analyzers.cost.operation import Operation
-from analyzers.cost.traffic import Traffic
+from tracer.analyzers.cost import traffic
+from tracer.analyzers.cost.count import NOTHING, Count, UnknownWorkError
+from tracer.analyzers.cost.operation import Operation
+from tracer.analyzers.cost.traffic import Traffic
 
 Work = Callable[[Operation], Count]
 """Returns the work of one execution. Raises UnknownWorkError with the reason if it is unknown."""
@@ -108,7 +108,7 @@ def operators() -> tuple[tuple[str, str], ...]:
 
 @cache
 def _loaded() -> dict[tuple[str, str], Rule]:
-    rules = importlib.import_module("analyzers.cost.rules")
+    rules = importlib.import_module("tracer.analyzers.cost.rules")
     for module in pkgutil.iter_modules(rules.__path__):
         importlib.import_module(f"{rules.__name__}.{module.name}")
     return _RULES

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import onnx
 
-from analyzers.cost.operation import Address, Facts
+from tracer.analyzers.cost.operation import Address, Facts
 from tracer.graph.model import Model
 from tracer.support.types import Array
 

@@ -5,7 +5,7 @@ Caches are not modelled: a tensor that one operator reads twice counts once.
 
 from collections.abc import Callable, Iterable
 
-from analyzers.cost.operation import LARGEST, Operand, Operation
+from tracer.analyzers.cost.operation import LARGEST, Operand, Operation
 
 Bytes = int | None
 Traffic = Callable[[Operation], tuple[Bytes, Bytes]]

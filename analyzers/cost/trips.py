@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from analyzers.cost.count import UnknownWorkError
-from analyzers.cost.operation import Facts, Operation
+from tracer.analyzers.cost.count import UnknownWorkError
+from tracer.analyzers.cost.operation import Facts, Operation
 from tracer.graph.model import Model, Node, Scope
 
 Trips = tuple[int, str]

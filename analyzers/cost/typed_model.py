@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from analyzers.cost.aliases import Aliases, aliases
-from analyzers.cost.operation import Facts, Operation, facts_of
-from analyzers.cost.parameters import Sources, sources
-from analyzers.cost.quantized_types import QuantizedTypes
+from tracer.analyzers.cost.aliases import Aliases, aliases
+from tracer.analyzers.cost.operation import Facts, Operation, facts_of
+from tracer.analyzers.cost.parameters import Sources, sources
+from tracer.analyzers.cost.quantized_types import QuantizedTypes
 from tracer.graph.dataflow import Dataflow
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import TensorTypes

@@ -4,9 +4,9 @@ from collections.abc import Hashable, Mapping
 
 import numpy as np
 
-from analyzers.cost.count import UnknownWorkError
-from analyzers.cost.operation import Operation
-from analyzers.cost.typed_model import TypedModel
+from tracer.analyzers.cost.count import UnknownWorkError
+from tracer.analyzers.cost.operation import Operation
+from tracer.analyzers.cost.typed_model import TypedModel
 
 CONVOLUTIONS = frozenset({"Conv", "FusedConv", "ConvInteger", "QLinearConv"})
 PRODUCTS = CONVOLUTIONS | {

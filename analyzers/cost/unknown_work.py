@@ -5,7 +5,7 @@ One shape that depends on data leaves the shapes of all tensors behind it unknow
 
 from collections.abc import Mapping
 
-from analyzers.cost.typed_model import TypedModel
+from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.graph.model import Node
 
 

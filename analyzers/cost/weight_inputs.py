@@ -6,8 +6,8 @@ An operator that is in no table reads no weights, unless tracer has no counting 
 import math
 from enum import Enum
 
-from analyzers.cost import registry
-from analyzers.cost.operation import Operation
+from tracer.analyzers.cost import registry
+from tracer.analyzers.cost.operation import Operation
 from tracer.support.types import Array
 
 _ALL = frozenset({

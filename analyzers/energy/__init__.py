@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from analyzers.cost.typed_model import TypedModel
-from analyzers.energy import model_file, models
-from analyzers.energy.energy_model import EnergyModel, FloatEnergy
-from analyzers.energy.operands import Operands, operands
-from analyzers.energy.work import Work
-from analyzers.options import energy_models
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Rule
+from tracer.analyzers.cost.typed_model import TypedModel
+from tracer.analyzers.energy import model_file, models
+from tracer.analyzers.energy.energy_model import EnergyModel, FloatEnergy
+from tracer.analyzers.energy.operands import Operands, operands
+from tracer.analyzers.energy.work import Work
+from tracer.analyzers.options import energy_models
 from tracer.errors import UsageError
 
 __all__ = [

@@ -6,8 +6,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from analyzers.energy.operands import Operands
-from analyzers.energy.work import Work
+from tracer.analyzers.energy.operands import Operands
+from tracer.analyzers.energy.work import Work
 from tracer.support.types import FloatArray
 
 Rule: TypeAlias = Callable[[FloatArray, FloatArray, FloatArray], FloatArray]

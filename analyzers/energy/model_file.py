@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from analyzers.energy.energy_model import EnergyModel, FloatEnergy, Rule
+from tracer.analyzers.energy.energy_model import EnergyModel, FloatEnergy, Rule
 from tracer.errors import InputError, refusing
 from tracer.support.files import read_regular
 from tracer.support.types import FloatArray

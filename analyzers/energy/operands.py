@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from analyzers.cost.quantized_types import QuantizedTypes, is_integer, width
-from analyzers.cost.typed_model import TypedModel
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
 from tracer.accumulators.spec.policy import Rule
+from tracer.analyzers.cost.quantized_types import QuantizedTypes, is_integer, width
+from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.graph.model import Node
 from tracer.graph.quantized import computes_in_integers, multiplies_packed_integers
 

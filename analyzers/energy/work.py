@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from analyzers.energy.operands import Operands
+from tracer.analyzers.energy.operands import Operands
 from tracer.support.types import FloatArray
 
 OPERAND_BITS = 8

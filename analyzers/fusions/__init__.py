@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from analyzers.attribution import attribute
-from analyzers.fusions.confirmation import UNKNOWN, Verdict, confirm
-from analyzers.fusions.fates import UNREAD, Fate, fates, service
+from tracer.analyzers.attribution import attribute
+from tracer.analyzers.fusions.confirmation import UNKNOWN, Verdict, confirm
+from tracer.analyzers.fusions.fates import UNREAD, Fate, fates, service
 from tracer.graph.model import Model
 from tracer.records.environment import Environment
 from tracer.records.model_info import ModelInfo
@@ -61,7 +61,7 @@ class Fusions(Result):
     `inputs` is the number of inputs on which values were compared.
     """
 
-    view: ClassVar[str] = "analyzers.fusions.views"
+    view: ClassVar[str] = "tracer.analyzers.fusions.views"
 
     model: ModelInfo
     environment: Environment

@@ -11,8 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from analyzers.dependence import UNCHANGING, constants, needs
-from analyzers.fusions.regions import Group, regions
+from tracer.analyzers.dependence import UNCHANGING, constants, needs
+from tracer.analyzers.fusions.regions import Group, regions
 from tracer.graph.model import Model, Node
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Kernel

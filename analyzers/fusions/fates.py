@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from analyzers.dependence import UNCHANGING, constants
+from tracer.analyzers.dependence import UNCHANGING, constants
 from tracer.graph.model import Model, Node, Scope
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Kernel

@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from analyzers.fusions import GROUP, OVERHEAD, PART, Fusions
-from analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED, TIED, UNKNOWN
-from analyzers.fusions.fates import FOLDED, IDLE, REMOVED, SERVICES
-from analyzers.views.text import plural
+from tracer.analyzers.fusions import GROUP, OVERHEAD, PART, Fusions
+from tracer.analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED, TIED, UNKNOWN
+from tracer.analyzers.fusions.fates import FOLDED, IDLE, REMOVED, SERVICES
+from tracer.analyzers.views.text import plural
 
 
 def sentences(result: Fusions) -> tuple[str, ...]:

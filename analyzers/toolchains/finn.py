@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from analyzers.toolchains.products import products
+from tracer.analyzers.toolchains.products import products
 from tracer.graph.model import Model
 
 

@@ -7,7 +7,7 @@ sum of W bits in units of 2^-f is `fixed<W, W - f>`; f is 0 where hls4ml multipl
 from collections.abc import Mapping
 from typing import Any
 
-from analyzers.toolchains.products import products
+from tracer.analyzers.toolchains.products import products
 from tracer.graph.model import Model
 
 

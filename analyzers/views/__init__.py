@@ -5,7 +5,7 @@ A format is a `Format` in a module of `analyzers.views.file_formats`. A result i
 format whose part that module (or a submodule) defines; a helper imported from elsewhere is no part.
 
     render(trace, "csv")  ->  file_formats.csv: Format("csv", part="table", ...)
-                          ->  analyzers.views.trace.table(trace, options)  ->  bytes
+                          ->  tracer.analyzers.views.trace.table(trace, options)  ->  bytes
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from analyzers.options import ViewOptions
-from analyzers.views import file_formats, redaction, terminal
-from analyzers.views.format import Format
-from analyzers.views.html import html
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views import file_formats, redaction, terminal
+from tracer.analyzers.views.format import Format
+from tracer.analyzers.views.html import html
 from tracer.errors import UsageError
 from tracer.records.result import Result
 

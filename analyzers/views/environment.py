@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from analyzers.options import ViewOptions
-from analyzers.views.page import Page, facts
-from analyzers.views.text import plural
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.page import Page, facts
+from tracer.analyzers.views.text import plural
 from tracer.records.environment import CompiledCode, Environment, Peaks
 from tracer.support.load import Load
 

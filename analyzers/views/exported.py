@@ -6,9 +6,9 @@ from typing import Any
 import onnx
 import pandas as pd
 
-from analyzers.options import ViewOptions
-from analyzers.views.page import Page, facts
-from exporters.records import Exported
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.page import Page, facts
+from tracer.exporters.records import Exported
 from tracer.graph import data_file
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from analyzers.options import ViewOptions
+from tracer.analyzers.options import ViewOptions
 from tracer.errors import UsageError
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from html import escape
 
-from analyzers.options import DEFAULT_TOP, ViewOptions
-from analyzers.views.page import Page, Table
-from analyzers.views.text import plural
+from tracer.analyzers.options import DEFAULT_TOP, ViewOptions
+from tracer.analyzers.views.page import Page, Table
+from tracer.analyzers.views.text import plural
 from tracer.text import line
 
 

@@ -7,8 +7,8 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from analyzers.views.page import Column
-from analyzers.views.short_names import short_names, without_prefix
+from tracer.analyzers.views.page import Column
+from tracer.analyzers.views.short_names import short_names, without_prefix
 from tracer.text import printable
 
 _NAME_LEAST, _NAME_ROOM, _NAME_COMFORT = 6, 20, 30

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-import analyzers.toolchains.finn
-import analyzers.toolchains.hls4ml
-from analyzers.options import ViewOptions
-from analyzers.views.drawing import HIGH, PLAIN, empty_figure, plain
-from analyzers.views.file_formats.json import fields
-from analyzers.views.page import Column, Page, Table, name_column, number_column
-from analyzers.views.text import plural, score, si
-from analyzers.whatif import words
+import tracer.analyzers.toolchains.finn
+import tracer.analyzers.toolchains.hls4ml
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.drawing import HIGH, PLAIN, empty_figure, plain
+from tracer.analyzers.views.file_formats.json import fields
+from tracer.analyzers.views.page import Column, Page, Table, name_column, number_column
+from tracer.analyzers.views.text import plural, score, si
+from tracer.analyzers.whatif import words
 from tracer.errors import UsageError
 from tracer.graph import data_file
 from tracer.graph.encoding import encoded
@@ -93,12 +93,14 @@ def certificate(result: Narrowed, options: ViewOptions) -> bytes:
 
 def finn(result: Narrowed, options: ViewOptions) -> dict[str, Any]:
     """The accumulators of FINN's nodes."""
-    return analyzers.toolchains.finn.configuration(from_proto(result.proto), _widths(result))
+    return tracer.analyzers.toolchains.finn.configuration(from_proto(result.proto), _widths(result))
 
 
 def hls4ml(result: Narrowed, options: ViewOptions) -> dict[str, Any]:
     """The accumulators of hls4ml's layers."""
-    return analyzers.toolchains.hls4ml.configuration(from_proto(result.proto), _widths(result))
+    return tracer.analyzers.toolchains.hls4ml.configuration(
+        from_proto(result.proto), _widths(result)
+    )
 
 
 def qonnx(result: Narrowed, options: ViewOptions) -> bytes:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from analyzers.views.timeline import Value
+from tracer.analyzers.views.timeline import Value
 
 
 @dataclass(frozen=True, slots=True)

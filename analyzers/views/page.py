@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 import pandas as pd
 
-from analyzers.views.text import FORMATS, FULL_FORMATS, micros
+from tracer.analyzers.views.text import FORMATS, FULL_FORMATS, micros
 from tracer.inputs.feedset import CHOSEN
 from tracer.records.columns import PAGE_RANK, ColumnSpec
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pandas as pd
 
-from analyzers.options import ViewOptions
-from analyzers.views.file_formats.json import fields
-from analyzers.views.page import Column, Page, Table, name_column, number_column
-from analyzers.views.quantized_report import of_quantized
-from analyzers.views.report.content import Content
-from analyzers.views.text import score
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.file_formats.json import fields
+from tracer.analyzers.views.page import Column, Page, Table, name_column, number_column
+from tracer.analyzers.views.quantized_report import of_quantized
+from tracer.analyzers.views.report.content import Content
+from tracer.analyzers.views.text import score
 from tracer.graph import data_file
 from tracer.records.quantized import Accuracy, LayerError, OutputError, Quantized
 

@@ -4,9 +4,9 @@ import math
 
 import pandas as pd
 
-from analyzers.views.page import Page
-from analyzers.views.report.content import Content, RunContent
-from analyzers.views.report.graphs import drawings
+from tracer.analyzers.views.page import Page
+from tracer.analyzers.views.report.content import Content, RunContent
+from tracer.analyzers.views.report.graphs import drawings
 from tracer.records.columns import ColumnSpec
 from tracer.records.quantized import Quantized
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from analyzers.options import ViewOptions
+from tracer.analyzers.options import ViewOptions
 from tracer.records.environment import Environment
 from tracer.records.model_info import ModelInfo
 

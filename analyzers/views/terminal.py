@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from analyzers.options import DEFAULT_TOP, ViewOptions
-from analyzers.views import layout
-from analyzers.views.page import Page, Table
-from analyzers.views.text import plural
+from tracer.analyzers.options import DEFAULT_TOP, ViewOptions
+from tracer.analyzers.views import layout
+from tracer.analyzers.views.page import Page, Table
+from tracer.analyzers.views.text import plural
 from tracer.text import line as safe_line
 
 MOST_NOTES = 3

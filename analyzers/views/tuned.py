@@ -6,11 +6,11 @@ from typing import Any
 
 import pandas as pd
 
-from analyzers.options import ViewOptions
-from analyzers.views.file_formats.json import fields
-from analyzers.views.page import Column as PageColumn
-from analyzers.views.page import Page, Row, Table, name_column, number_column
-from analyzers.views.text import plural
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.file_formats.json import fields
+from tracer.analyzers.views.page import Column as PageColumn
+from tracer.analyzers.views.page import Page, Row, Table, name_column, number_column
+from tracer.analyzers.views.text import plural
 from tracer.errors import UsageError
 from tracer.graph import data_file
 from tracer.limits import size_text

@@ -9,12 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from analyzers.options import ViewOptions
-from analyzers.views.drawing import EXTREMES, HIGH, OTHERS, PLAIN, empty_figure, labels, plain
-from analyzers.views.file_formats.json import fields, records
-from analyzers.views.page import Column, Page, Table, name_column, number_column
-from analyzers.views.text import FORMATS, number, percent, plural, score, si
-from analyzers.whatif import words
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.drawing import (
+    EXTREMES,
+    HIGH,
+    OTHERS,
+    PLAIN,
+    empty_figure,
+    labels,
+    plain,
+)
+from tracer.analyzers.views.file_formats.json import fields, records
+from tracer.analyzers.views.page import Column, Page, Table, name_column, number_column
+from tracer.analyzers.views.text import FORMATS, number, percent, plural, score, si
+from tracer.analyzers.whatif import words
 from tracer.records.accumulator_sweep import AccumulatorSweep
 
 if TYPE_CHECKING:

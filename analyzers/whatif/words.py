@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from analyzers.views import text
-from analyzers.views.text import percent, plural, si
-from analyzers.whatif import saved
+from tracer.analyzers.views import text
+from tracer.analyzers.views.text import percent, plural, si
+from tracer.analyzers.whatif import saved
 from tracer.records.whatif import (
     REFERENCE_BITS,
     Answer,

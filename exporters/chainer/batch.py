@@ -14,10 +14,10 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from exporters.chainer.constants import ChainerTrace
-from exporters.metadata import describe
-from exporters.records import BATCH
 from tracer.errors import ModelError
+from tracer.exporters.chainer.constants import ChainerTrace
+from tracer.exporters.metadata import describe
+from tracer.exporters.records import BATCH
 from tracer.graph import provenance
 
 _EXPAND = 8

@@ -18,7 +18,7 @@ works from any thread.
 
 Call this before any import of Chainer:
 
-    from exporters.chainer.compat import chainer_ready
+    from tracer.exporters.chainer.compat import chainer_ready
 
     chainer_ready()
     import chainer

@@ -12,8 +12,8 @@ from typing import Any
 import onnx
 from numpy.typing import NDArray
 
-from exporters.chainer.frames import Caller, caller
 from tracer.errors import ModelError
+from tracer.exporters.chainer.frames import Caller, caller
 from tracer.graph import provenance
 
 _REMEDY = "Compute it by functions that docs/chainer-coverage.md lists."

@@ -6,12 +6,12 @@ from typing import Any
 
 import onnx
 
-from exporters.chainer import opset, trace
-from exporters.chainer.batch import make_dynamic
-from exporters.chainer.constants import ChainerTrace, check_constants
-from exporters.chainer.repair import repair
-from exporters.records import Conversion, ExportOptions, InputSpec, draw
 from tracer.errors import ModelError, TracerError, UsageError
+from tracer.exporters.chainer import opset, trace
+from tracer.exporters.chainer.batch import make_dynamic
+from tracer.exporters.chainer.constants import ChainerTrace, check_constants
+from tracer.exporters.chainer.repair import repair
+from tracer.exporters.records import Conversion, ExportOptions, InputSpec, draw
 from tracer.graph import parameter_marks
 
 _OPSET = 11

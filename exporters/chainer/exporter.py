@@ -6,13 +6,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from exporters.chainer.compat import chainer_ready
-from exporters.records import Arrays, Conversion, ExportOptions, InputSpec
-from exporters.registry import inherits
+from tracer.exporters.chainer.compat import chainer_ready
+from tracer.exporters.records import Arrays, Conversion, ExportOptions, InputSpec
+from tracer.exporters.registry import inherits
 
 
 class _Exporter:
-    """See `exporters.records.Exporter`."""
+    """See `tracer.exporters.records.Exporter`."""
 
     name = "chainer"
 
@@ -25,17 +25,17 @@ class _Exporter:
     def convert(
         self, model: object, inputs: Sequence[InputSpec], options: ExportOptions
     ) -> Conversion:
-        from exporters.chainer.conversion import convert
+        from tracer.exporters.chainer.conversion import convert
 
         return convert(model, inputs, options)
 
     def run(self, model: Any, arrays: Arrays) -> list[NDArray[Any]]:
-        from exporters.chainer.trace import run
+        from tracer.exporters.chainer.trace import run
 
         return run(model, arrays)
 
     def load_weights(self, model: object, path: Path, *, trust: bool) -> None:
-        from exporters.chainer.weights import load_weights
+        from tracer.exporters.chainer.weights import load_weights
 
         load_weights(model, path, trust=trust)
 

@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporters.chainer import compat
+from tracer.exporters.chainer import compat
 from tracer.graph.provenance import is_installed, location
 
 compat.load()

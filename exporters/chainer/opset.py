@@ -3,10 +3,10 @@
 import onnx
 from onnx import version_converter
 
-from exporters import runtime
-from exporters.records import Arrays, ExportOptions
-from exporters.verify import difference
 from tracer.errors import ModelError
+from tracer.exporters import runtime
+from tracer.exporters.records import Arrays, ExportOptions
+from tracer.exporters.verify import difference
 
 
 def convert(

@@ -4,7 +4,7 @@ from collections import Counter
 
 import onnx
 
-from exporters import runtime
+from tracer.exporters import runtime
 
 
 def repair(proto: onnx.ModelProto) -> None:

@@ -18,15 +18,15 @@ from typing import Any
 import onnx
 from numpy.typing import NDArray
 
-from exporters.chainer import compat
-from exporters.chainer.constants import ChainerTrace, no_function, origins
-from exporters.chainer.corrections import correct
-from exporters.chainer.frames import Caller, caller
-from exporters.chainer.recurrent import CONVERTERS, whole_sequences
-from exporters.metadata import describe
-from exporters.records import Arrays
 from tracer.errors import ModelError
 from tracer.executors.chainer.links import LinkCalls, state_restorer
+from tracer.exporters.chainer import compat
+from tracer.exporters.chainer.constants import ChainerTrace, no_function, origins
+from tracer.exporters.chainer.corrections import correct
+from tracer.exporters.chainer.frames import Caller, caller
+from tracer.exporters.chainer.recurrent import CONVERTERS, whole_sequences
+from tracer.exporters.metadata import describe
+from tracer.exporters.records import Arrays
 
 chainer = compat.load()
 OPSETS = range(7, 12)

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.lib.npyio import NpzFile
 
-from exporters.chainer import compat
-from exporters.weights import check_exists, check_fit
 from tracer import limits
 from tracer.errors import InputError, refusing
+from tracer.exporters.chainer import compat
+from tracer.exporters.weights import check_exists, check_fit
 
 _SAVE = "Write one: chainer.serializers.save_npz(file, model)."
 

@@ -5,8 +5,8 @@ from collections.abc import Set
 
 import onnx
 
-from exporters.metadata import describe
-from exporters.records import BATCH
+from tracer.exporters.metadata import describe
+from tracer.exporters.records import BATCH
 from tracer.graph import parameter_marks, provenance
 from tracer.graph.model import bodies, graphs
 

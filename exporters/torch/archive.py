@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch.utils._sympy import functions as sizes
 
-from exporters.torch.quiet import quiet
 from tracer.errors import InputError, refusing
+from tracer.exporters.torch.quiet import quiet
 
 _FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 _TRUST = "Loading it runs code: give --trust if you know who wrote it."

@@ -11,12 +11,12 @@ import onnx_ir
 import torch
 from numpy.typing import NDArray
 
-from exporters.records import Arrays, Conversion, ExportOptions, InputSpec, draw
-from exporters.torch.annotate import annotate, name_batch
-from exporters.torch.optimize import optimize
-from exporters.torch.quiet import quiet
-from exporters.torch.signature import dynamic_shapes, rename
 from tracer.errors import ModelError, UsageError
+from tracer.exporters.records import Arrays, Conversion, ExportOptions, InputSpec, draw
+from tracer.exporters.torch.annotate import annotate, name_batch
+from tracer.exporters.torch.optimize import optimize
+from tracer.exporters.torch.quiet import quiet
+from tracer.exporters.torch.signature import dynamic_shapes, rename
 from tracer.graph import footprint
 from tracer.support.temporary import TemporaryFolder
 
@@ -135,7 +135,7 @@ def _export(
                 dynamo=True,
                 dynamic_shapes=shapes,
                 opset_version=opset,
-                optimize=False,  # see exporters.torch.optimize
+                optimize=False,  # see tracer.exporters.torch.optimize
                 verbose=False,
             )
         except ModuleNotFoundError:

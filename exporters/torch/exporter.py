@@ -6,12 +6,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from exporters.records import Arrays, Conversion, ExportOptions, InputSpec
-from exporters.registry import inherits
+from tracer.exporters.records import Arrays, Conversion, ExportOptions, InputSpec
+from tracer.exporters.registry import inherits
 
 
 class _Exporter:
-    """See `exporters.records.Exporter`."""
+    """See `tracer.exporters.records.Exporter`."""
 
     name = "torch"
 
@@ -24,17 +24,17 @@ class _Exporter:
     def convert(
         self, model: Any, inputs: Sequence[InputSpec], options: ExportOptions
     ) -> Conversion:
-        from exporters.torch.conversion import convert
+        from tracer.exporters.torch.conversion import convert
 
         return convert(model, inputs, options)
 
     def run(self, model: Any, arrays: Arrays) -> list[NDArray[Any]]:
-        from exporters.torch.conversion import run
+        from tracer.exporters.torch.conversion import run
 
         return run(model, arrays)
 
     def load_weights(self, model: Any, path: Path, *, trust: bool) -> None:
-        from exporters.torch.weights import load_weights
+        from tracer.exporters.torch.weights import load_weights
 
         load_weights(model, path, trust=trust)
 

@@ -12,8 +12,8 @@ from typing import Any
 import onnx_ir
 import torch
 
-from exporters.records import BATCH, InputSpec
 from tracer.errors import ModelError
+from tracer.exporters.records import BATCH, InputSpec
 
 
 def dynamic_shapes(

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from exporters.torch.quiet import quiet
-from exporters.weights import check_exists, check_fit
 from tracer.errors import InputError, UsageError, refusing
+from tracer.exporters.torch.quiet import quiet
+from tracer.exporters.weights import check_exists, check_fit
 
 
 def load_weights(model: object, path: Path, *, trust: bool) -> None:

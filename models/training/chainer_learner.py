@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from exporters.chainer import compat
 from models import families
 from models.training.learner import Classes, Inputs, no_snapshot
 from tracer.errors import UsageError
+from tracer.exporters.chainer import compat
 
 chainer: Any = compat.load()
 

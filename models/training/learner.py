@@ -13,7 +13,7 @@ from tracer.support.optional import require
 
 _PACKAGES: Mapping[str, tuple[str, ...]] = {
     "torch": ("torch", "safetensors", "onnxscript"),
-    "chainer": (),  # its learner imports Chainer through exporters.chainer.compat
+    "chainer": (),  # its learner imports Chainer through tracer.exporters.chainer.compat
 }
 
 DEVICES = ("cpu", "cuda", "mps")

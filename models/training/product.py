@@ -7,10 +7,10 @@ from pathlib import Path
 
 import onnx
 
-from exporters.records import Exported, ExportOptions
 from models.training.learner import Learner
 from models.training.settings import TrainSettings
 from tracer.api import export as api
+from tracer.exporters.records import Exported, ExportOptions
 from tracer.support.files import write_atomically
 
 AGREEMENT = 1e-4  # tolerance of the export, as a share of the outputs' range

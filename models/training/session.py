@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from exporters.records import Exported
 from models import families
 from models.data import LabelledImages, Text, load
 from models.training import loop, product
@@ -13,6 +12,7 @@ from models.training.folder import RunFolder
 from models.training.learner import Learner, new_learner
 from models.training.settings import TrainSettings, continued
 from tracer.errors import UsageError
+from tracer.exporters.records import Exported
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 import tracer
 import tracer.cli
-from analyzers.options import ViewOptions
-from analyzers.samples import by_sample
 from tests.graphs import parse
 from tracer.accumulators.statistics.sample_sums import QUANTITIES
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.samples import by_sample
 from tracer.errors import UsageError
 from tracer.graph import loading
 from tracer.inputs.datasets.opening import open_dataset

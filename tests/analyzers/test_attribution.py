@@ -4,8 +4,8 @@ import numpy as np
 import onnx
 import pytest
 
-from analyzers.attribution import attribute
 from tests.graphs import BRANCHES, parse, quantised, residual
+from tracer.analyzers.attribution import attribute
 from tracer.executors.onnxruntime import calibration
 from tracer.executors.onnxruntime.executor import executor
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS, OrtSettings

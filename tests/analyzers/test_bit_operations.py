@@ -8,8 +8,8 @@ import onnx.parser
 import pytest
 
 import tracer
-from analyzers.views import render
 from tests.graphs import parse
+from tracer.analyzers.views import render
 
 QDQ = """
 <ir_version: 10, opset_import: ["": 21]>

@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 import tracer
-from analyzers.grouping import grouped
 from tests.analyzers import columns_page
 from tests.graphs import integers, residual
+from tracer.analyzers.grouping import grouped
 from tracer.records.columns import BY_NAME, COLUMNS, SPECS
 from tracer.records.node_table import typed
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from analyzers.correction import Sum, correct, tick_error
+from tracer.analyzers.correction import Sum, correct, tick_error
 
 times = st.lists(st.floats(0.1, 500), min_size=2, max_size=40)
 factors = st.floats(0.6, 1.6)

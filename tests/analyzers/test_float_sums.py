@@ -7,11 +7,11 @@ import pandas as pd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzers.float_sums import of_floats
-from analyzers.grouping import grouped
-from analyzers.views.trace import overflow
 from tests.accumulators.test_float_tally import drawn, tally
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
+from tracer.analyzers.float_sums import of_floats
+from tracer.analyzers.grouping import grouped
+from tracer.analyzers.views.trace import overflow
 from tracer.records.node_table import typed
 
 

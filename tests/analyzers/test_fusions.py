@@ -10,14 +10,14 @@ import numpy as np
 import onnx
 import pytest
 
-from analyzers.attribution import attribute
-from analyzers.fusions import GROUP, OVERHEAD
-from analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED, TIED, confirm
-from analyzers.fusions.fates import FOLDED, IDLE, REMOVED
-from analyzers.fusions.words import sentences
-from analyzers.timing import RUNTIME, timing
 from tests import nets
 from tests.graphs import BRANCHES, parse, quantised, residual
+from tracer.analyzers.attribution import attribute
+from tracer.analyzers.fusions import GROUP, OVERHEAD
+from tracer.analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED, TIED, confirm
+from tracer.analyzers.fusions.fates import FOLDED, IDLE, REMOVED
+from tracer.analyzers.fusions.words import sentences
+from tracer.analyzers.timing import RUNTIME, timing
 from tracer.api.fusions import fusions
 from tracer.executors.onnxruntime import calibration
 from tracer.executors.onnxruntime.executor import executor

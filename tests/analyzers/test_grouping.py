@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tracer
-from analyzers.grouping import by_origin, grouped, remark
 from tests.graphs import BRANCHES, parse
+from tracer.analyzers.grouping import by_origin, grouped, remark
 from tracer.errors import UsageError
 from tracer.graph import provenance
 from tracer.records.node_table import typed

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 import tracer
-from analyzers import views
+from tracer.analyzers import views
 from tracer.api._assembly import analyze, assembled
 from tracer.graph.loading import open_model
 from tracer.records.disturbance import MachineUse, Usage

@@ -5,11 +5,11 @@ import pandas as pd
 import pytest
 
 import tracer
-from analyzers.grouping import by_node, grouped
-from analyzers.main_nodes import SERVING, main_first
-from analyzers.serving import served
-from analyzers.timing import coverage
 from tests.graphs import parse
+from tracer.analyzers.grouping import by_node, grouped
+from tracer.analyzers.main_nodes import SERVING, main_first
+from tracer.analyzers.serving import served
+from tracer.analyzers.timing import coverage
 from tracer.graph.loading import open_model
 
 MODELS = {

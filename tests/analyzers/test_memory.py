@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import tracer
-from analyzers.cost.typed_model import TypedModel
-from analyzers.memory import memory
 from tests.graphs import BRANCHES, DATA_DEPENDENT, parse, residual
+from tracer.analyzers.cost.typed_model import TypedModel
+from tracer.analyzers.memory import memory
 from tracer.graph import loading, shape_inference
 
 MODELS = Path(__file__).parents[2] / "models"
@@ -208,7 +208,7 @@ def test_the_arena_tells_the_first_run_not_the_later_ones():
 
 @pytest.mark.parametrize("by", ["op", "module"])
 def test_a_group_needs_what_its_hungriest_node_needs(by):
-    from analyzers.grouping import grouped
+    from tracer.analyzers.grouping import grouped
 
     nodes = tracer.count(residual()).nodes
     assert grouped(nodes, by)["peak_bytes"].max() == nodes["peak_bytes"].max()

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from analyzers.attribution import attribute
-from analyzers.fusions import OVERHEAD
-from analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED, confirm
 from tests.graphs import parse
+from tracer.analyzers.attribution import attribute
+from tracer.analyzers.fusions import OVERHEAD
+from tracer.analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED, confirm
 from tracer.api.fusions import fusions
 from tracer.executors.onnxruntime.executor import executor
 from tracer.executors.onnxruntime.settings import OrtSettings

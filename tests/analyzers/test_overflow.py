@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 
 import tracer
-from analyzers.grouping import grouped
-from analyzers.overflow import COLUMNS, by_width, channels, overflow, widths
 from tests.graphs import integers
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.accumulators.statistics.tally import Tally
+from tracer.analyzers.grouping import grouped
+from tracer.analyzers.overflow import COLUMNS, by_width, channels, overflow, widths
 
 BITS = 15
 ROWS = 40

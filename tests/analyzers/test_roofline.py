@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tracer
-from analyzers import roofline
-from analyzers.cost import cost, fused
-from analyzers.cost.typed_model import TypedModel
-from analyzers.grouping import by_node, grouped
-from analyzers.roofline import TimedRow
-from analyzers.views import environment, render
 from tests.graphs import DATA_DEPENDENT, parse, residual
 from tracer import host
+from tracer.analyzers import roofline
+from tracer.analyzers.cost import cost, fused
+from tracer.analyzers.cost.typed_model import TypedModel
+from tracer.analyzers.grouping import by_node, grouped
+from tracer.analyzers.roofline import TimedRow
+from tracer.analyzers.views import environment, render
 from tracer.graph import loading, shape_inference
 from tracer.host import measuring
 from tracer.records.environment import Peak, Peaks

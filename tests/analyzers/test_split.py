@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers import split
+from tracer.analyzers import split
 
 GROUPS = [("conv", "norm", "relu"), ("add",), ()]
 TIMES = pd.DataFrame({"time_us": {"conv": 30.0, "add": 4.0, "runtime:reorder": 2.0, "norm": None}})

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analyzers import timing
+from tracer.analyzers import timing
 from tracer.graph.tensor_type import TensorType
 from tracer.records.trace import Kernel, Run
 

@@ -9,8 +9,8 @@ import onnx
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-from analyzers.cost import registry as counting
 from tests.conformance.operators import Key, computed_by, node_of
+from tracer.analyzers.cost import registry as counting
 from tracer.executors.registry import find_fallback
 from tracer.graph import qonnx
 from tracer.graph.model import canonical_domain

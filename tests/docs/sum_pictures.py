@@ -13,7 +13,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from analyzers.views.drawing import HIGH, PLAIN, empty_figure, saved
+from tracer.analyzers.views.drawing import HIGH, PLAIN, empty_figure, saved
 
 BITS, LIMIT = 8, np.float32(127.5)
 PRODUCTS = (60, 50, 70, -20, -90, -120, -110, 40, 60)

@@ -70,9 +70,9 @@ def compiled(tmp_path_factory):
 
 @pytest.fixture
 def copy(tmp_path, compiled):
+    ignored = shutil.ignore_patterns("__pycache__")
     for package in PACKAGES:
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=ignored)
+        shutil.copytree(ROOT / package, tmp_path / package, symlinks=True, ignore=ignored)
     return Copy(tmp_path, compiled)
 
 

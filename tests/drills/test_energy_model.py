@@ -7,7 +7,7 @@ ENERGY_MODEL = '''
 
 import numpy as np
 
-from analyzers.energy.energy_model import EnergyModel
+from tracer.analyzers.energy.energy_model import EnergyModel
 from tracer.support.types import FloatArray
 
 

@@ -28,8 +28,8 @@ def hypot(a, b):
 COUNTED = '''
 """Hypot of a domain of our own."""
 
-from analyzers.cost.count import Count
-from analyzers.cost.registry import counts
+from tracer.analyzers.cost.count import Count
+from tracer.analyzers.cost.registry import counts
 
 
 @counts("Hypot", domain="drill")

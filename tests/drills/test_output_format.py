@@ -8,8 +8,8 @@ FORMAT = '''
 
 import pandas as pd
 
-from analyzers.options import ViewOptions
-from analyzers.views.format import Format
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.format import Format
 
 
 def render(table: pd.DataFrame, options: ViewOptions) -> bytes:

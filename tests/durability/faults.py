@@ -70,8 +70,7 @@ def library(folder: Path) -> Path:
 
 def compile_sources() -> None:
     """Has Python keep the bytecode of all modules, whose parser blames a lack of memory on them."""
-    for package in ("tracer", "analyzers", "exporters"):
-        compileall.compile_dir(ROOT / package, quiet=2)
+    compileall.compile_dir(ROOT / "tracer", quiet=2)
 
 
 def faults(command: Command, kind: str, place: Place, shim: Path) -> Iterator[Fault]:

@@ -1,14 +1,16 @@
+import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-import exporters
-from exporters import frameworks, pipeline, registry
-from exporters.records import _DTYPES, Conversion, ExportOptions, InputSpec, draw
-from exporters.writing import write
+import tracer
 from tracer.api.export import export
 from tracer.errors import InputError, ThresholdError, UsageError
+from tracer.exporters import frameworks, pipeline, registry
+from tracer.exporters.records import _DTYPES, Conversion, ExportOptions, InputSpec, draw
+from tracer.exporters.writing import write
 from tracer.graph import loading
 
 torch = pytest.importorskip("torch")
@@ -130,11 +132,19 @@ def test_a_live_model_takes_no_arguments(target):
         export(Untouchable(), target, args={"size": 5}, input_shape=(1, 5))
 
 
-def test_the_former_names_still_work_and_warn():
-    with pytest.warns(DeprecationWarning, match=r"exporters\.export moved to tracer\.api\.export"):
-        assert exporters.export is export
-    with pytest.warns(DeprecationWarning, match=r"exporters\.records\.ExportOptions"):
-        assert exporters.ExportOptions is ExportOptions
+def test_the_former_names_of_the_packages_still_import_and_warn():
+    code = (
+        "import exporters.records, tracer.exporters.records as records;"
+        "import analyzers.timing, tracer.analyzers.timing as timing;"
+        "print(exporters.records is records, analyzers.timing is timing)"
+    )
+    root = Path(tracer.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-W", "always", "-c", code], cwd=root, capture_output=True, text=True
+    )
+    assert done.stdout == "True True\n", done.stderr
+    assert "DeprecationWarning: exporters is tracer.exporters now" in done.stderr
+    assert "DeprecationWarning: analyzers is tracer.analyzers now" in done.stderr
 
 
 def test_every_framework_has_an_exporter_of_its_name():

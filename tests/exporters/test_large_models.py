@@ -5,11 +5,11 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from exporters import cached_export
-from exporters.chainer.compat import chainer_ready
-from exporters.subject import Code
 from tracer.api.export import export
 from tracer.errors import ThresholdError, UsageError
+from tracer.exporters import cached_export
+from tracer.exporters.chainer.compat import chainer_ready
+from tracer.exporters.subject import Code
 from tracer.interpreter.interpreter import Interpreter
 
 torch = pytest.importorskip("torch")
@@ -24,7 +24,7 @@ def target(tmp_path):
 def large(monkeypatch):
     """Treats every model as one whose weights are beyond what a file holds."""
     monkeypatch.setattr("tracer.graph.footprint._LARGE", 100)
-    monkeypatch.setattr("exporters.writing._MOST_INSIDE", 100)
+    monkeypatch.setattr("tracer.exporters.writing._MOST_INSIDE", 100)
 
 
 def test_weights_of_a_large_model_go_to_a_file_beside_it(target, large, monkeypatch):
@@ -45,7 +45,7 @@ def test_weights_of_a_large_model_go_to_a_file_beside_it(target, large, monkeypa
 
 
 def test_a_large_model_with_other_values_names_the_first_node(target, large, monkeypatch):
-    monkeypatch.setattr("exporters.torch.conversion.run", lambda module, arrays: [arrays[0]])
+    monkeypatch.setattr("tracer.exporters.torch.conversion.run", lambda module, arrays: [arrays[0]])
     with pytest.raises(ThresholdError, match=r"differs from torch: .* all \d+ tensors"):
         export(torch.nn.Linear(30, 30), target, input_shape=(2, 30))
     assert not list(target.parent.iterdir())
@@ -72,7 +72,7 @@ def test_a_large_model_named_by_its_code_is_cached_with_its_weights(large, tmp_p
         "    def __init__(self): super().__init__(30, 40)\n"
     )
     first = cached_export.exported(Code(f"{code}:Net"))
-    monkeypatch.setattr("exporters.pipeline.convert", lambda *_: pytest.fail("not cached"))
+    monkeypatch.setattr("tracer.exporters.pipeline.convert", lambda *_: pytest.fail("not cached"))
     again = cached_export.exported(Code(f"{code}:Net"))
     assert first.sha256 == again.sha256
     feeds = {"input": np.ones((1, 30), np.float32)}

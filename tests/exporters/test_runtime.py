@@ -4,8 +4,8 @@ import onnx.parser
 import onnxruntime
 import pytest
 
-from exporters import runtime
 from tracer.errors import ModelError
+from tracer.exporters import runtime
 
 
 def relu(ir, opset):

@@ -8,10 +8,10 @@ import pytest
 from onnx import numpy_helper
 
 import tracer
-from exporters.records import ExportOptions
-from exporters.seeding import seeded
-from exporters.source import load_source
 from tracer.cli import main
+from tracer.exporters.records import ExportOptions
+from tracer.exporters.seeding import seeded
+from tracer.exporters.source import load_source
 
 TORCH = """
 import torch

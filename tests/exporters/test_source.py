@@ -3,8 +3,8 @@ import textwrap
 
 import pytest
 
-from exporters.source import load_source
 from tracer.errors import InputError, ModelError, UsageError
+from tracer.exporters.source import load_source
 
 torch = pytest.importorskip("torch")
 

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from exporters.metadata import describe
-from exporters.records import Conversion, ExportOptions, InputSpec
-from exporters.verify import difference, verify
 from tracer.errors import ModelError, ThresholdError
+from tracer.exporters.metadata import describe
+from tracer.exporters.records import Conversion, ExportOptions, InputSpec
+from tracer.exporters.verify import difference, verify
 from tracer.support.difference import max_abs_difference
 
 OPTIONS = ExportOptions()

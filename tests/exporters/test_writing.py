@@ -10,8 +10,8 @@ import onnxruntime as ort
 import pytest
 from onnx import numpy_helper
 
-from exporters import writing
 from tracer.errors import InputError
+from tracer.exporters import writing
 from tracer.graph import data_file, loading
 
 

@@ -7,8 +7,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import tracer
-from analyzers.options import ViewOptions
 from tests.graphs import BRANCHES, integers, parse, residual
+from tracer.analyzers.options import ViewOptions
 from tracer.errors import InputError, ModelError, UsageError
 
 LENET = "models/lenet/lenet.onnx"

@@ -8,7 +8,7 @@ import pytest
 
 import tracer
 import tracer.cli
-from analyzers import views
+from tracer.analyzers import views
 from tracer.records.trace import Trace
 
 SUMS = Path("tests/fixtures/traces/sums.trace").absolute()

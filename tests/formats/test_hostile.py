@@ -8,9 +8,9 @@ import onnx
 import pytest
 
 import tracer
-from analyzers import views
 from tests.formats.readers import READERS
 from tests.graphs import residual
+from tracer.analyzers import views
 from tracer.records.trace import Trace
 from tracer.text import escaped, printable
 

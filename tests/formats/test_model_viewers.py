@@ -6,9 +6,9 @@ import onnx
 import pytest
 
 import tracer
-from analyzers import views
-from analyzers.views.trace.node_colors import node_ids
 from tests.graphs import BRANCHES, integers, parse, residual
+from tracer.analyzers import views
+from tracer.analyzers.views.trace.node_colors import node_ids
 from tracer.errors import UsageError
 
 NESTED = """

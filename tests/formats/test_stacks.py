@@ -7,9 +7,9 @@ import subprocess
 
 import pytest
 
-from analyzers import views
-from analyzers.views.trace.sections import sections
 from tests.formats.readers import decoded, numbers
+from tracer.analyzers import views
+from tracer.analyzers.views.trace.sections import sections
 from tracer.errors import UsageError
 
 TRACES = ("profile", "framework", "sums")

@@ -7,9 +7,9 @@ import xml.etree.ElementTree as ElementTree
 import pandas as pd
 import pytest
 
-from analyzers import views
-from analyzers.options import ViewOptions
 from tests.formats.test_hostile import NAMES, hostile
+from tracer.analyzers import views
+from tracer.analyzers.options import ViewOptions
 
 
 def workbook(trace, options=ViewOptions()):  # noqa: B008

@@ -5,9 +5,9 @@ import re
 import pytest
 
 import tracer
-from analyzers import views
 from tests.formats.readers import decoded, histograms, records
 from tests.graphs import BRANCHES, integers, parse, residual
+from tracer.analyzers import views
 
 pytest.importorskip("tensorboardX")
 

@@ -5,9 +5,9 @@ from collections import defaultdict
 
 import pytest
 
-from analyzers import views
-from analyzers.timing import wall
-from analyzers.views.trace.sections import sections
+from tracer.analyzers import views
+from tracer.analyzers.timing import wall
+from tracer.analyzers.views.trace.sections import sections
 from tracer.errors import UsageError
 
 TRACES = ("profile", "framework", "sums")

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import onnx
 
-from analyzers.views import formats
 from tests.fuzz.mutants import Mutant
 from tests.fuzz.seeds import LENET, TRACES
 from tests.hostile.samples import samples
+from tracer.analyzers.views import formats
 from tracer.records.trace import Trace
 
 OUTPUTS = "written"

@@ -17,7 +17,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import analyzers
 import tracer
 from tracer.__main__ import main as command
 from tracer.interpreter import kernel_loading
@@ -28,10 +27,9 @@ _LATE = ("matplotlib.backends.backend_svg", "scipy.stats")
 
 def _import_all():
     """Imports what commands import, and sees that no thread runs: a fork would lose it."""
-    for package in (tracer, analyzers):
-        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if not module.name.endswith("__main__") and not _of_framework(module.name):
-                _import(module.name)
+    for module in pkgutil.walk_packages(tracer.__path__, "tracer."):
+        if not module.name.endswith("__main__") and not _of_framework(module.name):
+            _import(module.name)
     for name in _LATE:
         importlib.import_module(name)
     threads = len([*Path("/proc/self/task").iterdir()])

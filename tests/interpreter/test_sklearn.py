@@ -7,9 +7,9 @@ import warnings
 import numpy as np
 import pytest
 
-from analyzers.cost import cost
-from analyzers.cost.typed_model import TypedModel
 from tests.interpreter.models import onnxruntime
+from tracer.analyzers.cost import cost
+from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.graph.loading import open_model
 from tracer.interpreter.interpreter import Interpreter
 from tracer.shapes import infer

@@ -8,8 +8,8 @@ import onnx.parser
 import pytest
 
 import tracer
-from exporters.subject import Code
 from tracer.errors import InputError, ModelError, UsageError
+from tracer.exporters.subject import Code
 from tracer.interpreter.interpreter import Interpreter
 
 PAGE = Path(__file__).parents[2] / "docs" / "custom-operators.md"

@@ -11,11 +11,11 @@ import onnx
 import onnxruntime
 import pytest
 
-from exporters.records import ExportOptions
 from models import families
 from models.recipe import Recipe
 from tracer.api.export import export
 from tracer.errors import ModelError, UsageError
+from tracer.exporters.records import ExportOptions
 from tracer.graph import loading
 
 SMALL = {

@@ -7,12 +7,12 @@ import onnx
 import onnxruntime
 import pytest
 
-from exporters.records import ExportOptions
 from models import data, families
 from models.data.text import TextSplit
 from models.training.learner import new_learner
 from tracer.api.export import export
 from tracer.errors import InputError, ModelError, UsageError
+from tracer.exporters.records import ExportOptions
 from tracer.graph import loading
 from tracer.inputs.datasets.opening import open_dataset
 from tracer.interpreter.interpreter import Interpreter

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tracer
-from analyzers.grouping import grouped
 from models import families
+from tracer.analyzers.grouping import grouped
 
 ROOT = "(root)"
 DEPTHS = (1, 2, 3, None)
@@ -49,7 +49,7 @@ def torch_work():
 
 def chainer_work():
     """The same of the Chainer twin."""
-    from exporters.chainer.compat import chainer_ready
+    from tracer.exporters.chainer.compat import chainer_ready
 
     chainer_ready()
     import chainer

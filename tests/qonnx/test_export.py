@@ -7,9 +7,9 @@ import onnx
 import pytest
 
 import tracer
-from exporters.records import ExportOptions
 from tests.qonnx.networks import network
 from tracer.errors import UsageError
+from tracer.exporters.records import ExportOptions
 from tracer.interpreter.interpreter import Interpreter
 
 LENET = Path(__file__).parents[2] / "models" / "lenet" / "lenet.int8.onnx"

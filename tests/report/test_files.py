@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import tracer
-from analyzers.views.report.assembly import script, style
 from tests.graphs import parse
+from tracer.analyzers.views.report.assembly import script, style
 from tracer.api.load import load_result
 
 TRACES = sorted(Path("tests/fixtures/traces").glob("*.trace"))

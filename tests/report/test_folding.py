@@ -6,8 +6,8 @@ import onnx
 import pytest
 
 import tracer
-from analyzers.grouping import grouped
-from analyzers.serving import served
+from tracer.analyzers.grouping import grouped
+from tracer.analyzers.serving import served
 from tracer.api.count import count
 
 INT8 = Path("models/lenet/lenet.int8.onnx")

@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 import tracer
-from analyzers.options import ViewOptions
 from tests.graphs import parse, residual
+from tracer.analyzers.options import ViewOptions
 
 SCRIPT = "</script><img src=x onerror=\"document.title='broken in'\">"
 NAMES = [

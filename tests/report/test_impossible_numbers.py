@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from analyzers import views
 from tests.analyzers.test_impossible_numbers import PEAKS, base, check_text, run_on
+from tracer.analyzers import views
 from tracer.api._assembly import analyze, assembled
 from tracer.records.view_options import ViewOptions
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.views.report.layout import laid_out
-from analyzers.views.report.layout.folding import MOST_CHILDREN
-from analyzers.views.report.layout.layout import MOST_NODES
 from tests.graphs import BRANCHES, residual
 from tests.nets import encoder, mobilenet
+from tracer.analyzers.views.report.layout import laid_out
+from tracer.analyzers.views.report.layout.folding import MOST_CHILDREN
+from tracer.analyzers.views.report.layout.layout import MOST_NODES
 from tracer.graph import loading
 from tracer.records.topology import Topology
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tracer
-from analyzers.grouping import grouped
-from analyzers.serving import served
-from analyzers.views.report.encoding import _rounded
-from analyzers.views.text import FORMATS, FULL_FORMATS
 from tests.graphs import integers
+from tracer.analyzers.grouping import grouped
+from tracer.analyzers.serving import served
+from tracer.analyzers.views.report.encoding import _rounded
+from tracer.analyzers.views.text import FORMATS, FULL_FORMATS
 from tracer.records.columns import SPECS
 
 NUMERIC = sorted(set(FORMATS) - {"name", "path", "bar"})

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import tracer
-from analyzers.overflow import by_width
-from analyzers.views.text import digits
 from tests.graphs import integers
+from tracer.analyzers.overflow import by_width
+from tracer.analyzers.views.text import digits
 from tracer.records.whatif import WidthChoice
 from tracer.storage import whatif_file
 

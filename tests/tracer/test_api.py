@@ -8,8 +8,8 @@ import pytest
 from onnx import numpy_helper
 
 import tracer
-from analyzers.views import formats, render
 from tests.graphs import BRANCHES, DATA_DEPENDENT, parse, residual
+from tracer.analyzers.views import formats, render
 from tracer.errors import InputError, UsageError
 from tracer.records.columns import COLUMNS
 from tracer.records.trace import Trace

@@ -8,8 +8,8 @@ import onnx
 import pytest
 
 import tracer
-from analyzers.options import ViewOptions
 from tests.graphs import residual
+from tracer.analyzers.options import ViewOptions
 from tracer.api.compare.settings import SideSettings
 from tracer.errors import TracerError, UsageError
 from tracer.limits import Limits

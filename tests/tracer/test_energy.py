@@ -9,10 +9,10 @@ import pytest
 
 import tracer
 import tracer.cli
-from analyzers.options import ViewOptions
-from analyzers.views import render
 from models import families
 from tests.graphs import parse
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views import render
 from tracer.api.whatif import what_if
 from tracer.errors import UsageError
 from tracer.whatif.options import WhatIfOptions

@@ -15,8 +15,8 @@ import pytest
 
 import tracer
 import tracer.cli
-from analyzers.float_sums import COLUMNS, of_floats
 from tests.graphs import residual
+from tracer.analyzers.float_sums import COLUMNS, of_floats
 from tracer.errors import InputError, UsageError
 from tracer.records.trace import Trace
 

@@ -9,8 +9,8 @@ import pytest
 
 import tracer
 import tracer.cli
-from analyzers.options import ViewOptions
-from analyzers.views import render
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views import render
 from tracer.api.framework import profile_framework
 from tracer.errors import UsageError
 from tracer.records.columns import COLUMNS

@@ -50,7 +50,7 @@ def test_tracer_runs_from_above_and_inside_a_clone_of_its_name(installed, below)
     done = python(packages, code, above / below, "--version")
     assert done.returncode == 0, done.stderr
     assert "version" in done.stdout
-    code = "import tracer, analyzers, exporters; print(tracer.__file__)"
+    code = "import tracer, tracer.analyzers, tracer.exporters; print(tracer.__file__)"
     assert python(packages, code, above / below).stdout.strip().endswith("tracer/__init__.py")
 
 

@@ -14,13 +14,13 @@ import pytest
 from onnx import helper
 
 import tracer
-from analyzers.compare import weights
-from exporters import writing
 from tests.graphs import parse
+from tracer.analyzers.compare import weights
 from tracer.errors import UsageError
 from tracer.executors.onnxruntime import all_outputs, calibration, fusion_check, replay, sessions
 from tracer.executors.onnxruntime.executor import executor
 from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.exporters import writing
 from tracer.graph import data_file, external_data, footprint, loading
 from tracer.inputs.feedset import FeedSet
 from tracer.interpreter.constants import Room, once

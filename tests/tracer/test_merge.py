@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import tracer
 import tracer.cli
-from analyzers.merging import MERGED
-from analyzers.overflow import COLUMNS as SUMS
-from analyzers.table import OF_RUN, own_rows, rows_of
 from tests.graphs import integers, residual
+from tracer.analyzers.merging import MERGED
+from tracer.analyzers.overflow import COLUMNS as SUMS
+from tracer.analyzers.table import OF_RUN, own_rows, rows_of
 from tracer.errors import InputError, UsageError
 from tracer.inputs.request import Samples
 from tracer.records.columns import COLUMNS, marked

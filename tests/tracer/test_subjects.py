@@ -13,9 +13,9 @@ import onnxruntime as ort
 import pytest
 
 import tracer.cli
-from exporters.subject import Code, open_subject
 from tests.graphs import residual
 from tracer.errors import ModelError, UsageError
+from tracer.exporters.subject import Code, open_subject
 from tracer.graph import loading
 
 NET = """

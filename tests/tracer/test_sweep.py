@@ -14,10 +14,10 @@ import pytest
 
 import tracer
 import tracer.cli
-from analyzers.options import ViewOptions
-from analyzers.table import rows_of
-from analyzers.views import render
 from tests.graphs import residual
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.table import rows_of
+from tracer.analyzers.views import render
 from tracer.errors import InputError, UsageError
 from tracer.records.environment import Peak, Peaks
 from tracer.records.trace import Run

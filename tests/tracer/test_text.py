@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 import tracer
 import tracer.cli
-from analyzers.views import as_html, render
+from tracer.analyzers.views import as_html, render
 from tracer.errors import InputError
 from tracer.text import BRIEF, MESSAGE, NAME, message, printable
 

@@ -3,8 +3,8 @@
 import pytest
 
 import tracer
-from analyzers.fusions import GROUP
-from analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED
+from tracer.analyzers.fusions import GROUP
+from tracer.analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED
 
 torch = pytest.importorskip("torch")
 flop_counter = pytest.importorskip("torch.utils.flop_counter")

@@ -6,8 +6,8 @@ import onnxruntime as ort
 import pytest
 
 import tracer
-from analyzers.fusions.confirmation import CONTRADICTED
 from tests.conformance.suite import light_models
+from tracer.analyzers.fusions.confirmation import CONTRADICTED
 from tracer.quantization.options import QuantizationOptions
 
 LARGE = ("densenet121", "vgg19")

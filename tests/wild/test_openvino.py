@@ -6,9 +6,9 @@ import pytest
 
 import tracer
 import tracer.cli
-from analyzers.placement import placements, unplaced
-from analyzers.timing import coverage
 from tests.graphs import divided
+from tracer.analyzers.placement import placements, unplaced
+from tracer.analyzers.timing import coverage
 from tracer.executors.onnxruntime import compiled_subgraphs
 
 OPENVINO = "OpenVINOExecutionProvider"

@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 import tracer
-from analyzers.fusions.confirmation import CONTRADICTED
+from tracer.analyzers.fusions.confirmation import CONTRADICTED
 
 pytest.importorskip("sklearn")
 skl2onnx = pytest.importorskip("skl2onnx")

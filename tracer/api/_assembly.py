@@ -10,22 +10,22 @@ from typing import TypeAlias
 
 import pandas as pd
 
-from analyzers import roofline, split
-from analyzers.attribution import attribute
-from analyzers.bit_operations import bit_operations
-from analyzers.cost import Cost, cost, fused
-from analyzers.cost.typed_model import TypedModel
-from analyzers.cost.unavoidable import unavoidable_macs
-from analyzers.energy import EnergyModel, energy
-from analyzers.float_sums import of_floats
-from analyzers.fusions.confirmation import doubted
-from analyzers.main_nodes import main_first
-from analyzers.memory import arena, memory
-from analyzers.overflow import overflow
-from analyzers.table import node_table
-from analyzers.timing import notes, timing
-from analyzers.values import value_columns
 from tracer.accumulators.spec.policy import Rule
+from tracer.analyzers import roofline, split
+from tracer.analyzers.attribution import attribute
+from tracer.analyzers.bit_operations import bit_operations
+from tracer.analyzers.cost import Cost, cost, fused
+from tracer.analyzers.cost.typed_model import TypedModel
+from tracer.analyzers.cost.unavoidable import unavoidable_macs
+from tracer.analyzers.energy import EnergyModel, energy
+from tracer.analyzers.float_sums import of_floats
+from tracer.analyzers.fusions.confirmation import doubted
+from tracer.analyzers.main_nodes import main_first
+from tracer.analyzers.memory import arena, memory
+from tracer.analyzers.overflow import overflow
+from tracer.analyzers.table import node_table
+from tracer.analyzers.timing import notes, timing
+from tracer.analyzers.values import value_columns
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import TensorTypes
 from tracer.records import environment

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from exporters.records import Exported, ExportOptions
-from exporters.source import names_code
-from exporters.writing import notes, write_last
 from tracer.errors import ModelError, UsageError, refusing
+from tracer.exporters.records import Exported, ExportOptions
+from tracer.exporters.source import names_code
+from tracer.exporters.writing import notes, write_last
 from tracer.graph import data_file, loading
 from tracer.graph.loading import ModelSource
 from tracer.graph.model import Model

@@ -5,19 +5,18 @@ from dataclasses import asdict, dataclass, field, replace
 
 import pandas as pd
 
-from analyzers import energy as energy_models
-from analyzers import observed_shapes
-from analyzers.cost import Cost, cost
-from analyzers.cost.typed_model import TypedModel
-from analyzers.memory import memory
-from analyzers.table import node_table
-from exporters.subject import Subject, open_subject
 from tracer.accumulators.hardware import spelling
 from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.any_accumulator import AnyAccumulator
 from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.accumulators.spec.policy_text import policy
+from tracer.analyzers import energy as energy_models
+from tracer.analyzers import observed_shapes
+from tracer.analyzers.cost import Cost, cost
+from tracer.analyzers.cost.typed_model import TypedModel
+from tracer.analyzers.memory import memory
+from tracer.analyzers.table import node_table
 from tracer.api._assembly import (
     Pricing,
     cost_notes,
@@ -28,6 +27,7 @@ from tracer.api._assembly import (
 from tracer.api._generation import planned, refuse_other_inputs
 from tracer.errors import UsageError
 from tracer.executors import registry
+from tracer.exporters.subject import Subject, open_subject
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import Shapes, TensorTypes
 from tracer.inputs.choice import choose

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from exporters import pipeline
-from exporters.records import Exported, ExportOptions, inputs_of
-from exporters.source import load_source
-from exporters.writing import check_target
 from tracer.api._convert import convert
 from tracer.errors import UsageError
+from tracer.exporters import pipeline
+from tracer.exporters.records import Exported, ExportOptions, inputs_of
+from tracer.exporters.source import load_source
+from tracer.exporters.writing import check_target
 
 
 def export(

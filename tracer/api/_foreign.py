@@ -6,10 +6,10 @@ from pathlib import Path
 import onnx
 import pandas as pd
 
-from analyzers.attribution import attribute
-from analyzers.operations import operation_table
-from analyzers.placement import unplaced
-from analyzers.timing import RUNTIME, timing
+from tracer.analyzers.attribution import attribute
+from tracer.analyzers.operations import operation_table
+from tracer.analyzers.placement import unplaced
+from tracer.analyzers.timing import RUNTIME, timing
 from tracer.api._assembly import analyze, assembled
 from tracer.errors import UsageError
 from tracer.executors.eager.calls import RANGE

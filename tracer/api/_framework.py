@@ -12,11 +12,8 @@ from typing import Any, TypeAlias, TypeVar
 import pandas as pd
 from numpy.typing import NDArray
 
-from analyzers.operations import operation_table
-from analyzers.timing import notes
-from exporters.records import InputSpec, draw, inputs_of
-from exporters.registry import exporter_of
-from exporters.source import load_source
+from tracer.analyzers.operations import operation_table
+from tracer.analyzers.timing import notes
 from tracer.api._assembly import configured
 from tracer.api._sweep import each
 from tracer.errors import InputError, TracerError, UsageError
@@ -24,6 +21,9 @@ from tracer.executors import registry
 from tracer.executors.eager.calls import BACKWARD, RANGE, described
 from tracer.executors.eager.settings import EagerSettings
 from tracer.executors.protocol import AlternatingExecutor, Profiled
+from tracer.exporters.records import InputSpec, draw, inputs_of
+from tracer.exporters.registry import exporter_of
+from tracer.exporters.source import load_source
 from tracer.records import environment
 from tracer.records.model_info import ModelInfo
 from tracer.records.trace import Trace, distinctions

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from analyzers.fusions import Fusions, mapped
-from exporters.subject import Subject, open_subject
+from tracer.analyzers.fusions import Fusions, mapped
 from tracer.api._pipeline import matched
 from tracer.errors import TracerError
 from tracer.executors import registry
+from tracer.exporters.subject import Subject, open_subject
 from tracer.inputs.overrides import with_overrides
 from tracer.inputs.request import on_sizes_that_run, request_for
 from tracer.limits import Limits, fair_share

@@ -5,18 +5,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from analyzers import energy as energy_models
-from analyzers import observed_shapes
-from analyzers.options import DEFAULT_ENERGY_MODEL
-from exporters.subject import Subject, open_subject
 from tracer.accumulators.spec.any_accumulator import AnyAccumulator
 from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.accumulators.spec.policy_text import policy
+from tracer.analyzers import energy as energy_models
+from tracer.analyzers import observed_shapes
+from tracer.analyzers.options import DEFAULT_ENERGY_MODEL
 from tracer.api._assembly import Pricing, analyze, assembled, configured, energy_settings
 from tracer.api.interpret import Receiver
 from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.executors.protocol import Receive
+from tracer.exporters.subject import Subject, open_subject
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.overrides import with_overrides

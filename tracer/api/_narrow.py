@@ -7,15 +7,15 @@ from pathlib import Path
 
 import onnx
 
-from analyzers import energy as energy_models
-from exporters import writing
-from exporters.subject import Subject, open_subject
 from tracer.accumulators.multiplying import MULTIPLYING
 from tracer.accumulators.statistics.guarantee import Guarantee, guarantee
 from tracer.accumulators.summing import nodes_that_sum
+from tracer.analyzers import energy as energy_models
 from tracer.api._narrowed_energy import with_energies
 from tracer.containment import signals
 from tracer.errors import ModelError
+from tracer.exporters import writing
+from tracer.exporters.subject import Subject, open_subject
 from tracer.graph import data_file, loading
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset

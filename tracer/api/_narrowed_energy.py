@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from analyzers.energy import EnergyModel, Work
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.any_accumulator import AnyAccumulator
 from tracer.accumulators.spec.policy import Entry, Policy
+from tracer.analyzers.energy import EnergyModel, Work
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.records.narrowed import Narrowed, NarrowedNode

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from analyzers import observed_shapes
-from analyzers.attribution import attribute
-from analyzers.cost.typed_model import TypedModel
-from analyzers.split import longest_fused
-from analyzers.timing import largest, wall
+from tracer.analyzers import observed_shapes
+from tracer.analyzers.attribution import attribute
+from tracer.analyzers.cost.typed_model import TypedModel
+from tracer.analyzers.split import longest_fused
+from tracer.analyzers.timing import largest, wall
 from tracer.api._assembly import Analyzed, Groups, Pricing, analyze, configured
 from tracer.containment import signals
 from tracer.errors import TracerError, out_of_memory

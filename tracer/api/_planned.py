@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exporters.subject import Subject
 from tracer.errors import UsageError
+from tracer.exporters.subject import Subject
 from tracer.graph.model import Model
 from tracer.inputs.request import InputPaths, Samples, request_for
 from tracer.tuning import plan as plans

@@ -5,8 +5,7 @@ from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 
-from analyzers import energy as energy_models
-from exporters.subject import Subject, open_subject
+from tracer.analyzers import energy as energy_models
 from tracer.api._assembly import Analyzed, Pricing, assembled, energy_settings
 from tracer.api._generation import Phased, refuse_other_inputs
 from tracer.api._pipeline import Pipeline
@@ -15,6 +14,7 @@ from tracer.api._roofs import Roofs
 from tracer.api._sweep import each
 from tracer.containment import signals
 from tracer.executors import registry
+from tracer.exporters.subject import Subject, open_subject
 from tracer.graph.model import Model
 from tracer.inputs.overrides import with_overrides
 from tracer.inputs.phases import Phases

@@ -4,10 +4,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from exporters import writing
-from exporters.subject import Subject, open_subject
 from tracer import metrics
 from tracer.errors import UsageError
+from tracer.exporters import writing
+from tracer.exporters.subject import Subject, open_subject
 from tracer.graph import data_file
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset

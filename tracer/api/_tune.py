@@ -8,14 +8,14 @@ from typing import Any
 
 import onnx
 
-from analyzers.compare.contrast import Contrast
-from exporters import writing
-from exporters.subject import Subject, open_subject
 from tracer import host
+from tracer.analyzers.compare.contrast import Contrast
 from tracer.api.profile import profile
 from tracer.containment import signals
 from tracer.errors import UsageError
 from tracer.executors import registry
+from tracer.exporters import writing
+from tracer.exporters.subject import Subject, open_subject
 from tracer.graph import data_file
 from tracer.inputs.overrides import with_overrides
 from tracer.inputs.request import InputPaths, Samples, on_sizes_that_run, request_for

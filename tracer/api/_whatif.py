@@ -9,11 +9,11 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from analyzers import energy
-from analyzers.views.redaction import bare
-from exporters.subject import Subject, open_subject
 from tracer.accumulators.spec import kinds
+from tracer.analyzers import energy
+from tracer.analyzers.views.redaction import bare
 from tracer.errors import ClusterError, UsageError
+from tracer.exporters.subject import Subject, open_subject
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset, reopened

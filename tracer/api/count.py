@@ -9,9 +9,9 @@ from tracer.api._contained import contained
 from tracer.support.arguments import RULES, swept
 
 if TYPE_CHECKING:
-    from exporters.subject import Subject
     from tracer.accumulators.spec.any_accumulator import AnyAccumulator
     from tracer.accumulators.spec.policy import Policy
+    from tracer.exporters.subject import Subject
     from tracer.inputs.request import InputPaths, Samples
     from tracer.limits import Limits
     from tracer.records.trace import Trace

@@ -10,10 +10,10 @@ from tracer.api._contained import contained
 from tracer.support.arguments import instance, maybe
 
 if TYPE_CHECKING:
-    from exporters.records import Exported, ExportOptions
+    from tracer.exporters.records import Exported, ExportOptions
     from tracer.limits import Limits
 
-_RULES = {"options": maybe(instance("exporters.records.ExportOptions"))}
+_RULES = {"options": maybe(instance("tracer.exporters.records.ExportOptions"))}
 
 
 @contained(_RULES)

@@ -10,8 +10,8 @@ from tracer.api._contained import contained
 from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
-    from analyzers.fusions import Fusions
-    from exporters.subject import Subject
+    from tracer.analyzers.fusions import Fusions
+    from tracer.exporters.subject import Subject
     from tracer.limits import Limits
 
 

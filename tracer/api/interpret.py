@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from exporters.subject import Subject
     from tracer.accumulators.spec.any_accumulator import AnyAccumulator
     from tracer.accumulators.spec.policy import Policy
     from tracer.executors.protocol import Receive
+    from tracer.exporters.subject import Subject
     from tracer.graph.model import Model
     from tracer.inputs.feedset import FeedSet
     from tracer.inputs.request import InputPaths, Samples

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from analyzers.merging import Source, merged
+from tracer.analyzers.merging import Source, merged
 from tracer.api.load import load
 from tracer.errors import UsageError
 from tracer.records.trace import Trace
@@ -17,7 +17,7 @@ def merge(*traces: Trace | str | Path) -> Trace:
     Times under another executor are in columns marked with its name, such as
     `time_us@reference`; columns that the base lacks come from the other traces. Raises UsageError
     without traces, InputError for a file that is no trace, and for traces that contradict each
-    other (see `analyzers.merging`).
+    other (see `tracer.analyzers.merging`).
     """
     if not traces:
         raise UsageError("there is no trace to merge", "Name one or more.")

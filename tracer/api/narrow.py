@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analyzers.options import DEFAULT_ENERGY_MODEL
+from tracer.analyzers.options import DEFAULT_ENERGY_MODEL
 from tracer.api._contained import contained
 from tracer.support.arguments import TEXT, Rule, amount, either, maybe, several, whole
 from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
-    from exporters.subject import Subject
+    from tracer.exporters.subject import Subject
     from tracer.limits import Limits
     from tracer.narrowing.need import Guarantee
     from tracer.records.narrowed import Narrowed
@@ -72,7 +72,7 @@ def narrow(
     widest, if none is. The model goes to the file `output`, if there is one; `force` replaces a
     file.
 
-    Energies of a sample are by the model `energy`: see `analyzers.energy`.
+    Energies of a sample are by the model `energy`: see `tracer.analyzers.energy`.
 
     All this is done in a child process, within `limits`, or with `in_process` in this one. Raises
     the errors of `tracer.errors`.

@@ -14,8 +14,8 @@ from tracer.support.arguments import RULES, swept
 from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
-    from exporters.subject import Subject
     from tracer.accumulators.spec.policy import Policy
+    from tracer.exporters.subject import Subject
     from tracer.inputs.request import InputPaths, Samples
     from tracer.limits import Limits
     from tracer.records.environment import Peaks
@@ -77,8 +77,8 @@ def profile_target(
     rows of the times. Without `sums`, `keep` is as in `profile`. Raises the errors of `profile`,
     `interpret` and `profile_framework`.
     """
-    from analyzers.merging import Source, merged
-    from exporters.source import runs_in_framework
+    from tracer.analyzers.merging import Source, merged
+    from tracer.exporters.source import runs_in_framework
 
     arguments = vars(options)
     if sums is not None or runs_in_framework(str(target)):

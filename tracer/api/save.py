@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from analyzers.options import ViewOptions
+from tracer.analyzers.options import ViewOptions
 from tracer.records.result import Result
 from tracer.support.arguments import check_arguments, instance, maybe
 

@@ -11,7 +11,7 @@ from tracer.support.arguments import TEXT, Rule, amount, maybe, several
 from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
-    from exporters.subject import Subject
+    from tracer.exporters.subject import Subject
     from tracer.inputs.request import InputPaths, Samples
     from tracer.limits import Limits
     from tracer.records.tuned import Tuned

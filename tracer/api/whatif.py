@@ -13,7 +13,7 @@ from tracer.support.progress import Progress
 if TYPE_CHECKING:
     from distributed import Client
 
-    from exporters.subject import Subject
+    from tracer.exporters.subject import Subject
     from tracer.limits import Limits
     from tracer.records.accumulator_sweep import AccumulatorSweep
     from tracer.records.whatif import WhatIf

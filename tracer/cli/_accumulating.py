@@ -35,7 +35,7 @@ def _list(context: click.Context, option: click.Parameter, chosen: bool) -> None
     """Prints the presets and ends the command, which needs no model then."""
     if not chosen or context.resilient_parsing:
         return
-    from analyzers.views import presets
+    from tracer.analyzers.views import presets
     from tracer.cli._output import write_screen
 
     write_screen(presets.show)
@@ -146,8 +146,8 @@ class Witness:
 
     def finish(self, trace: Trace) -> None:
         """Writes or checks the certificate. Raises ThresholdError where it does not hold."""
-        from analyzers.views.text import plural
         from tracer.accumulators.statistics.certificate import Certificate, certificate
+        from tracer.analyzers.views.text import plural
 
         sums = {each.node: each for run in trace.runs for each in run.sums}
         tallies = {node: each.tally for node, each in sums.items()}

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import cloup
 
-from exporters.frameworks import frameworks
 from tracer.cli import _options
 from tracer.cli._options import Decorator
 from tracer.cli._types import Argument, PathName
+from tracer.exporters.frameworks import frameworks
 
 if TYPE_CHECKING:
-    from exporters.subject import Subject
+    from tracer.exporters.subject import Subject
 
 FRAMEWORK = cloup.option(
     "--framework", type=click.Choice(frameworks()),
@@ -68,7 +68,7 @@ def _subject(
     trust: bool,
     operators: Path | None,
 ) -> Subject:
-    from exporters.subject import Code
+    from tracer.exporters.subject import Code
 
     if not any((args, weights, shapes, dtypes, trust, operators)):
         return model

@@ -6,7 +6,7 @@ import click
 import cloup
 from click.shell_completion import CompletionItem
 
-from analyzers.options import energy_models
+from tracer.analyzers.options import energy_models
 
 _FILE = "FILE.toml"
 

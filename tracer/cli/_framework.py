@@ -38,7 +38,7 @@ _FRAMEWORK_ONLY = (
 
 def refuse_misplaced(model: Path) -> None:
     """Raises UsageError for options of an .onnx file where code is named, and vice versa."""
-    from exporters.source import runs_in_framework
+    from tracer.exporters.source import runs_in_framework
 
     context = click.get_current_context()
     typed = {

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import cloup
 
-from analyzers.options import (
+from tracer.analyzers.options import (
     ADDITION_CONVENTIONS,
     DEFAULT_TOP,
     GROUPINGS,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analyzers.options import ViewOptions
+from tracer.analyzers.options import ViewOptions
 from tracer.cli import _browser
 from tracer.cli._messages import tell, tell_written
 from tracer.containment import activity, signals
@@ -20,7 +20,7 @@ from tracer.support.files import check_writable, write_atomically
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from analyzers.views.format import Format
+    from tracer.analyzers.views.format import Format
     from tracer.records.result import Result
 
 STDOUT = "-"
@@ -101,7 +101,7 @@ class Output:
 
     def keep(self, result: Result, extension: str) -> None:
         """Writes `result`, which is incomplete, to the files of one format alone."""
-        from analyzers import views
+        from tracer.analyzers import views
 
         for path in self.split(type(result), extension)[0]:
             if path is not None:
@@ -156,7 +156,7 @@ class Output:
         self, result: Result, target: Target, failures: list[TracerError]
     ) -> bytes | None:
         """Returns the content of a file; None for one that cannot hold the result."""
-        from analyzers import views
+        from tracer.analyzers import views
 
         try:
             return views.render(result, target.extension, self._at(target.path))
@@ -173,7 +173,7 @@ class Output:
 
     def show(self, result: Result) -> None:
         """Writes the terminal's page, unless a file is stdout."""
-        from analyzers import views
+        from tracer.analyzers import views
 
         formats = _formats(type(result))
         if all(target.path is not None for target in self._targets(formats)):
@@ -205,7 +205,7 @@ def write_stdout(data: bytes) -> None:
 
 def parse(name: str, known: Mapping[str, Format]) -> Target:
     """Returns the target that FILE.png or png:FILE names. Raises UsageError if there is none."""
-    from analyzers import views
+    from tracer.analyzers import views
 
     if _is_folder(name) and _EVENTS in known:
         return Target(_EVENTS, Path(name) / f"events.out.{_EVENTS}", Path(name))
@@ -252,7 +252,7 @@ def _check_folder(target: Target, force: bool) -> None:
 
 
 def _formats(kind: type[Result]) -> Mapping[str, Format]:
-    from analyzers import views
+    from tracer.analyzers import views
 
     return views.formats(kind)
 
@@ -274,7 +274,7 @@ def write_screen(show: Callable[[Console], None]) -> None:
     """
     from rich.console import Console
 
-    from analyzers.views.terminal import WITHOUT_EDGE
+    from tracer.analyzers.views.terminal import WITHOUT_EDGE
 
     if sys.stdout is None:  # closed by the user, who named a file
         return

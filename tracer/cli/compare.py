@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 import cloup
 
-from analyzers.options import refuse_depth
-from exporters.frameworks import frameworks
+from tracer.analyzers.options import refuse_depth
 from tracer.cli import _data, _limits, _options
 from tracer.cli._code import ARGUMENTS, input_arguments, input_options
 from tracer.cli._messages import reading, tell
 from tracer.cli._types import Count, Integers, Percent
 from tracer.errors import UsageError
 from tracer.executors.eager.settings import DEVICES
+from tracer.exporters.frameworks import frameworks
 from tracer.support.arguments import BOUNDS
 
 if TYPE_CHECKING:
@@ -192,8 +192,8 @@ def command(
       tracer compare net.onnx --threads 1,2,4 --by model
       tracer compare llama.onnx llama.int4.onnx --data text:book.txt
     """
-    from analyzers.compare import Comparison
-    from analyzers.compare.sweep import Sweeps
+    from tracer.analyzers.compare import Comparison
+    from tracer.analyzers.compare.sweep import Sweeps
     from tracer.api import compare
     from tracer.cli import _progress
     from tracer.support.tolerance import Tolerance

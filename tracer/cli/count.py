@@ -13,9 +13,9 @@ from tracer.cli._types import PathName
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from exporters.subject import Subject
     from tracer.accumulators.spec.policy import Policy
     from tracer.cli._output import Output
+    from tracer.exporters.subject import Subject
 
 
 @cloup.command()

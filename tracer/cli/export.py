@@ -23,11 +23,11 @@ from tracer.cli._messages import tell, tell_written
 from tracer.cli._types import Count, PathName
 
 if TYPE_CHECKING:
-    from exporters.records import ExportOptions
+    from tracer.exporters.records import ExportOptions
 
 
 def _export_options(static_batch: bool, **values: Any) -> ExportOptions:
-    from exporters.records import ExportOptions
+    from tracer.exporters.records import ExportOptions
 
     return ExportOptions(dynamic_batch=not static_batch, **values)
 

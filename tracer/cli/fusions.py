@@ -11,8 +11,8 @@ from tracer.cli import _code, _limits, _options
 from tracer.cli._types import PathName
 
 if TYPE_CHECKING:
-    from exporters.subject import Subject
     from tracer.cli._output import Output
+    from tracer.exporters.subject import Subject
 
 
 @cloup.command()
@@ -52,7 +52,7 @@ def command(
       tracer fusions model.onnx --optimization extended --dim sequence=16
       tracer fusions model.onnx --json -o map.csv -o map.md
     """
-    from analyzers.fusions import Fusions
+    from tracer.analyzers.fusions import Fusions
     from tracer.api.fusions import fusions
     from tracer.cli import _progress
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Literal
 import click
 import cloup
 
-from analyzers.options import DEFAULT_ENERGY_MODEL, SAMPLE
+from tracer.analyzers.options import DEFAULT_ENERGY_MODEL, SAMPLE
 from tracer.cli import _accumulating, _code, _data, _energy, _limits, _options, _values, _workers
 from tracer.cli._messages import tell
 from tracer.cli._types import Count, PathName
 from tracer.errors import UsageError
 
 if TYPE_CHECKING:
-    from exporters.subject import Subject
     from tracer.cli._output import Output
+    from tracer.exporters.subject import Subject
     from tracer.inputs.request import Samples
     from tracer.limits import Limits
     from tracer.records.trace import Trace
@@ -155,7 +155,7 @@ def command(
 
 def _verdict(trace: Trace, tolerance: Tolerance) -> int:
     """Tells whether the model agrees with the reference. Returns the exit code."""
-    from analyzers.views.trace.agreement import verdict
+    from tracer.analyzers.views.trace.agreement import verdict
 
     (run,) = trace.runs
     text, agrees = verdict(run, tolerance)

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import click
 import cloup
 
-from analyzers.options import DEFAULT_ENERGY_MODEL
+from tracer.analyzers.options import DEFAULT_ENERGY_MODEL
 from tracer.cli import _code, _data, _energy, _limits, _options
 from tracer.cli._messages import tell_written
 from tracer.cli._types import Amount, Count
 from tracer.errors import UsageError
 
 if TYPE_CHECKING:
-    from exporters.subject import Subject
     from tracer.cli._output import Output
+    from tracer.exporters.subject import Subject
     from tracer.narrowing.need import Guarantee
 
 _TOOLCHAINS = ("finn.json", "hls4ml.yml", "qonnx.onnx")

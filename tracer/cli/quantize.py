@@ -24,8 +24,8 @@ from tracer.quantization.options import (
 )
 
 if TYPE_CHECKING:
-    from exporters.subject import Subject
     from tracer.cli._output import Output
+    from tracer.exporters.subject import Subject
 
 
 def _chosen_options(

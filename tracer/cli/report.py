@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import cloup
 
-from analyzers.options import format_lines
+from tracer.analyzers.options import format_lines
 from tracer.cli import _limits, _options
 from tracer.cli._messages import reading
 from tracer.cli._types import PathName

@@ -16,8 +16,8 @@ from tracer.cli._types import Amount, PathName, Words
 from tracer.errors import UsageError
 
 if TYPE_CHECKING:
-    from exporters.subject import Subject
     from tracer.cli._output import Output
+    from tracer.exporters.subject import Subject
 
 
 @cloup.command()

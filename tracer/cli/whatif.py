@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import cloup
 
-from analyzers.options import ADDITION_CONVENTIONS, DEFAULT_ENERGY_MODEL
+from tracer.analyzers.options import ADDITION_CONVENTIONS, DEFAULT_ENERGY_MODEL
 from tracer.cli import _accumulating, _code, _data, _energy, _limits, _options, _workers
 from tracer.cli._messages import tell, tell_written
 from tracer.cli._types import Amount, Count, Integers, Words
@@ -16,8 +16,8 @@ from tracer.errors import UsageError
 from tracer.support.files import check_place
 
 if TYPE_CHECKING:
-    from exporters.subject import Subject
     from tracer.cli._output import Output
+    from tracer.exporters.subject import Subject
     from tracer.limits import Limits
     from tracer.whatif.options import WhatIfOptions
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from analyzers.options import DEFAULT_ENERGY_MODEL
+from tracer.analyzers.options import DEFAULT_ENERGY_MODEL
 from tracer.errors import UsageError
 from tracer.narrowing.need import Guarantee
 

@@ -41,7 +41,7 @@ class AccumulatorSweep(Result):
     `judgement` says how much of it may be lost.
     """
 
-    view: ClassVar[str] = "analyzers.whatif.accumulators"
+    view: ClassVar[str] = "tracer.analyzers.whatif.accumulators"
 
     model: ModelInfo
     environment: Environment

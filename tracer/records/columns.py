@@ -22,7 +22,7 @@ Format = Literal[
     "name", "path", "count", "nonzero", "number", "width", "micros", "si", "percent", "roof",
     "bar", "difference", "cosine",
 ]  # fmt: skip
-"""Names of the functions in `analyzers.views.text` that write a cell."""
+"""Names of the functions in `tracer.analyzers.views.text` that write a cell."""
 
 TableName = Literal["work", "overflow", "agreement"]
 Kind = Literal["stored", "folded", "displayed"]

@@ -130,7 +130,7 @@ class Environment(Result):
     `tracer env`.
     """
 
-    view: ClassVar[str] = "analyzers.views.environment"
+    view: ClassVar[str] = "tracer.analyzers.views.environment"
 
     cpu: str
     cpu_count: int

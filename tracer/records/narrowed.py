@@ -75,7 +75,7 @@ class Narrowed(Result):
     sum overflow, and None if there are none. `energy` is what the energies of the nodes mean.
     """
 
-    view: ClassVar[str] = "analyzers.views.narrowed"
+    view: ClassVar[str] = "tracer.analyzers.views.narrowed"
 
     model: ModelInfo
     settings: Mapping[str, Any]

@@ -70,7 +70,7 @@ class Quantized(Result):
     are in the order of the graph; `outputs` are those that are floats.
     """
 
-    view: ClassVar[str] = "analyzers.views.quantized"
+    view: ClassVar[str] = "tracer.analyzers.views.quantized"
 
     model: ModelInfo
     settings: Mapping[str, Any]

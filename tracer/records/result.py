@@ -11,7 +11,7 @@ from tracer.records.view_options import ViewOptions
 from tracer.support.files import check_writable, write_atomically
 from tracer.text import line
 
-_VIEWS = "analyzers.views"
+_VIEWS = "tracer.analyzers.views"
 """Found by name: records stand below the analyzers and do not import them."""
 
 _REPORT = "html"

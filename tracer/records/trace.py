@@ -182,7 +182,7 @@ class Trace(Result):
     `generation` tells of the phases of a language model, where the runs are those of phases.
     """
 
-    view: ClassVar[str] = "analyzers.views.trace"
+    view: ClassVar[str] = "tracer.analyzers.views.trace"
 
     model: ModelInfo
     environment: Environment

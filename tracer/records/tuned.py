@@ -68,7 +68,7 @@ class Tuned(Result):
     the model stays as it is.
     """
 
-    view: ClassVar[str] = "analyzers.views.tuned"
+    view: ClassVar[str] = "tracer.analyzers.views.tuned"
 
     model: ModelInfo
     settings: Mapping[str, Any]

@@ -227,7 +227,7 @@ class Variant:
 class WhatIf(Result):
     """The result of a what-if: a variant for each combination that was tried."""
 
-    view: ClassVar[str] = "analyzers.whatif.views"
+    view: ClassVar[str] = "tracer.analyzers.whatif.views"
 
     model: ModelInfo
     environment: Environment

@@ -1,6 +1,7 @@
 """What results depend on beside model and data: the code here, and what it computes with."""
 
 import hashlib
+import os
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -16,7 +17,9 @@ def version() -> str:
     """Returns the versions of the package and of what it computes with, and a hash of its code."""
     digest = hashlib.sha256()
     folder = Path(__file__).parents[1]
-    for file in sorted(folder.rglob("*.py")):
+    walk = os.walk(folder, followlinks=True)  # in a checkout, analyzers and exporters are links
+    files = (Path(root, name) for root, _, names in walk for name in names)
+    for file in sorted(file for file in files if file.suffix == ".py"):
         digest.update(f"{file.relative_to(folder)}\0".encode())
         digest.update(file.read_bytes())
     others = ", ".join(f"{name} {metadata.version(name)}" for name in _COMPUTING)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from analyzers.compare.contrast import Contrast, of_sessions
+from tracer.analyzers.compare.contrast import Contrast, of_sessions
 from tracer.errors import TracerError, UsageError
 from tracer.support.difference import Difference, compare, worst
 from tracer.support.progress import Progress

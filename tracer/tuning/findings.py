@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analyzers.advice import Evidence
+from tracer.analyzers.advice import Evidence
 from tracer.executors import registry
 from tracer.graph import footprint
 from tracer.graph.model import Model

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
-from analyzers.compare.contrast import Contrast, of_sessions
+from tracer.analyzers.compare.contrast import Contrast, of_sessions
 from tracer.tuning.bench import Bench, Blocks
 from tracer.tuning.candidates import Candidate
 from tracer.tuning.setup import Setup

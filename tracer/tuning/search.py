@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from analyzers.compare.contrast import Contrast, of_sessions
+from tracer.analyzers.compare.contrast import Contrast, of_sessions
 from tracer.errors import TracerError
 from tracer.support.progress import Progress
 from tracer.tuning.bench import Bench, Blocks

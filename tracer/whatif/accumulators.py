@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from analyzers.energy import EnergyModel
 from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec import kinds
 from tracer.accumulators.spec.accumulator import Accumulator
@@ -24,6 +23,7 @@ from tracer.accumulators.statistics import error_bins
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.float_tally import SUMMED
 from tracer.accumulators.statistics.partial_sums import PartialSums
+from tracer.analyzers.energy import EnergyModel
 from tracer.executors.narrowed.shared import merged_by_node, merged_floats, refuse_draws
 from tracer.graph.model import Model
 from tracer.graph.quantized import adds_integers

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from analyzers.views.redaction import bare_text
 from tracer.accumulators.spec import plain_values
 from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.analyzers.views.redaction import bare_text
 from tracer.graph.model import Model
 from tracer.graph.weight_files import WeightFiles
 from tracer.inputs.datasets.dataset import Dataset

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
-from analyzers.cost import cost
-from analyzers.cost.typed_model import TypedModel
-from analyzers.coverage import coverage
-from analyzers.energy import EnergyModel, Work, operands
 from tracer.accumulators.spec.policy import Rule
+from tracer.analyzers.cost import cost
+from tracer.analyzers.cost.typed_model import TypedModel
+from tracer.analyzers.coverage import coverage
+from tracer.analyzers.energy import EnergyModel, Work, operands
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.feedset import FeedSet

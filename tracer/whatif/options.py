@@ -5,10 +5,10 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 
-from analyzers.options import DEFAULT_ENERGY_MODEL
 from tracer.accumulators.spec import orders
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.modes import Bias, Convention, Overflow
+from tracer.analyzers.options import DEFAULT_ENERGY_MODEL
 from tracer.errors import UsageError
 from tracer.support.arguments import FLAG, TEXT, amount, check_arguments, maybe, several, whole
 
@@ -34,8 +34,8 @@ class WhatIfOptions:
     `metric` None chooses one that fits labels and outputs. `accuracy_budget` is how much the
     metric may lose, in its unit [default: a percentage point, 0.05 bits of perplexity, 1 of
     other units]. `search` also searches a width for each node. `explain` makes the evaluations
-    that name the node which limits B. `energy` names a model of `analyzers.energy`.
-    `addition_convention` says how additions are counted, as in `analyzers.cost`; None counts
+    that name the node which limits B. `energy` names a model of `tracer.analyzers.energy`.
+    `addition_convention` says how additions are counted, as in `tracer.analyzers.cost`; None counts
     channelwise for a channelwise order, and plain otherwise.
     """
 

@@ -4,11 +4,11 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from analyzers.energy import EnergyModel
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.accumulators.spec.policy_text import policy
 from tracer.accumulators.spec.register import NARROWEST
+from tracer.analyzers.energy import EnergyModel
 from tracer.containment import signals
 from tracer.errors import InputError, LimitError, UsageError
 from tracer.inputs.datasets.chosen import chosen

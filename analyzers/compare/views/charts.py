@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analyzers.compare import Comparison
-from analyzers.compare.layers import letter
-from analyzers.compare.sweep import WHOLE, Sweep, wide
-from analyzers.views.drawing import empty_figure, labels, plain
-from analyzers.views.page import times
+from tracer.analyzers.compare import Comparison
+from tracer.analyzers.compare.layers import letter
+from tracer.analyzers.compare.sweep import WHOLE, Sweep, wide
+from tracer.analyzers.views.drawing import empty_figure, labels, plain
+from tracer.analyzers.views.page import times
 
 MARK = "*"
 """Marks a statistically significant difference."""

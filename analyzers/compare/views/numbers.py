@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from analyzers.compare.numbers import Numbers, sqnr
-from analyzers.options import ViewOptions
-from analyzers.views.checks import Check
-from analyzers.views.page import Table, name_column, number_column
-from analyzers.views.text import cosine, digits, plural
+from tracer.analyzers.compare.numbers import Numbers, sqnr
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.checks import Check
+from tracer.analyzers.views.page import Table, name_column, number_column
+from tracer.analyzers.views.text import cosine, digits, plural
 from tracer.text import brief, printable
 
 _DIFFERING = 3

@@ -7,21 +7,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analyzers.compare import Comparison
-from analyzers.compare.layers import letter
-from analyzers.compare.sides import Side
-from analyzers.compare.sweep import Sweeps
-from analyzers.options import ViewOptions
-from analyzers.values import DIFFERENCES
-from analyzers.views import environment
-from analyzers.views.page import Page
-from analyzers.views.report.content import Content, Pairs, RunContent
-from analyzers.views.report.graphs import drawings
-from analyzers.views.report.sources import texts
-from analyzers.views.trace.report import lines
-from analyzers.views.trace.run_content import run_content
-from analyzers.views.trace.sections import Section
-from analyzers.views.trace.tables import tables
+from tracer.analyzers.compare import Comparison
+from tracer.analyzers.compare.layers import letter
+from tracer.analyzers.compare.sides import Side
+from tracer.analyzers.compare.sweep import Sweeps
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.values import DIFFERENCES
+from tracer.analyzers.views import environment
+from tracer.analyzers.views.page import Page
+from tracer.analyzers.views.report.content import Content, Pairs, RunContent
+from tracer.analyzers.views.report.graphs import drawings
+from tracer.analyzers.views.report.sources import texts
+from tracer.analyzers.views.trace.report import lines
+from tracer.analyzers.views.trace.run_content import run_content
+from tracer.analyzers.views.trace.sections import Section
+from tracer.analyzers.views.trace.tables import tables
 from tracer.records.columns import ColumnSpec
 from tracer.support.statistics import t_quantile
 

@@ -5,10 +5,10 @@ from dataclasses import asdict
 
 import pandas as pd
 
-from analyzers.compare.scores import Scores
-from analyzers.compare.views.comparison.cells import INTERVAL
-from analyzers.views.page import Column, Row, Table, name_column
-from analyzers.views.text import plural, score
+from tracer.analyzers.compare.scores import Scores
+from tracer.analyzers.compare.views.comparison.cells import INTERVAL
+from tracer.analyzers.views.page import Column, Row, Table, name_column
+from tracer.analyzers.views.text import plural, score
 
 
 def scores_table(scores: Sequence[Scores]) -> Table:

@@ -4,15 +4,15 @@ from typing import Any
 
 import pandas as pd
 
-from analyzers.compare.sides import Side
-from analyzers.compare.sweep import Sweep, Sweeps, wide
-from analyzers.compare.views import charts
-from analyzers.compare.views.report import of_sweeps
-from analyzers.options import ViewOptions
-from analyzers.views.file_formats.json import records
-from analyzers.views.page import Column, Page, Table, name_column, number_column, times
-from analyzers.views.report.content import Content
-from analyzers.views.text import micros, percent, plural, quantity
+from tracer.analyzers.compare.sides import Side
+from tracer.analyzers.compare.sweep import Sweep, Sweeps, wide
+from tracer.analyzers.compare.views import charts
+from tracer.analyzers.compare.views.report import of_sweeps
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.file_formats.json import records
+from tracer.analyzers.views.page import Column, Page, Table, name_column, number_column, times
+from tracer.analyzers.views.report.content import Content
+from tracer.analyzers.views.text import micros, percent, plural, quantity
 
 
 def page(result: Sweeps, options: ViewOptions) -> Page:

@@ -3,12 +3,12 @@
 Every score counts, including scores that a causal mask or a sliding window hides.
 """
 
-from analyzers.cost import traffic
-from analyzers.cost.count import Count
-from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts
-from analyzers.cost.rules import softmax
-from analyzers.cost.traffic import Bytes
+from tracer.analyzers.cost import traffic
+from tracer.analyzers.cost.count import Count
+from tracer.analyzers.cost.operation import Operation
+from tracer.analyzers.cost.registry import counts
+from tracer.analyzers.cost.rules import softmax
+from tracer.analyzers.cost.traffic import Bytes
 
 
 @counts("Attention", settings=(3, 6))

@@ -3,10 +3,10 @@
 Tensors that a Loop or Scan carries from step to step, slices or stacks count as views.
 """
 
-from analyzers.cost import traffic
-from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts, no_work
-from analyzers.cost.traffic import Bytes
+from tracer.analyzers.cost import traffic
+from tracer.analyzers.cost.operation import Operation
+from tracer.analyzers.cost.registry import counts, no_work
+from tracer.analyzers.cost.traffic import Bytes
 
 counts("If", "Loop", "Scan", "SequenceMap", moves=traffic.nothing)(no_work)
 counts("Optional", "OptionalGetElement", "OptionalHasElement", moves=traffic.nothing)(no_work)

@@ -6,11 +6,11 @@ transposed convolution takes M/group × window MACs. A bias is one addition per 
 
 import math
 
-from analyzers.cost.activations import per_element
-from analyzers.cost.count import Count
-from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts
-from analyzers.cost.rules.quantization import REQUANTISE, zero_points
+from tracer.analyzers.cost.activations import per_element
+from tracer.analyzers.cost.count import Count
+from tracer.analyzers.cost.operation import Operation
+from tracer.analyzers.cost.registry import counts
+from tracer.analyzers.cost.rules.quantization import REQUANTISE, zero_points
 
 
 @counts("Conv")

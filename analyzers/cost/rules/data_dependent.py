@@ -1,8 +1,8 @@
 """Operators whose work depends on values: it is unknown, and the reason is listed."""
 
-from analyzers.cost.count import Count, UnknownWorkError
-from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts
+from tracer.analyzers.cost.count import Count, UnknownWorkError
+from tracer.analyzers.cost.operation import Operation
+from tracer.analyzers.cost.registry import counts
 
 REASONS = {
     "ImageDecoder": "its work depends on the encoded image",

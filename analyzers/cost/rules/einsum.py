@@ -2,9 +2,9 @@
 
 import math
 
-from analyzers.cost.count import Count, UnknownWorkError
-from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts
+from tracer.analyzers.cost.count import Count, UnknownWorkError
+from tracer.analyzers.cost.operation import Operation
+from tracer.analyzers.cost.registry import counts
 
 
 @counts("Einsum")

@@ -5,14 +5,14 @@ The weights of as many experts are read as the tokens can choose at most.
 
 from collections.abc import Callable
 
-from analyzers.cost.activations import per_element
-from analyzers.cost.count import Count
-from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts
-from analyzers.cost.rules import softmax
-from analyzers.cost.rules.elementwise import swish
-from analyzers.cost.rules.quantization import DEQUANTISE
-from analyzers.cost.traffic import Bytes, known_sum, total
+from tracer.analyzers.cost.activations import per_element
+from tracer.analyzers.cost.count import Count
+from tracer.analyzers.cost.operation import Operation
+from tracer.analyzers.cost.registry import counts
+from tracer.analyzers.cost.rules import softmax
+from tracer.analyzers.cost.rules.elementwise import swish
+from tracer.analyzers.cost.rules.quantization import DEQUANTISE
+from tracer.analyzers.cost.traffic import Bytes, known_sum, total
 
 _MICROSOFT = "com.microsoft"
 _DENSE = ((2, 3), (4, 5), (6, 7))

@@ -2,20 +2,20 @@
 
 from functools import partial
 
-from analyzers.cost import traffic
-from analyzers.cost.count import Count, UnknownWorkError
-from analyzers.cost.operation import Operand, Operation
-from analyzers.cost.registry import counts
-from analyzers.cost.rules.attention import (
+from tracer.analyzers.cost import traffic
+from tracer.analyzers.cost.count import Count, UnknownWorkError
+from tracer.analyzers.cost.operation import Operand, Operation
+from tracer.analyzers.cost.registry import counts
+from tracer.analyzers.cost.rules.attention import (
     SOFTCAP,
     rotary,
     rotary_traffic,
     scaled_dot_product,
     table_rows,
 )
-from analyzers.cost.rules.normalization import SCALE, root_mean_square
-from analyzers.cost.rules.quantization import zero_points
-from analyzers.cost.traffic import Bytes
+from tracer.analyzers.cost.rules.normalization import SCALE, root_mean_square
+from tracer.analyzers.cost.rules.quantization import zero_points
+from tracer.analyzers.cost.traffic import Bytes
 
 _MICROSOFT = "com.microsoft"
 

@@ -1,11 +1,11 @@
 """onnxruntime's fused element-wise operators: a bias, an activation, a residual."""
 
-from analyzers.cost.activations import PER_ELEMENT
-from analyzers.cost.count import Count
-from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts, per_output
-from analyzers.cost.rules import softmax
-from analyzers.cost.rules.elementwise import swish
+from tracer.analyzers.cost.activations import PER_ELEMENT
+from tracer.analyzers.cost.count import Count
+from tracer.analyzers.cost.operation import Operation
+from tracer.analyzers.cost.registry import counts, per_output
+from tracer.analyzers.cost.rules import softmax
+from tracer.analyzers.cost.rules.elementwise import swish
 
 _MICROSOFT = "com.microsoft"
 

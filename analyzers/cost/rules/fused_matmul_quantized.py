@@ -1,10 +1,15 @@
 """onnxruntime's matrix products with quantised weights or activations."""
 
-from analyzers.cost.count import Count
-from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts
-from analyzers.cost.rules.matmul import product
-from analyzers.cost.rules.quantization import DEQUANTISE, REQUANTISE, dynamic_quantise, zero_points
+from tracer.analyzers.cost.count import Count
+from tracer.analyzers.cost.operation import Operation
+from tracer.analyzers.cost.registry import counts
+from tracer.analyzers.cost.rules.matmul import product
+from tracer.analyzers.cost.rules.quantization import (
+    DEQUANTISE,
+    REQUANTISE,
+    dynamic_quantise,
+    zero_points,
+)
 
 _MICROSOFT = "com.microsoft"
 

@@ -2,14 +2,20 @@
 
 import math
 
-from analyzers.cost import traffic
-from analyzers.cost.activations import PER_ELEMENT
-from analyzers.cost.count import Count
-from analyzers.cost.operation import Operand, Operation
-from analyzers.cost.registry import counts
-from analyzers.cost.rules.normalization import SCALE, SHIFT, normalise, root_mean_square, rows
-from analyzers.cost.rules.quantization import DEQUANTISE
-from analyzers.cost.traffic import Bytes
+from tracer.analyzers.cost import traffic
+from tracer.analyzers.cost.activations import PER_ELEMENT
+from tracer.analyzers.cost.count import Count
+from tracer.analyzers.cost.operation import Operand, Operation
+from tracer.analyzers.cost.registry import counts
+from tracer.analyzers.cost.rules.normalization import (
+    SCALE,
+    SHIFT,
+    normalise,
+    root_mean_square,
+    rows,
+)
+from tracer.analyzers.cost.rules.quantization import DEQUANTISE
+from tracer.analyzers.cost.traffic import Bytes
 
 _MICROSOFT = "com.microsoft"
 

@@ -2,14 +2,14 @@
 
 import math
 
-from analyzers.cost import traffic
-from analyzers.cost.activations import PER_ELEMENT
-from analyzers.cost.count import Count
-from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts, per_output
-from analyzers.cost.rules import softmax
-from analyzers.cost.rules.pooling import average
-from analyzers.cost.rules.quantization import DEQUANTISE, REQUANTISE
+from tracer.analyzers.cost import traffic
+from tracer.analyzers.cost.activations import PER_ELEMENT
+from tracer.analyzers.cost.count import Count
+from tracer.analyzers.cost.operation import Operation
+from tracer.analyzers.cost.registry import counts, per_output
+from tracer.analyzers.cost.rules import softmax
+from tracer.analyzers.cost.rules.pooling import average
+from tracer.analyzers.cost.rules.quantization import DEQUANTISE, REQUANTISE
 
 _MICROSOFT = "com.microsoft"
 

@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from analyzers.cost.count import Count
-from analyzers.cost.registry import counts, no_work, per_output
-from analyzers.cost.traffic import only_writes
+from tracer.analyzers.cost.count import Count
+from tracer.analyzers.cost.registry import counts, no_work, per_output
+from tracer.analyzers.cost.traffic import only_writes
 
 _generates = partial(counts, moves=only_writes)
 

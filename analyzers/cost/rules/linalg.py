@@ -1,8 +1,8 @@
 """Linear algebra beyond products: elimination, distances, a cheapest path."""
 
-from analyzers.cost.count import Count
-from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts, per_input
+from tracer.analyzers.cost.count import Count
+from tracer.analyzers.cost.operation import Operation
+from tracer.analyzers.cost.registry import counts, per_input
 
 
 @counts("Det")

@@ -1,9 +1,9 @@
 """Losses of a classification."""
 
-from analyzers.cost.count import Count
-from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts
-from analyzers.cost.rules.softmax import log_softmax
+from tracer.analyzers.cost.count import Count
+from tracer.analyzers.cost.operation import Operation
+from tracer.analyzers.cost.registry import counts
+from tracer.analyzers.cost.rules.softmax import log_softmax
 
 
 @counts("SoftmaxCrossEntropyLoss", settings=(1, 2))

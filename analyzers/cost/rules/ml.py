@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analyzers.cost import traffic
-from analyzers.cost.activations import PER_ELEMENT
-from analyzers.cost.count import NOTHING, Count, UnknownWorkError
-from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts, no_work, per_output
-from analyzers.cost.rules import softmax
+from tracer.analyzers.cost import traffic
+from tracer.analyzers.cost.activations import PER_ELEMENT
+from tracer.analyzers.cost.count import NOTHING, Count, UnknownWorkError
+from tracer.analyzers.cost.operation import Operation
+from tracer.analyzers.cost.registry import counts, no_work, per_output
+from tracer.analyzers.cost.rules import softmax
 from tracer.support.types import Array
 
 _ML = "ai.onnx.ml"

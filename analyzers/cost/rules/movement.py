@@ -1,9 +1,9 @@
 """Operators that view, select, copy or rearrange data, without arithmetic."""
 
-from analyzers.cost import traffic
-from analyzers.cost.count import NOTHING, Count
-from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts, no_work
+from tracer.analyzers.cost import traffic
+from tracer.analyzers.cost.count import NOTHING, Count
+from tracer.analyzers.cost.operation import Operation
+from tracer.analyzers.cost.registry import counts, no_work
 
 # views
 counts("Reshape", "Squeeze", "Unsqueeze", moves=traffic.nothing, settings=(1,))(no_work)

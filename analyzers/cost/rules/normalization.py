@@ -11,9 +11,9 @@ Scale and shift are one operation per element each.
 
 import math
 
-from analyzers.cost.count import Count
-from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts
+from tracer.analyzers.cost.count import Count
+from tracer.analyzers.cost.operation import Operation
+from tracer.analyzers.cost.registry import counts
 
 SCALE = Count(muls=1)
 SHIFT = Count(adds=1)

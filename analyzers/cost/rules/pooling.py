@@ -5,9 +5,9 @@ Like every sum, a maximum is accumulated from its neutral element: K operations 
 
 import math
 
-from analyzers.cost.count import Count
-from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts, per_input
+from tracer.analyzers.cost.count import Count
+from tracer.analyzers.cost.operation import Operation
+from tracer.analyzers.cost.registry import counts, per_input
 
 
 @counts("MaxPool")

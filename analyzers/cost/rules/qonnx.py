@@ -1,8 +1,8 @@
 """QONNX's operators: floats rounded to few bits, in floats."""
 
-from analyzers.cost.count import Count
-from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts, per_output
+from tracer.analyzers.cost.count import Count
+from tracer.analyzers.cost.operation import Operation
+from tracer.analyzers.cost.registry import counts, per_output
 from tracer.graph.qonnx import DOMAIN
 
 _QUANT = Count(adds=2, muls=1, other=4)

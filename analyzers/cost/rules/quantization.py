@@ -1,8 +1,8 @@
 """Quantisation and dequantisation."""
 
-from analyzers.cost.count import Count
-from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts
+from tracer.analyzers.cost.count import Count
+from tracer.analyzers.cost.operation import Operation
+from tracer.analyzers.cost.registry import counts
 
 REQUANTISE = Count(adds=1, muls=1, other=3)
 """Per output of a quantised operator: scale, round, add the zero point, clamp to both ends."""

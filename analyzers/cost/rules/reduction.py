@@ -2,9 +2,9 @@
 
 import math
 
-from analyzers.cost.count import NOTHING, Count
-from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts, per_input
+from tracer.analyzers.cost.count import NOTHING, Count
+from tracer.analyzers.cost.operation import Operation
+from tracer.analyzers.cost.registry import counts, per_input
 
 _OVER = {
     # per input element, per output element

@@ -5,9 +5,9 @@ Coordinates and interpolation weights are not counted: they are shared between c
 
 import math
 
-from analyzers.cost.count import NOTHING, Count, UnknownWorkError
-from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts
+from tracer.analyzers.cost.count import NOTHING, Count, UnknownWorkError
+from tracer.analyzers.cost.operation import Operation
+from tracer.analyzers.cost.registry import counts
 
 _NEIGHBOURS = {"nearest": 1, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}
 

@@ -5,9 +5,9 @@ A butterfly is a complex multiplication and two complex additions: 4 multiplicat
 
 import math
 
-from analyzers.cost.count import Count, UnknownWorkError
-from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts
+from tracer.analyzers.cost.count import Count, UnknownWorkError
+from tracer.analyzers.cost.operation import Operation
+from tracer.analyzers.cost.registry import counts
 
 
 @counts("DFT", settings=(1, 2))

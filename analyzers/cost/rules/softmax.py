@@ -2,9 +2,9 @@
 
 import math
 
-from analyzers.cost.count import Count
-from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts, per_output
+from tracer.analyzers.cost.count import Count
+from tracer.analyzers.cost.operation import Operation
+from tracer.analyzers.cost.registry import counts, per_output
 
 PER_ELEMENT = Count(adds=2, other=3)
 """Compare for the maximum, subtract it, exp, sum, divide."""

@@ -1,8 +1,8 @@
 """Operators on strings: no arithmetic but hashes. Their bytes are unknown: strings have no size."""
 
-from analyzers.cost.count import Count, UnknownWorkError
-from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts, no_work
+from tracer.analyzers.cost.count import Count, UnknownWorkError
+from tracer.analyzers.cost.operation import Operation
+from tracer.analyzers.cost.registry import counts, no_work
 
 _BLOCK = Count(adds=1, muls=3, other=3)
 """Work of MurmurHash3 per 4 bytes: three products, an addition, two rotations, an exclusive or."""

@@ -3,9 +3,9 @@
 Rates that are the same for all weights are not counted.
 """
 
-from analyzers.cost.count import Count, UnknownWorkError
-from analyzers.cost.operation import Operation
-from analyzers.cost.registry import counts
+from tracer.analyzers.cost.count import Count, UnknownWorkError
+from tracer.analyzers.cost.operation import Operation
+from tracer.analyzers.cost.registry import counts
 
 _TRAINING = "ai.onnx.preview.training"
 

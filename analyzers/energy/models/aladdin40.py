@@ -8,7 +8,7 @@ product of its widths. A float32 addition takes 7.93 pJ, a multiplication 24.4.
 
 import numpy as np
 
-from analyzers.energy.energy_model import EnergyModel, FloatEnergy
+from tracer.analyzers.energy.energy_model import EnergyModel, FloatEnergy
 from tracer.support.types import FloatArray
 
 _BITS = 32

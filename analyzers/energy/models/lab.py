@@ -6,7 +6,7 @@ floats have no energy.
 
 import numpy as np
 
-from analyzers.energy.energy_model import EnergyModel
+from tracer.analyzers.energy.energy_model import EnergyModel
 from tracer.support.types import FloatArray
 
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import pandas as pd
 
-from analyzers.fusions import FusedKernel, Fusions
-from analyzers.fusions.views.nodes import of_fusions
-from analyzers.fusions.words import sentences
-from analyzers.options import ViewOptions
-from analyzers.views.file_formats.json import fields
-from analyzers.views.page import Page, Table, name_column, number_column
-from analyzers.views.report.content import Content
-from analyzers.views.text import count
+from tracer.analyzers.fusions import FusedKernel, Fusions
+from tracer.analyzers.fusions.views.nodes import of_fusions
+from tracer.analyzers.fusions.words import sentences
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.file_formats.json import fields
+from tracer.analyzers.views.page import Page, Table, name_column, number_column
+from tracer.analyzers.views.report.content import Content
+from tracer.analyzers.views.text import count
 
 _KERNELS = (
     name_column("kernel", "kernel", 1),

@@ -5,13 +5,13 @@ from typing import Any
 
 import pandas as pd
 
-from analyzers.fusions import FusedKernel, Fusions
-from analyzers.fusions.words import sentences
-from analyzers.timing import RUNTIME
-from analyzers.views import environment
-from analyzers.views.page import Page
-from analyzers.views.report.content import Content, RunContent
-from analyzers.views.report.graphs import drawings
+from tracer.analyzers.fusions import FusedKernel, Fusions
+from tracer.analyzers.fusions.words import sentences
+from tracer.analyzers.timing import RUNTIME
+from tracer.analyzers.views import environment
+from tracer.analyzers.views.page import Page
+from tracer.analyzers.views.report.content import Content, RunContent
+from tracer.analyzers.views.report.graphs import drawings
 from tracer.records.columns import ColumnSpec
 
 _TEXT: Mapping[str, Any] = {"dtype": "string", "unit": "", "format": "name"}

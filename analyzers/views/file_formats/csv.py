@@ -2,8 +2,8 @@
 
 import pandas as pd
 
-from analyzers.options import ViewOptions
-from analyzers.views.format import Format
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.format import Format
 from tracer.text import printable
 
 _FORMULA = ("=", "+", "-", "@")

@@ -14,10 +14,10 @@ from typing import Any
 
 import pandas as pd
 
-from analyzers.options import ViewOptions
-from analyzers.views.file_formats.json import compact
-from analyzers.views.format import Format
-from analyzers.views.longest_rows import longest_rows
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.file_formats.json import compact
+from tracer.analyzers.views.format import Format
+from tracer.analyzers.views.longest_rows import longest_rows
 from tracer.text import printable
 
 _READ = """\

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pandas as pd
 
-from analyzers.options import ViewOptions
-from analyzers.views.format import Format
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.format import Format
 from tracer.text import is_hidden
 
 _UNUSUAL = re.compile(r"[^\x20-\x7e\n]")

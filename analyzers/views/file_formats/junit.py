@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from analyzers.options import ViewOptions
-from analyzers.views.checks import Check
-from analyzers.views.format import Format
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.checks import Check
+from tracer.analyzers.views.format import Format
 from tracer.text import line
 
 

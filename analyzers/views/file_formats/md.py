@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from analyzers.options import ViewOptions
-from analyzers.views.format import Format
-from analyzers.views.page import Page, Table
-from analyzers.views.text import cell
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.format import Format
+from tracer.analyzers.views.page import Page, Table
+from tracer.analyzers.views.text import cell
 
 
 def render(page: Page, options: ViewOptions) -> bytes:

@@ -7,11 +7,11 @@ target, which is a node by its name or the model.
 from collections.abc import Mapping
 from typing import Any
 
-from analyzers.options import ViewOptions
-from analyzers.views.file_formats.json import compact
-from analyzers.views.format import Format
-from analyzers.views.node_values import NodeValues
-from analyzers.views.timeline import Value
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.file_formats.json import compact
+from tracer.analyzers.views.format import Format
+from tracer.analyzers.views.node_values import NodeValues
+from tracer.analyzers.views.timeline import Value
 from tracer.text import escaped
 
 

@@ -4,8 +4,8 @@ import io
 
 import pandas as pd
 
-from analyzers.options import ViewOptions
-from analyzers.views.format import Extra, Format
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.format import Extra, Format
 
 
 def render(table: pd.DataFrame, options: ViewOptions) -> bytes:

@@ -7,10 +7,10 @@ their own (`B`, `E`), whose order says what is inside what, however a viewer rou
 from collections.abc import Iterator
 from typing import Any
 
-from analyzers.options import ViewOptions
-from analyzers.views.file_formats.json import compact
-from analyzers.views.format import Format
-from analyzers.views.timeline import Counter, Process, Timeline, Track
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.file_formats.json import compact
+from tracer.analyzers.views.format import Format
+from tracer.analyzers.views.timeline import Counter, Process, Timeline, Track
 from tracer.text import escaped, printable
 
 _Event = dict[str, Any]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from analyzers.options import ViewOptions
-from analyzers.views.drawing import saved
-from analyzers.views.format import Extra, Format
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.drawing import saved
+from tracer.analyzers.views.format import Extra, Format
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

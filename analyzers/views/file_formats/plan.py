@@ -2,8 +2,8 @@
 
 import msgspec
 
-from analyzers.options import ViewOptions
-from analyzers.views.format import Format
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.format import Format
 from tracer.records.tuned import Plan
 
 

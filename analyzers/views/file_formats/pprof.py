@@ -8,10 +8,10 @@ from __future__ import annotations
 import gzip
 from typing import Any
 
-from analyzers.options import ViewOptions
-from analyzers.views.format import Format
-from analyzers.views.protobuf import message_classes
-from analyzers.views.stacks import Frame, Profile, Sample, Stacks
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.format import Format
+from tracer.analyzers.views.protobuf import message_classes
+from tracer.analyzers.views.stacks import Frame, Profile, Sample, Stacks
 from tracer.text import escaped, printable
 
 _TYPES = (("time", "nanoseconds"), ("macs", "count"), ("moved", "bytes"))

@@ -1,10 +1,10 @@
 """`.html`: a report of a result in one file, which needs nothing else (docs/report.md)."""
 
-from analyzers.options import ViewOptions
-from analyzers.views.format import Format
-from analyzers.views.report.assembly import assembled
-from analyzers.views.report.content import Content
-from analyzers.views.report.redaction import redacted
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.format import Format
+from tracer.analyzers.views.report.assembly import assembled
+from tracer.analyzers.views.report.content import Content
+from tracer.analyzers.views.report.redaction import redacted
 
 
 def render(content: Content, options: ViewOptions) -> bytes:

@@ -5,10 +5,10 @@ The format is that of speedscope's file-format-schema.json: a "sampled" profile 
 
 from typing import Any
 
-from analyzers.options import ViewOptions
-from analyzers.views.file_formats.json import compact
-from analyzers.views.format import Format
-from analyzers.views.stacks import Frame, Profile, Stacks
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.file_formats.json import compact
+from tracer.analyzers.views.format import Format
+from tracer.analyzers.views.stacks import Frame, Profile, Stacks
 from tracer.errors import UsageError
 from tracer.text import escaped, printable
 

@@ -5,8 +5,8 @@
 `.certificate.json` states which sums of a narrowed model no input makes overflow.
 """
 
-from analyzers.options import ViewOptions
-from analyzers.views.format import Format
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.format import Format
 
 
 def render(content: bytes, options: ViewOptions) -> bytes:

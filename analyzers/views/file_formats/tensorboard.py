@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from analyzers.options import ViewOptions
-from analyzers.views.board import Board, BoardNode, Histogram
-from analyzers.views.format import Format
-from analyzers.views.protobuf import message_classes
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.board import Board, BoardNode, Histogram
+from tracer.analyzers.views.format import Format
+from tracer.analyzers.views.protobuf import message_classes
 from tracer.text import escaped, printable
 
 _MESSAGES = {

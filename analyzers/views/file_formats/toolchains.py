@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from analyzers.options import ViewOptions
-from analyzers.views.format import Format
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.format import Format
 
 
 def render_json(document: Mapping[str, Any], options: ViewOptions) -> bytes:

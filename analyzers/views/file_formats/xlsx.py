@@ -10,9 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from analyzers.options import ViewOptions
-from analyzers.views.format import Extra, Format
-from analyzers.views.longest_rows import longest_rows
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.format import Extra, Format
+from tracer.analyzers.views.longest_rows import longest_rows
 from tracer.text import printable
 
 _CELL = 32_767

@@ -11,10 +11,10 @@ from importlib import resources
 import rcssmin
 import rjsmin
 
-from analyzers.options import ViewOptions
-from analyzers.views.html import html
-from analyzers.views.report.content import Content
-from analyzers.views.report.encoding import encoded
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.html import html
+from tracer.analyzers.views.report.content import Content
+from tracer.analyzers.views.report.encoding import encoded
 from tracer.text import line
 
 _STATIC = ViewOptions(top=30)

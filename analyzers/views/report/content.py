@@ -6,8 +6,8 @@ from typing import Literal
 
 import pandas as pd
 
-from analyzers.views.page import Page
-from analyzers.views.report.layout import Layout
+from tracer.analyzers.views.page import Page
+from tracer.analyzers.views.report.layout import Layout
 from tracer.records.columns import ColumnSpec
 
 Kind = Literal["profile", "interpret", "count", "whatif", "compare", "fusions", "quantize"]

@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from analyzers.views.report.content import Content, RunContent
-from analyzers.views.trace.overflow import has_overflow
+from tracer.analyzers.views.report.content import Content, RunContent
+from tracer.analyzers.views.trace.overflow import has_overflow
 from tracer.records.columns import JOINT, ColumnSpec, specs_of
 from tracer.text import printable
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from analyzers.views.report.layout import Layout, laid_out
+from tracer.analyzers.views.report.layout import Layout, laid_out
 from tracer.records.model_info import ModelInfo
 
 

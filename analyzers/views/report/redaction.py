@@ -6,9 +6,9 @@ from functools import partial
 
 import pandas as pd
 
-from analyzers.views.page import Page, Table
-from analyzers.views.redaction import without_paths
-from analyzers.views.report.content import Content, RunContent
+from tracer.analyzers.views.page import Page, Table
+from tracer.analyzers.views.redaction import without_paths
+from tracer.analyzers.views.report.content import Content, RunContent
 
 _SYSTEM = ("OS", "compiled code")
 """Facts of the environment that tell of the system rather than of what was measured."""

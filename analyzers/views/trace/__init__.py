@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analyzers.options import ViewOptions
-from analyzers.views.page import Page
-from analyzers.views.trace import bars, histograms, phases
-from analyzers.views.trace.annotated import annotated
-from analyzers.views.trace.board import board
-from analyzers.views.trace.document import document
-from analyzers.views.trace.histograms import figure as sums
-from analyzers.views.trace.node_colors import head_room, node_times
-from analyzers.views.trace.node_values import node_values
-from analyzers.views.trace.report import report
-from analyzers.views.trace.roofline import figure as roofline
-from analyzers.views.trace.sections import sections, table
-from analyzers.views.trace.stacks import stacks
-from analyzers.views.trace.tables import tables
-from analyzers.views.trace.timeline import timeline
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.page import Page
+from tracer.analyzers.views.trace import bars, histograms, phases
+from tracer.analyzers.views.trace.annotated import annotated
+from tracer.analyzers.views.trace.board import board
+from tracer.analyzers.views.trace.document import document
+from tracer.analyzers.views.trace.histograms import figure as sums
+from tracer.analyzers.views.trace.node_colors import head_room, node_times
+from tracer.analyzers.views.trace.node_values import node_values
+from tracer.analyzers.views.trace.report import report
+from tracer.analyzers.views.trace.roofline import figure as roofline
+from tracer.analyzers.views.trace.sections import sections, table
+from tracer.analyzers.views.trace.stacks import stacks
+from tracer.analyzers.views.trace.tables import tables
+from tracer.analyzers.views.trace.timeline import timeline
 from tracer.records.trace import Trace
 from tracer.storage import trace_file
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from analyzers.values import origins
-from analyzers.views.text import cosine, digits, plural
+from tracer.analyzers.values import origins
+from tracer.analyzers.views.text import cosine, digits, plural
 from tracer.records.trace import Run, Trace
 from tracer.support.tolerance import Tolerance
 from tracer.text import printable

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import onnx
 
-from analyzers.options import ViewOptions
-from analyzers.timing import wall
-from analyzers.views.trace.headline import headline
-from analyzers.views.trace.sections import sections
-from analyzers.views.trace.timed_rows import present
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.timing import wall
+from tracer.analyzers.views.trace.headline import headline
+from tracer.analyzers.views.trace.sections import sections
+from tracer.analyzers.views.trace.timed_rows import present
 from tracer.errors import InputError, UsageError
 from tracer.graph import loading
 from tracer.graph.external_data import has_external_data

@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from analyzers.options import CHART_TOP, NAMES, ViewOptions
-from analyzers.views.drawing import HIGH, OTHERS, PLAIN, empty_figure, labels_and_folders, plain
-from analyzers.views.text import micros, si
-from analyzers.views.trace.headline import headline
-from analyzers.views.trace.sections import Section, folded, ordered, sections
+from tracer.analyzers.options import CHART_TOP, NAMES, ViewOptions
+from tracer.analyzers.views.drawing import (
+    HIGH,
+    OTHERS,
+    PLAIN,
+    empty_figure,
+    labels_and_folders,
+    plain,
+)
+from tracer.analyzers.views.text import micros, si
+from tracer.analyzers.views.trace.headline import headline
+from tracer.analyzers.views.trace.sections import Section, folded, ordered, sections
 from tracer.records.trace import Trace
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from analyzers.options import ViewOptions
-from analyzers.timing import coverage, wall
-from analyzers.views.board import Board, BoardNode, Histogram, Scalar
-from analyzers.views.trace.sections import Section, sections
-from analyzers.views.trace.timed_rows import module_path, present
 from tracer.accumulators.statistics.bins import edges
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.timing import coverage, wall
+from tracer.analyzers.views.board import Board, BoardNode, Histogram, Scalar
+from tracer.analyzers.views.trace.sections import Section, sections
+from tracer.analyzers.views.trace.timed_rows import module_path, present
 from tracer.records.topology import Topology
 from tracer.records.trace import Run, Trace, distinctions
 

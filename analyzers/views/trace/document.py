@@ -4,18 +4,18 @@ from typing import Any
 
 import pandas as pd
 
-from analyzers.advice import advise
-from analyzers.operations import backward_share
-from analyzers.options import ViewOptions
-from analyzers.overflow import channels, widths
-from analyzers.timing import coverage, empty, wall
-from analyzers.views.file_formats.json import fields, records
-from analyzers.views.trace.phases import generation
-from analyzers.views.trace.sections import Section, joined_runs, rows, sections
 from tracer.accumulators.spec import plain_values
 from tracer.accumulators.statistics import error_bins
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.partial_sums import PartialSums
+from tracer.analyzers.advice import advise
+from tracer.analyzers.operations import backward_share
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.overflow import channels, widths
+from tracer.analyzers.timing import coverage, empty, wall
+from tracer.analyzers.views.file_formats.json import fields, records
+from tracer.analyzers.views.trace.phases import generation
+from tracer.analyzers.views.trace.sections import Section, joined_runs, rows, sections
 from tracer.records.columns import BY_NAME, SUMMED
 from tracer.records.trace import Run, Trace
 

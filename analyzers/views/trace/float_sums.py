@@ -2,8 +2,8 @@
 
 import pandas as pd
 
-from analyzers.views.text import digits, percent, plural, si
 from tracer.accumulators.statistics.float_tally import FloatTally
+from tracer.analyzers.views.text import digits, percent, plural, si
 from tracer.text import brief
 
 _LEAST = 0.001

@@ -8,11 +8,11 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
-from analyzers.operations import backward_share
-from analyzers.placement import Placement, has_providers, placements, unplaced
-from analyzers.timing import coverage, empty, wall
-from analyzers.views.text import full, micros, percent, plural, quantity, si
-from analyzers.views.trace.sections import Section, joined_runs
+from tracer.analyzers.operations import backward_share
+from tracer.analyzers.placement import Placement, has_providers, placements, unplaced
+from tracer.analyzers.timing import coverage, empty, wall
+from tracer.analyzers.views.text import full, micros, percent, plural, quantity, si
+from tracer.analyzers.views.trace.sections import Section, joined_runs
 from tracer.records.environment import Peaks
 from tracer.records.providers import queues, short_name
 from tracer.records.trace import Run, Trace

@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from analyzers.options import CHART_TOP, ViewOptions
-from analyzers.overflow import bits_observed, widest
-from analyzers.views.drawing import EXTREMES, HIGH, LINEAR, PLAIN, empty_figure, labels, plain
 from tracer.accumulators.statistics.bins import edges
 from tracer.accumulators.statistics.partial_sums import PartialSums
+from tracer.analyzers.options import CHART_TOP, ViewOptions
+from tracer.analyzers.overflow import bits_observed, widest
+from tracer.analyzers.views.drawing import (
+    EXTREMES,
+    HIGH,
+    LINEAR,
+    PLAIN,
+    empty_figure,
+    labels,
+    plain,
+)
 from tracer.errors import UsageError
 from tracer.records.trace import Trace
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 
 import pandas as pd
 
-from analyzers.options import ViewOptions
-from analyzers.views.node_values import NodeColors
-from analyzers.views.trace.sections import sections
-from analyzers.views.trace.timed_rows import timed
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.node_values import NodeColors
+from tracer.analyzers.views.trace.sections import sections
+from tracer.analyzers.views.trace.timed_rows import timed
 from tracer.errors import UsageError
 from tracer.records.topology import Topology
 from tracer.records.trace import Trace

@@ -2,13 +2,13 @@
 
 from collections import Counter
 
-from analyzers.options import ViewOptions
-from analyzers.timing import wall
-from analyzers.views.node_values import NodeValues
-from analyzers.views.text import FORMATS, micros
-from analyzers.views.timeline import Value
-from analyzers.views.trace.sections import Section, sections
-from analyzers.views.trace.timed_rows import present
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.timing import wall
+from tracer.analyzers.views.node_values import NodeValues
+from tracer.analyzers.views.text import FORMATS, micros
+from tracer.analyzers.views.timeline import Value
+from tracer.analyzers.views.trace.sections import Section, sections
+from tracer.analyzers.views.trace.timed_rows import present
 from tracer.records.columns import BY_NAME
 from tracer.records.topology import Topology
 from tracer.records.trace import Trace, distinctions

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from analyzers.coverage import coverage
-from analyzers.views.text import extent, full, number, percent, plural, width
-from analyzers.views.trace import float_sums
+from tracer.analyzers.coverage import coverage
+from tracer.analyzers.views.text import extent, full, number, percent, plural, width
+from tracer.analyzers.views.trace import float_sums
 from tracer.records.coverage import Coverage
 from tracer.records.trace import Trace
 

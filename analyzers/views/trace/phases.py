@@ -9,16 +9,16 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
-from analyzers import generation as speeds
-from analyzers import growth
-from analyzers.advice import advise
-from analyzers.generation import Speed
-from analyzers.growth import Fit
-from analyzers.options import NAMES, SAMPLE, ViewOptions
-from analyzers.timing import wall, wall_interval
-from analyzers.views.page import Column, Table, name_column, number_column
-from analyzers.views.text import FORMATS, full, micros, percent, plural, quantity, roof, si
-from analyzers.views.trace.sections import Section, displayed, folded, sections
+from tracer.analyzers import generation as speeds
+from tracer.analyzers import growth
+from tracer.analyzers.advice import advise
+from tracer.analyzers.generation import Speed
+from tracer.analyzers.growth import Fit
+from tracer.analyzers.options import NAMES, SAMPLE, ViewOptions
+from tracer.analyzers.timing import wall, wall_interval
+from tracer.analyzers.views.page import Column, Table, name_column, number_column
+from tracer.analyzers.views.text import FORMATS, full, micros, percent, plural, quantity, roof, si
+from tracer.analyzers.views.trace.sections import Section, displayed, folded, sections
 from tracer.inputs.phases import DECODE
 from tracer.records.generation import Generated, Generation
 from tracer.records.trace import Trace

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable
 
-from analyzers.options import ViewOptions
-from analyzers.views import environment
-from analyzers.views.page import Page, Table
-from analyzers.views.report.content import Content, Kind
-from analyzers.views.report.graphs import drawings
-from analyzers.views.report.sources import texts
-from analyzers.views.trace import phases
-from analyzers.views.trace.run_content import run_content
-from analyzers.views.trace.sections import sections
-from analyzers.views.trace.tables import tables
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views import environment
+from tracer.analyzers.views.page import Page, Table
+from tracer.analyzers.views.report.content import Content, Kind
+from tracer.analyzers.views.report.graphs import drawings
+from tracer.analyzers.views.report.sources import texts
+from tracer.analyzers.views.trace import phases
+from tracer.analyzers.views.trace.run_content import run_content
+from tracer.analyzers.views.trace.sections import sections
+from tracer.analyzers.views.trace.tables import tables
 from tracer.records.trace import Trace, distinctions
 
 _INTERPRETERS = ("reference", "narrowed")

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from analyzers.advice import is_sure
-from analyzers.grouping import by_node, row_names
-from analyzers.options import ViewOptions
-from analyzers.roofline import CACHE, COMPUTE, FEWER, INT8, MEMORY, arithmetic
-from analyzers.views.drawing import empty_figure, labels, plain
-from analyzers.views.text import percent, plural, si
-from analyzers.views.trace.headline import headline
-from analyzers.views.trace.labels import Points, place_labels
-from analyzers.views.trace.sections import Section, sections
+from tracer.analyzers.advice import is_sure
+from tracer.analyzers.grouping import by_node, row_names
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.roofline import CACHE, COMPUTE, FEWER, INT8, MEMORY, arithmetic
+from tracer.analyzers.views.drawing import empty_figure, labels, plain
+from tracer.analyzers.views.text import percent, plural, si
+from tracer.analyzers.views.trace.headline import headline
+from tracer.analyzers.views.trace.labels import Points, place_labels
+from tracer.analyzers.views.trace.sections import Section, sections
 from tracer.errors import UsageError
 from tracer.records.environment import Peaks
 from tracer.records.trace import Trace

@@ -3,18 +3,18 @@
 import numpy as np
 import pandas as pd
 
-from analyzers.advice import advise
-from analyzers.grouping import kernel_numbers, served_numbers
-from analyzers.overflow import by_width
-from analyzers.roofline import INT8, arithmetic
-from analyzers.serving import served
-from analyzers.timing import coverage, empty, wall, wall_interval
-from analyzers.views.report.content import Finding, Roofline, Roofs, RunContent, Sum, Widths
-from analyzers.views.short_names import without_prefix
-from analyzers.views.trace import headline
-from analyzers.views.trace.overflow import described, has_overflow
-from analyzers.views.trace.roofline import points
-from analyzers.views.trace.sections import Section, displayed, joined_runs
+from tracer.analyzers.advice import advise
+from tracer.analyzers.grouping import kernel_numbers, served_numbers
+from tracer.analyzers.overflow import by_width
+from tracer.analyzers.roofline import INT8, arithmetic
+from tracer.analyzers.serving import served
+from tracer.analyzers.timing import coverage, empty, wall, wall_interval
+from tracer.analyzers.views.report.content import Finding, Roofline, Roofs, RunContent, Sum, Widths
+from tracer.analyzers.views.short_names import without_prefix
+from tracer.analyzers.views.trace import headline
+from tracer.analyzers.views.trace.overflow import described, has_overflow
+from tracer.analyzers.views.trace.roofline import points
+from tracer.analyzers.views.trace.sections import Section, displayed, joined_runs
 from tracer.records.trace import Run, Trace
 
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from analyzers.grouping import grouped
-from analyzers.options import SAMPLE, ViewOptions, refuse_depth, sort_column
-from analyzers.serving import served
-from analyzers.table import own_rows
-from analyzers.views.trace.overflow import worst_first
+from tracer.analyzers.grouping import grouped
+from tracer.analyzers.options import SAMPLE, ViewOptions, refuse_depth, sort_column
+from tracer.analyzers.serving import served
+from tracer.analyzers.table import own_rows
+from tracer.analyzers.views.trace.overflow import worst_first
 from tracer.records.columns import BY_NAME
 from tracer.records.topology import Topology
 from tracer.records.trace import Run, Trace

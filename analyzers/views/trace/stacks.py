@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-from analyzers.options import ViewOptions
-from analyzers.views.stacks import Frame, Profile, Sample, Stacks
-from analyzers.views.timeline import Value
-from analyzers.views.trace.headline import headline
-from analyzers.views.trace.sections import sections
-from analyzers.views.trace.timed_rows import SHOWN, module_path, ordered, present
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.stacks import Frame, Profile, Sample, Stacks
+from tracer.analyzers.views.timeline import Value
+from tracer.analyzers.views.trace.headline import headline
+from tracer.analyzers.views.trace.sections import sections
+from tracer.analyzers.views.trace.timed_rows import SHOWN, module_path, ordered, present
 from tracer.records.trace import Trace
 
 _WEIGHTS = ("time_us", "macs", "bytes_read", "bytes_written")

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pandas as pd
 
-from analyzers.advice import advise
-from analyzers.grouping import remark
-from analyzers.options import KERNEL, NAMES, SAMPLE, ViewOptions, sort_column
-from analyzers.views.page import Column, Table, specified
-from analyzers.views.text import full, si
-from analyzers.views.trace import agreement, headline, overflow
-from analyzers.views.trace.sections import Section, chosen, folded, ordered
+from tracer.analyzers.advice import advise
+from tracer.analyzers.grouping import remark
+from tracer.analyzers.options import KERNEL, NAMES, SAMPLE, ViewOptions, sort_column
+from tracer.analyzers.views.page import Column, Table, specified
+from tracer.analyzers.views.text import full, si
+from tracer.analyzers.views.trace import agreement, headline, overflow
+from tracer.analyzers.views.trace.sections import Section, chosen, folded, ordered
 from tracer.records.columns import JOINT, TableName, specs_of
 from tracer.records.trace import Trace
 

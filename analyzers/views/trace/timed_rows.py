@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from analyzers.views.timeline import Value
-from analyzers.views.trace.sections import Section, sections
+from tracer.analyzers.views.timeline import Value
+from tracer.analyzers.views.trace.sections import Section, sections
 from tracer.errors import UsageError
 from tracer.records.trace import Run, Trace
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
-from analyzers.options import ViewOptions
-from analyzers.timing import wall
-from analyzers.views.timeline import Counter, Process, Slice, Timeline, Track, Value
-from analyzers.views.trace.headline import headline
-from analyzers.views.trace.sections import Section
-from analyzers.views.trace.timed_rows import TimedRow, present, timed, timed_rows
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.timing import wall
+from tracer.analyzers.views.timeline import Counter, Process, Slice, Timeline, Track, Value
+from tracer.analyzers.views.trace.headline import headline
+from tracer.analyzers.views.trace.sections import Section
+from tracer.analyzers.views.trace.timed_rows import TimedRow, present, timed, timed_rows
 from tracer.records.trace import Kernel, Run, Trace
 
 _RECORDED_RUNS = 10

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from analyzers.options import ViewOptions
-from analyzers.views.file_formats.json import fields, records
-from analyzers.views.page import Column, Page, Table, name_column, number_column
-from analyzers.views.report.content import Content
-from analyzers.views.text import count, number, percent, score, si, width
-from analyzers.whatif import axes, label, nodes, rows, words
-from analyzers.whatif.views import picture
-from analyzers.whatif.views.runs import of_what_if
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.file_formats.json import fields, records
+from tracer.analyzers.views.page import Column, Page, Table, name_column, number_column
+from tracer.analyzers.views.report.content import Content
+from tracer.analyzers.views.text import count, number, percent, score, si, width
+from tracer.analyzers.whatif import axes, label, nodes, rows, words
+from tracer.analyzers.whatif.views import picture
+from tracer.analyzers.whatif.views.runs import of_what_if
 from tracer.records.whatif import Variant, WhatIf
 from tracer.storage import whatif_file
 

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from analyzers.overflow import bits_observed, widest
-from analyzers.views.drawing import (
+from tracer.accumulators.statistics.bins import edges
+from tracer.accumulators.statistics.partial_sums import PartialSums
+from tracer.analyzers.overflow import bits_observed, widest
+from tracer.analyzers.views.drawing import (
     EXTREMES,
     HIGH,
     LINEAR,
@@ -20,10 +22,8 @@ from analyzers.views.drawing import (
     labels,
     plain,
 )
-from analyzers.views.text import si
-from analyzers.whatif import label, words
-from tracer.accumulators.statistics.bins import edges
-from tracer.accumulators.statistics.partial_sums import PartialSums
+from tracer.analyzers.views.text import si
+from tracer.analyzers.whatif import label, words
 from tracer.records.whatif import Variant, WhatIf, known_sum
 
 Counts = npt.NDArray[np.int64]

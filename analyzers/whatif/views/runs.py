@@ -7,12 +7,12 @@ from typing import Any
 
 import pandas as pd
 
-from analyzers.overflow import overflow
-from analyzers.views import environment
-from analyzers.views.page import Page
-from analyzers.views.report.content import Accuracy, Content, RunContent, Widths
-from analyzers.views.report.graphs import drawings
-from analyzers.whatif import label, nodes, words
+from tracer.analyzers.overflow import overflow
+from tracer.analyzers.views import environment
+from tracer.analyzers.views.page import Page
+from tracer.analyzers.views.report.content import Accuracy, Content, RunContent, Widths
+from tracer.analyzers.views.report.graphs import drawings
+from tracer.analyzers.whatif import label, nodes, words
 from tracer.records.columns import ColumnSpec
 from tracer.records.model_info import ModelInfo
 from tracer.records.whatif import Variant, WhatIf

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from analyzers import advice
+from tracer.analyzers import advice
 
 RULES = [m.name for m in pkgutil.iter_modules(advice.__path__) if not m.name.startswith("_")]
 PAGE = Path("docs/roofline.md").read_text()

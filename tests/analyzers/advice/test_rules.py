@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import tracer
-from analyzers.advice import MOST, advise
 from tests.graphs import parse, residual
+from tracer.analyzers.advice import MOST, advise
 from tracer.records.environment import Peak, Peaks
 
 PEAKS = Peaks(1, Peak(100e9, "matmul"), Peak(20e9, "triad"), Peak(250e9, "int8 matmul"))

@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 
 import tracer
-from analyzers.advice import advise
+from tracer.analyzers.advice import advise
 from tracer.inputs.request import Samples
 
 MODEL = "models/lenet/lenet.int8.onnx"

@@ -7,10 +7,10 @@ import onnx
 import pytest
 
 import tracer
-from analyzers.advice import Evidence, advise
 from tests.analyzers.advice.test_rules import CHAIN, PEAKS, conv, told
 from tests.graphs import integers, parse, residual
 from tests.tracer.tuning.test_changes import COMPUTED_SHAPE
+from tracer.analyzers.advice import Evidence, advise
 from tracer.records.environment import Peak
 from tracer.tuning import changes
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from analyzers.compare import contrast
-from analyzers.compare.sides import Side
+from tracer.analyzers.compare import contrast
+from tracer.analyzers.compare.sides import Side
 from tracer.records import environment
 from tracer.records.columns import COLUMNS
 from tracer.records.model_info import ModelInfo

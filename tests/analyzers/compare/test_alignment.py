@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tracer
-from analyzers.compare import alignment
-from analyzers.compare.alignment import align
-from analyzers.compare.operators import canonical, is_convolution
-from analyzers.compare.rows import LayerRow, rows_of
 from tests.analyzers.compare.tables import nodes
+from tracer.analyzers.compare import alignment
+from tracer.analyzers.compare.alignment import align
+from tracer.analyzers.compare.operators import canonical, is_convolution
+from tracer.analyzers.compare.rows import LayerRow, rows_of
 
 MODELS = Path(__file__).parents[3] / "models"
 RESNET, LENET = MODELS / "resnet_cifar", MODELS / "lenet"

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import tracer
-from analyzers.compare import compare
-from analyzers.compare.numbers import Values, numbers
-from analyzers.compare.sides import measured, recorded
-from analyzers.compare.sweep import WHOLE, sweep
-from analyzers.compare.totals import table as totals_of
-from analyzers.views import render
 from tests.analyzers.compare.tables import nodes, shaken, side
 from tests.graphs import residual
+from tracer.analyzers.compare import compare
+from tracer.analyzers.compare.numbers import Values, numbers
+from tracer.analyzers.compare.sides import measured, recorded
+from tracer.analyzers.compare.sweep import WHOLE, sweep
+from tracer.analyzers.compare.totals import table as totals_of
+from tracer.analyzers.views import render
 from tracer.errors import InputError, UsageError
 from tracer.records.turns import Turns
 from tracer.support import statistics

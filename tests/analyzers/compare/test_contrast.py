@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from analyzers.compare import contrast
+from tracer.analyzers.compare import contrast
 
 
 def noise(shape, memory=0.0, seed=0):

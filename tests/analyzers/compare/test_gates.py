@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analyzers.compare.gates import Equivalent, NotSlower, judged
+from tracer.analyzers.compare.gates import Equivalent, NotSlower, judged
 
 
 def verdict(gate, ratio, low, high):

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analyzers.compare.numbers import Values, numbers, sqnr
-from analyzers.compare.views.numbers import numbers_table
-from analyzers.options import ViewOptions
 from tests.analyzers.compare.tables import nodes
+from tracer.analyzers.compare.numbers import Values, numbers, sqnr
+from tracer.analyzers.compare.views.numbers import numbers_table
+from tracer.analyzers.options import ViewOptions
 from tracer.support.difference import Difference
 from tracer.support.tolerance import Precision, Tolerance
 

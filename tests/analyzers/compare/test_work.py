@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 import pytest
 
-from analyzers.compare import compare
-from analyzers.compare.weights import unshared
 from tests.analyzers.compare.tables import shaken, side
+from tracer.analyzers.compare import compare
+from tracer.analyzers.compare.weights import unshared
 from tracer.graph.loading import from_proto
 
 COUNTED = [

@@ -10,8 +10,8 @@ import pandas as pd
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from analyzers.cost import cost
-from analyzers.cost.typed_model import TypedModel
+from tracer.analyzers.cost import cost
+from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.graph import loading, shape_inference
 
 

@@ -8,9 +8,9 @@ import pytest
 from onnx import helper
 from onnx.backend.test.loader import load_model_tests
 
-from analyzers.cost import cost
-from analyzers.cost.typed_model import TypedModel
 from tests.interpreter.models import fused, normal
+from tracer.analyzers.cost import cost
+from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.graph import loading
 from tracer.shapes import infer
 

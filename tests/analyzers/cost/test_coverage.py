@@ -10,11 +10,11 @@ import pytest
 from onnx import helper
 from onnx.backend.test.loader import load_model_tests
 
-from analyzers.cost import COLUMNS, cost, registry
-from analyzers.cost.count import Count
-from analyzers.cost.rules.data_dependent import REASONS
-from analyzers.cost.typed_model import TypedModel
 from tests.analyzers.cost.graphs import Graph
+from tracer.analyzers.cost import COLUMNS, cost, registry
+from tracer.analyzers.cost.count import Count
+from tracer.analyzers.cost.rules.data_dependent import REASONS
+from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.graph import loading, shape_inference
 
 STANDARD = sorted({s.name for s in onnx.defs.get_all_schemas_with_history() if not s.domain})

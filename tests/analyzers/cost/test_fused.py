@@ -6,9 +6,9 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from analyzers.cost import cost
-from analyzers.cost.typed_model import TypedModel
 from tests.analyzers.cost.graphs import Graph
+from tracer.analyzers.cost import cost
+from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.graph import loading, shape_inference
 from tracer.graph.shape_inference import TensorTypes
 from tracer.graph.tensor_type import TensorType

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from analyzers.cost import COLUMNS, cost, registry
-from analyzers.cost.typed_model import TypedModel
 from tests.analyzers.cost.graphs import Graph
+from tracer.analyzers.cost import COLUMNS, cost, registry
+from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.errors import UsageError
 from tracer.graph import shape_inference
 from tracer.graph.shape_inference import TensorTypes

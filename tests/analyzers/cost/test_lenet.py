@@ -3,8 +3,8 @@
 import onnx.parser
 import pytest
 
-from analyzers.cost import cost
-from analyzers.cost.typed_model import TypedModel
+from tracer.analyzers.cost import cost
+from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.graph import loading, shape_inference
 
 LENET = """

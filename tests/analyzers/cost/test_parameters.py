@@ -4,9 +4,9 @@ import numpy as np
 import onnx.parser
 from onnx import TensorProto, helper, numpy_helper
 
-from analyzers.cost import cost
-from analyzers.cost.typed_model import TypedModel
 from tests.analyzers.cost.graphs import Graph
+from tracer.analyzers.cost import cost
+from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.graph import loading, shape_inference
 
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from onnx import numpy_helper
 
 import tracer
-from analyzers.cost import cost
-from analyzers.cost.typed_model import TypedModel
-from analyzers.views import render
 from tests.accumulators.qcdq import Graph, network
 from tests.interpreter.models import onnxruntime, quick
+from tracer.analyzers.cost import cost
+from tracer.analyzers.cost.typed_model import TypedModel
+from tracer.analyzers.views import render
 from tracer.graph import loading, shape_inference
 
 PACKED = {2: ml_dtypes.int2, 4: ml_dtypes.int4, 8: np.dtype(np.int8)}

@@ -2,9 +2,9 @@
 
 import pytest
 
-from analyzers.cost import cost
-from analyzers.cost.typed_model import TypedModel
 from tests.analyzers.cost.graphs import Graph
+from tracer.analyzers.cost import cost
+from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.graph import shape_inference
 
 torch = pytest.importorskip("torch")

@@ -6,7 +6,7 @@ import onnx
 import pytest
 
 import tracer
-from exporters.records import ExportOptions
+from tracer.exporters.records import ExportOptions
 from tracer.graph import parameter_marks
 
 torch = pytest.importorskip("torch")

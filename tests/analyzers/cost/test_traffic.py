@@ -3,9 +3,9 @@
 import pytest
 from onnx import TensorProto
 
-from analyzers.cost import cost
-from analyzers.cost.typed_model import TypedModel
 from tests.analyzers.cost.graphs import Graph
+from tracer.analyzers.cost import cost
+from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.graph import shape_inference
 
 F = 4  # bytes of a float

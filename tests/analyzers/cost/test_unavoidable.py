@@ -5,9 +5,9 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from analyzers.cost import cost
-from analyzers.cost.typed_model import TypedModel
-from analyzers.cost.unavoidable import unavoidable_macs
+from tracer.analyzers.cost import cost
+from tracer.analyzers.cost.typed_model import TypedModel
+from tracer.analyzers.cost.unavoidable import unavoidable_macs
 from tracer.graph import loading, shape_inference
 
 CONVOLUTIONS = [

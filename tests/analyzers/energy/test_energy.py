@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers import energy
-from analyzers.cost import cost
-from analyzers.cost.typed_model import TypedModel
-from analyzers.energy import Operands, Work, operands
 from models import families
 from tests.graphs import parse
 from tests.interpreter.models import fused
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Rule
+from tracer.analyzers import energy
+from tracer.analyzers.cost import cost
+from tracer.analyzers.cost.typed_model import TypedModel
+from tracer.analyzers.energy import Operands, Work, operands
 from tracer.errors import InputError, UsageError
 from tracer.graph import loading, shape_inference
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.options import ViewOptions
-from analyzers.toolchains import finn, hls4ml
-from analyzers.toolchains.products import products
-from analyzers.views.file_formats import toolchains as files
 from tests.analyzers.toolchains import networks
 from tests.interpreter.models import quick
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.toolchains import finn, hls4ml
+from tracer.analyzers.toolchains.products import products
+from tracer.analyzers.views.file_formats import toolchains as files
 from tracer.graph import loading
 
 IMAGE = (1, 3, 5, 5)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from analyzers.options import ViewOptions
-from analyzers.views import render
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views import render
 
 pytest.importorskip("matplotlib")
 

@@ -12,11 +12,11 @@ import pytest
 from rich.console import Console
 
 import tracer
-from analyzers.options import ViewOptions
-from analyzers.views import render, show
-from analyzers.views.trace import overflow
 from tests import graphs
 from tests.graphs import integers
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views import render, show
+from tracer.analyzers.views.trace import overflow
 from tracer.storage import trace_file
 
 

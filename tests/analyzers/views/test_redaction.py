@@ -11,10 +11,10 @@ import onnx
 import pytest
 
 import tracer
-from analyzers import views
-from analyzers.options import ViewOptions
-from analyzers.views.redaction import bare_text, without_paths
 from tests.graphs import residual
+from tracer.analyzers import views
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.redaction import bare_text, without_paths
 from tracer.errors import InputError
 from tracer.records.trace import Trace
 

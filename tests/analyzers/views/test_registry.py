@@ -13,18 +13,18 @@ import pandas as pd
 import pytest
 
 import tracer
-from analyzers import views
-from analyzers.compare import Comparison, compare
-from analyzers.compare.sides import recorded
-from analyzers.compare.sweep import Sweeps, sweep
-from analyzers.fusions import Fusions
-from analyzers.options import ViewOptions
-from analyzers.views import file_formats
-from analyzers.views import format as format_module
-from analyzers.views.text import FORMATS
-from exporters.records import Exported
 from tests.graphs import integers, residual
+from tracer.analyzers import views
+from tracer.analyzers.compare import Comparison, compare
+from tracer.analyzers.compare.sides import recorded
+from tracer.analyzers.compare.sweep import Sweeps, sweep
+from tracer.analyzers.fusions import Fusions
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views import file_formats
+from tracer.analyzers.views import format as format_module
+from tracer.analyzers.views.text import FORMATS
 from tracer.errors import InputError, UsageError
+from tracer.exporters.records import Exported
 from tracer.records import environment
 from tracer.records.columns import SPECS, Format
 from tracer.records.environment import Environment
@@ -188,7 +188,7 @@ def test_a_missing_package_is_named(results, monkeypatch):
 
 
 PLUGIN = """
-from analyzers.views.format import Format
+from tracer.analyzers.views.format import Format
 
 
 def render(page, options):
@@ -210,7 +210,7 @@ def test_a_module_in_the_folder_is_a_format_of_every_result(results, tmp_path, m
         assert re.match("<model in memory> · batch 1 · onnxruntime ", saved)
     finally:
         views._all.cache_clear()
-        sys.modules.pop("analyzers.views.file_formats.titles", None)
+        sys.modules.pop("tracer.analyzers.views.file_formats.titles", None)
 
 
 def test_a_helper_that_a_view_imports_is_no_format(monkeypatch):

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 import tracer
-from analyzers.options import ViewOptions
-from analyzers.views import formats, render
-from analyzers.views.trace import roofline
 from tests.analyzers.views.conftest import HOSTILE
 from tests.graphs import integers, residual
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views import formats, render
+from tracer.analyzers.views.trace import roofline
 from tracer.errors import UsageError
 from tracer.records.environment import Peak, Peaks
 from tracer.records.trace import Trace

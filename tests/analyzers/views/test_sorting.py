@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 
 import tracer
-from analyzers.grouping import grouped
-from analyzers.options import NODE_GROUPINGS, ViewOptions, sort_column
-from analyzers.views import render, show
-from analyzers.views.trace import page
 from tests.graphs import integers
+from tracer.analyzers.grouping import grouped
+from tracer.analyzers.options import NODE_GROUPINGS, ViewOptions, sort_column
+from tracer.analyzers.views import render, show
+from tracer.analyzers.views.trace import page
 from tracer.errors import UsageError
 
 

@@ -3,9 +3,9 @@
 import pytest
 
 import tracer
-from analyzers.options import ViewOptions
-from analyzers.views import render
 from tests import nets
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views import render
 from tracer.executors.onnxruntime import calibration
 
 

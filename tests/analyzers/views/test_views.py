@@ -9,12 +9,12 @@ import pytest
 from rich.console import Console
 
 import tracer
-from analyzers.grouping import grouped
-from analyzers.options import ViewOptions
-from analyzers.views import render, show
-from analyzers.views.text import bar, si
 from tests.analyzers.views.conftest import HOSTILE
 from tests.graphs import DATA_DEPENDENT, parse
+from tracer.analyzers.grouping import grouped
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views import render, show
+from tracer.analyzers.views.text import bar, si
 from tracer.errors import UsageError
 
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from exporters.chainer import compat
-from exporters.chainer.exporter import exporter
-from exporters.chainer.recurrent import CONVERTERS
-from exporters.pipeline import convert
-from exporters.records import ExportOptions, InputSpec
 from tests.exporters.chainer.cases import CASES, UNREACHABLE, Case
 from tracer.errors import TracerError
+from tracer.exporters.chainer import compat
+from tracer.exporters.chainer.exporter import exporter
+from tracer.exporters.chainer.recurrent import CONVERTERS
+from tracer.exporters.pipeline import convert
+from tracer.exporters.records import ExportOptions, InputSpec
 
 _NEWER = 18
 _PAGE = """\

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exporters.chainer import compat
-from exporters.chainer.compat import chainer_ready
 from tracer.errors import UsageError
+from tracer.exporters.chainer import compat
+from tracer.exporters.chainer.compat import chainer_ready
 
 chainer_ready()
 chainer = pytest.importorskip("chainer")
@@ -33,7 +33,7 @@ def seen():
     }
 
 before = seen()
-from exporters.chainer.compat import chainer_ready
+from tracer.exporters.chainer.compat import chainer_ready
 chainer_ready()
 import chainer, onnx_chainer
 x = numpy.ones((2, 3, 4, 4), "f")
@@ -123,7 +123,7 @@ try:
     import chainer
 except Exception:
     assert any(name.startswith("chainer.") for name in sys.modules)
-from exporters.chainer.compat import load
+from tracer.exporters.chainer.compat import load
 assert load().__version__ == "7.8.1"
 """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -2,11 +2,11 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from exporters.chainer.compat import chainer_ready
-from exporters.records import ExportOptions
 from tests.exporters.chainer.test_exporter import chain
 from tracer.api.export import export
 from tracer.errors import ModelError
+from tracer.exporters.chainer.compat import chainer_ready
+from tracer.exporters.records import ExportOptions
 from tracer.graph import loading
 
 chainer_ready()

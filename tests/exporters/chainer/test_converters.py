@@ -7,10 +7,10 @@ import onnx
 import onnxruntime
 import pytest
 
-from exporters.chainer.compat import chainer_ready
 from tests.exporters.chainer.test_exporter import chain
 from tracer.api.export import export
 from tracer.errors import ModelError, ThresholdError
+from tracer.exporters.chainer.compat import chainer_ready
 from tracer.graph import loading
 
 chainer_ready()

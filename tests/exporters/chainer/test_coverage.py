@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from exporters.chainer.compat import chainer_ready
-from exporters.chainer.recurrent import CONVERTERS
 from tests.exporters.chainer.cases import CASES, UNREACHABLE
 from tests.exporters.chainer.coverage import measure, table
+from tracer.exporters.chainer.compat import chainer_ready
+from tracer.exporters.chainer.recurrent import CONVERTERS
 
 chainer_ready()
 pytest.importorskip("chainer")

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tracer
-from exporters.chainer.compat import chainer_ready
-from exporters.records import ExportOptions
 from tracer.api.export import export
 from tracer.errors import ModelError, ThresholdError, UsageError
+from tracer.exporters.chainer.compat import chainer_ready
+from tracer.exporters.records import ExportOptions
 from tracer.graph import loading
 
 chainer_ready()

@@ -4,9 +4,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from exporters.chainer.compat import chainer_ready
-from exporters.chainer.exporter import exporter
 from tracer.errors import InputError
+from tracer.exporters.chainer.compat import chainer_ready
+from tracer.exporters.chainer.exporter import exporter
 
 chainer_ready()
 chainer = pytest.importorskip("chainer")

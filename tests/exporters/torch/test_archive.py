@@ -3,10 +3,10 @@ import zipfile
 
 import pytest
 
-from exporters.records import ExportOptions
-from exporters.source import load_source
 from tracer.api.export import export
 from tracer.errors import InputError, ModelError, UsageError
+from tracer.exporters.records import ExportOptions
+from tracer.exporters.source import load_source
 from tracer.graph import loading
 
 torch = pytest.importorskip("torch")

@@ -8,11 +8,11 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from exporters.records import ExportOptions, InputSpec, draw
-from exporters.torch.exporter import exporter
-from exporters.verify import verify
 from tracer.api.export import export
 from tracer.errors import ModelError, ThresholdError
+from tracer.exporters.records import ExportOptions, InputSpec, draw
+from tracer.exporters.torch.exporter import exporter
+from tracer.exporters.verify import verify
 from tracer.graph import loading
 
 torch = pytest.importorskip("torch")

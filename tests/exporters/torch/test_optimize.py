@@ -2,8 +2,8 @@ from collections import Counter
 
 import pytest
 
-from exporters.records import ExportOptions
 from tracer.api.export import export
+from tracer.exporters.records import ExportOptions
 from tracer.graph import loading
 
 torch = pytest.importorskip("torch")

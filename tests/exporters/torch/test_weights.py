@@ -3,8 +3,8 @@ import pickle
 
 import pytest
 
-from exporters.torch.exporter import exporter
 from tracer.errors import InputError
+from tracer.exporters.torch.exporter import exporter
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 import tracer.cli
-from analyzers import grouping, options
-from analyzers.cost.conventions import CONVENTIONS
+from tracer.analyzers import grouping, options
+from tracer.analyzers.cost.conventions import CONVENTIONS
 
 CONTEXT = click.Context(tracer.cli.tracer)
 COMMANDS = tracer.cli.tracer.list_commands(CONTEXT)

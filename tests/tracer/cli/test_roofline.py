@@ -95,7 +95,7 @@ def test_the_roofline_is_drawn_and_again_from_the_trace(model, capfd, tmp_path):
     ],
 )
 def test_the_longest_extension_names_the_format(name, extension):
-    from analyzers.views import formats
+    from tracer.analyzers.views import formats
     from tracer.records.trace import Trace
 
     assert _output.parse(name, formats(Trace)).extension == extension
@@ -103,7 +103,7 @@ def test_the_longest_extension_names_the_format(name, extension):
 
 @pytest.mark.parametrize("name", ["png", ".png", "roofline", "a.roofline"])
 def test_a_name_without_extension_names_none(name):
-    from analyzers.views import formats
+    from tracer.analyzers.views import formats
     from tracer.records.trace import Trace
 
     with pytest.raises(UsageError):
@@ -137,8 +137,8 @@ def test_the_table_fits_and_a_wide_one_shows_the_roof(model, capfd, monkeypatch,
 
 
 def test_markdown_has_the_advice(model, capfd, tmp_path):
-    from analyzers.advice import advise
-    from analyzers.views.text import cell
+    from tracer.analyzers.advice import advise
+    from tracer.analyzers.views.text import cell
 
     run(capfd, "profile", model, *FAST, "-o", tmp_path / "m.md", "-o", tmp_path / "m.trace")
     trace = tracer.load(tmp_path / "m.trace")

@@ -249,8 +249,8 @@ def test_shapes_and_types_reach_an_export_on_the_fly(nets, capfd):
 def test_weights_of_each_framework_make_trained_sides_equal(nets, capfd, tmp_path):
     import torch
 
-    from exporters.chainer import compat
-    from exporters.source import load_source
+    from tracer.exporters.chainer import compat
+    from tracer.exporters.source import load_source
 
     chainer = compat.load()
     untrained = tmp_path / "untrained.py"

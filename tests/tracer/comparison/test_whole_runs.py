@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from analyzers.compare.contrast import of_sessions
+from tracer.analyzers.compare.contrast import of_sessions
 from tracer.api.compare import whole_runs
 from tracer.api.compare.settings import SideSettings
 from tracer.executors import alternation

@@ -7,14 +7,14 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from analyzers.operations import backward_share, operation_table
+from tracer.analyzers.operations import backward_share, operation_table
 from tracer.errors import InputError, UsageError
 from tracer.executors.eager.settings import EagerSettings
 
 if find_spec("chainer") is None:
     pytest.skip("Chainer is not installed", allow_module_level=True)
 
-from exporters.chainer.compat import load
+from tracer.exporters.chainer.compat import load
 
 chainer = load()
 
@@ -113,7 +113,7 @@ def test_the_backward_pass_has_the_calls_that_chainers_own_hook_counts_in_it():
 
 
 def test_links_are_named_as_the_exporter_names_them(resnet):
-    from exporters.chainer import trace
+    from tracer.exporters.chainer import trace
     from tracer.graph.provenance import module_of
 
     model = CifarResNet(residual="downsample")

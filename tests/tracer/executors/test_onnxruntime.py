@@ -9,8 +9,8 @@ import pytest
 from onnx import helper
 
 import tracer
-from analyzers import observed_shapes
 from tests.graphs import BRANCHES, DATA_DEPENDENT, residual
+from tracer.analyzers import observed_shapes
 from tracer.errors import ModelError, UsageError
 from tracer.executors.onnxruntime import (
     calibration,

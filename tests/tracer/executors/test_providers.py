@@ -10,9 +10,9 @@ import pytest
 
 import tracer
 import tracer.cli
-from analyzers.attribution import attribute
-from analyzers.placement import placements, unplaced
 from tests.graphs import divided, residual
+from tracer.analyzers.attribution import attribute
+from tracer.analyzers.placement import placements, unplaced
 from tracer.api.compare import naming
 from tracer.api.load import load_result
 from tracer.errors import ModelError, UsageError

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from analyzers.kernels import by_kernel
-from analyzers.operations import backward_share, operation_table
+from tracer.analyzers.kernels import by_kernel
+from tracer.analyzers.operations import backward_share, operation_table
 from tracer.errors import InputError, UsageError
 from tracer.executors.eager.calls import Calls
 from tracer.executors.eager.profile import Measured, Overhead, profile_of

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import tracer
-from analyzers.views import render
+from tracer.analyzers.views import render
 from tracer.errors import UsageError
 
 

@@ -8,11 +8,11 @@ import onnxruntime as ort
 import pytest
 
 import tracer
-from analyzers.views import render
 from tests.nets import Builder
 from tests.tracer.narrowing.oracle import Stored, overflows_on_worst_inputs
 from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.policy_text import policy
+from tracer.analyzers.views import render
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
 from tracer.narrowing import samples

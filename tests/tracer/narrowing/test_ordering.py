@@ -12,12 +12,12 @@ from onnx import TensorProto, helper
 
 import tracer
 import tracer.cli
-from analyzers.views import render
 from tests.interpreter.models import quick
 from tests.nets import Builder
 from tests.tracer.narrowing.oracle import Stored
 from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.policy_text import policy
+from tracer.analyzers.views import render
 from tracer.errors import UsageError
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from analyzers.views import render
 from tests.tracer.whatif import networks
+from tracer.analyzers.views import render
 from tracer.api.whatif import what_if
 from tracer.scaling import shards
 from tracer.whatif.options import WhatIfOptions

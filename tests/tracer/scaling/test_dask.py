@@ -134,7 +134,8 @@ def test_the_command_tells_where_no_scheduler_answers(files):
 def test_a_worker_with_other_code_is_not_used(tmp_path, files, alone, dask, small_shards):
     other = tmp_path / "other"
     for package in ("tracer", "analyzers", "exporters"):
-        shutil.copytree(ROOT / package, other / package, ignore=shutil.ignore_patterns("__pyc*"))
+        ignored = shutil.ignore_patterns("__pyc*")
+        shutil.copytree(ROOT / package, other / package, symlinks=True, ignore=ignored)
     with (other / "tracer" / "errors.py").open("a") as file:
         file.write("# changed\n")
     bad = dask.worker(other)

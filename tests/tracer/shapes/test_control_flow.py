@@ -4,8 +4,8 @@ import numpy as np
 import onnx.parser
 import pytest
 
-from analyzers.cost import Cost, cost
-from analyzers.cost.typed_model import TypedModel
+from tracer.analyzers.cost import Cost, cost
+from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.graph import loading
 from tracer.graph.model import Model
 from tracer.interpreter.interpreter import Interpreter

@@ -10,10 +10,10 @@ import pytest
 
 import tracer
 import tracer.cli
-from analyzers import views
 from tests.graphs import parse, residual
 from tests.tracer.tuning.test_changes import COMPUTED_SHAPE
 from tests.tracer.tuning.told import Bench, findings
+from tracer.analyzers import views
 from tracer.containment import signals
 from tracer.tuning import memory
 from tracer.tuning import plan as plans

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from analyzers.views import render
 from tests.tracer.whatif import networks
+from tracer.analyzers.views import render
 from tracer.api.whatif import what_if
 from tracer.errors import LimitError
 from tracer.limits import Limits

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from analyzers.whatif.views.picture import MOST_NODES, figure
+from tracer.analyzers.whatif.views.picture import MOST_NODES, figure
 from tracer.api.whatif import what_if
 from tracer.whatif.options import WhatIfOptions
 

@@ -10,10 +10,10 @@ import onnxruntime
 import pytest
 
 import tracer
-from analyzers.whatif import words
 from models import families
 from tests.tracer.quantization.test_channels import detector
 from tests.tracer.whatif import networks
+from tracer.analyzers.whatif import words
 from tracer.api.whatif import what_if
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph.loading import load

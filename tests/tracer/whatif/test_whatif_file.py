@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import tracer
-from analyzers.views import render
 from tests.tracer.whatif import networks
+from tracer.analyzers.views import render
 from tracer.api.whatif import what_if
 from tracer.errors import InputError
 from tracer.storage import trace_database, trace_file, whatif_file

@@ -13,8 +13,8 @@ from tracer.support.arguments import RULES, amount, maybe, several
 from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
-    from analyzers.compare import Comparison
-    from analyzers.compare.sweep import Sweeps
+    from tracer.analyzers.compare import Comparison
+    from tracer.analyzers.compare.sweep import Sweeps
     from tracer.limits import Limits
     from tracer.support.tolerance import Tolerance
 

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from analyzers.compare import MODEL, Comparison
-from analyzers.compare import compare as compare_sides
-from analyzers.compare.gates import Equivalent, Gate, NotSlower, judged
-from analyzers.compare.sides import Side, measured, recorded
-from analyzers.compare.sweep import Sweeps
-from analyzers.compare.sweep import sweep as sweep_of
-from analyzers.views.text import plural
+from tracer.analyzers.compare import MODEL, Comparison
+from tracer.analyzers.compare import compare as compare_sides
+from tracer.analyzers.compare.gates import Equivalent, Gate, NotSlower, judged
+from tracer.analyzers.compare.sides import Side, measured, recorded
+from tracer.analyzers.compare.sweep import Sweeps
+from tracer.analyzers.compare.sweep import sweep as sweep_of
+from tracer.analyzers.views.text import plural
 from tracer.api.compare import inputs, layers, values
 from tracer.api.compare import scores as scoring
 from tracer.api.compare.naming import named_sides, refuse_unused

@@ -12,8 +12,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from exporters.records import draw, input_specs
-from exporters.source import names_code
 from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import (
     FrameworkSide,
@@ -22,6 +20,8 @@ from tracer.api.compare.sides import (
     Recorded,
 )
 from tracer.errors import UsageError
+from tracer.exporters.records import draw, input_specs
+from tracer.exporters.source import names_code
 from tracer.inputs import files, npz
 from tracer.inputs.request import on_sizes_that_run
 

@@ -12,10 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from exporters.frameworks import frameworks
-from exporters.registry import exporter_of
-from exporters.source import load_source, names_code, runs_in_framework
-from exporters.subject import Code, open_subject
 from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import (
     DEFAULT,
@@ -28,6 +24,10 @@ from tracer.api.compare.sides import (
 )
 from tracer.errors import InputError, UsageError
 from tracer.executors import registry
+from tracer.exporters.frameworks import frameworks
+from tracer.exporters.registry import exporter_of
+from tracer.exporters.source import load_source, names_code, runs_in_framework
+from tracer.exporters.subject import Code, open_subject
 from tracer.graph.model import Model
 from tracer.quantization.stand_in import for_onnxruntime
 from tracer.records import providers

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from analyzers.compare.scores import Scores, scored
 from tracer import metrics
+from tracer.analyzers.compare.scores import Scores, scored
 from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import NamedSide, OnnxSide
 from tracer.errors import UsageError

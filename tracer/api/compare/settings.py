@@ -48,7 +48,7 @@ class SideSettings:
         """Returns the shapes of `input_shape`, at another batch if there is one."""
         if self.input_shape is None:
             return None
-        from exporters.records import input_specs
+        from tracer.exporters.records import input_specs
 
         specs = input_specs(self.input_shape, "float32")
         return [(spec if batch is None else spec.with_batch(batch)).shape for spec in specs]

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from numpy.typing import NDArray
 
-from exporters.source import names_code
 from tracer.api._framework import Opening, opened
 from tracer.api.compare.settings import SideSettings
 from tracer.api.framework import profile_framework
@@ -18,6 +17,7 @@ from tracer.executors import registry
 from tracer.executors.eager.settings import EagerSettings
 from tracer.executors.protocol import AlternatingExecutor, Tensors
 from tracer.executors.turns import Recorder
+from tracer.exporters.source import names_code
 from tracer.graph import footprint
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import symbol_sizes

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from analyzers.views.text import plural
+from tracer.analyzers.views.text import plural
 from tracer.api.compare.sides import NamedSide, OnnxSide
 from tracer.errors import UsageError
 

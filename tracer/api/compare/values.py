@@ -8,17 +8,17 @@ from typing import Any
 
 import pandas as pd
 
-from analyzers.compare.numbers import Numbers, Values, in_type_of, numbers, pairs
-from analyzers.compare.weights import unshared
-from analyzers.table import node_table
-from exporters.records import ExportOptions, InputSpec
-from exporters.registry import exporter_of
-from exporters.source import load_source
+from tracer.analyzers.compare.numbers import Numbers, Values, in_type_of, numbers, pairs
+from tracer.analyzers.compare.weights import unshared
+from tracer.analyzers.table import node_table
 from tracer.api.compare.inputs import Arrays
 from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import FrameworkSide, NamedSide, OnnxSide, Recorded
 from tracer.errors import ModelError, TracerError, UsageError
 from tracer.executors.eager.failure import failing_clearly
+from tracer.exporters.records import ExportOptions, InputSpec
+from tracer.exporters.registry import exporter_of
+from tracer.exporters.source import load_source
 from tracer.graph import loading
 from tracer.graph.model import Model, Node
 from tracer.graph.precision import precisions

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from analyzers.compare.contrast import FINEST, of_sessions
+from tracer.analyzers.compare.contrast import FINEST, of_sessions
 from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import Runner
 from tracer.executors.alternation import Pace, by_side, keeping, sessions, timed

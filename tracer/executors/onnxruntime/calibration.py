@@ -95,7 +95,7 @@ def measure(threads: int) -> Bias:
     every node is a kernel, and none returns before it is done.
 
     A measurement takes about a second. The machine may be faster or slower in a later run:
-    `analyzers.correction` scales the overhead so that the times of the run agree.
+    `tracer.analyzers.correction` scales the overhead so that the times of the run agree.
     """
     path = _file(threads)
     cached = _decoded(caches.read(path))

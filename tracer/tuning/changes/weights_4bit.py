@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from analyzers.roofline import MEMORY
+from tracer.analyzers.roofline import MEMORY
 from tracer.quantization.options import WeightOptions
 from tracer.quantization.weights import quantize_weights
 from tracer.tuning.changes import Change

@@ -6,20 +6,20 @@ from typing import Any
 
 import pandas as pd
 
-from analyzers.compare import Comparison
-from analyzers.compare.gates import Outcome
-from analyzers.compare.layers import letter
-from analyzers.compare.views import charts
-from analyzers.compare.views.comparison.cells import INTERVAL, interval, ratio
-from analyzers.compare.views.comparison.document import document
-from analyzers.compare.views.comparison.layers import layers_table
-from analyzers.compare.views.comparison.subgraphs import subgraph_tables
-from analyzers.compare.views.numbers import numbers_table, values_check
-from analyzers.compare.views.report import of_comparison
-from analyzers.compare.views.scores import scores_table
-from analyzers.options import ViewOptions
-from analyzers.views.checks import Check, Fault
-from analyzers.views.page import (
+from tracer.analyzers.compare import Comparison
+from tracer.analyzers.compare.gates import Outcome
+from tracer.analyzers.compare.layers import letter
+from tracer.analyzers.compare.views import charts
+from tracer.analyzers.compare.views.comparison.cells import INTERVAL, interval, ratio
+from tracer.analyzers.compare.views.comparison.document import document
+from tracer.analyzers.compare.views.comparison.layers import layers_table
+from tracer.analyzers.compare.views.comparison.subgraphs import subgraph_tables
+from tracer.analyzers.compare.views.numbers import numbers_table, values_check
+from tracer.analyzers.compare.views.report import of_comparison
+from tracer.analyzers.compare.views.scores import scores_table
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.checks import Check, Fault
+from tracer.analyzers.views.page import (
     Column,
     Page,
     Table,
@@ -28,8 +28,8 @@ from analyzers.views.page import (
     signed_percent,
     times,
 )
-from analyzers.views.report.content import Content
-from analyzers.views.text import count, micros, percent, si
+from tracer.analyzers.views.report.content import Content
+from tracer.analyzers.views.text import count, micros, percent, si
 from tracer.records.trace import INCOMPLETE
 
 __all__ = ["checks", "document", "figure", "page", "report", "table"]

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Callable
 
-from analyzers.compare.contrast import LEVEL
-from analyzers.compare.views.charts import MARK
-from analyzers.views.page import Row, times
-from analyzers.views.text import micros
+from tracer.analyzers.compare.contrast import LEVEL
+from tracer.analyzers.compare.views.charts import MARK
+from tracer.analyzers.views.page import Row, times
+from tracer.analyzers.views.text import micros
 
 INTERVAL = f"{1 - LEVEL:.0%} interval"
 

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analyzers.compare import Comparison
-from analyzers.compare.contrast import LEVEL
-from analyzers.compare.layers import letter
-from analyzers.compare.sides import Side
-from analyzers.options import ViewOptions
-from analyzers.views.file_formats.json import records
+from tracer.analyzers.compare import Comparison
+from tracer.analyzers.compare.contrast import LEVEL
+from tracer.analyzers.compare.layers import letter
+from tracer.analyzers.compare.sides import Side
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.file_formats.json import records
 
 
 def document(result: Comparison, options: ViewOptions) -> dict[str, Any]:

@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analyzers.compare import Comparison
-from analyzers.compare.contrast import LEVEL
-from analyzers.compare.layers import letter
-from analyzers.compare.views.charts import MARK
-from analyzers.compare.views.comparison.cells import (
+from tracer.analyzers.compare import Comparison
+from tracer.analyzers.compare.contrast import LEVEL
+from tracer.analyzers.compare.layers import letter
+from tracer.analyzers.compare.views.charts import MARK
+from tracer.analyzers.compare.views.comparison.cells import (
     INTERVAL,
     change_interval,
     interval,
     ratio,
     signed,
 )
-from analyzers.views.page import Column, Table, name_column, number_column, signed_percent
-from analyzers.views.text import micros, plural, si
+from tracer.analyzers.views.page import Column, Table, name_column, number_column, signed_percent
+from tracer.analyzers.views.text import micros, plural, si
 from tracer.text import printable
 
 _NAMES = {

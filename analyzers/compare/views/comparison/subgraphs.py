@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from analyzers.compare import Comparison
-from analyzers.compare.alignment import Layer
-from analyzers.compare.layers import letter
-from analyzers.compare.sides import Side
-from analyzers.views.page import Table, name_column, number_column
-from analyzers.views.text import micros, percent
+from tracer.analyzers.compare import Comparison
+from tracer.analyzers.compare.alignment import Layer
+from tracer.analyzers.compare.layers import letter
+from tracer.analyzers.compare.sides import Side
+from tracer.analyzers.views.page import Table, name_column, number_column
+from tracer.analyzers.views.text import micros, percent
 from tracer.text import printable
 
 

@@ -7,5 +7,5 @@ Every box is laid out by itself, with all boxes inside it closed. Who opens one 
 layout is computed where the drawing is shown.
 """
 
-from analyzers.views.report.layout.layout import Layout as Layout
-from analyzers.views.report.layout.layout import laid_out as laid_out
+from tracer.analyzers.views.report.layout.layout import Layout as Layout
+from tracer.analyzers.views.report.layout.layout import laid_out as laid_out

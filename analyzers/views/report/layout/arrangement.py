@@ -3,10 +3,10 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from analyzers.views.report.layout.bands import Bands
-from analyzers.views.report.layout.box import Link
-from analyzers.views.report.layout.coordinates import centres
-from analyzers.views.report.layout.order import ordered
+from tracer.analyzers.views.report.layout.bands import Bands
+from tracer.analyzers.views.report.layout.box import Link
+from tracer.analyzers.views.report.layout.coordinates import centres
+from tracer.analyzers.views.report.layout.order import ordered
 
 _MARGIN = 16
 """Pixels between the border of a box and what is inside."""

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from itertools import groupby, pairwise
 from operator import itemgetter
 
-from analyzers.views.report.layout.box import OUTSIDE, Link
+from tracer.analyzers.views.report.layout.box import OUTSIDE, Link
 
 _WAYPOINTS, _WAYPOINTS_OF_A_CHILD = 400, 40
 """Most waypoints in a box. Where everything reads everything, the longest links have none."""

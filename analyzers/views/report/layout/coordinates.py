@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from statistics import median
 
-from analyzers.views.report.layout.bands import Bands
-from analyzers.views.report.layout.lines import lines, straightened
-from analyzers.views.report.layout.order import Rows
+from tracer.analyzers.views.report.layout.bands import Bands
+from tracer.analyzers.views.report.layout.lines import lines, straightened
+from tracer.analyzers.views.report.layout.order import Rows
 
 _APART, _BESIDE, _TOGETHER = 24, 16, 10
 """Pixels between two children, a child and a waypoint, two waypoints."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise, takewhile
 
-from analyzers.views.report.layout.box import (
+from tracer.analyzers.views.report.layout.box import (
     CONSECUTIVE,
     MODULE,
     NODE,
@@ -14,7 +14,7 @@ from analyzers.views.report.layout.box import (
     Box,
     boxes,
 )
-from analyzers.views.report.layout.sequences import sequences
+from tracer.analyzers.views.report.layout.sequences import sequences
 
 MOST_CHILDREN = 400
 """Most boxes inside another one. A screen shows no more, and a browser moves these at once."""

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from analyzers.views.report.layout.box import MODULE, NODE, OUTSIDE, Box
-from analyzers.views.report.layout.connections import Connections
-from analyzers.views.report.layout.pieces import pieces
+from tracer.analyzers.views.report.layout.box import MODULE, NODE, OUTSIDE, Box
+from tracer.analyzers.views.report.layout.connections import Connections
+from tracer.analyzers.views.report.layout.pieces import pieces
 from tracer.records.topology import Topology
 
 _DEEPEST = 24

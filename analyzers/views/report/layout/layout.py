@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
-from analyzers.views.report.layout.arrangement import Arrangement, Size, arranged
-from analyzers.views.report.layout.box import OUTSIDE, REPEATED, Box, Link, boxes
-from analyzers.views.report.layout.connections import connections
-from analyzers.views.report.layout.folding import fold
-from analyzers.views.report.layout.hierarchy import hierarchy
-from analyzers.views.short_names import cut
+from tracer.analyzers.views.report.layout.arrangement import Arrangement, Size, arranged
+from tracer.analyzers.views.report.layout.box import OUTSIDE, REPEATED, Box, Link, boxes
+from tracer.analyzers.views.report.layout.connections import connections
+from tracer.analyzers.views.report.layout.folding import fold
+from tracer.analyzers.views.report.layout.hierarchy import hierarchy
+from tracer.analyzers.views.short_names import cut
 from tracer.records.topology import Topology
 from tracer.text import printable
 

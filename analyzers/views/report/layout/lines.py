@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from statistics import median
 
-from analyzers.views.report.layout.bands import Bands
-from analyzers.views.report.layout.order import Rows
+from tracer.analyzers.views.report.layout.bands import Bands
+from tracer.analyzers.views.report.layout.order import Rows
 
 
 def lines(bands: Bands, rows: Rows) -> tuple[dict[int, int], dict[int, int]]:

@@ -4,7 +4,7 @@ from bisect import bisect_right, insort
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from analyzers.views.report.layout.bands import Bands
+from tracer.analyzers.views.report.layout.bands import Bands
 
 _SWEEPS = 2
 """Passes downwards and back; more change little."""

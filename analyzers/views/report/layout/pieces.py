@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Collection, Hashable, Sequence
 
-from analyzers.views.report.layout.box import Link
+from tracer.analyzers.views.report.layout.box import Link
 
 Reads = Sequence[Sequence[int]]
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
-from analyzers.views.report.layout.box import OUTSIDE, Link
+from tracer.analyzers.views.report.layout.box import OUTSIDE, Link
 from tracer.support.types import IntArray
 
 _LONGEST = 64
