@@ -1,8 +1,12 @@
 """The measures of the house count what they say, and the house is within its budget."""
 
+import subprocess
+import sys
+import tomllib
+
 import pytest
 
-from tests.house.__main__ import excesses
+from tests.house.__main__ import ROOT, excesses
 from tests.house.measures import House
 
 BUDGET = """
@@ -64,3 +68,13 @@ def test_a_package_without_a_budget_is_above_it(root):
 
 def test_the_house_is_within_its_budget():
     assert excesses() == []
+
+
+@pytest.mark.needs("sklearn")
+@pytest.mark.parametrize("call", ["profile", "count", "what_if"])
+def test_a_call_enters_few_files(call):
+    command = [sys.executable, "-m", "tests.house.walks", call]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    entered = ended.stdout.splitlines()
+    limit = tomllib.loads((ROOT / "budget.toml").read_text("utf-8"))["walks"][call]
+    assert "api/" in ended.stdout and len(entered) <= limit, ended.stdout
