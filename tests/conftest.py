@@ -14,10 +14,11 @@ from hypothesis import settings
 from tracer.records.environment import Peak, Peaks
 from tracer.support import cache
 
-settings.register_profile("unhurried", deadline=None)
-# Where CI is set, examples are those of the test's own source: a commit fails for its own faults.
-settings.register_profile("ci", deadline=None, derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "unhurried")
+# A commit fails for its own faults: examples are those of the test's own source. The long run,
+# `make test-all`, takes others each time. Property tests have all the time that they need.
+settings.register_profile("steady", deadline=None, derandomize=True)
+settings.register_profile("random", deadline=None)
+settings.load_profile("steady")
 
 # Kineto reads it once for a process: tests that use torch's profiler themselves would let it talk.
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")

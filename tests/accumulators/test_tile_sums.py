@@ -116,6 +116,7 @@ def test_sums_of_zeros_never_leave_the_range(overflow, bits):
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names x86 processors")
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("processor", "features", "says"),
     [

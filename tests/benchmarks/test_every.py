@@ -8,6 +8,8 @@ import pytest
 
 from benchmarks.__main__ import names
 
+pytestmark = pytest.mark.nightly
+
 SMALLEST = {
     "accumulators": "--threads 1 --runs 1",
     "brevitas_axe": "--bits 16 --limit 64 --weights 4 --activations 6",

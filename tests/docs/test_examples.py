@@ -37,7 +37,7 @@ def _depends_on_the_machine(line: str) -> bool:
     return line.strip().startswith(_MEASURED) or bool(_MACHINE.search(line))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.needs("torch", "chainer", "sklearn", "matplotlib")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_examples_of_a_page_run_and_print_what_it_shows(page, tmp_path, monkeypatch, capfd):

@@ -10,7 +10,10 @@ from tests.durability import campaign
 from tests.durability.commands import COMMANDS, LENET
 from tests.durability.killing import VICTIMS, Place
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tested on Linux")
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(sys.platform != "linux", reason="tested on Linux"),
+]
 
 
 @pytest.fixture

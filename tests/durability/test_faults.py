@@ -11,9 +11,12 @@ from tests.durability import faults
 from tests.durability.commands import COMMANDS
 from tests.durability.killing import Place, finished
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or faults.compiler() is None, reason="needs a C compiler, on Linux"
-)
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(
+        sys.platform != "linux" or faults.compiler() is None, reason="needs a C compiler, on Linux"
+    ),
+]
 (COUNT,) = (command for command in COMMANDS if command.arguments[0] == "count")
 
 

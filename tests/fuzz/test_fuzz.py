@@ -28,12 +28,12 @@ def python(*args, **environment):
     return ran.stdout
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_mutants(tmp_path):
     python("-m", "tests.fuzz", "--mutants", "60", "--jobs", "2", "--keep", str(tmp_path))
 
 
-@pytest.mark.parametrize("checks", [(), ("--checked",)])
+@pytest.mark.parametrize("checks", [(), pytest.param(("--checked",), marks=pytest.mark.nightly)])
 def test_what_once_failed_passes(checks, tmp_path):
     python("-m", "tests.fuzz", "--corpus", *checks, "--keep", str(tmp_path))
 

@@ -1,6 +1,5 @@
 """Limits hold before anything is allocated, and say which of them was hit."""
 
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -97,10 +96,8 @@ def test_an_endless_loop_ends():
 
 
 def test_the_time_is_limited():
-    began = time.monotonic()
     with pytest.raises(LimitError, match=r"exceeds the limit of 0\.05 s"):
         Interpreter(parsed(ENDLESS), limits=Limits(seconds=0.05)).run(None, GO)
-    assert time.monotonic() - began < 5
 
 
 def test_a_loop_that_doubles_its_state_meets_the_limit_of_live_bytes():

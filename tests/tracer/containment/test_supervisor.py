@@ -282,10 +282,8 @@ def test_a_search_that_is_killed_leaves_no_folder(start, folder):
 
 
 def test_what_dies_as_its_time_is_up_is_out_of_time_and_not_searched(start):
-    begun = time.monotonic()
     code, err = ended(start("-c", DYING_LATE))
     assert (code, err.count("\n"), "the time limit was reached" in err) == (4, 1, True)
-    assert time.monotonic() - begun < 10
 
 
 def test_limits_of_time_and_memory_end_a_run_with_what_to_raise(start):
@@ -313,12 +311,10 @@ def test_a_process_that_ends_itself_is_told(start):
 def test_a_signal_ends_an_endless_run_of_onnxruntime(name, code, start, folder):
     process = start("-c", WATCHED, "ran the model", "profile", "endless.onnx")
     assert process.stdout.readline()
-    begun = time.monotonic()
     process.send_signal(getattr(signal, name))
     words = {"SIGINT": "interrupted", "SIGTERM": "terminated"}
     ending, err = ended(process)
     assert (ending, err.strip()) == (code, f"tracer: {words[name]}")  # click ends the line of ^C
-    assert time.monotonic() - begun < 30
     assert not leftovers(folder)
 
 
@@ -424,7 +420,6 @@ def test_no_file_gets_the_number_of_a_closed_stream(start):
 
 @pytest.mark.parametrize("number", [signal.SIGALRM, signal.SIGINT, signal.SIGTERM])
 def test_a_signal_that_a_callback_dropped_rises_again(number, start):
-    begun = time.monotonic()
     process = start("-c", DROPPING.replace("LIMITED", str(number == signal.SIGALRM)))
     assert process.stdout.readline() == "freed\n"
     if number != signal.SIGALRM:
@@ -434,7 +429,6 @@ def test_a_signal_that_a_callback_dropped_rises_again(number, start):
         number, "Terminated"
     )
     assert (code != 0, raised in err) == (True, True)
-    assert time.monotonic() - begun < 20
 
 
 def test_a_command_that_no_signal_reaches_is_ended_by_its_supervisor(start):

@@ -97,7 +97,7 @@ MACHINES = (
 )
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_narrowed_model_has_the_same_bytes_on_every_processor():
     model = ROOT / "models/lenet/lenet.int8.onnx"
     hashes = set()
@@ -110,7 +110,7 @@ def test_a_narrowed_model_has_the_same_bytes_on_every_processor():
     assert len(hashes) == 1
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_table_of_the_page_is_what_its_command_prints():
     page = (ROOT / "docs/narrowing.md").read_text()
     table = page[page.index("| bits | LeNet narrowed | saturated |") :].partition("\n\n")[0]

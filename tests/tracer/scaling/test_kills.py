@@ -14,6 +14,8 @@ from tracer.scaling.opening import opened_pool
 from tracer.scaling.pool import Task
 from tracer.support.progress import silent
 
+pytestmark = pytest.mark.nightly
+
 KILLS, TASKS, BETWEEN = 20, 180, 7
 """Results between two kills: tasks that die with a worker have run elsewhere by then."""
 
