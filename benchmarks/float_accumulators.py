@@ -20,6 +20,7 @@ import numpy as np
 
 from benchmarks._measure import machine
 from benchmarks.networks import MODELS
+from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine import tile_sums
 from tracer.accumulators.engine.matrices import checked
 from tracer.accumulators.engine.overflow_counter import OverflowCounter
@@ -28,7 +29,6 @@ from tracer.accumulators.engine.sum_lanes import SumLanes
 from tracer.accumulators.floats.casting import cast
 from tracer.accumulators.floats.sums import sum_products
 from tracer.accumulators.hardware import presets
-from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec import policy_text
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.any_accumulator import ByOperands
@@ -135,11 +135,11 @@ def _report_network(threads: int, batch: int, runs: int) -> None:
 
 def _integer_network(images: Array, threads: int) -> Callable[[], Any]:
     model = loading.load(MODELS / "resnet_cifar/resnet20.int8.onnx")
-    narrowing = Narrowing(model, Policy.of(Accumulator(18)))
-    run = _network(model, narrowing, images, threads)
+    emulation = AccumulatorEmulation(model, Policy.of(Accumulator(18)))
+    run = _network(model, emulation, images, threads)
 
     def work() -> None:
-        with narrowing.using(narrowing.new_runners({}, OverflowCounter)):
+        with emulation.using(emulation.new_runners({}, OverflowCounter)):
             run()
 
     return work
@@ -149,12 +149,14 @@ def _float_network(
     images: Array, threads: int, accumulator: str, operands: str | None
 ) -> Callable[[], Any]:
     model = loading.load(MODELS / "resnet_cifar/resnet20.onnx")
-    narrowing = Narrowing(model, policy_text.read(accumulator, operands=operands))
-    return _network(model, narrowing, images, threads)
+    emulation = AccumulatorEmulation(model, policy_text.read(accumulator, operands=operands))
+    return _network(model, emulation, images, threads)
 
 
-def _network(model: Model, narrowing: Narrowing, images: Array, threads: int) -> Callable[[], Any]:
-    interpreter = Interpreter(model, around=narrowing.kernel, fuse=narrowing.fuse)
+def _network(
+    model: Model, emulation: AccumulatorEmulation, images: Array, threads: int
+) -> Callable[[], Any]:
+    interpreter = Interpreter(model, wrap_kernel=emulation.wrap, fuse=emulation.fuse)
     chosen, name = interpreter.with_threads(threads), model.graph.input[0].name
     return lambda: chosen.run(None, {name: images})
 

@@ -22,10 +22,10 @@ import onnxruntime
 from benchmarks._measure import CHOSEN, machine
 from benchmarks._networks import Model as Proto
 from benchmarks._networks import mobilenet
+from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine.limited_sums import LimitedSums
 from tracer.accumulators.engine.overflow_counter import OverflowCounter
 from tracer.accumulators.engine.sum_runner import SumRunner
-from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy
 from tracer.graph import loading
@@ -104,14 +104,14 @@ def _measured(
         floats.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
     model = loading.from_proto(integers)
-    narrowing = Narrowing(model, Policy.of(Accumulator(bits)))
-    interpreter = Interpreter(model, around=narrowing.kernel, fuse=narrowing.fuse)
+    emulation = AccumulatorEmulation(model, Policy.of(Accumulator(bits)))
+    interpreter = Interpreter(model, wrap_kernel=emulation.wrap, fuse=emulation.fuse)
 
     def narrow(threads: int) -> Callable[[], Any]:
         chosen = interpreter.with_threads(threads)
 
         def run() -> Any:
-            with narrowing.using(narrowing.new_runners({}, runner)):
+            with emulation.using(emulation.new_runners({}, runner)):
                 return chosen.run(None, feeds)
 
         return run

@@ -9,7 +9,7 @@ import onnx
 import onnx.parser
 from onnx import numpy_helper
 
-from tracer.accumulators.narrowed_model import Narrowing
+from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.spec.policy import Policy
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
@@ -26,11 +26,11 @@ def model(body: str, **weights: np.ndarray) -> onnx.ModelProto:
 
 def narrowed(
     proto: onnx.ModelProto, policy: Policy, *feeds: np.ndarray
-) -> tuple[np.ndarray, Narrowing]:
+) -> tuple[np.ndarray, AccumulatorEmulation]:
     loaded = loading.from_proto(proto)
-    narrowing = Narrowing(loaded, policy)
+    emulation = AccumulatorEmulation(loaded, policy)
     named = {v.name: x for v, x in zip(loaded.inputs, feeds, strict=True)}
-    return Interpreter(loaded, around=narrowing.kernel).run(None, named)[0], narrowing
+    return Interpreter(loaded, wrap_kernel=emulation.wrap).run(None, named)[0], emulation
 
 
 def plain(proto: onnx.ModelProto, *feeds: np.ndarray) -> np.ndarray:

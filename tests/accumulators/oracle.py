@@ -18,11 +18,11 @@ import onnx
 from onnx import helper, numpy_helper
 
 from tests.accumulators.patches import patches
+from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine import oracle
 from tracer.accumulators.engine.limited_sums import LimitedSums
 from tracer.accumulators.engine.overflow_counter import Counts, OverflowCounter
 from tracer.accumulators.engine.sum_runner import SumRunner
-from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms, named
 from tracer.accumulators.spec.policy import Policy
@@ -73,12 +73,12 @@ class Node:
         values = np.concatenate([value for value, _ in results])
         counts = sum((count for _, count in results), Counts())
         model = loading.from_proto(self.model)
-        narrowing = Narrowing(model, Policy.of(self.accumulator))
-        interpreter = Interpreter(model, around=narrowing.kernel, fuse=narrowing.fuse)
+        emulation = AccumulatorEmulation(model, Policy.of(self.accumulator))
+        interpreter = Interpreter(model, wrap_kernel=emulation.wrap, fuse=emulation.fuse)
         for kind in (LimitedSums, OverflowCounter, SumRunner):
-            runners = narrowing.new_runners({}, kind)
+            runners = emulation.new_runners({}, kind)
             (runner,) = runners.values()
-            with narrowing.using(runners):
+            with emulation.using(runners):
                 try:
                     (out,) = interpreter.run(None, {"x": self.x})
                 except ModelError:

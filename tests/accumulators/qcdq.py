@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from tracer.accumulators.narrowed_model import Narrowing
+from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy
 from tracer.accumulators.statistics.partial_sums import PartialSums
@@ -65,11 +65,11 @@ class Graph:
 def sums(proto: onnx.ModelProto, *feeds: np.ndarray) -> dict[str, PartialSums]:
     """The statistics of every narrow node, over runs of `feeds`."""
     model = loading.from_proto(proto)
-    narrowing = Narrowing(model, Policy.of(Accumulator(32)))
-    interpreter = Interpreter(model, around=narrowing.kernel, fuse=narrowing.fuse)
+    emulation = AccumulatorEmulation(model, Policy.of(Accumulator(32)))
+    interpreter = Interpreter(model, wrap_kernel=emulation.wrap, fuse=emulation.fuse)
     for feed in feeds:
         interpreter.run(None, {"x": feed})
-    return dict(narrowing.accumulations())
+    return dict(emulation.accumulations())
 
 
 def rounded(weights: np.ndarray, scale: np.ndarray, low: int, high: int) -> np.ndarray:

@@ -10,7 +10,7 @@ import pytest
 from onnx import numpy_helper
 
 from tracer import __version__
-from tracer.accumulators.narrowed_model import Narrowing
+from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.fixed_point import formats
 from tracer.accumulators.spec.orders import named
@@ -36,12 +36,12 @@ def model(weights=(1, 1, -1)):
 def run(accumulator, feeds=FEEDS):
     """The model, the hash of `feeds`, the statistics of running it on them, and the policy."""
     loaded, data, policy = model(), DataHash(), Policy.of(accumulator)
-    narrowing = Narrowing(loaded, policy)
-    interpreter = Interpreter(loaded, around=narrowing.kernel)
+    emulation = AccumulatorEmulation(loaded, policy)
+    interpreter = Interpreter(loaded, wrap_kernel=emulation.wrap)
     for each in feeds:
         data.add(each)
         interpreter.run(None, each)
-    return loaded, data, {k: a.tally for k, a in narrowing.accumulations().items()}, policy
+    return loaded, data, {k: a.tally for k, a in emulation.accumulations().items()}, policy
 
 
 def hashed(*feeds):
@@ -71,11 +71,11 @@ def test_a_node_whose_products_are_partly_wide_is_left_out():
               "s": np.float32(0.5), "w": np.ones((3, 1), np.int8)}  # fmt: skip
     proto.graph.initializer.extend(numpy_helper.from_array(v, k) for k, v in stored.items())
     loaded, data, policy = loading.from_proto(proto), DataHash(), Policy.of(Accumulator(20))
-    narrowing = Narrowing(loaded, policy)
+    emulation = AccumulatorEmulation(loaded, policy)
     feeds = {"q": np.ones((1, 2, 8), np.uint8), **FEEDS[0]}
     data.add(feeds)
-    Interpreter(loaded, around=narrowing.kernel).run(None, feeds)
-    tallies = {k: a.tally for k, a in narrowing.accumulations().items()}
+    Interpreter(loaded, wrap_kernel=emulation.wrap).run(None, feeds)
+    tallies = {k: a.tally for k, a in emulation.accumulations().items()}
     assert list(tallies) == ["QAttention_0", "MatMulInteger_1"]
     proof = certificate(loaded, data, tallies, policy)
     assert (list(proof.nodes), proof.left_out) == (["MatMulInteger_1"], ("QAttention_0",))

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tests.accumulators.nodes import model
 from tracer.accumulators.chains import tables
+from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine.overflow_counter import OverflowCounter
 from tracer.accumulators.engine.sum_runner import SumRunner
-from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import named
 from tracer.accumulators.spec.policy import Policy
@@ -28,17 +28,17 @@ BYTES = st.sampled_from([np.int8, np.uint8])
 
 def compare(loaded, policy, x, threads=None):
     """Asserts that fusing changes neither outputs nor statistics; returns the steps of both."""
-    narrowing = Narrowing(loaded, policy)
-    whole = Interpreter(loaded, around=narrowing.kernel, threads=threads)
-    fused = Interpreter(loaded, around=narrowing.kernel, fuse=narrowing.fuse, threads=threads)
+    emulation = AccumulatorEmulation(loaded, policy)
+    whole = Interpreter(loaded, wrap_kernel=emulation.wrap, threads=threads)
+    fused = Interpreter(loaded, wrap_kernel=emulation.wrap, fuse=emulation.fuse, threads=threads)
     results = []
     for interpreter in (whole, fused):
         counters, runners = (
-            narrowing.new_runners({}, kind) for kind in (OverflowCounter, SumRunner)
+            emulation.new_runners({}, kind) for kind in (OverflowCounter, SumRunner)
         )
         outputs = []
         for runner in (counters, runners):
-            with narrowing.using(runner):
+            with emulation.using(runner):
                 outputs += interpreter.run(None, {loaded.inputs[0].name: x})
         results.append((outputs, counters, runners))
     (expected, counters, runners), (outputs, fused_counters, fused_runners) = results
@@ -232,16 +232,16 @@ def test_reductions_of_bytes_are_those_of_blocks(node, kind, data, bits):
     )  # fmt: skip
     loaded, info = loading.from_proto(proto), np.iinfo(kind)
     x = random.integers(info.min, info.max + 1, size).astype(kind)
-    narrowing = Narrowing(loaded, read(str(bits)))
+    emulation = AccumulatorEmulation(loaded, read(str(bits)))
     results = []
     for gathers in (True, False):
-        runners = narrowing.new_runners({})
-        with pytest.MonkeyPatch.context() as patch, narrowing.using(runners):
+        runners = emulation.new_runners({})
+        with pytest.MonkeyPatch.context() as patch, emulation.using(runners):
             if not gathers:
                 patch.setattr(SumRunner, "sum_gathered", lambda *_: False)
-            fuse = narrowing.fuse if gathers else None
-            interpreter = Interpreter(loaded, around=narrowing.kernel, fuse=fuse)
-            results.append((interpreter.run(None, {"x": x})[0], narrowing.accumulations(runners)))
+            fuse = emulation.fuse if gathers else None
+            interpreter = Interpreter(loaded, wrap_kernel=emulation.wrap, fuse=fuse)
+            results.append((interpreter.run(None, {"x": x})[0], emulation.accumulations(runners)))
     (output, sums), (expected, others) = results
     np.testing.assert_array_equal(output, expected)
     for key, each in sums.items():
@@ -267,7 +267,7 @@ def test_sums_without_a_tile_keep_their_bits(accumulator):
 def test_constants_are_kept_once():
     loaded = loading.load(MODELS / "lenet/lenet.int8.onnx")
     plan = Planner(loaded, Registry(), None).plan()
-    _, constants = Narrowing(loaded, read("*=16")).fuse(plan)
+    _, constants = AccumulatorEmulation(loaded, read("*=16")).fuse(plan)
     computed = {step.task.writes[0]: step for step in plan.steps}
     assert constants
     for name, value in constants.items():
@@ -277,8 +277,8 @@ def test_constants_are_kept_once():
 
 def test_observers_see_every_node():
     loaded = loading.load(MODELS / "lenet/lenet.int8.onnx")
-    narrowing = Narrowing(loaded, read("*=16"))
-    interpreter = Interpreter(loaded, around=narrowing.kernel, fuse=narrowing.fuse)
+    emulation = AccumulatorEmulation(loaded, read("*=16"))
+    interpreter = Interpreter(loaded, wrap_kernel=emulation.wrap, fuse=emulation.fuse)
     recorder = TensorRecorder()
     x = np.zeros((1, 3, 32, 32), np.float32)
     interpreter.with_observers(recorder).run(None, {loaded.inputs[0].name: x})

@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 
 from tests.accumulators.float_loops import convolved, multiplied, summed
 from tests.accumulators.nodes import model, narrowed, plain
-from tracer.accumulators.narrowed_model import Narrowing
+from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.spec.policy_text import read
 from tracer.errors import ModelError, UsageError
 from tracer.graph import loading
@@ -140,10 +140,10 @@ def test_operands_are_cast_as_ml_dtypes_casts_them():
     x, w = drawn(rng, 2, 3, 6, 6), drawn(rng, 4, 3, 3, 3)
     options = {"strides": [1, 1], "dilations": [1, 1], "pads": [0] * 4, "group": 1}
     proto = node("Conv", {"x": x, "w": w}, ("x",), **options)
-    output, narrowing = narrowed(proto, read("fp32", operands="fp8-e4m3"), x)
+    output, emulation = narrowed(proto, read("fp32", operands="fp8-e4m3"), x)
     cast = [v.astype(ml_dtypes.float8_e4m3fn).astype(np.float32) for v in (x, w)]
     np.testing.assert_array_equal(output, convolved(*cast, None, np.float32, **options))
-    assert narrowing.float_sums[0].tally.operands == "fp8-e4m3"
+    assert emulation.float_sums[0].tally.operands == "fp8-e4m3"
 
 
 def to_int8(values: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
@@ -221,7 +221,7 @@ def test_blocks_share_a_power_of_2_along_the_terms():
 )  # fmt: skip
 def test_block_scales_that_a_card_has_no_model_of_are_refused(accumulator, operands, named):
     with pytest.raises(UsageError, match=named):
-        Narrowing(loading.from_proto(small()), read(accumulator, operands=operands))
+        AccumulatorEmulation(loading.from_proto(small()), read(accumulator, operands=operands))
 
 
 @pytest.mark.parametrize(
@@ -251,16 +251,16 @@ def test_a_card_takes_the_type_of_the_graph_where_it_multiplies_it():
     rng = np.random.default_rng(13)
     a, b = (drawn(rng, *shape).astype(np.float16) for shape in ((3, 20), (20, 4)))
     proto = node("MatMul", {"a": a, "b": b}, ("a",))
-    output, narrowing = narrowed(proto, read("tc:a100"), a)
+    output, emulation = narrowed(proto, read("tc:a100"), a)
     cast, _ = narrowed(proto, read("tc:a100", operands="fp16"), a)
     np.testing.assert_array_equal(output, cast)
-    assert narrowing.notes == ()
+    assert emulation.notes == ()
 
 
 def test_a_card_with_one_format_casts_to_it_and_says_so():
     a = np.ones((2, 3), np.float32)
-    _, narrowing = narrowed(node("MatMul", {"a": a, "b": a.T.copy()}, ("a",)), read("tc:v100"), a)
-    assert narrowing.notes == (
+    _, emulation = narrowed(node("MatMul", {"a": a, "b": a.T.copy()}, ("a",)), read("tc:v100"), a)
+    assert emulation.notes == (
         "operands of tc:v100 are cast to fp16, the only format that it multiplies",
     )
 
@@ -268,12 +268,12 @@ def test_a_card_with_one_format_casts_to_it_and_says_so():
 def test_a_card_with_several_formats_casts_to_the_first_and_says_so():
     proto = node("MatMul", {"a": np.ones((2, 3), np.float32), "b": np.ones((3, 2), np.float32)},
                  ("a",))  # fmt: skip
-    narrowing = Narrowing(loading.from_proto(proto), read("tc:a100"))
-    assert narrowing.notes == (
+    emulation = AccumulatorEmulation(loading.from_proto(proto), read("tc:a100"))
+    assert emulation.notes == (
         "operands of tc:a100 are cast to fp16, the first of 3 formats that it multiplies",
     )
     with pytest.raises(UsageError, match="does not multiply operands of fp8-e4m3"):
-        Narrowing(loading.from_proto(proto), read("tc:a100", operands="fp8-e4m3"))
+        AccumulatorEmulation(loading.from_proto(proto), read("tc:a100", operands="fp8-e4m3"))
 
 
 QDQ = """(float[N,3,5,5] x) => (float[a,b,c,d] y) {
@@ -324,10 +324,10 @@ def test_outputs_and_statistics_do_not_depend_on_threads_or_batches(accumulator,
     loaded = loading.from_proto(small())
     results = []
     for threads, batch in ((1, 64), (2, 64), (1, 8), (2, 1)):
-        narrowing = Narrowing(loaded, read(accumulator, operands=operands))
-        interpreter = Interpreter(loaded, around=narrowing.kernel, threads=threads)
+        emulation = AccumulatorEmulation(loaded, read(accumulator, operands=operands))
+        interpreter = Interpreter(loaded, wrap_kernel=emulation.wrap, threads=threads)
         parts = [interpreter.run(None, {"x": x[i : i + batch]})[0] for i in range(0, 64, batch)]
-        results.append((np.concatenate(parts), narrowing.float_sums))
+        results.append((np.concatenate(parts), emulation.float_sums))
     (first, sums), *others = results
     assert len(sums) == 4
     assert sums[0].tally.outputs == 64 * 3 * 36
@@ -348,17 +348,17 @@ def test_stochastic_rounding_draws_anew_for_each_sample_and_node():
 
 def test_wide_floats_come_close_to_onnxruntime():
     x = drawn(np.random.default_rng(18), 3, 2, 6, 6)
-    output, narrowing = narrowed(small(), read("fp32"), x)
+    output, emulation = narrowed(small(), read("fp32"), x)
     np.testing.assert_allclose(output, reference(small(), x), rtol=1e-4, atol=1e-2)
-    assert all(each.tally.error_percentile(50) < 1e-6 for each in narrowing.float_sums)
+    assert all(each.tally.error_percentile(50) < 1e-6 for each in emulation.float_sums)
 
 
 def test_overflow_swamping_and_nan_are_counted():
     rows = [[60000, 60000, 1, 0], [2048, 1, 1, 1], [np.inf, -1, 0, 0], [np.inf, -np.inf, 0, 0]]
     a = np.array(rows, np.float32)
     b = np.ones((4, 1), np.float32)
-    output, narrowing = narrowed(node("MatMul", {"a": a, "b": b}, ("a",)), read("fp16"), a)
-    (sums,) = narrowing.float_sums
+    output, emulation = narrowed(node("MatMul", {"a": a, "b": b}, ("a",)), read("fp16"), a)
+    (sums,) = emulation.float_sums
     np.testing.assert_array_equal(output.ravel(), [np.inf, 2048, np.inf, np.nan])
     assert (sums.tally.outputs, sums.tally.nan_outputs) == (4, 1)
     assert sums.tally.overflow_outputs == 3  # a sum is infinite on the way, whatever it comes from
@@ -370,9 +370,9 @@ def test_only_float_nodes_of_a_mixed_policy_are_floats():
     proto = small()
     policy = read("Conv=fp16,*=20", fixed="8:4")
     x = drawn(np.random.default_rng(19), 2, 2, 6, 6)
-    _, narrowing = narrowed(proto, policy, x)
-    assert [each.node for each in narrowing.float_sums] == ["Conv_0", "Conv_1"]
-    assert list(narrowing.runners) == ["MatMul_3", "Gemm_4"]
+    _, emulation = narrowed(proto, policy, x)
+    assert [each.node for each in emulation.float_sums] == ["Conv_0", "Conv_1"]
+    assert list(emulation.runners) == ["MatMul_3", "Gemm_4"]
 
 
 def test_nodes_of_integers_have_no_float_sums():
@@ -381,17 +381,17 @@ def test_nodes_of_integers_have_no_float_sums():
     with pytest.raises(
         ModelError, match=r"\(MatMulInteger\) cannot be summed in 'fp16': float acc"
     ):
-        Narrowing(loading.from_proto(proto), read("fp16"))
+        AccumulatorEmulation(loading.from_proto(proto), read("fp16"))
 
 
 def test_operands_that_are_no_floats_are_computed_as_usual_and_named():
     rng = np.random.default_rng(20)
     for a in (rng.normal(size=(2, 3)), rng.integers(0, 9, (2, 3)).astype(np.int32)):
         proto = node("MatMul", {"a": a, "b": a.T.copy()}, ("a",))
-        output, narrowing = narrowed(proto, read("fp16"), a)
+        output, emulation = narrowed(proto, read("fp16"), a)
         np.testing.assert_array_equal(output, plain(proto, a))
-        assert narrowing.float_sums == ()
-        (note,) = narrowing.notes
+        assert emulation.float_sums == ()
+        (note,) = emulation.notes
         assert note.startswith(f"stays wide: y: its operands are {a.dtype}")
 
 
@@ -405,4 +405,4 @@ def test_operands_that_are_no_floats_are_computed_as_usual_and_named():
 def test_formats_that_fit_no_accumulator_are_named(accumulator, options, named):
     loaded = loading.from_proto(small())
     with pytest.raises(UsageError, match=named):
-        Narrowing(loaded, read(accumulator, **options))
+        AccumulatorEmulation(loaded, read(accumulator, **options))

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.accumulators.patches import patches
+from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine import oracle
 from tracer.accumulators.engine.column_source import PaddedImages, from_rows
 from tracer.accumulators.engine.node_operands import Integers
 from tracer.accumulators.engine.overflow_counter import Counts, OverflowCounter
 from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner
-from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms, named
 from tracer.accumulators.spec.policy_text import read
@@ -143,11 +143,13 @@ def test_a_network_is_that_of_the_passes_of_numpy(monkeypatch, model, bits):
     x = np.random.default_rng(bits).random((3, 3, 32, 32), np.float32)
 
     def run():
-        narrowing = Narrowing(loaded, read(f"*={bits}"))
-        outputs = Interpreter(loaded, around=narrowing.kernel).run(None, {loaded.inputs[0].name: x})
-        counters = narrowing.new_runners({}, OverflowCounter)
-        with narrowing.using(counters):
-            again = Interpreter(loaded, around=narrowing.kernel).run(
+        emulation = AccumulatorEmulation(loaded, read(f"*={bits}"))
+        outputs = Interpreter(loaded, wrap_kernel=emulation.wrap).run(
+            None, {loaded.inputs[0].name: x}
+        )
+        counters = emulation.new_runners({}, OverflowCounter)
+        with emulation.using(counters):
+            again = Interpreter(loaded, wrap_kernel=emulation.wrap).run(
                 None, {loaded.inputs[0].name: x}
             )
         np.testing.assert_array_equal(again[0], outputs[0])

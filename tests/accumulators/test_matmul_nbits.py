@@ -12,9 +12,9 @@ from tests.accumulators.nodes import narrowed, plain
 from tests.interpreter.models import normal, onnxruntime, quick
 from tests.interpreter.test_matmul_nbits import definition, node, quantized
 from tests.processors import with_vnni
+from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine.limited_sums import LimitedSums
 from tracer.accumulators.engine.overflow_counter import OverflowCounter
-from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import named
 from tracer.accumulators.spec.policy import Policy
@@ -93,10 +93,10 @@ def test_sums_of_blocks_are_those_of_a_loop(kind, zeros, rows, depth, columns, o
     feeds = {"a": normal(rows, depth, seed=seed),
              **quantized(normal(depth, columns, seed=seed + 1), bits, block, zeros)}  # fmt: skip
     policy = Policy.of(Accumulator(width, overflow))
-    output, narrowing = narrowed(node(feeds, bits, block, 4), policy, feeds["a"])
+    output, emulation = narrowed(node(feeds, bits, block, 4), policy, feeds["a"])
     wanted, low, high = looped(feeds, bits, block, width, overflow)
     np.testing.assert_array_equal(output, wanted)
-    (sums,) = narrowing.accumulations().values()
+    (sums,) = emulation.accumulations().values()
     assert (sums.tally.acc_min.min(), sums.tally.acc_max.max()) == (low, high)
     blocks = feeds["b"].shape[1]
     assert sums.tally.outputs.tolist() == [rows * blocks] * columns
@@ -133,12 +133,12 @@ def test_worst_activations_reach_the_bound_and_go_no_further(bits, block):
     signs = np.where(codes.reshape(columns, -1)[:, :depth] < 0, -1, 1).astype(np.float32)
     feeds["a"] = np.concatenate([signs, -signs])
     proto = node(feeds, bits, block, 4)
-    _, narrowing = narrowed(proto, read("32"), feeds["a"])
-    (sums,) = narrowing.accumulations().values()
+    _, emulation = narrowed(proto, read("32"), feeds["a"])
+    (sums,) = emulation.accumulations().values()
     assert sums.tally.bits_observed.tolist() == sums.guaranteed_channels.tolist()
     for width, overflows in ((sums.guaranteed, False), (sums.guaranteed - 1, True)):
-        _, narrowing = narrowed(proto, Policy.of(Accumulator(width)), feeds["a"])
-        (narrow,) = narrowing.accumulations().values()
+        _, emulation = narrowed(proto, Policy.of(Accumulator(width)), feeds["a"])
+        (narrow,) = emulation.accumulations().values()
         assert narrow.tally.saturation_events.any() == overflows
 
 
@@ -148,13 +148,13 @@ def test_runners_agree(kind, order):
     feeds = {"a": normal(6, 100), **quantized(normal(100, 7), 4, 32, "packed")}
     policy = Policy.of(Accumulator(11, order=named(order)))
     proto = node(feeds, 4, 32, 4)
-    expected, narrowing = narrowed(proto, policy, feeds["a"])
-    (tally,) = (sums.tally for sums in narrowing.accumulations().values())
+    expected, emulation = narrowed(proto, policy, feeds["a"])
+    (tally,) = (sums.tally for sums in emulation.accumulations().values())
     model = loading.from_proto(proto)
-    narrowing = Narrowing(model, policy)
-    runners = narrowing.new_runners({}, kind)
-    with narrowing.using(runners):
-        (output,) = Interpreter(model, around=narrowing.kernel).run(None, {"a": feeds["a"]})
+    emulation = AccumulatorEmulation(model, policy)
+    runners = emulation.new_runners({}, kind)
+    with emulation.using(runners):
+        (output,) = Interpreter(model, wrap_kernel=emulation.wrap).run(None, {"a": feeds["a"]})
     np.testing.assert_array_equal(output, expected)
     assert tally.saturation_events.any()
     if kind is OverflowCounter:
@@ -250,9 +250,9 @@ def test_float_sums_are_a_loop_over_float16(bits, level, depth, biased):
         a = feeds["a"][..., k, None].astype(np.float16)
         wanted = wanted + a * weights[:, k]
     policy = read("fp16", operands="fp16")
-    output, narrowing = narrowed(node(feeds, bits, 32, level), policy, feeds["a"])
+    output, emulation = narrowed(node(feeds, bits, 32, level), policy, feeds["a"])
     np.testing.assert_array_equal(output, wanted.astype(np.float32))
-    (sums,) = narrowing.float_sums
+    (sums,) = emulation.float_sums
     assert sums.tally.outputs == output.size
 
 

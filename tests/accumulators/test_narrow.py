@@ -16,7 +16,7 @@ from tests.accumulators.nodes import (
     qdq_conv,
     uint8,
 )
-from tracer.accumulators.narrowed_model import Narrowing
+from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.fixed_point import FixedPoint, Formats
 from tracer.accumulators.spec.orders import Terms, named
@@ -50,17 +50,17 @@ def test_fine_fixed_point_numbers_come_close_to_floats():
 
 def test_floats_without_a_format_are_refused():
     with pytest.raises(ModelError, match=r"'Conv_0' \(Conv\) has no integer arithmetic.*'x'"):
-        Narrowing(loading.from_proto(float_model()), read("16"))
+        AccumulatorEmulation(loading.from_proto(float_model()), read("16"))
 
 
 def test_a_named_node_must_add_something_up():
     with pytest.raises(ModelError, match=r"'Relu_1' \(Relu\) adds nothing up"):
-        Narrowing(loading.from_proto(float_model()), read("Relu=16"))
+        AccumulatorEmulation(loading.from_proto(float_model()), read("Relu=16"))
 
 
 def test_an_entry_must_match_something():
     with pytest.raises(UsageError, match="nothere=16"):
-        Narrowing(loading.from_proto(float_model()), read("nothere=16"))
+        AccumulatorEmulation(loading.from_proto(float_model()), read("nothere=16"))
 
 
 def test_an_overflow_can_end_the_run():
@@ -84,11 +84,11 @@ def test_a_wide_accumulator_has_the_exact_sums_that_floats_round():
 def test_runs_add_up():
     proto, *_ = qdq_conv()
     loaded = loading.from_proto(proto)
-    narrowing = Narrowing(loaded, read("14"))
-    interpreter = Interpreter(loaded, around=narrowing.kernel)
+    emulation = AccumulatorEmulation(loaded, read("14"))
+    interpreter = Interpreter(loaded, wrap_kernel=emulation.wrap)
     for _ in range(3):
         interpreter.run(None, {"x": RANDOM.normal(0, 3, (1, 2, 5, 5)).astype(np.float32)})
-    (accumulation,) = narrowing.accumulations().values()
+    (accumulation,) = emulation.accumulations().values()
     assert accumulation.tally.outputs.tolist() == [48, 48, 48]
 
 
@@ -103,8 +103,8 @@ def test_pairs_that_saturate_are_events_and_errors():
     w = np.full((4, 1), 127, np.int8)
     proto = model("(uint8[1,4] a) => (int32[r,c] y) { y = MatMulInteger (a, w) }", w=w)
     policy = read("32", like=Accumulator(32, order=named("maddubs")))
-    output, narrowing = narrowed(proto, policy, np.full((1, 4), 255, np.uint8))
-    (accumulation,) = narrowing.accumulations().values()
+    output, emulation = narrowed(proto, policy, np.full((1, 4), 255, np.uint8))
+    (accumulation,) = emulation.accumulations().values()
     assert output.item() == 2 * 32767
     assert accumulation.tally.saturation_events.sum() == 2
     assert accumulation.tally.overflow(32).overflow_outputs.sum() == 1
@@ -128,14 +128,14 @@ def test_a_size_beyond_the_terms_takes_no_memory(order, shape):
 def test_channels_whose_number_changes_are_counted_as_one():
     proto = model("(uint8[3,K] a, uint8[K,N] b) => (int32[r,c] y) { y = MatMulInteger (a, b) }")
     loaded = loading.from_proto(proto)
-    narrowing = Narrowing(loaded, read("30"))
-    interpreter = Interpreter(loaded, around=narrowing.kernel)
+    emulation = AccumulatorEmulation(loaded, read("30"))
+    interpreter = Interpreter(loaded, wrap_kernel=emulation.wrap)
     sums = []
     for depth, columns in ((4, 5), (4, 7), (6, 5), (2, 0)):
         a, b = uint8(3, depth), uint8(depth, columns)
         interpreter.run(None, {"a": a, "b": b})
         sums += (a.astype(np.int64) @ b).ravel().tolist()
-    (accumulation,) = narrowing.accumulations().values()
+    (accumulation,) = emulation.accumulations().values()
     assert accumulation.tally.outputs.tolist() == [len(sums)]
     assert (accumulation.tally.final_min.item(), accumulation.tally.final_max.item()) == (
         min(sums),

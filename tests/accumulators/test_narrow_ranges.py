@@ -16,10 +16,10 @@ from tests.accumulators.nodes import (
     narrowed,
     uint8,
 )
+from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine.limited_sums import LimitedSums
 from tracer.accumulators.engine.overflow_counter import OverflowCounter
 from tracer.accumulators.engine.sum_runner import SumRunner
-from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.policy_text import read
 from tracer.errors import ModelError
 from tracer.graph import loading
@@ -31,8 +31,8 @@ def test_widths_that_are_seen_guaranteed_and_of_the_types(bits):
     w, x = int8(3, 2, 2, 2), uint8(2, 2, 6, 6)
     proto = model("(uint8[2,2,6,6] x) => (int32[a,b,c,d] y) { y = ConvInteger (x, w, z) }",
                   w=w, z=np.uint8(9))  # fmt: skip
-    _, narrowing = narrowed(proto, read(str(bits)), x)
-    (result,) = narrowing.accumulations().values()
+    _, emulation = narrowed(proto, read(str(bits)), x)
+    (result,) = emulation.accumulations().values()
     wide = w.reshape(3, -1).astype(np.int64)
     low = np.minimum(wide * -9, wide * 246).sum(1)
     high = np.maximum(wide * -9, wide * 246).sum(1)
@@ -46,8 +46,8 @@ def test_widths_that_are_seen_guaranteed_and_of_the_types(bits):
 
 def test_two_activations_are_bounded_by_their_types():
     proto = model("(uint8[3,4] a, uint8[4,2] b) => (int32[r,c] y) { y = MatMulInteger (a, b) }")
-    _, narrowing = narrowed(proto, read("16"), uint8(3, 4), uint8(4, 2))
-    (result,) = narrowing.accumulations().values()
+    _, emulation = narrowed(proto, read("16"), uint8(3, 4), uint8(4, 2))
+    (result,) = emulation.accumulations().values()
     assert result.guaranteed == result.datatype == (4 * 255 * 255).bit_length() + 1
     assert result.guaranteed_channels.shape == (2,)
 
@@ -62,11 +62,11 @@ def test_a_zero_point_that_is_computed_may_be_another_next_time():
     )  # fmt: skip
     loaded = loading.from_proto(proto)
     for feeds in itertools.permutations([np.full(8, 5.0), np.full(8, -5.0), np.eye(8)[0]]):
-        narrowing = Narrowing(loaded, read("20"))
-        interpreter = Interpreter(loaded, around=narrowing.kernel)
+        emulation = AccumulatorEmulation(loaded, read("20"))
+        interpreter = Interpreter(loaded, wrap_kernel=emulation.wrap)
         for x in feeds:
             interpreter.run(None, {"x": x.astype(np.float32)[None]})
-        (result,) = narrowing.accumulations().values()
+        (result,) = emulation.accumulations().values()
         assert result.guaranteed == 19  # 4 · 255 · 255 needs 18 bits and a sign: 260,100 < 2^18
         assert result.guaranteed >= result.tally.bits_observed.max()
 
@@ -83,10 +83,10 @@ def test_integers_that_float16_cannot_tell_apart_are_refused(zero, fit):
     proto.opset_import[0].version = 21  # the first one with 16-bit integers
     if not fit:
         with pytest.raises(ModelError, match="11 bits of precision"):
-            Narrowing(loading.from_proto(proto), read("20"))
+            AccumulatorEmulation(loading.from_proto(proto), read("20"))
         return
-    _, narrowing = narrowed(proto, read("20"), x.astype(zero.dtype))
-    (result,) = narrowing.accumulations().values()
+    _, emulation = narrowed(proto, read("20"), x.astype(zero.dtype))
+    (result,) = emulation.accumulations().values()
     extremes = int(result.tally.final_min.min()), int(result.tally.final_max.max())
     assert extremes == (2 * (limits.min - int(zero)), 2 * (limits.max - int(zero)))
 
@@ -102,8 +102,8 @@ def test_the_type_of_a_tensor_without_zero_point(quantise, low, high):
         s=np.float32(0.5),
     )  # fmt: skip
     proto.opset_import[0].version = 21
-    _, narrowing = narrowed(proto, read("20"), np.array([-1e9, -1, 1, 1e9], np.float32))
-    (result,) = narrowing.accumulations().values()
+    _, emulation = narrowed(proto, read("20"), np.array([-1e9, -1, 1, 1e9], np.float32))
+    (result,) = emulation.accumulations().values()
     assert (result.tally.final_min.min(), result.tally.final_max.max()) == (
         2 * low,
         2 * high,
@@ -129,11 +129,11 @@ POOL = """(int8[1,2,H,W] x) => (float[1,2,1,1] y) {
 def test_sizes_may_grow_from_run_to_run():
     """A guarantee is for all that was summed, and not for what was summed first."""
     loaded = loading.from_proto(model(POOL, s=np.float32(0.5), z=np.int8(0)))
-    narrowing = Narrowing(loaded, read("30"))
-    interpreter = Interpreter(loaded, around=narrowing.kernel)
+    emulation = AccumulatorEmulation(loaded, read("30"))
+    interpreter = Interpreter(loaded, wrap_kernel=emulation.wrap)
     for size in (2, 20):
         interpreter.run(None, {"x": np.full((1, 2, size, size), -128, np.int8)})
-    (result,) = narrowing.accumulations().values()
+    (result,) = emulation.accumulations().values()
     assert result.tally.bits_observed.max() == (400 * 128 - 1).bit_length() + 1
     assert result.guaranteed == result.datatype == result.tally.bits_observed.max()
 
@@ -156,16 +156,16 @@ def test_sums_of_16_bit_activations_and_weights(bits):
     )  # fmt: skip
     proto.opset_import[0].version = 21
     loaded = loading.from_proto(proto)
-    narrowing = Narrowing(loaded, read(str(bits)))
+    emulation = AccumulatorEmulation(loaded, read(str(bits)))
     fed = ((x.astype(np.int64) + 3) * 2**-4).astype(np.float32)
     expected = (
         convolved(x.astype(np.int64) + 3, w, bits, pad=1),
         multiplied(x.reshape(-1, 6).astype(np.int64) + 3, v, bits).reshape(2, 4, 5, 7),
     )
-    for fuse in (None, narrowing.fuse):
-        interpreter = Interpreter(loaded, around=narrowing.kernel, fuse=fuse)
+    for fuse in (None, emulation.fuse):
+        interpreter = Interpreter(loaded, wrap_kernel=emulation.wrap, fuse=fuse)
         for runner in (SumRunner, OverflowCounter, LimitedSums):
-            with narrowing.using(narrowing.new_runners({}, runner)):
+            with emulation.using(emulation.new_runners({}, runner)):
                 outputs = interpreter.run(None, {"x": fed})
             for output, sums in zip(outputs, expected, strict=True):
                 np.testing.assert_array_equal(output, (sums * 2.0**-16).astype(np.float32))

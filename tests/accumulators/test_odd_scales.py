@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
-from tracer.accumulators.narrowed_model import Narrowing
+from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.spec.policy_text import read
 from tracer.errors import TracerError
 from tracer.graph import loading
@@ -53,9 +53,9 @@ def models(draw):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
-def computed(model, around=None):
+def computed(model, wrap_kernel=None):
     with np.errstate(all="ignore"):
-        return Interpreter(model, around=around).run(None, {})[0]
+        return Interpreter(model, wrap_kernel=wrap_kernel).run(None, {})[0]
 
 
 @settings(max_examples=150, derandomize=True)
@@ -63,12 +63,12 @@ def computed(model, around=None):
 def test_wide_sums_are_those_of_the_plain_interpreter(proto):
     try:
         model = loading.from_proto(proto)
-        narrowing = Narrowing(model, read(str(WIDE)))
+        emulation = AccumulatorEmulation(model, read(str(WIDE)))
         expected = computed(model)
     except TracerError as error:  # it has no integers, or the plain interpreter refuses it, too
         assert str(error)
         return
-    found = computed(model, narrowing.kernel)
+    found = computed(model, emulation.wrap)
     assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
     if np.isfinite(expected).all():
         largest = np.abs(expected).max(initial=1e-37)  # below, floats have fewer digits

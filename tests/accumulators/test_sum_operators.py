@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 
 from tests.accumulators.nodes import int8, model, narrowed, plain, saturated, uint8
-from tracer.accumulators.narrowed_model import Narrowing
+from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.spec.policy_text import read
 from tracer.errors import ModelError
 from tracer.graph import loading
@@ -47,9 +47,9 @@ def by_onnxruntime(proto: onnx.ModelProto, *feeds: np.ndarray) -> np.ndarray:
 
 
 def check_wide(proto: onnx.ModelProto, *feeds: np.ndarray) -> None:
-    output, narrowing = narrowed(proto, read("40"), *feeds)
+    output, emulation = narrowed(proto, read("40"), *feeds)
     np.testing.assert_allclose(output, by_onnxruntime(proto, *feeds), rtol=3e-7)
-    (sums,) = narrowing.accumulations().values()
+    (sums,) = emulation.accumulations().values()
     assert sums.tally.outputs.sum() == output.size
 
 
@@ -121,7 +121,7 @@ def test_each_running_sum_begins_at_the_end_that_the_node_names(exclusive, rever
         axis=np.int64(2),
     )
     x = uint8(2, 3, 4, 5)
-    output, narrowing = narrowed(proto, read(str(bits)), x)
+    output, emulation = narrowed(proto, read(str(bits)), x)
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
     total, expected = np.zeros((2, 3, 5), np.int64), np.empty((2, 3, 4, 5), np.int64)
     for place in range(4)[:: -1 if reverse else 1]:
@@ -130,7 +130,7 @@ def test_each_running_sum_begins_at_the_end_that_the_node_names(exclusive, rever
         expected[:, :, place] = before if exclusive else total
     np.testing.assert_array_equal(output, expected * np.float32(STEP))
     check_wide(proto, x)
-    (sums,) = narrowing.accumulations().values()
+    (sums,) = emulation.accumulations().values()
     # 155 from 4 terms of uint8 with zero point 100; 3 of them where the own term is left out
     assert sums.guaranteed == (10 if exclusive else 11)
 
@@ -142,9 +142,9 @@ def test_running_sums_of_a_long_axis_stay_wide_and_say_so():
         axis=np.int64(0),
     )  # fmt: skip
     x = uint8(9000)
-    output, narrowing = narrowed(proto, read("9"), x, uint8(2))
+    output, emulation = narrowed(proto, read("9"), x, uint8(2))
     np.testing.assert_array_equal(output, np.cumsum(centred(x)) * np.float32(STEP))
-    (note,) = narrowing.notes
+    (note,) = emulation.notes
     assert note.endswith("CumSum_1: its axis has 9,000 elements; up to 8,192 are narrow")
 
 
@@ -218,11 +218,11 @@ def test_empty_tensors_have_the_sums_of_nothing(operator, shape):
         axis=np.int64(1), axes=np.array([1]),
     )  # fmt: skip
     x = uint8(*shape)
-    output, narrowing = narrowed(proto, read("9"), x)
+    output, emulation = narrowed(proto, read("9"), x)
     expected = plain(proto, x)
     assert output.shape == expected.shape
     np.testing.assert_array_equal(output, np.zeros_like(expected))
-    (sums,) = narrowing.accumulations().values()
+    (sums,) = emulation.accumulations().values()
     assert sums.tally.outputs.sum() == output.size
     assert sums.guaranteed >= 2
 
@@ -252,12 +252,12 @@ def test_a_sum_between_element_wise_nodes_is_no_entry_of_a_table(operator):
         b=np.array([0, 50, 100, 150, 200, 255], np.uint8),
     )
     x, loaded = np.array([100, 120, 150, 200, 230, 255], np.uint8), loading.from_proto(proto)
-    narrowing = Narrowing(loaded, read("8"))
-    interpreter = Interpreter(loaded, around=narrowing.kernel, fuse=narrowing.fuse)
+    emulation = AccumulatorEmulation(loaded, read("8"))
+    interpreter = Interpreter(loaded, wrap_kernel=emulation.wrap, fuse=emulation.fuse)
     (output,) = interpreter.run(None, {"x": x})
     b = centred(np.array([0, 50, 100, 150, 200, 255]))
     first = np.clip(np.maximum(centred(x), 0), -128, 127)
     sums = np.clip(first + (b if operator == "Add" else -b), -128, 127)
     np.testing.assert_array_equal(output, np.clip(sums + ZERO, 0, 255))
-    (tally,) = (each.tally for each in narrowing.accumulations().values())
+    (tally,) = (each.tally for each in emulation.accumulations().values())
     assert tally.outputs.sum() == 6

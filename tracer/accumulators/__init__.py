@@ -3,8 +3,8 @@
 The way of a policy to a kernel:
 
 1. `spec`: a policy assigns each node an `Accumulator`: bits, overflow, order of the terms.
-2. `narrowed_model.Narrowing` replaces the kernels of those nodes. `Narrowing.kernel` is the one
-   seam to the interpreter: the argument `around` of `Interpreter`, called once for each node.
+2. `emulation.AccumulatorEmulation` replaces the kernels of those nodes. Its `wrap` is the seam to
+   the interpreter: the argument `wrap_kernel` of `Interpreter`, called once for each node.
 3. `nodes`: a lowering for each operator turns inputs into integers and names its dot products.
 4. `engine.sum_runner.SumRunner` sums a node: in one pass (`engine.node_pass`), or in blocks
    (`engine.dots`, then `engine.blocks`, which chooses the kernel). `engine.oracle` defines results.

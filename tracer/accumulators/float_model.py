@@ -10,7 +10,7 @@ from functools import cached_property
 from tracer.accumulators import hardware
 from tracer.accumulators.engine.float_operands import FloatOperands
 from tracer.accumulators.engine.float_runner import FloatRunner
-from tracer.accumulators.engine.node_operands import UnfitError
+from tracer.accumulators.engine.node_operands import NoIntegerForm
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.float_nodes import (
     ComputeNode,
@@ -55,7 +55,7 @@ class FloatModel:
         self._chosen: dict[tuple[str, str, str], None] = {}
         self.rules: dict[str, Rule] = {}
         """The rules of the prepared nodes by key, with the operands that they multiply."""
-        self.unfit: dict[str, UnfitError] = {}
+        self.unfit: dict[str, NoIntegerForm] = {}
         """Nodes whose products are added as usual, by key: for their operands in a run, too."""
 
     @property
@@ -90,8 +90,10 @@ class FloatModel:
             if lowering is not None:
                 self._prepare(node, rule, lowering)
             elif multiplies(node):
-                raise UnfitError(f"float accumulators add products of {', '.join(summed())} alone")
-        except UnfitError as reason:
+                raise NoIntegerForm(
+                    f"float accumulators add products of {', '.join(summed())} alone"
+                )
+        except NoIntegerForm as reason:
             self.unfit[node.key] = reason
 
     def _prepare(self, node: Node, rule: Rule, lowering: FloatLowering) -> None:
@@ -114,17 +116,17 @@ class FloatModel:
         seed = zlib.crc32(node.key.encode())
         self._runners[node.key] = FloatRunner(accumulator, tally, seed)
 
-    def kernel(self, node: Node, plain: Kernel) -> Kernel:
-        """Returns the kernel of a prepared node; it is `plain` for operands that are no floats."""
+    def wrap(self, node: Node, default: Kernel) -> Kernel:
+        """Returns the kernel of a prepared node: `default` for operands that are no floats."""
         compute, runner = self._computing[node.key], self._runners[node.key]
         operands = self._operands[node.key]
 
         def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
             reason = operands.misfit(inputs)
             if reason is None:
-                return compute(inputs, runner, lambda: plain(inputs, bodies))
-            self.unfit[node.key] = UnfitError(reason)
-            return plain(inputs, bodies)
+                return compute(inputs, runner, lambda: default(inputs, bodies))
+            self.unfit[node.key] = NoIntegerForm(reason)
+            return default(inputs, bodies)
 
         return kernel
 

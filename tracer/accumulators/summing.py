@@ -1,6 +1,6 @@
 """Which nodes of a model sum: those that add products, and those that add integers."""
 
-from tracer.accumulators.engine.node_operands import NodeOperands, UnfitError
+from tracer.accumulators.engine.node_operands import NodeOperands, NoIntegerForm
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.multiplying import multiplies
 from tracer.accumulators.nodes import lowerings
@@ -27,6 +27,6 @@ def _adds_integers(node: Node, scales: TensorScales) -> bool:
     try:
         attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
         lowering(NodeOperands(node, attributes, scales, None))
-    except (UnfitError, TracerError):
+    except (NoIntegerForm, TracerError):
         return False
     return True

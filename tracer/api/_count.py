@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, field, replace
 
 import pandas as pd
 
+from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.hardware import spelling
-from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.any_accumulator import AnyAccumulator
 from tracer.accumulators.spec.policy import Policy, Rule
@@ -201,13 +201,13 @@ def _narrowed(
             )
         return {}, ()
     chosen = policy(accumulator, fixed, operands)
-    narrowing = Narrowing(model, chosen)
+    emulation = AccumulatorEmulation(model, chosen)
     rules = chosen.assign(model.nodes)
-    floats = narrowing.float_rules
+    floats = emulation.float_rules
     return {
         node: floats.get(node, rule) for node, rule in rules.items()
-        if node in floats or node in narrowing.runners
-    }, narrowing.notes  # fmt: skip
+        if node in floats or node in emulation.runners
+    }, emulation.notes  # fmt: skip
 
 
 def _accumulators(rules: Mapping[str, Rule]) -> pd.DataFrame:

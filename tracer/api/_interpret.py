@@ -30,7 +30,7 @@ from tracer.shapes import infer
 from tracer.support.progress import Progress
 from tracer.support.tolerance import Tolerance
 
-_MODULES = ("tracer.executors.narrowed.shared",)
+_MODULES = ("tracer.executors.emulated.shared",)
 """What workers load as they start."""
 
 
@@ -159,7 +159,7 @@ def _narrow(
     counted: dict[str, object] = {"by_sample": by_sample}
     chosen = counted | {"policy": narrowed, "pool": pool}
     return _Job(
-        registry.NARROWED, batches, next(iter(batches)), chosen,
+        registry.EMULATED, batches, next(iter(batches)), chosen,
         {**counted, **said}, narrowed.assign(request.model.nodes),
     )  # fmt: skip
 

@@ -20,7 +20,7 @@ from tracer.executors.protocol import (
 )
 from tracer.interpreter.last_resort import Fallback
 
-REFERENCE, NARROWED = "reference", "narrowed"
+REFERENCE, EMULATED = "reference", "emulated"
 """The executors of `tracer.interpret`, without and with narrow accumulators."""
 
 SHORT_NAMES = {"ort": "onnxruntime", "interpreter": REFERENCE}

@@ -26,7 +26,7 @@ from tracer.interpreter.last_resort import Fallback, note
 from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.observers import Observer
 from tracer.interpreter.plan import Fuse, Plan, fused
-from tracer.interpreter.planner import Around, Planner
+from tracer.interpreter.planner import Planner, WrapKernel
 from tracer.interpreter.registry import Operator, registry_of
 from tracer.interpreter.values import Value
 from tracer.limits import Limits, enforced
@@ -44,7 +44,7 @@ class Interpreter:
           Planner.plan                  the caller's operators, the model's functions, `ops/`,
                                         onnx.reference, the operator's function body,
                                         `fallback`, another runtime
-            around(node, kernel)        replaces any kernel, as `tracer.accumulators` does
+            wrap_kernel(node, kernel)   replaces any kernel, as `tracer.accumulators` does
         run(output_names, feeds)
           Execution.graph             one graph: the main graph, a body or a function
             observer.before(node, inputs)
@@ -75,7 +75,7 @@ class Interpreter:
         model: ModelSource,
         *,
         operators: Iterable[Operator] | Operators | str | Path = (),
-        around: Around | None = None,
+        wrap_kernel: WrapKernel | None = None,
         fuse: Fuse | None = None,
         fallback: Fallback | None = None,
         observers: Iterable[Observer] = (),
@@ -101,12 +101,12 @@ class Interpreter:
         given = operators if isinstance(operators, Operators | str | Path) else tuple(operators)
         self._overridable = frozenset(value.name for value in overridable(self.model))
         self._overriding: dict[frozenset[str], Interpreter] = {}
-        self._of = partial(_prepared, given, around, fuse, fallback, self.limits)
+        self._of = partial(_prepared, given, wrap_kernel, fuse, fallback, self.limits)
         self._observers = tuple(observers)
         folder = self.model.path.parent if self.model.path is not None else None
         with enforced(self.limits.in_proportion(self._own_bytes)):
             own = registry_of(given, self.model.operators)
-            planner = Planner(self.model, own, folder, around, fallback)
+            planner = Planner(self.model, own, folder, wrap_kernel, fallback)
             self._whole = planner.plan()
             self._fused = self._whole if fuse is None else fused(self._whole, fuse)
         self.notes: tuple[str, ...] = ()
@@ -249,14 +249,19 @@ class Interpreter:
 
 def _prepared(
     operators: Iterable[Operator] | Operators | str | Path,
-    around: Around | None,
+    wrap_kernel: WrapKernel | None,
     fuse: Fuse | None,
     fallback: Fallback | None,
     limits: Limits,
     model: Model,
 ) -> Interpreter:
     return Interpreter(
-        model, operators=operators, around=around, fuse=fuse, fallback=fallback, limits=limits
+        model,
+        operators=operators,
+        wrap_kernel=wrap_kernel,
+        fuse=fuse,
+        fallback=fallback,
+        limits=limits,
     )
 
 

@@ -22,14 +22,14 @@ from tracer.interpreter.registry import Operator, Registry, standard
 from tracer.interpreter.values import Value
 from tracer.support.types import Array, type_text
 
-Around = Callable[[Node, Kernel], Kernel]
+WrapKernel = Callable[[Node, Kernel], Kernel]
 """Returns the kernel that replaces a node's kernel; the seam for other arithmetic."""
 
 
 class Planner:
     """Plans the graphs of one model.
 
-    `own` holds the caller's operators; `around` may replace the kernel of any node; `fallback`
+    `own` holds the caller's operators; `wrap_kernel` may replace the kernel of any node; `fallback`
     computes the nodes that nothing else does, see `uncomputed`.
     """
 
@@ -38,14 +38,14 @@ class Planner:
         model: Model,
         own: Registry,
         folder: Path | None,
-        around: Around | None = None,
+        wrap_kernel: WrapKernel | None = None,
         fallback: Fallback | None = None,
     ) -> None:
         self._model = model
         self._own = own
         self._room = Room()
         self._folder = folder
-        self._around = around
+        self._wrap_kernel = wrap_kernel
         self._fallback = fallback
         self._is_large = footprint.is_large(model)
         self._functions = functions.local_functions(model)
@@ -116,8 +116,8 @@ class Planner:
                 raise type(error)(f"{where}: {error.what}", error.hint) from error
             raise ModelError(f"{where}: {error}") from error
         ours = operator is not None and operator is standard().find(*_name(node, opset))
-        if kernel is not None and self._around is not None:
-            plain, kernel = kernel, self._around(node, kernel)
+        if kernel is not None and self._wrap_kernel is not None:
+            plain, kernel = kernel, self._wrap_kernel(node, kernel)
             ours = ours and kernel is plain
         if kernel is not None and operator is not None:
             kernel = node_inputs.checked(kernel, operator, attributes)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracer.accumulators.narrowed_model import Narrowing
+from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.spec.policy import Policy
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.graph.model import Model
@@ -31,7 +31,7 @@ class Evaluation:
     """Scores models on all samples of a data set, against the outputs of `wide`.
 
     `before` are the score and the sums of `wide` in the accumulators of `policy`, which must be
-    wide enough for all of them. Raises the errors of the metric, and of `Narrowing`.
+    wide enough for all of them. Raises the errors of the metric, and of `AccumulatorEmulation`.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class Evaluation:
         task: str,
         keep: Callable[[Sequence[Array], int], None],
     ) -> Sums:
-        narrowing = Narrowing(model, policy)
-        interpreter = Interpreter(model, around=narrowing.kernel, fuse=narrowing.fuse)
+        emulation = AccumulatorEmulation(model, policy)
+        interpreter = Interpreter(model, wrap_kernel=emulation.wrap, fuse=emulation.fuse)
         score = scorer(model, self._dataset, self._metric)
         scores: list[Array] = []
         done, total = 0, self._dataset.samples
@@ -78,4 +78,4 @@ class Evaluation:
             done += part.size
             self._progress(done, total or done, task)
         mean = float(np.concatenate(scores).mean())
-        return Sums(mean, narrowing.accumulations(), narrowing.notes)
+        return Sums(mean, emulation.accumulations(), emulation.notes)

@@ -57,9 +57,9 @@ def _changed(setup: Setup, seconds: float, progress: Progress) -> dict[str, int]
     """Returns how many sums of each node differ in the emulation, of those with any."""
     limits = Limits(seconds=seconds)
     chosen = {"policy": policy(_PRESET), "limits": limits}
-    settings = registry.settings_for(registry.NARROWED, chosen)
+    settings = registry.settings_for(registry.EMULATED, chosen)
     with enforced(limits):
-        executor = registry.find(registry.NARROWED)
+        executor = registry.find(registry.EMULATED)
         run = executor.profile(setup.model, [setup.feedset], settings, progress).run
     counts = {sums.node: int(sums.tally.outputs_changed.sum()) for sums in run.sums}
     return {node: count for node, count in counts.items() if count}

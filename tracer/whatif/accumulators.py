@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tracer.accumulators.narrowed_model import Narrowing
+from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.spec import kinds
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy, Rule
@@ -24,7 +24,7 @@ from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.float_tally import SUMMED
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.analyzers.energy import EnergyModel
-from tracer.executors.narrowed.shared import merged_by_node, merged_floats, refuse_draws
+from tracer.executors.emulated.shared import merged_by_node, merged_floats, refuse_draws
 from tracer.graph.model import Model
 from tracer.graph.quantized import adds_integers
 from tracer.graph.weight_files import WeightFiles, findable
@@ -87,7 +87,7 @@ class Tried:
 def tried(task: AccumulatorTask, spellings: tuple[str, ...], batches: StoredBatches) -> Tried:
     """Returns a row for each accumulator; at the deadline, those that were begun are left out.
 
-    Raises the errors of `policy_text.read`, `Narrowing` and `Interpreter`.
+    Raises the errors of `policy_text.read`, `AccumulatorEmulation` and `Interpreter`.
     """
     policies = {spelling: _policy(task, spelling) for spelling in spellings}  # errors come first
     plain = _shared(task, task.model, None, batches)
@@ -168,9 +168,9 @@ class _Runs:
     def run(self, shard: Shard) -> _Part:
         """Runs the batches of a shard. Raises OutOfTimeError at the deadline."""
         job, began = self._job, time.perf_counter()
-        narrowing = None if job.policy is None else Narrowing(job.model, job.policy)
-        interpreter = self._plain if narrowing is None else Interpreter(
-            job.model, around=narrowing.kernel, fuse=narrowing.fuse, limits=job.limits,
+        emulation = None if job.policy is None else AccumulatorEmulation(job.model, job.policy)
+        interpreter = self._plain if emulation is None else Interpreter(
+            job.model, wrap_kernel=emulation.wrap, fuse=emulation.fuse, limits=job.limits,
             threads=self._threads,
         )  # fmt: skip
         scoring = scorer(job.model, job.batches.dataset, job.metric)
@@ -179,13 +179,13 @@ class _Runs:
             for batch in job.batches() if shard.count is None else job.batches.shard(shard):
                 self._deadline.check()
                 outputs = interpreter.run(None, batch.inputs)
-                reference = outputs if narrowing is None else self._reference(batch, outputs)
+                reference = outputs if emulation is None else self._reference(batch, outputs)
                 scores.append(scoring(outputs, batch, reference))
         return _Part(
             np.concatenate(scores),
-            () if narrowing is None else tuple(narrowing.accumulations().values()),
-            () if narrowing is None else narrowing.float_sums,
-            () if narrowing is None else narrowing.notes,
+            () if emulation is None else tuple(emulation.accumulations().values()),
+            () if emulation is None else emulation.float_sums,
+            () if emulation is None else emulation.notes,
             time.perf_counter() - began,
         )
 
@@ -212,8 +212,8 @@ class _Trial:
         return self.task.model
 
     @cached_property
-    def _narrowing(self) -> Narrowing:
-        return Narrowing(self._model, self.policy)
+    def _emulation(self) -> AccumulatorEmulation:
+        return AccumulatorEmulation(self._model, self.policy)
 
     @cached_property
     def _parts(self) -> list[_Part]:
@@ -227,8 +227,8 @@ class _Trial:
     def row(self, spelling: str) -> SweptAccumulator:
         """Runs all the data."""
         score = float(np.concatenate([part.scores for part in self._parts]).mean())
-        counts = self._integer_counts() if self._narrowing.runners else self._float_counts()
-        rules = self._narrowing.float_rules.values()
+        counts = self._integer_counts() if self._emulation.runners else self._float_counts()
+        rules = self._emulation.float_rules.values()
         formats = dict.fromkeys(str(rule.operands) for rule in rules if rule.operands)
         operands = ",".join(formats) or None
         return SweptAccumulator(spelling, operands, score, energy=self._energy(), **counts)
@@ -259,10 +259,10 @@ class _Trial:
 
     def _energy(self) -> float | None:
         """Returns the energy per sample; None where a node that multiplies has no figures."""
-        narrowing, task = self._narrowing, self.task
+        emulation, task = self._emulation, self.task
         every = self.policy.assign(self._model.nodes)
-        integers = {key: every[key] for key in narrowing.runners}
-        rules: Mapping[str, Rule] = integers | dict(narrowing.float_rules)
+        integers = {key: every[key] for key in emulation.runners}
+        rules: Mapping[str, Rule] = integers | dict(emulation.float_rules)
         cost = energy_cost(self._model, task.dataset, rules, task.energy, task.addition_convention)
         energies = dict(zip(cost.nodes, cost.per_node([_bits(rules[n]) for n in cost.nodes]),
                             strict=True))  # fmt: skip

@@ -17,10 +17,10 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
+from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine.limited_sums import LimitedSums
 from tracer.accumulators.engine.overflow_counter import Counts, OverflowCounter
 from tracer.accumulators.engine.sum_runner import SumRunner
-from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.policy import Policy
 from tracer.accumulators.spec.register import NARROWEST
 from tracer.graph.model import Model, Node
@@ -76,7 +76,7 @@ class ShardRuns(Generic[B]):
     """Runs shards: `data` returns the batches of one, the same in each call.
 
     After the `deadline` an evaluation that changes a batch raises OutOfTimeError. Raises the errors
-    of `Narrowing` and `Interpreter`.
+    of `AccumulatorEmulation` and `Interpreter`.
     """
 
     def __init__(
@@ -91,11 +91,11 @@ class ShardRuns(Generic[B]):
         deadline: Deadline | None = None,
     ) -> None:
         self._deadline = deadline or Deadline()
-        self._narrowing = Narrowing(arithmetic.model, arithmetic.policy)
+        self._emulation = AccumulatorEmulation(arithmetic.model, arithmetic.policy)
         self._interpreter = Interpreter(
             arithmetic.model,
-            around=self._narrowing.kernel,
-            fuse=self._narrowing.fuse,
+            wrap_kernel=self._emulation.wrap,
+            fuse=self._emulation.fuse,
             limits=arithmetic.limits,
             threads=threads,
             progress=progress,
@@ -105,7 +105,7 @@ class ShardRuns(Generic[B]):
         self._scoring = scoring
         self._summary = summary
         self._accumulators = {
-            key: runner.accumulator for key, runner in self._narrowing.runners.items()
+            key: runner.accumulator for key, runner in self._emulation.runners.items()
         }
         steps = _steps(self._interpreter.steps, arithmetic.model, self._accumulators)
         self._node_steps = np.array([steps[key] for key in self._accumulators])
@@ -117,14 +117,14 @@ class ShardRuns(Generic[B]):
         """Runs a shard in wide accumulators, and keeps what later runs start from."""
         began = time.perf_counter()
         widest = {key: each.widest for key, each in self._accumulators.items()}
-        totals = self._narrowing.new_runners(widest)
+        totals = self._emulation.new_runners(widest)
         batches, needed, altered = list[WideBatch](), [], []
         wide = (WIDE,) * len(self._accumulators)
 
         def run(item: tuple[int, B]) -> tuple[int, B, dict[str, SumRunner], list[Value]]:
             number, batch = item
             runners = {key: total.fresh_copy() for key, total in totals.items()}
-            with self._narrowing.using(runners):
+            with self._emulation.using(runners):
                 begun = self._interpreter.begin(batch.inputs)
                 outputs = self._with_checkpoints(number, wide, 0, begun)
                 return number, batch, runners, outputs
@@ -142,8 +142,8 @@ class ShardRuns(Generic[B]):
             tuple(batches),
             np.array(needed),
             np.array(altered),
-            self._narrowing.accumulations(totals),
-            self._narrowing.notes,
+            self._emulation.accumulations(totals),
+            self._emulation.notes,
             time.perf_counter() - began,
         )
 
@@ -165,7 +165,7 @@ class ShardRuns(Generic[B]):
     def _counted(
         self, shard: Shard, widths: Mapping[str, int], paths: Sequence[Path]
     ) -> ShardEvaluation:
-        runners = self._narrowing.new_runners(widths, OverflowCounter)
+        runners = self._emulation.new_runners(widths, OverflowCounter)
         starts: dict[int, int] = {}
 
         def counted(number: int, batch: B, path: Path) -> list[Value]:
@@ -185,7 +185,7 @@ class ShardRuns(Generic[B]):
         def scored(number: int, batch: B, path: Path) -> list[Value]:
             return self._with_checkpoints(number, path, *self._begun(number, batch, end, path))
 
-        runners = self._narrowing.new_runners(widths, LimitedSums)
+        runners = self._emulation.new_runners(widths, LimitedSums)
         return ShardEvaluation(self._rescored(shard, paths, runners, scored), {}, {})
 
     def _paths(self, widths: Mapping[str, int], needed: Array) -> list[Path]:
@@ -208,7 +208,7 @@ class ShardRuns(Generic[B]):
 
         def rerun(item: tuple[int, B]) -> tuple[int, B, list[Value], Sequence[Value]]:
             number, batch = item
-            with self._narrowing.using(runners):
+            with self._emulation.using(runners):
                 outputs = run(number, batch, paths[number - shard.first])
             return number, batch, outputs, self._wide(number, batch)
 
@@ -253,7 +253,7 @@ class ShardRuns(Generic[B]):
         if kept is not None:
             return self._spill.read(kept)
         widest = {key: each.widest for key, each in self._accumulators.items()}
-        with self._narrowing.using(self._narrowing.new_runners(widest, LimitedSums)):
+        with self._emulation.using(self._emulation.new_runners(widest, LimitedSums)):
             begun = self._interpreter.begin(batch.inputs)
             outputs = self._with_checkpoints(number, (WIDE,) * len(widest), 0, begun)
         self._keep(number, outputs)

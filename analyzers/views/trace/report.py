@@ -14,7 +14,7 @@ from tracer.analyzers.views.trace.sections import sections
 from tracer.analyzers.views.trace.tables import tables
 from tracer.records.trace import Trace, distinctions
 
-_INTERPRETERS = ("reference", "narrowed")
+_INTERPRETERS = ("reference", "emulated", "narrowed")
 """Executors whose times are those of an interpreter."""
 
 

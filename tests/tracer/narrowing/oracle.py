@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from tracer.accumulators.narrowed_model import Narrowing
+from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.spec.policy_text import policy
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
@@ -95,14 +95,14 @@ def overflows_on_worst_inputs(stored: Stored, name: str, bits: int) -> bool:
     shape = stored.values[stored.made[node.input[1]].input[0]].shape
     inputs = inputs.reshape(len(inputs), *shape[1:] if node.op_type == "Conv" else (-1,))
     model = loading.from_proto(_alone(stored, node, step, low, high))
-    narrowing = Narrowing(model, policy(f"{bits}(overflow=error)"))
-    interpreter = Interpreter(model, around=narrowing.kernel, fuse=narrowing.fuse)
+    emulation = AccumulatorEmulation(model, policy(f"{bits}(overflow=error)"))
+    interpreter = Interpreter(model, wrap_kernel=emulation.wrap, fuse=emulation.fuse)
     try:
         interpreter.run(None, {"x": (inputs * step).astype(np.float32)})
     except Exception as error:
         assert "a partial sum leaves" in str(error)
         return True
-    (sums,) = narrowing.accumulations().values()
+    (sums,) = emulation.accumulations().values()
     top, bottom = stored.worst(name)
     reached = int(sums.tally.final_max.max()), int(sums.tally.final_min.min())
     spare = int(np.abs(stored.bias(name)).max())

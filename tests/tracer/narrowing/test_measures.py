@@ -10,7 +10,7 @@ import pytest
 import tracer
 from tests.nets import Builder
 from tests.tracer.narrowing.oracle import Stored, overflows_on_worst_inputs
-from tracer.accumulators.narrowed_model import Narrowing
+from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.spec.policy_text import policy
 from tracer.analyzers.views import render
 from tracer.graph import loading
@@ -130,10 +130,10 @@ def test_tiles_fit_each_on_its_own_and_keep_more(tmp_path):
     assert tiled.nodes[0].guaranteed <= 12
     assert tiled.nodes[0].sqnr_db > whole.nodes[0].sqnr_db + 2
     model = loading.load(output)
-    narrowing = Narrowing(model, policy("two-level(12,16,32)"))
-    interpreter = Interpreter(model, around=narrowing.kernel, fuse=narrowing.fuse)
+    emulation = AccumulatorEmulation(model, policy("two-level(12,16,32)"))
+    interpreter = Interpreter(model, wrap_kernel=emulation.wrap, fuse=emulation.fuse)
     ours = interpreter.run(None, dict(np.load(data)))[0]
-    (sums,) = narrowing.accumulations().values()
+    (sums,) = emulation.accumulations().values()
     assert not sums.tally.clipped_widths.any()
     theirs = ort.InferenceSession(output).run(None, dict(np.load(data)))[0]
     assert np.array_equal(ours, theirs)

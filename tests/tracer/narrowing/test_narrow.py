@@ -13,7 +13,7 @@ from models import families
 from tests import graphs
 from tests.nets import Builder
 from tests.tracer.narrowing.oracle import Stored, overflows_on_worst_inputs
-from tracer.accumulators.narrowed_model import Narrowing
+from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.spec.policy_text import policy
 from tracer.errors import ModelError, UsageError
 from tracer.graph import loading
@@ -67,8 +67,8 @@ def test_it_loses_at_most_a_point_where_saturation_loses_most(sixteen):
 def test_onnxruntime_computes_the_same_bit_for_bit(sixteen):
     path, _ = sixteen
     model = loading.load(path)
-    narrowing = Narrowing(model, policy("16(overflow=error)"))
-    ours = Interpreter(model, around=narrowing.kernel, fuse=narrowing.fuse)
+    emulation = AccumulatorEmulation(model, policy("16(overflow=error)"))
+    ours = Interpreter(model, wrap_kernel=emulation.wrap, fuse=emulation.fuse)
     theirs = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
     for batch in open_dataset("digits", model).batches(90):
         (want,) = theirs.run(None, dict(batch.inputs))

@@ -13,8 +13,8 @@ from onnx.reference import ReferenceEvaluator
 from models import families
 from tests.interpreter.models import onnxruntime, quick
 from tests.tracer.quantization.test_static import batches, net
+from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine.tensor_scales import TensorScales
-from tracer.accumulators.narrowed_model import Narrowing
 from tracer.accumulators.spec.policy_text import read
 from tracer.errors import ModelError, UsageError
 from tracer.graph import loading
@@ -103,10 +103,10 @@ def test_narrowed_graphs_run_alike_everywhere_and_sum_in_integers(weights, activ
     np.testing.assert_allclose(ours, theirs, atol=np.abs(theirs).max() / 4)
     assert np.median(np.abs(ours - theirs)) <= 1e-5
     model = loading.from_proto(narrowed)
-    narrowing = Narrowing(model, read("Conv=32,Gemm=32"))
-    (exact,) = Interpreter(model, around=narrowing.kernel).run(None, given_[0])
+    emulation = AccumulatorEmulation(model, read("Conv=32,Gemm=32"))
+    (exact,) = Interpreter(model, wrap_kernel=emulation.wrap).run(None, given_[0])
     np.testing.assert_array_equal(exact, ours)
-    assert set(narrowing.accumulations()) == {"c", "y"}
+    assert set(emulation.accumulations()) == {"c", "y"}
 
 
 def test_widths_of_sums_know_the_bits():
@@ -115,9 +115,9 @@ def test_widths_of_sums_know_the_bits():
     bits = {}
     for activations in (8, 6, 4):
         model = loading.from_proto(narrow(proto, 4, activations))
-        narrowing = Narrowing(model, read("Conv=32"))
-        Interpreter(model, around=narrowing.kernel).run(None, batches(1)[0])
-        bits[activations] = narrowing.accumulations()["c"].guaranteed
+        emulation = AccumulatorEmulation(model, read("Conv=32"))
+        Interpreter(model, wrap_kernel=emulation.wrap).run(None, batches(1)[0])
+        bits[activations] = emulation.accumulations()["c"].guaranteed
     assert bits[8] - bits[6] == bits[6] - bits[4] == 2
     model = loading.from_proto(narrow(proto, None, 4))
     unit = TensorScales(model).of("x_DequantizeLinear_Output", model.scopes[0])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import graphs
-from tracer.accumulators.narrowed_model import Narrowing
+from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import named
 from tracer.accumulators.spec.policy_text import read
@@ -66,13 +66,13 @@ def score(outputs, batch, wide):
 def everything(policy, like=None):
     """Scores, and the statistics of each node, of running all the data."""
     loaded = model()
-    narrowing = Narrowing(loaded, policy)
-    interpreter = Interpreter(loaded, around=narrowing.kernel)
-    wide = Interpreter(loaded, around=Narrowing(loaded, read("64", like=like)).kernel)
+    emulation = AccumulatorEmulation(loaded, policy)
+    interpreter = Interpreter(loaded, wrap_kernel=emulation.wrap)
+    wide = Interpreter(loaded, wrap_kernel=AccumulatorEmulation(loaded, read("64", like=like)).wrap)
     scores = [
         score(interpreter.run(None, b.inputs), b, wide.run(None, b.inputs)) for b in batches()
     ]
-    return float(np.concatenate(scores).mean()), narrowing.accumulations()
+    return float(np.concatenate(scores).mean()), emulation.accumulations()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracer.accumulators.engine.node_operands import UnfitError, narrow
+from tracer.accumulators.engine.node_operands import NoIntegerForm, narrow
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.engine.value_ranges import has_input, integer_range
 from tracer.graph.model import Node, Scope
@@ -60,7 +60,7 @@ def blocked(scales: TensorScales, name: str, scope: Scope, turned: bool) -> Bloc
     stored, steps, zeros = _stored(scales, node, name, block)
     axis = nonnegative_axis(attributes.get("axis", 1), _MATRIX)
     if axis != int(turned):
-        raise UnfitError("the terms of a sum have different scales")
+        raise NoIntegerForm("the terms of a sum have different scales")
     _check(name, steps, zeros, [-(-n // block) if at == axis else n
                                 for at, n in enumerate(stored.shape)])  # fmt: skip
     low, high = integer_range(stored.dtype)
@@ -85,18 +85,18 @@ def _stored(
         for index in range(3)
     )
     if stored is None or steps is None or (zeros is None and has_input(node, 2)):
-        raise UnfitError("has blocks of numbers that are computed", name)
+        raise NoIntegerForm("has blocks of numbers that are computed", name)
     if stored.ndim != _MATRIX or not is_integer(stored.dtype) or block < 1:
-        raise UnfitError("has blocks, and is no matrix of integers", name)
+        raise NoIntegerForm("has blocks, and is no matrix of integers", name)
     return stored, steps, zeros
 
 
 def _check(name: str, steps: Array, zeros: Array | None, shape: list[int]) -> None:
     """Raises UnfitError unless there is a step above 0, and a zero point, for each block."""
     if any(list(x.shape) != shape for x in (steps, zeros) if x is not None):
-        raise UnfitError(f"has scales or zero points of another shape than {shape}", name)
+        raise NoIntegerForm(f"has scales or zero points of another shape than {shape}", name)
     if not steps.size or not (steps > 0).all():
-        raise UnfitError("has blocks whose step is not above 0", name)
+        raise NoIntegerForm("has blocks whose step is not above 0", name)
 
 
 def _exchanges_axes(node: Node) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracer.accumulators.engine.node_operands import UnfitError
+from tracer.accumulators.engine.node_operands import NoIntegerForm
 from tracer.support.types import Array
 
 _DOTS = "..."
@@ -31,7 +31,9 @@ class Equation:
         terms, arrow, out = text.replace(" ", "").partition("->")
         sides = terms.split(",")
         if len(sides) != 2 or _DOTS in text:
-            raise UnfitError(f"the equation {text} is not one of two tensors with a letter an axis")
+            raise NoIntegerForm(
+                f"the equation {text} is not one of two tensors with a letter an axis"
+            )
         left, right = sides
         if not arrow:
             both = left + right
@@ -39,7 +41,9 @@ class Equation:
         equation = cls(left, right, out)
         is_repeated = any(len(set(each)) < len(each) for each in (left, right, out))
         if is_repeated or not set(left) <= set(right + out) or not set(right) <= set(left + out):
-            raise UnfitError(f"the equation {text} takes diagonals, or sums over one tensor alone")
+            raise NoIntegerForm(
+                f"the equation {text} takes diagonals, or sums over one tensor alone"
+            )
         return equation
 
     @property

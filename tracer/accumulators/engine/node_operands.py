@@ -25,7 +25,7 @@ _TO_ZERO_POINT = 2
 """Inputs from a quantised tensor to its zero point; a scale or the other operand is between."""
 
 
-class UnfitError(Exception):
+class NoIntegerForm(Exception):  # noqa: N818 - a reason, not a fault
     """A node has no integer arithmetic; the text is the reason, `why` names no operand.
 
     `remedy` is what to do, if that is special to the operator.
@@ -124,7 +124,7 @@ class Quantized:
         if steps.size == 1:
             return steps.reshape(())
         if axis is None or not self.scale.along(axis):
-            raise UnfitError("the terms of a sum have different scales")
+            raise NoIntegerForm("the terms of a sum have different scales")
         return steps
 
     @property
@@ -143,7 +143,7 @@ class Fixed:
     def integers(self, tensor: Array) -> Integers:
         """The nearest numbers of the format. Raises UnfitError for integers, such as shapes."""
         if tensor.dtype.kind in "iub":
-            raise UnfitError(f"its operands are {tensor.dtype}, not floats")
+            raise NoIntegerForm(f"its operands are {tensor.dtype}, not floats")
         return Integers(narrow(self.format.quantized(tensor)), *self.format.range, self.constant)
 
     def steps(self, axis: int | None) -> Array:
@@ -270,10 +270,10 @@ class NodeOperands:
             has_blocks = producer is not None and any(
                 a.name == "block_size" and a.i for a in producer.proto.attribute
             )
-            raise UnfitError(why if has_blocks else "is not integers times a scale", name)
+            raise NoIntegerForm(why if has_blocks else "is not integers times a scale", name)
         stored = self.scales.stored_integers(name, scope)
         if stored is None and not scale.recoverable:
-            raise UnfitError(
+            raise NoIntegerForm(
                 f"has integers from {scale.low} to {scale.high}, "
                 f"more than floats of {scale.precision} bits of precision tell apart",
                 name,

@@ -7,7 +7,7 @@ import numpy as np
 
 from tracer import limits
 from tracer.accumulators.engine.axis_sums import sums_over
-from tracer.accumulators.engine.node_operands import Integers, NodeOperands, UnfitError, narrow
+from tracer.accumulators.engine.node_operands import Integers, NodeOperands, NoIntegerForm, narrow
 from tracer.accumulators.engine.sum_runner import Reduction, SumRunner
 from tracer.accumulators.nodes import ComputeSums, NodeSums, computed, lowering
 from tracer.accumulators.nodes.matmul import begun_sums
@@ -41,7 +41,7 @@ def qlinear_add(operands: NodeOperands) -> ComputeSums:
     names, scope = operands.node.inputs, operands.node.scope
     first, second = (operands.scales.value(names[i], scope) for i in (1, 4))
     if first is None or second is None or not np.allclose(first, second, 1e-6, 0):
-        raise UnfitError(_DIFFERENT_SCALES)
+        raise NoIntegerForm(_DIFFERENT_SCALES)
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
         sums = _sums(runner, [operands.centred(index, inputs) for index in (0, 3)])
@@ -71,11 +71,11 @@ def cumulative_sum(operands: NodeOperands) -> ComputeSums:
 def _addition(operands: NodeOperands, signs: Sequence[int]) -> ComputeSums:
     """Tensors of the same step, each with its sign."""
     if "axis" in operands.attributes:
-        raise UnfitError("its second operand is repeated along an axis, as before opset 7")
+        raise NoIntegerForm("its second operand is repeated along an axis, as before opset 7")
     terms = [operands.activations(index) for index in range(len(signs))]
     step = terms[0].steps(None)
     if not all(np.isclose(step, each.steps(None), 1e-6, 0) for each in terms):
-        raise UnfitError(_DIFFERENT_SCALES)
+        raise NoIntegerForm(_DIFFERENT_SCALES)
     divisor = len(terms) if operands.node.op_type == "Mean" else 1
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
@@ -103,7 +103,7 @@ def _running(runner: SumRunner, x: Integers, exclusive: bool) -> Array:
     """The running sums, int64, along the last axis: rows times a triangle of ones."""
     length = x.numbers.shape[-1]
     if length > _LONGEST:
-        raise UnfitError(f"its axis has {length:,} elements; up to {_LONGEST:,} are narrow")
+        raise NoIntegerForm(f"its axis has {length:,} elements; up to {_LONGEST:,} are narrow")
     limits.allow((length, length), np.int16)
     taken = np.triu(np.ones((length, length), np.int16), int(exclusive))
     rows = replace(x, numbers=flat(x.numbers, 0, x.numbers.ndim - 1))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracer import limits
-from tracer.accumulators.engine.node_operands import NodeOperands, UnfitError
+from tracer.accumulators.engine.node_operands import NodeOperands, NoIntegerForm
 from tracer.accumulators.engine.node_output import Dequantize
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.nodes import ComputeSums, NodeSums, computed, lowering
@@ -39,7 +39,7 @@ def conv_transpose_with_dynamic_pads(operands: NodeOperands) -> ComputeSums:
         return _transposed(operands, operands.attributes, 3)
     pads = operands.scales.value(operands.node.inputs[_PADS], operands.node.scope)
     if pads is None:
-        raise UnfitError("its pads are computed, so that it has no bounds before a run")
+        raise NoIntegerForm("its pads are computed, so that it has no bounds before a run")
     return _transposed(operands, {**operands.attributes, "pads": pads.reshape(-1).tolist()}, 3)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from tracer.accumulators.engine.equations import Equation
-from tracer.accumulators.engine.node_operands import Integers, NodeOperands, Operand, UnfitError
+from tracer.accumulators.engine.node_operands import Integers, NodeOperands, NoIntegerForm, Operand
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.nodes import ComputeSums, NodeSums, computed, lowering
 from tracer.accumulators.nodes.matmul import product_sums
@@ -58,7 +58,7 @@ def _steps(operand: Operand, letters: str, out: str) -> Array:
             continue
         try:
             steps = operand.steps(axis)
-        except UnfitError:  # it varies along another axis
+        except NoIntegerForm:  # it varies along another axis
             continue
         shape = [1] * len(out)
         shape[out.index(letter)] = steps.size

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracer.accumulators.engine.node_operands import Integers, NodeOperands, UnfitError
+from tracer.accumulators.engine.node_operands import Integers, NodeOperands, NoIntegerForm
 from tracer.accumulators.engine.sum_runner import Reduction, SumRunner
 from tracer.accumulators.nodes import ComputeSums, NodeSums, finished, lowering
 from tracer.accumulators.nodes.matmul import begun_sums
@@ -66,19 +66,19 @@ def _check(operands: NodeOperands) -> None:
     attributes = operands.attributes
     level = attributes.get("accuracy_level", 0)
     if level != INT8_ACTIVATIONS:
-        raise UnfitError(
+        raise NoIntegerForm(
             f"accuracy_level is {level}, so that it multiplies floats",
             remedy=f"Set the attribute accuracy_level of MatMulNBits to {INT8_ACTIVATIONS}, which "
             "rounds activations to 8 bits, or choose a float accumulator, such as fp16.",
         )
     if operands.has_input(4):
-        raise UnfitError("g_idx chooses the scale of each term, so that it multiplies floats")
+        raise NoIntegerForm("g_idx chooses the scale of each term, so that it multiplies floats")
     for index, what in _STORED.items():
         if operands.has_input(index) and not operands.constant(index):
-            raise UnfitError(f"its {what} are computed, so that it multiplies floats")
+            raise NoIntegerForm(f"its {what} are computed, so that it multiplies floats")
     bits, block = attributes.get("bits", 4), attributes["block_size"]
     if not has_integer_kernel(bits, block, _has_packed_zeros(operands)):
-        raise UnfitError(
+        raise NoIntegerForm(
             f"onnxruntime multiplies floats for {bits} bits in blocks of {block}, or zero points "
             "that are floats"
         )

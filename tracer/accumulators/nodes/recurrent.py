@@ -9,7 +9,7 @@ from tracer.accumulators.engine.node_operands import (
     Fixed,
     Integers,
     NodeOperands,
-    UnfitError,
+    NoIntegerForm,
     minus_zero_point,
 )
 from tracer.accumulators.engine.sum_runner import Reduction, SumRunner
@@ -38,7 +38,7 @@ _LARGEST = 255
 def fixed_point_gates(operands: NodeOperands) -> ComputeSums:
     """The input times W, and the state times R: a sum each, which are added in floats."""
     if operands.formats is None:
-        raise UnfitError(
+        raise NoIntegerForm(
             "the state that it multiplies is floats, which nothing quantises between its steps",
             remedy="Set fixed-point formats, which round the state too: --fixed 8:5.",
         )

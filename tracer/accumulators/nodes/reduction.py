@@ -9,7 +9,7 @@ import numpy as np
 
 from tracer.accumulators.engine.axis_sums import gathered_sums, reduction_of, sums_over
 from tracer.accumulators.engine.column_source import PaddedImages
-from tracer.accumulators.engine.node_operands import Integers, NodeOperands, UnfitError, narrow
+from tracer.accumulators.engine.node_operands import Integers, NodeOperands, NoIntegerForm, narrow
 from tracer.accumulators.engine.node_output import Restore
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.nodes import ComputeSums, NodeSums, computed, lowering
@@ -70,7 +70,7 @@ def lp_pool(operands: NodeOperands) -> ComputeSums:
     """The sum of magnitudes, or of squares, in each window; of squares the output is the root."""
     power = operands.attributes.get("p", 2)
     if power not in (1, 2):
-        raise UnfitError(f"p is {power:g}, and only magnitudes (1) and squares (2) are integers")
+        raise NoIntegerForm(f"p is {power:g}, and only magnitudes (1) and squares (2) are integers")
     is_global = operands.node.op_type == "GlobalLpPool"
 
     def sums_of_windows(inputs: Sequence[Value], runner: SumRunner, x: Integers) -> Array:
@@ -149,7 +149,7 @@ def _of_powers(
     step = x.steps(None) ** power
     largest = max(map(abs, x.range)) ** power
     if largest > _LARGEST:
-        raise UnfitError(f"its terms reach {largest}, and terms have at most 32 bits")
+        raise NoIntegerForm(f"its terms reach {largest}, and terms have at most 32 bits")
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
         sums = sum_up(inputs, runner, _powers(x.integers(inputs[0]), power))
@@ -171,7 +171,7 @@ def _quantized_mean(
 ) -> ComputeSums:
     """A quantised input 0 summed by `sum_up`; the output is divided and quantised again."""
     if operands.attributes.get("channels_last", 0):
-        raise UnfitError("its channels are the last axis, as only optimised graphs have it")
+        raise NoIntegerForm("its channels are the last axis, as only optimised graphs have it")
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
         sums, divisor = sum_up(runner, operands.centred(0, inputs))

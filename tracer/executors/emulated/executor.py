@@ -11,11 +11,11 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from tracer.accumulators.narrowed_model import Narrowing
+from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.spec.policy import Policy
 from tracer.accumulators.statistics.sample_sums import SampleRecorder
 from tracer.errors import UsageError
-from tracer.executors.narrowed.shared import refuse_draws, shared_run
+from tracer.executors.emulated.shared import refuse_draws, shared_run
 from tracer.executors.protocol import Executor, Profiled, Receive
 from tracer.executors.reference.executor import EXECUTOR, input_types, kernel, recorded
 from tracer.graph.model import Model, Node
@@ -32,7 +32,7 @@ from tracer.support.progress import Progress, silent
 
 
 @dataclass(frozen=True, slots=True)
-class NarrowedSettings:
+class EmulatedSettings:
     """Settings of one run; `threads` 0 uses the threads that BLAS is set to.
 
     `fallback` computes the nodes that the interpreter has no operator for. With `by_sample` each
@@ -49,14 +49,14 @@ class NarrowedSettings:
     pool: Pool | None = None
 
 
-class _Narrowed:
-    settings = NarrowedSettings
+class _Emulated:
+    settings = EmulatedSettings
 
     def profile(
         self,
         model: Model,
         batches: Iterable[FeedSet],
-        settings: NarrowedSettings,
+        settings: EmulatedSettings,
         progress: Progress,
     ) -> Profiled:
         """Runs `model` once on each of `batches` with the accumulators of the policy.
@@ -79,25 +79,25 @@ def _may_be_cut(batches: Iterable[FeedSet]) -> TypeGuard[FeedBatches]:
 
 
 def _part(
-    settings: NarrowedSettings, model: Model, batches: Iterable[FeedSet], threads: int | None
+    settings: EmulatedSettings, model: Model, batches: Iterable[FeedSet], threads: int | None
 ) -> Run:
     return _run(model, batches, replace(settings, threads=threads or 0), silent)
 
 
 def _run(
-    model: Model, batches: Iterable[FeedSet], settings: NarrowedSettings, progress: Progress
+    model: Model, batches: Iterable[FeedSet], settings: EmulatedSettings, progress: Progress
 ) -> Run:
     """Runs all batches in this process."""
-    narrowing = Narrowing(model, settings.policy)
-    if settings.by_sample and narrowing.float_rules:
+    emulation = AccumulatorEmulation(model, settings.policy)
+    if settings.by_sample and emulation.float_rules:
         raise UsageError(
             "statistics by sample count sums of integers, and "
-            f"'{min(narrowing.float_rules)}' has a float accumulator",
+            f"'{min(emulation.float_rules)}' has a float accumulator",
             "Leave out --by sample, or set widths alone.",
         )
     narrow = Interpreter(
         model,
-        around=narrowing.kernel,
+        wrap_kernel=emulation.wrap,
         fallback=settings.fallback,
         limits=settings.limits,
         threads=settings.threads or None,
@@ -106,7 +106,7 @@ def _run(
     wall: list[float] = []
     notes: dict[str, None] = {}
     times = _Times()
-    samples = _Samples(narrowing) if settings.by_sample else None
+    samples = _Samples(emulation) if settings.by_sample else None
     for index, feedset in enumerate(batches):
         recorder = Recorder(describe=index == 0)
         with nullcontext() if samples is None else samples.counted(model, feedset):
@@ -129,9 +129,9 @@ def _run(
         samples=times.samples(),
         bias_us=np.zeros(len(kernels)),
         kernels=kernels,
-        notes=(*notes, *narrowing.notes, *narrow.notes, *kernel_loading.notes(), EMULATED),
-        sums=tuple(narrowing.accumulations().values()),
-        float_sums=narrowing.float_sums,
+        notes=(*notes, *emulation.notes, *narrow.notes, *kernel_loading.notes(), EMULATED),
+        sums=tuple(emulation.accumulations().values()),
+        float_sums=emulation.float_sums,
         sums_by_sample=None if samples is None else samples.recorder.collected(),
     )
 
@@ -139,8 +139,8 @@ def _run(
 class _Samples:
     """Counts the sums of each batch, which is one sample, apart from those before."""
 
-    def __init__(self, narrowing: Narrowing) -> None:
-        self._narrowing = narrowing
+    def __init__(self, emulation: AccumulatorEmulation) -> None:
+        self._emulation = emulation
         self.recorder = SampleRecorder()
 
     @contextmanager
@@ -151,9 +151,9 @@ class _Samples:
                 f"{model.name} takes {feedset.batch} samples at a time, which share their counts",
                 "Statistics by sample need a model with a free batch, or a batch of 1.",
             )
-        totals = self._narrowing.runners
+        totals = self._emulation.runners
         runners = {key: total.fresh_copy() for key, total in totals.items()}
-        with self._narrowing.using(runners):
+        with self._emulation.using(runners):
             yield
         tallies = {key: each.tally for key, each in runners.items() if each.tally is not None}
         self.recorder.add(tallies)
@@ -194,4 +194,4 @@ class _Times:
         return np.array(columns, np.float32).reshape(len(columns), self._batches).T
 
 
-executor: Executor[Model, Iterable[FeedSet], NarrowedSettings] = _Narrowed()
+executor: Executor[Model, Iterable[FeedSet], EmulatedSettings] = _Emulated()

@@ -10,7 +10,7 @@ import numpy as np
 
 from tracer.accumulators.chains import fusion
 from tracer.accumulators.engine.kept_passes import KeptPasses
-from tracer.accumulators.engine.node_operands import NodeOperands, UnfitError
+from tracer.accumulators.engine.node_operands import NodeOperands, NoIntegerForm
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.float_model import FloatModel
@@ -37,10 +37,10 @@ _LISTED = 6
 """Nodes that a note lists by name; it counts further nodes."""
 
 
-class Narrowing:
+class AccumulatorEmulation:
     """Computes the nodes that a policy names in their narrow accumulators.
 
-    `Interpreter(around=narrowing.kernel, fuse=narrowing.fuse)` uses it; every run adds to the
+    `Interpreter(wrap_kernel=emulation.wrap, fuse=emulation.fuse)` uses it; every run adds to the
     statistics. Outputs are the integer sums times their step, which sums of floats approximate, or
     the sums of float accumulators (`FloatModel`).
     Raises UsageError for an entry that matches no node, or an accumulator that does not multiply
@@ -52,8 +52,8 @@ class Narrowing:
         self._summings: dict[str, ComputeSums] = {}
         self._quantized: dict[str, ComputeSums | None] = {}
         self._runners: dict[str, SumRunner] = {}
-        self._unfit: dict[str, UnfitError] = {}
-        self._partly: dict[str, UnfitError] = {}
+        self._unfit: dict[str, NoIntegerForm] = {}
+        self._partly: dict[str, NoIntegerForm] = {}
         rules = policy.assign(model.nodes)
         self._scales = TensorScales(model)
         self._room = Room()
@@ -130,25 +130,25 @@ class Narrowing:
             if node.key in runners and runners[node.key].tally is not None
         }
 
-    def kernel(self, node: Node, plain: Kernel) -> Kernel:
-        """Returns the kernel of `node`: `plain` where the policy does not name the node."""
+    def wrap(self, node: Node, default: Kernel) -> Kernel:
+        """Returns the kernel of `node`: `default` where the policy does not name the node."""
         if node.key in self._floats.nodes:
-            return self._floats.kernel(node, plain)
+            return self._floats.wrap(node, default)
         summing = self._summings.get(node.key)
         if summing is None:
-            return plain
+            return default
 
         def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
             try:
                 return summing(inputs, self._runner(node.key)).outputs
-            except UnfitError as reason:  # told by the operands of a run alone
+            except NoIntegerForm as reason:  # told by the operands of a run alone
                 self._unfit[node.key] = reason
-                return plain(inputs, bodies)
+                return default(inputs, bodies)
 
         return kernel
 
     def fuse(self, plan: Plan) -> tuple[Sequence[Task], Mapping[str, Array]]:
-        """Fuses the chains of a quantised graph, for `Interpreter(fuse=narrowing.fuse)`."""
+        """Fuses the chains of a quantised graph, for `Interpreter(fuse=emulation.fuse)`."""
         return fusion.fused(plan, self._scales, self._quantized, self._runner)
 
     def _runner(self, node: str) -> SumRunner:
@@ -165,17 +165,17 @@ class Narrowing:
         if lowering is None:
             if multiplies(node):
                 why, remedy = reason_to_stay_wide(node)
-                self._unfit[node.key] = UnfitError(why, remedy=remedy)
+                self._unfit[node.key] = NoIntegerForm(why, remedy=remedy)
             return
         attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
         try:
             summing = lowering(NodeOperands(node, attributes, self._scales, rule.format))
-        except UnfitError as reason:
+        except NoIntegerForm as reason:
             self._unfit[node.key] = reason
         else:
             self._summings[node.key] = summing
             if node.op_type in PARTLY:
-                self._partly[node.key] = UnfitError(PARTLY[node.op_type])
+                self._partly[node.key] = NoIntegerForm(PARTLY[node.op_type])
             self._quantized[node.key] = summing if rule.format is None else None
             self._runners[node.key] = SumRunner(accumulator, KeptPasses(self._room))
 
@@ -240,7 +240,7 @@ def _widest(widths: Sequence[Array]) -> int:
     return max(int(bits.max(initial=NARROWEST)) for bits in widths)
 
 
-def _told(what: str, unfit: Mapping[str, UnfitError]) -> Iterator[str]:
+def _told(what: str, unfit: Mapping[str, NoIntegerForm]) -> Iterator[str]:
     """Yields a note for each reason: nodes, and why.
 
     The reason of several nodes is told without the name of an operand, which differs.
