@@ -37,6 +37,14 @@ def options_of(name):
     return [param for param in command.params if isinstance(param, click.Option)]
 
 
+@pytest.mark.parametrize("name", ["tracer", *COMMANDS])
+def test_a_page_changes_on_purpose_alone(name):
+    """To write one anew: `COLUMNS=100 tracer NAME --help > tests/tracer/cli/help/NAME.txt`."""
+    words = () if name == "tracer" else (name,)
+    page = (Path(__file__).parent / "help" / f"{name}.txt").read_text("utf-8")
+    assert "\n".join(help_of(*words, columns=100)) + "\n" == page
+
+
 def test_help_imports_nothing_heavy():
     code = (
         "import sys, tracer.cli\n"
