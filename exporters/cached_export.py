@@ -25,7 +25,7 @@ from tracer.graph.encoding import encoded
 from tracer.graph.model import Model
 from tracer.support import cache
 from tracer.support.files import told_of
-from tracer.support.files_read import files_read
+from tracer.support.imports import files_read
 
 _kept_folders: list[object] = []
 """Folders of external data that models of this process are read from."""

@@ -22,7 +22,7 @@ from tracer.exporters.verify import insensitive, verify
 from tracer.exporters.writing import check_target, notes, write_last
 from tracer.graph import data_file, footprint
 from tracer.graph.encoding import encoded
-from tracer.support.optional import not_installed
+from tracer.support.imports import not_installed
 from tracer.support.temporary import TemporaryFolder
 
 _COMPARED = 2**16

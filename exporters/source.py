@@ -12,8 +12,7 @@ from typing import Any
 from tracer.errors import InputError, ModelError, TracerError, UsageError
 from tracer.exporters.registry import all_exporters, exporter_of
 from tracer.exporters.seeding import seeded
-from tracer.support.optional import not_installed
-from tracer.support.usercode import from_file
+from tracer.support.imports import import_file, not_installed
 
 _FORM = "SOURCE is FILE.py:NAME, package.module:NAME or FILE.pt2."
 
@@ -129,7 +128,7 @@ def _module(name: str) -> ModuleType:
     """Imports a path by path, or a module by name."""
     _located(name)
     if _is_path(name):
-        return _run(lambda: from_file(Path(name)), name)
+        return _run(lambda: import_file(Path(name)), name)
     return _run(lambda: importlib.import_module(name), name)
 
 

@@ -7,8 +7,14 @@ from tracer.errors import ModelError, ThresholdError, TracerError
 from tracer.exporters import runtime
 from tracer.exporters.records import Arrays, Conversion, ExportOptions
 from tracer.graph import provenance
-from tracer.support.difference import compare, max_abs_difference
-from tracer.support.tolerance import NARROW_STEPS, Precision, Tolerance, rounding
+from tracer.support.tolerance import (
+    NARROW_STEPS,
+    Precision,
+    Tolerance,
+    compare,
+    max_abs_difference,
+    rounding,
+)
 from tracer.support.types import Array
 
 _ROUNDED = 1e-4

@@ -11,7 +11,7 @@ from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.page import Page, facts
 from tracer.analyzers.views.text import plural
 from tracer.records.environment import CompiledCode, Environment, Peaks
-from tracer.support.load import Load
+from tracer.support.timing import Load
 
 
 def page(result: Environment, options: ViewOptions) -> Page:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracer.errors import InputError
-from tracer.support.optional import require
+from tracer.support.imports import require
 
 _PACKAGES: Mapping[str, tuple[str, ...]] = {
     "torch": ("torch", "safetensors", "onnxscript"),

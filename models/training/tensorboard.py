@@ -9,7 +9,7 @@ import onnx
 from models.training.loop import Epoch
 from tracer.errors import InputError
 from tracer.graph.model import Model, Node
-from tracer.support.optional import require
+from tracer.support.imports import require
 
 EVENT_FILES = "events.out.tfevents.*"
 CURVES = {

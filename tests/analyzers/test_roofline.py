@@ -22,7 +22,7 @@ from tracer.graph import loading, shape_inference
 from tracer.host import measuring
 from tracer.records.environment import Peak, Peaks
 from tracer.support import cache
-from tracer.support.load import Load
+from tracer.support.timing import Load
 
 PEAKS = Peaks(1, Peak(100e9, "matmul"), Peak(20e9, "triad"), Peak(300e9, "int8 matmul"))
 
@@ -304,7 +304,7 @@ def test_peaks_that_were_measured_too_low_are_measured_again_and_kept(tmp_path, 
         found = tracer.profile(
             product(), runs=5, threads=1, in_process=True, peaks=host.peaks
         ).environment.peaks
-        assert found == host.known(1) == fast
+        assert found == host.stored_peaks(1) == fast
 
 
 def test_of_what_is_no_product_and_of_other_executors_nothing_is_shown():

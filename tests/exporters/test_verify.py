@@ -10,7 +10,7 @@ from tracer.errors import ModelError, ThresholdError
 from tracer.exporters.metadata import describe
 from tracer.exporters.records import Conversion, ExportOptions, InputSpec
 from tracer.exporters.verify import difference, verify
-from tracer.support.difference import max_abs_difference
+from tracer.support.tolerance import max_abs_difference
 
 OPTIONS = ExportOptions()
 CHAIN = """

@@ -10,8 +10,7 @@ from tracer.graph import loading
 from tracer.graph.model import Node, Scope
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.recording import Recorder, statistics
-from tracer.support.difference import compare
-from tracer.support.tolerance import Tolerance
+from tracer.support.tolerance import Tolerance, compare
 
 EXACT = Tolerance(0, 0)
 

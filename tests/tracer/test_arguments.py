@@ -13,7 +13,7 @@ from tracer.analyzers.options import ViewOptions
 from tracer.api.compare.settings import SideSettings
 from tracer.errors import TracerError, UsageError
 from tracer.limits import Limits
-from tracer.support.arguments import BOUNDS, RULES, amount, check_arguments, swept, whole
+from tracer.support.arguments import BOUNDS, RULES, amount, check_arguments, integer, swept
 from tracer.support.tolerance import Tolerance
 from tracer.whatif.options import WhatIfOptions
 
@@ -177,4 +177,4 @@ def test_a_long_value_is_cut():
     with pytest.raises(UsageError):
         check_arguments({"x": -1}, {"x": amount("seconds")})
     with pytest.raises(TracerError):
-        check_arguments({"x": np.bool_(True)}, {"x": whole()})
+        check_arguments({"x": np.bool_(True)}, {"x": integer()})

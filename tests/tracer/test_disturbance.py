@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracer.records.disturbance import MachineUse, Usage, counted_runs, outliers
-from tracer.support.run_timer import HAS_USAGE, RunTimer, usage
 from tracer.support.statistics import summarize
+from tracer.support.timing import HAS_USAGE, RunTimer, usage
 
 KERNELS = 30
 SLICE_US = 3000.0

@@ -13,7 +13,7 @@ import weakref
 import pytest
 
 from tracer.errors import InputError
-from tracer.support import file_lock, temporary
+from tracer.support import temporary
 from tracer.support.files import create_atomically, write_atomically
 
 HOLDER = """
@@ -76,7 +76,7 @@ def test_sweeps_at_any_moment_take_nothing_from_those_who_write(place):
 
 
 def test_what_a_sweep_removes_before_it_is_marked_is_made_again(place, monkeypatch):
-    real, swept = file_lock.FileInUse.__init__, []
+    real, swept = temporary.FileInUse.__init__, []
 
     def sweeping(self, path):
         if not swept:
@@ -84,7 +84,7 @@ def test_what_a_sweep_removes_before_it_is_marked_is_made_again(place, monkeypat
             temporary.sweep()
         real(self, path)
 
-    monkeypatch.setattr(file_lock.FileInUse, "__init__", sweeping)
+    monkeypatch.setattr(temporary.FileInUse, "__init__", sweeping)
     with temporary.TemporaryFolder() as folder:
         assert folder == swept[0] and folder.is_dir()
 

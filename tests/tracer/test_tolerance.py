@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from tracer.support.difference import compare
-from tracer.support.tolerance import Precision, Tolerance, rounding
+from tracer.support.tolerance import Precision, Tolerance, compare, rounding
 
 EXACT = Tolerance(0, 0)
 NUMBERS = st.floats(-1e100, 1e100).filter(lambda x: x == 0 or abs(x) > 1e-100)

@@ -17,8 +17,8 @@ from tracer.errors import InputError
 from tracer.records.whatif import Evaluation
 from tracer.storage import whatif_file
 from tracer.storage.whatif_file import WhatIfFile
-from tracer.support.file_lock import FileInUse
 from tracer.support.files import check_writable, write_atomically
+from tracer.support.temporary import FileInUse
 
 TRACES = Path(__file__).parents[1] / "fixtures" / "traces"
 IDENTITY = {"model": "m.onnx"}

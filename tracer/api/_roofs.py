@@ -31,7 +31,7 @@ class Roofs:
         None where they are not measured.
         """
         has_time = signals.seconds_left() > _MEASURING_S
-        is_known = threads in self.known or host.known(threads) is not None
+        is_known = threads in self.known or host.stored_peaks(threads) is not None
         if self.measure is None or not (has_time or is_known):
             return None
         shown = _highest([each for each in analyzed if (each.run.threads or 0) == threads])

@@ -27,8 +27,8 @@ from tracer.records.whatif import EnergyBasis, WhatIf
 from tracer.scaling.collecting import first_answer
 from tracer.scaling.pool import Pool
 from tracer.storage.whatif_file import WhatIfFile
-from tracer.support.file_lock import refuse_in_use
 from tracer.support.progress import Progress, silent
+from tracer.support.temporary import refuse_in_use
 from tracer.whatif import cache_key, width_plan
 from tracer.whatif.accumulators import AccumulatorTask, tried
 from tracer.whatif.deadline import Deadline

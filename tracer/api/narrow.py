@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tracer.analyzers.options import DEFAULT_ENERGY_MODEL
 from tracer.api._contained import contained
-from tracer.support.arguments import TEXT, Rule, amount, either, maybe, several, whole
+from tracer.support.arguments import TEXT, Rule, amount, either, integer, maybe, several
 from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 _RULES = {
     "bits": Rule(
         "widths, as '16', '12:20', 'conv1=18,*=16' or [14, 16]",
-        either(TEXT, several(whole())).holds,
+        either(TEXT, several(integer())).holds,
     ),
     "budget": amount(),
     "guarantee": TEXT,
-    "tile": maybe(whole(1)),
-    "weight_bits": maybe(whole(2, 8)),
+    "tile": maybe(integer(1)),
+    "weight_bits": maybe(integer(2, 8)),
 }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracer.api._contained import contained
-from tracer.support.arguments import TEXT, Rule, either, instance, maybe, several, whole
+from tracer.support.arguments import TEXT, Rule, either, instance, integer, maybe, several
 from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _RULES = {
     "accumulator": Rule(
         "widths, as '12:32', 'conv1=18,*=12:32' or [16, 18], or accumulators, as 'fp32,fp16'",
-        either(TEXT, several(whole())).holds,
+        either(TEXT, several(integer())).holds,
     ),
     "options": maybe(instance("tracer.whatif.options.WhatIfOptions")),
 }

@@ -41,12 +41,11 @@ def command(packages: bool, measure: bool, threads: int, output: Output) -> None
       tracer env --peaks --threads 1
     """
     from tracer import host
-    from tracer.host import compiled_code
     from tracer.records import environment
 
     output.check(environment.Environment)
-    peaks = host.peaks(threads, anew=True, announce=tell) if measure else host.known(threads)
-    compiled = compiled_code.observe()
+    peaks = host.peaks(threads, anew=True, announce=tell) if measure else host.stored_peaks(threads)
+    compiled = host.compiled_code()
     kept_by = fence.kept_by()
     observed = replace(environment.observe(), peaks=peaks, compiled=compiled, fence=kept_by)
     output.emit(replace(observed, packages=environment.installed()) if packages else observed)

@@ -1,7 +1,7 @@
 """Makes calls from Python in a child process, which is kept for the next call.
 
 The child is a new interpreter, not a fork: this process may have threads, and its `__main__` may
-be a script, a notebook or standard input.
+be a script, a notebook or standard input. `serve` is what it does.
 """
 
 from __future__ import annotations
@@ -16,24 +16,27 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, BinaryIO, TypeVar, cast
 
-from tracer.containment import activity, search, signals, supervisor, watch
-from tracer.containment.worker import Call, Reply
-from tracer.errors import CrashError, InputError, LimitError
+from tracer.containment import activity, memory, search, signals, supervisor, watch
+from tracer.errors import CrashError, InputError, LimitError, TracerError
+from tracer.support.progress import Progress
 from tracer.support.temporary import sweep
 
 _Result = TypeVar("_Result")
 
 _CODE = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from tracer.containment.worker import serve; serve(*map(int, sys.argv[2:]))"
+    "from tracer.containment.calls import serve; serve(*map(int, sys.argv[2:]))"
 )
 _CALLBACKS = ("progress", "receive", "keep", "note")
 """Arguments that are called in this process, with what the child sends. They return nothing."""
+_REPORT_S = 0.2
+"""Shortest time between two reports of progress: the parent wakes for each."""
 
 _idle: list[Worker] = []
 
@@ -61,7 +64,7 @@ def contained(
     data = _pickled(call)
     if data is None:
         return function(**arguments)
-    worker = _taken()
+    worker = _idle_worker()
     try:
         worker.send(data)
         meanwhile()
@@ -69,7 +72,7 @@ def contained(
     except BaseException as error:
         worker.end()
         if isinstance(error, CrashError) and worker.page.runs_model:
-            raise _searched(call, worker) or error from None
+            raise _find_node(call, worker) or error from None
         raise
     _idle.append(worker)
     if reply.unreadable:
@@ -89,7 +92,7 @@ def _pickled(call: Call) -> bytes | None:
     return None if b"__main__" in data else data
 
 
-def _searched(call: Call, dead: Worker) -> CrashError | None:
+def _find_node(call: Call, dead: Worker) -> CrashError | None:
     """Returns the error of a worker that crashed, with the node that a second run finds."""
     seconds = search.seconds(dead.page.times[0])
     if not seconds:
@@ -103,8 +106,7 @@ def _searched(call: Call, dead: Worker) -> CrashError | None:
         worker.reply({})
     except (CrashError, LimitError):
         worker.end()
-        found = worker.code == search.FOUND
-        return dead.crash(worker.page.read()) if found else None
+        return dead.crash(worker.page.read()) if worker.code == search.FOUND else None
     except BaseException:
         worker.end()
         raise
@@ -112,7 +114,7 @@ def _searched(call: Call, dead: Worker) -> CrashError | None:
     return None
 
 
-def _taken() -> Worker:
+def _idle_worker() -> Worker:
     """Returns an idle worker that sees the same surroundings as this process, or a new one."""
     around = _surroundings()
     while _idle:
@@ -139,8 +141,33 @@ def _surroundings() -> tuple[Any, ...]:
     return os.getpid(), dict(os.environ), folder, list(sys.path), cores
 
 
-def _unnamed_file() -> BinaryIO:
-    return cast("BinaryIO", tempfile.TemporaryFile(buffering=0))
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call to make, within limits of seconds and bytes where they are given.
+
+    The function has a further parameter for each of `callbacks`, which are called in the parent.
+    With `searches`, it is a second run after a crash (see `search`).
+    """
+
+    function: Callable[..., Any]
+    arguments: Mapping[str, Any]
+    callbacks: tuple[str, ...]
+    seconds: float | None
+    nbytes: int | None
+    searches: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a worker sends: arguments for the callback of a name, or at last a value or an error.
+
+    A call that is `unreadable` has classes or functions that the child does not find.
+    """
+
+    callback: str = ""
+    value: Any = None
+    error: BaseException | None = None
+    unreadable: bool = False
 
 
 class Worker:
@@ -155,7 +182,7 @@ class Worker:
         sweep()
         self.around = around
         self._traceback = ""
-        page, self._frames = _unnamed_file(), _unnamed_file()
+        page, self._frames = _traceback_file(), _traceback_file()
         self._alarm, alarm = os.pipe()
         requests, asking = os.pipe()
         answering, replies = os.pipe()
@@ -194,18 +221,11 @@ class Worker:
         return self.reply({})
 
     def reply(self, callbacks: Mapping[str, Callable[..., object]]) -> Reply:
-        """Returns the last reply to a call. Raises CrashError or LimitError if there is none."""
-        while True:
-            try:
-                reply = self._next()
-            except EOFError:
-                raise self._death() from None
-            if not reply.callback:
-                return reply
-            callbacks[reply.callback](*reply.value)
+        """Returns the last reply to a call, and makes the callbacks before it.
 
-    def _next(self) -> Reply:
-        """Waits for a reply until the deadline and the grace after it."""
+        Waits until the deadline and the grace after it. Raises CrashError or LimitError if there is
+        no last reply.
+        """
         alarm = watch.Alarm(self._process.pid)
         while True:
             left = alarm.seconds_left(self.page)
@@ -214,9 +234,16 @@ class Worker:
             ready = wait([self._answers, self._alarm], left)
             if self._alarm in ready:
                 os.read(self._alarm, 64)
-            if self._answers in ready:
+            if self._answers not in ready:
+                continue
+            try:
                 reply: Reply = pickle.loads(self._answers.recv_bytes())  # noqa: S301 - our child's
+            except EOFError:
+                raise self._death() from None
+            if not reply.callback:
                 return reply
+            callbacks[reply.callback](*reply.value)
+            alarm = watch.Alarm(self._process.pid)
 
     def _death(self) -> CrashError:
         self._process.wait()
@@ -261,3 +288,82 @@ def _end_workers() -> None:
         worker = _idle.pop()
         if worker.around[0] == os.getpid():
             worker.end()
+
+
+def serve(requests: int, replies: int, page: int, alarm: int, frames: int, parent: int) -> None:
+    """Makes calls until the parent closes `requests`; arguments but the last are descriptors."""
+    shared = activity.Page.of_file(page, alarm)
+    supervisor.become_child(shared, os.fdopen(frames, "wb", buffering=0), parent)
+    most = memory.limited_to()
+    receiving, sending = Connection(requests, writable=False), Connection(replies, readable=False)
+    while True:
+        try:
+            data = receiving.recv_bytes()
+        except EOFError:
+            return
+        if most is not None:  # the call before may have had a limit of its own
+            memory.limit(most)
+        reply = _reply_to(data, sending)
+        shared.set_times(0.0, 0.0)
+        shared.keep(False)
+        sending.send_bytes(reply)
+
+
+def _reply_to(data: bytes, sending: Connection) -> bytes:
+    """Returns the last reply to a call, as bytes."""
+    try:
+        with signals.raising():
+            try:
+                call: Call = pickle.loads(data)  # noqa: S301 - it comes from our parent
+            except (Exception, SystemExit):  # whatever the modules of the arguments raise
+                return _pickle_reply(Reply(unreadable=True))
+            if call.searches:
+                search.begin()
+            if call.nbytes is not None:
+                memory.limit(call.nbytes)
+            if call.seconds is not None:
+                signals.limit_seconds(call.seconds)
+            callbacks = {name: _callback(name, sending) for name in call.callbacks}
+            return _pickle_reply(Reply(value=call.function(**call.arguments, **callbacks)))
+    except signals.TimeUp as up:
+        return _pickle_reply(Reply(error=up.error))
+    except BaseException as error:  # interrupts and sys.exit are the caller's too
+        text = traceback.format_exc()
+        if not isinstance(error, TracerError):  # these are meant for users
+            error.add_note(f"In the child process:\n{text}")
+        try:
+            data = _pickle_reply(Reply(error=error))
+            pickle.loads(data)  # noqa: S301 - some exceptions can only be written
+        except Exception:
+            return _pickle_reply(Reply(error=RuntimeError(text)))
+        return data
+
+
+def _callback(name: str, sending: Connection) -> Callable[..., None]:
+    """Returns a function that sends its arguments to the parent, and does not wait for it."""
+
+    def send(*arguments: Any) -> None:
+        sending.send_bytes(_pickle_reply(Reply(callback=name, value=arguments)))
+
+    return activity.noting(_at_intervals(send)) if name == "progress" else send
+
+
+def _at_intervals(progress: Progress) -> Progress:
+    """Returns `progress`, left out where the last report was just now, unless it is the last."""
+    due = 0.0
+
+    def report(done: int, total: int, task: str) -> None:
+        nonlocal due
+        if time.monotonic() >= due or done >= total:
+            progress(done, total, task)
+            due = time.monotonic() + _REPORT_S
+
+    return report
+
+
+def _pickle_reply(reply: Reply) -> bytes:
+    return pickle.dumps(reply, pickle.HIGHEST_PROTOCOL)  # copies arrays once, not twice
+
+
+def _traceback_file() -> BinaryIO:
+    return cast("BinaryIO", tempfile.TemporaryFile(buffering=0))

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-from tracer.containment import activity, parent
+from tracer.containment import activity, watch
 
 FOUND = 77
 """Exit code of a process that tells the cause on its page."""
@@ -46,7 +46,7 @@ def crashes(trial: Callable[[], object]) -> bool:
     child = os.fork()
     if child == 0:
         try:
-            parent.die_with(us)
+            watch.die_with(us)
             _is_on = False
             trial()
         finally:

@@ -41,7 +41,8 @@ class TimeUp(BaseException):
     """The time limit was reached. It is no Exception, so that no code takes it for a failure."""
 
     def __init__(self) -> None:
-        self.error = time_is_up(activity.now(), _is_limited())
+        page = activity.page()  # a process without a supervisor has no patience
+        self.error = time_is_up(activity.now(), page is None or bool(page.times[0]))
         super().__init__(str(self.error))
 
 
@@ -144,20 +145,12 @@ def time_is_up(last: activity.Activity, limited: bool) -> LimitError:
     doing = f" while {last}" if str(last) else ""
     reached, option = "the time limit was reached", "Raise --max-seconds"
     if not limited:
-        reached, option = f"no step ended in {_words(activity.PATIENCE_S)}", "Set --max-seconds"
+        patience_s = activity.PATIENCE_S
+        patience = f"{patience_s / 60:g} minutes" if patience_s >= 120 else f"{patience_s:g} s"
+        reached, option = f"no step ended in {patience}", "Set --max-seconds"
     return LimitError(
         f"{where}{reached}{doing}", f"{option} or Limits.seconds if it should take longer."
     )
-
-
-def _words(seconds: float) -> str:
-    return f"{seconds / 60:g} minutes" if seconds >= 120 else f"{seconds:g} s"
-
-
-def _is_limited() -> bool:
-    """Returns whether this process has a time limit; one without a supervisor has no patience."""
-    page = activity.page()
-    return page is None or bool(page.times[0])
 
 
 def limit_seconds(seconds: float) -> None:
@@ -204,15 +197,15 @@ def on_arrival(listener: Callable[[], None]) -> None:
         reading, writing = os.pipe()
         os.set_blocking(writing, False)
         signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-        threading.Thread(target=_listen, args=(reading,), name="signals", daemon=True).start()
+
+        def listen() -> None:
+            while arrived := os.read(reading, 64):
+                if set(arrived) & _EXCEPTIONS.keys():
+                    for each in _listeners:
+                        each()
+
+        threading.Thread(target=listen, name="signals", daemon=True).start()
     _listeners.append(listener)
-
-
-def _listen(descriptor: int) -> None:
-    while arrived := os.read(descriptor, 64):
-        if set(arrived) & _EXCEPTIONS.keys():
-            for listener in _listeners:
-                listener()
 
 
 def _raise(number: int, frame: FrameType | None) -> None:

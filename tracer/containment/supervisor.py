@@ -17,16 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
-from tracer.containment import (
-    activity,
-    memory,
-    parent,
-    search,
-    signals,
-    standard_input,
-    termination,
-    watch,
-)
+from tracer.containment import activity, memory, search, signals, standard_input, watch
 from tracer.errors import (
     CrashError,
     InputError,
@@ -77,7 +68,9 @@ def supervised(command: Callable[[], int], name: str) -> int:
     for end in (reading, writing):
         os.set_blocking(end, False)
     page = activity.Page.anonymous(writing)
-    frames = _unnamed_file()
+    frames: BinaryIO | None = None
+    if hasattr(os, "memfd_create"):  # a file in memory
+        frames = os.fdopen(os.memfd_create("frames"), "w+b", buffering=0)
     if standard_input.NAME in sys.argv:
         standard_input.keep()
     supervisor = os.getpid()
@@ -91,10 +84,12 @@ def supervised(command: Callable[[], int], name: str) -> int:
             ended = watch.wait(child, page, reading, frames)
             last = page.read()
             seconds = search.seconds(page.times[0])
-            if seconds and _has_crashed(ended) and page.runs_model and not page.code:
-                last = _searched(command, writing, reading, seconds) or last
+            usual = (0, *watch.ENDING, signal.SIGKILL, signal.SIGQUIT, signal.SIGPIPE)
+            has_crashed = ended.signal not in usual and not ended.overdue
+            if seconds and has_crashed and page.runs_model and not page.code:
+                last = _search_for_node(command, writing, reading, seconds) or last
             sweep()
-            return _told(ended, page, last, name)
+            return _report_death(ended, page, last, name)
     code = 1  # Python's for an exception
     try:
         code = _as_child(command, name)
@@ -135,8 +130,8 @@ def _handling(wakeup: int) -> Iterator[None]:
 
 def become_child(page: activity.Page, frames: BinaryIO | None, supervisor: int) -> None:
     """Ties this process to `supervisor`, whose number it is, and limits it."""
-    parent.die_with(supervisor)
-    termination.be_quiet()
+    watch.die_with(supervisor)
+    watch.silence_terminate()
     activity.supervised_by(page)
     memory.limit_to_share()
     gc.set_threshold(*_COLLECTIONS)
@@ -159,18 +154,13 @@ def _as_child(command: Callable[[], int], name: str) -> int:
         return LimitError.exit_code
 
 
-def _has_crashed(ended: watch.Ended) -> bool:
-    ending = (0, *watch.ENDING, signal.SIGKILL, signal.SIGQUIT, signal.SIGPIPE)
-    return ended.signal not in ending and not ended.overdue
-
-
-def _searched(
+def _search_for_node(
     command: Callable[[], int], alarm: int, reading: int, seconds: float
 ) -> activity.Activity | None:
     """Returns what a second run of `command` tells of a crash; None where it finds nothing."""
     page, supervisor = activity.Page.anonymous(alarm), os.getpid()
     page.set_times(time.monotonic() + seconds, 0.0)
-    parent.adopt_orphans()
+    watch.adopt_orphans()
     child = os.fork()
     if child == 0:
         try:
@@ -183,11 +173,13 @@ def _searched(
         finally:
             os._exit(0)  # what follows in the program is not for this process
     ended = watch.wait(child, page, reading, None)
-    parent.await_children(_DYING_S)  # what it tried in further processes died with it
+    watch.await_children(_DYING_S)  # what it tried in further processes died with it
     return page.read() if (ended.code, ended.signal) == (search.FOUND, 0) else None
 
 
-def _told(ended: watch.Ended, page: activity.Page, last: activity.Activity, name: str) -> int:
+def _report_death(
+    ended: watch.Ended, page: activity.Page, last: activity.Activity, name: str
+) -> int:
     """Returns the exit code of a child, and tells a death that the child could not tell.
 
     `last` is what it did.
@@ -196,7 +188,8 @@ def _told(ended: watch.Ended, page: activity.Page, last: activity.Activity, name
         return ended.code
     if page.code:  # it had told an error, and only what it left was in the way
         return page.code
-    _clear_progress_bar()
+    if sys.stderr is not None and sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K\x1b[?25h")  # a progress bar hides the cursor
     for file in page.files:
         _tell(f"wrote {file}")
     if ended.asked:
@@ -253,16 +246,3 @@ def _tell(text: str) -> None:
         with contextlib.suppress(OSError, ValueError):  # nobody is left to read it
             sys.stderr.write(f"{message(text)}\n")
             sys.stderr.flush()
-
-
-def _clear_progress_bar() -> None:
-    """Shows the cursor, which a progress bar hides, on an empty line."""
-    if sys.stderr is not None and sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K\x1b[?25h")
-
-
-def _unnamed_file() -> BinaryIO | None:
-    """Returns a file in memory; None where the system has none."""
-    if not hasattr(os, "memfd_create"):
-        return None
-    return os.fdopen(os.memfd_create("frames"), "w+b", buffering=0)

@@ -1,10 +1,13 @@
-"""Watches a child process to its end: its time, and the signals that ask it to end."""
+"""Ties a child process to its parent, and watches it to its end: its time, and signals."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import select
 import signal
+import sys
 import time
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -23,6 +26,12 @@ to let it notice, and they would be lost. Who cannot wait sends a second signal.
 
 _TWICE_S = 0.3
 """Signals closer together are one: `timeout` and terminals send them to the whole group too."""
+
+_PAUSE_S = 0.005
+"""Seconds between two looks for children that are left."""
+
+_DEATH_OF_PARENT, _ADOPTION = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER of Linux
+_SET_TERMINATE = "_ZSt13set_terminatePFvvE"  # std::set_terminate(void (*)())
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +61,10 @@ def wait(child: int, page: activity.Page, reading: int, frames: BinaryIO | None)
             overdue = True
             os.kill(child, signal.SIGKILL)
         select.select([reading], [], [], None if overdue else left)
-        for number in _arrived(reading):
+        arrived = b""
+        with contextlib.suppress(BlockingIOError):
+            arrived = os.read(reading, 64)
+        for number in filter(ENDING.__contains__, arrived):
             if asked and time.monotonic() - asked_at > _TWICE_S:
                 os.kill(child, signal.SIGKILL)
             elif not asked:
@@ -61,7 +73,11 @@ def wait(child: int, page: activity.Page, reading: int, frames: BinaryIO | None)
     code, died = (0, os.WTERMSIG(status)) if os.WIFSIGNALED(status) else (os.WEXITSTATUS(status), 0)
     deadline = page.times[0]
     overdue |= bool(died and deadline and time.monotonic() >= deadline)  # it died of being ended
-    return Ended(code, died, asked, overdue, _content(frames))
+    traceback = b""
+    if frames is not None:
+        frames.seek(0)
+        traceback = frames.read()
+    return Ended(code, died, asked, overdue, traceback.decode("utf-8", "replace"))
 
 
 class Alarm:
@@ -90,16 +106,42 @@ class Alarm:
         return min([look, *ends]) - now
 
 
-def _arrived(descriptor: int) -> list[int]:
-    """Returns the signals that came through the pipe and ask to end."""
-    try:
-        return [number for number in os.read(descriptor, 64) if number in ENDING]
-    except BlockingIOError:
-        return []
+def die_with(parent: int) -> None:
+    """Makes the system kill this process when `parent`, the number of its parent, dies."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DEATH_OF_PARENT, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _content(file: BinaryIO | None) -> str:
-    if file is None:
-        return ""
-    file.seek(0)
-    return file.read().decode("utf-8", "replace")
+def adopt_orphans() -> None:
+    """Makes this process the parent of those whose parents, its descendants, die."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_ADOPTION, 1)
+
+
+def await_children(seconds: float) -> None:
+    """Returns when no child is left, or after so many seconds.
+
+    A process that is killed takes a while to give back its memory, and holds its files until then.
+    """
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            number, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not number:
+            time.sleep(_PAUSE_S)
+
+
+def silence_terminate() -> None:
+    """Lets C++ abort without a message on an exception that nothing catches.
+
+    The supervisor reports it. libstdc++ would print the name of the exception's type as it finds it
+    in memory, which may be damaged by then: any bytes, also those that control a terminal.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):  # another C++ library
+            setter = getattr(ctypes.CDLL("libstdc++.so.6"), _SET_TERMINATE)
+            setter(ctypes.cast(ctypes.CDLL(None).abort, ctypes.c_void_p))

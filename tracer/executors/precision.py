@@ -5,9 +5,8 @@ import numpy as np
 from tracer.executors.measuring import PRECISION, MeasuringSettings
 from tracer.records.disturbance import MachineUse, Usage
 from tracer.support import processors
-from tracer.support.load import Moment
-from tracer.support.run_timer import HAS_USAGE, RunTimer
 from tracer.support.statistics import summarize
+from tracer.support.timing import HAS_USAGE, Moment, RunTimer
 from tracer.support.types import FloatArray
 
 _TOP = 10

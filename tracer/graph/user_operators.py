@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tracer.errors import InputError, UsageError
-from tracer.support import usercode
+from tracer.support import imports
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 Key = tuple[str, str]
@@ -113,7 +113,7 @@ def load(path: str | Path) -> UserOperators:
     Raises InputError where there is no such file, where its code fails, or makes none.
     """
     file = Path(path)
-    module = usercode.imported(file, _FORM)
+    module = imports.import_user_file(file, _FORM)
     made = {id(value): value for value in vars(module).values() if isinstance(value, Operators)}
     if not any(each.functions or each.rules for each in made.values()):
         raise InputError(f"{path} has no operators", _FORM)

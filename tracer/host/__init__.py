@@ -1,14 +1,28 @@
-"""The peak rates of this machine, measured once and stored: the roofs of a roofline."""
+"""The peak rates of this machine, the roofs of a roofline: measured once, and stored.
 
+There is a file for each processor, thread count and versions in the user's cache folder.
+"""
+
+import contextlib
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
-from tracer.host import measuring, store
-from tracer.host.processors import cores as cores
-from tracer.records.environment import Peaks
+import msgspec
+
+from tracer.host import measuring
+from tracer.interpreter.kernel_loading import loaded
+from tracer.interpreter.numeric import parallel
+from tracer.records import environment
+from tracer.records.environment import CompiledCode, Peaks
+from tracer.support import cache
+from tracer.support.processors import cores as cores
 
 _SECONDS = 3
 """About how long measuring takes."""
+_MEASURED_BY = ("numpy", "onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
+_METHOD = 2
+"""Increase it when the measurement changes."""
 
 
 def peaks(
@@ -26,8 +40,8 @@ def peaks(
     other programs run never lower stored ones.
     """
     count = threads or cores()
-    file = store.file(count, folder)
-    stored = store.load(file)
+    file = peaks_file(count, folder)
+    stored = read_peaks(file)
     if stored is not None and not anew:
         return stored
     workers = "1 thread" if count == 1 else f"{count} threads"
@@ -35,16 +49,16 @@ def peaks(
     measured = measuring.measure(count)
     if stored is not None and measured.is_busy:
         measured = measured.at_least(stored)
-    if store.save(file, measured):
+    if write_peaks(file, measured):
         announce(f"stored in {file}")
     else:
         announce(f"{file} cannot be written: the next command will measure again")
     return measured
 
 
-def known(threads: int = 0, folder: Path | None = None) -> Peaks | None:
+def stored_peaks(threads: int = 0, folder: Path | None = None) -> Peaks | None:
     """Returns the stored peaks, or None."""
-    return store.load(store.file(threads or cores(), folder))
+    return read_peaks(peaks_file(threads or cores(), folder))
 
 
 def correct(stored: Peaks, right: Peaks | None, folder: Path | None = None) -> None:
@@ -52,10 +66,52 @@ def correct(stored: Peaks, right: Peaks | None, folder: Path | None = None) -> N
 
     Peaks that are not those that are stored here change nothing.
     """
-    file = store.file(stored.threads, folder)
-    if store.load(file) != stored:
+    file = peaks_file(stored.threads, folder)
+    if read_peaks(file) != stored:
         return
     if right is None:
-        store.forget(file)
+        with contextlib.suppress(OSError):
+            file.unlink()
     else:
-        store.save(file, right)
+        write_peaks(file, right)
+
+
+def peaks_file(threads: int, folder: Path | None = None) -> Path:
+    """Returns the file for the peaks of this machine at `threads` threads."""
+    cpu, flags = environment.cpu_model(), environment.cpu_flags()
+    key = (_METHOD, cpu, flags, threads, *map(_version, _MEASURED_BY))
+    return cache.file("peaks", key, folder)
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def read_peaks(path: Path) -> Peaks | None:
+    """Returns the peaks stored in a file; None if it is missing or damaged."""
+    data = cache.read(path)
+    try:
+        return None if data is None else msgspec.json.decode(data, type=Peaks)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def write_peaks(path: Path, peaks: Peaks) -> bool:
+    """Stores the peaks; returns whether it succeeded."""
+    return cache.store(path, msgspec.json.encode(peaks))
+
+
+def compiled_code() -> CompiledCode:
+    """Returns what the code that tracer compiles for its sums uses here.
+
+    That is the instructions, the threads of a run by default, and the folder.
+    """
+    folder = loaded("cache_folder").place()
+    with parallel.threads(None):
+        threads = parallel.allowed()
+    return CompiledCode(
+        loaded("vectors").instruction_set(), threads, None if folder is None else str(folder)
+    )

@@ -9,8 +9,7 @@ from tracer.graph.precision import precisions
 from tracer.graph.randomness import draws
 from tracer.interpreter.recording import named_tensors
 from tracer.interpreter.values import Value
-from tracer.support.difference import Difference, compare, worst
-from tracer.support.tolerance import Tolerance
+from tracer.support.tolerance import Difference, Tolerance, compare, worst
 
 
 class Isolation:

@@ -10,7 +10,7 @@ from functools import cache
 from types import ModuleType
 
 from tracer.support.progress import Progress, silent
-from tracer.support.signals import held
+from tracer.support.quiet import without_signals
 
 _KERNELS = "tracer.interpreter.kernels"
 _LOADING = threading.RLock()
@@ -58,7 +58,7 @@ def loading() -> Iterator[None]:
 
     Signals wait: an interrupted compiler is left without its result.
     """
-    with _LOADING, held():
+    with _LOADING, without_signals():
         start = time.perf_counter_ns()
         try:
             yield

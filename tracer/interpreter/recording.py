@@ -11,8 +11,7 @@ from tracer.graph.refinement import Types
 from tracer.graph.tensor_type import TensorType
 from tracer.interpreter.kernel_loading import clock_ns
 from tracer.interpreter.values import Value
-from tracer.support.difference import Difference, compare, worst
-from tracer.support.tolerance import Precision, Tolerance
+from tracer.support.tolerance import Difference, Precision, Tolerance, compare, worst
 from tracer.support.types import dtype_text
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tracer.errors import InputError, TracerError
 from tracer.metrics.metric import Metric, Outputs
-from tracer.support import usercode
+from tracer.support import imports
 
 _FORM = "A metric is a function(outputs, labels) that returns one number for each sample."
 
@@ -22,7 +22,7 @@ def load(spec: str) -> Metric:
     """
     path, _, name = spec.rpartition(":")
     file = Path(path)
-    function = usercode.named(file, name, _FORM)
+    function = imports.from_user_file(file, name, _FORM)
     if not callable(function):
         raise InputError(f"{path} has no function '{name}'", _FORM)
     code = getattr(function, "__code__", None)
@@ -56,7 +56,7 @@ class _Guarded:
         except TracerError:  # already names the problem
             raise
         except (Exception, SystemExit) as error:
-            raise usercode.raised(f"metric {self.spec}", self.file, error) from error
+            raise imports.user_code_error(f"metric {self.spec}", self.file, error) from error
 
     def __reduce__(self) -> tuple[Callable[[str], Any], tuple[str]]:
         name = self.spec.rpartition(":")[2]

@@ -16,8 +16,8 @@ from tracer.quantization.options import WeightOptions
 from tracer.quantization.preparation import keep_imports
 from tracer.quantization.quantizer import QuantizedGraph
 from tracer.quantization.selection import matched
-from tracer.support.logs import without_logs
 from tracer.support.progress import Progress
+from tracer.support.quiet import without_logs
 from tracer.support.temporary import TemporaryFolder
 
 OPERATOR = "MatMulNBits"

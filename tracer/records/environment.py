@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from tracer.records.result import Result
 from tracer.support import processors
-from tracer.support.load import Load
+from tracer.support.timing import Load
 
 RUNTIMES = (
     "onnxruntime-openvino", "onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-qnn",

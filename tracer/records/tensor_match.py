@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from tracer.support.difference import rms
+from tracer.support.tolerance import rms
 from tracer.support.types import Array
 
 K = TypeVar("K", bound=Hashable)

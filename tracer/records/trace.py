@@ -26,7 +26,7 @@ from tracer.records.environment import Environment
 from tracer.records.generation import Generation
 from tracer.records.model_info import ModelInfo
 from tracer.records.result import Result
-from tracer.support.difference import Difference
+from tracer.support.tolerance import Difference
 from tracer.support.types import FloatArray
 
 EMULATED = "times are those of emulating the accumulators"

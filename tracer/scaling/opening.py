@@ -8,7 +8,7 @@ from typing import Any
 from tracer.errors import UsageError
 from tracer.scaling.pool import Note, Pool
 from tracer.scaling.serial import SerialPool
-from tracer.support.optional import require
+from tracer.support.imports import require
 
 _LOCAL = re.compile(r"local:([0-9]{1,4})")
 _ADDRESS = re.compile(r"[a-z]+://\S+")

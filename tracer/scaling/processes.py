@@ -10,8 +10,7 @@ from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any
 
-from tracer.containment.calls import Worker
-from tracer.containment.worker import Call
+from tracer.containment.calls import Call, Worker
 from tracer.errors import CrashError, LimitError
 from tracer.scaling import worker
 from tracer.scaling.dispatcher import Dispatcher, Done

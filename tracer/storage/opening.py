@@ -8,7 +8,7 @@ from pathlib import Path
 from tracer.errors import InputError, LimitError
 from tracer.storage import schema, stored_file
 from tracer.storage.stored_file import MALFORMED, StoredFile, code, is_locked, naming, reason
-from tracer.support.file_lock import InUseError
+from tracer.support.temporary import InUseError
 
 _FILE = 2 << 30
 """Most bytes of a file. A million inferences of 100 kernels take some 100 MB."""

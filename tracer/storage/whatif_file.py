@@ -23,8 +23,8 @@ from tracer.storage import opening, stored_file, stored_settings, trace_database
 from tracer.storage.schema import FORMAT
 from tracer.storage.stored_file import decoded, naming
 from tracer.storage.trace_database import WHAT_IF, as_text
-from tracer.support.file_lock import FileInUse, InUseError
 from tracer.support.files import create_atomically, write_atomically
+from tracer.support.temporary import FileInUse, InUseError
 
 R = TypeVar("R")
 _Fields = dict[str, msgspec.Raw]

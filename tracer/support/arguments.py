@@ -24,7 +24,7 @@ BOUNDS = {
 }  # fmt: skip
 """Least and greatest whole number. The seeds are those that numpy takes."""
 
-_SHOWN = 60
+_REPEATED = 60
 """Characters of a value that a message repeats."""
 
 
@@ -36,7 +36,7 @@ class Rule:
     holds: Callable[[Any], bool]
 
 
-def whole(least: int = 0, most: int = LARGEST) -> Rule:
+def integer(least: int = 0, most: int = LARGEST) -> Rule:
     """A whole number, of Python or numpy, from `least` to `most`; True and False are none."""
     return Rule(
         f"a whole number from {least:,} to {most:,}",
@@ -56,7 +56,12 @@ def amount(unit: str = "") -> Rule:
 
 def instance(*names: str) -> Rule:
     """An object of one of these classes, by their full names, so that none is imported."""
-    return Rule(f"a {' or '.join(names)}", lambda v: bool(_classes(v) & {*names}))
+
+    def holds(value: object) -> bool:
+        bases = type(value).__mro__
+        return any(f"{base.__module__}.{base.__qualname__}" in names for base in bases)
+
+    return Rule(f"a {' or '.join(names)}", holds)
 
 
 def maybe(rule: Rule) -> Rule:
@@ -99,8 +104,8 @@ TEXT = Rule("text", lambda v: isinstance(v, str))
 PATH = Rule("a path", lambda v: isinstance(v, str | Path) and str(v) != "")
 FUNCTION = Rule("a function", callable)
 
-_COUNTS = {name: whole(*bounds) for name, bounds in BOUNDS.items()}
-_SIZES = several(whole())
+_COUNTS = {name: integer(*bounds) for name, bounds in BOUNDS.items()}
+_SIZES = several(integer())
 _SHAPES = Rule(
     "a shape with the batch first, as (1, 3, 32, 32), or a list of shapes",
     either(_SIZES, several(_SIZES)).holds,
@@ -127,7 +132,7 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("progress", "receive", "peaks", "keep", "note"), maybe(FUNCTION)),
     "model": ANYTHING,  # opening or exporting it says what it is not
     "accumulator": maybe(
-        either(whole(), PATH, instance(*(f"tracer.accumulators.spec.{name}" for name in
+        either(integer(), PATH, instance(*(f"tracer.accumulators.spec.{name}" for name in
                                          ("accumulator.Accumulator", "any_accumulator.ByOperands",
                                           "float_accumulator.FloatAccumulator",
                                           "block_fma.BlockFma", "policy.Policy"))))
@@ -137,7 +142,7 @@ RULES: Mapping[str, Rule] = {
     "min_time": maybe(amount("seconds")),
     "precision": maybe(amount()),
     **dict.fromkeys(("fail_above", "fail_unless_within"), maybe(amount())),
-    "dims": maybe(mapping(whole(0))),
+    "dims": maybe(mapping(integer(0))),
     "provider_options": maybe(mapping(TEXT)),
     "register": Rule("a list of paths", either(_EMPTY, several(PATH)).holds),
     "args": maybe(mapping(ANYTHING)),
@@ -162,22 +167,16 @@ def check_arguments(arguments: Mapping[str, object], rules: Mapping[str, Rule] =
     for name, value in arguments.items():
         rule = rules.get(name) or RULES[name]
         if not rule.holds(value):
-            raise UsageError(f"{name} is {_shown(value)}", f"Give {rule.allowed}.")
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    if len(text) > _SHOWN or "\n" in text:
-        kind = type(value)
-        text = f"{text[:_SHOWN].splitlines()[0]}… ({kind.__module__}.{kind.__qualname__})"
-    return text
+            text = repr(value)
+            if len(text) > _REPEATED or "\n" in text:
+                kind = type(value)
+                text = (
+                    f"{text[:_REPEATED].splitlines()[0]}… ({kind.__module__}.{kind.__qualname__})"
+                )
+            raise UsageError(f"{name} is {text}", f"Give {rule.allowed}.")
 
 
 def _listed(value: object, rule: Rule) -> bool:
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         return False
     return len(value) > 0 and all(rule.holds(each) for each in value)
-
-
-def _classes(value: object) -> set[str]:
-    return {f"{base.__module__}.{base.__qualname__}" for base in type(value).__mro__}

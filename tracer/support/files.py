@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tracer.errors import InputError
-from tracer.support.file_lock import refuse_in_use
-from tracer.support.signals import held
-from tracer.support.temporary import sweep, temporary_file
+from tracer.support.quiet import without_signals
+from tracer.support.temporary import refuse_in_use, sweep, temporary_file
 
 
 def check_writable(path: Path, force: bool) -> None:
@@ -107,14 +106,14 @@ def write_atomically(path: Path, data: bytes) -> None:
     if a running command writes to the same file.
     """
     refuse_in_use(path)
-    with _written(path, data) as (temporary, target):
+    with _temporary_with(path, data) as (temporary, target):
         temporary.replace(target)
         _untold[path] = None
 
 
 def create_atomically(path: Path, data: bytes) -> bool:
     """Writes `data` as `write_atomically`, but returns False if a file is at `path` by then."""
-    with _written(path, data) as (temporary, target):
+    with _temporary_with(path, data) as (temporary, target):
         try:
             os.link(temporary, target)
         except FileExistsError:
@@ -147,7 +146,7 @@ def write_with_data(
                 with new.open("wb") as stream:
                     stream.write(content(data.name))
                     _flush(stream)
-                if _placed(new_data, data, new, target):
+                if _name_both(new_data, data, new, target):
                     _untold[path] = None
                     break
         _sync_folder(target.parent)
@@ -162,24 +161,19 @@ def write_with_companion(path: Path, data: bytes, companion: Path, content: byte
     """
     refuse_in_use(path)
     refuse_in_use(companion)
-    with _written(path, data) as new, _written(companion, content) as (beside, second):
+    with (
+        _temporary_with(path, data) as new,
+        _temporary_with(companion, content) as (beside, second),
+    ):
         before = second.read_bytes() if second.exists() else None
-        with held():
+        with without_signals():
             beside.replace(second)
             try:
                 new[0].replace(new[1])
             except OSError:
-                _restore(second, before)
+                second.unlink() if before is None else second.write_bytes(before)
                 raise
             _untold[path] = _untold[companion] = None
-
-
-def _restore(path: Path, content: bytes | None) -> None:
-    """Gives a file its former content; removes it where there was none."""
-    if content is None:
-        path.unlink()
-    else:
-        path.write_bytes(content)
 
 
 def data_names(path: Path) -> Iterator[str]:
@@ -189,9 +183,9 @@ def data_names(path: Path) -> Iterator[str]:
     yield from (f"{name}.{number}.data" for number in itertools.count(2))
 
 
-def _placed(new_data: Path, data: Path, new: Path, target: Path) -> bool:
+def _name_both(new_data: Path, data: Path, new: Path, target: Path) -> bool:
     """Gives two temporary files their names; returns False if a file is at `data` by then."""
-    with held():
+    with without_signals():
         try:
             os.link(new_data, data)
         except FileExistsError:
@@ -207,7 +201,7 @@ def _placed(new_data: Path, data: Path, new: Path, target: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _written(path: Path, data: bytes) -> Iterator[tuple[Path, Path]]:
+def _temporary_with(path: Path, data: bytes) -> Iterator[tuple[Path, Path]]:
     """Gives a temporary file that holds `data`, and the target at `path` that it is to become."""
     with errors_naming(path):
         target = _target(path)

@@ -11,9 +11,8 @@ import numpy as np
 
 from tracer.analyzers.compare.contrast import Contrast, of_sessions
 from tracer.errors import TracerError, UsageError
-from tracer.support.difference import Difference, compare, worst
 from tracer.support.progress import Progress
-from tracer.support.tolerance import Tolerance
+from tracer.support.tolerance import Difference, Tolerance, compare, worst
 from tracer.tuning import cost
 from tracer.tuning.bench import Bench, Blocks
 from tracer.tuning.changes import ALLOWED, Step, Steps, changes, find

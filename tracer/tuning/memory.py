@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tracer.containment import parent
+from tracer.containment import watch
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.tuning.setup import Setup
 
@@ -88,7 +88,7 @@ def _in_fork(measure: Callable[[], int]) -> int:
     us, child = os.getpid(), os.fork()
     if child == 0:
         try:
-            parent.die_with(us)
+            watch.die_with(us)
             os.write(writing, str(measure()).encode())
         finally:
             os._exit(0)  # without a number, it failed
@@ -104,5 +104,5 @@ def _kibibytes(name: str) -> int:
 
 if __name__ == "__main__":
     job = pickle.loads(sys.stdin.buffer.read())  # noqa: S301 - written by `peak_bytes`
-    parent.die_with(job.caller)
+    watch.die_with(job.caller)
     sys.stdout.write(f"{_measure(job)}\n")

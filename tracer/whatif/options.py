@@ -10,16 +10,16 @@ from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.modes import Bias, Convention, Overflow
 from tracer.analyzers.options import DEFAULT_ENERGY_MODEL
 from tracer.errors import UsageError
-from tracer.support.arguments import FLAG, TEXT, amount, check_arguments, maybe, several, whole
+from tracer.support.arguments import FLAG, TEXT, amount, check_arguments, integer, maybe, several
 
 _WORDS = several(TEXT)
-_BITS = several(maybe(whole(1)))
+_BITS = several(maybe(integer(1)))
 _RULES = {
     **dict.fromkeys(("orders", "overflows", "biases"), _WORDS),
     **dict.fromkeys(("weight_bits", "activation_bits"), _BITS),
-    "product_bits": maybe(whole(1)), "range_convention": TEXT,
+    "product_bits": maybe(integer(1)), "range_convention": TEXT,
     "accuracy_budget": maybe(amount("points")),
-    "search": FLAG, "explain": FLAG, "addition_convention": maybe(TEXT), "batch": whole(1),
+    "search": FLAG, "explain": FLAG, "addition_convention": maybe(TEXT), "batch": integer(1),
     "energy": TEXT,
 }  # fmt: skip
 

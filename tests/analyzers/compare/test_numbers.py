@@ -9,8 +9,7 @@ from tests.analyzers.compare.tables import nodes
 from tracer.analyzers.compare.numbers import Values, numbers, sqnr
 from tracer.analyzers.compare.views.numbers import numbers_table
 from tracer.analyzers.options import ViewOptions
-from tracer.support.difference import Difference
-from tracer.support.tolerance import Precision, Tolerance
+from tracer.support.tolerance import Difference, Precision, Tolerance
 
 OPS = ("Conv", "Relu", "Gemm", "Tanh", "Conv", "Relu", "Gemm")
 RIGHT = Difference(0.0, 0.0, 0.0, 1.0, "")

@@ -10,7 +10,7 @@ from tracer.executors.eager import rounds
 from tracer.executors.eager.calls import Calls, Kind, Span
 from tracer.executors.eager.profile import Measured, Overhead, profile_of
 from tracer.executors.eager.settings import EagerSettings
-from tracer.support.run_timer import RunTimer
+from tracer.support.timing import RunTimer
 
 NAMES = st.sampled_from(["a::x", "a::y", "z"])
 LEAF = st.tuples(st.sampled_from(["operator", "module"]), NAMES, st.just([]))

@@ -9,19 +9,20 @@ import numpy as np
 import pytest
 
 from tracer import host
-from tracer.host import measuring, memory, peak_timer, processors, store
+from tracer.host import measuring
 from tracer.host.measuring import measure
 from tracer.records.environment import Environment, Peak, Peaks
+from tracer.support import processors
 
 PEAKS = Peaks(1, Peak(1e11, "a"), Peak(2e10, "b"), Peak(2e11, "c"))
 
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(peak_timer, "_MOST_S", 0.0)
-    monkeypatch.setattr(memory, "_SECONDS", 0.0)
-    monkeypatch.setattr(memory, "_LEAST_BYTES", 1 << 20)
-    monkeypatch.setattr(memory, "_last_level_cache", lambda: 0)
+    monkeypatch.setattr(measuring, "_MOST_S", 0.0)
+    monkeypatch.setattr(measuring, "_MOVING_S", 0.0)
+    monkeypatch.setattr(measuring, "_LEAST_BYTES", 1 << 20)
+    monkeypatch.setattr(measuring, "_last_level_cache", lambda: 0)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -47,25 +48,25 @@ def test_int8_is_measured_where_there_is_an_instruction_for_it(quick, monkeypatc
 def test_the_sum_is_the_one_that_its_bytes_are_counted_for():
     b, c = np.random.default_rng(0).normal(size=(2, 1000))
     a = np.empty_like(b)
-    memory._add(a, b, c)
+    measuring._add_arrays(a, b, c)
     np.testing.assert_array_equal(a, b + c)
 
 
 def test_memory_counts_where_all_threads_ran_undisturbed():
     alone = np.array([[0.0, 1.0, 3.0], [1.0, 3.0, 4.0], [30.0, 0.0, 20.0]])  # start, end, rate
     other = np.array([[0.2, 3.0], [2.0, 4.0], [5.0, 10.0]])
-    rates = memory._rates([alone, other])
+    rates = measuring._rates([alone, other])
     together = rates[:, rates.all(axis=0)].sum(axis=0)
     assert sorted(together) == [20.0 + 10.0, 20.0 + 10.0, 30.0 + 5.0]
-    assert memory._best_tenth(rates) == (pytest.approx(np.quantile(together, 0.9)), 1.0)
-    assert memory._best_tenth(rates[:, ~rates.all(axis=0)])[1] == 0.5  # never both at a time
+    assert measuring._best_tenth(rates) == (pytest.approx(np.quantile(together, 0.9)), 1.0)
+    assert measuring._best_tenth(rates[:, ~rates.all(axis=0)])[1] == 0.5  # never both at a time
 
 
 @pytest.mark.parametrize(
     ("cache", "mib"), [(0, 64), (32 << 20, 64), (100 << 20, 200), (1 << 40, 512)]
 )
 def test_arrays_are_larger_than_the_last_cache(cache, mib):
-    assert memory.array_bytes(cache) == mib << 20
+    assert measuring.array_bytes(cache) == mib << 20
 
 
 def test_peaks_are_measured_once_for_each_thread_count(tmp_path, monkeypatch):
@@ -73,12 +74,12 @@ def test_peaks_are_measured_once_for_each_thread_count(tmp_path, monkeypatch):
     monkeypatch.setattr(
         measuring, "measure", lambda n: measured_threads.append(n) or replace(PEAKS, threads=n)
     )
-    assert host.known(1, tmp_path) is None
+    assert host.stored_peaks(1, tmp_path) is None
     for threads in (1, 2, 1, 2):
         assert host.peaks(threads, folder=tmp_path, announce=messages.append).threads == threads
     assert measured_threads == [1, 2]
     assert len(messages) == 4  # what is being done, and where it is kept
-    assert host.known(1, tmp_path) == PEAKS
+    assert host.stored_peaks(1, tmp_path) == PEAKS
     host.peaks(1, folder=tmp_path, anew=True)
     assert measured_threads == [1, 2, 1]
 
@@ -96,17 +97,17 @@ def test_a_busy_measurement_lowers_nothing_that_was_seen_before(tmp_path, monkey
 
 
 def test_other_versions_measure_anew(tmp_path, monkeypatch):
-    before = store.file(1, tmp_path)
-    monkeypatch.setattr(store, "_version", lambda package: "0")
-    assert store.file(1, tmp_path) != before
+    before = host.peaks_file(1, tmp_path)
+    monkeypatch.setattr(host, "_version", lambda package: "0")
+    assert host.peaks_file(1, tmp_path) != before
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"threads": "many"}'])
 def test_a_damaged_file_is_measured_over(tmp_path, damage, monkeypatch):
     monkeypatch.setattr(measuring, "measure", lambda n: PEAKS)
-    store.file(1, tmp_path).write_bytes(damage)
-    assert host.known(1, tmp_path) is None
-    assert host.peaks(1, folder=tmp_path) == host.known(1, tmp_path) == PEAKS
+    host.peaks_file(1, tmp_path).write_bytes(damage)
+    assert host.stored_peaks(1, tmp_path) is None
+    assert host.peaks(1, folder=tmp_path) == host.stored_peaks(1, tmp_path) == PEAKS
 
 
 def test_a_folder_that_cannot_be_written_costs_a_note_alone(tmp_path, monkeypatch):
@@ -118,27 +119,29 @@ def test_a_folder_that_cannot_be_written_costs_a_note_alone(tmp_path, monkeypatc
 
 
 def test_a_machine_that_is_busy_with_others_is_known_by_the_cpu_time_it_gives(monkeypatch):
-    monkeypatch.setattr(peak_timer, "_MOST_S", 0.05)
-    _, cpu_share = peak_timer.best(lambda: time.sleep(0.01), 1)  # what others take is a wait for us
+    monkeypatch.setattr(measuring, "_MOST_S", 0.05)
+    _, cpu_share = measuring.best(lambda: time.sleep(0.01), 1)  # what others take is a wait for us
     assert cpu_share < 0.5
     assert replace(PEAKS, cpu_share=cpu_share).is_busy
     assert not PEAKS.is_busy
 
 
 def test_a_clock_that_is_late_gives_a_thread_no_more_than_a_try_took():
-    assert peak_timer._cpu([0.0, 1.0], [0.1, 1.9], wall=0.1) == pytest.approx(0.2)
-    assert peak_timer._cpu([0.0], [0.1], wall=0.05) == pytest.approx(0.1)  # of the whole process
+    assert measuring._cpu_of_try([0.0, 1.0], [0.1, 1.9], wall=0.1) == pytest.approx(0.2)
+    assert measuring._cpu_of_try([0.0], [0.1], wall=0.05) == pytest.approx(
+        0.1
+    )  # of the whole process
 
 
 def test_peaks_are_corrected_where_they_are_stored(tmp_path):
     right = replace(PEAKS, float32=Peak(3e11, "MatMul fc of net.onnx"))
-    store.save(store.file(1, tmp_path), PEAKS)
+    host.write_peaks(host.peaks_file(1, tmp_path), PEAKS)
     host.correct(right, None, tmp_path)  # these are not stored
-    assert host.known(1, tmp_path) == PEAKS
+    assert host.stored_peaks(1, tmp_path) == PEAKS
     host.correct(PEAKS, right, tmp_path)
-    assert host.known(1, tmp_path) == right
+    assert host.stored_peaks(1, tmp_path) == right
     host.correct(right, None, tmp_path)
-    assert host.known(1, tmp_path) is None
+    assert host.stored_peaks(1, tmp_path) is None
 
 
 def test_threads_have_processors_of_their_own_where_there_are_enough():
@@ -153,7 +156,7 @@ def test_threads_have_processors_of_their_own_where_there_are_enough():
 
 def test_threads_are_the_physical_cores_unless_told():
     assert 1 <= host.cores() <= (os.cpu_count() or 1)
-    assert store.file(host.cores()) == store.file(host.cores())
+    assert host.peaks_file(host.cores()) == host.peaks_file(host.cores())
 
 
 def test_an_environment_of_before_has_no_peaks():

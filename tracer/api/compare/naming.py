@@ -32,7 +32,7 @@ from tracer.graph.model import Model
 from tracer.quantization.stand_in import for_onnxruntime
 from tracer.records import providers
 from tracer.storage import trace_file
-from tracer.support.optional import not_installed
+from tracer.support.imports import not_installed
 
 _DEFAULT = SideSettings()
 _FORMS = (

@@ -29,9 +29,8 @@ from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.isolation import Isolation
 from tracer.records.node_table import typed
 from tracer.shapes import infer
-from tracer.support.difference import Difference
-from tracer.support.optional import not_installed
-from tracer.support.tolerance import Tolerance
+from tracer.support.imports import not_installed
+from tracer.support.tolerance import Difference, Tolerance
 
 
 @dataclass(frozen=True, slots=True)

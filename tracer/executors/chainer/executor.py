@@ -25,9 +25,8 @@ from tracer.executors.measuring import warm_up
 from tracer.executors.precision import use_of
 from tracer.executors.protocol import FrameworkExecutor, Profiled
 from tracer.executors.turns import Recorder
-from tracer.support.load import Moment
 from tracer.support.progress import Progress
-from tracer.support.run_timer import RunTimer
+from tracer.support.timing import Moment, RunTimer
 
 _BLOCK = 100
 """Most recorded runs between undisturbed runs."""

@@ -7,7 +7,7 @@ import numpy as np
 from tracer.executors.measuring import MeasuringSettings
 from tracer.executors.precision import spread
 from tracer.support.progress import Progress
-from tracer.support.run_timer import RunTimer
+from tracer.support.timing import RunTimer
 from tracer.support.types import FloatArray
 
 _PLAIN_SHARE = 10

@@ -6,7 +6,7 @@ import numpy as np
 
 from tracer.executors.eager.calls import Calls
 from tracer.executors.turns import Recorder, RunTimes
-from tracer.support.run_timer import RunTimer
+from tracer.support.timing import RunTimer
 
 
 def recorder(

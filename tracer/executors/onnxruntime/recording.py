@@ -37,10 +37,8 @@ from tracer.inputs.feedset import FeedSet
 from tracer.records import providers
 from tracer.records.disturbance import MachineUse, counted_runs
 from tracer.records.trace import Kernel, Run
-from tracer.support.load import Moment
 from tracer.support.progress import Progress, silent
-from tracer.support.run_timer import RunTimer
-from tracer.support.timing import SPINNING_S, elapsed_us
+from tracer.support.timing import SPINNING_S, Moment, RunTimer, elapsed_us
 from tracer.support.types import FloatArray, type_text
 
 EXECUTOR = "onnxruntime"

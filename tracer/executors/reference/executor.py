@@ -24,10 +24,9 @@ from tracer.interpreter.observers import Observer
 from tracer.interpreter.recording import NodeRecord, Recorder, TensorRecorder
 from tracer.limits import Limits
 from tracer.records.trace import Kernel, NodeValues, Run
-from tracer.support.difference import Difference
 from tracer.support.progress import Progress
 from tracer.support.timing import elapsed_us
-from tracer.support.tolerance import Tolerance
+from tracer.support.tolerance import Difference, Tolerance
 from tracer.support.types import type_text
 
 EXECUTOR = "reference"

@@ -25,9 +25,8 @@ from tracer.executors.torch import calibration, objective, spans
 from tracer.executors.torch.state import preserved
 from tracer.executors.torch.step import Step
 from tracer.executors.turns import Recorder
-from tracer.support.load import Moment
 from tracer.support.progress import Progress
-from tracer.support.run_timer import RunTimer
+from tracer.support.timing import Moment, RunTimer
 
 _SESSION_SPANS = 100_000
 """Most spans of one session of the profiler: some 100 MB."""

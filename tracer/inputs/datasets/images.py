@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracer.errors import InputError, refusing
-from tracer.support.optional import require
+from tracer.support.imports import require
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -18,7 +18,7 @@ from tracer.inputs.datasets import images
 from tracer.inputs.datasets.batch import Batch
 from tracer.inputs.datasets.fields import Fields, fields
 from tracer.inputs.datasets.sample import Sample, stacked
-from tracer.support.optional import require
+from tracer.support.imports import require
 from tracer.support.types import Array
 
 _BUFFER = 1 << 20

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracer.errors import InputError
-from tracer.support.optional import require
+from tracer.support.imports import require
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -17,7 +17,7 @@ from tracer.inputs.datasets import images
 from tracer.inputs.datasets.batch import Batch
 from tracer.inputs.datasets.fields import Fields, fields
 from tracer.inputs.datasets.sample import Sample, stacked
-from tracer.support import usercode
+from tracer.support import imports
 from tracer.support.types import Array
 
 SPEC = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)")
@@ -87,7 +87,7 @@ def open_user_samples(spec: str, model: Model, home: Path) -> UserSamples:
     match = SPEC.fullmatch(spec)
     assert match is not None
     file = home / match["file"]
-    named = usercode.named(file, match["name"], _FORM)
+    named = imports.from_user_file(file, match["name"], _FORM)
     if named is None:
         raise InputError(f"{file} has no '{match['name']}'", _FORM)
     make = named if callable(named) and not _has_samples(named) else lambda: named
@@ -180,4 +180,4 @@ def _errors_naming(spec: str, file: Path) -> Iterator[None]:
     except TracerError:  # already names the problem
         raise
     except (Exception, SystemExit) as error:
-        raise usercode.raised(f"data {spec}", file, error) from error
+        raise imports.user_code_error(f"data {spec}", file, error) from error

@@ -17,8 +17,7 @@ from numba.core.registry import cpu_target
 
 from tracer.interpreter.kernel_loading import compiling
 from tracer.support import cache as user_cache
-from tracer.support.file_lock import FileInUse, unmarked
-from tracer.support.temporary import TemporaryFolder
+from tracer.support.temporary import FileInUse, TemporaryFolder, unmarked
 
 _TRACER = Path(__file__).parents[2]
 _config: Any = numba.config

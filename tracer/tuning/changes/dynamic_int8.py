@@ -7,7 +7,7 @@ import onnx
 from tracer.errors import ModelError
 from tracer.graph import footprint, loading
 from tracer.graph.encoding import encoded
-from tracer.support.logs import without_logs
+from tracer.support.quiet import without_logs
 from tracer.support.temporary import TemporaryFolder
 from tracer.tuning.changes import Change
 from tracer.tuning.findings import Findings

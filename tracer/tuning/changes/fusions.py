@@ -6,7 +6,7 @@ import onnx
 
 from tracer.errors import ModelError
 from tracer.graph import footprint
-from tracer.support.logs import without_logs
+from tracer.support.quiet import without_logs
 from tracer.tuning.changes import Change
 from tracer.tuning.findings import Findings
 from tracer.tuning.setup import Setup

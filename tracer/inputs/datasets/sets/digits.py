@@ -9,7 +9,7 @@ import numpy as np
 
 from tracer.errors import InputError
 from tracer.inputs.datasets.labelled import LabelledImages, split
-from tracer.support.optional import folder_of
+from tracer.support.imports import folder_of
 
 TEST_IMAGES = 360
 WHITE = 16

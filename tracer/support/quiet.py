@@ -1,5 +1,6 @@
-"""Holds signals back while code runs that must not stop half way."""
+"""Keeps signals or logs out of a block of code."""
 
+import logging
 import signal
 import threading
 from collections.abc import Iterator
@@ -13,8 +14,8 @@ _ENDING = (
 
 
 @contextmanager
-def held() -> Iterator[None]:
-    """Lets signals that end a command wait for the end of this context.
+def without_signals() -> Iterator[None]:
+    """Lets signals that end a command wait for the end of the block, which must not stop half way.
 
     Compilers call back into Python, and an exception in there is lost. Outside the main thread this
     does nothing: handlers of signals run in the main thread alone.
@@ -35,3 +36,17 @@ def held() -> Iterator[None]:
             signal.signal(number, handler)
         for one in arrived:
             signal.raise_signal(one)
+
+
+@contextmanager
+def without_logs() -> Iterator[None]:
+    """Drops what tools of onnxruntime log, warnings included: it is advice on these tools.
+
+    Their errors are exceptions.
+    """
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
