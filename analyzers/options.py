@@ -40,7 +40,7 @@ NODE_GROUPINGS = tuple(name for name in NAMES if name != SAMPLE)
 """Those of any run; samples are those of a run in narrow accumulators."""
 
 ADDITION_CONVENTIONS = ("plain", "channelwise")
-"""How the additions of a convolution are counted: the names in `analyzers.cost.conventions`."""
+"""How the additions of a convolution are counted: the names in `analyzers.cost.count`."""
 
 DEFAULT_ENERGY_MODEL = "lab"
 """The energy model of narrow accumulators unless `--energy` names another."""

@@ -11,9 +11,14 @@ from typing import TypeAlias
 
 import pandas as pd
 
-from tracer.analyzers.cost import conventions, parameters, registry, trips, unknown_work
-from tracer.analyzers.cost.conventions import Convention
-from tracer.analyzers.cost.count import NOTHING, Count, UnknownShapeError, UnknownWorkError
+from tracer.analyzers.cost import count, parameters, registry, trips, unknown_work
+from tracer.analyzers.cost.count import (
+    NOTHING,
+    Convention,
+    Count,
+    UnknownShapeError,
+    UnknownWorkError,
+)
 from tracer.analyzers.cost.operation import LARGEST, Operation
 from tracer.analyzers.cost.traffic import Bytes, known_sum
 from tracer.analyzers.cost.typed_model import TypedModel
@@ -73,7 +78,7 @@ def cost(
     the length of its sequence and a Loop body by its constant maximum; a body of unknown count
     counts once, with a note. Raises UsageError for an unknown `convention`.
     """
-    adds_of = conventions.find(convention)
+    adds_of = count.find(convention)
     repeats, notes = trips.per_run(typed.model, typed.facts, calls or {})
     rows = {op.node.key: _rows(op, repeats[op.node.key]) for op in typed.operations}
     weights = parameters.owned(typed.operations, typed.sources)
@@ -170,7 +175,7 @@ def _totals(
         totals[name] = sum(known) if known or not values else None
     totals["params"] = parameters.size(weights)
     totals["param_bytes"] = parameters.nbytes(weights)
-    complete = [row for row in _moved(columns) if None not in row]
+    complete = [row for row in _flops_and_bytes(columns) if None not in row]
     sums = [sum(filter(None, column)) for column in zip(*complete, strict=True)]
     totals["intensity"] = _intensity(*sums) if complete else None
     return totals
@@ -179,11 +184,13 @@ def _totals(
 def _table(keys: tuple[str, ...], columns: Mapping[str, list[int | None]]) -> pd.DataFrame:
     data = {name: pd.array(values, dtype="Int64") for name, values in columns.items()}
     table = pd.DataFrame(data, index=pd.Index(keys, name="node", dtype="object"))
-    table["intensity"] = pd.array([_intensity(*row) for row in _moved(columns)], dtype="Float64")
+    table["intensity"] = pd.array(
+        [_intensity(*row) for row in _flops_and_bytes(columns)], dtype="Float64"
+    )
     return table
 
 
-def _moved(columns: Mapping[str, list[int | None]]) -> Iterable[tuple[int | None, ...]]:
+def _flops_and_bytes(columns: Mapping[str, list[int | None]]) -> Iterable[tuple[int | None, ...]]:
     return zip(columns["flops"], columns["bytes_read"], columns["bytes_written"], strict=True)
 
 

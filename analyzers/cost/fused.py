@@ -4,11 +4,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from tracer.analyzers.cost import registry, trips
-from tracer.analyzers.cost.aliases import Aliases
 from tracer.analyzers.cost.count import UnknownWorkError
 from tracer.analyzers.cost.operation import Address, Facts, Operation
 from tracer.analyzers.cost.traffic import Bytes, known_sum
-from tracer.analyzers.cost.typed_model import TypedModel
+from tracer.analyzers.cost.typed_model import Aliases, TypedModel
 from tracer.graph.dataflow import Dataflow
 from tracer.graph.model import Node
 
@@ -30,14 +29,14 @@ def traffic(
     graph = _Graph(typed.facts, typed.flow, typed.aliases)
     repeats, _ = trips.per_run(typed.model, typed.facts, calls or {})
     operations = {op.node.key: op for op in typed.operations}
-    moved: dict[Group, Bytes] = {}
+    traffic_of: dict[Group, Bytes] = {}
     for group in groups:
         already_read: set[Address] = set()
         members = frozenset(group)
-        once = {key: graph.moved(operations[key], members, already_read) for key in group}
+        once = {key: graph.traffic(operations[key], members, already_read) for key in group}
         known = [size * repeats[key] for key, size in once.items() if size is not None]
-        moved[group] = round(sum(known)) if len(known) == len(once) else None
-    return moved
+        traffic_of[group] = round(sum(known)) if len(known) == len(once) else None
+    return traffic_of
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class _Graph:
     flow: Dataflow
     aliases: Aliases
 
-    def moved(self, op: Operation, group: Collection[str], already_read: set[Address]) -> Bytes:
+    def traffic(self, op: Operation, group: Collection[str], already_read: set[Address]) -> Bytes:
         """Returns the bytes that one execution of a member of `group` reads and writes.
 
         `already_read` has the tensors that earlier members read; this node's are added.

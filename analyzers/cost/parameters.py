@@ -8,16 +8,19 @@ what it marked otherwise is none; without a mark, the input that reads a tensor 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import math
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 
+import numpy as np
 import onnx
 
-from tracer.analyzers.cost import registry, tied, weight_inputs
+from tracer.analyzers.cost import registry
 from tracer.analyzers.cost.operation import Address, Facts, Operand, Operation
 from tracer.analyzers.cost.quantized_types import QuantizedTypes
 from tracer.analyzers.cost.traffic import known_sum
-from tracer.analyzers.cost.weight_inputs import Role
 from tracer.graph import parameter_marks, qonnx, tensor_type
 from tracer.graph.model import Model, Node, Scope, bodies
 from tracer.graph.randomness import draws
@@ -154,7 +157,7 @@ def _stored(model: Model, facts: Facts) -> dict[Address, Weights]:
         for sparse in scope.graph.sparse_initializer:
             address = (scope.path, sparse.values.name)
             origins[address] = {address: _sparse(sparse)}
-    for copy, originals in tied.copies(model, facts, marks):
+    for copy, originals in _copies(model, facts, marks):
         origins[copy] = united(origins[original] for original in originals)
     return origins
 
@@ -245,18 +248,137 @@ def _is_parameter(op: Operation, index: int, address: Address, weight: Weight) -
         return weight.marked
     if weight.rank == 0 and not weight.named:
         return False  # a literal
-    role = weight_inputs.role(op, index, weight.dtype, weight.named)
-    if role is Role.COMBINED:
-        return not weight.generated and not weight_inputs.is_constant(op, _values(op, address))
-    return role is Role.WEIGHT
-
-
-def _values(op: Operation, address: Address) -> Array | None:
+    role = _role(op, index, weight.dtype, weight.named)
+    if role is not _Role.COMBINED:
+        return role is _Role.WEIGHT
+    if weight.generated:
+        return False
     path, name = address
-    scope = next((each for each in op.node.scope.outward() if each.path == path), None)
-    return None if scope is None else op.facts.value(name, scope)
+    scope = next((scope for scope in op.node.scope.outward() if scope.path == path), None)
+    return not _is_mask(op, None if scope is None else op.facts.value(name, scope))
 
 
 def _weight(operand: Operand) -> Weight:
     rank = None if operand.known_shape is None else len(operand.known_shape)
     return Weight(operand.known_size, operand.nbytes, operand.dtype, rank)
+
+
+_ALL = frozenset({
+    # products; their settings are in their rules
+    "Conv", "ConvInteger", "ConvTranspose", "ConvTransposeWithDynamicPads",
+    "CausalConvWithState", "DeformConv", "FusedConv", "NhwcConv", "NhwcFusedConv",
+    "QLinearConv", "WordConvEmbedding", "Einsum", "Gemm", "MatMul", "MatMulInteger",
+    "MatMulInteger16", "QLinearMatMul", "FusedGemm", "FusedMatMul", "FusedMatMulActivation",
+    "GemmFastGelu", "TransposeMatMul", "DynamicQuantizeMatMul", "MatMulBnb4",
+    "MatMulIntegerToFloat", "MatMulNBits", "QGemm", "MoE", "QMoE", "RNN", "GRU", "LSTM",
+    "DynamicQuantizeLSTM", "Attention", "QAttention", "MultiHeadAttention",
+    "DecoderMaskedMultiHeadAttention", "LinearAttention",
+    # normalisations and embeddings
+    "BatchNormalization", "InstanceNormalization", "GroupNormalization", "GroupNorm",
+    "SkipGroupNorm", "LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization",
+    "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "EmbedLayerNormalization",
+    "QEmbedLayerNormalization", "GatherBlockQuantized",
+    # biases and slopes
+    "PRelu", "BiasAdd", "BiasGelu", "BiasSplitGelu", "FastGelu", "BiasSoftmax", "MultiThreshold",
+})  # fmt: skip
+_PRODUCTS_OF_INTEGERS = frozenset({"MatMul", "Gemm", "Conv", "Einsum"})
+"""Their weights may be int64."""
+_TABLES = {"Gather": 0, "GatherElements": 0, "GatherND": 0}
+"""Operators that read rows of a table: the input that is the table."""
+_ELEMENTWISE = frozenset(("Add", "Mul", "Sum", "QLinearAdd", "QLinearMul"))
+"""A bias or a scale, written as an operator of its own."""
+_JOINING = frozenset(("Concat", "Expand", "Where"))
+"""Operators that put a trained token beside activations."""
+_FLOATS = frozenset(("float16", "bfloat16", "float32", "float64"))
+_BLOCKED = -1000.0
+"""At most so large is the number that a mask adds to scores; a trained bias is never so small."""
+
+
+class _Role(Enum):
+    """What an input reads by its place: weights, weights or constants of the code, no weights."""
+
+    WEIGHT = "weight"
+    COMBINED = "combined"
+    OTHER = "other"
+
+
+def _role(op: Operation, index: int, stored: str | None, named: bool | None) -> _Role:
+    """Returns the role of the input at `index`, which is no setting.
+
+    `stored` is the type of the stored tensor that the input is made of, and `named` whether it has
+    a name of a state_dict, which a constant of the code has not; None where names tell nothing.
+    """
+    name = op.op_type
+    if stored in ("bool", "string") or (stored == "int64" and name not in _PRODUCTS_OF_INTEGERS):
+        return _Role.OTHER
+    if name in _ALL or registry.rule_of(op) is None:
+        return _Role.WEIGHT
+    if name in _TABLES:
+        return _Role.WEIGHT if index == _TABLES[name] and stored != "int32" else _Role.OTHER
+    if name in _JOINING:
+        return _Role.COMBINED if stored in _FLOATS and named is not False else _Role.OTHER
+    if named and stored in _FLOATS and name in _ELEMENTWISE:
+        return _Role.COMBINED
+    fits = op.input(index).dtype in _FLOATS or name.startswith("QLinear")
+    combines = name in _ELEMENTWISE and fits and not _is_factor(op, index)
+    return _Role.COMBINED if combines else _Role.OTHER
+
+
+def _is_factor(op: Operation, index: int) -> bool:
+    """Returns whether one number serves several elements, as the scale of attention does."""
+    size, shape = op.input(index).known_size, op.output().known_shape
+    return size == 1 and (shape is None or math.prod(shape[-1:]) != 1)
+
+
+def _is_mask(op: Operation, values: Array | None) -> bool:
+    """Returns whether numbers are a mask, or a state or padding that begins with one number."""
+    if values is None or values.dtype.kind != "f" or not values.size:
+        return False
+    if op.op_type in _JOINING:
+        return bool((values == values.flat[0]).all())
+    hides = values <= _BLOCKED
+    return bool(hides.any() and (hides | (values == 0)).all())
+
+
+def _copies(
+    model: Model, facts: Facts, marks: Mapping[Address, Sequence[str]]
+) -> Iterator[tuple[Address, Sequence[Address]]]:
+    """Yields each tensor that is made of other stored ones, and those.
+
+    `marks` has the names of the parameters that a tensor is made of. Where they tell nothing, a
+    table that is stored transposed as well is found by its values.
+    """
+    stored = {weight.name: (model.root, weight.name) for weight in model.graph.initializer}
+    single = {names[0]: address for address, names in marks.items() if len(names) == 1}
+    for address, names in marks.items():
+        known = stored if len(names) == 1 else single | stored
+        if names and address[1] not in names and all(name in known for name in names):
+            yield address, [known[name] for name in names]
+    for copy, original in _transposed(model, facts, marks):
+        yield copy, [original]
+
+
+def _transposed(
+    model: Model, facts: Facts, marks: Mapping[Address, Sequence[str]]
+) -> Iterator[tuple[Address, Address]]:
+    by_shape: dict[tuple[int, ...], list[onnx.TensorProto]] = defaultdict(list)
+    for weight in model.graph.initializer:
+        if len(weight.dims) == 2 and (model.root, weight.name) not in marks:
+            by_shape[tuple(weight.dims)].append(weight)
+    main = next(scope for scope in model.scopes if scope.path == model.root)
+    tables = {node.inputs[0] for node in model.nodes if node.op_type == "Gather" and node.inputs}
+    for table in tables:
+        stored = facts.types.weight(table, main)
+        if stored is None or (model.root, table) in marks:
+            continue
+        values = facts.value(table, main)
+        for other in by_shape[tuple(stored.dims)[::-1]]:
+            if other.name != table and _is_transposed(values, facts.value(other.name, main)):
+                yield (model.root, other.name), (model.root, table)
+
+
+def _is_transposed(table: Array | None, other: Array | None) -> bool:
+    """Returns whether one is the other, transposed; equal numbers throughout tell nothing."""
+    if table is None or other is None or table.dtype != other.dtype:
+        return False
+    return bool(np.array_equal(table.T, other) and (table != table.flat[:1]).any())

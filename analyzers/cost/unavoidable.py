@@ -23,14 +23,14 @@ def unavoidable_macs(typed: TypedModel, macs: Mapping[Hashable, int]) -> dict[st
         key = op.node.key
         if op.op_type in PRODUCTS and macs.get(key):
             try:
-                within = _within(op) if op.op_type in CONVOLUTIONS else 1.0
+                within = _share_outside_padding(op) if op.op_type in CONVOLUTIONS else 1.0
             except (UnknownWorkError, ValueError):
                 continue
             least[key] = macs[key] * within
     return least
 
 
-def _within(op: Operation) -> float:
+def _share_outside_padding(op: Operation) -> float:
     """Returns the share of the window positions of a convolution that are no padding."""
     if op.text("auto_pad", "NOTSET").startswith("SAME") or op.integer("channels_last", 0):
         return 0.0

@@ -4,6 +4,7 @@ from tracer.analyzers.cost.activations import ONE, PER_ELEMENT
 from tracer.analyzers.cost.count import NOTHING, Count
 from tracer.analyzers.cost.operation import Operation
 from tracer.analyzers.cost.registry import counts, no_work, per_output
+from tracer.analyzers.cost.rules import reduction
 
 _PER_OUTPUT: dict[str, Count] = {
     "Add": Count(adds=1),
@@ -76,3 +77,28 @@ def _swiglu(op: Operation) -> Count:
 def swish(alpha: float) -> Count:
     """x × sigmoid(alpha × x); a factor of 1 is no multiplication."""
     return PER_ELEMENT["Sigmoid"] + Count(muls=1 + (alpha != 1.0))
+
+
+_MICROSOFT = "com.microsoft"
+
+counts("Gelu", domain=_MICROSOFT)(per_output(PER_ELEMENT["Gelu"]))
+counts("BiasGelu", domain=_MICROSOFT)(per_output(Count(adds=1) + PER_ELEMENT["Gelu"]))
+counts("BiasAdd", domain=_MICROSOFT)(per_output(Count(adds=2)))
+counts("BiasSoftmax", domain=_MICROSOFT)(per_output(Count(adds=1) + reduction.PER_ELEMENT))
+
+
+@counts("FastGelu", domain=_MICROSOFT)
+def _fast_gelu(op: Operation) -> Count:
+    return (Count(adds=int(op.has(1))) + PER_ELEMENT["FastGelu"]) * op.output().size
+
+
+@counts("QuickGelu", domain=_MICROSOFT)
+def _quick_gelu(op: Operation) -> Count:
+    return swish(op.number("alpha", 1.702)) * op.output().size
+
+
+@counts("BiasSplitGelu", domain=_MICROSOFT)
+def _bias_split_gelu(op: Operation) -> Count:
+    """Adds a bias to both halves, and multiplies one half by the Gelu of the other."""
+    gated = PER_ELEMENT["Gelu"] + Count(muls=1)
+    return Count(adds=op.input(0).size) + gated * op.output().size

@@ -9,7 +9,7 @@ from tracer.analyzers.cost.activations import per_element
 from tracer.analyzers.cost.count import Count
 from tracer.analyzers.cost.operation import Operation
 from tracer.analyzers.cost.registry import counts
-from tracer.analyzers.cost.rules import softmax
+from tracer.analyzers.cost.rules import reduction
 from tracer.analyzers.cost.rules.elementwise import swish
 from tracer.analyzers.cost.rules.quantization import DEQUANTISE
 from tracer.analyzers.cost.traffic import Bytes, known_sum, total
@@ -25,7 +25,7 @@ _SWIGLU = Count(adds=1, muls=1, other=3)
 """Per element, beyond Swish: clip both parts, add beta, multiply."""
 
 
-def _moved(op: Operation) -> tuple[Bytes, Bytes]:
+def _traffic(op: Operation) -> tuple[Bytes, Bytes]:
     """Reads activations and routes whole, and of everything else the part of the experts."""
     names = op.node.inputs
     whole = {names[index] for index in (0, 1, 14) if op.has(index)}
@@ -36,7 +36,7 @@ def _moved(op: Operation) -> tuple[Bytes, Bytes]:
     return known_sum((part, rest)), total(op.outputs())
 
 
-@counts("MoE", domain=_MICROSOFT, moves=_moved)
+@counts("MoE", domain=_MICROSOFT, moves=_traffic)
 def _moe(op: Operation) -> Count:
     return _experts(op, _DENSE, lambda index: op.input(index).size)
 
@@ -51,7 +51,7 @@ def _unpacked(index: int) -> Callable[[Operation], int]:
     return lambda op: op.input(index).size * 8 // _bits(op, index)
 
 
-@counts("QMoE", domain=_MICROSOFT, moves=_moved, settings=_SCALES,
+@counts("QMoE", domain=_MICROSOFT, moves=_traffic, settings=_SCALES,
         packed={index: _unpacked(index) for index, _ in _PACKED})  # fmt: skip
 def _quantised_moe(op: Operation) -> Count:
     """Counts MoE, and dequantising each weight of the experts that are read once."""
@@ -66,7 +66,7 @@ def _experts(
     """Counts the router's softmax, the layers of the chosen experts, and the weighted sum."""
     tokens, experts = op.input(1).shape
     chosen = tokens * op.integer("k", 1)
-    count = softmax.PER_ELEMENT * (tokens * experts)
+    count = reduction.PER_ELEMENT * (tokens * experts)
     for index, bias in layers:
         if op.has(index):
             rows = op.input(index).shape[1]

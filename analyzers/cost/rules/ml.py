@@ -1,4 +1,4 @@
-"""Operators of classical models, domain ai.onnx.ml: scalers, linear models, kernels, trees."""
+"""Operators of classical models, domain ai.onnx.ml: scalers, linear models, trees; and of text."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from tracer.analyzers.cost.activations import PER_ELEMENT
 from tracer.analyzers.cost.count import NOTHING, Count, UnknownWorkError
 from tracer.analyzers.cost.operation import Operation
 from tracer.analyzers.cost.registry import counts, no_work, per_output
-from tracer.analyzers.cost.rules import softmax
+from tracer.analyzers.cost.rules import reduction
 from tracer.support.types import Array
 
 _ML = "ai.onnx.ml"
@@ -19,8 +19,8 @@ _LEAF = -1
 _TRANSFORMS = {
     "NONE": NOTHING,
     "LOGISTIC": PER_ELEMENT["Sigmoid"],
-    "SOFTMAX": softmax.PER_ELEMENT,
-    "SOFTMAX_ZERO": softmax.PER_ELEMENT + Count(other=1),
+    "SOFTMAX": reduction.PER_ELEMENT,
+    "SOFTMAX_ZERO": reduction.PER_ELEMENT + Count(other=1),
     "PROBIT": Count(adds=3, muls=5, other=4),
 }
 """Work per score after a classifier or regressor."""
@@ -145,3 +145,29 @@ def _transform(op: Operation) -> Count:
 def _rows(op: Operation) -> int:
     shape = op.input(0).shape
     return shape[0] if len(shape) > 1 else 1
+
+
+_BLOCK = Count(adds=1, muls=3, other=3)
+"""Work of MurmurHash3 per 4 bytes: three products, an addition, two rotations, an exclusive or."""
+
+_END = Count(muls=2, other=7)
+"""Work at the end of a hash: two products, three shifts, four exclusive ors."""
+
+counts("StringConcat", "StringNormalizer", "StringSplit", "RegexFullMatch")(no_work)
+counts("Tokenizer", domain="com.microsoft")(no_work)
+
+
+@counts("MurmurHash3", domain="com.microsoft")
+def _hash(op: Operation) -> Count:
+    keys = op.input(0)
+    if keys.nbytes is None:
+        raise UnknownWorkError("how many bytes it hashes depends on the texts")
+    return _BLOCK * (keys.nbytes // 4) + _END * keys.size
+
+
+@counts("NGramRepeatBlock", domain="com.microsoft")
+def _repeated(op: Operation) -> Count:
+    """Compares every run of tokens with the last tokens, one by one."""
+    rows, tokens = op.input(0).shape
+    size = op.integer("ngram_size", 1)
+    return Count(other=rows * max(tokens - size + 1, 0) * (size - 1))

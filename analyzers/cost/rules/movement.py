@@ -1,9 +1,12 @@
-"""Operators that view, select, copy or rearrange data, without arithmetic."""
+"""Operators that only view, select, copy or rearrange data, and work that depends on data."""
+
+from functools import partial
 
 from tracer.analyzers.cost import traffic
-from tracer.analyzers.cost.count import NOTHING, Count
+from tracer.analyzers.cost.count import NOTHING, Count, UnknownWorkError
 from tracer.analyzers.cost.operation import Operation
-from tracer.analyzers.cost.registry import counts, no_work
+from tracer.analyzers.cost.registry import counts, no_work, per_output
+from tracer.analyzers.cost.traffic import Bytes, only_writes
 
 # views
 counts("Reshape", "Squeeze", "Unsqueeze", moves=traffic.nothing, settings=(1,))(no_work)
@@ -55,3 +58,73 @@ def _trains(op: Operation) -> bool:
 def _dropout(op: Operation) -> Count:
     """Training draws a number, compares it, masks and scales; inference passes its input on."""
     return Count(muls=2, other=2) * op.input(0).size if _trains(op) else NOTHING
+
+
+REASONS = {
+    "ImageDecoder": "its work depends on the encoded image",
+    "MaxRoiPool": "the size of its windows depends on the regions",
+    "MelWeightMatrix": "how many entries it computes depends on the frequencies",
+    "Multinomial": "how often it draws is left to the runtime's algorithm",
+    "NonMaxSuppression": "how many boxes it compares depends on the scores",
+    "TfIdfVectorizer": "how many n-grams it compares depends on the text",
+    "Unique": "how many elements it compares depends on the data",
+}
+
+_TOKENS = "how often it runs its decoder depends on the tokens that it generates"
+MICROSOFT_REASONS = {
+    **dict.fromkeys(("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"), _TOKENS),
+    "BifurcationDetector": "how many tokens it compares depends on the tokens",
+    "SparseAttention": "which blocks of scores it computes is in its inputs",
+    "SparseToDenseMatMul": "how many products it adds depends on what is not 0",
+    "Unique": REASONS["Unique"],
+}
+
+
+@counts(*REASONS)
+def _unknown(op: Operation) -> Count:
+    raise UnknownWorkError(REASONS[op.op_type])
+
+
+@counts(*MICROSOFT_REASONS, domain="com.microsoft")
+def _unknown_of_microsoft(op: Operation) -> Count:
+    raise UnknownWorkError(MICROSOFT_REASONS[op.op_type])
+
+
+counts("If", "Loop", "Scan", "SequenceMap", moves=traffic.nothing)(no_work)
+counts("Optional", "OptionalGetElement", "OptionalHasElement", moves=traffic.nothing)(no_work)
+counts("SequenceConstruct", "SequenceEmpty", "SequenceLength", moves=traffic.nothing)(no_work)
+counts("SequenceAt", "SequenceErase", moves=traffic.nothing, settings=(1,))(no_work)
+counts("SequenceInsert", moves=traffic.nothing, settings=(2,))(no_work)
+
+
+def _joins(op: Operation) -> tuple[Bytes, Bytes]:
+    """A sequence has no size of its own; the bytes read are the bytes written."""
+    written = traffic.total(op.outputs())
+    return written, written
+
+
+def _splits(op: Operation) -> tuple[Bytes, Bytes]:
+    read = op.input(0).nbytes
+    return read, read
+
+
+counts("ConcatFromSequence", moves=_joins)(no_work)
+counts("SplitToSequence", moves=_splits, settings=(1,))(no_work)
+
+_generates = partial(counts, moves=only_writes)
+
+_generates("ConstantOfShape", settings=(0,))(no_work)
+_generates("EyeLike")(no_work)
+
+_RANGE = per_output(Count(adds=1, muls=1))  # start + index × delta
+_generates("Range", settings=(0, 1, 2))(_RANGE)
+_generates("Range", domain="com.microsoft", settings=(0, 1, 2))(_RANGE)
+
+_DRAW = per_output(Count(adds=1, muls=1, other=1))  # a draw, scaled and shifted
+_generates("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")(_DRAW)
+counts("Bernoulli")(per_output(Count(other=2)))  # a draw and a comparison
+
+_COSINE = per_output(Count(adds=1, muls=2, other=1))  # a0 - a1 cos(2 pi n / N)
+_generates("HannWindow", "HammingWindow", settings=(0,))(_COSINE)
+_BLACKMAN = per_output(Count(adds=2, muls=4, other=2))  # the same + a2 cos(4 pi n / N)
+_generates("BlackmanWindow", settings=(0,))(_BLACKMAN)

@@ -1,8 +1,15 @@
-"""Quantisation and dequantisation."""
+"""Quantisation and dequantisation, also those of QONNX, and operators on quantised tensors."""
 
+import math
+
+from tracer.analyzers.cost import traffic
+from tracer.analyzers.cost.activations import PER_ELEMENT
 from tracer.analyzers.cost.count import Count
 from tracer.analyzers.cost.operation import Operation
-from tracer.analyzers.cost.registry import counts
+from tracer.analyzers.cost.registry import counts, per_output
+from tracer.analyzers.cost.rules import reduction
+from tracer.analyzers.cost.rules.pooling import average
+from tracer.graph.qonnx import DOMAIN
 
 REQUANTISE = Count(adds=1, muls=1, other=3)
 """Per output of a quantised operator: scale, round, add the zero point, clamp to both ends."""
@@ -39,3 +46,76 @@ def dynamic_quantise(elements: int) -> Count:
 def zero_points(op: Operation, pairs: tuple[tuple[int, int], ...]) -> Count:
     """Counts one subtraction per element of each operand whose zero point is present."""
     return Count(adds=sum(op.input(data).size for data, zero in pairs if op.has(zero)))
+
+
+_QUANT = Count(adds=2, muls=1, other=4)
+"""Divide, add the zero point, clamp to both ends, round, subtract it, scale."""
+_TRUNC = Count(adds=2, muls=1, other=4)
+"""Divide, add the zero point, round, divide, round, subtract it, scale."""
+_CLAMP = Count(other=2)
+_BIPOLAR = Count(muls=1, other=1)
+"""Compare with 0, scale."""
+_FLOAT = Count(muls=2, other=7)
+"""Divide by the scale, the exponent, clamp it, the step, divide by it, round, multiply by it, clamp
+to both ends, scale."""
+
+counts("Quant", "IntQuant", domain=DOMAIN, settings=(1, 2, 3))(per_output(_QUANT))
+counts("BipolarQuant", domain=DOMAIN, settings=(1,))(per_output(_BIPOLAR))
+counts("FloatQuant", domain=DOMAIN, settings=(1, 2, 3, 4, 5))(per_output(_FLOAT))
+
+
+@counts("Trunc", domain=DOMAIN, settings=(1, 2, 3, 4, 5))
+def _trunc(op: Operation) -> Count:
+    """Version 2, with six inputs, clamps."""
+    return (_TRUNC + _CLAMP if op.has(5) else _TRUNC) * op.output().size
+
+
+@counts("MultiThreshold", domain=DOMAIN)
+def _multi_threshold(op: Operation) -> Count:
+    """Compares with each threshold of the channel, adds what is reached, scales, adds the bias."""
+    steps = op.input(1).shape[-1]
+    return Count(adds=steps + 1, muls=1, other=steps) * op.output().size
+
+
+_MICROSOFT = "com.microsoft"
+
+_UNARY = {
+    "QLinearLeakyRelu": PER_ELEMENT["LeakyRelu"],
+    "QLinearSigmoid": PER_ELEMENT["Sigmoid"],
+    "QLinearSoftmax": reduction.PER_ELEMENT,
+}
+_BINARY = {"QLinearAdd": Count(adds=1), "QLinearMul": Count(muls=1)}
+"""Work per element between dequantising and requantising."""
+
+_CONVERT = DEQUANTISE + REQUANTISE
+for _name, _count in _UNARY.items():
+    counts(_name, domain=_MICROSOFT, settings=(1, 2, 3, 4))(per_output(_CONVERT + _count))
+counts("QLinearConcat", domain=_MICROSOFT, settings=(0, 1))(per_output(_CONVERT))
+counts("QLinearWhere", domain=_MICROSOFT, settings=(0, 2, 3, 5, 6, 7, 8))(per_output(_CONVERT))
+
+
+@counts(*_BINARY, domain=_MICROSOFT, settings=(1, 2, 4, 5, 6, 7))
+def _binary(op: Operation) -> Count:
+    operands = op.input(0).size + op.input(3).size
+    return DEQUANTISE * operands + (_BINARY[op.op_type] + REQUANTISE) * op.output().size
+
+
+@counts("QLinearAveragePool", domain=_MICROSOFT, settings=(1, 2, 3, 4))
+def _average_pool(op: Operation) -> Count:
+    window = math.prod(op.integers("kernel_shape"))
+    return (average(window) + REQUANTISE) * op.output().size
+
+
+@counts("QLinearGlobalAveragePool", "QLinearReduceMean", domain=_MICROSOFT, settings=(1, 2, 3, 4))
+def _mean(op: Operation) -> Count:
+    return Count(adds=op.input(0).size) + (Count(other=1) + REQUANTISE) * op.output().size
+
+
+def _unpacked(op: Operation) -> int:
+    """Returns the elements of the table: two in a byte, one in an element of a 4-bit type."""
+    table = op.input(0)
+    return table.size * (8 // op.integer("bits", 4)) if table.dtype == "uint8" else table.size
+
+
+counts("GatherBlockQuantized", domain=_MICROSOFT, moves=traffic.selects, settings=(1, 2, 3),
+       packed={0: _unpacked})(per_output(DEQUANTISE))  # fmt: skip

@@ -1,10 +1,10 @@
-"""Reductions over axes, from their neutral element: n operations for n elements."""
+"""Reductions: n operations for n elements, from their neutral element; softmax and losses."""
 
 import math
 
 from tracer.analyzers.cost.count import NOTHING, Count
 from tracer.analyzers.cost.operation import Operation
-from tracer.analyzers.cost.registry import counts, per_input
+from tracer.analyzers.cost.registry import counts, per_input, per_output
 
 _OVER = {
     # per input element, per output element
@@ -45,3 +45,48 @@ def _top_k(op: Operation) -> Count:
     """Compares each element along one path of a heap of the k best."""
     count = op.output().shape[op.integer("axis", -1)]
     return Count(other=math.ceil(math.log2(count + 1))) * op.input(0).size
+
+
+PER_ELEMENT = Count(adds=2, other=3)
+"""Compare for the maximum, subtract it, exp, sum, divide."""
+
+counts("Softmax")(per_output(PER_ELEMENT))
+counts("Hardmax")(per_output(Count(other=1)))
+
+
+@counts("LogSoftmax")
+def _log_softmax(op: Operation) -> Count:
+    return log_softmax(op.output().size, rows(op))
+
+
+def log_softmax(elements: int, rows: int) -> Count:
+    """Counts comparing, subtracting the maximum, exp, sum, and subtracting a logarithm per row."""
+    return Count(adds=3, other=2) * elements + Count(other=rows)
+
+
+def rows(op: Operation) -> int:
+    """Returns the number of distributions; before opset 13 all axes from `axis` on form one."""
+    shape = op.input(0).shape
+    if op.opset < 13:
+        return math.prod(shape[: op.integer("axis", 1) % (len(shape) + 1)])
+    return op.input(0).size // max(shape[op.integer("axis", -1)], 1)
+
+
+@counts("SoftmaxCrossEntropyLoss", settings=(1, 2))
+def _cross_entropy(op: Operation) -> Count:
+    scores = op.input(0)
+    return log_softmax(scores.size, scores.size // max(scores.shape[1], 1)) + _loss(op)
+
+
+@counts("NegativeLogLikelihoodLoss", settings=(1, 2))
+def _loss(op: Operation) -> Count:
+    """Negates, weighs and sums; a mean divides by the number or summed weights of the samples."""
+    samples = op.input(1).size
+    weighted = op.has(2)
+    reduction = op.text("reduction", "mean")
+    count = Count(muls=int(weighted), other=1) * samples
+    if reduction != "none":
+        count += Count(adds=samples)
+    if reduction == "mean":
+        count += Count(adds=samples if weighted else 0, other=1)
+    return count

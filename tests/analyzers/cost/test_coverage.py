@@ -13,7 +13,7 @@ from onnx.backend.test.loader import load_model_tests
 from tests.analyzers.cost.graphs import Graph
 from tracer.analyzers.cost import COLUMNS, cost, registry
 from tracer.analyzers.cost.count import Count
-from tracer.analyzers.cost.rules.data_dependent import REASONS
+from tracer.analyzers.cost.rules.movement import REASONS
 from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.graph import loading, shape_inference
 

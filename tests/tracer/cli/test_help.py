@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import tracer.cli
 from tracer.analyzers import grouping, options
-from tracer.analyzers.cost.conventions import CONVENTIONS
+from tracer.analyzers.cost.count import CONVENTIONS
 
 CONTEXT = click.Context(tracer.cli.tracer)
 COMMANDS = tracer.cli.tracer.list_commands(CONTEXT)
