@@ -18,9 +18,9 @@ from tracer.accumulators.spec.policy import Policy
 from tracer.accumulators.spec.policy_text import read
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
+from tracer.interpreter.observers import TensorRecorder
+from tracer.interpreter.operators import Registry
 from tracer.interpreter.planner import Planner
-from tracer.interpreter.recording import TensorRecorder
-from tracer.interpreter.registry import Registry
 
 MODELS = Path(__file__).parents[2] / "models"
 BYTES = st.sampled_from([np.int8, np.uint8])

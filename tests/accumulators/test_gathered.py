@@ -21,7 +21,7 @@ from tracer.accumulators.spec.policy_text import read
 from tracer.accumulators.statistics.tally import Tally
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
-from tracer.interpreter.numeric import compiled_quantization, parallel
+from tracer.interpreter.numeric import compiled, parallel
 from tracer.interpreter.numeric.windows import window
 
 MODELS = Path(__file__).parents[2] / "models"
@@ -155,12 +155,12 @@ def test_a_network_is_that_of_the_passes_of_numpy(monkeypatch, model, bits):
         np.testing.assert_array_equal(again[0], outputs[0])
         return outputs[0], {key: counter.counts for key, counter in counters.items()}
 
-    compiled, counts = run()
+    by_kernels, counts = run()
     assert any(count.overflow_outputs for count in counts.values())
     monkeypatch.setattr(SumRunner, "sum_gathered", lambda *_: False)
-    monkeypatch.setattr(compiled_quantization, "suits", lambda *_: False)
+    monkeypatch.setattr(compiled, "takes_quantization", lambda *_: False)
     plain, expected = run()
-    np.testing.assert_array_equal(compiled, plain)
+    np.testing.assert_array_equal(by_kernels, plain)
     assert counts == expected
 
 

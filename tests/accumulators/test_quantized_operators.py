@@ -13,7 +13,7 @@ from tracer.accumulators.multiplying import MULTIPLYING, WIDE
 from tracer.accumulators.nodes import lowerings
 from tracer.accumulators.spec.policy_text import read
 from tracer.errors import ModelError
-from tracer.interpreter.registry import standard
+from tracer.interpreter.operators import standard
 
 RANDOM = np.random.default_rng(11)
 

@@ -14,7 +14,7 @@ from tracer.analyzers.cost import registry as counting
 from tracer.executors.registry import find_fallback
 from tracer.graph import qonnx
 from tracer.graph.model import canonical_domain
-from tracer.interpreter.registry import standard
+from tracer.interpreter.operators import standard
 
 MICROSOFT = "com.microsoft"
 DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", MICROSOFT, qonnx.DOMAIN)

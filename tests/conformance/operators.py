@@ -7,9 +7,8 @@ from typing import Any
 import onnx
 
 from tracer.graph.model import Node, Scope, canonical_domain
-from tracer.interpreter.fallback import reference_class
-from tracer.interpreter.functions import has_body
-from tracer.interpreter.registry import standard
+from tracer.interpreter.fallback import has_body, reference_class
+from tracer.interpreter.operators import standard
 
 Key = tuple[str, str, int]
 """Domain, name and version of an operator."""

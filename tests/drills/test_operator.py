@@ -17,7 +17,7 @@ COMPUTED = '''
 
 import numpy as np
 
-from tracer.interpreter.registry import operator
+from tracer.interpreter.operators import operator
 
 
 @operator("Hypot", domain="drill")

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import tracer
 from tracer.__main__ import main as command
-from tracer.interpreter import kernel_loading
+from tracer.interpreter import compiled_code
 
 _LATE = ("matplotlib.backends.backend_svg", "scipy.stats")
 """What commands import when they need it."""
@@ -40,7 +40,7 @@ def _import(name):
     """Imports a module; compiled kernels as commands do, or they would all be compiled again."""
     package, _, module = name.rpartition(".")
     if package.endswith(".kernels"):
-        kernel_loading.loaded(module, package)
+        compiled_code.loaded(module, package)
     else:
         importlib.import_module(name)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.interpreter.models import agree, normal, quick, single
 from tracer.interpreter.interpreter import Interpreter
-from tracer.interpreter.numeric import compiled_elementwise, compiled_normalization, parallel
+from tracer.interpreter.numeric import compiled, parallel
 
 _SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, -104.5, 3e38], np.float32)
 _UFUNCS = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide}
@@ -43,7 +43,7 @@ def test_softmax_is_that_of_float64(rows, size, scale):
     x = normal(rows, size) * np.float32(scale)
     wide = np.exp((x - x.max(axis=-1, keepdims=True)).astype(np.float64))
     with parallel.threads(2):
-        result = compiled_normalization.softmax(x)
+        result = compiled.softmax(x)
     np.testing.assert_allclose(
         result, wide / wide.sum(axis=-1, keepdims=True), rtol=5e-7, atol=1e-44
     )
@@ -55,7 +55,7 @@ def test_softmax_of_rows_that_are_not_finite_is_that_of_numpy():
     with np.errstate(all="ignore"):
         wide = np.exp(x - x.max(axis=-1, keepdims=True))
         expected = wide / wide.sum(axis=-1, keepdims=True)
-    np.testing.assert_allclose(compiled_normalization.softmax(x), expected, rtol=1e-6, atol=1e-44)
+    np.testing.assert_allclose(compiled.softmax(x), expected, rtol=1e-6, atol=1e-44)
 
 
 @quick
@@ -80,7 +80,7 @@ def test_statistics_of_layer_normalization_are_outputs(axis):
 def test_erf_is_that_of_the_standard_library():
     x = np.linspace(-6, 6, 20_001, dtype=np.float32)[None]
     x[0, :3] = np.nan, np.inf, -np.inf
-    assert compiled_elementwise.suits(x)
+    assert compiled.takes_elements(x)
     result = Interpreter(single("Erf", {"x": x}), threads=2).run(None, {"x": x})[0]
     expected = np.array([[math.erf(value) for value in x[0]]])
     np.testing.assert_allclose(result, expected, rtol=1e-6)

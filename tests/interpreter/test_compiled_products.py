@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracer.interpreter.numeric import compiled_products, parallel
+from tracer.interpreter.numeric import compiled, parallel
 
 
 def integers(seed, *shape):
@@ -21,7 +21,7 @@ def test_stacks_of_matrices(shape, threads):
     a, b = integers(1, count, rows, depth), integers(2, count, depth, columns)
     out = np.full((count, rows, columns), np.nan, np.float32)
     with parallel.threads(threads):
-        compiled_products.matmul(a, b, out)
+        compiled.matmul(a, b, out)
     np.testing.assert_array_equal(out, a @ b)
 
 
@@ -29,5 +29,5 @@ def test_many_terms_and_rows():
     a, b = integers(1, 1, 300, 1000), integers(2, 1, 1000, 130)
     out = np.empty((1, 300, 130), np.float32)
     with parallel.threads(2):
-        compiled_products.matmul(a, b, out)
+        compiled.matmul(a, b, out)
     np.testing.assert_array_equal(out, a @ b)

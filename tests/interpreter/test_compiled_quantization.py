@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.interpreter.models import agree, quick, single
-from tracer.interpreter.numeric import compiled_quantization
+from tracer.interpreter.numeric import compiled
 from tracer.interpreter.ops.quantization import rounded
 
 KINDS = (np.uint8, np.int8)
@@ -31,7 +31,7 @@ def floats(seed, scale):
 def test_quantised_as_by_onnxruntime(kind, zero, scale, seed):
     x = floats(seed, scale)
     feeds = {"x": x, "s": np.asarray(scale, np.float32), "z": np.asarray(zero, kind)}
-    assert compiled_quantization.suits(x, feeds["s"], feeds["z"], np.dtype(kind))
+    assert compiled.takes_quantization(x, feeds["s"], feeds["z"], np.dtype(kind))
     agree(single("QuantizeLinear", feeds), feeds, rtol=0, atol=0)
 
 
@@ -40,7 +40,7 @@ def test_quantised_as_by_onnxruntime(kind, zero, scale, seed):
 def test_dequantised_as_by_onnxruntime(kind, zero, scale):
     x = np.arange(1 << 15).astype(kind).reshape(8, -1)
     feeds = {"x": x, "s": np.asarray(scale, np.float32), "z": np.asarray(zero, kind)}
-    assert compiled_quantization.suits(x, feeds["s"], feeds["z"], np.dtype(np.float32))
+    assert compiled.takes_quantization(x, feeds["s"], feeds["z"], np.dtype(np.float32))
     agree(single("DequantizeLinear", feeds), feeds, rtol=0, atol=0)
 
 
@@ -51,13 +51,13 @@ def test_what_is_no_number_is_what_numpy_makes_of_it(kind):
     with np.errstate(all="ignore"):
         expected = rounded(x / scale, zero, np.dtype(kind))
     np.testing.assert_array_equal(
-        compiled_quantization.quantize(x, np.asarray(scale), zero, np.dtype(kind)), expected
+        compiled.quantize(x, np.asarray(scale), zero, np.dtype(kind)), expected
     )
 
 
 def test_one_scale_for_each_channel_is_left_to_numpy():
     x, scales = np.zeros((3, 7000), np.float32), np.ones(3, np.float32)
-    assert not compiled_quantization.suits(x, scales, None, np.dtype(np.uint8))
-    assert not compiled_quantization.suits(
+    assert not compiled.takes_quantization(x, scales, None, np.dtype(np.uint8))
+    assert not compiled.takes_quantization(
         x.astype(np.float16), scales[:1], None, np.dtype(np.uint8)
     )

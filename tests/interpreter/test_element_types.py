@@ -18,7 +18,7 @@ from tracer.errors import ModelError
 from tracer.graph import contrib_types
 from tracer.graph.loading import open_model
 from tracer.interpreter.interpreter import Interpreter
-from tracer.interpreter.registry import standard
+from tracer.interpreter.operators import standard
 
 OPSET = 21
 ELEMENTS = [getattr(TensorProto, name) for name in (

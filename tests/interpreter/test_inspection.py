@@ -64,7 +64,7 @@ def test_describing_values_is_in_no_time(monkeypatch):
     now = [0]
     recorder = Recorder(clock=lambda: now[0], expected={"y": f32(1)}, tolerance=EXACT)
     monkeypatch.setattr(
-        "tracer.interpreter.recording.statistics", lambda value: now.__setitem__(0, now[0] + 7000)
+        "tracer.interpreter.observers.statistics", lambda value: now.__setitem__(0, now[0] + 7000)
     )
     node = Node("n", 0, "Relu", "", helper.make_node("Relu", ["x"], ["y"]),
                 Scope(onnx.GraphProto()), ("x",), ("y",))  # fmt: skip

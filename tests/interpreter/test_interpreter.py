@@ -19,10 +19,10 @@ from tracer.graph.loading import open_model
 from tracer.interpreter.execution import Execution
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.numeric import parallel
+from tracer.interpreter.observers import TensorRecorder
+from tracer.interpreter.operators import Operator, Registry
 from tracer.interpreter.plan import schedule
 from tracer.interpreter.planner import Planner
-from tracer.interpreter.recording import TensorRecorder
-from tracer.interpreter.registry import Operator, Registry
 from tracer.limits import Limits, enforced
 from tracer.support.types import type_text
 

@@ -7,10 +7,9 @@ import pytest
 from tests.interpreter.models import parsed
 from tracer.graph.loading import from_proto
 from tracer.graph.precision import precisions
-from tracer.interpreter.functions import instantiate
+from tracer.interpreter.fallback import instantiate
 from tracer.interpreter.interpreter import Interpreter
-from tracer.interpreter.isolation import Isolation
-from tracer.interpreter.recording import Recorder, named_tensors
+from tracer.interpreter.observers import Isolation, Recorder, named_tensors
 from tracer.support.tolerance import Tolerance
 
 CANCELLING = """

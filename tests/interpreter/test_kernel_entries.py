@@ -30,9 +30,8 @@ from tracer.accumulators.spec.float_format import float_format
 from tracer.accumulators.spec.orders import Terms, named
 from tracer.accumulators.statistics.float_tally import FloatTally
 from tracer.accumulators.statistics.tally import Tally
+from tracer.interpreter.compiled_code import Entry, Task, UnfitError, loaded
 from tracer.interpreter.interpreter import Interpreter
-from tracer.interpreter.kernel_entries import Entry, Task, UnfitError
-from tracer.interpreter.kernel_loading import loaded
 from tracer.interpreter.kernels.tiles import ARRAYS
 from tracer.interpreter.numeric import windows
 

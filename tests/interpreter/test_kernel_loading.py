@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import tracer
-from tracer.interpreter import kernel_loading
+from tracer.interpreter import compiled_code
 
 USE = """
 import numpy as np
-from tracer.interpreter import kernel_loading as loading
+from tracer.interpreter import compiled_code as loading
 
 with loading.announced(lambda done, total, what: print(done, total, what, sep=", ")):
     pooling, tiles = loading.loaded("pooling"), loading.loaded("tile_code")
@@ -62,7 +62,7 @@ def test_an_edit_of_what_kernels_share_compiles_them_anew_and_drops_the_old_code
     assert use(package.parent) == told
     (first,) = compiled.iterdir()
     assert kinds(first) == [".nbc", ".nbi", ".o"]
-    with (package / "interpreter/kernels/task_arguments.py").open("a") as file:
+    with (package / "interpreter/kernels/task_team.py").open("a") as file:
         file.write("# another line\n")
     assert use(package.parent) == told
     (second,) = compiled.iterdir()
@@ -101,7 +101,7 @@ def test_a_signal_waits_until_the_code_is_loaded(number, monkeypatch):
 
     before, steps = signal.signal(number, end), []
     try:
-        with pytest.raises(KeyboardInterrupt), kernel_loading.loading():
+        with pytest.raises(KeyboardInterrupt), compiled_code.loading():
             signal.raise_signal(number)
             steps.append("loaded")
         assert steps == ["loaded"]

@@ -7,10 +7,8 @@ import pytest
 from onnx import helper
 
 from tracer.graph.model import Node, Scope
-from tracer.interpreter.binding import signature
-from tracer.interpreter.fallback import reference_class
-from tracer.interpreter.functions import has_body
-from tracer.interpreter.registry import standard
+from tracer.interpreter.fallback import has_body, reference_class
+from tracer.interpreter.operators import signature, standard
 
 SCHEMAS = [
     schema

@@ -10,8 +10,7 @@ from tracer.graph.loading import open_model
 from tracer.graph.precision import precisions
 from tracer.inputs.request import request_for
 from tracer.interpreter.interpreter import Interpreter
-from tracer.interpreter.isolation import Isolation
-from tracer.interpreter.recording import Recorder
+from tracer.interpreter.observers import Isolation, Recorder
 from tracer.support.tolerance import Tolerance
 
 FILES = sorted((Path(__file__).parents[2] / "models").rglob("*.onnx"))

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.interpreter.models import single
+from tracer.interpreter.compiled_code import loaded
 from tracer.interpreter.interpreter import Interpreter
-from tracer.interpreter.kernel_loading import loaded
-from tracer.interpreter.numeric import buffer_pool, compiled_elementwise, parallel, task_team
+from tracer.interpreter.numeric import buffer_pool, compiled, parallel
 
 _THREADS = st.integers(1, 5)
 
@@ -21,7 +21,7 @@ _THREADS = st.integers(1, 5)
 def test_every_element_is_computed_however_many_threads_there_are(threads, size):
     x = np.arange(size, dtype=np.float32).reshape(1, size) - size // 2
     with parallel.threads(threads):
-        np.testing.assert_array_equal(compiled_elementwise.relu(x), np.maximum(x, 0))
+        np.testing.assert_array_equal(compiled.relu(x), np.maximum(x, 0))
 
 
 def test_leaders_at_the_same_time_do_not_disturb_each_other():
@@ -30,7 +30,7 @@ def test_leaders_at_the_same_time_do_not_disturb_each_other():
 
     def lead(_):
         with parallel.threads(3):
-            return all((compiled_elementwise.relu(x) == expected).all() for _ in range(50))
+            return all((compiled.relu(x) == expected).all() for _ in range(50))
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(lead, range(8)))
@@ -40,7 +40,7 @@ def test_helpers_that_fell_asleep_are_woken():
     x = np.random.default_rng(0).standard_normal((8, 1 << 16)).astype(np.float32)
     with parallel.threads(2):
         for _ in range(20):
-            np.testing.assert_array_equal(compiled_elementwise.relu(x), np.maximum(x, 0))
+            np.testing.assert_array_equal(compiled.relu(x), np.maximum(x, 0))
             time.sleep(0.002)
 
 
@@ -60,7 +60,7 @@ def test_the_same_bits_on_any_number_of_threads(op_type):
 @pytest.mark.parametrize("array", [np.zeros(4), np.zeros((4, 4), np.float32).T])
 def test_an_array_that_compiled_code_would_misread_is_refused(array):
     with pytest.raises(TypeError, match="contiguous array of float32"):
-        task_team.share(loaded("elementwise").relu, 1, (array, array), (4,))
+        parallel.share(loaded("elementwise").relu, 1, (array, array), (4,))
 
 
 def test_a_result_outlives_the_runs_after_it():

@@ -23,7 +23,7 @@ from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.exporters import writing
 from tracer.graph import data_file, external_data, footprint, loading
 from tracer.inputs.feedset import FeedSet
-from tracer.interpreter.constants import Room, once
+from tracer.interpreter.constants import MemoryBudget, once
 from tracer.interpreter.interpreter import Interpreter
 from tracer.limits import Limits
 from tracer.quantization.options import QuantizationOptions
@@ -273,7 +273,7 @@ def test_pages_of_mapped_weights_leave_the_process_and_come_back(tmp_path):
 
 @pytest.mark.parametrize(("room", "times", "left"), [(1 << 20, 1, (1 << 20) - 400), (399, 2, 399)])
 def test_constants_beyond_the_room_of_a_model_are_computed_in_each_run(room, times, left):
-    calls, space = [], Room(room)
+    calls, space = [], MemoryBudget(room)
 
     def kernel(inputs, bodies):
         calls.append(inputs)

@@ -25,8 +25,8 @@ from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.errors import ModelError
 from tracer.graph.model import Model, Node
 from tracer.interpreter import values
-from tracer.interpreter.binding import Body, Kernel
-from tracer.interpreter.constants import Room
+from tracer.interpreter.constants import MemoryBudget
+from tracer.interpreter.operators import Body, Kernel
 from tracer.interpreter.plan import Plan, Task
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
@@ -56,7 +56,7 @@ class AccumulatorEmulation:
         self._partly: dict[str, NoIntegerForm] = {}
         rules = policy.assign(model.nodes)
         self._scales = TensorScales(model)
-        self._room = Room()
+        self._room = MemoryBudget()
         self._floats = FloatModel(model, self._scales, self._room)
         for node in model.nodes:
             if node.key in rules:

@@ -30,8 +30,8 @@ from tracer.errors import UsageError
 from tracer.graph.model import Model, Node
 from tracer.graph.shape_inference import TensorTypes
 from tracer.interpreter import values
-from tracer.interpreter.binding import Body, Kernel
-from tracer.interpreter.constants import Room
+from tracer.interpreter.constants import MemoryBudget
+from tracer.interpreter.operators import Body, Kernel
 from tracer.interpreter.values import Value
 from tracer.shapes import infer
 
@@ -45,7 +45,7 @@ class FloatModel:
     The constants of a node are cast once, if `room` has the bytes.
     """
 
-    def __init__(self, model: Model, scales: TensorScales, room: Room) -> None:
+    def __init__(self, model: Model, scales: TensorScales, room: MemoryBudget) -> None:
         self._model = model
         self._scales = scales
         self._room = room

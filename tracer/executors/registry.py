@@ -18,7 +18,7 @@ from tracer.executors.protocol import (
     SteppingExecutor,
     TensorExecutor,
 )
-from tracer.interpreter.last_resort import Fallback
+from tracer.interpreter.fallback import Fallback
 
 REFERENCE, EMULATED = "reference", "emulated"
 """The executors of `tracer.interpret`, without and with narrow accumulators."""

@@ -1,7 +1,7 @@
 """Which inputs and outputs of onnxruntime's own operators have equal element types.
 
 ONNX's package has no schemas of them; a test reads those of onnxruntime. Operators with a check of
-their own (`tracer.interpreter.registry`) are left out.
+their own (`tracer.interpreter.operators`) are left out.
 """
 
 _OPERATORS = {

@@ -9,9 +9,7 @@ import numpy as np
 
 from tracer.graph.model import Node
 from tracer.interpreter import values
-from tracer.interpreter.binding import Body, Kernel, NodeContext, bind
-from tracer.interpreter.node_inputs import checked
-from tracer.interpreter.registry import standard
+from tracer.interpreter.operators import Body, Kernel, NodeContext, bind, checked, standard
 from tracer.interpreter.values import Value, nbytes
 
 _GROWTH = 4
@@ -23,13 +21,13 @@ _MOST = 1 << 29
 
 
 @dataclass(slots=True)
-class Room:
+class MemoryBudget:
     """The bytes that kernels of one model may still keep."""
 
     nbytes: int = _MOST
 
 
-def once(kernel: Kernel, room: Room) -> Kernel:
+def once(kernel: Kernel, room: MemoryBudget) -> Kernel:
     """Returns a kernel that keeps its outputs, read-only, as long as it gets the same arrays.
 
     It takes the bytes from `room`, and computes outputs that do not fit in each run.

@@ -12,8 +12,8 @@ from tracer.errors import LimitError, ModelError, TracerError, out_of_memory
 from tracer.graph.model import Model, describe
 from tracer.graph.tensor_type import TensorType
 from tracer.interpreter import values
-from tracer.interpreter.binding import Body
 from tracer.interpreter.observers import Observer
+from tracer.interpreter.operators import Body
 from tracer.interpreter.plan import BoundPlan, Plan, Step
 from tracer.interpreter.values import Value
 from tracer.support.types import type_text

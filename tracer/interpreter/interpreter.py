@@ -20,14 +20,15 @@ from tracer.graph.model import Model, Node
 from tracer.graph.overridable import as_inputs, overridable
 from tracer.graph.user_operators import Operators
 from tracer.interpreter import values
+from tracer.interpreter.compiled_code import announced
 from tracer.interpreter.execution import Execution
-from tracer.interpreter.kernel_loading import announced
-from tracer.interpreter.last_resort import Fallback, note
+from tracer.interpreter.fallback import Fallback, note
 from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.observers import Observer
+from tracer.interpreter.operators import Operator, registry_of
 from tracer.interpreter.plan import Fuse, Plan, fused
 from tracer.interpreter.planner import Planner, WrapKernel
-from tracer.interpreter.registry import Operator, registry_of
+
 from tracer.interpreter.values import Value
 from tracer.limits import Limits, enforced
 from tracer.support import processors
@@ -85,7 +86,7 @@ class Interpreter:
     ) -> None:
         """Raises ModelError for operators without implementation and for broken weights.
 
-        `fallback` computes the nodes of such operators; see `tracer.interpreter.last_resort`.
+        `fallback` computes the nodes of such operators; see `tracer.interpreter.fallback`.
 
         `limits` bound each run. `threads`, of which at most one runs for each processor, defaults
         to the thread count of BLAS. `progress` is called while kernels are compiled. Without

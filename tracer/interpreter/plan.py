@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from tracer.graph.model import Node
 from tracer.graph.tensor_type import TensorType
-from tracer.interpreter.binding import Kernel
+from tracer.interpreter.operators import Kernel
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 

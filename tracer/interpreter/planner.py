@@ -6,19 +6,35 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 
 from tracer.errors import ModelError, TracerError
-from tracer.graph import element_types, footprint, tensor_type
+from tracer.graph import element_types, external_data, footprint, tensor_type
 from tracer.graph.model import Model, Node, describe
-from tracer.interpreter import functions, node_inputs, values
-from tracer.interpreter.binding import Kernel, NodeContext, bind, with_room
-from tracer.interpreter.constants import Room, once
-from tracer.interpreter.fallback import has_reference, reference_kernel
-from tracer.interpreter.last_resort import Fallback, refusal
-from tracer.interpreter.mapped_weights import leaving
+from tracer.interpreter import operators, values
+from tracer.interpreter.constants import MemoryBudget, once
+from tracer.interpreter.fallback import (
+    Fallback,
+    has_body,
+    has_reference,
+    instantiate,
+    local_functions,
+    reference_kernel,
+    refusal,
+    standard_function,
+)
+from tracer.interpreter.operators import (
+    Body,
+    Kernel,
+    NodeContext,
+    Operator,
+    Registry,
+    bind,
+    standard,
+    with_room,
+)
 from tracer.interpreter.plan import Expand, Plan, Task, schedule
-from tracer.interpreter.registry import Operator, Registry, standard
 from tracer.interpreter.values import Value
 from tracer.support.types import Array, type_text
 
@@ -43,12 +59,12 @@ class Planner:
     ) -> None:
         self._model = model
         self._own = own
-        self._room = Room()
+        self._room = MemoryBudget()
         self._folder = folder
         self._wrap_kernel = wrap_kernel
         self._fallback = fallback
         self._is_large = footprint.is_large(model)
-        self._functions = functions.local_functions(model)
+        self._functions = local_functions(model)
         self._nodes: dict[str, list[Node]] = defaultdict(list)
         for node in model.nodes:
             self._nodes[node.scope.path].append(node)
@@ -120,16 +136,16 @@ class Planner:
             plain, kernel = kernel, self._wrap_kernel(node, kernel)
             ours = ours and kernel is plain
         if kernel is not None and operator is not None:
-            kernel = node_inputs.checked(kernel, operator, attributes)
+            kernel = operators.checked(kernel, operator, attributes)
         types = element_types.signature_of(node.domain, node.op_type, opset)
         if types is not None and self._is_standard(node, opset):
-            kernel = node_inputs.typed(kernel, types) if kernel is not None else None
-            expand = node_inputs.typed(expand, types) if expand is not None else None
+            kernel = operators.typed(kernel, types) if kernel is not None else None
+            expand = operators.typed(expand, types) if expand is not None else None
         if kernel is not None and ours and not bodies and constants.issuperset(node.inputs):
             kernel = once(kernel, self._room)
             constants.update(node.outputs)
         if kernel is not None and self._is_large:
-            kernel = leaving(kernel)
+            kernel = _leaving_mapped_weights(kernel)
         return Task((node,), opset, kernel, expand, bodies, node.inputs, node.outputs)
 
     def _operator(self, node: Node, opset: int) -> Operator | None:
@@ -143,7 +159,7 @@ class Planner:
         """Whether something computes the node besides the fallback."""
         opset = self._opset(node)
         known = self._operator(node, opset) is not None or self._local(node) is not None
-        return known or has_reference(node, opset) or functions.has_body(node, opset)
+        return known or has_reference(node, opset) or has_body(node, opset)
 
     def _is_standard(self, node: Node, opset: int) -> bool:
         """Whether the node is what its name says, and not the caller's or a model's own."""
@@ -180,7 +196,7 @@ class Planner:
         kernel = reference_kernel(node, opset, self._model.opsets)
         if kernel is not None:
             return kernel, None
-        if functions.has_body(node, opset):
+        if has_body(node, opset):
             return None, self._expansion(node, opset, None)
         return None, None
 
@@ -191,8 +207,8 @@ class Planner:
         def expand(inputs: Sequence[Value]) -> Plan:
             types = tuple(type_text(value) for value in inputs)
             if types not in plans:
-                body = function or functions.standard_function(node, self._model.opsets, inputs)
-                called = functions.instantiate(body, node, opset)
+                body = function or standard_function(node, self._model.opsets, inputs)
+                called = instantiate(body, node, opset)
                 inner = Planner(called, self._own, None, fallback=self._fallback)
                 inner._functions = self._functions
                 plans[types] = inner.plan()
@@ -240,3 +256,19 @@ def _postponed(tasks: Sequence[Task], constants: set[str]) -> list[Task]:
         else:
             order += [*due(task.captures), task]
     return order + due(list(waiting))
+
+
+def _leaving_mapped_weights(kernel: Kernel) -> Kernel:
+    """Returns `kernel`, after which the pages of its mapped inputs are left to the system.
+
+    The system still has them in its cache, so a later run reads no disk unless memory is short.
+    """
+
+    def kernel_leaving(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
+        outputs = kernel(inputs, bodies)
+        for value in inputs:
+            if isinstance(value, np.ndarray):
+                external_data.leave(value)
+        return outputs
+
+    return kernel_leaving

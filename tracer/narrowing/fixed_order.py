@@ -14,8 +14,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from tracer.interpreter.numeric import compiled_products, products
-from tracer.interpreter.numeric.half_types import is_half
+from tracer.interpreter.numeric import compiled, products
+from tracer.interpreter.numeric.tensors import is_half
 from tracer.support.types import Array, FloatArray
 
 _EXACT = 53
@@ -135,8 +135,8 @@ def _multiply(a: Array, b: Array) -> Array:
     if min(a.ndim, b.ndim) < 2 or a.dtype.kind != "f" or not _all_finite(a, b):
         return np.asarray(np.matmul(a, b))
     rows, depth = a.shape[-2:]
-    if a.ndim == b.ndim == 2 and compiled_products.suits(a.dtype, rows, depth, b.shape[-1]):
+    if a.ndim == b.ndim == 2 and compiled.takes_product(a.dtype, rows, depth, b.shape[-1]):
         out = np.empty((1, rows, b.shape[-1]), np.float32)
-        compiled_products.matmul(a[None], b[None], out)
+        compiled.matmul(a[None], b[None], out)
         return np.asarray(out[0])
     return np.asarray(product(a, b), np.result_type(a, b))

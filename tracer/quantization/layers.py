@@ -10,8 +10,7 @@ import numpy as np
 from tracer.graph.channel_axis import channel_axes
 from tracer.graph.model import Model, Node
 from tracer.interpreter.interpreter import Interpreter
-from tracer.interpreter.observers import Observer
-from tracer.interpreter.recording import TensorRecorder, named_tensors
+from tracer.interpreter.observers import Observer, TensorRecorder, named_tensors
 from tracer.interpreter.values import Value
 from tracer.quantization.calibration import CalibrationBatches
 from tracer.quantization.joins import JoinedRanges

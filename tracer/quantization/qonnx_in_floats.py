@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx
 
-from tracer.interpreter.numeric.integer_rounding import integer_ends, rounding
+from tracer.interpreter.ops.qonnx import integer_ends, rounding
 from tracer.quantization.graph_editor import GraphEditor
 from tracer.support.types import Array
 

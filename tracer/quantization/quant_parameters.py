@@ -10,8 +10,7 @@ import numpy as np
 import onnx
 
 from tracer.interpreter import values
-from tracer.interpreter.numeric.integer_rounding import integer_ends
-from tracer.interpreter.ops.qonnx import quant_integers
+from tracer.interpreter.ops.qonnx import integer_ends, quant_integers
 from tracer.support.types import Array
 
 _MOST_BITS = 8

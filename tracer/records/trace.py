@@ -18,7 +18,7 @@ from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.accumulators.statistics.sample_sums import SampleSums
 from tracer.graph.tensor_type import CallTypes, TensorType
-from tracer.interpreter.recording import Statistics
+from tracer.interpreter.observers import Statistics
 from tracer.records import providers
 from tracer.records.columns import COLUMNS as COLUMNS  # part of the interface beside Trace
 from tracer.records.disturbance import CountedRuns, MachineUse, counted_runs

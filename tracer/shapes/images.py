@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from tracer.graph.tensor_type import Dim
 from tracer.interpreter.numeric.windows import window
-from tracer.interpreter.ops.conv_transpose import geometry
+from tracer.interpreter.ops.conv import geometry
 from tracer.shapes.known_node import Known, Outputs, Rule, Shape
 
 

@@ -1,7 +1,7 @@
 """Checks the inputs of nodes before a run, by the checks of the interpreter's operators.
 
 Runtimes meet what does not fit in the middle of a run: some say so without the node, some end the
-process. Operators of language models have such checks (`tracer.interpreter.registry`).
+process. Operators of language models have such checks (`tracer.interpreter.operators`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,8 @@ from tracer.errors import ModelError, TracerError
 from tracer.graph.model import Model, Node, Scope, describe
 from tracer.graph.shape_inference import Shapes
 from tracer.graph.tensor_type import bits_of
-from tracer.interpreter import node_inputs, values
-from tracer.interpreter.node_inputs import Input, Shaped
-from tracer.interpreter.registry import Operator, standard
+from tracer.interpreter import operators, values
+from tracer.interpreter.operators import Input, Operator, Shaped, standard
 from tracer.shapes import inference
 from tracer.shapes.inference import Inference
 from tracer.shapes.known_values import MOST
@@ -54,7 +53,7 @@ def _check(node: Node, operator: Operator, known: Inference) -> None:
     inputs = [_input(known, node, at) if name else None for at, name in enumerate(node.inputs)]
     if all(each is not None for name, each in zip(node.inputs, inputs, strict=True) if name):
         attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
-        node_inputs.check(operator, inputs, attributes)
+        operators.check(operator, inputs, attributes)
 
 
 def _checked(model: Model) -> _Checked:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tracer.graph.tensor_type import Dim, TensorType
-from tracer.interpreter.numeric.axes import nonnegative_axis
+from tracer.interpreter.numeric.tensors import nonnegative_axis
 from tracer.interpreter.ops.matmul import einsum_shape
 from tracer.interpreter.ops.resize import resized_sizes
 from tracer.shapes.images import pooled, transposed

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_info
 
 import tracer.cli
 from tests.graphs import residual
-from tracer.interpreter.kernel_loading import loaded
+from tracer.interpreter.compiled_code import loaded
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import numpy as np
 
 from tracer.accumulators.chains.tables import every_byte, looked_up
 from tracer.accumulators.chains.wiring import Wiring, apply, chain
-from tracer.interpreter.binding import Body
+from tracer.interpreter.operators import Body
 from tracer.interpreter.plan import Task
 from tracer.interpreter.values import Value
 

@@ -9,7 +9,7 @@ from tracer.accumulators.chains.wiring import Wiring, apply, chain
 from tracer.accumulators.engine.node_output import Bytes, Dequantize, Finish
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.nodes import ComputeSums
-from tracer.interpreter.binding import Body
+from tracer.interpreter.operators import Body
 from tracer.interpreter.plan import Task
 from tracer.interpreter.values import Value
 from tracer.support.types import Array

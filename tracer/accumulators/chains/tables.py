@@ -8,8 +8,8 @@ import numpy as np
 from tracer import limits
 from tracer.accumulators.chains.wiring import Scale, Wiring, apply, chain
 from tracer.accumulators.kernels import loaded
-from tracer.interpreter.binding import Body
 from tracer.interpreter.numeric import buffer_pool, parallel
+from tracer.interpreter.operators import Body
 from tracer.interpreter.plan import Task
 from tracer.interpreter.values import Value
 from tracer.support.types import Array

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracer.accumulators.engine.tensor_scales import TensorScales
-from tracer.interpreter.binding import Kernel
+from tracer.interpreter.operators import Kernel
 from tracer.interpreter.plan import Task
 from tracer.interpreter.values import Value
 from tracer.support.types import Array

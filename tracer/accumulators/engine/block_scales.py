@@ -11,7 +11,7 @@ from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.engine.value_ranges import has_input, integer_range
 from tracer.graph.model import Node, Scope
 from tracer.interpreter import values
-from tracer.interpreter.numeric.axes import nonnegative_axis
+from tracer.interpreter.numeric.tensors import nonnegative_axis
 from tracer.interpreter.ops.quantization import aligned, is_integer
 from tracer.support.types import Array
 

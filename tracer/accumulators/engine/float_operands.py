@@ -12,7 +12,7 @@ from tracer.accumulators.floats.operands import Operands, cast, spread
 from tracer.accumulators.floats.scaled_numbers import paired
 from tracer.accumulators.spec.operand_format import OperandFormat
 from tracer.graph.model import Node
-from tracer.interpreter.constants import Room
+from tracer.interpreter.constants import MemoryBudget
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
@@ -51,7 +51,7 @@ class FloatOperands:
     attributes: Mapping[str, Any]
     format: OperandFormat | None
     constant: frozenset[int]
-    room: Room
+    room: MemoryBudget
     floats: tuple[int, ...] = (0, 1)
     has_scales: bool = False
     _kept: dict[int, tuple[Array, CastOperand]] = field(default_factory=dict, repr=False)

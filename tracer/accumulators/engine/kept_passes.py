@@ -5,7 +5,7 @@ from __future__ import annotations
 from tracer.accumulators.engine.node_pass import NodePass
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
-from tracer.interpreter.constants import Room
+from tracer.interpreter.constants import MemoryBudget
 from tracer.support.types import Array
 
 _MOST = 2
@@ -18,8 +18,8 @@ class KeptPasses:
     A pass has the weights as integers and as floats. Nodes of one model share a `room`.
     """
 
-    def __init__(self, room: Room | None = None) -> None:
-        self._room = room or Room()
+    def __init__(self, room: MemoryBudget | None = None) -> None:
+        self._room = room or MemoryBudget()
         self._passes: list[NodePass] = []
 
     def find(

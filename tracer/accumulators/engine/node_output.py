@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tracer.interpreter.ops.integer import requantized
+from tracer.interpreter.ops.quantized import requantized
 from tracer.support.types import Array
 
 _KEPT = 1 << 18

@@ -20,9 +20,9 @@ from tracer.errors import ModelError
 from tracer.graph.dataflow import Address
 from tracer.graph.model import Model, Node, Scope
 from tracer.graph.overridable import overridable
-from tracer.interpreter.numeric import compiled_quantization
-from tracer.interpreter.numeric.axes import nonnegative_axis
+from tracer.interpreter.numeric import compiled
 from tracer.interpreter.numeric.elementwise import apply
+from tracer.interpreter.numeric.tensors import nonnegative_axis
 from tracer.interpreter.ops.quantization import aligned, is_integer
 from tracer.support.types import Array
 
@@ -65,7 +65,7 @@ class TensorScale:
         """The integers of a float tensor, int16 if they fit, else int32."""
         small = self.low >= -(1 << 15) and self.high < 1 << 15
         if small and tensor.dtype == np.float32 and self.step.size == 1:
-            return compiled_quantization.quantize(tensor, self.step, None, np.dtype(np.int16))
+            return compiled.quantize(tensor, self.step, None, np.dtype(np.int16))
 
         def compute(x: Array, step: Array, out: Array) -> None:
             out[...] = np.rint(x / step)

@@ -7,8 +7,8 @@ from tracer.accumulators.engine.float_operands import FloatOperands
 from tracer.accumulators.engine.float_runner import FloatRunner
 from tracer.accumulators.float_nodes import ComputeFloats, float_lowering
 from tracer.accumulators.float_nodes.matmul import product_sums, transposed
-from tracer.interpreter.ops.contrib import DOMAIN
-from tracer.interpreter.ops.matmul_nbits import dequantized, packed_product
+from tracer.interpreter.operators import MICROSOFT
+from tracer.interpreter.ops.packed_weights import dequantized, packed_product
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
@@ -17,7 +17,7 @@ _STORED = (1, 2, 3, 4)
 """Inputs that the dequantised weights follow from."""
 
 
-@float_lowering("MatMulNBits", domain=DOMAIN, floats=(0, 2))
+@float_lowering("MatMulNBits", domain=MICROSOFT, floats=(0, 2))
 def matmul_nbits(operands: FloatOperands) -> ComputeFloats:
     """One sum over all of K, of weights in float32, at any accuracy level.
 

@@ -11,7 +11,7 @@ from tracer.accumulators.engine.float_runner import FloatRunner
 from tracer.accumulators.float_nodes import ComputeNode, FloatLowering, RunOperator, add
 from tracer.accumulators.float_nodes.matmul import product_sums
 from tracer.interpreter.numeric import products
-from tracer.interpreter.ops.contrib import DOMAIN
+from tracer.interpreter.operators import MICROSOFT
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
@@ -51,6 +51,6 @@ def _index(inputs: Sequence[Value], factor: Array) -> int:
 
 
 add(_multiplying(2, (0, 1, 2)), "Attention")
-add(_multiplying(3, (0, 1)), "Attention", domain=DOMAIN)
-add(_multiplying(2, (0,)), "MultiHeadAttention", "GroupQueryAttention", domain=DOMAIN)
-add(_multiplying(1, (0, 1)), "FusedMatMul", "TransposeMatMul", domain=DOMAIN)
+add(_multiplying(3, (0, 1)), "Attention", domain=MICROSOFT)
+add(_multiplying(2, (0,)), "MultiHeadAttention", "GroupQueryAttention", domain=MICROSOFT)
+add(_multiplying(1, (0, 1)), "FusedMatMul", "TransposeMatMul", domain=MICROSOFT)

@@ -7,7 +7,7 @@ from numba import njit, types
 
 from tracer.accumulators.kernels.array_types import FLAT_OUT, each, flat, kernel, read_only
 from tracer.accumulators.statistics.error_bins import BELOW, COUNT, UNUSED_BITS
-from tracer.interpreter.kernel_entries import entry
+from tracer.interpreter.compiled_code import entry
 
 _PART = 256
 """Errors that are computed at once, in vectors; they are counted one by one."""

@@ -18,7 +18,7 @@ from tracer.accumulators.kernels.array_types import (
 )
 from tracer.accumulators.kernels.product_rounding import rounded
 from tracer.accumulators.spec.modes import Overflow
-from tracer.interpreter.kernel_entries import entry
+from tracer.interpreter.compiled_code import entry
 
 SATURATE, WRAP, ZERO, EXACT = range(4)
 """What a rule does outside its range; EXACT has no range."""

@@ -8,7 +8,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from tracer.accumulators.kernels.array_types import FLAT_OUT, TABLE, TABLE_OUT, kernel
-from tracer.interpreter.kernel_entries import entry
+from tracer.interpreter.compiled_code import entry
 
 
 @intrinsic

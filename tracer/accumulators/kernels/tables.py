@@ -6,7 +6,7 @@ import numpy as np
 from numba import types
 
 from tracer.accumulators.kernels.array_types import flat, kernel, read_only
-from tracer.interpreter.kernel_entries import entry
+from tracer.interpreter.compiled_code import entry
 
 _BYTES = read_only(types.uint8)
 _TABLE = read_only(types.uint8, 2)

@@ -13,8 +13,8 @@ from tracer.accumulators.nodes import ComputeSums, NodeSums, computed, lowering
 from tracer.accumulators.nodes.matmul import begun_sums
 from tracer.accumulators.nodes.reduction import requantize
 from tracer.accumulators.spec.orders import Terms
-from tracer.interpreter.numeric.axes import flat
-from tracer.interpreter.ops.contrib import DOMAIN
+from tracer.interpreter.numeric.tensors import flat
+from tracer.interpreter.operators import MICROSOFT
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
@@ -35,7 +35,7 @@ def subtract(operands: NodeOperands) -> ComputeSums:
     return _addition(operands, (1, -1))
 
 
-@lowering("QLinearAdd", domain=DOMAIN)
+@lowering("QLinearAdd", domain=MICROSOFT)
 def qlinear_add(operands: NodeOperands) -> ComputeSums:
     """Two tensors of the same scale; the output is their sum, quantised again."""
     names, scope = operands.node.inputs, operands.node.scope

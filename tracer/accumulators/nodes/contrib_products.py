@@ -12,10 +12,9 @@ from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.nodes import ComputeSums, NodeSums, finished, followed, lowering
 from tracer.accumulators.nodes.block_products import gemm_or_blocks
 from tracer.accumulators.nodes.matmul import columns_axis, minus_row_zero_points, product_sums
-from tracer.interpreter.ops.contrib import DOMAIN
-from tracer.interpreter.ops.fused_activation import activated
-from tracer.interpreter.ops.fused_matmul import transposed_as
-from tracer.interpreter.ops.projected_attention import attended_projection
+from tracer.interpreter.operators import MICROSOFT
+from tracer.interpreter.ops.fused import activated, transposed_as
+from tracer.interpreter.ops.multi_head_attention import attended_projection
 from tracer.interpreter.ops.quantization import dynamic_quantize_linear
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
@@ -24,7 +23,7 @@ _LARGEST = 255
 """The greatest distance of a byte from its zero point, if both are computed."""
 
 
-@lowering("FusedMatMul", "TransposeMatMul", domain=DOMAIN)
+@lowering("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 def fused_matmul(operands: NodeOperands) -> ComputeSums:
     """As MatMul, of transposed operands; `alpha` is part of the step."""
     options = operands.attributes
@@ -47,7 +46,7 @@ def fused_matmul(operands: NodeOperands) -> ComputeSums:
     return compute
 
 
-@lowering("FusedGemm", domain=DOMAIN)
+@lowering("FusedGemm", domain=MICROSOFT)
 def fused_gemm(operands: NodeOperands) -> ComputeSums:
     """As Gemm, and an activation of its output."""
     options = operands.attributes
@@ -60,7 +59,7 @@ def fused_gemm(operands: NodeOperands) -> ComputeSums:
     return followed(gemm_or_blocks(operands), then)
 
 
-@lowering("MatMulInteger16", domain=DOMAIN)
+@lowering("MatMulInteger16", domain=MICROSOFT)
 def matmul_integer_16(operands: NodeOperands) -> ComputeSums:
     """Operands of 16 bits, without zero points."""
 
@@ -72,7 +71,7 @@ def matmul_integer_16(operands: NodeOperands) -> ComputeSums:
     return compute
 
 
-@lowering("MatMulIntegerToFloat", domain=DOMAIN)
+@lowering("MatMulIntegerToFloat", domain=MICROSOFT)
 def matmul_integer_to_float(operands: NodeOperands) -> ComputeSums:
     """Bytes minus zero points; the bias is one of floats, and added to the output."""
 
@@ -85,7 +84,7 @@ def matmul_integer_to_float(operands: NodeOperands) -> ComputeSums:
     return compute
 
 
-@lowering("DynamicQuantizeMatMul", domain=DOMAIN)
+@lowering("DynamicQuantizeMatMul", domain=MICROSOFT)
 def dynamic_quantize_matmul(operands: NodeOperands) -> ComputeSums:
     """Activations rounded to bytes by their range, as DynamicQuantizeLinear does, times bytes."""
 
@@ -98,7 +97,7 @@ def dynamic_quantize_matmul(operands: NodeOperands) -> ComputeSums:
     return compute
 
 
-@lowering("QAttention", domain=DOMAIN)
+@lowering("QAttention", domain=MICROSOFT)
 def quantized_attention(operands: NodeOperands) -> ComputeSums:
     """The bytes of the input times those of the weights; the attention itself is one of floats."""
 

@@ -14,13 +14,13 @@ from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner
 from tracer.accumulators.nodes import ComputeSums, NodeSums, followed, lowering, requantizing
 from tracer.accumulators.spec.orders import Terms
 from tracer.interpreter.numeric import buffer_pool
-from tracer.interpreter.numeric.axes import flat
 from tracer.interpreter.numeric.convolution import check, convolve
 from tracer.interpreter.numeric.products import Product, integers
+from tracer.interpreter.numeric.tensors import flat
 from tracer.interpreter.numeric.windows import Window, window
-from tracer.interpreter.ops.contrib import DOMAIN
-from tracer.interpreter.ops.fused_activation import activated
-from tracer.interpreter.ops.integer import centred
+from tracer.interpreter.operators import MICROSOFT
+from tracer.interpreter.ops.fused import activated
+from tracer.interpreter.ops.quantized import centred
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
@@ -45,7 +45,7 @@ def conv(operands: NodeOperands) -> ComputeSums:
     return compute
 
 
-@lowering("FusedConv", domain=DOMAIN)
+@lowering("FusedConv", domain=MICROSOFT)
 def fused_conv(operands: NodeOperands) -> ComputeSums:
     """As Conv; Z is added to its output in floats, before the activation."""
     options = operands.attributes
@@ -71,7 +71,7 @@ def conv_integer(operands: NodeOperands) -> ComputeSums:
 
 
 @lowering("QLinearConv")
-@lowering("QLinearConv", domain=DOMAIN)
+@lowering("QLinearConv", domain=MICROSOFT)
 def qlinear_conv(operands: NodeOperands) -> ComputeSums:
     """Quantised operands; the output is the sums, quantised again.
 

@@ -14,8 +14,8 @@ from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.nodes import ComputeSums, NodeSums, computed, lowering
 from tracer.accumulators.nodes.conv import convolution_sums
 from tracer.interpreter.numeric.windows import Window
-from tracer.interpreter.ops.contrib import DOMAIN
-from tracer.interpreter.ops.conv_transpose import geometry
+from tracer.interpreter.operators import MICROSOFT
+from tracer.interpreter.ops.conv import geometry
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
@@ -32,7 +32,7 @@ def conv_transpose(operands: NodeOperands) -> ComputeSums:
     return _transposed(operands, operands.attributes, 2)
 
 
-@lowering("ConvTransposeWithDynamicPads", domain=DOMAIN)
+@lowering("ConvTransposeWithDynamicPads", domain=MICROSOFT)
 def conv_transpose_with_dynamic_pads(operands: NodeOperands) -> ComputeSums:
     """As ConvTranspose, with pads that are an input, before the bias."""
     if not operands.has_input(_PADS):

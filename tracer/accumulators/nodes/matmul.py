@@ -23,9 +23,9 @@ from tracer.errors import ModelError
 from tracer.interpreter.numeric import buffer_pool
 from tracer.interpreter.numeric.convolution import Place
 from tracer.interpreter.numeric.products import Product, integers
-from tracer.interpreter.ops.contrib import DOMAIN, columns, gemm_output
-from tracer.interpreter.ops.integer import matmul_factor
+from tracer.interpreter.operators import MICROSOFT
 from tracer.interpreter.ops.matmul import per_row
+from tracer.interpreter.ops.quantized import columns, gemm_output, matmul_factor
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
@@ -103,7 +103,7 @@ def qlinear_matmul(operands: NodeOperands) -> ComputeSums:
     return compute
 
 
-@lowering("QGemm", domain=DOMAIN)
+@lowering("QGemm", domain=MICROSOFT)
 def qgemm(operands: NodeOperands) -> ComputeSums:
     """Quantised operands; C, one number for each column, is summed with the products."""
     by_row = bool(operands.attributes.get("transB", 0))

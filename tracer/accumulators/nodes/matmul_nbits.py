@@ -10,8 +10,8 @@ from tracer.accumulators.nodes import ComputeSums, NodeSums, finished, lowering
 from tracer.accumulators.nodes.matmul import begun_sums
 from tracer.accumulators.spec.orders import Terms
 from tracer.interpreter.numeric.block_weights import BlockWeights, unpacked
-from tracer.interpreter.ops.contrib import DOMAIN
-from tracer.interpreter.ops.matmul_nbits import (
+from tracer.interpreter.operators import MICROSOFT
+from tracer.interpreter.ops.packed_weights import (
     INT8_ACTIVATIONS,
     has_integer_kernel,
     packed_product,
@@ -27,7 +27,7 @@ _STORED = {1: "weights", 2: "scales", 3: "zero points"}
 """Inputs that must be equal in every run, for onnxruntime rounds activations only then."""
 
 
-@lowering("MatMulNBits", domain=DOMAIN)
+@lowering("MatMulNBits", domain=MICROSOFT)
 def matmul_nbits(operands: NodeOperands) -> ComputeSums:
     """Activations rounded to 8 bits times codes minus zero points.
 

@@ -17,12 +17,10 @@ from tracer.accumulators.nodes import ComputeSums, NodeSums, finished, lowering
 from tracer.accumulators.nodes.contrib_products import rounded_to_bytes
 from tracer.accumulators.spec.orders import Terms
 from tracer.errors import ModelError
-from tracer.interpreter.binding import NodeContext
-from tracer.interpreter.numeric import recurrent
-from tracer.interpreter.numeric.recurrent import GateProducts
-from tracer.interpreter.ops.contrib import DOMAIN
+from tracer.interpreter.operators import MICROSOFT, NodeContext
+from tracer.interpreter.ops import recurrent
 from tracer.interpreter.ops.dynamic_quantized import by_direction, dynamic_quantize_lstm
-from tracer.interpreter.ops.recurrent import gru, lstm, rnn
+from tracer.interpreter.ops.recurrent import GateProducts, gru, lstm, rnn
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
@@ -65,7 +63,7 @@ def fixed_point_gates(operands: NodeOperands) -> ComputeSums:
     return compute
 
 
-@lowering("DynamicQuantizeLSTM", domain=DOMAIN)
+@lowering("DynamicQuantizeLSTM", domain=MICROSOFT)
 def dynamic_gates(operands: NodeOperands) -> ComputeSums:
     """As LSTM, of bytes: the input and, in each step, the state are rounded by their own range."""
     context = NodeContext(operands.node, 1)

@@ -13,11 +13,11 @@ from tracer.accumulators.engine.node_operands import Integers, NodeOperands, NoI
 from tracer.accumulators.engine.node_output import Restore
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.nodes import ComputeSums, NodeSums, computed, lowering
-from tracer.interpreter.numeric.axes import nonnegative_axis
+from tracer.interpreter.numeric.tensors import nonnegative_axis
 from tracer.interpreter.numeric.windows import padded, patches, window
-from tracer.interpreter.ops.contrib import DOMAIN
-from tracer.interpreter.ops.integer import requantized
+from tracer.interpreter.operators import MICROSOFT
 from tracer.interpreter.ops.pooling import counts
+from tracer.interpreter.ops.quantized import requantized
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
@@ -82,13 +82,13 @@ def lp_pool(operands: NodeOperands) -> ComputeSums:
     return _of_powers(operands, int(power), power == 2, sums_of_windows)
 
 
-@lowering("QLinearAveragePool", domain=DOMAIN)
+@lowering("QLinearAveragePool", domain=MICROSOFT)
 def qlinear_average_pool(operands: NodeOperands) -> ComputeSums:
     """The sum of each window; the output is its mean, quantised again."""
     return _quantized_mean(operands, lambda runner, x: _pool_sums(runner, x, operands.attributes))
 
 
-@lowering("QLinearGlobalAveragePool", domain=DOMAIN)
+@lowering("QLinearGlobalAveragePool", domain=MICROSOFT)
 def qlinear_global_average_pool(operands: NodeOperands) -> ComputeSums:
     """The sum of each channel; the output is its mean, quantised again."""
     return _quantized_mean(operands, _global_pool_sums)

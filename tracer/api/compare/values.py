@@ -26,7 +26,7 @@ from tracer.graph.quantized import has_rounded_weights
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.model_feeds import check_feeds
 from tracer.interpreter.interpreter import Interpreter
-from tracer.interpreter.isolation import Isolation
+from tracer.interpreter.observers import Isolation
 from tracer.records.node_table import typed
 from tracer.shapes import infer
 from tracer.support.imports import not_installed

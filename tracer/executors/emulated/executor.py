@@ -21,10 +21,10 @@ from tracer.executors.reference.executor import EXECUTOR, input_types, kernel, r
 from tracer.graph.model import Model, Node
 from tracer.inputs.batches import FeedBatches
 from tracer.inputs.feedset import FeedSet
-from tracer.interpreter import kernel_loading
+from tracer.interpreter import compiled_code
+from tracer.interpreter.fallback import Fallback
 from tracer.interpreter.interpreter import Interpreter
-from tracer.interpreter.last_resort import Fallback
-from tracer.interpreter.recording import NodeRecord, Recorder
+from tracer.interpreter.observers import NodeRecord, Recorder
 from tracer.limits import Limits
 from tracer.records.trace import EMULATED, Kernel, Run
 from tracer.scaling.pool import Pool
@@ -129,7 +129,7 @@ def _run(
         samples=times.samples(),
         bias_us=np.zeros(len(kernels)),
         kernels=kernels,
-        notes=(*notes, *emulation.notes, *narrow.notes, *kernel_loading.notes(), EMULATED),
+        notes=(*notes, *emulation.notes, *narrow.notes, *compiled_code.notes(), EMULATED),
         sums=tuple(emulation.accumulations().values()),
         float_sums=emulation.float_sums,
         sums_by_sample=None if samples is None else samples.recorder.collected(),

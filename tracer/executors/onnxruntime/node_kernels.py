@@ -17,7 +17,7 @@ from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.loading import open_model
 from tracer.graph.model import Model, Node, canonical_domain
 from tracer.interpreter import values
-from tracer.interpreter.binding import Body, Kernel
+from tracer.interpreter.operators import Body, Kernel
 from tracer.interpreter.values import Value
 
 _CPU = "CPUExecutionProvider"

@@ -15,13 +15,11 @@ from tracer.graph.model import Model
 from tracer.graph.precision import precisions
 from tracer.graph.refinement import of_all_calls
 from tracer.inputs.feedset import Feeds, FeedSet
-from tracer.interpreter import kernel_loading
+from tracer.interpreter import compiled_code
+from tracer.interpreter.compiled_code import clock_ns
+from tracer.interpreter.fallback import Fallback
 from tracer.interpreter.interpreter import Interpreter
-from tracer.interpreter.isolation import Isolation
-from tracer.interpreter.kernel_loading import clock_ns
-from tracer.interpreter.last_resort import Fallback
-from tracer.interpreter.observers import Observer
-from tracer.interpreter.recording import NodeRecord, Recorder, TensorRecorder
+from tracer.interpreter.observers import Isolation, NodeRecord, Observer, Recorder, TensorRecorder
 from tracer.limits import Limits
 from tracer.records.trace import Kernel, NodeValues, Run
 from tracer.support.progress import Progress
@@ -147,7 +145,7 @@ class _Reference:
             samples=times.reshape(settings.runs, len(kernels)),
             bias_us=np.zeros(len(kernels)),  # the recorder's own work is outside its times
             kernels=kernels,
-            notes=(*feedset.notes, *interpreter.notes, *kernel_loading.notes()),
+            notes=(*feedset.notes, *interpreter.notes, *compiled_code.notes()),
             values=tuple(
                 NodeValues(key, record.statistics, record.difference, own.get(key))
                 for key, record in described.items()

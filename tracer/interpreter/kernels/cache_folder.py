@@ -15,7 +15,7 @@ import numba
 from numba.core import event
 from numba.core.registry import cpu_target
 
-from tracer.interpreter.kernel_loading import compiling
+from tracer.interpreter.compiled_code import compiling
 from tracer.support import cache as user_cache
 from tracer.support.temporary import FileInUse, TemporaryFolder, unmarked
 

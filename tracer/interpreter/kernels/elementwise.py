@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numba import cfunc, njit, types
 
-from tracer.interpreter.kernel_entries import READ, WRITTEN, task
-from tracer.interpreter.kernels.task_arguments import TASK, floats
+from tracer.interpreter.compiled_code import READ, WRITTEN, task
+from tracer.interpreter.kernels.task_team import TASK, floats
 
 ADD, SUBTRACT, MULTIPLY, DIVIDE = range(4)
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from tracer.interpreter.kernel_entries import entry
+from tracer.interpreter.compiled_code import entry
 
 _READ = types.Array(types.float32, 1, "C", readonly=True)
 _WRITE = types.Array(types.float32, 1, "C")

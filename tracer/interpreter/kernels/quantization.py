@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from tracer.interpreter.kernel_entries import entry
+from tracer.interpreter.compiled_code import entry
 
 _FLOAT = types.float32
 _READ = types.Array(_FLOAT, 1, "C", readonly=True)

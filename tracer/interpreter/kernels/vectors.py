@@ -12,7 +12,7 @@ from typing import Any
 
 from llvmlite import binding, ir
 
-from tracer.interpreter.kernel_loading import compiling
+from tracer.interpreter.compiled_code import compiling
 from tracer.interpreter.kernels.cache_folder import kept_in, target
 from tracer.support import cache
 

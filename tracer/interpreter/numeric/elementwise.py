@@ -7,8 +7,7 @@ import numpy as np
 
 from tracer import limits
 from tracer.interpreter.numeric import buffer_pool, parallel
-from tracer.interpreter.numeric.axes import nonnegative_axis
-from tracer.interpreter.numeric.half_types import is_narrow
+from tracer.interpreter.numeric.tensors import is_narrow, nonnegative_axis
 from tracer.support.types import Array
 
 Compute = Callable[..., Any]

@@ -1,22 +1,29 @@
 """Runs blocks of work on threads; the blocks depend only on the shapes.
 
-One thread computes a block with a single-threaded BLAS, so results do not depend on the number of
-threads. numpy releases the interpreter lock inside a block.
+numpy works in threads of Python, whose interpreter lock it releases inside a block. One thread
+computes a block with a single-threaded BLAS, so results do not depend on the number of threads.
+
+Compiled tasks are shared among threads that spin for a while before they sleep: waking a thread
+takes as long as many nodes take, and threads between blocks would wait for the interpreter lock.
+Compiled code in `kernels.task_team` distributes the blocks; this module wakes helpers that sleep.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from threading import Lock
+from itertools import islice
+from threading import Lock, Thread
 from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-_THREADS: ContextVar[int] = ContextVar("threads", default=1)
+from tracer.interpreter.compiled_code import Task, loaded
+from tracer.support.types import Array
 
+_THREADS: ContextVar[int] = ContextVar("threads", default=1)
 BLOCK = 1 << 16
 """Elements of an element-wise block: inputs and output stay in the second-level cache."""
 BYTES_BLOCK = 1 << 19
@@ -50,14 +57,14 @@ def run_blocks(count: int, work: Callable[[int], None]) -> None:
         raise failure
 
 
-def allowed() -> int:
-    """Returns how many threads this run may use, including its own."""
-    return _THREADS.get()
-
-
 def pieces(total: int, size: int) -> list[slice]:
     """Returns slices of `size` items that cover `total`; the last may be shorter."""
     return [slice(low, min(low + size, total)) for low in range(0, total, size)]
+
+
+def allowed() -> int:
+    """Returns how many threads this run may use, including its own."""
+    return _THREADS.get()
 
 
 @contextmanager
@@ -105,3 +112,54 @@ def _blas() -> Any:
 @cache
 def _pool(workers: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(workers, thread_name_prefix="tracer")
+
+
+def share(task: Task, count: int, arrays: Sequence[Array], numbers: Sequence[int] = ()) -> None:
+    """Computes blocks 0 to `count` - 1 of a task, in any order and on several threads.
+
+    Blocks must be independent. Raises UnfitError for arrays that compiled code would misread.
+    """
+    arguments = task.words(count, arrays, numbers)
+    address = arguments.__array_interface__["data"][0]
+    helpers = allowed() - 1
+    team = _team(helpers) if helpers > 0 and count > 1 else None
+    if team is None or not team.run(task.address, address, count):
+        loaded("task_team").alone(task.address, address, count)
+
+
+class _Team:
+    """Helper threads for one leader at a time; a second leader is refused."""
+
+    def __init__(self, helpers: int) -> None:
+        self._kernels = loaded("task_team")
+        self._words = np.zeros(self._kernels.words(helpers), np.int64)
+        self._led = Lock()
+        self._bells = {self._kernels.parked(number): Lock() for number in range(helpers)}
+        for parked, bell in self._bells.items():
+            bell.acquire()
+            Thread(target=self._serve, args=(parked, bell), name="tracer", daemon=True).start()
+
+    def run(self, task: int, arguments: int, count: int) -> bool:
+        """Runs a task to its end; returns False if another task is running."""
+        if not self._led.acquire(blocking=False):
+            return False
+        try:
+            self._kernels.begin(self._words, task, arguments, count)
+            for parked, bell in islice(self._bells.items(), count - 1):
+                if self._kernels.asleep(self._words, parked):
+                    bell.release()
+            self._kernels.drain(self._words)
+        finally:  # even if interrupted: helpers still read the arguments
+            self._kernels.close(self._words)
+            self._led.release()
+        return True
+
+    def _serve(self, parked: int, bell: Lock) -> None:
+        while True:
+            self._kernels.serve(self._words, parked)
+            bell.acquire()
+
+
+@cache
+def _team(helpers: int) -> _Team:
+    return _Team(helpers)

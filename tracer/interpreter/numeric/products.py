@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from tracer import limits
-from tracer.interpreter.numeric import buffer_pool, compiled_products, parallel
-from tracer.interpreter.numeric.axes import flat
-from tracer.interpreter.numeric.half_types import is_half
+from tracer.interpreter.numeric import buffer_pool, compiled, parallel
+from tracer.interpreter.numeric.tensors import flat, is_half
 from tracer.support.types import Array
 
 Product = Callable[[Array, Array, Array], Any]
@@ -35,8 +34,8 @@ def blas(a: Array, b: Array, out: Array) -> None:
 def split(a: Array, b: Array, out: Array) -> None:
     """Multiplies in blocks on threads: by compiled kernels for large float32, else by BLAS."""
     (rows, depth), columns = a.shape, b.shape[1]
-    if out.flags.c_contiguous and compiled_products.suits(a.dtype, rows, depth, columns):
-        compiled_products.matmul(a[None], b[None], out[None])
+    if out.flags.c_contiguous and compiled.takes_product(a.dtype, rows, depth, columns):
+        compiled.matmul(a[None], b[None], out[None])
         return
     if rows * depth * columns < _SPLIT:
         np.matmul(a, b, out=out)
@@ -98,8 +97,8 @@ def matmul(a: Array, b: Array) -> Array:
     lefts = np.broadcast_to(a, (*batch, *a.shape[-2:])).reshape(-1, *a.shape[-2:])
     rights = np.broadcast_to(b, (*batch, *b.shape[-2:])).reshape(-1, *b.shape[-2:])
     rows, depth = a.shape[-2:]
-    if compiled_products.suits(a.dtype, rows, depth, b.shape[-1]):
-        compiled_products.matmul(lefts, rights, targets)
+    if compiled.takes_product(a.dtype, rows, depth, b.shape[-1]):
+        compiled.matmul(lefts, rights, targets)
         return out
     if len(targets) < 4:
         for left, right, target in zip(lefts, rights, targets, strict=True):

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tracer.interpreter.kernel_entries import UnfitError
-from tracer.interpreter.kernel_loading import loaded
-from tracer.interpreter.numeric import buffer_pool, parallel, task_team
+from tracer.interpreter.compiled_code import UnfitError, loaded
+from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.support.types import Array
 
 _WORK = 1 << 21
@@ -115,7 +114,7 @@ def run(
                groups.registers, lanes.inner_limit, lanes.inner_half, lanes.product_limit,
                lanes.product_half, lanes.unit, tables.shape[1])  # fmt: skip
     blocks = matrices * -(-count // tall) * -(-columns.count // (wide * width))
-    task_team.share(task, blocks, [*arrays, *outs, *spare, *memory, known, tables], numbers)
+    parallel.share(task, blocks, [*arrays, *outs, *spare, *memory, known, tables], numbers)
 
 
 def _room(columns: Columns, rows: int, matrices: int, outs: list[Array]) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter.kernel_entries import UnfitError
+from tracer.interpreter.compiled_code import UnfitError
 from tracer.support.types import Array, type_text
 
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracer.interpreter.numeric import compiled_elementwise
+from tracer.interpreter.numeric import compiled
 from tracer.interpreter.numeric.elementwise import apply, apply_float
-from tracer.interpreter.ops.math import erf_into
-from tracer.interpreter.registry import operator
+from tracer.interpreter.operators import operator
+from tracer.interpreter.ops.arithmetic import erf_into
 from tracer.support.types import Array
 
 _Consumed = Sequence[int] | None
@@ -16,8 +16,8 @@ _Consumed = Sequence[int] | None
 @operator("Relu")
 def relu(X: Array, *, consumed_inputs: _Consumed = None) -> Array:
     """max(x, 0)."""
-    if compiled_elementwise.suits(X):
-        return compiled_elementwise.relu(X)
+    if compiled.takes_elements(X):
+        return compiled.relu(X)
     return apply(np.maximum, X, np.zeros((), X.dtype))
 
 

@@ -1,4 +1,4 @@
-"""Add, Sub, Mul, Div, Mod, Pow; Max, Min, Sum, Mean of any number of inputs."""
+"""Element-wise arithmetic, functions, comparisons and logic, with numpy's broadcasting."""
 
 from collections.abc import Callable, Sequence
 from functools import reduce
@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tracer.interpreter.numeric import compiled_elementwise
+from tracer.errors import ModelError
+from tracer.interpreter.numeric import compiled
 from tracer.interpreter.numeric.elementwise import Compute, aligned, apply, apply_float
-from tracer.interpreter.registry import operator
+from tracer.interpreter.operators import operator
 from tracer.support.types import Array
 
 
@@ -27,11 +28,7 @@ def binary(name: str, compute: Compute) -> Callable[[Array, Array], Array]:
 
     def function(A: Array, B: Array) -> Array:
         a, b = (B, A) if name in ("Add", "Mul") and A.size < B.size else (A, B)
-        return (
-            compiled_elementwise.binary(name, a, b)
-            if compiled_elementwise.pairs(a, b)
-            else apply(compute, A, B)
-        )
+        return compiled.binary(name, a, b) if compiled.takes_pair(a, b) else apply(compute, A, B)
 
     return function
 
@@ -52,6 +49,24 @@ def legacy_binary(compute: Compute, dtype: Any = None) -> Callable[..., Array]:
     return function
 
 
+def broadcast(compute: Compute, dtype: Any = None) -> Callable[[Array, Array], Array]:
+    """Returns an operator with numpy's broadcasting and results of `dtype`."""
+
+    def function(A: Array, B: Array) -> Array:
+        return apply(compute, A, B, dtype=dtype)
+
+    return function
+
+
+def unary(compute: Compute) -> Callable[..., Array]:
+    """Returns an operator of one input; `consumed_inputs` is a hint that opset 6 dropped."""
+
+    def function(X: Array, *, consumed_inputs: Sequence[int] | None = None) -> Array:
+        return apply(compute, X)
+
+    return function
+
+
 def folded(compute: Compute) -> Callable[..., Array]:
     """Returns an operator that folds any number of inputs."""
 
@@ -61,13 +76,39 @@ def folded(compute: Compute) -> Callable[..., Array]:
     return function
 
 
-_BINARY: dict[str, Compute] = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": divide}
-for _name, _compute in _BINARY.items():
-    operator(_name, since=7)(binary(_name, _compute))
-    operator(_name, since=1)(legacy_binary(_compute))
+_UNARY: dict[str, tuple[int, Compute]] = {
+    "Abs": (1, np.absolute), "Ceil": (1, np.ceil), "Exp": (1, np.exp), "Floor": (1, np.floor),
+    "Log": (1, np.log), "Neg": (1, np.negative), "Not": (1, np.logical_not),
+    "Reciprocal": (1, np.reciprocal), "Sqrt": (1, np.sqrt), "Tanh": (1, np.tanh),
+    "Acos": (7, np.arccos), "Asin": (7, np.arcsin), "Atan": (7, np.arctan), "Cos": (7, np.cos),
+    "Sin": (7, np.sin), "Tan": (7, np.tan), "Acosh": (9, np.arccosh), "Asinh": (9, np.arcsinh),
+    "Atanh": (9, np.arctanh), "Cosh": (9, np.cosh), "Sign": (9, np.sign), "Sinh": (9, np.sinh),
+    "Round": (11, np.rint), "BitwiseNot": (18, np.invert),
+}  # fmt: skip
+_ARITHMETIC: dict[str, Compute] = {
+    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": divide,
+}  # fmt: skip
+_COMPARISONS: dict[str, Compute] = {
+    "Equal": np.equal, "Less": np.less, "Greater": np.greater, "And": np.logical_and,
+    "Or": np.logical_or, "Xor": np.logical_xor,
+}  # fmt: skip
+"""Operators of each kind by name, those of one input with their first version."""
 
-for _name, _compute in {"Max": np.maximum, "Min": np.minimum}.items():
-    operator(_name)(folded(_compute))
+for _name, (_since, _compute) in _UNARY.items():
+    operator(_name, since=_since)(unary(_compute))
+for _name, _compute in _ARITHMETIC.items():
+    operator(_name, since=7)(binary(_name, _compute))
+    operator(_name)(legacy_binary(_compute))
+for _name, _compute in _COMPARISONS.items():
+    operator(_name, since=7)(broadcast(_compute, np.bool_))
+    operator(_name)(legacy_binary(_compute, np.bool_))
+operator("LessOrEqual", since=12)(broadcast(np.less_equal, np.bool_))
+operator("GreaterOrEqual", since=12)(broadcast(np.greater_equal, np.bool_))
+operator("BitwiseAnd", since=18)(broadcast(np.bitwise_and))
+operator("BitwiseOr", since=18)(broadcast(np.bitwise_or))
+operator("BitwiseXor", since=18)(broadcast(np.bitwise_xor))
+operator("Max")(folded(np.maximum))
+operator("Min")(folded(np.minimum))
 
 
 @operator("Sum")
@@ -105,3 +146,84 @@ def power_1(X: Array, Y: Array, *, axis: int | None = None, broadcast: int = 0) 
 def mod(A: Array, B: Array, *, fmod: int = 0) -> Array:
     """The remainder, with the sign of the divisor, or of the dividend if `fmod` is set."""
     return apply(np.fmod if fmod else np.mod, A, B)
+
+
+# float32: x P(x^2)/Q(x^2) up to 4, fitted to math.erf (6 units in the last place). Highest power
+# first.
+_ERF = (
+    (1.98673998e-06, 2.84566065e-4, 3.88343334e-3, 5.31020138e-2, 1.93547394e-1, 1.12837914),
+    (3.7419745e-05, 1.1855894e-3, 1.5207431e-2, 1.15350928e-1, 5.04859468e-1, 1.0),
+)
+
+
+@operator("Erf", since=9)
+def erf(input: Array) -> Array:
+    """The error function."""
+    if input.dtype.kind in "iu":
+        return apply(erf_into, input.astype(np.float64)).astype(input.dtype)
+    if compiled.takes_elements(input):
+        return compiled.ratio(input, *_ERF, 4, 1)
+    return apply_float(erf_into, input)
+
+
+def erf_into(x: Array, out: Array) -> None:
+    """Writes the error function of float32 or float64 `x` to `out`."""
+    if x.dtype.itemsize > 4:
+        from scipy import special  # 0.35 s, and few models compute in float64
+
+        special.erf(x, out=out)
+        return
+    near = np.clip(x, -4, 4)
+    np.multiply(near, _ratio(_ERF, near * near), out=out)
+    np.clip(out, -1, 1, out=out)
+
+
+def _ratio(coefficients: tuple[Sequence[float], Sequence[float]], x: Array) -> Array:
+    top, bottom = (_polynomial(terms, x) for terms in coefficients)
+    top /= bottom
+    return top
+
+
+def _polynomial(terms: Sequence[float], x: Array) -> Array:
+    total = np.full_like(x, terms[0])
+    for term in terms[1:]:
+        total *= x
+        total += term
+    return total
+
+
+@operator("BitShift", since=11)
+def bit_shift(X: Array, Y: Array, *, direction: str) -> Array:
+    """X shifted by Y bits."""
+    shifts = {"LEFT": np.left_shift, "RIGHT": np.right_shift}
+    if direction not in shifts:
+        raise ModelError(f"direction '{direction}' is neither LEFT nor RIGHT")
+    return apply(shifts[direction], X, Y)
+
+
+@operator("Where", since=9)
+def where(condition: Array, X: Array, Y: Array) -> Array:
+    """X where the condition holds, else Y."""
+
+    def choose(condition: Array, x: Array, y: Array, out: Array) -> None:
+        np.copyto(out, y)
+        np.copyto(out, x, where=condition)
+
+    return apply(choose, condition, X, Y, dtype=X.dtype)
+
+
+@operator("IsNaN", since=9)
+def is_nan(X: Array) -> Array:
+    """Whether each element is NaN."""
+    return apply(np.isnan, X, dtype=np.bool_)
+
+
+@operator("IsInf", since=10)
+def is_inf(X: Array, *, detect_negative: int = 1, detect_positive: int = 1) -> Array:
+    """Whether each element is infinite, of the signs to detect."""
+    if X.dtype.name.endswith(("fn", "fnuz")):  # these float8 have no infinity
+        return np.zeros(X.shape, np.bool_)
+    infinite = np.isinf(X)
+    if not detect_negative:
+        infinite = infinite & (X > 0)
+    return infinite & (X < 0) if not detect_positive else infinite

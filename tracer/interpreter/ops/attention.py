@@ -4,35 +4,24 @@ import numpy as np
 import onnx
 
 from tracer.errors import ModelError
-from tracer.interpreter.binding import Body
-from tracer.interpreter.node_inputs import Input, value_of
-from tracer.interpreter.numeric.heads import (
+from tracer.interpreter.numeric.attention import (
     check_groups,
     grouped_product,
     joined_heads,
     split_heads,
     split_shape,
 )
+from tracer.interpreter.operators import Arguments, Body, Input, operator, value_of
 from tracer.interpreter.ops.softmax import softmax
-from tracer.interpreter.registry import operator
 from tracer.support.types import Array
 
 
-def check_inputs(
-    Q: Input,
-    K: Input,
-    V: Input,
-    past_key: Input | None = None,
-    past_value: Input | None = None,
-    nonpad_kv_seqlen: Input | None = None,
-    *,
-    kv_num_heads: int | None = None,
-    q_num_heads: int | None = None,
-) -> None:
+def check_inputs(given: Arguments) -> None:
     """Raises ModelError for inputs that do not fit each other or the attributes."""
-    flat = Q.ndim == 3
-    q = split_shape(Q, q_num_heads) if flat else Q.shape
-    k, v = (split_shape(each, kv_num_heads) if flat else each.shape for each in (K, V))
+    Q, K, V, past_key, past_value = given.Q, given.K, given.V, given.past_key, given.past_value
+    flat, seqlen = Q.ndim == 3, given.nonpad_kv_seqlen
+    q = split_shape(Q, given.q_num_heads) if flat else Q.shape
+    k, v = (split_shape(each, given.kv_num_heads) if flat else each.shape for each in (K, V))
     if not len(q) == len(k) == len(v) == 4 or k[:3] != v[:3] or (k[0], k[3]) != (q[0], q[3]):
         shapes = ", ".join(str(list(each.shape)) for each in (Q, K, V))
         raise ModelError(f"Q, K and V do not fit each other as heads: {shapes}")
@@ -41,11 +30,11 @@ def check_inputs(
         raise ModelError("past_key and past_value are both given, or neither")
     if past_key is not None and past_value is not None:
         _check_cache(past_key, past_value, k, v)
-    if nonpad_kv_seqlen is not None and nonpad_kv_seqlen.shape != q[:1]:
+    if seqlen is not None and seqlen.shape != q[:1]:
         raise ModelError(
-            f"nonpad_kv_seqlen is {list(nonpad_kv_seqlen.shape)}, and the batch has {q[0]} entries"
+            f"nonpad_kv_seqlen is {list(seqlen.shape)}, and the batch has {q[0]} entries"
         )
-    lengths = value_of(nonpad_kv_seqlen)
+    lengths = value_of(seqlen)
     if lengths is not None and lengths.size and not 0 <= lengths.min() <= lengths.max() <= k[2]:
         raise ModelError(
             f"nonpad_kv_seqlen is {lengths.tolist()}", f"Keys of an entry are 0 to {k[2]} here."

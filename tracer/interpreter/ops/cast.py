@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 
 from tracer import limits
-from tracer.interpreter.registry import operator
+from tracer.interpreter.operators import operator
 from tracer.support.types import Array
 
 _SATURATING = {

@@ -7,8 +7,8 @@ import onnx
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter.numeric.axes import nonnegative_axis
-from tracer.interpreter.registry import operator
+from tracer.interpreter.numeric.tensors import nonnegative_axis
+from tracer.interpreter.operators import operator
 from tracer.support.types import Array
 
 

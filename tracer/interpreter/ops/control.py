@@ -8,8 +8,7 @@ import numpy as np
 from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter import values
-from tracer.interpreter.binding import Body
-from tracer.interpreter.registry import operator
+from tracer.interpreter.operators import Body, operator
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 

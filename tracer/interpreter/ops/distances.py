@@ -4,9 +4,7 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter.node_inputs import Input
-from tracer.interpreter.ops.contrib import DOMAIN
-from tracer.interpreter.registry import operator
+from tracer.interpreter.operators import MICROSOFT, Arguments, operator
 from tracer.support.types import Array
 
 _METRICS = ("sqeuclidean", "euclidean")
@@ -14,15 +12,16 @@ _BOTH, _ROW, _COLUMN = 0, 1, 2
 """A move of a path: to the next row and column, or to one of them."""
 
 
-def check_points(A: Input, B: Input, *, metric: str = "sqeuclidean") -> None:
+def check_points(given: Arguments) -> None:
     """Raises ModelError for points of different dimensions, and another metric."""
-    if metric not in _METRICS:
-        raise ModelError(f"the metric '{metric}' is not one of {', '.join(_METRICS)}")
+    A, B = given.A, given.B
+    if given.metric not in _METRICS:
+        raise ModelError(f"the metric '{given.metric}' is not one of {', '.join(_METRICS)}")
     if A.ndim != 2 or B.ndim != 2 or A.shape[1] != B.shape[1]:
         raise ModelError(f"A {list(A.shape)} and B {list(B.shape)} are not rows of one length")
 
 
-@operator("CDist", domain=DOMAIN, check=check_points)
+@operator("CDist", domain=MICROSOFT, check=check_points)
 def cdist(A: Array, B: Array, *, metric: str = "sqeuclidean") -> Array:
     """Returns the distances [M, N] of the rows of A (M, D) and B (N, D), or their squares."""
     limits.allow((len(A), len(B)), np.float64)
@@ -32,15 +31,16 @@ def cdist(A: Array, B: Array, *, metric: str = "sqeuclidean") -> Array:
     return (np.sqrt(squares) if metric == "euclidean" else squares).astype(A.dtype)
 
 
-def check_costs(input: Input) -> None:
+def check_costs(given: Arguments) -> None:
     """Raises ModelError for costs that are no matrix."""
+    input = given.input
     if input.ndim not in (2, 3) or (input.ndim == 3 and input.shape[0] != 1):
         raise ModelError(f"costs of shape {list(input.shape)} are not [M, N] or [1, M, N]")
     if not input.size:
         raise ModelError(f"costs of shape {list(input.shape)} have no path")
 
 
-@operator("DynamicTimeWarping", domain=DOMAIN, check=check_costs)
+@operator("DynamicTimeWarping", domain=MICROSOFT, check=check_costs)
 def dynamic_time_warping(input: Array) -> Array:
     """Returns the cheapest path through costs (M, N), from corner to corner: int32 [2, steps]."""
     moves = _moves(input.reshape(input.shape[-2:]))

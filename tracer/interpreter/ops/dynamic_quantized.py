@@ -8,20 +8,17 @@ from functools import partial
 
 import numpy as np
 
-from tracer.interpreter.binding import NodeContext
-from tracer.interpreter.numeric import recurrent
-from tracer.interpreter.numeric.recurrent import RecurrentSettings
-from tracer.interpreter.ops.contrib import DOMAIN
+from tracer.interpreter.operators import MICROSOFT, NodeContext, operator
+from tracer.interpreter.ops import recurrent
 from tracer.interpreter.ops.matmul import matmul_integer
 from tracer.interpreter.ops.quantization import dequantize_linear, dynamic_quantize_linear
-from tracer.interpreter.ops.recurrent import lstm_cell
-from tracer.interpreter.registry import operator
+from tracer.interpreter.ops.recurrent import RecurrentSettings, lstm_cell
 from tracer.support.types import Array
 
 _Floats = Sequence[float] | None
 
 
-@operator("MatMulIntegerToFloat", domain=DOMAIN)
+@operator("MatMulIntegerToFloat", domain=MICROSOFT)
 def matmul_integer_to_float(
     A: Array,
     B: Array,
@@ -37,7 +34,7 @@ def matmul_integer_to_float(
     return product if bias is None else product + bias
 
 
-@operator("DynamicQuantizeMatMul", domain=DOMAIN)
+@operator("DynamicQuantizeMatMul", domain=MICROSOFT)
 def dynamic_quantize_matmul(
     A: Array,
     B: Array,
@@ -50,7 +47,7 @@ def dynamic_quantize_matmul(
     return matmul_integer_to_float(quantised, B, scale, b_scale, zero, b_zero_point, bias)
 
 
-@operator("DynamicQuantizeLSTM", domain=DOMAIN)
+@operator("DynamicQuantizeLSTM", domain=MICROSOFT)
 def dynamic_quantize_lstm(
     X: Array,
     W: Array,

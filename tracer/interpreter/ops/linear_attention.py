@@ -7,11 +7,14 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter.node_inputs import Input
-from tracer.interpreter.numeric.half_types import widened
-from tracer.interpreter.numeric.heads import check_groups, joined_heads, split_heads, split_shape
-from tracer.interpreter.ops.contrib import DOMAIN
-from tracer.interpreter.registry import operator
+from tracer.interpreter.numeric.attention import (
+    check_groups,
+    joined_heads,
+    split_heads,
+    split_shape,
+)
+from tracer.interpreter.numeric.tensors import widened
+from tracer.interpreter.operators import MICROSOFT, Arguments, Input, operator
 from tracer.support.types import Array
 
 RULES = ("linear", "gated", "delta", "gated_delta")
@@ -29,47 +32,26 @@ class _Tokens:
     rate: Array | None
 
 
-def check_inputs(
-    query: Input,
-    key: Input,
-    value: Input,
-    past_state: Input | None = None,
-    decay: Input | None = None,
-    beta: Input | None = None,
-    *,
-    kv_num_heads: int,
-    q_num_heads: int,
-    update_rule: str = "gated_delta",
-) -> None:
+def check_inputs(given: Arguments) -> None:
     """Raises ModelError for operands that do not fit the rule or each other."""
+    update_rule = given.update_rule
     for name, operand, needed in (
-        ("decay", decay, _decays(update_rule)), ("beta", beta, _corrects(update_rule)),
-    ):  # fmt: skip
+        ("decay", given.decay, _decays(update_rule)),
+        ("beta", given.beta, _corrects(update_rule)),
+    ):
         if operand is not None and not needed:
             raise ModelError(f"the rule '{update_rule}' takes no {name}")
-    check_groups(q_num_heads, kv_num_heads)
-    check_contrib_inputs(
-        query, key, value, past_state, decay, beta, kv_num_heads=kv_num_heads,
-        q_num_heads=q_num_heads, update_rule=update_rule,
-    )  # fmt: skip
+    check_groups(given.q_num_heads, given.kv_num_heads)
+    check_contrib_inputs(given)
 
 
-def check_contrib_inputs(
-    query: Input,
-    key: Input,
-    value: Input,
-    past_state: Input | None = None,
-    decay: Input | None = None,
-    beta: Input | None = None,
-    *,
-    kv_num_heads: int,
-    q_num_heads: int,
-    update_rule: str = "gated_delta",
-) -> None:
+def check_contrib_inputs(given: Arguments) -> None:
     """Raises ModelError for operands that do not fit the rule or each other."""
-    check_groups(max(kv_num_heads, q_num_heads), min(kv_num_heads, q_num_heads))
-    _check_operands((query, key, value), past_state, (decay, beta), (q_num_heads, kv_num_heads))
-    _check_rule(update_rule, decay, beta)
+    heads = given.q_num_heads, given.kv_num_heads
+    check_groups(max(heads), min(heads))
+    operands, gates = (given.query, given.key, given.value), (given.decay, given.beta)
+    _check_operands(operands, given.past_state, gates, heads)
+    _check_rule(given.update_rule, given.decay, given.beta)
 
 
 @operator("LinearAttention", since=27, check=check_inputs)
@@ -95,7 +77,7 @@ def linear_attention(
     return _recurred(tokens, past_state, scale, query.dtype)
 
 
-@operator("LinearAttention", domain=DOMAIN, check=check_contrib_inputs)
+@operator("LinearAttention", domain=MICROSOFT, check=check_contrib_inputs)
 def contrib_linear_attention(
     query: Array,
     key: Array,

@@ -6,9 +6,9 @@ import numpy as np
 
 from tracer import limits
 from tracer.interpreter.numeric import products
-from tracer.interpreter.numeric.half_types import is_half
 from tracer.interpreter.numeric.products import Product
-from tracer.interpreter.registry import operator
+from tracer.interpreter.numeric.tensors import is_half
+from tracer.interpreter.operators import operator
 from tracer.support.types import Array
 
 

@@ -1,20 +1,19 @@
 """MoE and QMoE, domain com.microsoft: each token through the experts that a router chose for it."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tracer.errors import ModelError
-from tracer.interpreter.numeric import products
-from tracer.interpreter.numeric.block_weights import BlockWeights, unpacked
-from tracer.interpreter.numeric.half_types import widened
+from tracer.interpreter.numeric import block_weights, products
+from tracer.interpreter.numeric.block_weights import BlockWeights, packed_bytes, unpacked
+from tracer.interpreter.numeric.tensors import widened
+from tracer.interpreter.operators import MICROSOFT, Arguments, Input, operator
 from tracer.interpreter.ops.activation import gelu, relu, swish
-from tracer.interpreter.ops.contrib import DOMAIN
-from tracer.interpreter.ops.expert_checks import blocks_of, check_dense, check_quantized
-from tracer.interpreter.ops.matmul_nbits import INT8_ACTIVATIONS, integer_product, product
+from tracer.interpreter.ops.packed_weights import INT8_ACTIVATIONS, integer_product, product
 from tracer.interpreter.ops.softmax import softmax
-from tracer.interpreter.registry import operator
 from tracer.support.types import Array
 
 _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -23,7 +22,6 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": swish,
     "identity": lambda x: x,
 }
-
 _Layer = Callable[[Array], Array]
 """A layer of an expert: tokens [n, inputs] to [n, outputs], in float32."""
 
@@ -63,7 +61,21 @@ class _Activation:
         return first, third
 
 
-@operator("MoE", domain=DOMAIN, check=check_dense)
+def check_dense(given: Arguments) -> None:
+    """Raises ModelError for weights of MoE that do not fit each other, the input or the router."""
+    input = given.input
+    _check_router(given.router_probs, input, given.k)
+    for weights, bias, name, depth in (
+        (given.fc1_experts_weights, given.fc1_experts_bias, "fc1", input.shape[-1]),
+        (given.fc2_experts_weights, given.fc2_experts_bias, "fc2", None),
+        (given.fc3_experts_weights, given.fc3_experts_bias, "fc3", input.shape[-1]),
+    ):
+        if weights is not None:
+            _check_bias(bias, weights.shape[:2], name)
+            _check_experts(weights.shape, given.router_probs, depth, name)
+
+
+@operator("MoE", domain=MICROSOFT, check=check_dense)
 def moe(
     input: Array,
     router_probs: Array,
@@ -100,7 +112,30 @@ def moe(
     return _mixed(input, routes, layers, activation)
 
 
-@operator("QMoE", domain=DOMAIN, check=check_quantized)
+def check_quantized(given: Arguments) -> None:
+    """Raises ModelError for weights of QMoE that do not fit each other or the attributes."""
+    fc1_experts_weights, expert_weight_bits = given.fc1_experts_weights, given.expert_weight_bits
+    _check_router(given.router_probs, given.input, given.k)
+    for weights, scales, zeros, bias, bits, name in (
+        (fc1_experts_weights, given.fc1_scales, given.fc1_zero_points, given.fc1_experts_bias,
+         given.fc1_expert_weight_bits, "fc1"),
+        (given.fc2_experts_weights, given.fc2_scales, given.fc2_zero_points, given.fc2_experts_bias,
+         given.fc2_expert_weight_bits, "fc2"),
+        (given.fc3_experts_weights, given.fc3_scales, given.fc3_zero_points, given.fc3_experts_bias,
+         given.fc3_expert_weight_bits, "fc3"),
+    ):  # fmt: skip
+        if weights is not None:
+            shape = blocks_of(weights, bits or expert_weight_bits, given.block_size, name)
+            _check_layer(
+                scales, zeros, bias, shape, bits or expert_weight_bits, given.block_size, name
+            )
+    depth = fc1_experts_weights.shape[2] * 8 // (given.fc1_expert_weight_bits or expert_weight_bits)
+    _check_experts(
+        (*fc1_experts_weights.shape[:2], depth), given.router_probs, given.input.shape[-1], "fc1"
+    )
+
+
+@operator("QMoE", domain=MICROSOFT, check=check_quantized)
 def qmoe(
     input: Array,
     router_probs: Array,
@@ -272,3 +307,67 @@ def _zero_points(
         return np.full(shape, 1 << (bits - 1), np.uint8)
     _, rows, blocks = shape
     return unpacked(zeros, bits, blocks if blocked else rows).reshape(shape)
+
+
+def blocks_of(weights: Input, bits: int, block_size: int, name: str) -> tuple[int, int, int]:
+    """Returns the experts, the rows of each, and the blocks of a row. Raises ModelError."""
+    block_weights.check_bits(bits)
+    experts, rows, width = weights.shape
+    depth = width * 8 // bits
+    if block_size <= 0:
+        return experts, rows, 1
+    block_weights.check_block(block_size)
+    if depth % block_size:
+        raise ModelError(f"{name} has {depth} inputs, which blocks of {block_size} do not divide")
+    return experts, rows, depth // block_size
+
+
+def _check_router(probabilities: Input, input: Input, count: int) -> None:
+    """Refuses a router of other tokens than the input, and more experts than it has."""
+    if probabilities.ndim != 2 or not 1 <= count <= probabilities.shape[1]:
+        raise ModelError(f"{count} experts of each token, of {list(probabilities.shape)}")
+    tokens = math.prod(input.shape[:-1])
+    if probabilities.shape[0] != tokens:
+        raise ModelError(
+            f"the router has {probabilities.shape[0]} rows, and there are {tokens} tokens"
+        )
+
+
+def _check_experts(shape: Sequence[int], router: Input, depth: int | None, name: str) -> None:
+    """Refuses weights [experts, outputs, inputs] of other experts or, if known, other inputs."""
+    experts, _, inputs = shape
+    if experts != router.shape[1]:
+        raise ModelError(
+            f"{name} has {experts} experts, and the router chooses of {router.shape[1]}"
+        )
+    if depth not in (None, inputs):
+        raise ModelError(f"{name} has {inputs} inputs, and gets {depth}")
+
+
+def _check_bias(bias: Input | None, shape: Sequence[int], name: str) -> None:
+    if bias is not None and bias.shape != tuple(shape):
+        raise ModelError(f"the bias of {name} is {list(bias.shape)}, not {list(shape)}")
+
+
+def _check_layer(
+    scales: Input | None,
+    zeros: Input | None,
+    bias: Input | None,
+    shape: tuple[int, int, int],
+    bits: int,
+    block_size: int,
+    name: str,
+) -> None:
+    """Refuses scales, zero points and a bias of other experts, rows or blocks than `shape`."""
+    if scales is None or scales.size != np.prod(shape):
+        found = "no scales" if scales is None else f"scales {list(scales.shape)}"
+        raise ModelError(f"{name} has {found}, not {list(shape)}")
+    _check_bias(bias, shape[:2], name)
+    experts, rows, blocks = shape
+    packed = (
+        (experts, rows, packed_bytes(blocks, bits))
+        if block_size > 0
+        else (experts, packed_bytes(rows, bits))
+    )
+    if zeros is not None and zeros.shape != packed:
+        raise ModelError(f"zero points of {name} are {list(zeros.shape)}, not {list(packed)}")

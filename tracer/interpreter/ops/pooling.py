@@ -1,4 +1,4 @@
-"""Max, average and Lp pooling, their global forms, and MaxUnpool."""
+"""Max, average and Lp pooling, their global forms, MaxUnpool, and MaxpoolWithMask."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -7,16 +7,11 @@ from typing import Any
 import numpy as np
 
 from tracer import limits
-from tracer.interpreter.binding import NodeContext
-from tracer.interpreter.numeric import (
-    buffer_pool,
-    compiled_elementwise,
-    compiled_products,
-    parallel,
-)
-from tracer.interpreter.numeric.axes import flat
+from tracer.errors import ModelError
+from tracer.interpreter.numeric import buffer_pool, compiled, parallel
+from tracer.interpreter.numeric.tensors import flat
 from tracer.interpreter.numeric.windows import Window, padded, patches, window
-from tracer.interpreter.registry import operator
+from tracer.interpreter.operators import MICROSOFT, Arguments, NodeContext, operator
 from tracer.support.types import Array
 
 _TILE = 1 << 15
@@ -40,8 +35,8 @@ def max_pool(
     """The largest value of each window, and its flat index if that output has a name."""
     slid = window(X.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     lowest = _lowest(X.dtype)
-    if X.ndim <= 4 and compiled_elementwise.suits(X):
-        maxima = compiled_products.max_pool(X, slid)
+    if X.ndim <= 4 and compiled.takes_elements(X):
+        maxima = compiled.max_pool(X, slid)
     else:
         maxima = _slide(X, slid, lowest, np.maximum)
     if len(ctx.outputs_named) < 2 or not ctx.outputs_named[1]:
@@ -135,6 +130,45 @@ def max_unpool(
     larger = tuple(int(n) for n in output_shape)
     limits.allow(larger, X.dtype)
     return np.pad(output, [(0, n - m) for n, m in zip(larger, shape, strict=True)])
+
+
+def check_mask(given: Arguments) -> None:
+    """Raises ModelError for a mask that is not one map of the size of the images."""
+    X, M = given.X, given.M
+    if X.ndim < 3 or M.ndim != X.ndim or M.shape != (1, 1, *X.shape[2:]):
+        raise ModelError(
+            f"the mask is {list(M.shape)}, not {[1, 1, *X.shape[2:]]}",
+            "onnxruntime reads masks of several images or channels at wrong places.",
+        )
+
+
+@operator("MaxpoolWithMask", domain=MICROSOFT, check=check_mask)
+def maxpool_with_mask(
+    X: Array,
+    M: Array,
+    *,
+    auto_pad: str = "NOTSET",
+    kernel_shape: Sequence[int],
+    pads: _Ints = None,
+    storage_order: int = 0,
+    strides: _Ints = None,
+) -> Array:
+    """The largest value of each window; each row of a window ends where the mask is 0.
+
+    As in onnxruntime, the first element of an image is never masked, unless it has one axis.
+    Where all is masked, the result is the least float.
+    """
+    slid = window(X.shape[2:], kernel_shape, strides, pads, None, auto_pad)
+    lowest = np.finfo(X.dtype).min
+    mask = M != 0
+    if X.ndim > 3:
+        mask = mask.copy()
+        mask[(0,) * mask.ndim] = True
+    last = X.ndim - 1  # of the axes of a window, which follow image and channel
+    seen = np.logical_and.accumulate(patches(padded(mask, slid, fill=True), slid), axis=last)
+    values = np.where(seen, patches(padded(X, slid, fill=lowest), slid), lowest)
+    largest: Array = values.max(axis=tuple(range(2, X.ndim)))
+    return largest
 
 
 def _slide(x: Array, slid: Window, fill: Any, fold: np.ufunc) -> Array:

@@ -4,13 +4,14 @@ The formulas are those of qonnx 1.0.0 (github.com/fastmachinelearning/qonnx, doc
 where a scale, a zero point or a number of bits may be one number or an array that fits the tensor.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from tracer.errors import ModelError
 from tracer.graph.qonnx import DOMAIN
 from tracer.interpreter.numeric.elementwise import apply
-from tracer.interpreter.numeric.integer_rounding import integer_ends, rounding
-from tracer.interpreter.registry import operator
+from tracer.interpreter.operators import operator
 from tracer.support.types import Array
 
 _LAYOUTS = {2: "NC", 3: "NWC", 4: "NCHW"}
@@ -173,3 +174,53 @@ def channel_axis(layout: str, rank: int) -> int:
 def _signs(x: Array) -> Array:
     """1 where x is at least 0, else -1."""
     return np.where(x >= 0, x.dtype.type(1), x.dtype.type(-1))
+
+
+Round = Callable[[Array], Array]
+"""Rounds floats to integers, which stay floats."""
+
+
+def _away(x: Array) -> Array:
+    return np.sign(x) * np.ceil(np.abs(x))
+
+
+def _half_away(x: Array) -> Array:
+    return np.sign(x) * np.floor(np.abs(x) + 0.5)
+
+
+def _half_to_zero(x: Array) -> Array:
+    return np.sign(x) * np.ceil(np.abs(x) - 0.5)
+
+
+_MODES: dict[str, Round] = {
+    "ROUND": np.rint,
+    "HALF_EVEN": np.rint,
+    "CEIL": np.ceil,
+    "FLOOR": np.floor,
+    "UP": _away,
+    "DOWN": np.trunc,
+    "ROUND_TO_ZERO": np.trunc,
+    "HALF_UP": _half_away,
+    "HALF_DOWN": _half_to_zero,
+}
+"""UP and DOWN are away from zero and towards it; so are halves in HALF_UP and HALF_DOWN."""
+
+
+def rounding(mode: str) -> Round:
+    """Returns the function of a rounding mode, in capitals or not. Raises ModelError for others."""
+    function = _MODES.get(mode.upper())
+    if function is None:
+        raise ModelError(f"rounding_mode '{mode}' is not known", f"It may be {', '.join(_MODES)}.")
+    return function
+
+
+def integer_ends(bits: Array, signed: bool, narrow: bool) -> tuple[Array, Array]:
+    """Returns the least and the greatest integer of `bits`, of its shape and float type.
+
+    `bits` need be no integer: then the ends are none either, and rounding follows. A narrow range
+    lacks the least number if it is signed, else the greatest.
+    """
+    if signed:
+        half = np.exp2(bits - 1)
+        return (-half + narrow).astype(bits.dtype), (half - 1).astype(bits.dtype)
+    return np.zeros_like(bits), (np.exp2(bits) - 1 - narrow).astype(bits.dtype)

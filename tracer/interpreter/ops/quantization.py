@@ -7,11 +7,11 @@ import numpy as np
 import onnx
 
 from tracer.errors import ModelError
-from tracer.interpreter.numeric import compiled_quantization
-from tracer.interpreter.numeric.axes import nonnegative_axis
+from tracer.interpreter.numeric import compiled
 from tracer.interpreter.numeric.elementwise import apply
+from tracer.interpreter.numeric.tensors import nonnegative_axis
+from tracer.interpreter.operators import operator
 from tracer.interpreter.ops.cast import converted
-from tracer.interpreter.registry import operator
 from tracer.support.types import Array
 
 
@@ -32,8 +32,8 @@ def quantize_linear(
     The scale is one number, one per slice of `axis`, or one per `block_size` slices.
     """
     dtype = quantized_type(y_zero_point, output_dtype)
-    if not precision and compiled_quantization.suits(x, y_scale, y_zero_point, dtype):
-        return compiled_quantization.quantize(x, y_scale, y_zero_point, dtype)
+    if not precision and compiled.takes_quantization(x, y_scale, y_zero_point, dtype):
+        return compiled.quantize(x, y_scale, y_zero_point, dtype)
     scale = aligned(y_scale, x, axis, block_size)
     wide = np.dtype(np.float32) if x.dtype.kind in "iu" else x.dtype
     if precision:
@@ -60,8 +60,8 @@ def dequantize_linear(
     if x_zero_point is not None and x_zero_point.dtype != x.dtype:
         raise ModelError(f"x is {x.dtype}, and its zero point {x_zero_point.dtype}")
     dtype = onnx.helper.tensor_dtype_to_np_dtype(output_dtype) if output_dtype else x_scale.dtype
-    if compiled_quantization.suits(x, x_scale, x_zero_point, dtype):
-        return compiled_quantization.dequantize(x, x_scale, x_zero_point)
+    if compiled.takes_quantization(x, x_scale, x_zero_point, dtype):
+        return compiled.dequantize(x, x_scale, x_zero_point)
     wide = np.float64 if x.dtype == np.int32 else np.float32  # float32 would round int32
     scale = aligned(x_scale, x, axis, block_size).astype(wide)
     shift = aligned(np.zeros(1) if x_zero_point is None else x_zero_point, x, axis, block_size)

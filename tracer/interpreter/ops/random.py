@@ -1,6 +1,7 @@
-"""Random tensors from numpy's PCG64, seeded by the attribute or else by the node's key.
+"""Random tensors, from numpy's PCG64, and Dropout.
 
-ONNX does not specify the generator; here every run gives the same bits.
+ONNX does not specify the generator; here every run gives the same bits: the seed is the attribute,
+or else follows from the node's key.
 """
 
 import zlib
@@ -10,8 +11,7 @@ import numpy as np
 import onnx
 
 from tracer import limits
-from tracer.interpreter.binding import NodeContext
-from tracer.interpreter.registry import operator
+from tracer.interpreter.operators import NodeContext, operator
 from tracer.support.types import Array
 
 
@@ -100,6 +100,44 @@ def multinomial(
     limits.allow((input.shape[0], sample_size, input.shape[1]), np.float64)
     noise = generator(seed, ctx).gumbel(size=(input.shape[0], sample_size, input.shape[1]))
     return np.argmax(logits[:, None, :] + noise, axis=-1).astype(_dtype(dtype))
+
+
+@operator("Dropout", since=12)
+def dropout(
+    data: Array,
+    ratio: Array | None = None,
+    training_mode: Array | None = None,
+    *,
+    seed: int | None = None,
+    ctx: NodeContext,
+) -> tuple[Array, Array]:
+    """Returns the input and a mask; in training random elements are 0 and the rest scaled up."""
+    share = 0.5 if ratio is None else float(ratio.reshape(-1)[0])
+    if training_mode is None or not training_mode.any() or share == 0:
+        return data, np.ones(data.shape, np.bool_)
+    limits.allow(data.shape, np.float64)
+    # ONNX's own test cases use numpy's legacy generator, seeded by the attribute.
+    draws = np.random.RandomState(seed_of(ctx) if seed is None else seed).uniform(size=data.shape)
+    mask = np.greater_equal(draws, share)
+    return (data * mask / np.array(1 - share, data.dtype)).astype(data.dtype), mask
+
+
+@operator("Dropout", since=10)
+def dropout_10(data: Array, *, ratio: float = 0.5) -> tuple[Array, Array]:
+    """Dropout of opset 10: returns the input, and a mask of zeros as onnxruntime does."""
+    return data, np.zeros(data.shape, np.bool_)
+
+
+@operator("Dropout")
+def dropout_1(
+    data: Array,
+    *,
+    consumed_inputs: Sequence[int] | None = None,
+    is_test: int = 0,
+    ratio: float = 0.5,
+) -> tuple[Array, Array]:
+    """Dropout before opset 10: the mask, which nothing fills, has the type of the input."""
+    return data, np.zeros(data.shape, data.dtype)
 
 
 def generator(seed: float | None, ctx: NodeContext) -> np.random.Generator:

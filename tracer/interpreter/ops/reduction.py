@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 
 from tracer.errors import ModelError
-from tracer.interpreter.numeric.axes import nonnegative_axis
-from tracer.interpreter.numeric.half_types import widened
-from tracer.interpreter.registry import operator
+from tracer.interpreter.numeric.tensors import nonnegative_axis, widened
+from tracer.interpreter.operators import operator
 from tracer.support.types import Array
 
 Axes = tuple[int, ...] | None

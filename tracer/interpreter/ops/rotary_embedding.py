@@ -5,30 +5,23 @@ from typing import cast
 import numpy as np
 
 from tracer.errors import ModelError
-from tracer.interpreter.node_inputs import Input, value_of
-from tracer.interpreter.numeric.half_types import widened
-from tracer.interpreter.numeric.heads import Shape4, joined_heads, split_heads, split_shape
-from tracer.interpreter.ops.contrib import DOMAIN
-from tracer.interpreter.registry import operator
+from tracer.interpreter.numeric.attention import Shape4, joined_heads, split_heads, split_shape
+from tracer.interpreter.numeric.tensors import widened
+from tracer.interpreter.operators import MICROSOFT, Arguments, Input, operator, value_of
 from tracer.support.types import Array
 
 
-def check_inputs(
-    X: Input,
-    cos_cache: Input,
-    sin_cache: Input,
-    position_ids: Input | None = None,
-    *,
-    num_heads: int | None = None,
-    rotary_embedding_dim: int = 0,
-) -> None:
+def check_inputs(given: Arguments) -> None:
     """Raises ModelError for tables and positions that do not fit the heads or each other."""
-    batch, _, tokens, size = split_shape(X, num_heads) if X.ndim == 3 else X.shape
-    if rotary_embedding_dim > size:
-        raise ModelError(f"rotary_embedding_dim is {rotary_embedding_dim}, and heads have {size}")
-    check_tables(cos_cache, sin_cache, size)
-    if position_ids is not None:
-        _check_positions(position_ids, (batch, tokens), cos_cache)
+    X, cos_cache = given.X, given.cos_cache
+    batch, _, tokens, size = split_shape(X, given.num_heads) if X.ndim == 3 else X.shape
+    if given.rotary_embedding_dim > size:
+        raise ModelError(
+            f"rotary_embedding_dim is {given.rotary_embedding_dim}, and heads have {size}"
+        )
+    check_tables(cos_cache, given.sin_cache, size)
+    if given.position_ids is not None:
+        _check_positions(given.position_ids, (batch, tokens), cos_cache)
     elif cos_cache.shape[:-1] != (batch, tokens):
         raise ModelError(
             f"tables of shape {list(cos_cache.shape)}, without position_ids, are not "
@@ -59,24 +52,18 @@ def rotary_embedding(
     return joined_heads(turned) if X.ndim == 3 else turned
 
 
-def check_contrib_inputs(
-    input: Input,
-    position_ids: Input,
-    cos_cache: Input,
-    sin_cache: Input,
-    *,
-    num_heads: int = 0,
-) -> None:
+def check_contrib_inputs(given: Arguments) -> None:
     """Raises ModelError for tables and positions that do not fit the heads or each other."""
-    batch, _, tokens, size = _contrib_shape(input, cos_cache, num_heads)
-    check_tables(cos_cache, sin_cache, size)
+    position_ids, cos_cache = given.position_ids, given.cos_cache
+    batch, _, tokens, size = _contrib_shape(given.input, cos_cache, given.num_heads)
+    check_tables(cos_cache, given.sin_cache, size)
     if position_ids.shape != (1,):
         _check_positions(position_ids, (batch, tokens), cos_cache)
     elif (first := value_of(position_ids)) is not None:
         check_places(first + np.array([0, max(tokens - 1, 0)]), cos_cache.shape[0])
 
 
-@operator("RotaryEmbedding", domain=DOMAIN, check=check_contrib_inputs)
+@operator("RotaryEmbedding", domain=MICROSOFT, check=check_contrib_inputs)
 def contrib_rotary_embedding(
     input: Array,
     position_ids: Array,

@@ -4,7 +4,7 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter.registry import operator
+from tracer.interpreter.operators import operator
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 

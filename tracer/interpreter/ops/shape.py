@@ -1,17 +1,20 @@
-"""Shape, Reshape, Squeeze, Transpose, Expand, Tile and other changes of shape."""
+"""Changes of shape: Reshape, Transpose, Expand, Slice, Split, Concat, Pad and their relatives."""
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter.registry import operator
+from tracer.interpreter.numeric.tensors import nonnegative_axis
+from tracer.interpreter.operators import NodeContext, operator
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
 _Ints = Sequence[int] | None
+_PAD_MODES = ("reflect", "edge", "wrap")
 
 
 @operator("Identity")
@@ -147,3 +150,178 @@ def trilu(input: Array, k: Array | None = None, *, upper: int = 1) -> Array:
     offset = np.arange(columns) - np.arange(rows)[:, None]
     inside = offset >= diagonal if upper else offset <= diagonal
     return np.where(inside, input, np.zeros((), input.dtype))
+
+
+@operator("Slice", since=10)
+def slice_(
+    data: Array, starts: Array, ends: Array, axes: Array | None = None, steps: Array | None = None
+) -> Array:
+    """A view from `starts` to `ends` by `steps`; bounds are clamped to the axis."""
+    dims = range(len(starts)) if axes is None else axes.tolist()
+    strides = [1] * len(starts) if steps is None else steps.tolist()
+    index: list[slice] = [slice(None)] * data.ndim
+    for axis, start, end, step in zip(dims, starts.tolist(), ends.tolist(), strides, strict=True):
+        index[axis] = _range(data.shape[axis], start, end, step)
+    return data[tuple(index)]
+
+
+@operator("Slice")
+def slice_1(
+    data: Array, *, axes: _Ints = None, ends: Sequence[int], starts: Sequence[int]
+) -> Array:
+    """Slice before opset 10: bounds are attributes."""
+    return slice_(data, np.array(starts), np.array(ends), None if axes is None else np.array(axes))
+
+
+@operator("Concat", since=4)
+def concat(*inputs: Array, axis: int) -> Array:
+    """Concatenates the inputs along `axis`."""
+    if len(inputs) == 1:
+        return inputs[0]
+    shape = list(inputs[0].shape)
+    shape[axis] = sum(v.shape[axis] for v in inputs)
+    limits.allow(shape, inputs[0].dtype)
+    return np.concatenate(inputs, axis)
+
+
+@operator("Concat")
+def concat_1(*inputs: Array, axis: int = 1) -> Array:
+    """Concat before opset 4: `axis` defaults to 1."""
+    return concat(*inputs, axis=axis)
+
+
+@operator("Split", since=13)
+def split(
+    input: Array, split: Array | None = None, *, axis: int = 0, num_outputs: int | None = None,
+    ctx: NodeContext
+) -> tuple[Array, ...]:  # fmt: skip
+    """Views of the sizes in `split` (default: equal sizes, one per output)."""
+    count = num_outputs or len(ctx.outputs_named)
+    return _parts(input, None if split is None else split.tolist(), axis, count)
+
+
+@operator("Split", since=2)
+def split_2(
+    input: Array, *, axis: int = 0, split: _Ints = None, ctx: NodeContext
+) -> tuple[Array, ...]:
+    """Split before opset 13: sizes are an attribute."""
+    return _parts(input, split, axis, len(ctx.outputs_named))
+
+
+@operator("Split")
+def split_1(
+    input: Array, split: Array | _Ints = None, *, axis: int = 0, ctx: NodeContext
+) -> tuple[Array, ...]:
+    """Split before opset 2: sizes are an attribute, or an input of the same name."""
+    sizes = None if split is None else [int(n) for n in split]
+    return _parts(input, sizes, axis, len(ctx.outputs_named))
+
+
+@operator("Pad", since=11)
+def pad(
+    data: Array,
+    pads: Array,
+    constant_value: Array | None = None,
+    axes: Array | None = None,
+    *,
+    mode: str = "constant",
+) -> Array:
+    """Lengthens axes at both ends; a negative width shortens."""
+    dims = (
+        list(range(data.ndim)) if axes is None else [nonnegative_axis(a, data.ndim) for a in axes]
+    )
+    fill = np.zeros((), data.dtype) if constant_value is None else constant_value.reshape(-1)[0]
+    widths = [(0, 0)] * data.ndim
+    for number, axis in enumerate(dims):
+        widths[axis] = (int(pads[number]), int(pads[number + len(dims)]))
+    return _padded(data, widths, mode, fill)
+
+
+@operator("Pad", since=2)
+def pad_2(data: Array, *, mode: str = "constant", pads: Sequence[int], value: float = 0.0) -> Array:
+    """Pad before opset 11: widths are an attribute."""
+    return pad(data, np.array(pads), np.array(value, data.dtype), mode=mode)
+
+
+@operator("Pad")
+def pad_1(
+    data: Array, *, mode: str = "constant", paddings: Sequence[int], value: float = 0.0
+) -> Array:
+    """Pad before opset 2: the attribute is called `paddings`."""
+    return pad_2(data, mode=mode, pads=paddings, value=value)
+
+
+@operator("Compress", since=9)
+def compress(input: Array, condition: Array, *, axis: int | None = None) -> Array:
+    """The slices along `axis` (default: of the flat tensor) where the condition holds."""
+    kept = int(np.count_nonzero(condition))
+    limits.allow((kept,) if axis is None else _resized(input.shape, axis, kept), input.dtype)
+    return np.compress(condition, input, axis)
+
+
+@operator("ReverseSequence", since=10, copies=1)
+def reverse_sequence(
+    input: Array, sequence_lens: Array, *, batch_axis: int = 1, time_axis: int = 0
+) -> Array:
+    """Reverses the first `sequence_lens` steps of each batch entry."""
+    rows = np.moveaxis(input, (time_axis, batch_axis), (0, 1))
+    steps = np.arange(rows.shape[0])[:, None]
+    back = sequence_lens[None] - 1 - steps
+    order = np.where(back >= 0, back, steps)
+    reversed_ = rows[order, np.arange(rows.shape[1])]
+    return np.moveaxis(reversed_, (0, 1), (time_axis, batch_axis))
+
+
+def _resized(shape: Sequence[int], axis: int, size: int) -> tuple[int, ...]:
+    """Returns `shape` with another size of one axis."""
+    at = nonnegative_axis(axis, len(shape))
+    return (*shape[:at], size, *shape[at + 1 :])
+
+
+def _range(size: int, start: int, end: int, step: int) -> slice:
+    """Returns bounds clamped by Slice's specification, which differs from Python's for step < 0."""
+    if step == 0:
+        raise ModelError("a step is 0")
+    start = start + size if start < 0 else start
+    end = end + size if end < 0 else end
+    if step > 0:
+        return slice(min(max(start, 0), size), min(max(end, 0), size), step)
+    if not size:
+        return slice(0, 0)
+    start, end = min(max(start, 0), size - 1), min(max(end, -1), size - 1)
+    return slice(start, end if end >= 0 else None, step)
+
+
+def _parts(x: Array, sizes: Sequence[int] | None, axis: int, count: int) -> tuple[Array, ...]:
+    length = x.shape[axis]
+    if sizes is None:
+        each = -(-length // count)
+        sizes = [min(each, max(length - i * each, 0)) for i in range(count)]
+    if sum(sizes) != length or min(sizes, default=0) < 0:
+        raise ModelError(f"parts of {list(sizes)} do not add up to an axis of {length}")
+    return tuple(np.split(x, np.cumsum(sizes)[:-1].tolist(), axis))
+
+
+def _padded(data: Array, widths: list[tuple[int, int]], mode: str, fill: Any) -> Array:
+    kept, more = zip(*map(_kept_and_more, data.shape, widths), strict=True) if widths else ((), ())
+    data = data[kept]
+    limits.allow([n + a + b for n, (a, b) in zip(data.shape, more, strict=True)], data.dtype)
+    if mode == "constant":
+        return np.pad(data, more, constant_values=fill)
+    if mode not in _PAD_MODES:
+        raise ModelError(f"mode '{mode}' is not one of constant, {', '.join(_PAD_MODES)}")
+    return np.pad(data, more, mode=mode)  # type: ignore[call-overload]
+
+
+def _kept_and_more(size: int, widths: tuple[int, int]) -> tuple[slice, tuple[int, int]]:
+    """Returns what is left of an axis by negative widths, and what is added before and after.
+
+    What is cut beyond the axis is taken from the other side. Raises ModelError below size 0.
+    """
+    low, high = widths
+    if size + low + high < 0:
+        raise ModelError(f"pads {low} and {high} cut more than the {size} elements of an axis")
+    first = min(max(-low, 0), size)
+    last = max(size - max(-high, 0), first)
+    low, high = low + first, high + size - last
+    return slice(first, last), (max(low + min(high, 0), 0), max(high + min(low, 0), 0))

@@ -1,14 +1,14 @@
-"""Softmax, LogSoftmax, Hardmax."""
+"""Softmax, LogSoftmax, Hardmax, and the losses of log-probabilities."""
 
 from collections.abc import Callable
 
 import ml_dtypes
 import numpy as np
 
-from tracer.interpreter.numeric import buffer_pool, compiled_normalization, parallel
-from tracer.interpreter.numeric.axes import flat
-from tracer.interpreter.numeric.half_types import widened
-from tracer.interpreter.registry import operator
+from tracer.errors import ModelError
+from tracer.interpreter.numeric import buffer_pool, compiled, parallel
+from tracer.interpreter.numeric.tensors import flat, widened
+from tracer.interpreter.operators import operator
 from tracer.support.types import Array
 
 
@@ -45,6 +45,56 @@ for _name, _function in {"Softmax": softmax, "LogSoftmax": log_softmax, "Hardmax
     operator(_name, copies=2)(flattened(_function))
 
 
+@operator("NegativeLogLikelihoodLoss", since=12, copies=1)
+def negative_log_likelihood_loss(
+    input: Array,
+    target: Array,
+    weight: Array | None = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+) -> Array:
+    """The loss of log-probabilities (N, C, *size), whose right classes are `target` (N, *size)."""
+    if target.shape != input.shape[:1] + input.shape[2:]:
+        raise ModelError(f"targets {list(target.shape)} of classes {list(input.shape)}")
+    counted = np.ones(target.shape, bool) if ignore_index is None else target != ignore_index
+    classes = np.where(counted, target, 0).astype(np.int64)
+    if counted.any() and not 0 <= classes.min() <= classes.max() < input.shape[1]:
+        raise ModelError(
+            f"a target beyond the {input.shape[1]} classes", "Set ignore_index to leave one out."
+        )
+    losses = -np.take_along_axis(widened(input), classes[:, None], 1)[:, 0] if counted.any() else (
+        np.zeros(target.shape, widened(input).dtype))  # fmt: skip
+    weights = counted.astype(losses.dtype)
+    if weight is not None:
+        weights *= widened(weight)[classes]
+    losses = np.where(counted, losses * weights, 0)
+    if reduction == "none":
+        result = losses
+    elif reduction == "sum":
+        result = losses.sum()
+    else:
+        result = losses.sum() / (weights.sum() if losses.size else 1)
+    return np.asarray(result, input.dtype)
+
+
+@operator("SoftmaxCrossEntropyLoss", since=12, copies=2)
+def softmax_cross_entropy_loss(
+    scores: Array,
+    labels: Array,
+    weights: Array | None = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+) -> tuple[Array, Array]:
+    """The loss of the log-softmax of scores (N, C, *size), and the log-softmax."""
+    logs = log_softmax(scores, axis=1)
+    loss = negative_log_likelihood_loss(
+        logs, labels, weights, ignore_index=ignore_index, reduction=reduction
+    )
+    return loss, logs
+
+
 def _along(compute: Callable[[Array, Array], None], x: Array, axis: int) -> Array:
     """Applies `compute` along `axis`; bfloat16 is computed in float32."""
     dtype = x.dtype
@@ -52,8 +102,8 @@ def _along(compute: Callable[[Array, Array], None], x: Array, axis: int) -> Arra
         return x
     wide = x.astype(np.float32) if dtype == ml_dtypes.bfloat16 else x
     rows = np.ascontiguousarray(wide.swapaxes(axis, -1)) if wide.ndim else wide.reshape(1)
-    if compute is _softmax and compiled_normalization.suits(rows):
-        return compiled_normalization.softmax(rows).swapaxes(axis, -1).astype(dtype, copy=False)
+    if compute is _softmax and compiled.takes_rows(rows):
+        return compiled.softmax(rows).swapaxes(axis, -1).astype(dtype, copy=False)
     table = rows.reshape(-1, rows.shape[-1])
     out = buffer_pool.empty(table.shape, table.dtype)
     parts = parallel.pieces(len(table), max(parallel.BLOCK // table.shape[1], 1))

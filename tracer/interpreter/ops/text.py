@@ -1,4 +1,4 @@
-"""Tokenizer and MurmurHash3, domain com.microsoft: pieces of texts, and hashes."""
+"""Texts, domain com.microsoft: Tokenizer, MurmurHash3, WordConvEmbedding, NGramRepeatBlock."""
 
 import re
 from collections.abc import Sequence
@@ -8,19 +8,18 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter.ops.contrib import DOMAIN
-from tracer.interpreter.registry import operator
+from tracer.interpreter.numeric import products
+from tracer.interpreter.operators import MICROSOFT, Arguments, operator, value_of
 from tracer.support.types import Array
 
 _START, _END = "\x02", "\x03"
 """Tokens around those of a text, where they are asked for."""
-
 _FIRST, _SECOND = 0xCC9E2D51, 0x1B873593
 _LAST_FIRST, _LAST_SECOND = 0x85EBCA6B, 0xC2B2AE35
 _MASK = 0xFFFFFFFF
 
 
-@operator("Tokenizer", domain=DOMAIN)
+@operator("Tokenizer", domain=MICROSOFT)
 def tokenizer(
     X: Array,
     *,
@@ -88,7 +87,7 @@ def _compiled(expression: str) -> re.Pattern[str]:
         raise ModelError(f"'{expression}' is no regular expression: {error}") from error
 
 
-@operator("MurmurHash3", domain=DOMAIN)
+@operator("MurmurHash3", domain=MICROSOFT)
 def murmur_hash_3(X: Array, *, positive: int = 1, seed: int = 0) -> Array:
     """Returns the 32-bit hash of each number or text (UTF-8), uint32, or int32 if not `positive`.
 
@@ -121,3 +120,82 @@ def _mixed(block: int) -> int:
 
 def _rotated(word: int, by: int) -> int:
     return (word << by | word >> (32 - by)) & _MASK
+
+
+def check_letters(given: Arguments) -> None:
+    """Raises ModelError for inputs that do not fit each other."""
+    Sequence, W, C = given.Sequence, given.W, given.C
+    if Sequence.ndim != 2 or W.ndim != 4 or C.ndim != 2:
+        raise ModelError(
+            f"Sequence {list(Sequence.shape)}, W {list(W.shape)} and C {list(C.shape)} do not fit",
+            "They are [words, letters], [filters, 1, window, size] and [alphabet, size].",
+        )
+    if W.shape[1] != 1 or W.shape[3] != C.shape[1] or given.B.shape != W.shape[:1]:
+        raise ModelError(
+            f"W {list(W.shape)} and B {list(given.B.shape)} do not fit letters of size {C.shape[1]}"
+        )
+    if Sequence.shape[1] < W.shape[2]:
+        raise ModelError(f"words of {Sequence.shape[1]} letters, and a window of {W.shape[2]}")
+    letters = value_of(Sequence)
+    if (
+        letters is not None
+        and letters.size
+        and not 0 <= letters.min() <= letters.max() < C.shape[0]
+    ):
+        raise ModelError(f"a letter is not in the alphabet, which has {C.shape[0]}, from 0")
+
+
+@operator("WordConvEmbedding", domain=MICROSOFT, check=check_letters)
+def word_conv_embedding(
+    Sequence: Array,
+    W: Array,
+    B: Array,
+    C: Array,
+    *,
+    char_embedding_size: int = -1,
+    conv_window_size: int = -1,
+    embedding_size: int = -1,
+) -> Array:
+    """Returns [words, filters]: the largest tanh of a convolution (W, B) of embedded letters.
+
+    C is the table of letters, 0 the padding. Windows reach to the last letter of a word, or are
+    the first one of a shorter word. A word without letters is 0.
+    """
+    words, window = len(Sequence), W.shape[2]
+    limits.allow((words, Sequence.shape[1] - window + 1, window * C.shape[1]), C.dtype)
+    counts = np.where(Sequence[:, 0] > 0, (Sequence > 0).sum(axis=1), 0)
+    views = np.lib.stride_tricks.sliding_window_view(C[Sequence], window, axis=1)
+    rows = np.ascontiguousarray(views.swapaxes(-1, -2)).reshape(*views.shape[:2], -1)
+    scores = np.tanh(products.matmul(rows, W.reshape(len(W), -1).T) + B)
+    reached = np.maximum(counts, window) - window + 1
+    beyond = np.arange(views.shape[1]) >= reached[:, None]
+    largest = np.where(beyond[..., None], -np.inf, scores).max(axis=1)
+    return np.where(counts[:, None] > 0, largest, 0).astype(C.dtype)
+
+
+def check_tokens(given: Arguments) -> None:
+    """Raises ModelError for scores of other sequences, and tokens without a score."""
+    input_ids, scores = given.input_ids, given.scores
+    if input_ids.ndim != 2 or scores.ndim != 2 or input_ids.shape[0] != scores.shape[0]:
+        raise ModelError(
+            f"input_ids {list(input_ids.shape)} and scores {list(scores.shape)} do not fit",
+            "They are [sequences, tokens] and [sequences, vocabulary].",
+        )
+    if given.ngram_size < 1:
+        raise ModelError(f"ngram_size is {given.ngram_size}, and must be at least 1")
+    tokens, vocabulary = value_of(input_ids), scores.shape[1]
+    if tokens is not None and tokens.size and not 0 <= tokens.min() <= tokens.max() < vocabulary:
+        raise ModelError(f"a token has no score: there are {vocabulary}, from 0")
+
+
+@operator("NGramRepeatBlock", domain=MICROSOFT, copies=1, check=check_tokens)
+def ngram_repeat_block(input_ids: Array, scores: Array, *, ngram_size: int) -> Array:
+    """Returns the scores, -inf for each token that would repeat `ngram_size` tokens."""
+    blocked = scores.copy()
+    if input_ids.shape[1] < ngram_size:
+        return blocked
+    runs = np.lib.stride_tricks.sliding_window_view(input_ids, ngram_size, axis=1)
+    last = input_ids[:, None, input_ids.shape[1] - ngram_size + 1 :]
+    rows, places = np.nonzero((runs[..., :-1] == last).all(axis=-1))
+    blocked[rows, runs[rows, places, -1]] = -np.inf
+    return blocked

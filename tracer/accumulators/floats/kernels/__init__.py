@@ -13,9 +13,9 @@ function of `rounding` is branch-free arithmetic on one lane.
 
 from types import ModuleType
 
-from tracer.interpreter import kernel_loading
+from tracer.interpreter import compiled_code
 
 
 def loaded(name: str) -> ModuleType:
     """The kernels of the module `name` of this package."""
-    return kernel_loading.loaded(name, __name__)
+    return compiled_code.loaded(name, __name__)

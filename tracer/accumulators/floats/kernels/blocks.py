@@ -34,7 +34,7 @@ from tracer.accumulators.floats.kernels.rounding import (
     with_sign,
 )
 from tracer.accumulators.kernels.array_types import kernel, several
-from tracer.interpreter.kernel_entries import entry
+from tracer.interpreter.compiled_code import entry
 
 _INVERSE = np.int64(2 * 1023 << 52)
 """Less the bits of a power of 2, these are the bits of its inverse."""

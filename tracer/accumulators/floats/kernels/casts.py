@@ -7,7 +7,7 @@ from numba import types
 
 from tracer.accumulators.floats.kernels.rounding import FORMAT, limited, nearest, with_sign
 from tracer.accumulators.kernels.array_types import flat, kernel, read_only
-from tracer.interpreter.kernel_entries import entry
+from tracer.interpreter.compiled_code import entry
 
 
 @entry(lambda values, form, has_negative_zero, out: values.size == out.size)

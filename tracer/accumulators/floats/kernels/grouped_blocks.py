@@ -21,7 +21,7 @@ from tracer.accumulators.floats.kernels.arrays import (
 from tracer.accumulators.floats.kernels.blocks import align_sums, begin_greatest, round_sums
 from tracer.accumulators.floats.kernels.rounding import FORMAT, inlined, truncated
 from tracer.accumulators.kernels.array_types import each, kernel, several
-from tracer.interpreter.kernel_entries import entry
+from tracer.interpreter.compiled_code import entry
 
 
 @inlined(types.void(LANES, COUNTS, SUMS, ROW, types.float64, ROW, types.float64))

@@ -9,7 +9,7 @@ from tracer.accumulators.floats.kernels.arrays import have_places
 from tracer.accumulators.floats.kernels.rounding import fused, inlined
 from tracer.accumulators.floats.kernels.singles import COUNTS, SINGLES
 from tracer.accumulators.kernels.array_types import flat, kernel, several
-from tracer.interpreter.kernel_entries import entry
+from tracer.interpreter.compiled_code import entry
 
 _ROW = types.Array(types.float32, 1, "C", readonly=True)
 _LANES, _COUNTS = flat(types.float64), flat(types.int32)

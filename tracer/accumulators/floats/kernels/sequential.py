@@ -34,7 +34,7 @@ from tracer.accumulators.floats.kernels.rounding import (
     towards_0,
 )
 from tracer.accumulators.kernels.array_types import kernel, several
-from tracer.interpreter.kernel_entries import entry
+from tracer.interpreter.compiled_code import entry
 
 _WORD = np.uint64(hashing.STEP_STEP)
 

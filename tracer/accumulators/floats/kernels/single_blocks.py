@@ -21,7 +21,7 @@ from tracer.accumulators.floats.kernels.singles import (
     nearest,
 )
 from tracer.accumulators.kernels.array_types import each, flat, kernel, several
-from tracer.interpreter.kernel_entries import entry
+from tracer.interpreter.compiled_code import entry
 
 _ROW = types.Array(types.float32, 1, "C", readonly=True)
 _LANES, _COUNTS = flat(types.float32), flat(types.int32)

@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 from tracer.accumulators.floats.kernels.arrays import have_places
 from tracer.accumulators.floats.kernels.rounding import inlined
 from tracer.accumulators.kernels.array_types import each, flat, kernel, several
-from tracer.interpreter.kernel_entries import entry
+from tracer.interpreter.compiled_code import entry
 
 SINGLES = types.Array(types.float32, 2, "C", readonly=True)
 VALUES, COUNTS = types.Array(types.float32, 2, "C"), types.Array(types.int32, 2, "C")

@@ -1,4 +1,4 @@
-"""MatMulNBits, domain com.microsoft: a product with packed weights of 2, 4 or 8 bits."""
+"""MatMulNBits, MatMulBnb4 and GatherBlockQuantized, domain com.microsoft: weights of a few bits."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,51 +7,47 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter.node_inputs import Input, value_of
 from tracer.interpreter.numeric import block_weights, products
 from tracer.interpreter.numeric.block_weights import BlockWeights, packed_bytes, unpacked
-from tracer.interpreter.ops.contrib import DOMAIN
-from tracer.interpreter.registry import operator
+from tracer.interpreter.numeric.tensors import nonnegative_axis
+from tracer.interpreter.operators import MICROSOFT, Arguments, Input, operator, value_of
 from tracer.support.types import Array
 
 INT8_ACTIVATIONS = 4
 """The accuracy level that lets a kernel round activations to 8 bits."""
-
 _LARGEST = np.float32(127)
 """The code of the largest activation of a block; the least is -127."""
-
-
 _LEAST = np.float32(1e-36)
 """Blocks of smaller activations become 0: 127 divided by them is infinite in float32."""
+_FP4 = np.array([0, 1 / 192, 8 / 12, 1, 4 / 12, 6 / 12, 2 / 12, 3 / 12], np.float32)
+"""The values of the codes 0 to 7 of FP4; codes 8 to 15 are their negatives."""
+_NF4 = np.array([
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+    -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
+    0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
+    0.7229568362236023, 1.0,
+], np.float32)  # fmt: skip
+"""The values of the codes of NF4 ("QLoRA", Dettmers et al. 2023, appendix E)."""
+_TABLES = {0: np.concatenate([_FP4, -_FP4]), 1: _NF4}
+"""Values of the 16 codes by `quant_type`."""
 
 
-def check_inputs(
-    A: Input,
-    B: Input,
-    scales: Input,
-    zero_points: Input | None = None,
-    g_idx: Input | None = None,
-    bias: Input | None = None,
-    *,
-    K: int,
-    N: int,
-    bits: int = 4,
-    block_size: int,
-) -> None:
+def check_nbits(given: Arguments) -> None:
     """Raises ModelError for inputs that do not fit each other or the attributes."""
-    if A.shape[-1:] != (K,):
-        raise ModelError(f"A has {list(A.shape)[-1:]} columns, and K is {K}")
+    bias, K, N, bits, block_size = given.bias, given.K, given.N, given.bits, given.block_size
+    if given.A.shape[-1:] != (K,):
+        raise ModelError(f"A has {list(given.A.shape)[-1:]} columns, and K is {K}")
     if bias is not None and bias.shape != (N,):
         raise ModelError(f"the bias is {list(bias.shape)}, and N is {N}")
     block_weights.check_bits(bits)
     block_weights.check_block(block_size)
     blocks = -(-K // block_size)
-    _check_weights(B, scales, N, blocks, bits, block_size)
-    _check_zeros(zero_points, N, blocks, bits)
-    _check_groups(g_idx, K, blocks, block_size)
+    _check_weights(given.B, given.scales, N, blocks, bits, block_size)
+    _check_zeros(given.zero_points, N, blocks, bits)
+    _check_groups(given.g_idx, K, blocks, block_size)
 
 
-@operator("MatMulNBits", domain=DOMAIN, check=check_inputs)
+@operator("MatMulNBits", domain=MICROSOFT, check=check_nbits)
 def matmul_nbits(
     A: Array,
     B: Array,
@@ -130,7 +126,7 @@ def packed_product(
             "Export the model without prepacked weights.",
         )
     blocks = -(-K // block_size)
-    zeros = _zeros(zero_points, N, blocks, bits)
+    zeros = _zero_points(zero_points, N, blocks, bits)
     weights = BlockWeights(B.reshape(N, -1), scales.reshape(N, blocks), zeros, bits, block_size, K)
     rounds = accuracy_level == INT8_ACTIVATIONS and g_idx is None
     return PackedProduct(
@@ -206,7 +202,7 @@ def _float_product(rows: Array, weights: BlockWeights, groups: Array | None) -> 
     return output
 
 
-def _zeros(zero_points: Array | None, rows: int, blocks: int, bits: int) -> Array:
+def _zero_points(zero_points: Array | None, rows: int, blocks: int, bits: int) -> Array:
     """Returns the zero point of each block: packed like the weights, or a float each."""
     if zero_points is None:
         return np.full((rows, blocks), 1 << (bits - 1), np.uint8)
@@ -253,3 +249,172 @@ def _check_groups(g_idx: Input | None, depth: int, blocks: int, block_size: int)
     low, high = groups[:depth].min(), groups[:depth].max()
     if not 0 <= low <= high < blocks:
         raise ModelError(f"g_idx has groups {low} to {high}, and there are {blocks}, from 0")
+
+
+def check_bnb4(given: Arguments) -> None:
+    """Raises ModelError for inputs that do not fit each other or the attributes."""
+    K, N, block_size = given.K, given.N, given.block_size
+    if given.quant_type not in _TABLES:
+        raise ModelError(f"quant_type is {given.quant_type}", "It is 0 for FP4, 1 for NF4.")
+    if block_size < 1:
+        raise ModelError(f"block_size is {block_size}, and must be at least 1")
+    for name, packed, wanted, what in (
+        ("B", given.B, -(-N * K // 2), "bytes of two weights"),
+        ("absmax", given.absmax, -(-N * K // block_size), f"blocks of {block_size} weights"),
+    ):
+        if packed.size != wanted:
+            raise ModelError(f"{name} is {list(packed.shape)}, and {N} x {K} are {wanted} {what}")
+
+
+@operator("MatMulBnb4", domain=MICROSOFT, check=check_bnb4)
+def matmul_bnb4(
+    A: Array,
+    B: Array,
+    absmax: Array,
+    *,
+    K: int,
+    N: int,
+    block_size: int,
+    quant_type: int,
+    training_mode: int = 0,
+    transB: int = 1,
+) -> Array:
+    """A times the weights [N, K], transposed with `transB`; sums are float32.
+
+    A weight is the value of its code times `absmax` of its block. Blocks run through the flattened
+    weights. A byte has the code of the earlier weight in its upper half.
+    """
+    limits.allow((N, K), np.float32)
+    codes = np.stack([B.reshape(-1) >> 4, B.reshape(-1) & 15], axis=-1).reshape(-1)[: N * K]
+    values = _TABLES[quant_type][codes]
+    values *= np.repeat(absmax.astype(np.float32).reshape(-1), block_size)[: N * K]
+    weights = values.reshape(N, K)
+    columns = weights.T if transB else weights
+    if A.shape[-1:] != columns.shape[:1]:
+        raise ModelError(f"A has {list(A.shape)[-1:]} columns, and the weights {len(columns)} rows")
+    return products.matmul(A.astype(np.float32, copy=False), columns).astype(A.dtype, copy=False)
+
+
+def check_table(given: Arguments) -> None:
+    """Raises ModelError for inputs that do not fit each other or the attributes."""
+    zero_points = given.zero_points
+    table = _table(given.data, given.bits, given.block_size, given.gather_axis, given.quantize_axis)
+    blocks = _blocks(given.scales, table)
+    if zero_points is None:
+        return
+    if table.is_float:
+        raise ModelError("zero_points of a table of floats")
+    shape = blocks
+    if table.bits:
+        shape = (*blocks[:-1], packed_bytes(blocks[-1], table.bits))
+    if zero_points.shape != shape:
+        raise ModelError(f"zero_points are {list(zero_points.shape)}, not {list(shape)}")
+
+
+@operator("GatherBlockQuantized", domain=MICROSOFT, check=check_table)
+def gather_block_quantized(
+    data: Array,
+    indices: Array,
+    scales: Array,
+    zero_points: Array | None = None,
+    *,
+    bits: int = 4,
+    block_size: int = 128,
+    gather_axis: int = 0,
+    quantize_axis: int = 1,
+) -> Array:
+    """(codes - zero points) scales of the slices at `indices`; zeros for an index out of range.
+
+    uint8 `data` has codes of `bits` bits packed along the last axis, low bits first; other types
+    have one an element. Only the slices are unpacked.
+    """
+    table = _table(data, bits, block_size, gather_axis, quantize_axis)
+    blocks = _blocks(scales, table)
+    at, size = table.gathered, data.shape[table.gathered]
+    inside = (indices >= -size) & (indices < size)
+    places = np.where(inside, indices % max(size, 1), 0)
+    limits.allow((*table.shape[:at], *indices.shape, *table.shape[at + 1 :]), np.float32)
+    codes = _slice_codes(np.take(data, places, axis=at), table)
+    steps = _spread(np.broadcast_to(scales, blocks), places, table).astype(np.float32)
+    zeros = _block_zeros(zero_points, blocks, table)
+    if zeros is not None:
+        codes = codes - _spread(zeros, places, table).astype(np.float32)
+    seen = np.reshape(inside, (*indices.shape, *[1] * (data.ndim - at - 1)))
+    return np.where(seen, codes * steps, np.float32(0)).astype(scales.dtype, copy=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The shape of the codes, their bits, the axes gathered from and quantised along.
+
+    `bits` is 0 for a type of which an element is a code.
+    """
+
+    shape: tuple[int, ...]
+    bits: int
+    gathered: int
+    quantized: int
+    block: int
+    is_float: bool
+
+
+def _table(data: Input, bits: int, block_size: int, gather_axis: int, quantize_axis: int) -> _Table:
+    """Returns what the attributes say of the table. Raises ModelError."""
+    gathered = nonnegative_axis(gather_axis, data.ndim)
+    quantized = nonnegative_axis(quantize_axis, data.ndim)
+    is_float = data.dtype.name.startswith("float")
+    shape = data.shape
+    if data.dtype != np.uint8:
+        bits = 0
+    else:
+        block_weights.check_bits(bits)
+        if gathered or quantized != data.ndim - 1:
+            raise ModelError(
+                f"a table of uint8 gathered along axis {gathered}, quantised along {quantized}",
+                "Packed codes are gathered along axis 0, and quantised along the last.",
+            )
+        shape = (*shape[:-1], shape[-1] * (8 // bits))
+    if block_size or not is_float:
+        block_weights.check_block(block_size)
+    block = block_size or max(shape[quantized], 1)
+    return _Table(shape, bits, gathered, quantized, block, is_float)
+
+
+def _blocks(scales: Input, table: _Table) -> tuple[int, ...]:
+    """Returns the blocks along each axis. Raises ModelError for scales of another shape."""
+    blocks = list(table.shape)
+    blocks[table.quantized] = -(-table.shape[table.quantized] // table.block)
+    fits = scales.ndim == len(blocks) and all(
+        n == wanted or (n == 1 and table.is_float and axis != table.quantized)
+        for axis, (n, wanted) in enumerate(zip(scales.shape, blocks, strict=False))
+    )
+    if not fits:
+        raise ModelError(
+            f"scales are {list(scales.shape)}, and blocks of {table.block} along axis "
+            f"{table.quantized} are {blocks}"
+        )
+    return tuple(blocks)
+
+
+def _slice_codes(taken: Array, table: _Table) -> Array:
+    """Returns the codes of the slices as float32."""
+    codes = unpacked(taken, table.bits, table.shape[-1]) if table.bits else taken
+    return codes.astype(np.float32)
+
+
+def _block_zeros(zero_points: Array | None, blocks: tuple[int, ...], table: _Table) -> Array | None:
+    """Returns the zero point of each block; None for 0."""
+    if zero_points is None:
+        return np.full(blocks, 1 << (table.bits - 1), np.uint8) if table.bits else None
+    return unpacked(zero_points, table.bits, blocks[-1]) if table.bits else zero_points
+
+
+def _spread(parameter: Array, places: Array, table: _Table) -> Array:
+    """Returns the scale or zero point of each code of the slices at `places`."""
+    at, along = table.gathered, table.quantized
+    if at == along:
+        return np.take(parameter, places // table.block, axis=at)
+    taken = np.take(parameter, places, axis=at)
+    axis = along if along < at else along + places.ndim - 1
+    whole = np.repeat(taken, table.block, axis=axis)
+    return whole[(slice(None),) * axis + (slice(table.shape[along]),)]

@@ -1,6 +1,7 @@
-"""The cache of keys or values of GroupQueryAttention: how it is stored, extended and read.
+"""What the attention operators share: heads, masks of scores, the cache of keys and values.
 
-onnxruntime's ContribOperators.md (GroupQueryAttention) defines the layouts.
+onnxruntime's ContribOperators.md defines the forms of masks (Attention, MultiHeadAttention) and the
+layouts of the cache (GroupQueryAttention).
 """
 
 from dataclasses import dataclass
@@ -9,10 +10,131 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter.node_inputs import Input
+from tracer.interpreter.numeric import products
 from tracer.interpreter.numeric.block_weights import unpacked
-from tracer.interpreter.numeric.half_types import widened
+from tracer.interpreter.numeric.tensors import widened
+from tracer.interpreter.operators import Input
 from tracer.support.types import Array
+
+Shape4 = tuple[int, int, int, int]
+"""A shape of heads: batch, heads, tokens, size."""
+
+
+def split_shape(x: Input, count: int | None) -> Shape4:
+    """Returns the shape of (N, L, heads * size) as (N, heads, L, size). Raises ModelError."""
+    if x.ndim != 3:
+        raise ModelError(f"a tensor of shape {list(x.shape)} is not [batch, tokens, channels]")
+    if not count or count < 0 or x.shape[2] % count:
+        raise ModelError(f"{x.shape[2]} channels do not fall into {count} heads")
+    return x.shape[0], count, x.shape[1], x.shape[2] // count
+
+
+def split_heads(x: Array, count: int | None) -> Array:
+    """Reshapes (N, L, heads * size) to (N, heads, L, size). Raises ModelError."""
+    batch, heads, tokens, size = split_shape(x, count)
+    return x.reshape(batch, tokens, heads, size).transpose(0, 2, 1, 3)
+
+
+def check_groups(heads: int, groups: int) -> None:
+    """Raises ModelError where the heads of keys and values do not divide those of queries."""
+    if groups < 1 or heads % groups:
+        raise ModelError(f"{heads} query heads are no multiple of {groups} of keys and values")
+
+
+def joined_heads(x: Array) -> Array:
+    """Reshapes (N, heads, L, size) to (N, L, heads * size)."""
+    batch, heads, tokens, size = x.shape
+    return x.transpose(0, 2, 1, 3).reshape(batch, tokens, heads * size)
+
+
+def grouped_product(a: Array, b: Array) -> Array:
+    """Multiplies the matrices of heads; several heads of `a` may share one of `b`.
+
+    `a` is (N, heads, M, K), `b` (N, groups, K, P). Raises ModelError where the groups do not divide
+    the heads.
+    """
+    if a.shape[1] == b.shape[1]:
+        return products.matmul(a, b)
+    check_groups(a.shape[1], b.shape[1])
+    shared = a.reshape(len(a), b.shape[1], a.shape[1] // b.shape[1], *a.shape[2:])
+    product = products.matmul(shared, b[:, :, None])
+    return product.reshape(*a.shape[:3], b.shape[-1])
+
+
+def visible_shares(scores: Array, visible: Array | None, sink: Array | None = None) -> Array:
+    """Returns the softmax of each row over what is visible; a row that sees nothing is 0.
+
+    `sink` is a further score of each row, whose share goes to no one.
+    """
+    hidden = scores if visible is None else np.where(visible, scores, -np.inf)
+    largest = hidden.max(axis=-1, keepdims=True, initial=-np.inf)
+    if sink is not None:
+        largest = np.maximum(largest, sink)
+    parts = np.exp(hidden - np.where(np.isneginf(largest), 0, largest).astype(scores.dtype))
+    total = parts.sum(axis=-1, keepdims=True)
+    if sink is not None:
+        total = total + np.exp(sink - largest)
+    return np.divide(parts, total, out=np.zeros_like(parts), where=total > 0)
+
+
+def added_mask(
+    mask: Array | None, shape: tuple[int, int, int], past: int | None, hides_by: float
+) -> Array | None:
+    """Returns what a mask and causality add to scores: float32 [batch or 1, 1, L or 1, T], or None.
+
+    `shape` is batch, queries, keys. A mask hides a key by adding `hides_by`. Causal attention has
+    `past` keys before the first query, and hides later keys by the least float32, but none from the
+    last query, as onnxruntime does where there are more keys than queries; None is no causal
+    attention. The forms of a mask are those of ContribOperators.md (see `check_mask`):
+
+    - [batch]: keys of each entry, the rest is padding at the end;
+    - [2 * batch]: ends, then starts, of the keys of each entry;
+    - [3 * batch + 2]: keys of each entry, then cumulated lengths, which padding makes redundant;
+    - [batch, T], [batch, L, T]: not 0 for keys that are seen;
+    - [batch, 1, M, M] for M >= T: as the last, of which the rows of these queries are read.
+    """
+    batch, queries, keys = shape
+    added = None
+    if mask is not None:
+        seen = _seen(mask, batch, queries, keys)
+        added = np.where(seen, np.float32(0), np.float32(hides_by))
+    if past is None:
+        return added
+    later = np.arange(keys) > np.arange(past, past + queries)[:, None]
+    later[-1:] = False
+    before = np.float32(0) if added is None else added
+    return np.where(later, np.finfo(np.float32).min, before).reshape(-1, 1, queries, keys)
+
+
+def _seen(mask: Array, batch: int, queries: int, keys: int) -> Array:
+    """Returns which keys are seen, as bool [batch, 1, L or 1, T]."""
+    places = np.arange(keys)
+    if mask.shape in ((batch,), (3 * batch + 2,)):
+        return (places < mask[:batch, None])[:, None, None]
+    if mask.shape == (2 * batch,):
+        ends, starts = mask[:batch, None], mask[batch:, None]
+        return ((places >= starts) & (places < ends))[:, None, None]
+    if mask.shape == (batch, keys):
+        return (mask > 0)[:, None, None]
+    if mask.shape == (batch, queries, keys):
+        return (mask > 0)[:, None]
+    return mask[:, :, keys - queries : keys, :keys] > 0
+
+
+def check_mask(mask: Input | None, shape: tuple[int, int, int]) -> None:
+    """Raises ModelError for a mask of none of the forms of `added_mask`, for the same `shape`."""
+    batch, queries, keys = shape
+    if mask is None or mask.shape in (
+        (batch,), (2 * batch,), (3 * batch + 2,), (batch, keys), (batch, queries, keys),
+    ):  # fmt: skip
+        return
+    if mask.ndim == 4 and mask.shape[:2] == (batch, 1) and min(mask.shape[2:]) >= keys:
+        return
+    raise ModelError(
+        f"a mask of shape {list(mask.shape)} for {batch} entries, {queries} queries, {keys} keys",
+        f"It is [{batch}], [{2 * batch}], [{batch}, {keys}] or [{batch}, {queries}, {keys}].",
+    )
+
 
 KINDS = ("NONE", "PER_TENSOR", "PER_CHANNEL")
 """How a cache may be quantised."""

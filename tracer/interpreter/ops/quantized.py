@@ -1,7 +1,8 @@
-"""onnxruntime's operators on quantised tensors, domain com.microsoft.
+"""Operators on quantised tensors, of ONNX and of onnxruntime (domain com.microsoft).
 
-Each scales and rounds in the order of onnxruntime's kernels for x86-64, so that a result halfway
-between two integers is the same. Kernels for other processors may return the other neighbour.
+Sums are exact. onnxruntime's operators scale and round in the order of its kernels for x86-64, so
+that a result halfway between two integers is the same. Kernels for other processors may return the
+other neighbour.
 """
 
 import inspect
@@ -14,23 +15,125 @@ import numpy as np
 
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import products
+from tracer.interpreter.numeric.convolution import check, convolve
+from tracer.interpreter.numeric.windows import Window, window
+from tracer.interpreter.operators import MICROSOFT, operator
 from tracer.interpreter.ops.activation import leaky_relu, sigmoid
-from tracer.interpreter.ops.integer import qlinear_conv, requantized
-from tracer.interpreter.ops.matmul import integer_matmul
+from tracer.interpreter.ops.matmul import integer_matmul, per_row
 from tracer.interpreter.ops.pooling import average_pool
 from tracer.interpreter.ops.quantization import dequantize_linear, quantize_linear, rounded
 from tracer.interpreter.ops.softmax import flattened, softmax
-from tracer.interpreter.registry import operator
 from tracer.support.types import Array
 
-DOMAIN = "com.microsoft"
 _Ints = Sequence[int] | None
 
-operator("QuantizeLinear", domain=DOMAIN)(quantize_linear)
-operator("DequantizeLinear", domain=DOMAIN)(dequantize_linear)
+
+@operator("ConvInteger", since=10)
+def conv_integer(
+    x: Array,
+    w: Array,
+    x_zero_point: Array | None = None,
+    w_zero_point: Array | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: _Ints = None,
+    group: int = 1,
+    kernel_shape: _Ints = None,
+    pads: _Ints = None,
+    strides: _Ints = None,
+) -> Array:
+    """Subtracts the zero points of 8-bit tensors and convolves into int32; padding is 0."""
+    check(x, w, group)
+    slid = window(x.shape[2:], w.shape[2:], strides, pads, dilations, auto_pad)
+    return convolve_centred(centred(x, x_zero_point), centred(w, w_zero_point), slid, group)
 
 
-@operator("QLinearConv", domain=DOMAIN)
+@operator("QLinearConv", since=10)
+def qlinear_conv(
+    x: Array,
+    x_scale: Array,
+    x_zero_point: Array,
+    w: Array,
+    w_scale: Array,
+    w_zero_point: Array,
+    y_scale: Array,
+    y_zero_point: Array,
+    B: Array | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: _Ints = None,
+    group: int = 1,
+    kernel_shape: _Ints = None,
+    pads: _Ints = None,
+    strides: _Ints = None,
+) -> Array:
+    """Convolves quantised tensors, adds the int32 bias, requantises."""
+    exact = conv_integer(
+        x, w, x_zero_point, w_zero_point, auto_pad=auto_pad, dilations=dilations, group=group,
+        pads=pads, strides=strides,
+    )  # fmt: skip
+    channels = (-1, *[1] * (x.ndim - 2))
+    if B is not None:
+        exact += B.reshape(channels)
+    factor = x_scale * (w_scale.reshape(channels) if w_scale.size > 1 else w_scale) / y_scale
+    return requantized(exact, factor, y_zero_point)
+
+
+@operator("QLinearMatMul", since=10)
+def qlinear_matmul(
+    a: Array,
+    a_scale: Array,
+    a_zero_point: Array,
+    b: Array,
+    b_scale: Array,
+    b_zero_point: Array,
+    y_scale: Array,
+    y_zero_point: Array,
+) -> Array:
+    """Multiplies quantised matrices and requantises; scales may be per row or column."""
+    left = a.astype(np.int32) - per_row(a_zero_point)
+    right = b.astype(np.int32) - b_zero_point.astype(np.int32)
+    exact = integer_matmul(left, right, products.integers)
+    return requantized(exact, matmul_factor(a_scale, b_scale, y_scale), y_zero_point)
+
+
+def matmul_factor(a_scale: Array, b_scale: Array, y_scale: Array) -> Array:
+    """Returns the factor from sums of products to quantised results, by row and column."""
+    rows = a_scale[..., None] if a_scale.ndim == 1 and a_scale.size > 1 else a_scale
+    factor: Array = rows.astype(np.float32) * b_scale.astype(np.float32)
+    return factor / y_scale.astype(np.float32)
+
+
+def requantized(sums: Array, factor: Array, zero_point: Array) -> Array:
+    """Returns sums of products times `factor`, quantised with `zero_point`."""
+    return rounded((sums * factor).astype(np.float32), zero_point, zero_point.dtype)
+
+
+def centred(tensor: Array, zero_point: Array | None) -> Array:
+    """Returns int32 minus the zero point, which is one number or one per output channel."""
+    wide = tensor.astype(np.int32)
+    if zero_point is None:
+        return wide
+    if zero_point.size > 1:
+        if zero_point.size != len(tensor):
+            raise ModelError(f"{zero_point.size} zero points for {len(tensor)} channels")
+        return wide - zero_point.astype(np.int32).reshape(-1, *[1] * (tensor.ndim - 1))
+    return wide - zero_point.astype(np.int32).reshape(())
+
+
+def convolve_centred(x: Array, w: Array, slid: Window, group: int) -> Array:
+    """Convolves integers exactly into int32, in floats as far as floats are exact."""
+    depth = int(np.prod(w.shape[1:]))
+    carrier = products.carrier(x, w, depth)
+    sums = convolve(x.astype(carrier), w.astype(carrier), slid, group)
+    return sums.astype(np.int64).astype(np.int32)  # wraps as int32 does
+
+
+operator("QuantizeLinear", domain=MICROSOFT)(quantize_linear)
+operator("DequantizeLinear", domain=MICROSOFT)(dequantize_linear)
+
+
+@operator("QLinearConv", domain=MICROSOFT)
 def qlinear_conv_1(
     x: Array,
     x_scale: Array,
@@ -65,7 +168,7 @@ def qlinear_conv_1(
     return _channels_first(convolved, x, bool(channels_last))
 
 
-@operator("QGemm", domain=DOMAIN)
+@operator("QGemm", domain=MICROSOFT)
 def qgemm(
     A: Array,
     a_scale: Array,
@@ -129,7 +232,7 @@ def _of_one(compute: Callable[..., Array]) -> Callable[..., Array]:
     return function
 
 
-@operator("QLinearAdd", domain=DOMAIN)
+@operator("QLinearAdd", domain=MICROSOFT)
 def qlinear_add(
     A: Array,
     A_scale: Array,
@@ -176,7 +279,7 @@ def _is_repeated(shape: Sequence[int], other: Sequence[int]) -> bool:
     return False
 
 
-@operator("QLinearMul", domain=DOMAIN)
+@operator("QLinearMul", domain=MICROSOFT)
 def qlinear_mul(
     A: Array,
     A_scale: Array,
@@ -192,7 +295,7 @@ def qlinear_mul(
     return _rounded(product * np.float32(A_scale * B_scale / C_scale), C_zero_point, A.dtype)
 
 
-@operator("QLinearWhere", domain=DOMAIN)
+@operator("QLinearWhere", domain=MICROSOFT)
 def qlinear_where(
     condition: Array,
     X: Array,
@@ -209,7 +312,7 @@ def qlinear_where(
     return _quantized(result, z_scale, z_zero_point, X)
 
 
-@operator("QLinearConcat", domain=DOMAIN)
+@operator("QLinearConcat", domain=MICROSOFT)
 def qlinear_concat(Y_scale: Array, Y_zero_point: Array, *inputs: Array, axis: int) -> Array:
     """Concatenates tensors along `axis`; each input is a tensor, its scale and zero point."""
     if len(inputs) % 3:
@@ -219,7 +322,7 @@ def qlinear_concat(Y_scale: Array, Y_zero_point: Array, *inputs: Array, axis: in
     return np.concatenate(parts, axis)
 
 
-@operator("QLinearAveragePool", domain=DOMAIN)
+@operator("QLinearAveragePool", domain=MICROSOFT)
 def qlinear_average_pool(
     X: Array,
     X_scale: Array,
@@ -244,7 +347,7 @@ def qlinear_average_pool(
     return _rounded(means / Y_scale, Y_zero_point, X.dtype)
 
 
-@operator("QLinearGlobalAveragePool", domain=DOMAIN)
+@operator("QLinearGlobalAveragePool", domain=MICROSOFT)
 def qlinear_global_average_pool(
     X: Array,
     X_scale: Array,
@@ -263,28 +366,28 @@ def qlinear_global_average_pool(
     return rounded(sums.astype(np.float32) * step, Y_zero_point, X.dtype)
 
 
-@operator("QLinearReduceMean", domain=DOMAIN)
+@operator("QLinearReduceMean", domain=MICROSOFT)
 @_of_one
 def qlinear_reduce_mean(real: Array, *, axes: _Ints = None, keepdims: int = 1) -> Array:
     """The mean over `axes` (default: all)."""
     return np.asarray(real.mean(axis=tuple(axes) if axes else None, keepdims=bool(keepdims)))
 
 
-@operator("QLinearLeakyRelu", domain=DOMAIN)
+@operator("QLinearLeakyRelu", domain=MICROSOFT)
 @_of_one
 def qlinear_leaky_relu(real: Array, *, alpha: float = 0.01) -> Array:
     """x, or alpha x where x is negative."""
     return leaky_relu(real, alpha=alpha)
 
 
-@operator("QLinearSigmoid", domain=DOMAIN)
+@operator("QLinearSigmoid", domain=MICROSOFT)
 @_of_one
 def qlinear_sigmoid(real: Array) -> Array:
     """1 / (1 + exp(-x))."""
     return sigmoid(real)
 
 
-@operator("QLinearSoftmax", domain=DOMAIN)
+@operator("QLinearSoftmax", domain=MICROSOFT)
 @_of_one
 def qlinear_softmax(real: Array, *, axis: int = -1, opset: int) -> Array:
     """Softmax of standard version `opset`: before 13 over all axes from `axis`."""
