@@ -10,7 +10,7 @@ import pandas as pd
 
 from tracer.analyzers.compare.alignment import align
 from tracer.analyzers.compare.rows import rows_of
-from tracer.interpreter.recording import statistics
+from tracer.interpreter.observers import statistics
 from tracer.support.tolerance import Difference, Precision, Tolerance, compare, rounding
 
 _ERRORS = ("max_abs", "max_share", "rms_share", "cosine")

@@ -9,7 +9,7 @@ from onnx import helper
 from tracer.graph import loading
 from tracer.graph.model import Node, Scope
 from tracer.interpreter.interpreter import Interpreter
-from tracer.interpreter.recording import Recorder, statistics
+from tracer.interpreter.observers import Recorder, statistics
 from tracer.support.tolerance import Tolerance, compare
 
 EXACT = Tolerance(0, 0)

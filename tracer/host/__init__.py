@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from tracer.host import measuring
-from tracer.interpreter.kernel_loading import loaded
+from tracer.interpreter.compiled_code import loaded
 from tracer.interpreter.numeric import parallel
 from tracer.records import environment
 from tracer.records.environment import CompiledCode, Peaks

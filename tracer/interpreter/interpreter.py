@@ -28,7 +28,6 @@ from tracer.interpreter.observers import Observer
 from tracer.interpreter.operators import Operator, registry_of
 from tracer.interpreter.plan import Fuse, Plan, fused
 from tracer.interpreter.planner import Planner, WrapKernel
-
 from tracer.interpreter.values import Value
 from tracer.limits import Limits, enforced
 from tracer.support import processors
