@@ -150,20 +150,24 @@ def operator(
     return register
 
 
-def attributes_of(base: Function) -> Callable[[_Function], _Function]:
-    """Lets `**attributes` of the decorated function stand for those of the operator `base`.
+def parameters_of(base: Function) -> Callable[[_Function], _Function]:
+    """Lets `*inputs` and `**attributes` of the decorated function stand for those of `base`.
 
-    The function passes them on; attributes that it names itself are its own.
+    The function passes them on to `base`; those that it names itself are its own.
     """
 
     def extend(function: _Function) -> _Function:
-        own = inspect.signature(function)
-        named = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        shared = [
-            p for p in inspect.signature(base).parameters.values()
-            if p.kind is p.KEYWORD_ONLY and p.name not in own.parameters
-        ]  # fmt: skip
-        function.__signature__ = own.replace(parameters=[*named, *shared])  # type: ignore[attr-defined]
+        own = inspect.signature(function).parameters
+        stands_for = {p.kind for p in own.values()}
+        more = [
+            p
+            for p in inspect.signature(base).parameters.values()
+            if p.name not in own
+            and (p.VAR_KEYWORD if p.kind is p.KEYWORD_ONLY else p.VAR_POSITIONAL) in stands_for
+        ]
+        named = [p for p in own.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        parameters = sorted([*named, *more], key=lambda p: p.kind)
+        function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return function
 
     return extend

@@ -81,9 +81,10 @@ def dynamic_quantize_lstm(
     each column (D, 4H).
     """
     names = list(activations or ["Sigmoid", "Tanh", "Tanh"])
-    settings = RecurrentSettings((names * len(W))[: 3 * len(W)], activation_alpha or (),
-                                 activation_beta or (), clip, direction, 0,
-                                 clears_ended=ctx.outputs_named[0])  # fmt: skip
+    settings = RecurrentSettings(
+        activations=(names * len(W))[: 3 * len(W)], activation_alpha=activation_alpha,
+        activation_beta=activation_beta, clip=clip, direction=direction,
+    )  # fmt: skip
     hidden = R.shape[1]
     functions = recurrent.activations(settings)
     biases = np.zeros((len(W), 8 * hidden), X.dtype) if B is None else B
@@ -103,7 +104,8 @@ def dynamic_quantize_lstm(
     initial = [initial_h, initial_c]
     longest = len(X) if sequence_lens is None else int(sequence_lens.max(initial=0))
     read = np.concatenate([X[:longest], np.zeros_like(X[longest:])])  # zeros are in any range
-    return recurrent.run(read, sequence_lens, initial, hidden, settings, cells)
+    clears_ended = ctx.outputs_named[0]
+    return recurrent.run(read, sequence_lens, initial, hidden, settings, cells, clears_ended)
 
 
 def by_direction(parameter: Array) -> Array:

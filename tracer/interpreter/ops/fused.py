@@ -4,6 +4,7 @@ Some are older than the standard operator, some let channels be the last axis.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import products
 from tracer.interpreter.numeric.tensors import nonnegative_axis
-from tracer.interpreter.operators import MICROSOFT, NodeContext, operator
+from tracer.interpreter.operators import MICROSOFT, NodeContext, operator, parameters_of
 from tracer.interpreter.ops.activation import (
     gelu,
     hard_sigmoid,
@@ -45,6 +46,7 @@ _ACTIVATIONS: Mapping[str, Callable[..., Array]] = {
 
 
 @operator("FusedConv", domain=MICROSOFT)
+@parameters_of(conv)
 def fused_conv(
     X: Array,
     W: Array,
@@ -53,38 +55,25 @@ def fused_conv(
     *,
     activation: str = "",
     activation_params: Sequence[float] = (),
-    auto_pad: str = "NOTSET",
-    dilations: _Ints = None,
-    group: int = 1,
-    kernel_shape: _Ints = None,
-    pads: _Ints = None,
-    strides: _Ints = None,
+    **attributes: Any,
 ) -> Array:
     """The activation of Conv(X, W, B) + Z."""
-    result = conv(
-        X, W, B, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape,
-        pads=pads, strides=strides,
-    )  # fmt: skip
+    result = conv(X, W, B, **attributes)
     return activated(result if Z is None else result + Z, activation, activation_params)
 
 
 @operator("FusedGemm", domain=MICROSOFT)
+@parameters_of(gemm)
 def fused_gemm(
-    A: Array,
-    B: Array,
-    C: Array | None = None,
-    *,
+    *inputs: Array,
     activation: str = "",
     activation_alpha: float | None = None,
     activation_beta: float | None = None,
     activation_gamma: float | None = None,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
+    **attributes: Any,
 ) -> Array:
     """The activation of alpha A B + beta C."""
-    result = gemm(A, B, C, alpha=alpha, beta=beta, transA=transA, transB=transB)
+    result = gemm(*inputs, **attributes)
     given = activation_alpha, activation_beta, activation_gamma
     return activated(result, activation, [each for each in given if each is not None])
 

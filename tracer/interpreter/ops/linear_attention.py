@@ -14,7 +14,7 @@ from tracer.interpreter.numeric.attention import (
     split_shape,
 )
 from tracer.interpreter.numeric.tensors import widened
-from tracer.interpreter.operators import MICROSOFT, Arguments, Input, operator
+from tracer.interpreter.operators import MICROSOFT, Arguments, Input, operator, parameters_of
 from tracer.support.types import Array
 
 RULES = ("linear", "gated", "delta", "gated_delta")
@@ -78,6 +78,7 @@ def linear_attention(
 
 
 @operator("LinearAttention", domain=MICROSOFT, check=check_contrib_inputs)
+@parameters_of(linear_attention)
 def contrib_linear_attention(
     query: Array,
     key: Array,
@@ -86,12 +87,9 @@ def contrib_linear_attention(
     decay: Array | None = None,
     beta: Array | None = None,
     *,
-    chunk_size: int = 64,
-    kv_num_heads: int,
-    q_num_heads: int,
-    scale: float = 0.0,
     state_window: int = 0,
     update_rule: str = "gated_delta",
+    **attributes: Any,
 ) -> tuple[Array, Array]:
     """LinearAttention that may have fewer query heads than heads of keys.
 
@@ -102,8 +100,7 @@ def contrib_linear_attention(
         raise ModelError(f"state_window is {state_window}; onnxruntime's CPU has no states of it")
     decay = decay if _decays(update_rule) else None
     beta = beta if _corrects(update_rule) else None
-    tokens = _tokens(query, key, value, decay, beta, (q_num_heads, kv_num_heads))
-    return _recurred(tokens, past_state, scale, query.dtype)
+    return linear_attention(query, key, value, past_state, decay, beta, **attributes)
 
 
 def _recurred(

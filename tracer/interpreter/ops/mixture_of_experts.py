@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from tracer.errors import ModelError
 from tracer.interpreter.numeric import block_weights, products
 from tracer.interpreter.numeric.block_weights import BlockWeights, packed_bytes, unpacked
 from tracer.interpreter.numeric.tensors import widened
-from tracer.interpreter.operators import MICROSOFT, Arguments, Input, operator
+from tracer.interpreter.operators import MICROSOFT, Arguments, Input, operator, parameters_of
 from tracer.interpreter.ops.activation import gelu, relu, swish
 from tracer.interpreter.ops.packed_weights import INT8_ACTIVATIONS, integer_product, product
 from tracer.interpreter.ops.softmax import softmax
@@ -26,56 +27,93 @@ _Layer = Callable[[Array], Array]
 """A layer of an expert: tokens [n, inputs] to [n, outputs], in float32."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Activation:
-    """What an expert does between its layers.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mixture:
+    """The attributes that MoE and QMoE share: which experts, and what is between their layers.
 
-    `name` is swiglu or one of `_ACTIVATIONS`. The parts of swiglu, g and l, are neighbours in the
-    first layer's output if `fusion` is 1, its halves if 2, and of two layers if 0.
+    `activation_type` is swiglu or one of `_ACTIVATIONS`. The parts of swiglu, g and l, are
+    neighbours in the first layer's output if `swiglu_fusion` is 1, its halves if 2, and of two
+    layers if 0.
     """
 
-    name: str
-    alpha: float
-    beta: float
-    limit: float
-    fusion: int
+    activation_alpha: float = 1.0
+    activation_beta: float = 0.0
+    activation_type: str = "relu"
+    k: int = 1
+    normalize_routing_weights: int = 0
+    swiglu_fusion: int = 0
+    swiglu_limit: float = np.inf
+    use_sparse_mixer: int = 0
 
-    def __call__(self, first: Array, third: Array | None) -> Array:
+    def __post_init__(self) -> None:
+        if self.activation_type != "swiglu" and self.activation_type not in _ACTIVATIONS:
+            known = ", ".join((*_ACTIVATIONS, "swiglu"))
+            raise ModelError(f"activation_type is '{self.activation_type}'", f"Known: {known}.")
+
+    def routes(
+        self, probabilities: Array, weights: Array | None, normalized: bool
+    ) -> tuple[Array, Array]:
+        """Returns the experts of each token [tokens, k], and their shares. Raises ModelError."""
+        if self.use_sparse_mixer:
+            raise ModelError("use_sparse_mixer is 1, which onnxruntime's CUDA kernels alone have")
+        shares = softmax(widened(probabilities))
+        chosen = np.argsort(-shares, axis=1, kind="stable")[:, : self.k]
+        if weights is not None:
+            if weights.shape != probabilities.shape:
+                raise ModelError(f"router_weights are {list(weights.shape)}")
+            shares = widened(weights)
+        of_chosen = np.take_along_axis(shares, chosen, axis=1)
+        if normalized or self.normalize_routing_weights:
+            of_chosen = of_chosen / of_chosen.sum(axis=1, keepdims=True)
+        return chosen, of_chosen
+
+    def output(
+        self, input: Array, routes: tuple[Array, Array], layers: Sequence[Sequence[_Layer]]
+    ) -> Array:
+        """Returns the weighted sum of the outputs of the chosen experts."""
+        chosen, shares = routes
+        tokens = widened(input.reshape(-1, input.shape[-1]))
+        output = np.zeros(tokens.shape, np.float32)
+        for expert in np.unique(chosen).tolist():
+            rows, places = np.nonzero(chosen == expert)
+            first, second, *third = (layer[expert] for layer in layers)
+            inside = self._between(first(tokens[rows]), third[0](tokens[rows]) if third else None)
+            output[rows] += second(inside) * shares[rows, places][:, None]
+        return output.reshape(input.shape).astype(input.dtype, copy=False)
+
+    def _between(self, first: Array, third: Array | None) -> Array:
         """Returns the input of the second layer, of the outputs of the first and the third."""
-        if self.name != "swiglu":
-            active = _ACTIVATIONS[self.name](first)
+        if self.activation_type != "swiglu":
+            active = _ACTIVATIONS[self.activation_type](first)
             return active if third is None else active * third
-        gate, linear = self._parts(first, third)
-        gate = np.minimum(gate, np.float32(self.limit))
-        linear = np.clip(linear, np.float32(-self.limit), np.float32(self.limit))
-        return swish(gate, alpha=self.alpha) * (linear + np.float32(self.beta))
-
-    def _parts(self, first: Array, third: Array | None) -> tuple[Array, Array]:
-        if self.fusion == 1:
-            return first[:, ::2], first[:, 1::2]
-        if self.fusion == 2:
+        if self.swiglu_fusion == 1:
+            gate, linear = first[:, ::2], first[:, 1::2]
+        elif self.swiglu_fusion == 2:
             half = first.shape[1] // 2
-            return first[:, :half], first[:, half:]
-        if third is None:
+            gate, linear = first[:, :half], first[:, half:]
+        elif third is not None:
+            gate, linear = first, third
+        else:
             raise ModelError("swiglu_fusion is 0, and there are no weights of fc3")
-        return first, third
+        gate = np.minimum(gate, np.float32(self.swiglu_limit))
+        linear = np.clip(linear, np.float32(-self.swiglu_limit), np.float32(self.swiglu_limit))
+        active = swish(gate, alpha=self.activation_alpha)
+        return active * (linear + np.float32(self.activation_beta))
 
 
 def check_dense(given: Arguments) -> None:
     """Raises ModelError for weights of MoE that do not fit each other, the input or the router."""
-    input = given.input
-    _check_router(given.router_probs, input, given.k)
-    for weights, bias, name, depth in (
-        (given.fc1_experts_weights, given.fc1_experts_bias, "fc1", input.shape[-1]),
-        (given.fc2_experts_weights, given.fc2_experts_bias, "fc2", None),
-        (given.fc3_experts_weights, given.fc3_experts_bias, "fc3", input.shape[-1]),
-    ):
+    _check_router(given.router_probs, given.input, given.k)
+    for name in ("fc1", "fc2", "fc3"):
+        weights = getattr(given, f"{name}_experts_weights")
         if weights is not None:
-            _check_bias(bias, weights.shape[:2], name)
+            _check_bias(getattr(given, f"{name}_experts_bias"), weights.shape[:2], name)
+            depth = None if name == "fc2" else given.input.shape[-1]
             _check_experts(weights.shape, given.router_probs, depth, name)
 
 
 @operator("MoE", domain=MICROSOFT, check=check_dense)
+@parameters_of(_Mixture)
 def moe(
     input: Array,
     router_probs: Array,
@@ -85,21 +123,11 @@ def moe(
     fc2_experts_bias: Array | None = None,
     fc3_experts_weights: Array | None = None,
     fc3_experts_bias: Array | None = None,
-    *,
-    activation_alpha: float = 1.0,
-    activation_beta: float = 0.0,
-    activation_type: str = "relu",
-    k: int = 1,
-    normalize_routing_weights: int = 0,
-    swiglu_fusion: int = 0,
-    swiglu_limit: float = np.inf,
-    use_sparse_mixer: int = 0,
+    **attributes: Any,
 ) -> Array:
     """The sum of the chosen experts' outputs, weighted by the router. Raises ModelError."""
-    activation = _activation(
-        activation_type, activation_alpha, activation_beta, swiglu_limit, swiglu_fusion
-    )
-    routes = _routes(router_probs, None, k, bool(normalize_routing_weights), use_sparse_mixer)
+    mixture = _Mixture(**attributes)
+    routes = mixture.routes(router_probs, None, False)
     layers = [
         _dense(weights, bias, name)
         for weights, bias, name in (
@@ -109,33 +137,29 @@ def moe(
         )
         if weights is not None
     ]
-    return _mixed(input, routes, layers, activation)
+    return mixture.output(input, routes, layers)
 
 
 def check_quantized(given: Arguments) -> None:
     """Raises ModelError for weights of QMoE that do not fit each other or the attributes."""
-    fc1_experts_weights, expert_weight_bits = given.fc1_experts_weights, given.expert_weight_bits
     _check_router(given.router_probs, given.input, given.k)
-    for weights, scales, zeros, bias, bits, name in (
-        (fc1_experts_weights, given.fc1_scales, given.fc1_zero_points, given.fc1_experts_bias,
-         given.fc1_expert_weight_bits, "fc1"),
-        (given.fc2_experts_weights, given.fc2_scales, given.fc2_zero_points, given.fc2_experts_bias,
-         given.fc2_expert_weight_bits, "fc2"),
-        (given.fc3_experts_weights, given.fc3_scales, given.fc3_zero_points, given.fc3_experts_bias,
-         given.fc3_expert_weight_bits, "fc3"),
-    ):  # fmt: skip
+    for name in ("fc1", "fc2", "fc3"):
+        weights, scales, zeros, bias, bits = (
+            getattr(given, f"{name}_{what}")
+            for what in ("experts_weights", "scales", "zero_points", "experts_bias",
+                         "expert_weight_bits")
+        )  # fmt: skip
         if weights is not None:
-            shape = blocks_of(weights, bits or expert_weight_bits, given.block_size, name)
-            _check_layer(
-                scales, zeros, bias, shape, bits or expert_weight_bits, given.block_size, name
-            )
-    depth = fc1_experts_weights.shape[2] * 8 // (given.fc1_expert_weight_bits or expert_weight_bits)
-    _check_experts(
-        (*fc1_experts_weights.shape[:2], depth), given.router_probs, given.input.shape[-1], "fc1"
-    )
+            bits = bits or given.expert_weight_bits
+            shape = blocks_of(weights, bits, given.block_size, name)
+            _check_layer(scales, zeros, bias, shape, bits, given.block_size, name)
+    experts, rows, width = given.fc1_experts_weights.shape
+    depth = width * 8 // (given.fc1_expert_weight_bits or given.expert_weight_bits)
+    _check_experts((experts, rows, depth), given.router_probs, given.input.shape[-1], "fc1")
 
 
 @operator("QMoE", domain=MICROSOFT, check=check_quantized)
+@parameters_of(_Mixture)
 def qmoe(
     input: Array,
     router_probs: Array,
@@ -154,21 +178,14 @@ def qmoe(
     router_weights: Array | None = None,
     *,
     accuracy_level: int = 0,
-    activation_alpha: float = 1.0,
-    activation_beta: float = 0.0,
-    activation_type: str = "relu",
     block_size: int = 0,
     expert_weight_bits: int = 4,
     fc1_expert_weight_bits: int | None = None,
     fc2_expert_weight_bits: int | None = None,
     fc3_expert_weight_bits: int | None = None,
-    k: int = 1,
-    normalize_routing_weights: int = 0,
     quant_type: str = "int",
-    swiglu_fusion: int = 0,
-    swiglu_limit: float = np.inf,
-    use_sparse_mixer: int = 0,
     weights_prepacked: int = -1,
+    **attributes: Any,
 ) -> Array:
     """MoE whose weights are packed codes of 2, 4 or 8 bits, each row or block with its scale.
 
@@ -180,11 +197,8 @@ def qmoe(
             f"weights of quant_type '{quant_type}', weights_prepacked {weights_prepacked}",
             "The interpreter reads integers as they are stored: 'int', 0 or -1.",
         )
-    activation = _activation(
-        activation_type, activation_alpha, activation_beta, swiglu_limit, swiglu_fusion
-    )
-    normalized = router_weights is None or bool(normalize_routing_weights)
-    routes = _routes(router_probs, router_weights, k, normalized, use_sparse_mixer)
+    mixture = _Mixture(**attributes)
+    routes = mixture.routes(router_probs, router_weights, router_weights is None)
     layers = [
         _quantized(weights, scales, zeros, bias, bits or expert_weight_bits, block_size,
                    accuracy_level, name)
@@ -198,50 +212,7 @@ def qmoe(
         )
         if weights is not None
     ]  # fmt: skip
-    return _mixed(input, routes, layers, activation)
-
-
-def _mixed(
-    input: Array,
-    routes: tuple[Array, Array],
-    layers: Sequence[Sequence[_Layer]],
-    activation: _Activation,
-) -> Array:
-    """Returns the weighted sum of the outputs of the chosen experts."""
-    chosen, shares = routes
-    tokens = widened(input.reshape(-1, input.shape[-1]))
-    output = np.zeros(tokens.shape, np.float32)
-    for expert in np.unique(chosen).tolist():
-        rows, places = np.nonzero(chosen == expert)
-        first, second, *third = (layer[expert] for layer in layers)
-        inside = activation(first(tokens[rows]), third[0](tokens[rows]) if third else None)
-        output[rows] += second(inside) * shares[rows, places][:, None]
-    return output.reshape(input.shape).astype(input.dtype, copy=False)
-
-
-def _routes(
-    probabilities: Array, weights: Array | None, count: int, normalized: bool, sparse: int
-) -> tuple[Array, Array]:
-    """Returns the experts of each token [tokens, count], and their shares. Raises ModelError."""
-    if sparse:
-        raise ModelError("use_sparse_mixer is 1, which onnxruntime's CUDA kernels alone have")
-    shares = softmax(widened(probabilities))
-    chosen = np.argsort(-shares, axis=1, kind="stable")[:, :count]
-    if weights is not None:
-        if weights.shape != probabilities.shape:
-            raise ModelError(f"router_weights are {list(weights.shape)}")
-        shares = widened(weights)
-    of_chosen = np.take_along_axis(shares, chosen, axis=1)
-    if normalized:
-        of_chosen = of_chosen / of_chosen.sum(axis=1, keepdims=True)
-    return chosen, of_chosen
-
-
-def _activation(name: str, alpha: float, beta: float, limit: float, fusion: int) -> _Activation:
-    if name != "swiglu" and name not in _ACTIVATIONS:
-        known = ", ".join((*_ACTIVATIONS, "swiglu"))
-        raise ModelError(f"activation_type is '{name}'", f"Known: {known}.")
-    return _Activation(name, alpha, beta, limit, fusion)
+    return mixture.output(input, routes, layers)
 
 
 def _dense(weights: Array, bias: Array | None, name: str) -> list[_Layer]:

@@ -5,7 +5,7 @@ QAttention is what onnxruntime's quantiser makes of Attention.
 """
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -22,7 +22,14 @@ from tracer.interpreter.numeric.attention import (
     visible_shares,
 )
 from tracer.interpreter.numeric.tensors import widened
-from tracer.interpreter.operators import MICROSOFT, Arguments, Input, Shaped, operator
+from tracer.interpreter.operators import (
+    MICROSOFT,
+    Arguments,
+    Input,
+    Shaped,
+    operator,
+    parameters_of,
+)
 from tracer.interpreter.ops.dynamic_quantized import matmul_integer_to_float
 from tracer.support.types import Array
 
@@ -209,6 +216,44 @@ def added_to_scores(
     return widened(bias) if added is None else added + widened(bias)
 
 
+def attended_projection(
+    projected: Array,
+    mask: Array | None,
+    past: Array | None,
+    bias: Array | None = None,
+    widths: Sequence[int] = (),
+    *,
+    do_rotary: int = 0,
+    mask_filter_value: float = -10000.0,
+    num_heads: int,
+    past_present_share_buffer: int = 0,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+) -> tuple[Array, ...]:
+    """Returns the attention of queries, keys and values side by side, of `widths` or one width.
+
+    Also returns the present where keys and values have one size. Raises ModelError.
+    """
+    if past_present_share_buffer:
+        raise ModelError(SHARED_BUFFER, "Export with past and present of their own.")
+    if do_rotary:
+        raise ModelError("do_rotary is 1, for which the operator has no tables of angles")
+    parts = np.split(projected, np.cumsum(_widths(projected, widths))[:2], axis=-1)
+    query, key, value = (split_heads(part, num_heads) for part in parts)
+    if past is not None:
+        key, value = after(past[0], key), after(past[1], value)
+    before = key.shape[2] - query.shape[2] if unidirectional else None
+    added = added_to_scores(mask, bias, query, key, before, mask_filter_value)
+    output, _ = attend((query, key, value), added, scale)
+    whole = output.astype(query.dtype, copy=False)
+    return (whole, np.stack([key, value])) if key.shape == value.shape else (whole,)
+
+
+def _widths(weights: Input, sizes: Sequence[int]) -> list[int]:
+    """Returns the channels of queries, keys and values."""
+    return list(sizes) or [weights.shape[-1] // 3] * 3
+
+
 def check_projected(given: Arguments) -> None:
     """Raises ModelError for inputs of Attention that do not fit each other or the attributes."""
     input, weights, bias, past = given.input, given.weights, given.bias, given.past
@@ -239,6 +284,7 @@ def check_projected(given: Arguments) -> None:
 
 
 @operator("Attention", domain=MICROSOFT, check=check_projected)
+@parameters_of(attended_projection)
 def attention(
     input: Array,
     weights: Array,
@@ -248,28 +294,24 @@ def attention(
     attention_bias: Array | None = None,
     past_sequence_length: Array | None = None,
     *,
-    do_rotary: int = 0,
-    mask_filter_value: float = -10000.0,
-    num_heads: int,
     past_present_share_buffer: int = 0,
     qkv_hidden_sizes: Sequence[int] = (),
     rotary_embedding_dim: int = 0,
-    scale: float = 0.0,
-    unidirectional: int = 0,
+    **attributes: Any,
 ) -> tuple[Array, ...]:
     """Projects the input to queries, keys and values; returns the attention and the present.
 
     `past` and present are [2, batch, heads, tokens, size], keys first; there is no present where
     keys and values have other sizes. Raises ModelError.
     """
-    _refuse(past_present_share_buffer or past_sequence_length is not None, do_rotary)
+    shares_buffer = past_present_share_buffer or int(past_sequence_length is not None)
     projected = products.matmul(input, weights)
     if bias is not None:
         projected = projected + bias
-    heads = _projected_heads(projected, num_heads, _widths(weights, qkv_hidden_sizes))
-    return _attended(
-        heads, mask_index, past, attention_bias, unidirectional, mask_filter_value, scale
-    )
+    return attended_projection(
+        projected, mask_index, past, attention_bias, qkv_hidden_sizes,
+        past_present_share_buffer=shares_buffer, **attributes,
+    )  # fmt: skip
 
 
 def check_quantized(given: Arguments) -> None:
@@ -286,6 +328,7 @@ def check_quantized(given: Arguments) -> None:
 
 
 @operator("QAttention", domain=MICROSOFT, check=check_quantized)
+@parameters_of(attended_projection)
 def quantized_attention(
     input: Array,
     weight: Array,
@@ -296,13 +339,7 @@ def quantized_attention(
     input_zero_point: Array | None = None,
     weight_zero_point: Array | None = None,
     past: Array | None = None,
-    *,
-    do_rotary: int = 0,
-    mask_filter_value: float = -10000.0,
-    num_heads: int,
-    past_present_share_buffer: int = 0,
-    scale: float = 0.0,
-    unidirectional: int = 0,
+    **attributes: Any,
 ) -> tuple[Array, ...]:
     """Attention of an input and weights of 8 bits, whose product is one of integers.
 
@@ -312,65 +349,4 @@ def quantized_attention(
     projected = matmul_integer_to_float(
         input, weight, input_scale, weight_scale, input_zero_point, weight_zero_point, bias
     )
-    return attended_projection(
-        projected, mask_index, past, do_rotary=do_rotary, mask_filter_value=mask_filter_value,
-        num_heads=num_heads, past_present_share_buffer=past_present_share_buffer, scale=scale,
-        unidirectional=unidirectional,
-    )  # fmt: skip
-
-
-def attended_projection(
-    projected: Array,
-    mask: Array | None,
-    past: Array | None,
-    *,
-    do_rotary: int = 0,
-    mask_filter_value: float = -10000.0,
-    num_heads: int,
-    past_present_share_buffer: int = 0,
-    scale: float = 0.0,
-    unidirectional: int = 0,
-) -> tuple[Array, ...]:
-    """What QAttention returns for queries, keys and values side by side. Raises ModelError."""
-    _refuse(past_present_share_buffer, do_rotary)
-    heads = _projected_heads(projected, num_heads, _widths(projected, ()))
-    return _attended(heads, mask, past, None, unidirectional, mask_filter_value, scale)
-
-
-def _refuse(shares_buffer: bool | int, do_rotary: int) -> None:
-    if shares_buffer:
-        raise ModelError(SHARED_BUFFER, "Export with past and present of their own.")
-    if do_rotary:
-        raise ModelError("do_rotary is 1, for which the operator has no tables of angles")
-
-
-def _attended(
-    heads: Heads,
-    mask: Array | None,
-    past: Array | None,
-    bias: Array | None,
-    unidirectional: int,
-    hides_by: float,
-    scale: float,
-) -> tuple[Array, ...]:
-    """Returns the attention, and the present where keys and values have one size."""
-    query, key, value = heads
-    if past is not None:
-        key, value = after(past[0], key), after(past[1], value)
-    before = key.shape[2] - query.shape[2] if unidirectional else None
-    added = added_to_scores(mask, bias, query, key, before, hides_by)
-    output, _ = attend((query, key, value), added, scale)
-    whole = output.astype(query.dtype, copy=False)
-    return (whole, np.stack([key, value])) if key.shape == value.shape else (whole,)
-
-
-def _widths(weights: Input, sizes: Sequence[int]) -> list[int]:
-    """Returns the channels of queries, keys and values."""
-    return list(sizes) or [weights.shape[-1] // 3] * 3
-
-
-def _projected_heads(projected: Array, count: int, widths: Sequence[int]) -> Heads:
-    """Returns the columns of queries, keys and values as heads."""
-    parts = np.split(projected, np.cumsum(widths)[:2], axis=-1)
-    q, k, v = (split_heads(part, count) for part in parts)
-    return q, k, v
+    return attended_projection(projected, mask_index, past, **attributes)

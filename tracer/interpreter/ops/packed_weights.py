@@ -10,7 +10,14 @@ from tracer.errors import ModelError
 from tracer.interpreter.numeric import block_weights, products
 from tracer.interpreter.numeric.block_weights import BlockWeights, packed_bytes, unpacked
 from tracer.interpreter.numeric.tensors import nonnegative_axis
-from tracer.interpreter.operators import MICROSOFT, Arguments, Input, operator, value_of
+from tracer.interpreter.operators import (
+    MICROSOFT,
+    Arguments,
+    Input,
+    operator,
+    parameters_of,
+    value_of,
+)
 from tracer.support.types import Array
 
 INT8_ACTIVATIONS = 4
@@ -30,54 +37,6 @@ _NF4 = np.array([
 """The values of the codes of NF4 ("QLoRA", Dettmers et al. 2023, appendix E)."""
 _TABLES = {0: np.concatenate([_FP4, -_FP4]), 1: _NF4}
 """Values of the 16 codes by `quant_type`."""
-
-
-def check_nbits(given: Arguments) -> None:
-    """Raises ModelError for inputs that do not fit each other or the attributes."""
-    bias, K, N, bits, block_size = given.bias, given.K, given.N, given.bits, given.block_size
-    if given.A.shape[-1:] != (K,):
-        raise ModelError(f"A has {list(given.A.shape)[-1:]} columns, and K is {K}")
-    if bias is not None and bias.shape != (N,):
-        raise ModelError(f"the bias is {list(bias.shape)}, and N is {N}")
-    block_weights.check_bits(bits)
-    block_weights.check_block(block_size)
-    blocks = -(-K // block_size)
-    _check_weights(given.B, given.scales, N, blocks, bits, block_size)
-    _check_zeros(given.zero_points, N, blocks, bits)
-    _check_groups(given.g_idx, K, blocks, block_size)
-
-
-@operator("MatMulNBits", domain=MICROSOFT, check=check_nbits)
-def matmul_nbits(
-    A: Array,
-    B: Array,
-    scales: Array,
-    zero_points: Array | None = None,
-    g_idx: Array | None = None,
-    bias: Array | None = None,
-    *,
-    K: int,
-    N: int,
-    accuracy_level: int = 0,
-    bits: int = 4,
-    block_size: int,
-    weight_prepacked: int = 0,
-) -> Array:
-    """A (codes - zero points) scales + bias, in float32 for half precision.
-
-    At accuracy level 4, activations are rounded to 8 bits in blocks as onnxruntime's kernels for
-    x86 do it with stored weights. `g_idx` chooses scale and zero point of each of K; onnxruntime
-    takes it with 4 bits alone, and ignores packed zero points then. Raises ModelError for
-    weights of a CUDA device.
-    """
-    product = packed_product(
-        A, B, scales, zero_points, g_idx, bias, K=K, N=N, accuracy_level=accuracy_level, bits=bits,
-        block_size=block_size, weight_prepacked=weight_prepacked,
-    )  # fmt: skip
-    limits.allow(product.shape, np.float32)
-    if product.rounds_activations:
-        return product.output(integer_product(product.rows, product.weights))
-    return product.output(_float_product(product.rows, product.weights, product.groups))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +97,38 @@ def packed_product(
         A.dtype,
         rounds and has_integer_kernel(bits, block_size, weights.zeros.dtype == np.uint8),
     )
+
+
+def check_nbits(given: Arguments) -> None:
+    """Raises ModelError for inputs that do not fit each other or the attributes."""
+    bias, K, N, bits, block_size = given.bias, given.K, given.N, given.bits, given.block_size
+    if given.A.shape[-1:] != (K,):
+        raise ModelError(f"A has {list(given.A.shape)[-1:]} columns, and K is {K}")
+    if bias is not None and bias.shape != (N,):
+        raise ModelError(f"the bias is {list(bias.shape)}, and N is {N}")
+    block_weights.check_bits(bits)
+    block_weights.check_block(block_size)
+    blocks = -(-K // block_size)
+    _check_weights(given.B, given.scales, N, blocks, bits, block_size)
+    _check_zeros(given.zero_points, N, blocks, bits)
+    _check_groups(given.g_idx, K, blocks, block_size)
+
+
+@operator("MatMulNBits", domain=MICROSOFT, check=check_nbits)
+@parameters_of(packed_product)
+def matmul_nbits(*inputs: Any, **attributes: Any) -> Array:
+    """A (codes - zero points) scales + bias, in float32 for half precision.
+
+    At accuracy level 4, activations are rounded to 8 bits in blocks as onnxruntime's kernels for
+    x86 do it with stored weights. `g_idx` chooses scale and zero point of each of K; onnxruntime
+    takes it with 4 bits alone, and ignores packed zero points then. Raises ModelError for
+    weights of a CUDA device.
+    """
+    product = packed_product(*inputs, **attributes)
+    limits.allow(product.shape, np.float32)
+    if product.rounds_activations:
+        return product.output(integer_product(product.rows, product.weights))
+    return product.output(_float_product(product.rows, product.weights, product.groups))
 
 
 def product(rows: Array, weights: BlockWeights) -> Array:

@@ -5,29 +5,18 @@ where a scale, a zero point or a number of bits may be one number or an array th
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from tracer.errors import ModelError
 from tracer.graph.qonnx import DOMAIN
 from tracer.interpreter.numeric.elementwise import apply
-from tracer.interpreter.operators import operator
+from tracer.interpreter.operators import operator, parameters_of
 from tracer.support.types import Array
 
 _LAYOUTS = {2: "NC", 3: "NWC", 4: "NCHW"}
 """The axes of the input of MultiThreshold by rank, where no attribute names them."""
-
-
-@operator("Quant", "IntQuant", domain=DOMAIN)
-def quant(
-    X: Array, scale: Array, zeropt: Array, bitwidth: Array, *, signed: int = 1, narrow: int = 0,
-    rounding_mode: str = "ROUND",
-) -> Array:  # fmt: skip
-    """(round(clip(x / scale + zero point)) - zero point) * scale, in the type of x."""
-    rest = quant_integers(
-        X, scale, zeropt, bitwidth, signed=signed, narrow=narrow, rounding_mode=rounding_mode
-    )
-    return apply(np.multiply, rest, scale.astype(X.dtype, copy=False))
 
 
 def quant_integers(
@@ -56,6 +45,14 @@ def quant_integers(
         return apply(compute, X, *parameters, low, high, bipolar, dtype=kind)
 
 
+@operator("Quant", "IntQuant", domain=DOMAIN)
+@parameters_of(quant_integers)
+def quant(X: Array, scale: Array, *inputs: Array, **attributes: Any) -> Array:
+    """(round(clip(x / scale + zero point)) - zero point) * scale, in the type of x."""
+    integers = quant_integers(X, scale, *inputs, **attributes)
+    return apply(np.multiply, integers, scale.astype(X.dtype, copy=False))
+
+
 @operator("BipolarQuant", domain=DOMAIN)
 def bipolar_quant(X: Array, scale: Array) -> Array:
     """The scale where x is at least 0, else minus the scale."""
@@ -64,24 +61,6 @@ def bipolar_quant(X: Array, scale: Array) -> Array:
         np.multiply(_signs(x), scale, out=out)
 
     return apply(compute, X, scale.astype(X.dtype, copy=False))
-
-
-@operator("Trunc", domain=DOMAIN)
-def trunc(
-    X: Array, scale: Array, zeropt: Array, in_bitwidth: Array, output: Array,
-    out_bitwidth: Array | None = None, *, rounding_mode: str = "FLOOR", signed: int = 1,
-    narrow: int = 0,
-) -> Array:  # fmt: skip
-    """Divides integers by a power of two, and rounds.
-
-    Version 2 has an output scale and the number of bits that the result is clipped to. Version 1
-    has five inputs: `output` is the number of bits that remain, and nothing is clipped.
-    """
-    integers, step, _ = trunc_integers(
-        X, scale, zeropt, in_bitwidth, output, out_bitwidth, rounding_mode=rounding_mode,
-        signed=signed, narrow=narrow,
-    )  # fmt: skip
-    return apply(np.multiply, integers, step.astype(X.dtype, copy=False))
 
 
 def trunc_integers(
@@ -100,6 +79,18 @@ def trunc_integers(
     low, high = integer_ends(out_bitwidth.astype(kind), bool(signed), bool(narrow))
     y = round_(np.maximum(np.minimum(y / divisor, high), low))
     return y - zero / divisor, output, zero / divisor
+
+
+@operator("Trunc", domain=DOMAIN)
+@parameters_of(trunc_integers)
+def trunc(X: Array, *inputs: Any, **attributes: Any) -> Array:
+    """Divides integers by a power of two, and rounds.
+
+    Version 2 has an output scale and the number of bits that the result is clipped to. Version 1
+    has five inputs: `output` is the number of bits that remain, and nothing is clipped.
+    """
+    integers, step, _ = trunc_integers(X, *inputs, **attributes)
+    return apply(np.multiply, integers, step.astype(X.dtype, copy=False))
 
 
 @operator("FloatQuant", domain=DOMAIN)

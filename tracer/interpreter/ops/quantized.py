@@ -5,7 +5,6 @@ that a result halfway between two integers is the same. Kernels for other proces
 other neighbour.
 """
 
-import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import zip_longest
@@ -17,7 +16,7 @@ from tracer.errors import ModelError
 from tracer.interpreter.numeric import products
 from tracer.interpreter.numeric.convolution import check, convolve
 from tracer.interpreter.numeric.windows import Window, window
-from tracer.interpreter.operators import MICROSOFT, operator
+from tracer.interpreter.operators import MICROSOFT, operator, parameters_of
 from tracer.interpreter.ops.activation import leaky_relu, sigmoid
 from tracer.interpreter.ops.matmul import integer_matmul, per_row
 from tracer.interpreter.ops.pooling import average_pool
@@ -49,6 +48,7 @@ def conv_integer(
 
 
 @operator("QLinearConv", since=10)
+@parameters_of(conv_integer)
 def qlinear_conv(
     x: Array,
     x_scale: Array,
@@ -59,19 +59,10 @@ def qlinear_conv(
     y_scale: Array,
     y_zero_point: Array,
     B: Array | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: _Ints = None,
-    group: int = 1,
-    kernel_shape: _Ints = None,
-    pads: _Ints = None,
-    strides: _Ints = None,
+    **attributes: Any,
 ) -> Array:
     """Convolves quantised tensors, adds the int32 bias, requantises."""
-    exact = conv_integer(
-        x, w, x_zero_point, w_zero_point, auto_pad=auto_pad, dilations=dilations, group=group,
-        pads=pads, strides=strides,
-    )  # fmt: skip
+    exact = conv_integer(x, w, x_zero_point, w_zero_point, **attributes)
     channels = (-1, *[1] * (x.ndim - 2))
     if B is not None:
         exact += B.reshape(channels)
@@ -134,38 +125,13 @@ operator("DequantizeLinear", domain=MICROSOFT)(dequantize_linear)
 
 
 @operator("QLinearConv", domain=MICROSOFT)
-def qlinear_conv_1(
-    x: Array,
-    x_scale: Array,
-    x_zero_point: Array,
-    w: Array,
-    w_scale: Array,
-    w_zero_point: Array,
-    y_scale: Array,
-    y_zero_point: Array,
-    B: Array | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    channels_last: int = 0,
-    dilations: _Ints = None,
-    group: int = 1,
-    kernel_shape: _Ints = None,
-    pads: _Ints = None,
-    strides: _Ints = None,
-) -> Array:
+@parameters_of(qlinear_conv)
+def qlinear_conv_1(x: Array, *inputs: Any, channels_last: int = 0, **attributes: Any) -> Array:
     """The standard's QLinearConv; `channels_last` says that channels of x and y are the last axis.
 
     Weights are (M, C / group, *kernel) in both cases.
     """
-
-    def convolved(first: Array) -> Array:
-        return qlinear_conv(
-            first, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, B,
-            auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape,
-            pads=pads, strides=strides,
-        )  # fmt: skip
-
-    return _channels_first(convolved, x, bool(channels_last))
+    return _channels_first(lambda x: qlinear_conv(x, *inputs, **attributes), x, bool(channels_last))
 
 
 @operator("QGemm", domain=MICROSOFT)
@@ -215,6 +181,7 @@ def gemm_output(
 def _of_one(compute: Callable[..., Array]) -> Callable[..., Array]:
     """Returns the operator that applies `compute`, with its attributes, to a quantised tensor."""
 
+    @parameters_of(compute)
     def function(
         X: Array,
         X_scale: Array,
@@ -226,9 +193,6 @@ def _of_one(compute: Callable[..., Array]) -> Callable[..., Array]:
         result = compute(_real(X, X_scale, X_zero_point), **attributes)
         return _quantized(result, Y_scale, Y_zero_point, X)
 
-    _, *named = inspect.signature(compute).parameters.values()
-    *inputs, _ = inspect.signature(function).parameters.values()
-    function.__signature__ = inspect.Signature([*inputs, *named])  # type: ignore[attr-defined]
     return function
 
 

@@ -5,13 +5,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.numeric.tensors import flat
-from tracer.interpreter.operators import operator
+from tracer.interpreter.operators import operator, parameters_of
 from tracer.support.types import Array
 
 Activation = Callable[[Array], Array]
@@ -24,25 +25,22 @@ Biases = tuple[Array, Array]
 """The biases of the input and of the state."""
 TimesGates = Callable[[Array, slice], Array]
 """A state (N, H) times the recurrence of some gates."""
-_Floats = Sequence[float] | None
-_Names = Sequence[str] | None
 _ALL = slice(None)
 """All gates."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecurrentSettings:
     """The attributes that RNN, GRU and LSTM share."""
 
-    activations: Sequence[str]
-    alphas: Sequence[float]
-    betas: Sequence[float]
-    clip: float | None
-    direction: str
-    layout: int
-    clears_ended: bool = False
-    """Whether cells read zeros for sequences that ended before the last step, as Y has there. Only
-    a cell that looks at the whole batch, as one that takes its range, gives other results then."""
+    activation_alpha: Sequence[float] | None = None
+    activation_beta: Sequence[float] | None = None
+    activations: Sequence[str] | None = None
+    clip: float | None = None
+    direction: str = "forward"
+    hidden_size: int | None = None
+    layout: int = 0
+    output_sequence: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +75,7 @@ def gate_products(w: Array, r: Array, read: Share = np.asarray) -> GateProducts:
 
 
 @operator("RNN")
+@parameters_of(RecurrentSettings)
 def rnn(
     X: Array,
     W: Array,
@@ -84,24 +83,17 @@ def rnn(
     B: Array | None = None,
     sequence_lens: Array | None = None,
     initial_h: Array | None = None,
-    *,
-    activation_alpha: _Floats = None,
-    activation_beta: _Floats = None,
-    activations: _Names = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
-    output_sequence: int = 0,
+    **attributes: Any,
 ) -> tuple[Array, ...]:
     """h' = f(x W^T + h R^T + b)."""
-    settings = RecurrentSettings(activations or ["Tanh"], activation_alpha or (),
-                                 activation_beta or (), clip, direction, layout)  # fmt: skip
-    return _run(X, W, R, B, sequence_lens, [initial_h], settings, [_rnn_cell] * len(R),
-                gates=1, each=1)  # fmt: skip
+    settings = RecurrentSettings(**attributes)
+    return _run(
+        (X, W, R, B), sequence_lens, [initial_h], settings, [_rnn_cell] * len(R), ["Tanh"], gates=1
+    )
 
 
 @operator("GRU")
+@parameters_of(RecurrentSettings)
 def gru(
     X: Array,
     W: Array,
@@ -110,25 +102,17 @@ def gru(
     sequence_lens: Array | None = None,
     initial_h: Array | None = None,
     *,
-    activation_alpha: _Floats = None,
-    activation_beta: _Floats = None,
-    activations: _Names = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
     linear_before_reset: int = 0,
-    output_sequence: int = 0,
+    **attributes: Any,
 ) -> tuple[Array, ...]:
     """h' = (1 - z) g + z h, with gates z, r, and g from the reset state."""
-    settings = RecurrentSettings(activations or ["Sigmoid", "Tanh"], activation_alpha or (),
-                                 activation_beta or (), clip, direction, layout)  # fmt: skip
+    settings, names = RecurrentSettings(**attributes), ["Sigmoid", "Tanh"]
     cells = [partial(_gru_cell, linear=bool(linear_before_reset))] * len(R)
-    return _run(X, W, R, B, sequence_lens, [initial_h], settings, cells,
-                gates=3, each=2)  # fmt: skip
+    return _run((X, W, R, B), sequence_lens, [initial_h], settings, cells, names, gates=3)
 
 
 @operator("LSTM")
+@parameters_of(RecurrentSettings)
 def lstm(
     X: Array,
     W: Array,
@@ -139,24 +123,15 @@ def lstm(
     initial_c: Array | None = None,
     P: Array | None = None,
     *,
-    activation_alpha: _Floats = None,
-    activation_beta: _Floats = None,
-    activations: _Names = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
     input_forget: int = 0,
-    layout: int = 0,
-    output_sequence: int = 0,
+    **attributes: Any,
 ) -> tuple[Array, ...]:
     """c' = f c + i g, h' = o tanh(c'), with optional peepholes P."""
-    settings = RecurrentSettings(activations or ["Sigmoid", "Tanh", "Tanh"],
-                                 activation_alpha or (), activation_beta or (), clip, direction,
-                                 layout)  # fmt: skip
+    settings, names = RecurrentSettings(**attributes), ["Sigmoid", "Tanh", "Tanh"]
     peeps = np.zeros((len(W), 3 * R.shape[-1]), X.dtype) if P is None else P
     cells = [partial(lstm_cell, peeps=peeps[d], coupled=bool(input_forget)) for d in range(len(R))]
-    return _run(X, W, R, B, sequence_lens, [initial_h, initial_c], settings, cells,
-                gates=4, each=3)  # fmt: skip
+    states = [initial_h, initial_c]
+    return _run((X, W, R, B), sequence_lens, states, settings, cells, names, gates=4)
 
 
 def _rnn_cell(times: TimesGates, bias: Biases, functions: Sequence[Activation]) -> Cell:
@@ -208,23 +183,22 @@ def lstm_cell(
 
 
 def _run(
-    x: Array,
-    w: Array,
-    r: Array,
-    b: Array | None,
+    operands: tuple[Array, Array, Array, Array | None],
     lengths: Array | None,
     initial: Sequence[Array | None],
     settings: RecurrentSettings,
     cells: Sequence[Callable[[TimesGates, Biases, list[Activation]], Cell]],
+    names: Sequence[str],
     gates: int,
-    each: int,
 ) -> tuple[Array, ...]:
-    """Runs one of `cells` per direction; each has a number of gates and of activations.
+    """Runs one of `cells` of so many gates per direction; `operands` are X, W, R and B.
 
-    One set of activations serves both directions if there is no second set.
+    `names` are the activations of a cell where the node has none. One set of activations serves
+    both directions if there is no second set.
     """
-    names = (list(settings.activations) * len(w))[: each * len(w)]
-    size = gates * r.shape[-1]
+    x, w, r, b = operands
+    each, size = len(names), gates * r.shape[-1]
+    names = (list(settings.activations or names) * len(w))[: each * len(w)]
     biases = np.zeros((len(r), 2 * size), r.dtype) if b is None else b
     functions = activations(replace(settings, activations=names))
     products, ready = gate_products(w, r), []
@@ -255,9 +229,10 @@ _TAKES_BETA = {"affine", "hardsigmoid", "scaledtanh"}
 
 def activations(settings: RecurrentSettings) -> list[Activation]:
     """Returns the activations by name; alphas and betas are assigned in order."""
-    alphas, betas = iter(settings.alphas), iter(settings.betas)
+    alphas = iter(settings.activation_alpha or ())
+    betas = iter(settings.activation_beta or ())
     functions = []
-    for name in settings.activations:
+    for name in settings.activations or ():
         if name.lower() not in _ACTIVATIONS:
             raise ModelError(f"activation '{name}' is not one of {', '.join(_ACTIVATIONS)}")
         alpha, beta, function = _ACTIVATIONS[name.lower()]
@@ -284,12 +259,17 @@ def run(
     hidden: int,
     settings: RecurrentSettings,
     cells: Sequence[tuple[Share, Cell]],
+    clears_ended: bool = False,
 ) -> tuple[Array, ...]:
     """Returns Y and the last states, for one cell and share of the input per direction.
 
     Layout 0 has x as (L, N, I), Y as (L, D, N, H) and states as (D, N, H); layout 1 has the
     batch first. Beyond the length of a sequence Y is 0 and the state does not change. A step of the
     backward direction has the last element of each sequence, then the one before, and so on.
+
+    `clears_ended` lets cells read zeros for sequences that ended before the last step, as Y has
+    there. Only a cell that looks at the whole batch, as one that takes its range, gives other
+    results then.
     """
     if settings.layout:
         x = np.swapaxes(x, 0, 1)
@@ -313,7 +293,7 @@ def run(
         for step in range(steps):
             limits.in_force().clock()
             alive, read = (step < counts)[:, None], state
-            if settings.clears_ended:
+            if clears_ended:
                 read = tuple(np.where((step <= counts)[:, None], v, 0) for v in state)
             after = cell(shares[step], read)
             state = tuple(np.where(alive, new, old) for new, old in zip(after, state, strict=True))
