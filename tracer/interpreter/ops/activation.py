@@ -69,11 +69,9 @@ def elu(X: Array, *, alpha: float = 1.0, consumed_inputs: _Consumed = None) -> A
 @operator("Selu", since=6)
 def selu(
     X: Array,
-    *,
-    alpha: float = 1.6732631921768188,
-    gamma: float = 1.0507010221481323,
+    *, alpha: float = 1.6732631921768188, gamma: float = 1.0507010221481323,
     consumed_inputs: _Consumed = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """gamma x, or gamma alpha (exp(x) - 1) where x is negative."""
     return _exponential(X, gamma, gamma * alpha, 1.0)
 
@@ -207,11 +205,8 @@ def clip(input: Array, min: Array | None = None, max: Array | None = None) -> Ar
 @operator("Clip")
 def clip_1(
     input: Array,
-    *,
-    min: float | None = None,
-    max: float | None = None,
-    consumed_inputs: _Consumed = None,
-) -> Array:
+    *, min: float | None = None, max: float | None = None, consumed_inputs: _Consumed = None,
+) -> Array:  # fmt: skip
     """Clip before opset 11: bounds are attributes."""
     low, high = (None if v is None else np.array(v, input.dtype) for v in (min, max))
     return clip(input, low, high)

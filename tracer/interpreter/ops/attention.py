@@ -59,24 +59,12 @@ def _check_cache(
 
 @operator("Attention", since=23, check=check_inputs)
 def attention(
-    Q: Array,
-    K: Array,
-    V: Array,
-    attn_mask: Array | None = None,
-    past_key: Array | None = None,
-    past_value: Array | None = None,
-    nonpad_kv_seqlen: Array | None = None,
-    *,
-    is_causal: int = 0,
-    kv_num_heads: int | None = None,
-    left_window_size: int = -1,
-    q_num_heads: int | None = None,
-    qk_matmul_output_mode: int = 0,
-    right_window_size: int = -1,
-    scale: float | None = None,
-    softcap: float = 0.0,
-    softmax_precision: int | None = None,
-) -> tuple[Array, ...]:
+    Q: Array, K: Array, V: Array, attn_mask: Array | None = None, past_key: Array | None = None,
+    past_value: Array | None = None, nonpad_kv_seqlen: Array | None = None,
+    *, is_causal: int = 0, kv_num_heads: int | None = None, left_window_size: int = -1,
+    q_num_heads: int | None = None, qk_matmul_output_mode: int = 0, right_window_size: int = -1,
+    scale: float | None = None, softcap: float = 0.0, softmax_precision: int | None = None,
+) -> tuple[Array, ...]:  # fmt: skip
     """Y, the present key and value, and the scores at the stage that the output mode selects."""
     flat = Q.ndim == 3
     if flat:
@@ -107,15 +95,10 @@ def attention(
 
 @operator("FlexAttention", since=1, domain="ai.onnx.preview")
 def flex_attention(
-    Q: Array,
-    K: Array,
-    V: Array,
-    *,
-    prob_mod: Body | None = None,
-    scale: float | None = None,
-    score_mod: Body | None = None,
+    Q: Array, K: Array, V: Array,
+    *, prob_mod: Body | None = None, scale: float | None = None, score_mod: Body | None = None,
     softmax_precision: int | None = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """Attention whose scores and shares are modified by graphs."""
     root = Q.dtype.type(np.sqrt(1 / np.sqrt(Q.shape[3]) if scale is None else scale))
     scores = grouped_product(Q * root, np.swapaxes(K * root, -1, -2))

@@ -14,16 +14,11 @@ from tracer.support.types import Array
 
 @operator("Constant")
 def constant(
-    *,
-    value: Array | None = None,
-    sparse_value: Array | None = None,
-    value_float: float | None = None,
-    value_floats: Sequence[float] | None = None,
-    value_int: int | None = None,
-    value_ints: Sequence[int] | None = None,
-    value_string: str | None = None,
-    value_strings: Sequence[str] | None = None,
-) -> Array:
+    *, value: Array | None = None, sparse_value: Array | None = None,
+    value_float: float | None = None, value_floats: Sequence[float] | None = None,
+    value_int: int | None = None, value_ints: Sequence[int] | None = None,
+    value_string: str | None = None, value_strings: Sequence[str] | None = None,
+) -> Array:  # fmt: skip
     """Returns the single attribute that is set, as a tensor."""
     attributes = (
         (value, None),

@@ -60,13 +60,11 @@ def sequence_map(
 @operator("Scan", since=9)
 def scan(
     *states_and_inputs: Value,
-    body: Body,
-    num_scan_inputs: int,
-    scan_input_axes: Sequence[int] | None = None,
+    body: Body, num_scan_inputs: int, scan_input_axes: Sequence[int] | None = None,
     scan_input_directions: Sequence[int] | None = None,
     scan_output_axes: Sequence[int] | None = None,
     scan_output_directions: Sequence[int] | None = None,
-) -> tuple[Value, ...]:
+) -> tuple[Value, ...]:  # fmt: skip
     """Runs the body once per slice of the scan inputs; direction 1 is backwards."""
     count = len(states_and_inputs) - num_scan_inputs
     states: Sequence[Value] = states_and_inputs[:count]
@@ -96,12 +94,9 @@ def scan(
 
 @operator("Scan", since=8)
 def scan_8(
-    sequence_lens: Array | None,
-    *states_and_inputs: Value,
-    body: Body,
-    num_scan_inputs: int,
-    directions: Sequence[int] | None = None,
-) -> tuple[Value, ...]:
+    sequence_lens: Array | None, *states_and_inputs: Value,
+    body: Body, num_scan_inputs: int, directions: Sequence[int] | None = None,
+) -> tuple[Value, ...]:  # fmt: skip
     """Scan of opset 8: all inputs have a leading batch axis, each entry its own length."""
     count = len(states_and_inputs) - num_scan_inputs
     batch = states_and_inputs[count].shape[0]

@@ -20,17 +20,11 @@ _Ints = Sequence[int] | None
 
 @operator("Conv")
 def conv(
-    X: Array,
-    W: Array,
-    B: Array | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
-    group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
+    X: Array, W: Array, B: Array | None = None,
+    *, auto_pad: str = "NOTSET", dilations: Sequence[int] | None = None, group: int = 1,
+    kernel_shape: Sequence[int] | None = None, pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """Convolves X (N, C, *size) with W (M, C / group, *kernel) and adds B (M)."""
     check(X, W, group)
     if B is not None and B.shape != W.shape[:1]:
@@ -63,19 +57,11 @@ def _convolved(x: Array, w: Array, bias: Array | None, slid: Window, group: int)
 
 @operator("ConvTranspose")
 def conv_transpose(
-    X: Array,
-    W: Array,
-    B: Array | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: _Ints = None,
-    group: int = 1,
-    kernel_shape: _Ints = None,
-    output_padding: _Ints = None,
-    output_shape: _Ints = None,
-    pads: _Ints = None,
-    strides: _Ints = None,
-) -> Array:
+    X: Array, W: Array, B: Array | None = None,
+    *, auto_pad: str = "NOTSET", dilations: _Ints = None, group: int = 1,
+    kernel_shape: _Ints = None, output_padding: _Ints = None, output_shape: _Ints = None,
+    pads: _Ints = None, strides: _Ints = None,
+) -> Array:  # fmt: skip
     """Transposed convolution of X (N, C, *size) with W (C, M / group, *kernel), plus B (M)."""
     rank = X.ndim - 2
     if W.ndim != X.ndim or X.shape[1] != W.shape[0] or X.shape[1] % group:
@@ -176,14 +162,9 @@ def _crop(
 
 @operator("Col2Im", since=18)
 def col2im(
-    input: Array,
-    image_shape: Array,
-    block_shape: Array,
-    *,
-    dilations: _Ints = None,
-    pads: _Ints = None,
-    strides: _Ints = None,
-) -> Array:
+    input: Array, image_shape: Array, block_shape: Array,
+    *, dilations: _Ints = None, pads: _Ints = None, strides: _Ints = None,
+) -> Array:  # fmt: skip
     """Images (N, C, *image_shape) from columns (N, C times the size of a block, blocks)."""
     image, block = image_shape.tolist(), block_shape.tolist()
     rank = len(image)
@@ -238,13 +219,9 @@ def check_causal(given: Arguments) -> None:
 
 @operator("CausalConvWithState", since=27, check=check_causal)
 def causal_conv_with_state(
-    input: Array,
-    weight: Array,
-    bias: Array | None = None,
-    past_state: Array | None = None,
-    *,
-    activation: str = "none",
-) -> tuple[Array, Array]:
+    input: Array, weight: Array, bias: Array | None = None, past_state: Array | None = None,
+    *, activation: str = "none",
+) -> tuple[Array, Array]:  # fmt: skip
     """Convolves [batch, channels, length] with [channels, 1, k] taps that end at each position.
 
     The state, [batch, channels, k - 1], holds the positions before; zeros without one. Also returns
@@ -255,17 +232,10 @@ def causal_conv_with_state(
 
 @operator("CausalConvWithState", domain=MICROSOFT, check=check_causal)
 def contrib_causal_conv_with_state(
-    input: Array,
-    weight: Array,
-    bias: Array | None = None,
-    past_state: Array | None = None,
-    *,
-    activation: str = "none",
-    channels_last: int = 0,
-    dilation: int = 1,
-    ndim: int = 1,
+    input: Array, weight: Array, bias: Array | None = None, past_state: Array | None = None,
+    *, activation: str = "none", channels_last: int = 0, dilation: int = 1, ndim: int = 1,
     state_window: int = 0,
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array]:  # fmt: skip
     """CausalConvWithState whose taps are `dilation` apart. Raises ModelError for other layouts."""
     for name, value, plain in (
         ("ndim", ndim, 1), ("channels_last", channels_last, 0), ("state_window", state_window, 0),

@@ -20,14 +20,9 @@ _Floats = Sequence[float] | None
 
 @operator("MatMulIntegerToFloat", domain=MICROSOFT)
 def matmul_integer_to_float(
-    A: Array,
-    B: Array,
-    a_scale: Array,
-    b_scale: Array,
-    a_zero_point: Array | None = None,
-    b_zero_point: Array | None = None,
-    bias: Array | None = None,
-) -> Array:
+    A: Array, B: Array, a_scale: Array, b_scale: Array, a_zero_point: Array | None = None,
+    b_zero_point: Array | None = None, bias: Array | None = None,
+) -> Array:  # fmt: skip
     """(A - a_zero_point) (B - b_zero_point) times both scales, plus the bias."""
     sums = matmul_integer(A, B, a_zero_point, b_zero_point)
     product = sums.astype(a_scale.dtype) * (a_scale * b_scale)
@@ -36,11 +31,7 @@ def matmul_integer_to_float(
 
 @operator("DynamicQuantizeMatMul", domain=MICROSOFT)
 def dynamic_quantize_matmul(
-    A: Array,
-    B: Array,
-    b_scale: Array,
-    b_zero_point: Array | None = None,
-    bias: Array | None = None,
+    A: Array, B: Array, b_scale: Array, b_zero_point: Array | None = None, bias: Array | None = None
 ) -> Array:
     """A, quantised by its range, times the dequantised B, plus the bias."""
     quantised, scale, zero = dynamic_quantize_linear(A)
@@ -49,28 +40,13 @@ def dynamic_quantize_matmul(
 
 @operator("DynamicQuantizeLSTM", domain=MICROSOFT)
 def dynamic_quantize_lstm(
-    X: Array,
-    W: Array,
-    R: Array,
-    B: Array | None,
-    sequence_lens: Array | None,
-    initial_h: Array | None,
-    initial_c: Array | None,
-    P: Array | None,
-    W_scale: Array,
-    W_zero_point: Array,
-    R_scale: Array,
-    R_zero_point: Array,
-    *,
-    activation_alpha: _Floats = None,
-    activation_beta: _Floats = None,
-    activations: Sequence[str] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    input_forget: int = 0,
-    ctx: NodeContext,
-) -> tuple[Array, ...]:
+    X: Array, W: Array, R: Array, B: Array | None, sequence_lens: Array | None,
+    initial_h: Array | None, initial_c: Array | None, P: Array | None, W_scale: Array,
+    W_zero_point: Array, R_scale: Array, R_zero_point: Array,
+    *, activation_alpha: _Floats = None, activation_beta: _Floats = None,
+    activations: Sequence[str] | None = None, clip: float | None = None, direction: str = "forward",
+    hidden_size: int | None = None, input_forget: int = 0, ctx: NodeContext,
+) -> tuple[Array, ...]:  # fmt: skip
     """LSTM with weights W (D, I, 4H) and R (D, H, 4H) of 8 bits; see `lstm` for the rest.
 
     X is quantised by the range of all steps up to the longest sequence, h by its range over the

@@ -48,15 +48,9 @@ _ACTIVATIONS: Mapping[str, Callable[..., Array]] = {
 @operator("FusedConv", domain=MICROSOFT)
 @parameters_of(conv)
 def fused_conv(
-    X: Array,
-    W: Array,
-    B: Array | None = None,
-    Z: Array | None = None,
-    *,
-    activation: str = "",
-    activation_params: Sequence[float] = (),
-    **attributes: Any,
-) -> Array:
+    X: Array, W: Array, B: Array | None = None, Z: Array | None = None,
+    *, activation: str = "", activation_params: Sequence[float] = (), **attributes: Any,
+) -> Array:  # fmt: skip
     """The activation of Conv(X, W, B) + Z."""
     result = conv(X, W, B, **attributes)
     return activated(result if Z is None else result + Z, activation, activation_params)
@@ -66,12 +60,9 @@ def fused_conv(
 @parameters_of(gemm)
 def fused_gemm(
     *inputs: Array,
-    activation: str = "",
-    activation_alpha: float | None = None,
-    activation_beta: float | None = None,
-    activation_gamma: float | None = None,
-    **attributes: Any,
-) -> Array:
+    activation: str = "", activation_alpha: float | None = None,
+    activation_beta: float | None = None, activation_gamma: float | None = None, **attributes: Any,
+) -> Array:  # fmt: skip
     """The activation of alpha A B + beta C."""
     result = gemm(*inputs, **attributes)
     given = activation_alpha, activation_beta, activation_gamma
@@ -112,15 +103,10 @@ def quick_gelu(X: Array, *, alpha: float = 1.702) -> Array:
 
 @operator("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 def fused_matmul(
-    A: Array,
-    B: Array,
-    *,
-    alpha: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
-    transBatchA: int = 0,
+    A: Array, B: Array,
+    *, alpha: float = 1.0, transA: int = 0, transB: int = 0, transBatchA: int = 0,
     transBatchB: int = 0,
-) -> Array:
+) -> Array:  # fmt: skip
     """alpha A B, with A and B transposed as the attributes say; vectors are not transposed."""
     left = transposed_as(A, bool(transA), bool(transBatchA))
     product = products.matmul(left, transposed_as(B, bool(transB), bool(transBatchB)))
@@ -186,15 +172,9 @@ def matmul_integer_16(A: Array, B: Array) -> Array:
 @operator("NhwcMaxPool", domain=MICROSOFT)
 def nhwc_max_pool(
     x: Array,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: _Ints = None,
-    kernel_shape: Sequence[int],
-    pads: _Ints = None,
-    strides: _Ints = None,
-    ctx: NodeContext,
-) -> Array:
+    *, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: _Ints = None,
+    kernel_shape: Sequence[int], pads: _Ints = None, strides: _Ints = None, ctx: NodeContext,
+) -> Array:  # fmt: skip
     """The largest value of each window, with channels at the last axis."""
     first = np.ascontiguousarray(np.moveaxis(x, -1, 1))
     (maxima, *_) = max_pool(
@@ -206,18 +186,10 @@ def nhwc_max_pool(
 
 @operator("ConvTransposeWithDynamicPads", domain=MICROSOFT)
 def conv_transpose_with_dynamic_pads(
-    X: Array,
-    W: Array,
-    Pads: Array | None = None,
-    B: Array | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: _Ints = None,
-    group: int = 1,
-    kernel_shape: _Ints = None,
-    output_padding: _Ints = None,
-    strides: _Ints = None,
-) -> Array:
+    X: Array, W: Array, Pads: Array | None = None, B: Array | None = None,
+    *, auto_pad: str = "NOTSET", dilations: _Ints = None, group: int = 1,
+    kernel_shape: _Ints = None, output_padding: _Ints = None, strides: _Ints = None,
+) -> Array:  # fmt: skip
     """The standard's ConvTranspose, whose pads are an input."""
     return conv_transpose(
         X, W, B, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape,

@@ -98,13 +98,9 @@ def scatter_nd(data: Array, indices: Array, updates: Array, *, reduction: str = 
 
 @operator("TensorScatter", since=24, copies=1)
 def tensor_scatter(
-    past_cache: Array,
-    update: Array,
-    write_indices: Array | None = None,
-    *,
-    axis: int = -2,
-    mode: str = "linear",
-) -> Array:
+    past_cache: Array, update: Array, write_indices: Array | None = None,
+    *, axis: int = -2, mode: str = "linear",
+) -> Array:  # fmt: skip
     """A copy of `past_cache` with `update` along `axis`, from a place of each batch entry on.
 
     Raises ModelError for an update beyond the end, unless `mode` is circular.

@@ -56,19 +56,11 @@ def check_contrib_inputs(given: Arguments) -> None:
 
 @operator("LinearAttention", since=27, check=check_inputs)
 def linear_attention(
-    query: Array,
-    key: Array,
-    value: Array,
-    past_state: Array | None = None,
-    decay: Array | None = None,
-    beta: Array | None = None,
-    *,
-    chunk_size: int = 64,
-    kv_num_heads: int,
-    q_num_heads: int,
-    scale: float = 0.0,
+    query: Array, key: Array, value: Array, past_state: Array | None = None,
+    decay: Array | None = None, beta: Array | None = None,
+    *, chunk_size: int = 64, kv_num_heads: int, q_num_heads: int, scale: float = 0.0,
     update_rule: str = "gated_delta",
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array]:  # fmt: skip
     """The recurrence of the specification, token by token; also returns the state at the end.
 
     Operands are [batch, tokens, heads * size], the state [batch, kv heads, key size, value size].
@@ -80,17 +72,10 @@ def linear_attention(
 @operator("LinearAttention", domain=MICROSOFT, check=check_contrib_inputs)
 @parameters_of(linear_attention)
 def contrib_linear_attention(
-    query: Array,
-    key: Array,
-    value: Array,
-    past_state: Array | None = None,
-    decay: Array | None = None,
-    beta: Array | None = None,
-    *,
-    state_window: int = 0,
-    update_rule: str = "gated_delta",
-    **attributes: Any,
-) -> tuple[Array, Array]:
+    query: Array, key: Array, value: Array, past_state: Array | None = None,
+    decay: Array | None = None, beta: Array | None = None,
+    *, state_window: int = 0, update_rule: str = "gated_delta", **attributes: Any,
+) -> tuple[Array, Array]:  # fmt: skip
     """LinearAttention that may have fewer query heads than heads of keys.
 
     As in onnxruntime, an operand that the rule has no use for does nothing. Raises

@@ -20,15 +20,9 @@ def matmul(A: Array, B: Array) -> Array:
 
 @operator("Gemm", since=7)
 def gemm(
-    A: Array,
-    B: Array,
-    C: Array | None = None,
-    *,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
-) -> Array:
+    A: Array, B: Array, C: Array | None = None,
+    *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0,
+) -> Array:  # fmt: skip
     """alpha A B + beta C, with A and B optionally transposed."""
     output = products.matmul(A.T if transA else A, B.T if transB else B)
     if alpha != 1:
@@ -41,16 +35,9 @@ def gemm(
 
 @operator("Gemm")
 def gemm_1(
-    A: Array,
-    B: Array,
-    C: Array,
-    *,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    broadcast: int = 0,
-    transA: int = 0,
-    transB: int = 0,
-) -> Array:
+    A: Array, B: Array, C: Array,
+    *, alpha: float = 1.0, beta: float = 1.0, broadcast: int = 0, transA: int = 0, transB: int = 0,
+) -> Array:  # fmt: skip
     """Gemm before opset 7: `broadcast` enables broadcasting of C."""
     return gemm(A, B, C, alpha=alpha, beta=beta, transA=transA, transB=transB)
 

@@ -115,16 +115,11 @@ def check_dense(given: Arguments) -> None:
 @operator("MoE", domain=MICROSOFT, check=check_dense)
 @parameters_of(_Mixture)
 def moe(
-    input: Array,
-    router_probs: Array,
-    fc1_experts_weights: Array,
-    fc1_experts_bias: Array | None,
-    fc2_experts_weights: Array,
-    fc2_experts_bias: Array | None = None,
-    fc3_experts_weights: Array | None = None,
-    fc3_experts_bias: Array | None = None,
+    input: Array, router_probs: Array, fc1_experts_weights: Array, fc1_experts_bias: Array | None,
+    fc2_experts_weights: Array, fc2_experts_bias: Array | None = None,
+    fc3_experts_weights: Array | None = None, fc3_experts_bias: Array | None = None,
     **attributes: Any,
-) -> Array:
+) -> Array:  # fmt: skip
     """The sum of the chosen experts' outputs, weighted by the router. Raises ModelError."""
     mixture = _Mixture(**attributes)
     routes = mixture.routes(router_probs, None, False)
@@ -161,32 +156,17 @@ def check_quantized(given: Arguments) -> None:
 @operator("QMoE", domain=MICROSOFT, check=check_quantized)
 @parameters_of(_Mixture)
 def qmoe(
-    input: Array,
-    router_probs: Array,
-    fc1_experts_weights: Array,
-    fc1_scales: Array | None,
-    fc1_experts_bias: Array | None,
-    fc2_experts_weights: Array,
-    fc2_scales: Array | None = None,
-    fc2_experts_bias: Array | None = None,
-    fc3_experts_weights: Array | None = None,
-    fc3_scales: Array | None = None,
-    fc3_experts_bias: Array | None = None,
-    fc1_zero_points: Array | None = None,
-    fc2_zero_points: Array | None = None,
-    fc3_zero_points: Array | None = None,
-    router_weights: Array | None = None,
-    *,
-    accuracy_level: int = 0,
-    block_size: int = 0,
-    expert_weight_bits: int = 4,
-    fc1_expert_weight_bits: int | None = None,
-    fc2_expert_weight_bits: int | None = None,
-    fc3_expert_weight_bits: int | None = None,
-    quant_type: str = "int",
-    weights_prepacked: int = -1,
+    input: Array, router_probs: Array, fc1_experts_weights: Array, fc1_scales: Array | None,
+    fc1_experts_bias: Array | None, fc2_experts_weights: Array, fc2_scales: Array | None = None,
+    fc2_experts_bias: Array | None = None, fc3_experts_weights: Array | None = None,
+    fc3_scales: Array | None = None, fc3_experts_bias: Array | None = None,
+    fc1_zero_points: Array | None = None, fc2_zero_points: Array | None = None,
+    fc3_zero_points: Array | None = None, router_weights: Array | None = None,
+    *, accuracy_level: int = 0, block_size: int = 0, expert_weight_bits: int = 4,
+    fc1_expert_weight_bits: int | None = None, fc2_expert_weight_bits: int | None = None,
+    fc3_expert_weight_bits: int | None = None, quant_type: str = "int", weights_prepacked: int = -1,
     **attributes: Any,
-) -> Array:
+) -> Array:  # fmt: skip
     """MoE whose weights are packed codes of 2, 4 or 8 bits, each row or block with its scale.
 
     The weights are those of `numeric.block_weights`. As in onnxruntime's CPU kernel, shares of the

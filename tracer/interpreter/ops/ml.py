@@ -27,20 +27,13 @@ _Floats = Sequence[float] | None
 @operator("LabelEncoder", since=2, domain=_ML)
 def label_encoder(
     X: Array,
-    *,
-    default_float: float = -0.0,
-    default_int64: int = -1,
-    default_string: str = _UNKNOWN,
-    default_tensor: Array | None = None,
-    keys_floats: Sequence[float] | None = None,
-    keys_int64s: Sequence[int] | None = None,
-    keys_strings: Sequence[str] | None = None,
-    keys_tensor: Array | None = None,
-    values_floats: Sequence[float] | None = None,
-    values_int64s: Sequence[int] | None = None,
-    values_strings: Sequence[str] | None = None,
+    *, default_float: float = -0.0, default_int64: int = -1, default_string: str = _UNKNOWN,
+    default_tensor: Array | None = None, keys_floats: Sequence[float] | None = None,
+    keys_int64s: Sequence[int] | None = None, keys_strings: Sequence[str] | None = None,
+    keys_tensor: Array | None = None, values_floats: Sequence[float] | None = None,
+    values_int64s: Sequence[int] | None = None, values_strings: Sequence[str] | None = None,
     values_tensor: Array | None = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """Replaces each key by its value, and others by the default of the values' type.
 
     Raises ModelError unless keys and values are given, as many of both.
@@ -65,11 +58,9 @@ def label_encoder(
 @operator("LabelEncoder", domain=_ML)
 def label_encoder_1(
     X: Array,
-    *,
-    classes_strings: Sequence[str] | None = None,
-    default_int64: int = -1,
+    *, classes_strings: Sequence[str] | None = None, default_int64: int = -1,
     default_string: str = _UNKNOWN,
-) -> Array:
+) -> Array:  # fmt: skip
     """LabelEncoder of version 1: an index becomes its text, a text its index."""
     texts = _given(classes_strings)
     if X.dtype.kind in "iu":
@@ -81,10 +72,9 @@ def label_encoder_1(
 @operator("DictVectorizer", domain=_ML)
 def dict_vectorizer(
     X: Mapping[Any, Any],
-    *,
-    int64_vocabulary: Sequence[int] | None = None,
+    *, int64_vocabulary: Sequence[int] | None = None,
     string_vocabulary: Sequence[str] | None = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """Returns the values of the map X in the order of the vocabulary; what it lacks is 0 or ''.
 
     The values' type is kept; Python's floats are float32.
@@ -100,10 +90,9 @@ def dict_vectorizer(
 @operator("ZipMap", domain="ai.onnx.ml")
 def zip_map(
     X: Array,
-    *,
-    classlabels_int64s: Sequence[int] | None = None,
+    *, classlabels_int64s: Sequence[int] | None = None,
     classlabels_strings: Sequence[str] | None = None,
-) -> list[dict[Any, float]]:
+) -> list[dict[Any, float]]:  # fmt: skip
     """Returns a map for each row of X (N, C), or of one row (C), from C labels to its values.
 
     Raises ModelError for another number of labels.
@@ -164,19 +153,12 @@ _ZERO = 1e-7
 @operator("SVMClassifier", domain="ai.onnx.ml")
 def svm_classifier(
     X: Array,
-    *,
-    classlabels_ints: Sequence[int] | None = None,
-    classlabels_strings: Sequence[str] | None = None,
-    coefficients: Sequence[float],
-    kernel_params: _Floats = None,
-    kernel_type: str = "LINEAR",
-    post_transform: str = "NONE",
-    prob_a: _Floats = None,
-    prob_b: _Floats = None,
-    rho: Sequence[float],
-    support_vectors: _Floats = None,
-    vectors_per_class: Sequence[int] | None = None,
-) -> tuple[Array, Array]:
+    *, classlabels_ints: Sequence[int] | None = None,
+    classlabels_strings: Sequence[str] | None = None, coefficients: Sequence[float],
+    kernel_params: _Floats = None, kernel_type: str = "LINEAR", post_transform: str = "NONE",
+    prob_a: _Floats = None, prob_b: _Floats = None, rho: Sequence[float],
+    support_vectors: _Floats = None, vectors_per_class: Sequence[int] | None = None,
+) -> tuple[Array, Array]:  # fmt: skip
     """Returns the labels of the rows of X (N, F), and their scores as float32.
 
     Scores are probabilities (N, C) with `prob_a`, else one for each pair of classes (N, C(C-1)/2);

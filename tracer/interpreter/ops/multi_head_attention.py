@@ -61,22 +61,13 @@ def check_inputs(given: Arguments) -> None:
 
 @operator("MultiHeadAttention", domain=MICROSOFT, check=check_inputs)
 def multi_head_attention(
-    query: Array,
-    key: Array | None = None,
-    value: Array | None = None,
-    bias: Array | None = None,
-    key_padding_mask: Array | None = None,
-    attention_bias: Array | None = None,
-    past_key: Array | None = None,
-    past_value: Array | None = None,
-    past_sequence_length: Array | None = None,
-    cache_indirection: Array | None = None,
-    *,
-    mask_filter_value: float = -10000.0,
-    num_heads: int,
-    scale: float = 0.0,
+    query: Array, key: Array | None = None, value: Array | None = None, bias: Array | None = None,
+    key_padding_mask: Array | None = None, attention_bias: Array | None = None,
+    past_key: Array | None = None, past_value: Array | None = None,
+    past_sequence_length: Array | None = None, cache_indirection: Array | None = None,
+    *, mask_filter_value: float = -10000.0, num_heads: int, scale: float = 0.0,
     unidirectional: int = 0,
-) -> tuple[Array, ...]:
+) -> tuple[Array, ...]:  # fmt: skip
     """The attention, the present key and value [batch, heads, tokens, size], and the scores.
 
     Query, key and value are [batch, tokens, channels], or packed: [batch, tokens, heads, 3, size],
@@ -286,19 +277,12 @@ def check_projected(given: Arguments) -> None:
 @operator("Attention", domain=MICROSOFT, check=check_projected)
 @parameters_of(attended_projection)
 def attention(
-    input: Array,
-    weights: Array,
-    bias: Array | None = None,
-    mask_index: Array | None = None,
-    past: Array | None = None,
-    attention_bias: Array | None = None,
+    input: Array, weights: Array, bias: Array | None = None, mask_index: Array | None = None,
+    past: Array | None = None, attention_bias: Array | None = None,
     past_sequence_length: Array | None = None,
-    *,
-    past_present_share_buffer: int = 0,
-    qkv_hidden_sizes: Sequence[int] = (),
-    rotary_embedding_dim: int = 0,
-    **attributes: Any,
-) -> tuple[Array, ...]:
+    *, past_present_share_buffer: int = 0, qkv_hidden_sizes: Sequence[int] = (),
+    rotary_embedding_dim: int = 0, **attributes: Any,
+) -> tuple[Array, ...]:  # fmt: skip
     """Projects the input to queries, keys and values; returns the attention and the present.
 
     `past` and present are [2, batch, heads, tokens, size], keys first; there is no present where
@@ -330,17 +314,11 @@ def check_quantized(given: Arguments) -> None:
 @operator("QAttention", domain=MICROSOFT, check=check_quantized)
 @parameters_of(attended_projection)
 def quantized_attention(
-    input: Array,
-    weight: Array,
-    bias: Array,
-    input_scale: Array,
-    weight_scale: Array,
-    mask_index: Array | None = None,
-    input_zero_point: Array | None = None,
-    weight_zero_point: Array | None = None,
-    past: Array | None = None,
+    input: Array, weight: Array, bias: Array, input_scale: Array, weight_scale: Array,
+    mask_index: Array | None = None, input_zero_point: Array | None = None,
+    weight_zero_point: Array | None = None, past: Array | None = None,
     **attributes: Any,
-) -> tuple[Array, ...]:
+) -> tuple[Array, ...]:  # fmt: skip
     """Attention of an input and weights of 8 bits, whose product is one of integers.
 
     Scale and zero point of the weights are one number, or one for each column. The attention

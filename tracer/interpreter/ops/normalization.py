@@ -24,16 +24,9 @@ _Ints = Sequence[int] | None
 
 @operator("BatchNormalization", since=14)
 def batch_normalization(
-    X: Array,
-    scale: Array,
-    B: Array,
-    input_mean: Array,
-    input_var: Array,
-    *,
-    epsilon: float = 1e-5,
-    momentum: float = 0.9,
-    training_mode: int = 0,
-) -> Array | tuple[Array, ...]:
+    X: Array, scale: Array, B: Array, input_mean: Array, input_var: Array,
+    *, epsilon: float = 1e-5, momentum: float = 0.9, training_mode: int = 0,
+) -> Array | tuple[Array, ...]:  # fmt: skip
     """Normalises each channel by its stored statistics, in training by the batch's."""
     if not training_mode:
         return _by_channel(X, scale, B, input_mean, input_var, epsilon)
@@ -48,18 +41,10 @@ def batch_normalization(
 
 @operator("BatchNormalization")
 def batch_normalization_1(
-    X: Array,
-    scale: Array,
-    B: Array,
-    mean: Array,
-    var: Array,
-    *,
-    consumed_inputs: _Ints = None,
-    epsilon: float = 1e-5,
-    is_test: int = 0,
-    momentum: float = 0.9,
-    spatial: int = 1,
-) -> Array:
+    X: Array, scale: Array, B: Array, mean: Array, var: Array,
+    *, consumed_inputs: _Ints = None, epsilon: float = 1e-5, is_test: int = 0,
+    momentum: float = 0.9, spatial: int = 1,
+) -> Array:  # fmt: skip
     """Inference before opset 14; `spatial` 0 has statistics per element."""
     if spatial:
         return _by_channel(X, scale, B, mean, var, epsilon)
@@ -79,14 +64,9 @@ def instance_normalization(
 
 @operator("GroupNormalization", since=21, copies=2)
 def group_normalization(
-    X: Array,
-    scale: Array,
-    bias: Array,
-    *,
-    epsilon: float = 1e-5,
-    num_groups: int,
-    stash_type: int = 1,
-) -> Array:
+    X: Array, scale: Array, bias: Array,
+    *, epsilon: float = 1e-5, num_groups: int, stash_type: int = 1,
+) -> Array:  # fmt: skip
     """Normalises each group of channels of each image by its own mean and variance."""
     grouped = X.reshape(len(X), num_groups, math.prod(X.shape[1:]) // num_groups)
     ready = _standardized(_stashed(grouped, stash_type), (2,), epsilon).reshape(X.shape)
@@ -107,14 +87,9 @@ def group_normalization_18(
 
 @operator("LayerNormalization", copies=2)
 def layer_normalization(
-    X: Array,
-    Scale: Array,
-    B: Array | None = None,
-    *,
-    axis: int = -1,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,
-) -> tuple[Array, ...]:
+    X: Array, Scale: Array, B: Array | None = None,
+    *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1,
+) -> tuple[Array, ...]:  # fmt: skip
     """Normalises the axes from `axis` on; also returns mean and inverse deviation.
 
     It is of version 17; onnxruntime has it at every version, and its optimiser writes it there.
@@ -249,12 +224,7 @@ def simplified_layer_normalization(
 
 @operator("SkipSimplifiedLayerNormalization", domain=MICROSOFT, copies=3)
 def skip_simplified_layer_normalization(
-    input: Array,
-    skip: Array,
-    gamma: Array,
-    bias: Array | None = None,
-    *,
-    epsilon: float = 1e-12,
+    input: Array, skip: Array, gamma: Array, bias: Array | None = None, *, epsilon: float = 1e-12
 ) -> tuple[Array, ...]:
     """The RMS normalisation of input + skip + bias; also returns 1 / root (twice) and the sum."""
     total = _total(input, skip, bias, gamma)
@@ -265,14 +235,9 @@ def skip_simplified_layer_normalization(
 
 @operator("SkipLayerNormalization", domain=MICROSOFT, copies=3)
 def skip_layer_normalization(
-    input: Array,
-    skip: Array,
-    gamma: Array,
-    beta: Array | None = None,
-    bias: Array | None = None,
-    *,
-    epsilon: float = 1e-12,
-) -> tuple[Array, ...]:
+    input: Array, skip: Array, gamma: Array, beta: Array | None = None, bias: Array | None = None,
+    *, epsilon: float = 1e-12,
+) -> tuple[Array, ...]:  # fmt: skip
     """Normalises input + skip + bias; also returns mean, inverse deviation and the sum."""
     total = _total(input, skip, bias, gamma)
     shift = None if beta is None else widened(beta)
@@ -283,19 +248,11 @@ def skip_layer_normalization(
 
 @operator("EmbedLayerNormalization", domain=MICROSOFT)
 def embed_layer_normalization(
-    input_ids: Array,
-    segment_ids: Array | None,
-    word_embedding: Array,
-    position_embedding: Array,
-    segment_embedding: Array | None,
-    gamma: Array,
-    beta: Array,
-    mask: Array | None = None,
+    input_ids: Array, segment_ids: Array | None, word_embedding: Array, position_embedding: Array,
+    segment_embedding: Array | None, gamma: Array, beta: Array, mask: Array | None = None,
     position_ids: Array | None = None,
-    *,
-    epsilon: float = 1e-12,
-    mask_index_type: int = 0,
-) -> tuple[Array, ...]:
+    *, epsilon: float = 1e-12, mask_index_type: int = 0,
+) -> tuple[Array, ...]:  # fmt: skip
     """Normalises the sum of the embeddings; also returns the words of each sentence, and the sum.
 
     The words of a sentence are those that `mask` has 1 for; 0 without a mask.
@@ -315,27 +272,14 @@ def embed_layer_normalization(
 
 @operator("QEmbedLayerNormalization", domain=MICROSOFT)
 def quantized_embed_layer_normalization(
-    input_ids: Array,
-    segment_ids: Array | None,
-    word_embedding_quant: Array,
-    position_embedding_quant: Array,
-    segment_embedding: Array | None,
-    gamma_quant: Array,
-    beta_quant: Array,
-    mask: Array | None,
-    word_embedding_scale: Array,
-    position_embedding_scale: Array,
-    segment_embedding_scale: Array | None,
-    gamma_scale: Array,
-    beta_scale: Array,
-    word_embedding_zero_point: Array,
-    position_embedding_zero_point: Array,
-    segment_embedding_zero_point: Array | None,
-    gamma_zero_point: Array,
-    beta_zero_point: Array,
-    *,
-    epsilon: float = 1e-12,
-) -> tuple[Array, Array]:
+    input_ids: Array, segment_ids: Array | None, word_embedding_quant: Array,
+    position_embedding_quant: Array, segment_embedding: Array | None, gamma_quant: Array,
+    beta_quant: Array, mask: Array | None, word_embedding_scale: Array,
+    position_embedding_scale: Array, segment_embedding_scale: Array | None, gamma_scale: Array,
+    beta_scale: Array, word_embedding_zero_point: Array, position_embedding_zero_point: Array,
+    segment_embedding_zero_point: Array | None, gamma_zero_point: Array, beta_zero_point: Array,
+    *, epsilon: float = 1e-12,
+) -> tuple[Array, Array]:  # fmt: skip
     """EmbedLayerNormalization of tables and weights of 8 bits, without the sum."""
     real = dequantize_linear
     segments = None

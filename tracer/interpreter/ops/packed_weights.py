@@ -259,17 +259,9 @@ def check_bnb4(given: Arguments) -> None:
 
 @operator("MatMulBnb4", domain=MICROSOFT, check=check_bnb4)
 def matmul_bnb4(
-    A: Array,
-    B: Array,
-    absmax: Array,
-    *,
-    K: int,
-    N: int,
-    block_size: int,
-    quant_type: int,
-    training_mode: int = 0,
-    transB: int = 1,
-) -> Array:
+    A: Array, B: Array, absmax: Array,
+    *, K: int, N: int, block_size: int, quant_type: int, training_mode: int = 0, transB: int = 1,
+) -> Array:  # fmt: skip
     """A times the weights [N, K], transposed with `transB`; sums are float32.
 
     A weight is the value of its code times `absmax` of its block. Blocks run through the flattened
@@ -304,16 +296,9 @@ def check_table(given: Arguments) -> None:
 
 @operator("GatherBlockQuantized", domain=MICROSOFT, check=check_table)
 def gather_block_quantized(
-    data: Array,
-    indices: Array,
-    scales: Array,
-    zero_points: Array | None = None,
-    *,
-    bits: int = 4,
-    block_size: int = 128,
-    gather_axis: int = 0,
-    quantize_axis: int = 1,
-) -> Array:
+    data: Array, indices: Array, scales: Array, zero_points: Array | None = None,
+    *, bits: int = 4, block_size: int = 128, gather_axis: int = 0, quantize_axis: int = 1,
+) -> Array:  # fmt: skip
     """(codes - zero points) scales of the slices at `indices`; zeros for an index out of range.
 
     uint8 `data` has codes of `bits` bits packed along the last axis, low bits first; other types

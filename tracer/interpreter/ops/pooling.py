@@ -22,16 +22,10 @@ _Ints = Sequence[int] | None
 @operator("MaxPool")
 def max_pool(
     X: Array,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: _Ints = None,
-    kernel_shape: Sequence[int],
-    pads: _Ints = None,
-    storage_order: int = 0,
-    strides: _Ints = None,
+    *, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: _Ints = None,
+    kernel_shape: Sequence[int], pads: _Ints = None, storage_order: int = 0, strides: _Ints = None,
     ctx: NodeContext,
-) -> tuple[Array, ...]:
+) -> tuple[Array, ...]:  # fmt: skip
     """The largest value of each window, and its flat index if that output has a name."""
     slid = window(X.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     lowest = _lowest(X.dtype)
@@ -47,15 +41,9 @@ def max_pool(
 @operator("AveragePool")
 def average_pool(
     X: Array,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    count_include_pad: int = 0,
-    dilations: _Ints = None,
-    kernel_shape: Sequence[int],
-    pads: _Ints = None,
-    strides: _Ints = None,
-) -> Array:
+    *, auto_pad: str = "NOTSET", ceil_mode: int = 0, count_include_pad: int = 0,
+    dilations: _Ints = None, kernel_shape: Sequence[int], pads: _Ints = None, strides: _Ints = None,
+) -> Array:  # fmt: skip
     """The mean of each window; padding counts as zeros only with `count_include_pad`."""
     slid = window(X.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     means = _slide(X, slid, 0, np.add)
@@ -66,15 +54,9 @@ def average_pool(
 @operator("LpPool")
 def lp_pool(
     X: Array,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: _Ints = None,
-    kernel_shape: Sequence[int],
-    p: float = 2,
-    pads: _Ints = None,
-    strides: _Ints = None,
-) -> Array:
+    *, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: _Ints = None,
+    kernel_shape: Sequence[int], p: float = 2, pads: _Ints = None, strides: _Ints = None,
+) -> Array:  # fmt: skip
     """The p-norm of each window."""
     slid = window(X.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     powers = np.absolute(X) ** np.array(p, X.dtype)
@@ -144,15 +126,10 @@ def check_mask(given: Arguments) -> None:
 
 @operator("MaxpoolWithMask", domain=MICROSOFT, check=check_mask)
 def maxpool_with_mask(
-    X: Array,
-    M: Array,
-    *,
-    auto_pad: str = "NOTSET",
-    kernel_shape: Sequence[int],
-    pads: _Ints = None,
-    storage_order: int = 0,
-    strides: _Ints = None,
-) -> Array:
+    X: Array, M: Array,
+    *, auto_pad: str = "NOTSET", kernel_shape: Sequence[int], pads: _Ints = None,
+    storage_order: int = 0, strides: _Ints = None,
+) -> Array:  # fmt: skip
     """The largest value of each window; each row of a window ends where the mask is 0.
 
     As in onnxruntime, the first element of an image is never masked, unless it has one axis.

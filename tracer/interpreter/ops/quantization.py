@@ -17,16 +17,10 @@ from tracer.support.types import Array
 
 @operator("QuantizeLinear", since=10)
 def quantize_linear(
-    x: Array,
-    y_scale: Array,
-    y_zero_point: Array | None = None,
-    *,
-    axis: int = 1,
-    block_size: int = 0,
-    output_dtype: int = 0,
-    precision: int = 0,
+    x: Array, y_scale: Array, y_zero_point: Array | None = None,
+    *, axis: int = 1, block_size: int = 0, output_dtype: int = 0, precision: int = 0,
     saturate: int = 1,
-) -> Array:
+) -> Array:  # fmt: skip
     """round(x / scale) + zero point, saturated to the range of the result's type.
 
     The scale is one number, one per slice of `axis`, or one per `block_size` slices.
@@ -48,14 +42,9 @@ def quantize_linear(
 
 @operator("DequantizeLinear", since=10)
 def dequantize_linear(
-    x: Array,
-    x_scale: Array,
-    x_zero_point: Array | None = None,
-    *,
-    axis: int = 1,
-    block_size: int = 0,
-    output_dtype: int = 0,
-) -> Array:
+    x: Array, x_scale: Array, x_zero_point: Array | None = None,
+    *, axis: int = 1, block_size: int = 0, output_dtype: int = 0,
+) -> Array:  # fmt: skip
     """(x - zero point) * scale. Raises ModelError for a zero point of another type than x."""
     if x_zero_point is not None and x_zero_point.dtype != x.dtype:
         raise ModelError(f"x is {x.dtype}, and its zero point {x_zero_point.dtype}")

@@ -29,18 +29,10 @@ _Ints = Sequence[int] | None
 
 @operator("ConvInteger", since=10)
 def conv_integer(
-    x: Array,
-    w: Array,
-    x_zero_point: Array | None = None,
-    w_zero_point: Array | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: _Ints = None,
-    group: int = 1,
-    kernel_shape: _Ints = None,
-    pads: _Ints = None,
-    strides: _Ints = None,
-) -> Array:
+    x: Array, w: Array, x_zero_point: Array | None = None, w_zero_point: Array | None = None,
+    *, auto_pad: str = "NOTSET", dilations: _Ints = None, group: int = 1,
+    kernel_shape: _Ints = None, pads: _Ints = None, strides: _Ints = None,
+) -> Array:  # fmt: skip
     """Subtracts the zero points of 8-bit tensors and convolves into int32; padding is 0."""
     check(x, w, group)
     slid = window(x.shape[2:], w.shape[2:], strides, pads, dilations, auto_pad)
@@ -50,17 +42,10 @@ def conv_integer(
 @operator("QLinearConv", since=10)
 @parameters_of(conv_integer)
 def qlinear_conv(
-    x: Array,
-    x_scale: Array,
-    x_zero_point: Array,
-    w: Array,
-    w_scale: Array,
-    w_zero_point: Array,
-    y_scale: Array,
-    y_zero_point: Array,
-    B: Array | None = None,
+    x: Array, x_scale: Array, x_zero_point: Array, w: Array, w_scale: Array, w_zero_point: Array,
+    y_scale: Array, y_zero_point: Array, B: Array | None = None,
     **attributes: Any,
-) -> Array:
+) -> Array:  # fmt: skip
     """Convolves quantised tensors, adds the int32 bias, requantises."""
     exact = conv_integer(x, w, x_zero_point, w_zero_point, **attributes)
     channels = (-1, *[1] * (x.ndim - 2))
@@ -72,15 +57,9 @@ def qlinear_conv(
 
 @operator("QLinearMatMul", since=10)
 def qlinear_matmul(
-    a: Array,
-    a_scale: Array,
-    a_zero_point: Array,
-    b: Array,
-    b_scale: Array,
-    b_zero_point: Array,
-    y_scale: Array,
-    y_zero_point: Array,
-) -> Array:
+    a: Array, a_scale: Array, a_zero_point: Array, b: Array, b_scale: Array, b_zero_point: Array,
+    y_scale: Array, y_zero_point: Array,
+) -> Array:  # fmt: skip
     """Multiplies quantised matrices and requantises; scales may be per row or column."""
     left = a.astype(np.int32) - per_row(a_zero_point)
     right = b.astype(np.int32) - b_zero_point.astype(np.int32)
@@ -136,20 +115,10 @@ def qlinear_conv_1(x: Array, *inputs: Any, channels_last: int = 0, **attributes:
 
 @operator("QGemm", domain=MICROSOFT)
 def qgemm(
-    A: Array,
-    a_scale: Array,
-    a_zero_point: Array,
-    B: Array,
-    b_scale: Array,
-    b_zero_point: Array,
-    C: Array | None = None,
-    y_scale: Array | None = None,
-    y_zero_point: Array | None = None,
-    *,
-    alpha: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
-) -> Array:
+    A: Array, a_scale: Array, a_zero_point: Array, B: Array, b_scale: Array, b_zero_point: Array,
+    C: Array | None = None, y_scale: Array | None = None, y_zero_point: Array | None = None,
+    *, alpha: float = 1.0, transA: int = 0, transB: int = 0,
+) -> Array:  # fmt: skip
     """alpha A B + C, with C int32 in the product's scale; returns float32 without y_scale."""
     left = A.astype(np.int32) - a_zero_point.astype(np.int32)
     right = B.astype(np.int32)
@@ -198,15 +167,9 @@ def _of_one(compute: Callable[..., Array]) -> Callable[..., Array]:
 
 @operator("QLinearAdd", domain=MICROSOFT)
 def qlinear_add(
-    A: Array,
-    A_scale: Array,
-    A_zero_point: Array | None,
-    B: Array,
-    B_scale: Array,
-    B_zero_point: Array | None,
-    C_scale: Array,
-    C_zero_point: Array | None = None,
-) -> Array:
+    A: Array, A_scale: Array, A_zero_point: Array | None, B: Array, B_scale: Array,
+    B_zero_point: Array | None, C_scale: Array, C_zero_point: Array | None = None,
+) -> Array:  # fmt: skip
     """A + B: each is scaled to quanta of the result, which are added and rounded once.
 
     The order is that of onnxruntime's kernels on x86-64, which decides about halves: what the zero
@@ -245,15 +208,9 @@ def _is_repeated(shape: Sequence[int], other: Sequence[int]) -> bool:
 
 @operator("QLinearMul", domain=MICROSOFT)
 def qlinear_mul(
-    A: Array,
-    A_scale: Array,
-    A_zero_point: Array | None,
-    B: Array,
-    B_scale: Array,
-    B_zero_point: Array | None,
-    C_scale: Array,
-    C_zero_point: Array | None = None,
-) -> Array:
+    A: Array, A_scale: Array, A_zero_point: Array | None, B: Array, B_scale: Array,
+    B_zero_point: Array | None, C_scale: Array, C_zero_point: Array | None = None,
+) -> Array:  # fmt: skip
     """A B: the exact product of integers, scaled to quanta of the result and rounded once."""
     product = _centred(A, A_zero_point) * _centred(B, B_zero_point)
     return _rounded(product * np.float32(A_scale * B_scale / C_scale), C_zero_point, A.dtype)
@@ -261,16 +218,9 @@ def qlinear_mul(
 
 @operator("QLinearWhere", domain=MICROSOFT)
 def qlinear_where(
-    condition: Array,
-    X: Array,
-    x_scale: Array,
-    x_zero_point: Array,
-    Y: Array,
-    y_scale: Array,
-    y_zero_point: Array,
-    z_scale: Array,
-    z_zero_point: Array,
-) -> Array:
+    condition: Array, X: Array, x_scale: Array, x_zero_point: Array, Y: Array, y_scale: Array,
+    y_zero_point: Array, z_scale: Array, z_zero_point: Array,
+) -> Array:  # fmt: skip
     """X where the condition holds, else Y."""
     result = np.where(condition, _real(X, x_scale, x_zero_point), _real(Y, y_scale, y_zero_point))
     return _quantized(result, z_scale, z_zero_point, X)
@@ -288,20 +238,12 @@ def qlinear_concat(Y_scale: Array, Y_zero_point: Array, *inputs: Array, axis: in
 
 @operator("QLinearAveragePool", domain=MICROSOFT)
 def qlinear_average_pool(
-    X: Array,
-    X_scale: Array,
-    X_zero_point: Array | None,
-    Y_scale: Array,
+    X: Array, X_scale: Array, X_zero_point: Array | None, Y_scale: Array,
     Y_zero_point: Array | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    channels_last: int = 0,
-    count_include_pad: int = 0,
-    kernel_shape: Sequence[int],
-    pads: _Ints = None,
+    *, auto_pad: str = "NOTSET", ceil_mode: int = 0, channels_last: int = 0,
+    count_include_pad: int = 0, kernel_shape: Sequence[int], pads: _Ints = None,
     strides: _Ints = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """The mean of each window."""
     pool = partial(
         average_pool, auto_pad=auto_pad, ceil_mode=ceil_mode, count_include_pad=count_include_pad,
@@ -313,14 +255,10 @@ def qlinear_average_pool(
 
 @operator("QLinearGlobalAveragePool", domain=MICROSOFT)
 def qlinear_global_average_pool(
-    X: Array,
-    X_scale: Array,
-    X_zero_point: Array | None,
-    Y_scale: Array,
+    X: Array, X_scale: Array, X_zero_point: Array | None, Y_scale: Array,
     Y_zero_point: Array | None = None,
-    *,
-    channels_last: int = 0,
-) -> Array:
+    *, channels_last: int = 0,
+) -> Array:  # fmt: skip
     """The mean of each channel: the exact sum of integers, scaled once."""
     axes = tuple(range(1, X.ndim - 1) if channels_last else range(2, X.ndim))
     zero = np.int64(0) if X_zero_point is None else X_zero_point.astype(np.int64)

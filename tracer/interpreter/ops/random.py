@@ -17,14 +17,9 @@ from tracer.support.types import Array
 
 @operator("RandomNormal")
 def random_normal(
-    *,
-    shape: Sequence[int],
-    dtype: int = 1,
-    mean: float = 0.0,
-    scale: float = 1.0,
-    seed: float | None = None,
-    ctx: NodeContext,
-) -> Array:
+    *, shape: Sequence[int], dtype: int = 1, mean: float = 0.0, scale: float = 1.0,
+    seed: float | None = None, ctx: NodeContext,
+) -> Array:  # fmt: skip
     """Normal values of mean `mean` and standard deviation `scale`."""
     limits.allow(shape, np.float64)
     return generator(seed, ctx).normal(mean, scale, tuple(shape)).astype(_dtype(dtype))
@@ -33,13 +28,9 @@ def random_normal(
 @operator("RandomNormalLike")
 def random_normal_like(
     input: Array,
-    *,
-    dtype: int | None = None,
-    mean: float = 0.0,
-    scale: float = 1.0,
-    seed: float | None = None,
+    *, dtype: int | None = None, mean: float = 0.0, scale: float = 1.0, seed: float | None = None,
     ctx: NodeContext,
-) -> Array:
+) -> Array:  # fmt: skip
     """Normal values in the shape of `input`; `dtype` defaults to its type."""
     kind = input.dtype if dtype is None else _dtype(dtype)
     limits.allow(input.shape, np.float64)
@@ -48,14 +39,9 @@ def random_normal_like(
 
 @operator("RandomUniform")
 def random_uniform(
-    *,
-    shape: Sequence[int],
-    dtype: int = 1,
-    low: float = 0.0,
-    high: float = 1.0,
-    seed: float | None = None,
-    ctx: NodeContext,
-) -> Array:
+    *, shape: Sequence[int], dtype: int = 1, low: float = 0.0, high: float = 1.0,
+    seed: float | None = None, ctx: NodeContext,
+) -> Array:  # fmt: skip
     """Uniform values in [low, high)."""
     limits.allow(shape, np.float64)
     return generator(seed, ctx).uniform(low, high, tuple(shape)).astype(_dtype(dtype))
@@ -64,13 +50,9 @@ def random_uniform(
 @operator("RandomUniformLike")
 def random_uniform_like(
     input: Array,
-    *,
-    dtype: int | None = None,
-    low: float = 0.0,
-    high: float = 1.0,
-    seed: float | None = None,
+    *, dtype: int | None = None, low: float = 0.0, high: float = 1.0, seed: float | None = None,
     ctx: NodeContext,
-) -> Array:
+) -> Array:  # fmt: skip
     """Uniform values in [low, high) in the shape of `input`; `dtype` defaults to its type."""
     kind = input.dtype if dtype is None else _dtype(dtype)
     limits.allow(input.shape, np.float64)
@@ -89,12 +71,8 @@ def bernoulli(
 @operator("Multinomial", since=7, copies=2)
 def multinomial(
     input: Array,
-    *,
-    dtype: int = 6,
-    sample_size: int = 1,
-    seed: float | None = None,
-    ctx: NodeContext,
-) -> Array:
+    *, dtype: int = 6, sample_size: int = 1, seed: float | None = None, ctx: NodeContext,
+) -> Array:  # fmt: skip
     """`sample_size` classes for each row of unnormalised log probabilities."""
     logits = input.astype(np.float64)
     limits.allow((input.shape[0], sample_size, input.shape[1]), np.float64)
@@ -104,13 +82,9 @@ def multinomial(
 
 @operator("Dropout", since=12)
 def dropout(
-    data: Array,
-    ratio: Array | None = None,
-    training_mode: Array | None = None,
-    *,
-    seed: int | None = None,
-    ctx: NodeContext,
-) -> tuple[Array, Array]:
+    data: Array, ratio: Array | None = None, training_mode: Array | None = None,
+    *, seed: int | None = None, ctx: NodeContext,
+) -> tuple[Array, Array]:  # fmt: skip
     """Returns the input and a mask; in training random elements are 0 and the rest scaled up."""
     share = 0.5 if ratio is None else float(ratio.reshape(-1)[0])
     if training_mode is None or not training_mode.any() or share == 0:
@@ -131,11 +105,8 @@ def dropout_10(data: Array, *, ratio: float = 0.5) -> tuple[Array, Array]:
 @operator("Dropout")
 def dropout_1(
     data: Array,
-    *,
-    consumed_inputs: Sequence[int] | None = None,
-    is_test: int = 0,
-    ratio: float = 0.5,
-) -> tuple[Array, Array]:
+    *, consumed_inputs: Sequence[int] | None = None, is_test: int = 0, ratio: float = 0.5,
+) -> tuple[Array, Array]:  # fmt: skip
     """Dropout before opset 10: the mask, which nothing fills, has the type of the input."""
     return data, np.zeros(data.shape, data.dtype)
 

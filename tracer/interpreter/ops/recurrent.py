@@ -77,14 +77,10 @@ def gate_products(w: Array, r: Array, read: Share = np.asarray) -> GateProducts:
 @operator("RNN")
 @parameters_of(RecurrentSettings)
 def rnn(
-    X: Array,
-    W: Array,
-    R: Array,
-    B: Array | None = None,
-    sequence_lens: Array | None = None,
+    X: Array, W: Array, R: Array, B: Array | None = None, sequence_lens: Array | None = None,
     initial_h: Array | None = None,
     **attributes: Any,
-) -> tuple[Array, ...]:
+) -> tuple[Array, ...]:  # fmt: skip
     """h' = f(x W^T + h R^T + b)."""
     settings = RecurrentSettings(**attributes)
     return _run(
@@ -95,16 +91,10 @@ def rnn(
 @operator("GRU")
 @parameters_of(RecurrentSettings)
 def gru(
-    X: Array,
-    W: Array,
-    R: Array,
-    B: Array | None = None,
-    sequence_lens: Array | None = None,
+    X: Array, W: Array, R: Array, B: Array | None = None, sequence_lens: Array | None = None,
     initial_h: Array | None = None,
-    *,
-    linear_before_reset: int = 0,
-    **attributes: Any,
-) -> tuple[Array, ...]:
+    *, linear_before_reset: int = 0, **attributes: Any,
+) -> tuple[Array, ...]:  # fmt: skip
     """h' = (1 - z) g + z h, with gates z, r, and g from the reset state."""
     settings, names = RecurrentSettings(**attributes), ["Sigmoid", "Tanh"]
     cells = [partial(_gru_cell, linear=bool(linear_before_reset))] * len(R)
@@ -114,18 +104,10 @@ def gru(
 @operator("LSTM")
 @parameters_of(RecurrentSettings)
 def lstm(
-    X: Array,
-    W: Array,
-    R: Array,
-    B: Array | None = None,
-    sequence_lens: Array | None = None,
-    initial_h: Array | None = None,
-    initial_c: Array | None = None,
-    P: Array | None = None,
-    *,
-    input_forget: int = 0,
-    **attributes: Any,
-) -> tuple[Array, ...]:
+    X: Array, W: Array, R: Array, B: Array | None = None, sequence_lens: Array | None = None,
+    initial_h: Array | None = None, initial_c: Array | None = None, P: Array | None = None,
+    *, input_forget: int = 0, **attributes: Any,
+) -> tuple[Array, ...]:  # fmt: skip
     """c' = f c + i g, h' = o tanh(c'), with optional peepholes P."""
     settings, names = RecurrentSettings(**attributes), ["Sigmoid", "Tanh", "Tanh"]
     peeps = np.zeros((len(W), 3 * R.shape[-1]), X.dtype) if P is None else P

@@ -48,17 +48,11 @@ def _bins(first: int, last: int, count: int, size: int) -> list[slice]:
 
 @operator("RoiAlign", since=16)
 def roi_align(
-    X: Array,
-    rois: Array,
-    batch_indices: Array,
-    *,
-    coordinate_transformation_mode: str = "half_pixel",
-    mode: str = "avg",
-    output_height: int = 1,
-    output_width: int = 1,
-    sampling_ratio: int = 0,
+    X: Array, rois: Array, batch_indices: Array,
+    *, coordinate_transformation_mode: str = "half_pixel", mode: str = "avg",
+    output_height: int = 1, output_width: int = 1, sampling_ratio: int = 0,
     spatial_scale: float = 1.0,
-) -> Array:
+) -> Array:  # fmt: skip
     """Samples regions (x1, y1, x2, y2) of images at points between pixels; one number per bin.
 
     He et al., "Mask R-CNN" (2017). With `max`, the largest weighted pixel of all points counts, as
@@ -86,16 +80,10 @@ def roi_align(
 
 @operator("RoiAlign", since=10)
 def roi_align_10(
-    X: Array,
-    rois: Array,
-    batch_indices: Array,
-    *,
-    mode: str = "avg",
-    output_height: int = 1,
-    output_width: int = 1,
-    sampling_ratio: int = 0,
+    X: Array, rois: Array, batch_indices: Array,
+    *, mode: str = "avg", output_height: int = 1, output_width: int = 1, sampling_ratio: int = 0,
     spatial_scale: float = 1.0,
-) -> Array:
+) -> Array:  # fmt: skip
     """RoiAlign before opset 16: regions are not moved by half a pixel."""
     return roi_align(
         X, rois, batch_indices, coordinate_transformation_mode="output_half_pixel", mode=mode,
@@ -158,14 +146,9 @@ def check_crops(given: Arguments) -> None:
 
 @operator("CropAndResize", domain=MICROSOFT, check=check_crops)
 def crop_and_resize(
-    X: Array,
-    rois: Array,
-    batch_indices: Array,
-    crop_size: Array,
-    *,
-    extrapolation_value: float = 0.0,
-    mode: str = "bilinear",
-) -> Array:
+    X: Array, rois: Array, batch_indices: Array, crop_size: Array,
+    *, extrapolation_value: float = 0.0, mode: str = "bilinear",
+) -> Array:  # fmt: skip
     """Returns [regions, channels, height, width] of `crop_size`, as TensorFlow defines it.
 
     A region is y1, x1, y2, x2 as shares of the image; its corners are those of the output. What
@@ -217,14 +200,10 @@ def _bilinear(images: Array, chosen: Array, ys: Array, xs: Array) -> Array:
 
 @operator("NonMaxSuppression", since=10)
 def non_max_suppression(
-    boxes: Array,
-    scores: Array,
-    max_output_boxes_per_class: Array | None = None,
-    iou_threshold: Array | None = None,
-    score_threshold: Array | None = None,
-    *,
-    center_point_box: int = 0,
-) -> Array:
+    boxes: Array, scores: Array, max_output_boxes_per_class: Array | None = None,
+    iou_threshold: Array | None = None, score_threshold: Array | None = None,
+    *, center_point_box: int = 0,
+) -> Array:  # fmt: skip
     """Batch, class and box of each box that is kept: none unless a number of boxes is given."""
     if boxes.ndim != 3 or scores.ndim != 3 or boxes.shape != (len(scores), scores.shape[2], 4):
         raise ModelError(f"boxes {list(boxes.shape)} do not fit scores {list(scores.shape)}")

@@ -49,21 +49,13 @@ class ResizeMethod:
 
 @operator("Resize", since=11)
 def resize(
-    X: Array,
-    roi: Array | None = None,
-    scales: Array | None = None,
-    sizes: Array | None = None,
-    *,
-    antialias: int = 0,
-    axes: Sequence[int] | None = None,
-    coordinate_transformation_mode: str = "half_pixel",
-    cubic_coeff_a: float = -0.75,
-    exclude_outside: int = 0,
-    extrapolation_value: float = 0.0,
-    keep_aspect_ratio_policy: str = "stretch",
-    mode: str = "nearest",
+    X: Array, roi: Array | None = None, scales: Array | None = None, sizes: Array | None = None,
+    *, antialias: int = 0, axes: Sequence[int] | None = None,
+    coordinate_transformation_mode: str = "half_pixel", cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0, extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
-) -> Array:
+) -> Array:  # fmt: skip
     """Resizes X by scales or to sizes of its axes."""
     method = ResizeMethod(
         mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a, bool(antialias),
@@ -271,13 +263,9 @@ def _rounded(x: Array, dtype: np.dtype[np.generic]) -> Array:
 
 @operator("GridSample", since=20)
 def grid_sample(
-    X: Array,
-    grid: Array,
-    *,
-    align_corners: int = 0,
-    mode: str = "linear",
-    padding_mode: str = "zeros",
-) -> Array:
+    X: Array, grid: Array,
+    *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros",
+) -> Array:  # fmt: skip
     """Interpolates X (N, C, d1 … dr) at the positions `grid` (N, D1 … Dr, r), from -1 to 1.
 
     The last number of a position is along the last axis of X. Raises ModelError for an unknown
@@ -310,13 +298,9 @@ def grid_sample(
 
 @operator("GridSample", since=16)
 def grid_sample_16(
-    X: Array,
-    grid: Array,
-    *,
-    align_corners: int = 0,
-    mode: str = "bilinear",
-    padding_mode: str = "zeros",
-) -> Array:
+    X: Array, grid: Array,
+    *, align_corners: int = 0, mode: str = "bilinear", padding_mode: str = "zeros",
+) -> Array:  # fmt: skip
     """GridSample before opset 20: images of two dimensions, and other names of the modes."""
     names = {"bilinear": "linear", "bicubic": "cubic"}
     return grid_sample(

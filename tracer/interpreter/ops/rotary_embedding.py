@@ -31,15 +31,9 @@ def check_inputs(given: Arguments) -> None:
 
 @operator("RotaryEmbedding", since=23, check=check_inputs)
 def rotary_embedding(
-    X: Array,
-    cos_cache: Array,
-    sin_cache: Array,
-    position_ids: Array | None = None,
-    *,
-    interleaved: int = 0,
-    num_heads: int | None = None,
-    rotary_embedding_dim: int = 0,
-) -> Array:
+    X: Array, cos_cache: Array, sin_cache: Array, position_ids: Array | None = None,
+    *, interleaved: int = 0, num_heads: int | None = None, rotary_embedding_dim: int = 0,
+) -> Array:  # fmt: skip
     """Turns the first `rotary_embedding_dim` channels of each head (default: all).
 
     The tables are [positions, pairs] with `position_ids` [N, L], else [N, L, pairs].
@@ -65,17 +59,10 @@ def check_contrib_inputs(given: Arguments) -> None:
 
 @operator("RotaryEmbedding", domain=MICROSOFT, check=check_contrib_inputs)
 def contrib_rotary_embedding(
-    input: Array,
-    position_ids: Array,
-    cos_cache: Array,
-    sin_cache: Array,
-    *,
-    interleaved: int = 0,
-    is_packed_batching: int = 0,
-    num_heads: int = 0,
-    rotary_embedding_dim: int = 0,
-    scale: float = 1.0,
-) -> Array:
+    input: Array, position_ids: Array, cos_cache: Array, sin_cache: Array,
+    *, interleaved: int = 0, is_packed_batching: int = 0, num_heads: int = 0,
+    rotary_embedding_dim: int = 0, scale: float = 1.0,
+) -> Array:  # fmt: skip
     """Turns as many channels of each head as the tables have pairs for.
 
     `position_ids` is the first position of all, of shape (1), or one for each token. The size of

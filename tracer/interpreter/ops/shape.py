@@ -219,13 +219,9 @@ def split_1(
 
 @operator("Pad", since=11)
 def pad(
-    data: Array,
-    pads: Array,
-    constant_value: Array | None = None,
-    axes: Array | None = None,
-    *,
-    mode: str = "constant",
-) -> Array:
+    data: Array, pads: Array, constant_value: Array | None = None, axes: Array | None = None,
+    *, mode: str = "constant",
+) -> Array:  # fmt: skip
     """Lengthens axes at both ends; a negative width shortens."""
     dims = (
         list(range(data.ndim)) if axes is None else [nonnegative_axis(a, data.ndim) for a in axes]

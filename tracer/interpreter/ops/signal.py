@@ -13,13 +13,10 @@ from tracer.support.types import Array
 
 @operator("STFT", since=17)
 def stft(
-    signal: Array,
-    frame_step: Array,
-    window: Array | None = None,
+    signal: Array, frame_step: Array, window: Array | None = None,
     frame_length: Array | None = None,
-    *,
-    onesided: int = 1,
-) -> Array:
+    *, onesided: int = 1,
+) -> Array:  # fmt: skip
     """Transforms frames of a signal [batch, samples], real or complex on a last axis of 1 or 2.
 
     The result is [batch, frames, frequencies, 2]. A frame is as long as `frame_length`, or as the

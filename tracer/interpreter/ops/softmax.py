@@ -47,13 +47,9 @@ for _name, _function in {"Softmax": softmax, "LogSoftmax": log_softmax, "Hardmax
 
 @operator("NegativeLogLikelihoodLoss", since=12, copies=1)
 def negative_log_likelihood_loss(
-    input: Array,
-    target: Array,
-    weight: Array | None = None,
-    *,
-    ignore_index: int | None = None,
-    reduction: str = "mean",
-) -> Array:
+    input: Array, target: Array, weight: Array | None = None,
+    *, ignore_index: int | None = None, reduction: str = "mean",
+) -> Array:  # fmt: skip
     """The loss of log-probabilities (N, C, *size), whose right classes are `target` (N, *size)."""
     if target.shape != input.shape[:1] + input.shape[2:]:
         raise ModelError(f"targets {list(target.shape)} of classes {list(input.shape)}")
@@ -80,13 +76,9 @@ def negative_log_likelihood_loss(
 
 @operator("SoftmaxCrossEntropyLoss", since=12, copies=2)
 def softmax_cross_entropy_loss(
-    scores: Array,
-    labels: Array,
-    weights: Array | None = None,
-    *,
-    ignore_index: int | None = None,
-    reduction: str = "mean",
-) -> tuple[Array, Array]:
+    scores: Array, labels: Array, weights: Array | None = None,
+    *, ignore_index: int | None = None, reduction: str = "mean",
+) -> tuple[Array, Array]:  # fmt: skip
     """The loss of the log-softmax of scores (N, C, *size), and the log-softmax."""
     logs = log_softmax(scores, axis=1)
     loss = negative_log_likelihood_loss(

@@ -22,13 +22,9 @@ _MASK = 0xFFFFFFFF
 @operator("Tokenizer", domain=MICROSOFT)
 def tokenizer(
     X: Array,
-    *,
-    mark: int,
-    mincharnum: int,
-    pad_value: str,
-    separators: Sequence[str] | None = None,
+    *, mark: int, mincharnum: int, pad_value: str, separators: Sequence[str] | None = None,
     tokenexp: str | None = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """Returns the tokens of each text in a further axis, filled up with `pad_value`.
 
     Tokens are what lies between matches of the `separators`, applied one after the other, or
@@ -147,15 +143,9 @@ def check_letters(given: Arguments) -> None:
 
 @operator("WordConvEmbedding", domain=MICROSOFT, check=check_letters)
 def word_conv_embedding(
-    Sequence: Array,
-    W: Array,
-    B: Array,
-    C: Array,
-    *,
-    char_embedding_size: int = -1,
-    conv_window_size: int = -1,
-    embedding_size: int = -1,
-) -> Array:
+    Sequence: Array, W: Array, B: Array, C: Array,
+    *, char_embedding_size: int = -1, conv_window_size: int = -1, embedding_size: int = -1,
+) -> Array:  # fmt: skip
     """Returns [words, filters]: the largest tanh of a convolution (W, B) of embedded letters.
 
     C is the table of letters, 0 the padding. Windows reach to the last letter of a word, or are
