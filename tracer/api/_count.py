@@ -8,8 +8,7 @@ import pandas as pd
 from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.hardware import spelling
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.any_accumulator import AnyAccumulator
-from tracer.accumulators.spec.policy import Policy, Rule
+from tracer.accumulators.spec.policy import Rule
 from tracer.accumulators.spec.policy_text import policy
 from tracer.analyzers import energy as energy_models
 from tracer.analyzers import observed_shapes
@@ -25,9 +24,10 @@ from tracer.api._assembly import (
     priced,
 )
 from tracer.api._generation import planned, refuse_other_inputs
+from tracer.api.count import Count
 from tracer.errors import UsageError
 from tracer.executors import registry
-from tracer.exporters.subject import Subject, open_subject
+from tracer.exporters.subject import open_subject
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import Shapes, TensorTypes
 from tracer.inputs.choice import choose
@@ -35,7 +35,7 @@ from tracer.inputs.decoder import Decoder, recognise
 from tracer.inputs.dims import batch_of
 from tracer.inputs.overrides import with_overrides
 from tracer.inputs.phases import Phase, PhaseRequest, Phases
-from tracer.inputs.request import InputPaths, Request, Samples, on_sizes_that_run, request_for
+from tracer.inputs.request import Request, on_sizes_that_run, request_for
 from tracer.limits import Limits, enforced
 from tracer.quantization.stand_in import for_onnxruntime
 from tracer.records import environment
@@ -59,51 +59,40 @@ class _Sizes:
     phase: Phase | None = None
 
 
-def count(
-    model: Subject,
-    batch: int | None,
-    dims: Mapping[str, int],
-    convention: str,
-    energy: str | None,
-    accumulator: int | str | AnyAccumulator | Policy | None,
-    fixed: str | None,
-    operands: str | None,
-    feeds: InputPaths | Samples,
-    run: bool,
-    limits: Limits | None,
-    phases: Phases | None,
-) -> Trace:
+def count(call: Count) -> Trace:
     """Returns the trace of a count. A run that tells the shapes is no part of it.
 
-    With `phases`, the rows of one phase follow those of another.
+    The rows of one phase of a language model follow those of another.
     """
-    energy_model = None if energy is None else energy_models.find(energy)
-    loaded = with_overrides(open_subject(model), feeds)
-    if run or feeds is not None:
+    phases = Phases.of(call.prefill, call.decode, call.past)
+    energy_model = None if call.energy is None else energy_models.find(call.energy)
+    loaded = with_overrides(open_subject(call.model), call.feeds)
+    runs = call.run or call.feeds is not None
+    if runs:
         loaded = for_onnxruntime(loaded)
-    rules, unfit = _narrowed(loaded, accumulator, fixed, operands)
+    rules, unfit = _emulated(loaded, call)
     generation = None
-    with enforced(limits or Limits()):
+    with enforced(call.limits or Limits()):
         if phases is not None:
-            refuse_other_inputs(dims, feeds)
+            refuse_other_inputs(call.dims, call.feeds)
             decoder = recognise(loaded)
             generation = planned(decoder, phases)
-            all_sizes = [_of_a_phase(decoder, batch, each, run) for each in phases.each()]
+            all_sizes = [_of_a_phase(decoder, call, each) for each in phases.each()]
         else:
-            request = request_for(model, loaded, batch, dims, feeds)
-            all_sizes = [_of_a_run(request) if run or feeds is not None else _inferred(request)]
+            request = request_for(call.model, loaded, call.batch, call.dims or {}, call.feeds)
+            all_sizes = [_of_a_run(request) if runs else _inferred(request)]
     pricing = None if energy_model is None else Pricing(energy_model, rules)
-    counts = [_counted(loaded, sizes, convention, pricing, rules) for sizes in all_sizes]
+    counts = [_counted(loaded, sizes, call.convention, pricing, rules) for sizes in all_sizes]
+    accumulators = None
+    if call.accumulator is not None:
+        accumulators = str(policy(call.accumulator, call.fixed, call.operands))
     return Trace(
         model=ModelInfo.of(loaded, counts[0].params),
         environment=environment.observe(),
         settings={
-            "dims": dict(dims), "convention": convention,
-            "accumulator": None
-            if accumulator is None
-            else str(policy(accumulator, fixed, operands)),
-            "energy": energy_settings(energy_model),
-            "feeds": None if feeds is None else str(feeds), "run": run,
+            "dims": dict(call.dims or {}), "convention": call.convention,
+            "accumulator": accumulators, "energy": energy_settings(energy_model),
+            "feeds": None if call.feeds is None else str(call.feeds), "run": call.run,
             "phases": None if phases is None else asdict(phases),
         },
         runs=(),
@@ -148,10 +137,10 @@ def _counted(
     )
 
 
-def _of_a_phase(decoder: Decoder, batch: int | None, phase: Phase, run: bool) -> _Sizes:
+def _of_a_phase(decoder: Decoder, call: Count, phase: Phase) -> _Sizes:
     """Returns the types at the sizes of `phase`, those of a run of it if there is to be one."""
-    entries = batch or decoder.batch or 1
-    if run:
+    entries = call.batch or decoder.batch or 1
+    if call.run:
         request = PhaseRequest(decoder.model, batch=entries, decoder=decoder, phase=phase)
         return replace(_of_a_run(request), phase=phase)
     step = phase.step(entries)
@@ -187,20 +176,15 @@ def _calls(counted: Cost) -> pd.DataFrame:
     return pd.DataFrame({"calls": pd.Series(repeats, dtype="float64")})
 
 
-def _narrowed(
-    model: Model,
-    accumulator: int | str | AnyAccumulator | Policy | None,
-    fixed: str | None,
-    operands: str | None,
-) -> tuple[Mapping[str, Rule], tuple[str, ...]]:
+def _emulated(model: Model, call: Count) -> tuple[Mapping[str, Rule], tuple[str, ...]]:
     """Returns the rules of the nodes that would have narrow accumulators, and notes on others."""
-    if accumulator is None:
-        if fixed is not None or operands is not None:
+    if call.accumulator is None:
+        if call.fixed is not None or call.operands is not None:
             raise UsageError(
                 "formats of operands are about narrow accumulators", "Set an accumulator as well."
             )
         return {}, ()
-    chosen = policy(accumulator, fixed, operands)
+    chosen = policy(call.accumulator, call.fixed, call.operands)
     emulation = AccumulatorEmulation(model, chosen)
     rules = chosen.assign(model.nodes)
     floats = emulation.float_rules

@@ -3,39 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from tracer.api._contained import contained
-from tracer.support.arguments import RULES, swept
+from tracer.api import _calls
+from tracer.api._calls import Contained, contained
+from tracer.support.arguments import option
 
 if TYPE_CHECKING:
     from tracer.accumulators.spec.any_accumulator import AnyAccumulator
     from tracer.accumulators.spec.policy import Policy
     from tracer.exporters.subject import Subject
     from tracer.inputs.request import InputPaths, Samples
-    from tracer.limits import Limits
     from tracer.records.trace import Trace
 
 
-@contained({"past": swept(RULES["past"])})
-def count(
-    model: Subject,
-    *,
-    batch: int | None = None,
-    dims: Mapping[str, int] | None = None,
-    convention: str = "plain",
-    energy: str | None = None,
-    accumulator: int | str | AnyAccumulator | Policy | None = None,
-    fixed: str | None = None,
-    operands: str | None = None,
-    feeds: InputPaths | Samples = None,
-    run: bool = False,
-    prefill: int | None = None,
-    decode: int | None = None,
-    past: int | Sequence[int] | None = None,
-    limits: Limits | None = None,
-    in_process: bool = False,
-) -> Trace:
+@dataclass(frozen=True)
+class Count(Contained):
+    """The arguments of `count`."""
+
+    model: Subject
+    _: KW_ONLY
+    batch: int | None = _calls.batch("1")
+    dims: Mapping[str, int] | None = _calls.dims()
+    feeds: InputPaths | Samples = option(
+        "Run once on these values, and count with the shapes of the run: an .npz file or a "
+        "test_data_set folder.",
+        None, group=_calls.INPUT, flag="--inputs", reads=("path",),
+    )  # fmt: skip
+    run: bool = option(
+        "Run once on random values, and count with the shapes of the run.",
+        False, group=_calls.INPUT,
+    )  # fmt: skip
+    prefill: int | None = _calls.prefill()
+    decode: int | None = _calls.decode()
+    past: int | Sequence[int] | None = _calls.past()
+    convention: str = _calls.convention()
+    energy: str | None = _calls.energy("none", "Work")
+    accumulator: int | str | AnyAccumulator | Policy | None = None
+    fixed: str | None = None
+    operands: str | None = None
+
+
+@contained(Count)
+def count(call: Count) -> Trace:
     """Counts the work of every node of `model` from the shapes of its tensors.
 
     `dims` sizes open dimensions by symbol or `INPUT:AXIS`; `convention` says how additions are
@@ -53,9 +64,5 @@ def count(
     with `in_process` in this one. Raises the errors of `tracer.errors`.
     """
     from tracer.api import _count
-    from tracer.inputs.phases import Phases
 
-    return _count.count(
-        model, batch, dims or {}, convention, energy, accumulator, fixed, operands, feeds, run,
-        limits, Phases.of(prefill, decode, past),
-    )  # fmt: skip
+    return _count.count(call)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracer.api._contained import contained
+from tracer.api._calls import by_rules as contained
 from tracer.support.arguments import RULES, swept
 from tracer.support.progress import Progress, silent
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracer.api._contained import contained
+from tracer.api._calls import by_rules as contained
 from tracer.support.progress import Progress
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from tracer.api._contained import contained
+from tracer.api._calls import by_rules as contained
 from tracer.errors import UsageError
 from tracer.support.progress import Progress, silent
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracer.api._contained import contained
+from tracer.api._calls import by_rules as contained
 from tracer.api.framework import FrameworkOptions, profile_framework
 from tracer.api.interpret import Receiver, interpret
 from tracer.support.arguments import RULES, swept

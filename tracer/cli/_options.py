@@ -1,7 +1,8 @@
 """Options that several commands share."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,23 @@ from tracer.analyzers.options import (
     sort_column,
 )
 from tracer.cli import _fence
-from tracer.cli._types import Amount, Count, Integers, ModelName, Pair, PathName, Size
+from tracer.cli._types import (
+    Amount,
+    Argument,
+    Count,
+    EnergyModelName,
+    Integers,
+    ModelName,
+    Pair,
+    PathName,
+    Percent,
+    Size,
+    Words,
+)
 from tracer.containment import activity, search
 from tracer.errors import UsageError
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
-from tracer.support.arguments import BOUNDS
+from tracer.support.arguments import BOUNDS, RULES
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -53,6 +66,88 @@ def bundle(
         return bundled
 
     return decorate
+
+
+_READERS: Mapping[str, Callable[..., Any]] = {
+    "amount": Amount, "argument": Argument, "choice": lambda *names: click.Choice(names),
+    "count": Count, "counts": Integers, "energy": EnergyModelName, "pair": Pair, "path": PathName,
+    "percent": Percent, "size": Size, "words": lambda *allowed: Words(allowed),
+}  # fmt: skip
+"""Types of values, by the names that `tracer.support.arguments` has for them."""
+
+
+def declared(
+    record: type[Any], parameter: str = "options", build: Callable[..., Any] = dict
+) -> Decorator:
+    """Adds the options that the fields of a record declare (`tracer.support.arguments.option`).
+
+    The command receives `build(**values)` as `parameter`: by default the keyword arguments of the
+    function that takes the record. Sections stand as the record's GROUPS do, or as first named.
+    """
+    members: dict[str | None, list[Field[Any]]] = {
+        name: [] for name in getattr(record, "GROUPS", ())
+    }
+    for each in _options_of(record):
+        members.setdefault(each.metadata["group"], []).append(each)
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def call(**values: Any) -> Any:
+            return command(**{parameter: build(**_taken(record, values))}, **values)
+
+        for title, group in reversed(members.items()):
+            options = [_option(each) for each in group]
+            if title is None:
+                for option in reversed(options):
+                    option(call)
+            else:
+                cloup.option_group(title, *options)(call)
+        return call
+
+    return decorate
+
+
+def _options_of(record: type[Any]) -> Iterator[Field[Any]]:
+    """Yields the fields that options of a command line set, those of parts where these stand."""
+    for each in fields(record):
+        if "part" in each.metadata:
+            yield from _options_of(each.metadata["part"])
+        elif "help" in each.metadata:
+            yield each
+
+
+def _taken(record: type[Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Takes the values of the fields of `record` out of `values`."""
+    own = {}
+    for each in fields(record):
+        line = each.metadata
+        if "part" in line:
+            own[each.name] = line["build"](**_taken(line["part"], values))
+        elif each.name in values and "help" in line:
+            value = values.pop(each.name)
+            own[each.name] = line["convert"](value) if "convert" in line else value
+    return own
+
+
+def _option(declared: Field[Any]) -> Decorator:
+    """Returns the option of the command line that a field declares."""
+    line = dict(declared.metadata)
+    rule = line.pop("rule") or RULES.get(declared.name)
+    reads = line.pop("reads", rule.reads if rule else ())
+    flag = line.pop("flag", "--" + declared.name.replace("_", "-"))
+    default = line.pop("typed", declared.default)
+    told = "[default:" in line["help"] or default in (None, MISSING, (), False)
+    settings: dict[str, Any] = {"show_default": line.pop("shown", not told)}
+    if default is MISSING:
+        settings["required"] = True
+    elif not (line.get("multiple") and default is None):
+        settings["default"] = default
+    if isinstance(default, bool):
+        settings["is_flag"] = True
+    elif reads:
+        settings["type"] = _READERS[reads[0]](*reads[1:])
+    settings |= {name: line[name] for name in line.keys() - {"group", "convert"}}
+    return cloup.option(*flag.split(), declared.name, **settings)
 
 
 def batch(help: str) -> Decorator:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import cloup
 
-from tracer.cli import _accumulating, _code, _energy, _limits, _options
-from tracer.cli._types import PathName
+from tracer.api import count as api
+from tracer.cli import _accumulating, _code, _limits, _options
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tracer.accumulators.spec.policy import Policy
     from tracer.cli._output import Output
     from tracer.exporters.subject import Subject
@@ -20,38 +17,12 @@ if TYPE_CHECKING:
 
 @cloup.command()
 @_code.SUBJECT
-@cloup.option_group(
-    "Input",
-    _options.batch("Batch size.  [default: 1]"),
-    _options.DIMS,
-    cloup.option(
-        "--inputs", type=PathName(),
-        help="Run once on these values, and count with the shapes of the run: an .npz file or a "
-        "test_data_set folder.",
-    ),
-    cloup.option(
-        "--run", is_flag=True,
-        help="Run once on random values, and count with the shapes of the run.",
-    ),
-)  # fmt: skip
-@_options.PHASES
-@cloup.option_group("Work", _options.CONVENTION, _energy.energy("none"))
+@_options.declared(api.Count)
 @_accumulating.WIDTHS
 @_limits.OF_PROCESS
 @_options.TRACE_VIEW
 def command(
-    model: Subject,
-    batch: int | None,
-    dims: tuple[tuple[str, int], ...],
-    inputs: Path | None,
-    run: bool,
-    prefill: int | None,
-    decode: int | None,
-    past: tuple[int, ...] | None,
-    convention: str,
-    energy: str | None,
-    accumulator: Policy | None,
-    output: Output,
+    model: Subject, options: dict[str, Any], accumulator: Policy | None, output: Output
 ) -> None:
     """Count MACs, operations, parameters and bytes of a model.
 
@@ -72,22 +43,7 @@ def command(
       tracer count detector.onnx --inputs image.npz
       tracer count int8.onnx --energy lab --accumulator 'conv1=18,conv2=16,*=17'
     """
-    from tracer.api.count import count
     from tracer.records.trace import Trace
 
     output.check(Trace)
-    output.emit(
-        count(
-            model,
-            batch=batch,
-            dims=dict(dims),
-            convention=convention,
-            energy=energy,
-            accumulator=accumulator,
-            feeds=inputs,
-            run=run,
-            prefill=prefill,
-            decode=decode,
-            past=past,
-        )
-    )
+    output.emit(api.count(model, accumulator=accumulator, **options))

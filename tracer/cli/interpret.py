@@ -10,7 +10,7 @@ import click
 import cloup
 
 from tracer.analyzers.options import DEFAULT_ENERGY_MODEL, SAMPLE
-from tracer.cli import _accumulating, _code, _data, _energy, _limits, _options, _values, _workers
+from tracer.cli import _accumulating, _code, _data, _limits, _options, _types, _values, _workers
 from tracer.cli._messages import tell
 from tracer.cli._types import Count, PathName
 from tracer.errors import UsageError
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
                  help="Compute the nodes that the interpreter has no operator for by onnxruntime.  "
                       "[default: refuse the model]"),
     _options.REGISTER,
-    _energy.energy(f"{DEFAULT_ENERGY_MODEL} with --accumulator, else none"),
+    _types.energy(f"{DEFAULT_ENERGY_MODEL} with --accumulator, else none"),
 )  # fmt: skip
 @_options.TOLERANCE
 @_workers.OPTIONS

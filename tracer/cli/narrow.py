@@ -10,7 +10,7 @@ import click
 import cloup
 
 from tracer.analyzers.options import DEFAULT_ENERGY_MODEL
-from tracer.cli import _code, _data, _energy, _limits, _options
+from tracer.cli import _code, _data, _limits, _options, _types
 from tracer.cli._messages import tell_written
 from tracer.cli._types import Amount, Count
 from tracer.errors import UsageError
@@ -62,7 +62,7 @@ _TOOLCHAINS = ("finn.json", "hls4ml.yml", "qonnx.onnx")
                  help="Accuracy metric: top1, top5, mse, perplexity; noise, channel-noise, "
                       "agreement (with wide accumulators); or FILE.py:NAME.  [default: chosen by "
                       "the data]"),
-    cloup.option("--energy", type=_energy.EnergyModelName(), default=DEFAULT_ENERGY_MODEL,
+    cloup.option("--energy", type=_types.EnergyModelName(), default=DEFAULT_ENERGY_MODEL,
                  show_default=True, help="Energy model; see docs/energy.md."),
 )  # fmt: skip
 @cloup.option_group(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import cloup
 
-from tracer.cli import _accumulating, _data, _energy, _framework, _limits, _options
+from tracer.cli import _accumulating, _data, _framework, _limits, _options, _types
 from tracer.cli._messages import tell
 from tracer.cli._types import Amount, Count, Integers, PathName, Percent, Words
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
@@ -103,7 +103,7 @@ def _peaks(threads: int) -> Peaks:
         cloup.option("--plan", type=PathName(),
                      help="Plan that tracer tune saved: its changes and settings are used."),
         _options.CONVENTION,
-        _energy.energy("none"),
+        _types.energy("none"),
     ),
     cloup.option_group(
         "Roofline",

@@ -9,7 +9,7 @@ import click
 import cloup
 
 from tracer.analyzers.options import ADDITION_CONVENTIONS, DEFAULT_ENERGY_MODEL
-from tracer.cli import _accumulating, _code, _data, _energy, _limits, _options, _workers
+from tracer.cli import _accumulating, _code, _data, _limits, _options, _types, _workers
 from tracer.cli._messages import tell, tell_written
 from tracer.cli._types import Amount, Count, Integers, Words
 from tracer.errors import UsageError
@@ -97,7 +97,7 @@ def _what_if_options(
         cloup.option("--explain", is_flag=True,
                      help="Take a bit from each node of B in turn, and name the node whose bit "
                           "costs most. One evaluation for each node."),
-        cloup.option("--energy", type=_energy.EnergyModelName(), default=DEFAULT_ENERGY_MODEL,
+        cloup.option("--energy", type=_types.EnergyModelName(), default=DEFAULT_ENERGY_MODEL,
                      show_default=True, help="Energy model; see docs/energy.md."),
         cloup.option("--convention", "addition_convention",
                      type=click.Choice(ADDITION_CONVENTIONS),

@@ -5,7 +5,7 @@ An argument has the same name, and so the same rule, in every function and on th
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, field, fields, replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,15 @@ _REPEATED = 60
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What an argument may be: `allowed` in words, and `holds` for a value."""
+    """What an argument may be: `allowed` in words, and `holds` for a value.
+
+    `reads` says how a command line reads it: the name of a type of `tracer.cli._types`, and its
+    arguments; () for any text.
+    """
 
     allowed: str
     holds: Callable[[Any], bool]
+    reads: tuple[Any, ...] = ()
 
 
 def integer(least: int = 0, most: int = LARGEST) -> Rule:
@@ -41,6 +46,7 @@ def integer(least: int = 0, most: int = LARGEST) -> Rule:
     return Rule(
         f"a whole number from {least:,} to {most:,}",
         lambda v: isinstance(v, Integral) and not isinstance(v, bool) and least <= int(v) <= most,
+        ("count", least, most),
     )
 
 
@@ -51,6 +57,7 @@ def amount(unit: str = "") -> Rule:
         lambda v: (
             isinstance(v, Real) and not isinstance(v, bool) and math.isfinite(v) and float(v) >= 0
         ),
+        ("amount", unit or "number"),
     )
 
 
@@ -66,12 +73,13 @@ def instance(*names: str) -> Rule:
 
 def maybe(rule: Rule) -> Rule:
     """What `rule` allows, or None."""
-    return Rule(f"{rule.allowed}, or None", lambda v: v is None or rule.holds(v))
+    return Rule(f"{rule.allowed}, or None", lambda v: v is None or rule.holds(v), rule.reads)
 
 
 def several(rule: Rule) -> Rule:
     """A list of what `rule` allows, one at least."""
-    return Rule(f"a list, each {rule.allowed}", lambda v: _listed(v, rule))
+    reads = _LISTS.get(rule.reads[:1], rule.reads[:1]) + rule.reads[1:]
+    return Rule(f"a list, each {rule.allowed}", lambda v: _listed(v, rule), reads)
 
 
 def either(*rules: Rule) -> Rule:
@@ -83,7 +91,10 @@ def either(*rules: Rule) -> Rule:
 
 def swept(rule: Rule) -> Rule:
     """What `rule` allows, or a list of it."""
-    return Rule(f"{rule.allowed}, or a list of them", lambda v: rule.holds(v) or _listed(v, rule))
+    return Rule(
+        f"{rule.allowed}, or a list of them", lambda v: rule.holds(v) or _listed(v, rule),
+        several(rule).reads,
+    )  # fmt: skip
 
 
 def mapping(rule: Rule) -> Rule:
@@ -94,14 +105,19 @@ def mapping(rule: Rule) -> Rule:
             isinstance(v, Mapping)
             and all(isinstance(name, str) and rule.holds(each) for name, each in v.items())
         ),
+        _PAIRS.get(rule.reads[:1], ("pair",)),
     )
 
+
+_LISTS = {(): ("words",), ("count",): ("counts",)}
+_PAIRS = {("count",): ("size",)}
+"""What a command line reads lists and pairs of a type as."""
 
 ANYTHING = Rule("anything", lambda v: True)
 """For arguments that another check names."""
 FLAG = Rule("True or False", lambda v: isinstance(v, bool))
 TEXT = Rule("text", lambda v: isinstance(v, str))
-PATH = Rule("a path", lambda v: isinstance(v, str | Path) and str(v) != "")
+PATH = Rule("a path", lambda v: isinstance(v, str | Path) and str(v) != "", ("path",))
 FUNCTION = Rule("a function", callable)
 
 _COUNTS = {name: integer(*bounds) for name, bounds in BOUNDS.items()}
@@ -144,8 +160,8 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("fail_above", "fail_unless_within"), maybe(amount())),
     "dims": maybe(mapping(integer(0))),
     "provider_options": maybe(mapping(TEXT)),
-    "register": Rule("a list of paths", either(_EMPTY, several(PATH)).holds),
-    "args": maybe(mapping(ANYTHING)),
+    "register": Rule("a list of paths", either(_EMPTY, several(PATH)).holds, ("path",)),
+    "args": maybe(replace(mapping(ANYTHING), reads=("argument",))),
     "feeds": _FEEDS,
     "sides": several(TEXT),
     "metrics": maybe(several(TEXT)),
@@ -174,6 +190,39 @@ def check_arguments(arguments: Mapping[str, object], rules: Mapping[str, Rule] =
                     f"{text[:_REPEATED].splitlines()[0]}… ({kind.__module__}.{kind.__qualname__})"
                 )
             raise UsageError(f"{name} is {text}", f"Give {rule.allowed}.")
+
+
+def argument(default: Any = MISSING, *, rule: Rule | None = None, kw_only: Any = MISSING) -> Any:
+    """Declares a field of a record of arguments; without a `rule`, that of its name in `RULES`."""
+    return field(default=default, kw_only=kw_only, metadata={"rule": rule})
+
+
+def option(
+    help: str, default: Any = MISSING, *, group: str | None = None, rule: Rule | None = None,
+    kw_only: Any = MISSING, **line: Any,
+) -> Any:  # fmt: skip
+    """Declares a field that an option of a command sets, in the section `group` of its help.
+
+    `line` is what `tracer.cli._options` needs to know besides: `flag` [default: the name], `reads`
+    [default: that of the rule], `metavar`, `multiple`, `convert` from what the command line reads,
+    `typed`, a default of the command alone, and whether the help shows the default (`shown`).
+    """
+    metadata = {"rule": rule, "help": help, "group": group, **line}
+    return field(default=default, kw_only=kw_only, metadata=metadata)
+
+
+def part(options: type[Any], default: Any = MISSING, *, rule: Rule | None = None,
+         build: Callable[..., Any] | None = None) -> Any:  # fmt: skip
+    """Declares a field that all options of the record `options` set together, by `build`."""
+    metadata = {"rule": rule, "part": options, "build": build or options}
+    return field(default=default, metadata=metadata)
+
+
+def check_fields(record: Any) -> None:
+    """Raises UsageError for a field of a dataclass that its rule does not allow."""
+    values = {each.name: getattr(record, each.name) for each in fields(record)}
+    rules = {each.name: each.metadata.get("rule") for each in fields(record)}
+    check_arguments(values, {name: rule for name, rule in rules.items() if rule is not None})
 
 
 def _listed(value: object, rule: Rule) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracer.api._contained import contained
+from tracer.api._calls import by_rules as contained
 from tracer.api.compare.settings import SideSettings
 from tracer.errors import UsageError
 from tracer.support.arguments import RULES, amount, maybe, several
