@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracer.analyzers.options import DEFAULT_ENERGY_MODEL
-from tracer.support.arguments import TEXT, Rule, amount, either, integer, maybe, several
 from tracer.api._calls import by_rules as contained
+from tracer.support.arguments import TEXT, Rule, amount, either, integer, maybe, several
 from tracer.support.progress import Progress
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracer.support.arguments import TEXT, Rule, either, instance, integer, maybe, several
 from tracer.api._calls import by_rules as contained
+from tracer.support.arguments import TEXT, Rule, either, instance, integer, maybe, several
 from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
