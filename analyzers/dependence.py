@@ -3,7 +3,7 @@
 from collections.abc import Sequence, Set
 
 from tracer.graph.model import Node, bodies
-from tracer.graph.randomness import draws
+from tracer.graph.operators import draws_numbers
 
 UNCHANGING = frozenset({"Identity", "Dropout"})
 """Operators that return their input: a runtime drops them from a kernel with other nodes."""
@@ -28,6 +28,6 @@ def constants(nodes: Sequence[Node], around: Set[str] = frozenset()) -> set[str]
     constant = {*around, *((weight.name for weight in graph.initializer) if graph else ())}
     for node in nodes:
         follows = constant.issuperset(needs(node)) and not bodies(node.proto)
-        if (follows and not draws(node.op_type)) or node.op_type in _OF_SHAPES:
+        if (follows and not draws_numbers(node.op_type)) or node.op_type in _OF_SHAPES:
             constant.update(node.outputs)
     return constant

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from tracer.graph.model import Model
-from tracer.graph.quantized import CONVERSIONS
+from tracer.graph.operators import CONVERSIONS
 
 SERVING = CONVERSIONS | {"Constant"}
 """Operators of nodes that only serve others: no kernel is called after one, if it has others."""

@@ -4,11 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tracer.graph import tensor_type
-from tracer.graph.dataflow import Address
-from tracer.graph.model import Model, Node
-from tracer.graph.refinement import Types, refined
+from tracer.graph.model import Address, Model, Node
 from tracer.graph.shape_inference import Call, TensorTypes
-from tracer.graph.tensor_type import TensorType
+from tracer.graph.tensor_type import TensorType, Types, refined
 from tracer.records.trace import Kernel
 
 

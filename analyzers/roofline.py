@@ -17,7 +17,7 @@ import pandas as pd
 
 from tracer.analyzers.cost.unavoidable import PRODUCTS
 from tracer.analyzers.timing import RUNTIME
-from tracer.graph.quantized import computes_in_integers
+from tracer.graph.operators import computes_in_integers
 from tracer.records.columns import BY_NAME, COLUMNS
 from tracer.records.environment import Peak, Peaks
 from tracer.records.providers import CPU, queues

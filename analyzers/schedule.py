@@ -4,8 +4,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from graphlib import TopologicalSorter
 
-from tracer.graph.dataflow import Address, Dataflow
-from tracer.graph.model import Node
+from tracer.graph.model import Address, Dataflow, Node
 
 
 def ordered(nodes: Iterable[Node], flow: Dataflow, ran: Mapping[str, int]) -> tuple[Node, ...]:

@@ -20,7 +20,7 @@ from tracer.exporters.registry import exporter_of
 from tracer.exporters.source import load_source
 from tracer.exporters.subject import Code
 from tracer.exporters.writing import write
-from tracer.graph import data_file, loading
+from tracer.graph import loading, stored_weights
 from tracer.graph.encoding import encoded
 from tracer.graph.model import Model
 from tracer.support import cache
@@ -65,7 +65,7 @@ def _content(conversion: Conversion, name: str) -> str:
     """Returns the SHA-256 of a model and its external data, in hexadecimal."""
     digest = hashlib.sha256(encoded(conversion.proto, name))
     if conversion.folder is not None:
-        for file in sorted(data_file.locations(conversion.proto)):
+        for file in sorted(stored_weights.locations(conversion.proto)):
             digest.update(_digest(conversion.folder / file).encode())
     return digest.hexdigest()
 

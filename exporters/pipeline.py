@@ -20,7 +20,7 @@ from tracer.exporters.records import (
 from tracer.exporters.registry import exporter_of
 from tracer.exporters.verify import insensitive, verify
 from tracer.exporters.writing import check_target, notes, write_last
-from tracer.graph import data_file, footprint
+from tracer.graph import footprint, stored_weights
 from tracer.graph.encoding import encoded
 from tracer.support.imports import not_installed
 from tracer.support.temporary import TemporaryFolder
@@ -93,10 +93,12 @@ def convert(
 def _light(conversion: Conversion) -> Conversion:
     """Returns the conversion with the weights of a large model in a file, not in the protobuf."""
     proto = conversion.proto
-    if conversion.files is not None or not footprint.is_much(data_file.nbytes(proto)):
+    if conversion.files is not None or not footprint.is_much(stored_weights.weight_bytes(proto)):
         return conversion
     files = TemporaryFolder()
-    return replace(conversion, proto=data_file.apart(proto, files.path), files=files)
+    return replace(
+        conversion, proto=stored_weights.with_weights_apart(proto, files.path), files=files
+    )
 
 
 def _check(conversion: Conversion) -> None:

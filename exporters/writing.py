@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from tracer.containment import signals
 from tracer.errors import UsageError
-from tracer.graph import data_file
+from tracer.graph import stored_weights
 from tracer.graph.encoding import encoded
 from tracer.graph.loading import sha256
 from tracer.support.files import (
@@ -44,8 +44,8 @@ def write(proto: onnx.ModelProto, path: Path, folder: Path | None = None) -> onn
     protobuf cannot hold the rest, or no memory is left, InputError where nothing can be written.
     """
     before = _data_of(path)
-    if data_file.nbytes(proto) <= _MOST_INSIDE:
-        written = data_file.whole(proto, folder)
+    if stored_weights.weight_bytes(proto) <= _MOST_INSIDE:
+        written = stored_weights.with_inline_weights(proto, folder)
         write_atomically(path, encoded(written, str(path), sorted_maps=True))
     else:
         written = onnx.ModelProto()
@@ -70,7 +70,7 @@ def write_beside(
     Both are written completely or neither is; but where the weights need a file of data, the
     companion follows when the model is there. Without content, the model is written alone.
     """
-    if data_file.nbytes(proto) > _MOST_INSIDE:
+    if stored_weights.weight_bytes(proto) > _MOST_INSIDE:
         written = write(proto, path)
         beside = content(sha256(path))
         if beside is not None:
@@ -91,7 +91,7 @@ def notes(written: onnx.ModelProto) -> tuple[str, ...]:
     """Returns a note for each file of data that a model needs beside it."""
     return tuple(
         f"the weights are in {name}, which must stay beside the model"
-        for name in sorted(data_file.locations(written))
+        for name in sorted(stored_weights.locations(written))
     )
 
 
@@ -100,10 +100,10 @@ def _write_apart(proto: onnx.ModelProto, path: Path, folder: Path | None) -> Non
     moved: list[onnx.TensorProto] = []
 
     def write_data(stream: BinaryIO) -> None:
-        moved.extend(data_file.move(proto, folder, stream))
+        moved.extend(stored_weights.move_weights(proto, folder, stream))
 
     def content(name: str) -> bytes:
-        data_file.name(moved, name)
+        stored_weights.name_file(moved, name)
         return encoded(proto, str(path), sorted_maps=True)
 
     write_with_data(path, write_data, content)
@@ -117,7 +117,7 @@ def _data_of(path: Path) -> list[Path]:
     try:
         if not present or not path.is_file():
             return []
-        referred = data_file.locations(onnx.load(path, load_external_data=False))
+        referred = stored_weights.locations(onnx.load(path, load_external_data=False))
     except DecodeError:  # no model: then it has no data
         return []
     others = [file for file in path.resolve().parent.glob("*.onnx") if file != path.resolve()]
@@ -133,7 +133,7 @@ def _refers(model: Path, name: str) -> bool:
     try:
         if not model.is_file() or not _contains(model, name.encode()):
             return False
-        found = data_file.locations(onnx.load(model, load_external_data=False))
+        found = stored_weights.locations(onnx.load(model, load_external_data=False))
     except DecodeError:  # no model
         return False
     except OSError:  # it cannot be read: nobody knows

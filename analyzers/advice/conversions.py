@@ -1,7 +1,7 @@
 """Advise on kernels that only convert types."""
 
 from tracer.analyzers.advice._evidence import Advice, Evidence, keys, named, us
-from tracer.graph.quantized import CONVERSIONS
+from tracer.graph.operators import CONVERSIONS
 
 _CONVERSIONS = CONVERSIONS | {"Cast"}
 _SHARE = 0.05

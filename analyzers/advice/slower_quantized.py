@@ -1,7 +1,7 @@
 """Advise on quantised products that are slower than floats of the same size are on this machine."""
 
 from tracer.analyzers.advice._evidence import Advice, Evidence, keys, named, us
-from tracer.graph.quantized import computes_in_integers
+from tracer.graph.operators import computes_in_integers
 from tracer.text import brief
 
 _USUAL = 0.5

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from tracer.analyzers.attribution.graph import Graph
 from tracer.graph.model import Node
-from tracer.graph.quantized import returns_integers
+from tracer.graph.operators import returns_integers
 from tracer.records.trace import Kernel
 
 _NCHWC = "_nchwc"

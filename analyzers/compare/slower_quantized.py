@@ -8,7 +8,7 @@ from tracer.analyzers.compare.alignment import Layer
 from tracer.analyzers.compare.layers import letter
 from tracer.analyzers.compare.sides import Side
 from tracer.analyzers.views.text import plural
-from tracer.graph.quantized import computes_in_integers
+from tracer.graph.operators import computes_in_integers
 from tracer.text import brief
 
 _NAMED = 3

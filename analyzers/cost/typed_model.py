@@ -9,8 +9,7 @@ from tracer.analyzers.cost.count import UnknownWorkError
 from tracer.analyzers.cost.operation import Address, Facts, Operation, facts_of
 from tracer.analyzers.cost.parameters import Sources, sources
 from tracer.analyzers.cost.quantized_types import QuantizedTypes
-from tracer.graph.dataflow import Dataflow
-from tracer.graph.model import Model
+from tracer.graph.model import Dataflow, Model
 from tracer.graph.shape_inference import TensorTypes
 
 

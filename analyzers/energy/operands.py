@@ -10,7 +10,7 @@ from tracer.accumulators.spec.policy import Rule
 from tracer.analyzers.cost.quantized_types import QuantizedTypes, is_integer, width
 from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.graph.model import Node
-from tracer.graph.quantized import computes_in_integers, multiplies_packed_integers
+from tracer.graph.operators import computes_in_integers, multiplies_packed_integers
 
 _DYNAMIC_BITS = 8
 """Bits that an operator rounds float activations to, if it multiplies them as integers."""

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from tracer.graph.model import Node
-from tracer.graph.quantized import CONVERSIONS
+from tracer.graph.operators import CONVERSIONS
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Kernel
 

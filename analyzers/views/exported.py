@@ -9,7 +9,7 @@ import pandas as pd
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.page import Page, facts
 from tracer.exporters.records import Exported
-from tracer.graph import data_file
+from tracer.graph import stored_weights
 
 
 def page(result: Exported, options: ViewOptions) -> Page:
@@ -31,5 +31,5 @@ def document(result: Exported, options: ViewOptions) -> dict[str, Any]:
 
 def model(result: Exported, options: ViewOptions) -> bytes:
     """The file that was written. Raises UsageError where its weights are in a file beside it."""
-    data_file.refuse_apart(onnx.load(result.path, load_external_data=False))
+    stored_weights.refuse_apart(onnx.load(result.path, load_external_data=False))
     return result.path.read_bytes()

@@ -17,7 +17,7 @@ from tracer.analyzers.views.page import Column, Page, Table, name_column, number
 from tracer.analyzers.views.text import plural, score, si
 from tracer.analyzers.whatif import words
 from tracer.errors import UsageError
-from tracer.graph import data_file
+from tracer.graph import stored_weights
 from tracer.graph.encoding import encoded
 from tracer.graph.loading import from_proto
 from tracer.quantization.to_qonnx import to_qonnx
@@ -76,7 +76,7 @@ def document(result: Narrowed, options: ViewOptions) -> dict[str, Any]:
 
 def model(result: Narrowed, options: ViewOptions) -> bytes:
     """The narrowed model. Raises UsageError where its weights are in a file beside the output."""
-    data_file.refuse_apart(result.proto)
+    stored_weights.refuse_apart(result.proto)
     return encoded(result.proto, result.model.name, sorted_maps=True)
 
 
@@ -105,7 +105,7 @@ def hls4ml(result: Narrowed, options: ViewOptions) -> dict[str, Any]:
 
 def qonnx(result: Narrowed, options: ViewOptions) -> bytes:
     """The narrowed model in QONNX. Raises UsageError as `model`, ModelError without a Quant."""
-    data_file.refuse_apart(result.proto)
+    stored_weights.refuse_apart(result.proto)
     return encoded(to_qonnx(result.proto), result.model.name, sorted_maps=True)
 
 

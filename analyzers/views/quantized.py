@@ -12,7 +12,7 @@ from tracer.analyzers.views.page import Column, Page, Table, name_column, number
 from tracer.analyzers.views.quantized_report import of_quantized
 from tracer.analyzers.views.report.content import Content
 from tracer.analyzers.views.text import score
-from tracer.graph import data_file
+from tracer.graph import stored_weights
 from tracer.records.quantized import Accuracy, LayerError, OutputError, Quantized
 
 
@@ -46,7 +46,7 @@ def document(result: Quantized, options: ViewOptions) -> dict[str, Any]:
 
 def model(result: Quantized, options: ViewOptions) -> bytes:
     """The quantised model. Raises UsageError where its weights are in a file beside the output."""
-    data_file.refuse_apart(result.proto)
+    stored_weights.refuse_apart(result.proto)
     return result.proto.SerializeToString()
 
 

@@ -12,7 +12,7 @@ from tracer.analyzers.views.page import Column as PageColumn
 from tracer.analyzers.views.page import Page, Row, Table, name_column, number_column
 from tracer.analyzers.views.text import plural
 from tracer.errors import UsageError
-from tracer.graph import data_file
+from tracer.graph import stored_weights
 from tracer.limits import size_text
 from tracer.records.tuned import Plan, Speedup, Trial, Tuned
 
@@ -54,7 +54,7 @@ def model(result: Tuned, options: ViewOptions) -> bytes:
     """The changed model. Raises UsageError where no change of the model was kept."""
     if result.proto is None:
         raise UsageError("no change of the model was kept", "The settings of the session may help.")
-    data_file.refuse_apart(result.proto)
+    stored_weights.refuse_apart(result.proto)
     return result.proto.SerializeToString()
 
 

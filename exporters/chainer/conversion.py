@@ -12,7 +12,7 @@ from tracer.exporters.chainer.batch import make_dynamic
 from tracer.exporters.chainer.constants import ChainerTrace, check_constants
 from tracer.exporters.chainer.repair import repair
 from tracer.exporters.records import Conversion, ExportOptions, InputSpec, draw
-from tracer.graph import parameter_marks
+from tracer.graph import provenance
 
 _OPSET = 11
 _OTHERS = re.compile(r"param_.*|v\d+")
@@ -96,6 +96,6 @@ def _mark(graph: onnx.GraphProto, model: Any) -> None:
     parameters = {f"param{name.replace('/', '_')}": name for name, _ in model.namedparams()}
     for weight in graph.initializer:
         if weight.name in parameters:
-            parameter_marks.write(weight, [parameters[weight.name]])
+            provenance.mark_parameters(weight, [parameters[weight.name]])
         elif _OTHERS.fullmatch(weight.name):
-            parameter_marks.write(weight, [])
+            provenance.mark_parameters(weight, [])

@@ -7,14 +7,14 @@ import onnx
 
 from tracer.exporters.metadata import describe
 from tracer.exporters.records import BATCH
-from tracer.graph import parameter_marks, provenance
+from tracer.graph import provenance
 from tracer.graph.model import bodies, graphs
 
 
 def annotate(proto: onnx.ModelProto) -> None:
     """Gives nodes module path and source line, weights a mark; drops all that torch wrote."""
     for graph in graphs(proto.graph):
-        marks = parameter_marks.of_graph(graph)
+        marks = provenance.parameter_marks(graph)
         for node in graph.node:
             describe(node, provenance.module_of(node), provenance.source_of(node))
         for value in (*graph.input, *graph.output, *graph.value_info):
@@ -22,7 +22,7 @@ def annotate(proto: onnx.ModelProto) -> None:
         for weight in graph.initializer:
             del weight.metadata_props[:]
             if weight.name in marks:
-                parameter_marks.write(weight, marks[weight.name])
+                provenance.mark_parameters(weight, marks[weight.name])
         del graph.metadata_props[:]
     _complete(proto.graph)
     for node in proto.graph.node:

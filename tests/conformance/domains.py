@@ -12,12 +12,19 @@ from onnxruntime.capi import onnxruntime_pybind11_state as state
 from tests.conformance.operators import Key, computed_by, node_of
 from tracer.analyzers.cost import registry as counting
 from tracer.executors.registry import find_fallback
-from tracer.graph import qonnx
+from tracer.graph import operators
 from tracer.graph.model import canonical_domain
 from tracer.interpreter.operators import standard
 
 MICROSOFT = "com.microsoft"
-DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", MICROSOFT, qonnx.DOMAIN)
+DOMAINS = (
+    "",
+    "ai.onnx.ml",
+    "ai.onnx.preview",
+    "ai.onnx.preview.training",
+    MICROSOFT,
+    operators.QONNX_DOMAIN,
+)
 
 HERE, REFERENCE, GRAPH = "tracer", "onnx.reference", "its graph"
 FALLBACK, NOTHING = "`--fallback ort`", "not at all"

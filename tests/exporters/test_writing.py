@@ -12,7 +12,7 @@ from onnx import numpy_helper
 
 from tracer.errors import InputError
 from tracer.exporters import writing
-from tracer.graph import data_file, loading
+from tracer.graph import loading, stored_weights
 
 
 def model(seed=0, size=64):
@@ -139,6 +139,6 @@ def test_a_file_that_is_no_model_is_replaced(small_files, tmp_path):
     (tmp_path / "m.onnx.data").write_bytes(b"kept")
     writing.write(model(), tmp_path / "m.onnx", tmp_path)
     assert names(tmp_path) == ["m.onnx", "m.onnx.2.data", "m.onnx.data"]
-    assert data_file.locations(onnx.load(tmp_path / "m.onnx", load_external_data=False)) == {
+    assert stored_weights.locations(onnx.load(tmp_path / "m.onnx", load_external_data=False)) == {
         "m.onnx.2.data"
     }

@@ -15,7 +15,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as native
 import tracer
 from tests.interpreter.models import single
 from tracer.errors import ModelError
-from tracer.graph import contrib_types
+from tracer.graph import element_types
 from tracer.graph.loading import open_model
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.operators import standard
@@ -106,7 +106,7 @@ def test_the_table_of_contributed_operators_is_that_of_onnxruntime():
     theirs = {f"com.microsoft.{schema.name}": letters(schema)
               for schema in native.get_all_operator_schema()
               if schema.domain == "com.microsoft" and schema.name in ours}  # fmt: skip
-    assert {n: text for n, text in theirs.items() if text.strip("- ")} == contrib_types.VARIABLES
+    assert {n: text for n, text in theirs.items() if text.strip("- ")} == element_types.VARIABLES
 
 
 def conv(x, w):

@@ -7,7 +7,7 @@ import pytest
 from tests.processors import with_vnni
 from tracer.executors.onnxruntime.all_outputs import tensors
 from tracer.graph.loading import open_model
-from tracer.graph.precision import precisions
+from tracer.graph.operators import precisions
 from tracer.inputs.request import request_for
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import Isolation, Recorder

@@ -6,7 +6,7 @@ import onnxruntime as ort
 import pytest
 
 from tests.graphs import parse
-from tracer.graph.channel_axis import channel_axes
+from tracer.graph.operators import channel_axes
 
 IMAGES = """
 <ir_version: 10, opset_import: ["": 20]>

@@ -21,7 +21,7 @@ from tracer.executors.onnxruntime import all_outputs, calibration, fusion_check,
 from tracer.executors.onnxruntime.executor import executor
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.exporters import writing
-from tracer.graph import data_file, external_data, footprint, loading
+from tracer.graph import footprint, loading, stored_weights
 from tracer.inputs.feedset import FeedSet
 from tracer.interpreter.constants import MemoryBudget, once
 from tracer.interpreter.interpreter import Interpreter
@@ -88,7 +88,7 @@ def test_weights_are_read_wherever_they_begin(shift, tmp_path):
     (theirs,) = ort.InferenceSession(path).run(None, feeds)
     np.testing.assert_allclose(Interpreter(path).run(None, feeds)[0], theirs, rtol=1e-4, atol=1e-6)
     tensor = loading.load(path).graph.initializer[0]
-    read = external_data.read(tensor, tmp_path)
+    read = stored_weights.read_external(tensor, tmp_path)
     np.testing.assert_array_equal(read, onnx.numpy_helper.to_array(tensor, str(tmp_path)))
     assert not read.flags.writeable
 
@@ -191,7 +191,8 @@ def test_weights_that_stay_in_a_file_are_quantised_alike(options, tmp_path, monk
         weight.external_data for weight in apart.proto.graph.initializer if len(weight.dims) > 1
     )
     graphs = (
-        data_file.whole(each.proto, each.folder).SerializeToString() for each in (apart, whole)
+        stored_weights.with_inline_weights(each.proto, each.folder).SerializeToString()
+        for each in (apart, whole)
     )
     values = [ort.InferenceSession(graph).run(None, feeds)[0] for graph in graphs]
     np.testing.assert_array_equal(*values)
@@ -264,10 +265,10 @@ def test_the_floats_of_integer_weights_are_not_alive_together(tmp_path):
 def test_pages_of_mapped_weights_leave_the_process_and_come_back(tmp_path):
     path, _ = chain(tmp_path, 512)
     tensor = loading.load(path).graph.initializer[0]
-    read = external_data.read(tensor, tmp_path)
+    read = stored_weights.read_external(tensor, tmp_path)
     before = read.copy()
-    external_data.leave(read)
-    external_data.leave(before)  # has no file
+    stored_weights.unmap(read)
+    stored_weights.unmap(before)  # has no file
     np.testing.assert_array_equal(read, before)
 
 
@@ -291,7 +292,7 @@ def test_fingerprints_do_not_depend_on_how_much_is_summed_at_once(tmp_path, monk
     before = weights._weights(model)
     monkeypatch.setattr(weights, "_AT_ONCE", 1000)
     assert weights._weights(model) == before
-    arrays = [external_data.read(tensor, tmp_path) for tensor in model.graph.initializer]
+    arrays = [stored_weights.read_external(tensor, tmp_path) for tensor in model.graph.initializer]
     by_hand = [sum(int(bits) ** 2 for bits in a.view("u4").flat) % (1 << 64) for a in arrays]
     assert sorted(squares for _, _, squares in before) == sorted(by_hand)
 

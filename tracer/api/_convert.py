@@ -10,7 +10,7 @@ from tracer.errors import ModelError, UsageError, refusing
 from tracer.exporters.records import Exported, ExportOptions
 from tracer.exporters.source import names_code
 from tracer.exporters.writing import notes, write_last
-from tracer.graph import data_file, loading
+from tracer.graph import loading, stored_weights
 from tracer.graph.loading import ModelSource
 from tracer.graph.model import Model
 from tracer.inputs.request import on_sizes_that_run, request_for
@@ -38,7 +38,9 @@ def convert(model: object, path: Path, options: ExportOptions) -> Exported:
     opened = loading.open_model(_source(model))
     folder = None if opened.path is None else opened.path.parent
     with refusing(lambda why: ModelError(f"{opened.name}: cannot be converted ({why})")):
-        converted, told = conversion(data_file.whole(opened.proto, folder), opened.name)
+        converted, told = conversion(
+            stored_weights.with_inline_weights(opened.proto, folder), opened.name
+        )
     after = loading.from_proto(converted, opened.name)
     batch, error = _compared(model, opened, after, options.seed)
     written = write_last(converted, path)

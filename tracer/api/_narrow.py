@@ -16,7 +16,7 @@ from tracer.containment import signals
 from tracer.errors import ModelError
 from tracer.exporters import writing
 from tracer.exporters.subject import Subject, open_subject
-from tracer.graph import data_file, loading
+from tracer.graph import loading, stored_weights
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset, without_split
@@ -109,7 +109,7 @@ def _quantized(
     samples = CalibrationSamples(calibration, options.batch)
     quantised, notes = quantized_first(model, samples, report)
     place = None if quantised.path is None else Path(quantised.path).parent
-    proto = data_file.whole(quantised.proto, place)
+    proto = stored_weights.with_inline_weights(quantised.proto, place)
     if options.weight_bits is not None:
         proto = bit_reduction.narrow(proto, options.weight_bits)
     return replace(loading.from_proto(proto), subject=model.name), notes

@@ -8,7 +8,7 @@ from tracer import metrics
 from tracer.errors import UsageError
 from tracer.exporters import writing
 from tracer.exporters.subject import Subject, open_subject
-from tracer.graph import data_file
+from tracer.graph import stored_weights
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset, without_split
@@ -60,7 +60,7 @@ def quantize(
     wide, narrow = Interpreter(loaded), Interpreter(graph.model)
     scores, notes = _scored(wide, narrow, test_data, chosen_metric, batch, progress)
     if target is None:
-        proto = data_file.whole(graph.proto, graph.folder)
+        proto = stored_weights.with_inline_weights(graph.proto, graph.folder)
     else:  # last: what fails before leaves no file
         proto = writing.write_last(graph.proto, target, graph.folder)
     return Quantized(

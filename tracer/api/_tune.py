@@ -16,7 +16,7 @@ from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.exporters import writing
 from tracer.exporters.subject import Subject, open_subject
-from tracer.graph import data_file
+from tracer.graph import stored_weights
 from tracer.inputs.overrides import with_overrides
 from tracer.inputs.request import InputPaths, Samples, on_sizes_that_run, request_for
 from tracer.quantization.stand_in import for_onnxruntime
@@ -140,7 +140,9 @@ def _changed(base: Setup, best: Candidate) -> onnx.ModelProto | None:
     if best.setup is None or best.setup.model is base.model:
         return None
     path = best.setup.model.path
-    return data_file.whole(best.setup.model.proto, None if path is None else path.parent)
+    return stored_weights.with_inline_weights(
+        best.setup.model.proto, None if path is None else path.parent
+    )
 
 
 def _result(

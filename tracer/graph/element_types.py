@@ -18,14 +18,41 @@ import numpy as np
 import onnx
 
 from tracer.errors import ModelError
-from tracer.graph.contrib_types import VARIABLES
 from tracer.graph.model import Model, Node, bodies, describe, expanded_keys, signature
 from tracer.graph.tensor_type import dtype_name
 
+_OPERATORS = {
+    "TT T": "BiasGelu FastGelu FusedMatMul TransposeMatMul",
+    "TT-T T": "ConvTransposeWithDynamicPads",
+    "TUT U": "DequantizeLinear",
+    "TUUT-TTTTUTU TTT": "DynamicQuantizeLSTM",
+    "TUTUT T": "DynamicQuantizeMatMul",
+    "TTUUUUUTT UTU": "EmbedLayerNormalization",
+    "T T": "ExpandDims GatherND Gelu Inverse NhwcMaxPool QuickGelu Tokenizer Trilu UnfoldTensor"
+    " Unique",
+    "TTTT T": "FusedConv",
+    "TTT T": "FusedGemm Range",
+    "TT ": "GridSample",
+    "TUVVTUV V": "MatMulIntegerToFloat",
+    "T-T T": "Pad",
+    "-T T": "QLinearConcat",
+    "TTUUUUUTVVVVVUUUUU VT": "QEmbedLayerNormalization",
+    "TUTVUV-U ": "QGemm",
+    "T-TT-T-T T": "QLinearAdd QLinearMul",
+    "T-T-T T": "QLinearAveragePool QLinearGlobalAveragePool QLinearLeakyRelu QLinearReduceMean"
+    " QLinearSigmoid QLinearSoftmax",
+    "T-TU-U-V V": "QLinearConv",
+    "-TUTTUTUT T": "QLinearWhere",
+    "TTU U": "QuantizeLinear",
+    "TTTTT TUUT": "SkipLayerNormalization",
+    "TTTT TUUT": "SkipSimplifiedLayerNormalization",
+}
+VARIABLES = {f"com.microsoft.{name}": text for text, names in _OPERATORS.items()
+             for name in names.split()}  # fmt: skip
+"""By operator a letter for each input, a blank, and one for each output; '-' may be any type."""
 Kind = str | None
 """A type as text, or None."""
 Kinds = tuple[Kind, ...]
-
 _VARIADIC = onnx.defs.OpSchema.FormalParameterOption.Variadic
 _REMEDY = "Cast one of them, or export the model again."
 _ATTRIBUTES = ("to", "dtype", "output_dtype")

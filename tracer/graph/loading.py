@@ -1,8 +1,8 @@
 """Opens a model from a path, a protobuf or a folder, and checks it."""
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+import zlib
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TypeAlias
 
@@ -11,25 +11,23 @@ import onnx.inliner
 from google.protobuf.message import DecodeError
 
 from tracer.containment import activity
-from tracer.errors import ModelError, UsageError
-from tracer.graph import (
-    calls,
-    declarations,
-    element_types,
-    external_data,
-    node_order,
-    packed,
-    provenance,
-    qonnx_imports,
-    validation,
-)
+from tracer.errors import LimitError, ModelError, UsageError
+from tracer.graph import element_types, provenance, repairs, stored_weights, validation
 from tracer.graph.encoding import encoded
-from tracer.graph.model import Model, expanded_keys, expansion, node_protos
+from tracer.graph.model import Model, expanded_keys, expansion, node_protos, signature
 
+_GZIP = b"\x1f\x8b"
+_CHUNK = 1 << 20
+_MOST = 1 << 31
+"""Bytes of the largest model without external data: protobuf holds no more."""
+_FREE, _RATIO = 64 << 20, 20
+"""Bytes that any file may unpack to, and beyond them times its own size. Trained weights shrink by
+less than half, pruned or quantised ones to a tenth; what shrinks more was made to fill the
+memory."""
+MOST_NODES = 1_000_000
+"""Functions that call each other twice, 30 deep, are 2 kB of file, and 10^9 nodes."""
 ModelSource: TypeAlias = "str | Path | onnx.ModelProto | Model"
 """What a model may be opened from."""
-
-
 _FRAMEWORKS = frozenset({"torch", "chainer"})
 _EXPORT = (
     'Export it: tracer.export(model, "net.onnx", input_shape=(1, 3, 32, 32)); or run it in its '
@@ -73,21 +71,27 @@ def read(file: Path) -> onnx.ModelProto:
     Raises ModelError as `load` does.
     """
     validation.check_format(file)
-    if packed.is_packed(file):
-        return _unpacked(file)
-    proto = _parse(file)
-    declarations.check(proto, str(file))
-    validation.check_file(proto, file)
-    return proto
-
-
-def _unpacked(file: Path) -> onnx.ModelProto:
-    """Returns the checked model in a compressed file."""
-    with _refusing_other_files(file):
-        proto = onnx.ModelProto.FromString(packed.unpacked(file))
-    _check_is_model(proto, file)
-    declarations.check(proto, str(file))
-    if external_data.has_external_data(proto):
+    with file.open("rb") as stream:
+        is_packed = stream.read(len(_GZIP)) == _GZIP
+    try:
+        if is_packed:
+            proto = onnx.ModelProto.FromString(_unzipped(file))
+        else:
+            proto = onnx.load(file, load_external_data=False, format="protobuf")
+    except DecodeError as error:
+        raise ModelError(
+            f"{file}: not an ONNX model, or a truncated one (the protobuf does not parse)",
+            "Export or download it again; subgraphs are read up to 32 levels deep.",
+        ) from error
+    if not proto.HasField("graph") or not proto.ir_version:
+        raise ModelError(
+            f"{file}: not an ONNX model (it has no graph)", "Name a file written by onnx.save."
+        )
+    validation.check_declarations(proto, str(file))
+    if not is_packed:
+        validation.check_file(proto, file)
+        return proto
+    if stored_weights.has_external_data(proto):
         raise ModelError(f"{file}: its weights are in other files", "Unpack it next to them first.")
     validation.check_proto(proto, str(file))
     return proto
@@ -95,7 +99,7 @@ def _unpacked(file: Path) -> onnx.ModelProto:
 
 def from_proto(proto: onnx.ModelProto, name: str = validation.IN_MEMORY) -> Model:
     """Checks a model in memory, which errors call `name`. Raises ModelError as `load` does."""
-    declarations.check(proto, name)
+    validation.check_declarations(proto, name)
     validation.check_proto(proto, name)
     digest = hashlib.sha256(encoded(proto, name, sorted_maps=True)).hexdigest()
     return inlined(proto, None, digest)
@@ -121,91 +125,96 @@ def find(path: Path) -> Path:
     raise ModelError(f"{path}: the folder {problem}", "Name the model, or call it model.onnx.")
 
 
-def _parse(file: Path) -> onnx.ModelProto:
-    with _refusing_other_files(file):
-        proto = onnx.load(file, load_external_data=False, format="protobuf")
-    _check_is_model(proto, file)
-    return proto
-
-
-@contextmanager
-def _refusing_other_files(file: Path) -> Iterator[None]:
-    try:
-        yield
-    except DecodeError as error:
-        raise ModelError(
-            f"{file}: not an ONNX model, or a truncated one (the protobuf does not parse)",
-            "Export or download it again; subgraphs are read up to 32 levels deep.",
-        ) from error
-
-
-def _check_is_model(proto: onnx.ModelProto, file: Path) -> None:
-    if not proto.HasField("graph") or not proto.ir_version:
-        raise ModelError(
-            f"{file}: not an ONNX model (it has no graph)", "Name a file written by onnx.save."
-        )
-
-
 def inlined(proto: onnx.ModelProto, path: Path | None, sha256: str) -> Model:
     """Returns a Model with local functions inlined; calls and element types are checked."""
-    model = _inlined(proto, path, sha256)
+    check_calls(proto, str(path) if path is not None else validation.IN_MEMORY)
+    proto, notes = repairs.repaired(proto)
+    if proto.functions:
+        model = _without_calls(proto, path, sha256, notes)
+    else:
+        model = Model(proto, path, sha256, expanded_keys(proto), notes=notes)
     element_types.check(model)
     return model
 
 
-def _inlined(proto: onnx.ModelProto, path: Path | None, sha256: str) -> Model:
-    name = str(path) if path is not None else validation.IN_MEMORY
-    calls.check(proto, name)
-    proto, noted = _repaired(_opened(proto))
-    if not proto.functions:
-        return Model(proto, path, sha256, expanded_keys(proto), notes=noted)
+def _without_calls(
+    proto: onnx.ModelProto, path: Path | None, sha256: str, notes: tuple[str, ...]
+) -> Model:
+    """Returns a Model whose nodes have the modules and source lines of the calls they come from."""
     name = path.name if path is not None else validation.IN_MEMORY
     with activity.doing(name, f"onnx {onnx.__version__} inlined its functions"):
         flat = onnx.inliner.inline_local_functions(proto)
-    declarations.check(flat, name)  # attributes of functions have values now
+    validation.check_declarations(flat, name)  # attributes of functions have values now
     # A function of another opset than the model's cannot be inlined and stays a call.
     remaining = {(f.domain, f.name, f.overload) for f in flat.functions}
     gone = [f for f in proto.functions if (f.domain, f.name, f.overload) not in remaining]
     expanded = tuple(expansion(proto, gone))
     for node, (_, around) in zip(node_protos(flat.graph), expanded, strict=True):
         provenance.inherit(node, around)
-    return Model(flat, path, sha256, tuple(key for key, _ in expanded), notes=noted)
+    return Model(flat, path, sha256, tuple(key for key, _ in expanded), notes=notes)
 
 
-def _repaired(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
-    """Returns `proto`, or a copy that is sorted and imports QONNX's domain, and notes."""
-    missing, is_sorted = qonnx_imports.missing(proto), node_order.is_sorted(proto.graph)
-    if is_sorted and not missing:
-        return proto, ()
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
-    qonnx_imports.add(copy, missing)
-    if not is_sorted:
-        node_order.sort(copy.graph)
-    notes = [qonnx_imports.note(missing)] * bool(missing) + [node_order.NOTE] * (not is_sorted)
-    return copy, tuple(notes)
+def _unzipped(file: Path) -> bytes:
+    """Returns the content of a compressed file. Raises ModelError if it is broken, or too large."""
+    most = min(_MOST, max(_FREE, _RATIO * file.stat().st_size))
+    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    content = bytearray()
+    try:
+        with file.open("rb") as stream:
+            while not unpacker.eof and (chunk := stream.read(_CHUNK)):
+                content += unpacker.decompress(chunk, most + 1 - len(content))
+                if len(content) > most:
+                    raise ModelError(
+                        f"{file}: the gzip file unpacks to far more than its own size",
+                        "Unpack it first, if you know what is in it.",
+                    )
+    except zlib.error as error:
+        raise ModelError(f"{file}: a broken gzip file ({error})", "Download it again.") from error
+    if not unpacker.eof:
+        raise ModelError(f"{file}: a truncated gzip file", "Download it again.")
+    return bytes(content)
 
 
-def _opened(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Returns `proto`, or a copy whose inputs have no name and no size where 0 is declared.
+def check_calls(proto: onnx.ModelProto, name: str) -> None:
+    """Checks all calls of functions; `name` is the model's, for messages.
 
-    Some exporters write 0 for an unknown size; runtimes would take no other size than 0.
+    Raises ModelError for a call with more arguments than its function has, and for functions that
+    call each other in a circle; LimitError for more than `MOST_NODES` nodes after inlining.
     """
-    weights = {weight.name for weight in proto.graph.initializer}
-    inputs = [
-        (place, axis)
-        for place, value in enumerate(proto.graph.input)
-        if value.name not in weights
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim)
-        if dim.HasField("dim_value") and dim.dim_value == 0
-    ]
-    if not inputs:
-        return proto
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
-    for place, axis in inputs:
-        copy.graph.input[place].type.tensor_type.shape.dim[axis].Clear()
-    return copy
+    if not proto.functions:
+        return
+    functions = {signature(f): f for f in proto.functions}
+    nodes = {of: list(node_protos(function)) for of, function in functions.items()}
+    main = list(node_protos(proto.graph))
+    for node in (*main, *(inner for body in nodes.values() for inner in body)):
+        function = functions.get(signature(node))
+        if function is not None:
+            for role, passed, taken in (
+                ("inputs", node.input, function.input),
+                ("outputs", node.output, function.output),
+            ):
+                if len(passed) > len(taken):
+                    raise ModelError(
+                        f"{name}: node '{node.name}' calls the function {function.name} with "
+                        f"{len(passed)} {role}, and it has {len(taken)}",
+                        "Export the model again, or repair the graph.",
+                    )
+    sizes = dict.fromkeys(functions, 1)
+    calls = {of: {signature(node) for node in body} & nodes.keys() for of, body in nodes.items()}
+    try:
+        from_inside = list(TopologicalSorter(calls).static_order())
+    except CycleError as error:
+        circle = " → ".join(called for _, called, _ in error.args[1])
+        raise ModelError(f"{name}: functions call each other in a circle: {circle}") from error
+    for of in from_inside:
+        sizes[of] = sum(sizes.get(signature(node), 1) for node in nodes[of])
+    count = sum(sizes.get(signature(node), 1) for node in main)
+    if count > MOST_NODES:
+        text = f"{count:,}" if count < 10**15 else f"10^{len(str(count)) - 1}"
+        raise LimitError(
+            f"{name} has {text} nodes after its functions are inlined",
+            f"At most {MOST_NODES:,} are supported.",
+        )
 
 
 def sha256(file: Path) -> str:

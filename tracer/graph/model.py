@@ -15,12 +15,14 @@ from typing import Any
 
 import onnx
 
-from tracer.graph import provenance, qonnx, user_operators
-from tracer.graph.dataflow import Dataflow
+from tracer.graph import provenance, user_operators
+from tracer.graph.operators import ONNX_DOMAINS, QONNX_DOMAIN, QONNX_DOMAINS
 from tracer.graph.user_operators import UserOperators
 
 IR_WITH_UNLISTED_WEIGHTS = 4
 """The first IR version in which an initializer need not be listed as a graph input too."""
+Address = tuple[str, str]
+"""A tensor: the path of the graph that defines it, and its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,69 @@ class Model:
         return tuple(v for v in self.graph.input if v.name not in weights)
 
 
+@dataclass(frozen=True)
+class Dataflow:
+    """The tensors of a model.
+
+    `names` has the names that each graph defines, by path; `makers` and `readers` the nodes that
+    compute and read each tensor; `results` the outputs of the main graph and of bodies.
+    """
+
+    names: Mapping[str, frozenset[str]]
+    makers: Mapping[Address, Node]
+    readers: Mapping[Address, tuple[Node, ...]]
+    results: frozenset[Address]
+
+    @classmethod
+    def of(cls, model: Model) -> Dataflow:
+        """Indexes the tensors of `model`; `Model.dataflow` keeps the result."""
+        makers = {(n.scope.path, name): n for n in model.nodes for name in n.outputs if name}
+        names = {scope.path: _defined(scope) for scope in model.scopes}
+        for path, name in makers:
+            names[path].add(name)
+        frozen = {path: frozenset(tensors) for path, tensors in names.items()}
+        readers: dict[Address, list[Node]] = {}
+        for node in model.nodes:
+            for name in dict.fromkeys(node.inputs):
+                if name:
+                    readers.setdefault(_address(frozen, name, node.scope), []).append(node)
+        results = (
+            _address(frozen, value.name, scope)
+            for scope in model.scopes
+            for value in scope.graph.output
+        )
+        of_each = {at: tuple(nodes) for at, nodes in readers.items()}
+        return cls(frozen, makers, of_each, frozenset(results))
+
+    def address(self, name: str, scope: Scope) -> Address:
+        """Returns the tensor called `name` in `scope`: names resolve from the inside out."""
+        return _address(self.names, name, scope)
+
+    def read(self, node: Node) -> Iterator[Address]:
+        """Returns the tensors that `node` reads, each once, without the reads of its bodies."""
+        return (self.address(name, node.scope) for name in dict.fromkeys(node.inputs) if name)
+
+    def outputs_of(self, node: Node) -> Iterator[Address]:
+        """Returns the tensors that `node` computes."""
+        return ((node.scope.path, name) for name in node.outputs if name)
+
+
+def _defined(scope: Scope) -> set[str]:
+    graph = scope.graph
+    names = {value.name for value in graph.input}
+    names |= {weight.name for weight in graph.initializer}
+    return names | {weight.values.name for weight in graph.sparse_initializer}
+
+
+def _address(names: Mapping[str, frozenset[str]], name: str, scope: Scope) -> Address:
+    outer: Scope | None = scope
+    while outer is not None:
+        if name in names.get(outer.path, ()):
+            return outer.path, name
+        outer = outer.parent
+    return scope.path, name
+
+
 def describe(model: Model, nodes: Sequence[Node], opset: int) -> str:
     """Returns model, nodes, operators and opset as text for messages."""
     keys = ", ".join(f"'{node.key}'" for node in nodes)
@@ -172,9 +237,9 @@ def describe(model: Model, nodes: Sequence[Node], opset: int) -> str:
 
 def canonical_domain(domain: str) -> str:
     """Returns '' for both names of the standard domain, and one name for the names of QONNX's."""
-    if domain in qonnx.SYNONYMS:
-        return qonnx.DOMAIN
-    return "" if domain == "ai.onnx" else domain
+    if domain in QONNX_DOMAINS:
+        return QONNX_DOMAIN
+    return "" if domain in ONNX_DOMAINS else domain
 
 
 def expanded_keys(

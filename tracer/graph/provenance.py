@@ -1,22 +1,34 @@
-"""Reads the framework module and source line of an ONNX node from its metadata."""
+"""What exporters say in metadata: module and source line of a node, parameters in a weight."""
 
 import ast
 import re
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import onnx
 
+PARAMETER_KEY = "io.github.tracer-onnx.parameter"
+"""Written by our exporters on initializers: names of the parameters it is made of, or nothing."""
+_KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
+_FOLDED = "pkg.onnxscript.optimizer.folded_from"
+_SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
+_TARGET = re.compile(r"^\w+: (?P<kind>[A-Z_]+) target='(?P<name>[^']+)'", re.MULTILINE)
+_BUFFERS = frozenset({
+    "running_mean", "running_var", "num_batches_tracked", "position_ids", "token_type_ids",
+    "inv_freq", "original_inv_freq", "cos_cached", "sin_cached", "cos_cache", "sin_cache",
+})  # fmt: skip
+"""Last names of tensors that torch, transformers and onnxruntime-genai never train."""
+Marks: TypeAlias = Mapping[str, tuple[str, ...]]
+"""The parameters that an initializer is made of, by its name; none where it is no parameter."""
 MODULE_KEY = "io.github.tracer-onnx.module"
 SOURCE_KEY = "io.github.tracer-onnx.source"
 """Written by our exporters; reverse-DNS as onnx's docs/IR.md requires."""
-
 _TORCH_SCOPES = "pkg.torch.onnx.name_scopes"
 _TORCH_STACK = "pkg.torch.onnx.stack_trace"
 _NO_MODULE = "_empty_nn_module_stack"
 """What torch writes as the module of a node outside all modules."""
-
 _PACKAGES = frozenset({"site-packages", "dist-packages"})
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 
@@ -33,7 +45,13 @@ def module_of(node: onnx.NodeProto) -> str | None:
         return props[MODULE_KEY]
     if _TORCH_SCOPES in props:
         return _last_module(props[_TORCH_SCOPES])
-    return _module_in_name(node.name)
+    scopes = node.name.partition(";")[0].removeprefix("/").split("/")[:-1]
+    if not all(scopes):
+        return None
+    path = ""
+    for scope in scopes:
+        path = scope if not path or scope.startswith(f"{path}.") else f"{path}.{scope}"
+    return path or None
 
 
 def source_of(node: onnx.NodeProto) -> str | None:
@@ -67,30 +85,19 @@ def inherit(node: onnx.NodeProto, calls: Sequence[onnx.NodeProto]) -> None:
 
 def _last_module(scopes: str) -> str | None:
     """Parses torch's repr of a list: the cumulative module paths, then the fx node's name."""
-    try:
-        paths = ast.literal_eval(scopes)
-    except (ValueError, SyntaxError):
-        return None
+    paths = _literal(scopes)
     if not isinstance(paths, list) or len(paths) < 2:
         return None
     module = str(paths[-2])
     return None if module.startswith(_NO_MODULE) else module
 
 
-def _module_in_name(name: str) -> str | None:
-    """Parses names that are paths of scopes, then the operator.
-
-    TorchScript's exporter writes `/layer1/layer1.0/conv1/Conv`: a scope that begins with its
-    parent's path replaces the path; any other extends it. tf2onnx writes `model/conv/BiasAdd`, and
-    for nodes that TensorFlow fused several paths with `;` between them.
-    """
-    scopes = name.partition(";")[0].removeprefix("/").split("/")[:-1]
-    if not all(scopes):
+def _literal(text: str) -> object:
+    """Returns what a text of Python spells; None for another text."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
         return None
-    path = ""
-    for scope in scopes:
-        path = scope if not path or scope.startswith(f"{path}.") else f"{path}.{scope}"
-    return path or None
 
 
 def is_installed(file: Path) -> bool:
@@ -114,3 +121,54 @@ def location(file: str, line: int | str) -> str:
     path, cwd = Path(file), Path.cwd()
     display = path.relative_to(cwd).as_posix() if path.is_relative_to(cwd) else path.name
     return f"{display}:{line}"
+
+
+def parameter_marks(graph: onnx.GraphProto) -> Marks:
+    """Returns the marks of a graph's initializers; one without a mark is missing.
+
+    A mark is our own, else of torch's exporter: the kind of an input of the program, the tensors
+    that a constant was folded from, the signature of the program. A name may be a mark, too.
+    """
+    text = next((e.value for e in graph.metadata_props if e.key == _SIGNATURE), "")
+    kinds = {found["name"]: found["kind"] for found in _TARGET.finditer(text)}
+    values = {value.name: value for value in graph.value_info if value.metadata_props}
+    marks: dict[str, tuple[str, ...]] = {}
+    for weight in graph.initializer:
+        known = {entry.key: entry.value for entry in weight.metadata_props}
+        if weight.name in values:
+            known |= {entry.key: entry.value for entry in values[weight.name].metadata_props}
+        parameters = _parameters(weight.name, known, kinds)
+        if parameters is not None:
+            marks[weight.name] = parameters
+    return marks
+
+
+def mark_parameters(weight: onnx.TensorProto, parameters: Collection[str]) -> None:
+    """Marks an initializer as made of these parameters of the model; as no parameter, of none."""
+    weight.metadata_props.add(key=PARAMETER_KEY, value=" ".join(parameters))
+
+
+def in_state_dict(name: str) -> bool:
+    """Returns whether torch's TorchScript exporter took a name from the model, or made it up."""
+    return "::" not in name and not name.startswith("/")
+
+
+def _parameters(
+    name: str, known: Mapping[str, str], kinds: Mapping[str, str]
+) -> tuple[str, ...] | None:
+    """Returns the parameters that a tensor is made of; None where no mark tells."""
+    if PARAMETER_KEY in known:
+        return tuple(known[PARAMETER_KEY].split())
+    kind = known.get(_KIND) or kinds.get(name)
+    if kind:
+        return (name,) if kind == "PARAMETER" else ()
+    if kinds and _FOLDED in known:
+        return _folded(known[_FOLDED], kinds)
+    return () if name.rpartition(".")[2] in _BUFFERS else None
+
+
+def _folded(text: str, kinds: Mapping[str, str]) -> tuple[str, ...] | None:
+    names = _literal(text)
+    if not isinstance(names, Collection):
+        return None
+    return tuple(n for n in names if isinstance(n, str) and kinds.get(n) == "PARAMETER")

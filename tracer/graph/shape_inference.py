@@ -18,8 +18,7 @@ from tracer.errors import InputError, LimitError
 from tracer.graph import tensor_type
 from tracer.graph.encoding import encoded
 from tracer.graph.model import Model, Scope, bodies, graphs
-from tracer.graph.refinement import refined
-from tracer.graph.tensor_type import TensorType
+from tracer.graph.tensor_type import TensorType, refined
 from tracer.support.types import Array
 
 _T = TypeVar("_T")
@@ -201,7 +200,10 @@ def _sized(model: Model, shapes: Shapes) -> onnx.ModelProto:
     skeleton = _skeleton(model.proto)
     if symbols:
         for graph in graphs(skeleton.graph):
-            _substitute(graph, symbols)
+            for value in (*graph.input, *graph.output, *graph.value_info):
+                for dim in value.type.tensor_type.shape.dim:
+                    if dim.dim_param in symbols:
+                        dim.dim_value = symbols[dim.dim_param]
     for value in skeleton.graph.input:
         if value.name in shapes:
             _set_shape(value, shapes[value.name])
@@ -313,15 +315,6 @@ def _copy_type(tensor: onnx.TensorProto, to: onnx.TensorProto) -> None:
     to.dims.extend(tensor.dims)
 
 
-def _substitute(graph: onnx.GraphProto, symbols: Mapping[str, int]) -> None:
-    for value in (*graph.input, *graph.output, *graph.value_info):
-        if not value.type.HasField("tensor_type"):
-            continue
-        for dim in value.type.tensor_type.shape.dim:
-            if dim.dim_param in symbols:
-                dim.dim_value = symbols[dim.dim_param]
-
-
 def _set_shape(value: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
     dims = value.type.tensor_type.shape.dim
     del dims[:]
@@ -360,7 +353,10 @@ class _Reader:
         """Returns the types that a graph declares, by the names of the tensors."""
         types: dict[str, TensorType] = {}
         for value in (*graph.value_info, *graph.output, *graph.input):
-            type_ = self._type(value.type)
+            serialized = value.type.SerializeToString()
+            if serialized not in self._known:
+                self._known[serialized] = tensor_type.from_type_proto(value.type)
+            type_ = self._known[serialized]
             if type_ is not None:
                 types[value.name] = type_
         for weight in graph.initializer:
@@ -369,9 +365,3 @@ class _Reader:
             dtype = tensor_type.dtype_name(sparse.values.data_type)
             types[sparse.values.name] = TensorType(dtype, tuple(sparse.dims))
         return types
-
-    def _type(self, proto: onnx.TypeProto) -> TensorType | None:
-        serialized = proto.SerializeToString()
-        if serialized not in self._known:
-            self._known[serialized] = tensor_type.from_type_proto(proto)
-        return self._known[serialized]

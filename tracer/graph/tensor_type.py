@@ -1,7 +1,8 @@
-"""The type of a tensor: element type and shape, declared by ONNX or observed in a run."""
+"""The type of a tensor, declared by ONNX or observed in a run, and what several types tell."""
 
 import math
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TypeAlias, cast
@@ -71,6 +72,10 @@ class CallTypes:
     calls: int
 
 
+Types: TypeAlias = tuple[TensorType, ...]
+_Pair: TypeAlias = tuple[Types, Types]
+
+
 @cache
 def bits_of(dtype: str) -> int | None:
     """Returns the width of one element in bits; None for strings."""
@@ -125,3 +130,56 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
     if dim.HasField("dim_value"):  # onnx infers sizes below 0 from odd values
         return None if dim.dim_value < 0 else dim.dim_value
     return None if not dim.dim_param or _UNKNOWN.fullmatch(dim.dim_param) else dim.dim_param
+
+
+def refined(known: TensorType | None, found: TensorType | None) -> TensorType | None:
+    """Returns what both together tell; `known` where they contradict each other."""
+    if known is None or found is None:
+        return known or found
+    dtype = found.dtype if known.dtype == "undefined" else known.dtype
+    if known.shape is None or found.shape is None:
+        return TensorType(dtype, found.shape if known.shape is None else known.shape)
+    if len(known.shape) != len(found.shape):
+        return known
+    dims = zip(known.shape, found.shape, strict=True)
+    return TensorType(dtype, tuple(_more_exact(a, b) for a, b in dims))
+
+
+def common_type(types: Sequence[TensorType | None]) -> TensorType | None:
+    """Returns what is true of all `types`: sizes that differ are unknown."""
+    first, *others = types
+    for other in others:
+        if first is None or other is None or first.dtype != other.dtype:
+            return None
+        if first.shape is None or other.shape is None or len(first.shape) != len(other.shape):
+            first = TensorType(first.dtype, None)
+            continue
+        dims = zip(first.shape, other.shape, strict=True)
+        first = TensorType(first.dtype, tuple(a if a == b else None for a, b in dims))
+    return first
+
+
+def types_of_calls(calls: Mapping[_Pair, int]) -> tuple[_Pair, tuple[CallTypes, ...]]:
+    """Returns the types of inputs and outputs in all calls, and the calls apart if these differ.
+
+    `calls` has how many calls there were with these types. A size that differs is None.
+    """
+    if len(calls) == 1:
+        return next(iter(calls)), ()
+    sides = [common_types(side) for side in zip(*calls, strict=True)]
+    apart = tuple(CallTypes(*pair, count) for pair, count in calls.items())
+    return (sides[0], sides[1]), apart
+
+
+def common_types(calls: Sequence[Types]) -> Types:
+    """Returns what is true of each tensor in all calls of a kernel: see `common_type`."""
+    if len({len(types) for types in calls}) > 1:
+        return calls[0]
+    shared = [common_type(types) for types in zip(*calls, strict=True)]
+    return tuple(kind or first for kind, first in zip(shared, calls[0], strict=True))
+
+
+def _more_exact(known: Dim, found: Dim) -> Dim:
+    if isinstance(known, int) or found is None:
+        return known
+    return found if isinstance(found, int) or known is None else known

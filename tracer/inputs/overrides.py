@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tracer.graph.model import Model
-from tracer.graph.overridable import as_inputs, overridable
+from tracer.graph.stored_weights import overridable, with_fed_weights
 from tracer.inputs import npz
 from tracer.inputs.request import InputPaths, Samples
 
@@ -20,7 +20,7 @@ def with_overrides(model: Model, feeds: InputPaths | Samples) -> Model:
         return model
     held = {name for path in _archives(feeds) for name in npz.members(path)}
     fed = names & held
-    return as_inputs(model, fed) if fed else model
+    return with_fed_weights(model, fed) if fed else model
 
 
 def _archives(feeds: InputPaths | Samples) -> Iterator[Path]:

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracer.graph import tensor_type
-from tracer.graph.dataflow import Address
-from tracer.graph.model import Model
+from tracer.graph.model import Address, Model
 from tracer.graph.tensor_type import Dim
 from tracer.inputs.caches_met import cache_sizes
 from tracer.inputs.dims import Declared

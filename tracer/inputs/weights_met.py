@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from tracer.graph.dataflow import Address
-from tracer.graph.model import Model, Node
+from tracer.graph.model import Address, Model, Node
 
 _Shape: TypeAlias = tuple[int, ...]
 _Demand: TypeAlias = Callable[[Node, _Shape], Mapping[int, int]]

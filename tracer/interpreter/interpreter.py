@@ -17,7 +17,7 @@ from tracer.errors import InputError, UsageError
 from tracer.graph import footprint, tensor_type
 from tracer.graph.loading import ModelSource, open_model
 from tracer.graph.model import Model, Node
-from tracer.graph.overridable import as_inputs, overridable
+from tracer.graph.stored_weights import overridable, with_fed_weights
 from tracer.graph.user_operators import Operators
 from tracer.interpreter import values
 from tracer.interpreter.compiled_code import announced
@@ -166,7 +166,7 @@ class Interpreter:
     ) -> list[Value]:
         """Returns the outputs for feeds of weights that the model lists among its inputs."""
         if fed not in self._overriding:
-            self._overriding[fed] = self._of(as_inputs(self.model, fed))
+            self._overriding[fed] = self._of(with_fed_weights(self.model, fed))
         prepared = self._overriding[fed].with_observers(*self._observers)
         prepared._threads = self._threads
         outputs = prepared.run(names, feeds)

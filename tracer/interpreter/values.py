@@ -14,7 +14,7 @@ import onnx
 
 from tracer import limits
 from tracer.errors import ModelError, refusing
-from tracer.graph import external_data, tensor_type
+from tracer.graph import stored_weights, tensor_type
 from tracer.support.types import Array
 
 Value: TypeAlias = Any
@@ -35,7 +35,7 @@ def from_tensor(proto: onnx.TensorProto, folder: Path | None = None) -> Array:
         if onnx.external_data_helper.uses_external_data(proto):
             if folder is None:
                 raise ValueError("its data are external, and the model has no folder")
-            return external_data.read(proto, folder)
+            return stored_weights.read_external(proto, folder)
         return onnx.numpy_helper.to_array(proto)
 
 

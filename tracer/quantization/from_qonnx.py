@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 
 from tracer.accumulators.engine.stored_values import StoredValues
-from tracer.graph import loading, qonnx
+from tracer.graph import loading, operators
 from tracer.graph.model import Scope
 from tracer.graph.shape_inference import TensorTypes
 from tracer.graph.tensor_type import TensorType
@@ -76,7 +76,11 @@ def from_qonnx(proto: onnx.ModelProto, name: str = "the model") -> Converted:
     """
     graph = GraphEditor(raised(proto, name))
     converter = _Converter(graph)
-    nodes = [node for node in graph.proto.graph.node if qonnx.rounds(node.domain, node.op_type)]
+    nodes = [
+        node
+        for node in graph.proto.graph.node
+        if operators.is_qonnx_quantizer(node.domain, node.op_type)
+    ]
     origins: dict[str, str] = {}
     left: dict[str, str] = {}
     integers = 0

@@ -17,8 +17,8 @@ from onnxruntime import quantization as ort
 from onnxruntime.quantization import calibrate, quant_utils, registry
 from onnxruntime.quantization.onnx_quantizer import ONNXQuantizer
 
-from tracer.graph import external_data
-from tracer.graph.stored_tensors import stored_tensors
+from tracer.graph import stored_weights
+from tracer.graph.stored_weights import stored_tensors
 from tracer.quantization.calibration import CalibrationReader
 from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOptions
 from tracer.support.types import Array
@@ -117,7 +117,7 @@ def _mapped(folder: Path) -> Iterator[None]:
 
     def mapped(tensor: onnx.TensorProto, base_dir: str = "") -> Array:
         if uses_external_data(tensor):
-            return external_data.read(tensor, folder)
+            return stored_weights.read_external(tensor, folder)
         return to_array(tensor, base_dir)
 
     onnx.numpy_helper.to_array = mapped

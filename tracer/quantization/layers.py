@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracer.graph.channel_axis import channel_axes
 from tracer.graph.model import Model, Node
+from tracer.graph.operators import channel_axes
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import Observer, TensorRecorder, named_tensors
 from tracer.interpreter.values import Value

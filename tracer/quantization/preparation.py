@@ -11,7 +11,7 @@ from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import footprint
 from tracer.graph.encoding import encoded
 from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, canonical_domain, node_protos
-from tracer.graph.quantized import quantized_node
+from tracer.graph.operators import quantized_node
 from tracer.quantization import metadata
 
 

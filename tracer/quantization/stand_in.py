@@ -7,7 +7,7 @@ import onnx
 from onnx.external_data_helper import load_external_data_for_model
 
 from tracer.errors import ModelError
-from tracer.graph import loading, qonnx
+from tracer.graph import loading, operators
 from tracer.graph.model import Model, StandIn
 from tracer.quantization.from_qonnx import from_qonnx
 
@@ -21,7 +21,9 @@ def for_onnxruntime(model: Model) -> Model:
     Raises ModelError where the opset is too old and onnx cannot convert the graph, and for nodes
     that ONNX's operators do not express.
     """
-    rounding = [node for node in model.nodes if qonnx.rounds(node.domain, node.op_type)]
+    rounding = [
+        node for node in model.nodes if operators.is_qonnx_quantizer(node.domain, node.op_type)
+    ]
     if not rounding or model.stand_in is not None:
         return model
     _refuse(model, {node.key: "it is in a body" for node in rounding if node.scope.path})

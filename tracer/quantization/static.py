@@ -17,7 +17,7 @@ from onnxruntime import quantization as ort
 
 from tracer.containment import activity
 from tracer.errors import ModelError, TracerError
-from tracer.graph.external_data import has_external_data
+from tracer.graph.stored_weights import has_external_data
 from tracer.quantization import in_place
 from tracer.quantization.calibration import CalibrationReader
 from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOptions

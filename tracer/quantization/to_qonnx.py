@@ -17,7 +17,7 @@ import onnx
 from tracer.accumulators.engine.stored_values import StoredValues
 from tracer.accumulators.engine.value_ranges import ValueRanges
 from tracer.errors import ModelError
-from tracer.graph import loading, qonnx
+from tracer.graph import loading, operators
 from tracer.graph.model import Scope
 from tracer.interpreter.ops.quantization import is_integer
 from tracer.quantization.graph_editor import GraphEditor
@@ -47,8 +47,8 @@ def to_qonnx(proto: onnx.ModelProto, name: str = "the model") -> onnx.ModelProto
             "Quantise it with `tracer quantize --format qdq` first.",
         )
     graph.prune()
-    if qonnx.DOMAIN not in {entry.domain for entry in graph.proto.opset_import}:
-        graph.proto.opset_import.add(domain=qonnx.DOMAIN, version=_VERSION)
+    if operators.QONNX_DOMAIN not in {entry.domain for entry in graph.proto.opset_import}:
+        graph.proto.opset_import.add(domain=operators.QONNX_DOMAIN, version=_VERSION)
     return graph.proto
 
 
@@ -166,7 +166,7 @@ class _Converter:
         names = [self._graph.constant(node, part, each) for part, each in constants.items()]
         del node.input[:], node.attribute[:]
         node.input.extend([name, *names])
-        node.op_type, node.domain = "Quant", qonnx.DOMAIN
+        node.op_type, node.domain = "Quant", operators.QONNX_DOMAIN
         for name, value in (("signed", integers.signed), ("narrow", integers.narrow)):
             node.attribute.append(onnx.helper.make_attribute(name, int(value)))
         node.attribute.append(onnx.helper.make_attribute("rounding_mode", "ROUND"))

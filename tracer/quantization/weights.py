@@ -6,7 +6,7 @@ from pathlib import Path
 import onnx
 
 from tracer.errors import ModelError, UsageError
-from tracer.graph import data_file, loading
+from tracer.graph import loading, stored_weights
 from tracer.graph.encoding import encoded
 from tracer.graph.model import Model
 from tracer.quantization import metadata
@@ -55,7 +55,7 @@ def _named(model: Model) -> onnx.ModelProto:
     """Returns a copy of the model with its weights, whose nodes are named by their keys."""
     proto = onnx.ModelProto()
     folder = None if model.path is None else Path(model.path).parent
-    proto.CopyFrom(data_file.whole(model.proto, folder))
+    proto.CopyFrom(stored_weights.with_inline_weights(model.proto, folder))
     keys = (node.key for node in model.nodes if not node.scope.path)
     for node, key in zip(proto.graph.node, keys, strict=True):
         node.name = key

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tracer.graph.dataflow import Dataflow
-from tracer.graph.model import Model
+from tracer.graph.model import Dataflow, Model
 
 _DEEPEST = 64
 """Most bodies inside each other. Protocol buffers nest a third of that."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import onnx
 
-from tracer.graph import qonnx
+from tracer.graph import operators
 from tracer.graph.model import Node
 from tracer.graph.tensor_type import TensorType
 
@@ -24,7 +24,7 @@ _TWINS = {
     (_DOMAIN, "MatMulIntegerToFloat"): ("MatMul", 2),
     **{(_DOMAIN, each): _KEEPS_SHAPE for each in _LIKE_INPUT},
     ("ai.onnx.ml", "Imputer"): _KEEPS_SHAPE,
-    **{(qonnx.DOMAIN, each): _KEEPS_SHAPE for each in qonnx.QUANTIZERS},
+    **{(operators.QONNX_DOMAIN, each): _KEEPS_SHAPE for each in operators.QUANTIZERS},
 }
 _TO_FLOATS = frozenset({("ai.onnx.ml", "Normalizer"), ("ai.onnx.ml", "Scaler")})
 """Operators whose output is of floats, with the shape of the input."""

@@ -9,8 +9,7 @@ import numpy as np
 import onnx
 
 from tracer.graph.model import Node, Scope
-from tracer.graph.refinement import common
-from tracer.graph.tensor_type import Dim, TensorType
+from tracer.graph.tensor_type import Dim, TensorType, common_type
 
 if TYPE_CHECKING:
     from tracer.shapes.inference import Inference
@@ -45,7 +44,7 @@ def _if(inference: Inference, node: Node, scopes: Mapping[str, Scope]) -> Types:
     taken = inference.values.branch(node)
     ran = [scope for name, scope in scopes.items() if taken in (None, name)]
     inference.idle |= {scope.path for scope in scopes.values() if scope not in ran}
-    return [common(types) for types in zip(*map(inference.results, ran), strict=False)]
+    return [common_type(types) for types in zip(*map(inference.results, ran), strict=False)]
 
 
 def _loop(inference: Inference, node: Node, scopes: Mapping[str, Scope]) -> Types:
@@ -78,7 +77,7 @@ def _trip(inference: Inference, body: Scope, inputs: Types) -> Types:
 
 
 def _kept(before: Types, after: Types) -> list[TensorType | None]:
-    return [common(pair) for pair in zip(before, after, strict=False)]
+    return [common_type(pair) for pair in zip(before, after, strict=False)]
 
 
 def _loop_trips(inference: Inference, node: Node, body: Scope) -> int | None:

@@ -9,11 +9,9 @@ import onnx
 
 from tracer.containment import activity
 from tracer.graph import shape_inference
-from tracer.graph.dataflow import Address
-from tracer.graph.model import Model, Node, Scope
-from tracer.graph.refinement import refined
+from tracer.graph.model import Address, Model, Node, Scope
 from tracer.graph.shape_inference import Shapes, TensorTypes
-from tracer.graph.tensor_type import TensorType
+from tracer.graph.tensor_type import TensorType, refined
 from tracer.shapes import control_flow
 from tracer.shapes.known_values import MOST, KnownValues
 from tracer.shapes.one_node import MisfitError, node_outputs

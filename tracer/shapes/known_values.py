@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tracer.graph.dataflow import Address
-from tracer.graph.model import Model, Node
+from tracer.graph.model import Address, Model, Node
 from tracer.graph.tensor_type import TensorType
 from tracer.interpreter import values
 from tracer.interpreter.constants import evaluated

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import onnx
 
 from tracer.executors.onnxruntime.settings import OrtSettings, SessionSettings
-from tracer.graph import data_file, loading
+from tracer.graph import loading, stored_weights
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.support.temporary import TemporaryFolder
@@ -62,7 +62,9 @@ class Setup:
     def whole_proto(self) -> onnx.ModelProto:
         """The model with all of its weights in memory."""
         path = self.model.path
-        return data_file.whole(self.model.proto, None if path is None else path.parent)
+        return stored_weights.with_inline_weights(
+            self.model.proto, None if path is None else path.parent
+        )
 
     def with_settings(self, settings: OrtSettings) -> Setup:
         """Returns the same model in other settings."""

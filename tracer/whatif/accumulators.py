@@ -26,8 +26,8 @@ from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.analyzers.energy import EnergyModel
 from tracer.executors.emulated.shared import merged_by_node, merged_floats, refuse_draws
 from tracer.graph.model import Model
-from tracer.graph.quantized import adds_integers
-from tracer.graph.weight_files import WeightFiles, findable
+from tracer.graph.operators import adds_integers
+from tracer.graph.stored_weights import WeightFiles, findable
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import Value

@@ -11,7 +11,7 @@ from tracer.accumulators.spec import plain_values
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.analyzers.views.redaction import bare_text
 from tracer.graph.model import Model
-from tracer.graph.weight_files import WeightFiles
+from tracer.graph.stored_weights import WeightFiles
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.metrics import Metric
 from tracer.records import environment

@@ -7,7 +7,7 @@ import onnx
 
 from tracer.graph import loading
 from tracer.graph.model import Model
-from tracer.graph.quantized import adds_integers
+from tracer.graph.operators import adds_integers
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset
 from tracer.quantization.bit_reduction import narrow

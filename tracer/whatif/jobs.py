@@ -6,7 +6,7 @@ from typing import Generic
 
 import numpy as np
 
-from tracer.graph.weight_files import WeightFiles, findable
+from tracer.graph.stored_weights import WeightFiles, findable
 from tracer.interpreter.values import Value
 from tracer.metrics import Metric
 from tracer.scaling.shards import Shard

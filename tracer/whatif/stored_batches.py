@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from tracer.graph.model import Model
-from tracer.graph.weight_files import findable
+from tracer.graph.stored_weights import findable
 from tracer.inputs.datasets.batch import Batch
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.description import Description

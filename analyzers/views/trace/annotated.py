@@ -12,8 +12,8 @@ from tracer.analyzers.views.trace.sections import sections
 from tracer.analyzers.views.trace.timed_rows import present
 from tracer.errors import InputError, UsageError
 from tracer.graph import loading
-from tracer.graph.external_data import has_external_data
 from tracer.graph.model import expanded_keys, node_protos
+from tracer.graph.stored_weights import has_external_data
 from tracer.records.columns import COLUMNS
 from tracer.records.model_info import ModelInfo
 from tracer.records.trace import Trace, distinctions

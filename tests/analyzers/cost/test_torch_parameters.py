@@ -7,7 +7,7 @@ import pytest
 
 import tracer
 from tracer.exporters.records import ExportOptions
-from tracer.graph import parameter_marks
+from tracer.graph import provenance
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
@@ -126,9 +126,7 @@ def test_the_exporter_of_tracer_leaves_marks(network, tmp_path):
     }
     names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     marked = {
-        part
-        for mark in marks.values()
-        for part in mark.get(parameter_marks.PARAMETER_KEY, "").split()
+        part for mark in marks.values() for part in mark.get(provenance.PARAMETER_KEY, "").split()
     }
     assert marked <= names
     assert tracer.count(path).model.params == trained(model)

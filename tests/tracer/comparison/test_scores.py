@@ -17,7 +17,7 @@ from tests.graphs import parse
 from tracer.api.compare import compare
 from tracer.api.compare.settings import SideSettings
 from tracer.graph import loading
-from tracer.graph.quantized import has_rounded_weights
+from tracer.graph.operators import has_rounded_weights
 
 LLAMA, INT4 = "models/llama/llama.onnx", "models/llama/llama.int4.onnx"
 TEXT = Path("models/data/texts/kjv.test.txt")

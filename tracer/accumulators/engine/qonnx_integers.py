@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tracer.errors import ModelError
-from tracer.graph import qonnx
+from tracer.graph import operators
 from tracer.graph.model import Node
 from tracer.interpreter import values
 from tracer.interpreter.ops.qonnx import quant_integers, trunc_integers
@@ -39,7 +39,7 @@ class RoundedIntegers:
 
 def rounds_to_integers(node: Node) -> bool:
     """Whether a node is one of QONNX's that return integers times a scale."""
-    return node.domain == qonnx.DOMAIN and node.op_type in qonnx.INTEGER_QUANTIZERS
+    return node.domain == operators.QONNX_DOMAIN and node.op_type in operators.INTEGER_QUANTIZERS
 
 
 def rounded(node: Node, low: float, high: float, stored: Stored) -> RoundedIntegers | None:

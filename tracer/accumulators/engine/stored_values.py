@@ -9,16 +9,15 @@ from functools import cached_property
 import numpy as np
 import onnx
 
-from tracer.graph import qonnx
-from tracer.graph.dataflow import Address
-from tracer.graph.model import Model, Node, Scope
-from tracer.graph.randomness import draws
+from tracer.graph import operators
+from tracer.graph.model import Address, Model, Node, Scope
+from tracer.graph.operators import draws_numbers
 from tracer.interpreter import values
 from tracer.interpreter.constants import evaluated
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
-_DOMAINS = ("", qonnx.DOMAIN)
+_DOMAINS = ("", operators.QONNX_DOMAIN)
 """Domains whose operators are computed."""
 _KEPT = 1 << 16
 """Bytes of a computed value that is kept; a larger one is computed whenever it is asked for."""
@@ -72,7 +71,7 @@ class StoredValues:
         found = set(self._initializers)
         for node in self._model.nodes:  # makers come first
             has_body = any(a.HasField("g") or a.graphs for a in node.proto.attribute)
-            if node.domain not in _DOMAINS or has_body or draws(node.op_type):
+            if node.domain not in _DOMAINS or has_body or draws_numbers(node.op_type):
                 continue
             if all(address in found for address in self._flow.read(node)):
                 found.update(self._flow.outputs_of(node))

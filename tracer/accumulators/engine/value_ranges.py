@@ -19,8 +19,7 @@ import onnx
 from tracer.accumulators.engine.qonnx_integers import rounded, rounds_to_integers
 from tracer.accumulators.engine.stored_values import StoredValues
 from tracer.errors import ModelError
-from tracer.graph.dataflow import Address
-from tracer.graph.model import Model, Node, Scope
+from tracer.graph.model import Address, Model, Node, Scope
 from tracer.interpreter.ops.quantization import (
     dequantize_linear,
     is_integer,

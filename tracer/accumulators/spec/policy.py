@@ -14,7 +14,7 @@ from tracer.accumulators.spec.fixed_point import Formats
 from tracer.accumulators.spec.operand_format import OperandFormat
 from tracer.errors import UsageError
 from tracer.graph.model import Node
-from tracer.graph.quantized import CONVERSIONS
+from tracer.graph.operators import CONVERSIONS
 
 ALL = "*"
 _NAMES_LISTED = 10

@@ -21,8 +21,7 @@ from tracer.exporters.registry import exporter_of
 from tracer.exporters.source import load_source
 from tracer.graph import loading
 from tracer.graph.model import Model, Node
-from tracer.graph.precision import precisions
-from tracer.graph.quantized import has_rounded_weights
+from tracer.graph.operators import has_rounded_weights, precisions
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.model_feeds import check_feeds
 from tracer.interpreter.interpreter import Interpreter

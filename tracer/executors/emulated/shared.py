@@ -19,7 +19,7 @@ from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.accumulators.statistics.sample_sums import SampleSums
 from tracer.errors import UsageError
 from tracer.graph.model import Model
-from tracer.graph.weight_files import WeightFiles, findable
+from tracer.graph.stored_weights import WeightFiles, findable
 from tracer.inputs.batches import FeedBatches
 from tracer.inputs.feedset import FeedSet
 from tracer.records.trace import EMULATED, Kernel, Run

@@ -15,7 +15,7 @@ import numpy as np
 
 from tracer.executors.onnxruntime import self_times
 from tracer.executors.onnxruntime.profile_events import EXECUTE, Events, Label
-from tracer.graph.refinement import common_of_each
+from tracer.graph.tensor_type import common_types
 
 _FIRST = EXECUTE + 1
 _MAIN, _BROKEN = -1, -2
@@ -52,8 +52,8 @@ class SeparateKernel:
             self.label = replace(
                 self.label,
                 first_us=min(self.label.first_us, label.first_us),
-                input_types=common_of_each([self.label.input_types, label.input_types]),
-                output_types=common_of_each([self.label.output_types, label.output_types]),
+                input_types=common_types([self.label.input_types, label.input_types]),
+                output_types=common_types([self.label.output_types, label.output_types]),
             )
 
 

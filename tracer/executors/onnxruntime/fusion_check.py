@@ -22,7 +22,7 @@ from tracer.executors.onnxruntime import all_outputs, body_outputs
 from tracer.executors.onnxruntime.node_kernels import NodeKernels
 from tracer.graph import footprint
 from tracer.graph.model import Model, Node, expanded_keys
-from tracer.graph.quantized import rounds_values
+from tracer.graph.operators import rounds_values
 from tracer.inputs.feedset import Feeds
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import Value

@@ -12,7 +12,7 @@ import onnx
 from onnx import numpy_helper
 from onnx.external_data_helper import set_external_data, uses_external_data
 
-from tracer.graph import external_data
+from tracer.graph import stored_weights
 from tracer.support.types import Array
 
 _SIGN_BIT = 128
@@ -69,9 +69,9 @@ def _shifted(
         values = np.zeros((), np.int8) if tensor is None else numpy_helper.to_array(tensor)
         return numpy_helper.from_array(_turned(values), name)
     offset = stream.tell()
-    values = external_data.read(tensor, folder)
+    values = stored_weights.read_external(tensor, folder)
     stream.write(_turned(values).data)
-    external_data.leave(values)
+    stored_weights.unmap(values)
     shifted = onnx.TensorProto(name=name, data_type=onnx.TensorProto.UINT8, dims=tensor.dims)
     shifted.raw_data = b""  # onnx refuses external data of a tensor without this field
     set_external_data(shifted, _FILE, offset, stream.tell() - offset)

@@ -17,7 +17,7 @@ from onnx import helper
 from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
 
 from tracer.executors.onnxruntime import all_outputs, node_names, sessions
-from tracer.graph import external_data, tensor_type
+from tracer.graph import stored_weights, tensor_type
 from tracer.graph.model import Model, Node, bodies, expanded_keys
 from tracer.inputs.feedset import Feeds
 from tracer.records.trace import Kernel
@@ -92,7 +92,7 @@ class Piece:
         """Returns external data of a type that numpy has; None of other tensors."""
         if not uses_external_data(tensor) or self.folder is None:
             return None
-        read = external_data.read(tensor, self.folder)
+        read = stored_weights.read_external(tensor, self.folder)
         return read if _is_plain(read) else None
 
     def _whole(self, tensor: onnx.TensorProto, name: str) -> onnx.TensorProto:

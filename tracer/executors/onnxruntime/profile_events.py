@@ -17,8 +17,7 @@ import numpy as np
 
 from tracer.errors import ModelError, TracerError, refusing
 from tracer.executors.onnxruntime.device_events import DeviceEvent, by_parent
-from tracer.graph.refinement import Types, of_all_calls
-from tracer.graph.tensor_type import CallTypes, TensorType
+from tracer.graph.tensor_type import CallTypes, TensorType, Types, types_of_calls
 from tracer.records import providers
 from tracer.support.temporary import check_room
 from tracer.support.types import BoolArray, FloatArray, IntArray
@@ -156,7 +155,7 @@ class Labels:
     def finish(self) -> None:
         """Sets the types of kernels of which all calls were looked at."""
         for index, calls in self._calls.items():
-            (inputs, outputs), varying = of_all_calls(calls)
+            (inputs, outputs), varying = types_of_calls(calls)
             self.kernels[index] = replace(
                 self.kernels[index], input_types=inputs, output_types=outputs, varying=varying
             )

@@ -12,8 +12,8 @@ from tracer.executors.protocol import Profiled, Receive, TensorExecutor, Tensors
 from tracer.executors.turns import Recorder as TurnRecorder
 from tracer.executors.turns import RunTimes
 from tracer.graph.model import Model
-from tracer.graph.precision import precisions
-from tracer.graph.refinement import of_all_calls
+from tracer.graph.operators import precisions
+from tracer.graph.tensor_type import types_of_calls
 from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.interpreter import compiled_code
 from tracer.interpreter.compiled_code import clock_ns
@@ -213,7 +213,7 @@ def recorded(interpreter: Interpreter, recorder: Recorder, feeds: Feeds) -> tupl
 def kernel(record: NodeRecord, calls: float) -> Kernel:
     """Returns a node as a kernel that runs `calls` times in an inference."""
     node = record.node
-    types, varying = of_all_calls(record.types) if record.types else (((), ()), ())
+    types, varying = types_of_calls(record.types) if record.types else (((), ()), ())
     return Kernel(
         name=node.key,
         op_type=node.op_type,

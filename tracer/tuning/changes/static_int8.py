@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tracer.graph import footprint, loading
-from tracer.graph.quantized import quantized_node
+from tracer.graph.operators import quantized_node
 from tracer.inputs.feedset import Feeds
 from tracer.quantization.options import QuantizationOptions
 from tracer.quantization.quantizer import quantized_graphs

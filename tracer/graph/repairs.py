@@ -1,11 +1,60 @@
-"""Sorts a graph, or explains why it cannot run: unsorted bodies, cyclic, or not SSA."""
+"""Repairs what exporters write and runtimes accept: unsorted nodes, missing imports, sizes of 0."""
 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
 import onnx
 
-NOTE = "the nodes are not sorted in the file: each is taken after those that it reads"
+from tracer.graph import operators
+from tracer.graph.model import node_protos
+
+UNSORTED_NOTE = "the nodes are not sorted in the file: each is taken after those that it reads"
+_VERSION = 1
+"""The version of the domain before it was imported."""
+
+
+def repaired(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    """Returns `proto`, or a repaired copy, and notes of what was assumed.
+
+    The copy is sorted, imports QONNX's domain, and leaves an input's size open where 0 is declared:
+    some exporters write 0 for an unknown size, and runtimes would take no other.
+    """
+    weights = {weight.name for weight in proto.graph.initializer}
+    empty = [
+        (place, axis)
+        for place, value in enumerate(proto.graph.input)
+        if value.name not in weights
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim)
+        if dim.HasField("dim_value") and dim.dim_value == 0
+    ]
+    missing, sorts = missing_qonnx_imports(proto), not is_sorted(proto.graph)
+    if not (empty or missing or sorts):
+        return proto, ()
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    for place, axis in empty:
+        copy.graph.input[place].type.tensor_type.shape.dim[axis].Clear()
+    add_qonnx_imports(copy, missing)
+    if sorts:
+        sort_nodes(copy.graph)
+    listed = " and ".join(f"'{domain}'" for domain in missing)
+    notes = [
+        f"the model does not import {listed}: version {_VERSION} of QONNX's operators is assumed"
+    ] * bool(missing) + [UNSORTED_NOTE] * sorts
+    return copy, tuple(notes)
+
+
+def missing_qonnx_imports(proto: onnx.ModelProto) -> tuple[str, ...]:
+    """Returns the names of QONNX's domain that nodes of the main graph use and nothing imports."""
+    imported = {entry.domain for entry in proto.opset_import}
+    used = {node.domain for node in node_protos(proto.graph)}
+    return tuple(sorted((used & operators.QONNX_DOMAINS) - imported))
+
+
+def add_qonnx_imports(proto: onnx.ModelProto, domains: tuple[str, ...]) -> None:
+    """Imports `domains` in `proto`."""
+    for domain in domains:
+        proto.opset_import.add(domain=domain, version=_VERSION)
 
 
 def is_sorted(graph: onnx.GraphProto) -> bool:
@@ -18,7 +67,7 @@ def is_sorted(graph: onnx.GraphProto) -> bool:
     return True
 
 
-def sort(graph: onnx.GraphProto) -> None:
+def sort_nodes(graph: onnx.GraphProto) -> None:
     """Puts nodes after those that they read, else in their order; a cycle stays where it is.
 
     Converters to float16 add nodes at the end. onnxruntime sorts graphs, but not their bodies.
@@ -56,7 +105,7 @@ def _read_names(node: onnx.NodeProto) -> set[str]:
     return names - {""}
 
 
-def fault(graph: onnx.GraphProto, outer: frozenset[str] = frozenset()) -> str:
+def order_fault(graph: onnx.GraphProto, outer: frozenset[str] = frozenset()) -> str:
     """Returns what is wrong with the order of a graph or of its bodies; '' if nothing is.
 
     `outer` holds the tensors of outer graphs that are computed before this graph runs.
@@ -67,14 +116,11 @@ def fault(graph: onnx.GraphProto, outer: frozenset[str] = frozenset()) -> str:
     for index, node in enumerate(graph.node):
         for attribute in node.attribute:
             for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-                message = message or _within(body, frozenset(available), _label(node, index))
+                inner = "" if message else order_fault(body, frozenset(available))
+                if inner:
+                    message = f"{inner}, in body '{body.name}' of {_label(node, index)}"
         available.update(node.output)
     return message
-
-
-def _within(body: onnx.GraphProto, outer: frozenset[str], owner: str) -> str:
-    message = fault(body, outer)
-    return f"{message}, in body '{body.name}' of {owner}" if message else ""
 
 
 def _own_fault(
@@ -95,26 +141,16 @@ def _own_fault(
         for name in filter(None, node.input):
             if name not in sources and name not in producers and name not in outer:
                 return f"{_label(node, index)} reads '{name}', which no node of '{graph}' computes"
-    late = _late_reads(nodes, producers)
-    if not late:
+    reads = ((index, name) for index, node in enumerate(nodes) for name in node.input)
+    late = next(((index, name) for index, name in reads if producers.get(name, -1) >= index), None)
+    if late is None:
         return ""
     cycle = _in_cycle(nodes, producers)
     if cycle is not None:
         return f"the graph has a cycle through {_label(nodes[cycle], cycle)}"
-    index, name = late[0]
+    index, name = late
     reader = _label(nodes[index], index)
     return f"the nodes are not sorted: {reader} reads '{name}' before it is computed"
-
-
-def _late_reads(
-    nodes: Sequence[onnx.NodeProto], producers: dict[str, int]
-) -> list[tuple[int, str]]:
-    return [
-        (index, name)
-        for index, node in enumerate(nodes)
-        for name in node.input
-        if producers.get(name, -1) >= index
-    ]
 
 
 def _in_cycle(nodes: Sequence[onnx.NodeProto], producers: dict[str, int]) -> int | None:

@@ -1,0 +1,240 @@
+"""Facts of operators by name, and what follows from them for the tensors of a graph."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import onnx
+
+from tracer.support.tolerance import Precision
+
+if TYPE_CHECKING:
+    from tracer.graph.model import Model, Node
+
+ONNX_DOMAINS = frozenset({"", "ai.onnx"})
+"""Both names of the standard domain."""
+QONNX_DOMAIN = "qonnx.custom_op.general"
+"""The domain that qonnx writes today. Brevitas, QKeras, FINN and hls4ml write its operators, which
+round floats to integers of any number of bits."""
+QONNX_DOMAINS = frozenset({QONNX_DOMAIN, "onnx.brevitas", "finn.custom_op.general"})
+"""All names of QONNX's domain; older files have the others."""
+MICROSOFT = "com.microsoft"
+"""The domain of onnxruntime's own operators."""
+
+INTEGER_QUANTIZERS = frozenset({"Quant", "IntQuant", "BipolarQuant", "Trunc", "MultiThreshold"})
+"""QONNX's operators that round to integers times a scale; `IntQuant` is a newer name of `Quant`."""
+QUANTIZERS = INTEGER_QUANTIZERS | {"FloatQuant"}
+"""QONNX's operators that round."""
+CONVERSIONS = frozenset({
+    "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Quant", "IntQuant",
+    "BipolarQuant", "FloatQuant",
+})  # fmt: skip
+"""Operators between floats and quantised numbers."""
+_INTEGER_TO_FLOAT = frozenset({
+    "ConvInteger", "MatMulInteger", "MatMulInteger16", "MatMulIntegerToFloat",
+    "DynamicQuantizeMatMul", "DynamicQuantizeLSTM", "QAttention",
+})  # fmt: skip
+_INTEGER_TO_INTEGER = ("QLinear", "QGemm", "NhwcMaxPool")
+_PACKED = frozenset({"MatMulNBits", "GatherBlockQuantized", "QMoE", "MatMulBnb4", "MatMulFpQ4"})
+"""Operators of onnxruntime whose weights have few bits."""
+
+_ROUNDED = 4
+"""Accuracy level of MatMulNBits at which activations are rounded."""
+_GROUPS = 4
+"""Index of the input of MatMulNBits that chooses the scale of each term."""
+
+_STEP = 2.0**-7
+"""A step of 8 bits ÷ the largest value: rounding to a neighbour moves a quantised value by it."""
+
+_CHANNELS_FIRST = (
+    "Conv", "ConvTranspose", "BatchNormalization", "InstanceNormalization", "GroupNormalization",
+    "MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool",
+    "LRN", "Resize", "Upsample", "DepthToSpace", "SpaceToDepth",
+)  # fmt: skip
+"""Operators whose specification has the channels in axis 1."""
+_KEEPS_AXES = (
+    "Abs", "Add", "Cast", "Ceil", "Celu", "Clip", "Concat", "Div", "Dropout", "Elu", "Erf",
+    "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LayerNormalization",
+    "LeakyRelu", "Log", "LogSoftmax", "Max", "Mean", "Min", "Mish", "Mul", "Neg", "Pad", "Pow",
+    "PRelu", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Cos", "Slice",
+    "Softmax", "Softplus", "Softsign", "Split", "Sqrt", "Sub", "Sum", "Swish", "Tanh",
+    "ThresholdedRelu",
+)  # fmt: skip
+"""Operators whose outputs have the axes of their inputs."""
+
+
+class Product(NamedTuple):
+    """What an operator that adds products is, and which of its inputs are weights."""
+
+    kind: str
+    weights: int | None = 1
+
+
+CONVOLUTION, TRANSPOSED = "convolution", "transposed convolution"
+MATRIX, RECURRENT, ATTENTION, OTHER = "matrix product", "recurrent layer", "attention", "other"
+
+PRODUCTS: Mapping[str, Product] = {
+    name: Product(kind, weights)
+    for kind, weights, names in (
+        # kind, index of the input that has the weights, None without one, operators in any domain
+        (CONVOLUTION, 1, "Conv ConvInteger FusedConv"),
+        (CONVOLUTION, 3, "QLinearConv"),
+        (TRANSPOSED, 1, "ConvTranspose ConvTransposeWithDynamicPads"),
+        (MATRIX, 1, "DynamicQuantizeMatMul FusedGemm FusedMatMul Gemm GemmFastGelu MatMul"),
+        (MATRIX, 1, "MatMulBnb4 MatMulFpQ4 MatMulInteger MatMulInteger16 MatMulIntegerToFloat"),
+        (MATRIX, 1, "MatMulNBits TransposeMatMul"),
+        (MATRIX, 3, "QGemm QLinearMatMul"),
+        (RECURRENT, 1, "AttnLSTM DynamicQuantizeLSTM GRU LSTM RNN"),
+        (ATTENTION, 1, "Attention DecoderMaskedMultiHeadAttention LinearAttention"),
+        (ATTENTION, 1, "MultiHeadAttention QAttention"),
+        (ATTENTION, None, "FlexAttention GroupQueryAttention PagedAttention SparseAttention"),
+        (OTHER, 1, "CausalConvWithState DeformConv Einsum MoE NhwcConv NhwcFusedConv QMoE"),
+        (OTHER, 1, "WordConvEmbedding"),
+        (OTHER, None, "SparseToDenseMatMul"),
+    )
+    for name in names.split()
+}
+"""Operators that add products; poolings and sums do not."""
+
+
+def product_types(*kinds: str) -> frozenset[str]:
+    """Returns the operators that add products and are of these kinds."""
+    return frozenset(name for name, product in PRODUCTS.items() if product.kind in kinds)
+
+
+def draws_numbers(op_type: str) -> bool:
+    """Whether an operator returns random numbers, on which two runtimes never agree."""
+    return op_type in ("Bernoulli", "Multinomial") or op_type.startswith("Random")
+
+
+def is_qonnx_quantizer(domain: str, op_type: str) -> bool:
+    """Whether an operator rounds, under any name of QONNX's domain."""
+    return domain in QONNX_DOMAINS and op_type in QUANTIZERS
+
+
+def returns_integers(op_type: str) -> bool:
+    """Whether an operator, or a kernel of onnxruntime, reads and returns quantised integers."""
+    return op_type.startswith(_INTEGER_TO_INTEGER)
+
+
+def computes_in_integers(op_type: str) -> bool:
+    """Whether an operator, or a kernel of onnxruntime, computes in quantised integers."""
+    return op_type in _INTEGER_TO_FLOAT or returns_integers(op_type)
+
+
+def rounds_values(op_type: str) -> bool:
+    """Whether an operator rounds values to quantised integers; DequantizeLinear does not."""
+    return "Quantize" in op_type or op_type in QUANTIZERS or returns_integers(op_type)
+
+
+def multiplies_packed_integers(node: Node) -> bool:
+    """Whether MatMulNBits may round activations to 8 bits, and multiply integers by them."""
+    if (node.domain, node.op_type) != (MICROSOFT, "MatMulNBits"):
+        return False
+    level = next((a.i for a in node.proto.attribute if a.name == "accuracy_level"), 0)
+    has_groups = len(node.inputs) > _GROUPS and bool(node.inputs[_GROUPS])
+    return level == _ROUNDED and not has_groups
+
+
+def adds_integers(model: Model) -> bool:
+    """Whether a node of a model adds integers, so that it need not be quantised for them."""
+    return quantized_node(model) is not None or any(map(multiplies_packed_integers, model.nodes))
+
+
+def quantized_node(model: Model) -> Node | None:
+    """Returns the first node that converts to or computes in quantised integers."""
+    for node in model.nodes:
+        converts = node.op_type in CONVERSIONS or node.op_type in INTEGER_QUANTIZERS
+        if (converts and node.op_type != "FloatQuant") or computes_in_integers(node.op_type):
+            return node
+    return None
+
+
+def has_rounded_weights(model: Model) -> bool:
+    """Whether a model is quantised, or has weights of few bits that are multiplied as floats."""
+    return quantized_node(model) is not None or any(
+        (node.op_type in _PACKED and node.domain == MICROSOFT) or node.op_type == "FloatQuant"
+        for node in model.nodes
+    )
+
+
+def channel_axes(graph: onnx.GraphProto) -> dict[str, int]:
+    """Returns the axis of the channels of tensors, where the nodes of the main graph tell it.
+
+    An axis is counted from the front, or, if negative, from the end. A convolution returns its
+    channels in axis 1, a product with weights in the last axis. Transposes move the axis, and nodes
+    that keep the axes apart keep it. What follows anything else is not known.
+    """
+    stored = {weight.name for weight in graph.initializer}
+    stored |= {node.output[0] for node in graph.node if node.op_type == "Constant"}
+    axes: dict[str, int] = {}
+    for node in graph.node:
+        axis = _channel_axis(node, axes, stored) if node.domain in ONNX_DOMAINS else None
+        if axis is not None:
+            axes.update((name, axis) for name in node.output if name)
+    return axes
+
+
+def _channel_axis(
+    node: onnx.NodeProto, axes: Mapping[str, int], stored: Container[str]
+) -> int | None:
+    """Returns the axis of a node's output channels; `axes` are those of its inputs, where known."""
+    if node.op_type in _CHANNELS_FIRST:
+        return 1
+    if node.op_type in ("MatMul", "Gemm"):  # the columns of a computed matrix may be anything
+        return -1 if node.input[1] in stored else None
+    if node.op_type in _KEEPS_AXES:  # inputs that nodes compute must agree; others are broadcast
+        found = {axes.get(name) for name in node.input if name and name not in stored}
+        return found.pop() if len(found) == 1 else None
+    axis = axes.get(node.input[0]) if node.op_type == "Transpose" else None
+    if axis is None:
+        return None
+    perm: Sequence[int] = next((each.ints for each in node.attribute if each.name == "perm"), ())
+    return list(perm).index(axis % len(perm)) if perm else -1 - axis  # else they are reversed
+
+
+def precisions(
+    model: Model, values: Mapping[str, Any], given: Container[str] = ()
+) -> Mapping[str, Precision]:
+    """Returns the precision of tensors of the main graph, by name; `values` tell their types.
+
+    A tensor is as inexact as the most inexact one that it follows from. The depth of a tensor is
+    the number of operators on the longest way to it. Both begin anew behind tensors that are
+    `given`: their readers get equal values.
+    """
+    read = _reads(model)
+    found: dict[str, Precision] = {}
+    for node in model.nodes:
+        if node.scope.path:
+            continue
+        before = [found[n] for n in read[node.key] if n in found and n not in given]
+        depth = 1 + max((each.depth for each in before), default=0)
+        share = max((_STEP if each.steps else each.share for each in before), default=0.0)
+        for name in filter(None, node.outputs):
+            own = _own_precision(node, values.get(name))
+            found[name] = Precision(max(own.share, share), depth, own.steps)
+    return found
+
+
+def _own_precision(node: Node, value: Any) -> Precision:
+    """Returns the precision of an output of `node` that was computed from equal inputs."""
+    own = Precision.of(value.dtype) if isinstance(value, np.ndarray) else Precision()
+    rounds = rounds_values(node.op_type)
+    multiplies_integers = computes_in_integers(node.op_type) or multiplies_packed_integers(node)
+    if own.share and (rounds or multiplies_integers):
+        return Precision(_STEP)
+    return Precision(own.share, steps=int(rounds))
+
+
+def _reads(model: Model) -> Mapping[str, set[str]]:
+    """Returns the names that each node of the main graph reads, in its bodies too, by its key."""
+    read: dict[str, set[str]] = defaultdict(set)
+    for node in model.nodes:
+        outermost = node
+        while outermost.scope.owner is not None:
+            outermost = outermost.scope.owner
+        read[outermost.key].update(node.inputs)
+    return read

@@ -1,0 +1,287 @@
+"""Weights that a model stores: in the graph, in files beside it, as inputs with a default."""
+
+import hashlib
+import mmap
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import onnx
+from onnx.external_data_helper import (
+    load_external_data_for_model,
+    load_external_data_for_tensor,
+    set_external_data,
+    uses_external_data,
+)
+from onnx.numpy_helper import to_array
+
+from tracer.errors import InputError, UsageError
+from tracer.graph import tensor_type
+from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, graphs, node_protos
+from tracer.support.types import Array
+
+_LEAST_MAPPED = 1 << 16
+"""Bytes from which a tensor is mapped: a process has some 65,000 mappings at most."""
+_BYTE = 8
+_LEAST = 1 << 10
+"""Bytes of a weight that is moved; shapes and axes stay in the graph, where tools read them."""
+_ALIGNED = 1 << 12
+"""Weights begin at multiples of it, so that pages of the file can be mapped."""
+_NAME = "weights.data"
+"""The file of the weights of a model that has no file of its own."""
+_AT_ONCE = 1 << 24
+"""Bytes that are copied at a time from another file."""
+
+
+def initializers(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yields the initializers of the graph and of every body inside it."""
+    for graph in graphs(proto.graph):
+        yield from graph.initializer
+
+
+def stored_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yields all initializers, and the tensors in attributes of nodes, those of functions too."""
+    yield from initializers(proto)
+    owners: list[onnx.GraphProto | onnx.FunctionProto] = [proto.graph, *proto.functions]
+    for owner in owners:
+        for node in node_protos(owner):
+            for attribute in node.attribute:
+                if attribute.HasField("t"):
+                    yield attribute.t
+                yield from attribute.tensors
+
+
+def has_external_data(proto: onnx.ModelProto) -> bool:
+    """Returns whether data of any tensor lie in other files."""
+    return any(map(uses_external_data, stored_tensors(proto)))
+
+
+def probe_external(tensor: onnx.TensorProto, folder: Path) -> None:
+    """Reads the last byte of a tensor's external data, by onnx's rules for their location.
+
+    Raises what onnx raises: for a link, a place outside `folder`, a file that is too short.
+    """
+    entries = _entries(tensor)
+    last = int(entries.get("offset", 0)) + max(int(entries.get("length", 1)), 1) - 1
+    byte = onnx.TensorProto(name=tensor.name, data_type=onnx.TensorProto.UINT8, dims=[1])
+    byte.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", entries.get("location", "")), ("offset", last), ("length", 1)):
+        byte.external_data.add(key=key, value=str(value))
+    load_external_data_for_tensor(byte, str(folder))
+
+
+def read_external(tensor: onnx.TensorProto, folder: Path) -> Array:
+    """Returns a tensor whose data are in a file in `folder`; large ones are mapped, read-only.
+
+    The system reads the pages of a mapped file when they are needed, drops them when memory is
+    short, and keeps one copy for all who map it. Raises ValueError, OSError or onnx's
+    ValidationError for data that cannot be read.
+    """
+    kind, nbytes = tensor_type.from_initializer(tensor), _mappable(tensor)
+    if nbytes >= _LEAST_MAPPED:
+        probe_external(tensor, folder)
+        entries = _entries(tensor)
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        file, offset = folder / entries["location"], int(entries.get("offset", 0))
+        assert kind.concrete is not None
+        return np.asarray(np.memmap(file, dtype, "r", offset, kind.concrete))
+    copy = onnx.TensorProto()
+    copy.CopyFrom(tensor)
+    return to_array(copy, base_dir=str(folder))
+
+
+def unmap(array: Array) -> None:
+    """Takes the mapped pages of an array of `read_external` out of this process, where it has any.
+
+    They come back when the array is read; the system keeps them in its cache meanwhile.
+    """
+    base = array.base
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        base.madvise(mmap.MADV_DONTNEED)
+
+
+def _mappable(tensor: onnx.TensorProto) -> int:
+    """Returns the bytes of data that lie in the file as numpy has them in memory; else 0."""
+    kind, entries = tensor_type.from_initializer(tensor), _entries(tensor)
+    dtype, bits = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type), tensor_type.bits_of
+    offset, length = int(entries.get("offset", 0)), int(entries.get("length", 0))
+    plain = bits(kind.dtype) == dtype.itemsize * _BYTE and sys.byteorder == "little"
+    aligned = offset >= 0 and offset % dtype.itemsize == 0
+    return length if plain and aligned and length == kind.nbytes else 0
+
+
+def _entries(tensor: onnx.TensorProto) -> dict[str, str]:
+    return {entry.key: entry.value for entry in tensor.external_data}
+
+
+def weight_bytes(proto: onnx.ModelProto) -> int:
+    """Returns the bytes of all initializers, wherever they are stored; 0 for each of strings."""
+    tensors = initializers(proto)
+    return sum(tensor_type.from_initializer(tensor).nbytes or 0 for tensor in tensors)
+
+
+def with_inline_weights(proto: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
+    """Returns `proto`, or a copy with all of its external data, which are in `folder`."""
+    if not any(map(uses_external_data, initializers(proto))):
+        return proto
+    assert folder is not None
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    load_external_data_for_model(copy, str(folder))
+    return copy
+
+
+def with_weights_apart(proto: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
+    """Returns `proto`, whose weights are in memory, with external data in `folder`.
+
+    `proto` loses its weights.
+    """
+    with (folder / _NAME).open("wb") as stream:
+        name_file(move_weights(proto, folder, stream), _NAME)
+    light = onnx.ModelProto()  # a protobuf does not free the memory of what is removed
+    light.CopyFrom(proto)
+    return light
+
+
+def move_weights(
+    proto: onnx.ModelProto, folder: Path | None, stream: BinaryIO
+) -> list[onnx.TensorProto]:
+    """Writes the weights of `proto`, whose external data are in `folder`, to `stream`.
+
+    Returns the tensors that were written. They refer to a file without a name: see `name_file`.
+    """
+    moved = []
+    for tensor in initializers(proto):
+        with_weights_apart = uses_external_data(tensor) or tensor.HasField("raw_data")
+        if (tensor_type.from_initializer(tensor).nbytes or 0 if with_weights_apart else 0) < _LEAST:
+            if uses_external_data(tensor):
+                load_external_data_for_tensor(tensor, str(folder))
+            continue
+        stream.write(bytes(-stream.tell() % _ALIGNED))
+        offset = stream.tell()
+        if uses_external_data(tensor):
+            assert folder is not None
+            _copy(tensor, folder, stream)
+            tensor.raw_data = b""
+        else:
+            stream.write(tensor.raw_data)
+        set_external_data(tensor, "", offset, stream.tell() - offset)
+        tensor.ClearField("raw_data")
+        moved.append(tensor)
+    return moved
+
+
+def name_file(moved: list[onnx.TensorProto], location: str) -> None:
+    """Has tensors that were moved refer to the file `location`, in the folder of their model."""
+    for tensor in moved:
+        entry = next(entry for entry in tensor.external_data if entry.key == "location")
+        entry.value = location
+
+
+def locations(proto: onnx.ModelProto) -> set[str]:
+    """Returns the names of the files that the tensors refer to."""
+    return {
+        entry.value
+        for tensor in filter(uses_external_data, stored_tensors(proto))
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+
+
+def refuse_apart(proto: onnx.ModelProto) -> None:
+    """Raises UsageError for a model whose weights are in a file beside it."""
+    for name_file in sorted(locations(proto)):
+        raise UsageError(
+            f"the weights of the model are in a file of their own, {name_file}",
+            "Copy both files, or write the model to another output in the first place.",
+        )
+
+
+def _copy(tensor: onnx.TensorProto, folder: Path, stream: BinaryIO) -> None:
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    with (folder / entries["location"]).open("rb") as source:
+        source.seek(int(entries.get("offset", 0)))
+        left = int(entries.get("length", (folder / entries["location"]).stat().st_size))
+        while left:
+            data = source.read(min(left, _AT_ONCE))
+            if not data:
+                raise ValueError(f"{entries['location']} ends within tensor '{tensor.name}'")
+            stream.write(data)
+            left -= len(data)
+
+
+def overridable(model: Model) -> tuple[onnx.ValueInfoProto, ...]:
+    """Returns the inputs that have a default, in the order of the graph."""
+    if model.proto.ir_version < IR_WITH_UNLISTED_WEIGHTS:
+        return ()
+    weights = {weight.name for weight in model.graph.initializer}
+    return tuple(value for value in model.graph.input if value.name in weights)
+
+
+def with_fed_weights(model: Model, names: Collection[str]) -> Model:
+    """Returns the model with these overridable weights as inputs, which must then be fed."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    kept = [weight for weight in proto.graph.initializer if weight.name not in names]
+    del proto.graph.initializer[:]
+    proto.graph.initializer.extend(kept)
+    stand_in = model.stand_in
+    if stand_in is not None:
+        stand_in = replace(stand_in, model=with_fed_weights(stand_in.model, names))
+    return replace(model, proto=proto, stand_in=stand_in)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightFiles:
+    """The SHA-256 of each file beside a model that has weights of it, by its place."""
+
+    hashes: Mapping[str, str]
+
+    @classmethod
+    def of(cls, model: Model) -> "WeightFiles":
+        """Returns the files of `model` as they are here. Raises InputError for a missing one."""
+        if model.path is None:
+            return cls({})
+        places = sorted(set(locations(model.proto)))
+        return cls({place: _hash(model, model.path.parent / place) for place in places})
+
+    def check(self, model: Model) -> None:
+        """Raises InputError where `model` has other weights here, or lacks some."""
+        for place, other in WeightFiles.of(model).hashes.items():
+            if self.hashes.get(place) != other:
+                raise InputError(
+                    f"{model.name}: the weights in {place} are not those of the process that "
+                    "shares its work out",
+                    "Copy the model together with its files of weights.",
+                )
+
+
+def findable(model: Model) -> Model:
+    """Returns `model` with the whole path of its file, which a process in any folder finds."""
+    if model.path is None:
+        return model
+    return replace(model, path=model.path.absolute(), subject=model.name)
+
+
+def _hash(model: Model, file: Path) -> str:
+    try:
+        status = file.stat()
+        return _hash_of(file.resolve(), status.st_size, status.st_mtime_ns)
+    except OSError as error:
+        raise InputError(
+            f"{model.name}: its weights in {file} cannot be read ({error.strerror})",
+            "Copy the model together with its files of weights.",
+        ) from error
+
+
+@cache
+def _hash_of(file: Path, size: int, modified_ns: int) -> str:
+    """The hash of a file; it is read again when its size or its time has changed."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
