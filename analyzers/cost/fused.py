@@ -8,8 +8,7 @@ from tracer.analyzers.cost.count import UnknownWorkError
 from tracer.analyzers.cost.operation import Address, Facts, Operation
 from tracer.analyzers.cost.traffic import Bytes, known_sum
 from tracer.analyzers.cost.typed_model import Aliases, TypedModel
-from tracer.graph.dataflow import Dataflow
-from tracer.graph.model import Node
+from tracer.graph.model import Dataflow, Node
 
 Group = tuple[str, ...]
 """Keys of the nodes of a kernel."""

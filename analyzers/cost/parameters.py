@@ -21,12 +21,12 @@ from tracer.analyzers.cost import registry
 from tracer.analyzers.cost.operation import Address, Facts, Operand, Operation
 from tracer.analyzers.cost.quantized_types import QuantizedTypes
 from tracer.analyzers.cost.traffic import known_sum
-from tracer.graph import parameter_marks, qonnx, tensor_type
+from tracer.graph import operators, provenance, tensor_type
 from tracer.graph.model import Model, Node, Scope, bodies
-from tracer.graph.randomness import draws
+from tracer.graph.operators import draws_numbers
 from tracer.support.types import Array
 
-_QUANTIZING = qonnx.QUANTIZERS | {"QuantizeLinear", "Clip", "DequantizeLinear"}
+_QUANTIZING = operators.QUANTIZERS | {"QuantizeLinear", "Clip", "DequantizeLinear"}
 """Operators whose result has fewer bits than the weight has as it is stored."""
 
 
@@ -143,7 +143,7 @@ def _stored(model: Model, facts: Facts) -> dict[Address, Weights]:
     origins: dict[Address, Weights] = {}
     marks: dict[Address, tuple[str, ...]] = {}
     for scope in model.scopes:
-        told = parameter_marks.of_graph(scope.graph)
+        told = provenance.parameter_marks(scope.graph)
         may_name = _is_torch(model) and not told  # TorchScript's exporter marks nothing
         for proto in scope.graph.initializer:
             address, name = (scope.path, proto.name), proto.name
@@ -152,7 +152,7 @@ def _stored(model: Model, facts: Facts) -> dict[Address, Weights]:
                 marks[address] = told[name]
                 weight = replace(weight, marked=bool(told[name]))
             elif may_name:
-                weight = replace(weight, named=parameter_marks.in_state_dict(name))
+                weight = replace(weight, named=provenance.in_state_dict(name))
             origins[address] = {address: weight}
         for sparse in scope.graph.sparse_initializer:
             address = (scope.path, sparse.values.name)
@@ -187,7 +187,7 @@ def _resolve(name: str, scope: Scope, origins: Mapping[Address, Weights]) -> Wei
 
 def _is_repeatable(node: Node) -> bool:
     """Returns whether the outputs of a node depend on its inputs alone."""
-    return not draws(node.op_type) and not bodies(node.proto)
+    return not draws_numbers(node.op_type) and not bodies(node.proto)
 
 
 def _derived(node: Node, sources: Sequence[tuple[int, Weights]], types: QuantizedTypes) -> Weights:

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from tracer.accumulators.engine.stored_values import StoredValues
 from tracer.accumulators.engine.tensor_scales import ELEMENTS_KEPT
 from tracer.accumulators.engine.value_ranges import ValueRanges
-from tracer.graph import qonnx
-from tracer.graph.dataflow import Address
-from tracer.graph.model import Model, Node, Scope
+from tracer.graph import operators
+from tracer.graph.model import Address, Model, Node, Scope
 from tracer.graph.shape_inference import TensorTypes
 from tracer.graph.tensor_type import bits_of
 from tracer.support.types import Array
@@ -86,7 +85,7 @@ class QuantizedTypes:
         self._ranges = ValueRanges(model, self._stored)
         self._passed_on: dict[Address, str | None] = {}
         for node in model.nodes:  # makers come first
-            rounds = qonnx.rounds(node.domain, node.op_type)
+            rounds = operators.is_qonnx_quantizer(node.domain, node.op_type)
             if rounds or (not node.domain and node.op_type in _FOLLOWED):
                 self._passed_on.update(dict.fromkeys(self._flow.outputs_of(node), self._by(node)))
 
@@ -110,7 +109,7 @@ class QuantizedTypes:
 
     def _by(self, node: Node) -> str | None:
         """Returns the type of the elements that a node passes on."""
-        if qonnx.rounds(node.domain, node.op_type):
+        if operators.is_qonnx_quantizer(node.domain, node.op_type):
             return self._rounded(node) or self.declared(node.outputs[0], node.scope)
         moved = [name for name in node.inputs if name]
         moved = moved if node.op_type == "Concat" else moved[:1]

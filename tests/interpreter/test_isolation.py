@@ -6,7 +6,7 @@ import pytest
 
 from tests.interpreter.models import parsed
 from tracer.graph.loading import from_proto
-from tracer.graph.precision import precisions
+from tracer.graph.operators import precisions
 from tracer.interpreter.fallback import instantiate
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import Isolation, Recorder, named_tensors

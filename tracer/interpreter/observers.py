@@ -12,10 +12,8 @@ from typing import Protocol
 import numpy as np
 
 from tracer.graph.model import Model, Node
-from tracer.graph.precision import precisions
-from tracer.graph.randomness import draws
-from tracer.graph.refinement import Types
-from tracer.graph.tensor_type import TensorType
+from tracer.graph.operators import draws_numbers, precisions
+from tracer.graph.tensor_type import TensorType, Types
 from tracer.interpreter.compiled_code import clock_ns
 from tracer.interpreter.values import Value
 from tracer.support.tolerance import Difference, Precision, Tolerance, compare, worst
@@ -167,7 +165,7 @@ class Isolation:
             differences.append(compare(value, theirs, self._tolerance, exact))
             if _alike(value, theirs):
                 replaced[place] = theirs
-        if differences and not draws(node.op_type):
+        if differences and not draws_numbers(node.op_type):
             self.differences[node.key] = worst(differences)
         return replaced
 

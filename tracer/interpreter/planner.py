@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 from tracer.errors import ModelError, TracerError
-from tracer.graph import element_types, external_data, footprint, tensor_type
+from tracer.graph import element_types, footprint, stored_weights, tensor_type
 from tracer.graph.model import Model, Node, describe
 from tracer.interpreter import operators, values
 from tracer.interpreter.constants import MemoryBudget, once
@@ -268,7 +268,7 @@ def _leaving_mapped_weights(kernel: Kernel) -> Kernel:
         outputs = kernel(inputs, bodies)
         for value in inputs:
             if isinstance(value, np.ndarray):
-                external_data.leave(value)
+                stored_weights.unmap(value)
         return outputs
 
     return kernel_leaving

@@ -9,7 +9,7 @@ from tracer.analyzers.cost.operation import Operation
 from tracer.analyzers.cost.registry import counts, per_output
 from tracer.analyzers.cost.rules import reduction
 from tracer.analyzers.cost.rules.pooling import average
-from tracer.graph.qonnx import DOMAIN
+from tracer.graph.operators import QONNX_DOMAIN
 
 REQUANTISE = Count(adds=1, muls=1, other=3)
 """Per output of a quantised operator: scale, round, add the zero point, clamp to both ends."""
@@ -59,18 +59,18 @@ _FLOAT = Count(muls=2, other=7)
 """Divide by the scale, the exponent, clamp it, the step, divide by it, round, multiply by it, clamp
 to both ends, scale."""
 
-counts("Quant", "IntQuant", domain=DOMAIN, settings=(1, 2, 3))(per_output(_QUANT))
-counts("BipolarQuant", domain=DOMAIN, settings=(1,))(per_output(_BIPOLAR))
-counts("FloatQuant", domain=DOMAIN, settings=(1, 2, 3, 4, 5))(per_output(_FLOAT))
+counts("Quant", "IntQuant", domain=QONNX_DOMAIN, settings=(1, 2, 3))(per_output(_QUANT))
+counts("BipolarQuant", domain=QONNX_DOMAIN, settings=(1,))(per_output(_BIPOLAR))
+counts("FloatQuant", domain=QONNX_DOMAIN, settings=(1, 2, 3, 4, 5))(per_output(_FLOAT))
 
 
-@counts("Trunc", domain=DOMAIN, settings=(1, 2, 3, 4, 5))
+@counts("Trunc", domain=QONNX_DOMAIN, settings=(1, 2, 3, 4, 5))
 def _trunc(op: Operation) -> Count:
     """Version 2, with six inputs, clamps."""
     return (_TRUNC + _CLAMP if op.has(5) else _TRUNC) * op.output().size
 
 
-@counts("MultiThreshold", domain=DOMAIN)
+@counts("MultiThreshold", domain=QONNX_DOMAIN)
 def _multi_threshold(op: Operation) -> Count:
     """Compares with each threshold of the channel, adds what is reached, scales, adds the bias."""
     steps = op.input(1).shape[-1]

@@ -17,9 +17,8 @@ from tracer.accumulators.engine.qonnx_integers import rounds_to_integers
 from tracer.accumulators.engine.stored_values import StoredValues
 from tracer.accumulators.engine.value_ranges import ValueRanges, has_input, takes_nearest
 from tracer.errors import ModelError
-from tracer.graph.dataflow import Address
-from tracer.graph.model import Model, Node, Scope
-from tracer.graph.overridable import overridable
+from tracer.graph.model import Address, Model, Node, Scope
+from tracer.graph.stored_weights import overridable
 from tracer.interpreter.numeric import compiled
 from tracer.interpreter.numeric.elementwise import apply
 from tracer.interpreter.numeric.tensors import nonnegative_axis
