@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tracer.errors import ModelError
-from tracer.graph.qonnx import DOMAIN
+from tracer.graph.operators import QONNX_DOMAIN
 from tracer.interpreter.numeric.elementwise import apply
 from tracer.interpreter.operators import operator, parameters_of
 from tracer.support.types import Array
@@ -45,7 +45,7 @@ def quant_integers(
         return apply(compute, X, *parameters, low, high, bipolar, dtype=kind)
 
 
-@operator("Quant", "IntQuant", domain=DOMAIN)
+@operator("Quant", "IntQuant", domain=QONNX_DOMAIN)
 @parameters_of(quant_integers)
 def quant(X: Array, scale: Array, *inputs: Array, **attributes: Any) -> Array:
     """(round(clip(x / scale + zero point)) - zero point) * scale, in the type of x."""
@@ -53,7 +53,7 @@ def quant(X: Array, scale: Array, *inputs: Array, **attributes: Any) -> Array:
     return apply(np.multiply, integers, scale.astype(X.dtype, copy=False))
 
 
-@operator("BipolarQuant", domain=DOMAIN)
+@operator("BipolarQuant", domain=QONNX_DOMAIN)
 def bipolar_quant(X: Array, scale: Array) -> Array:
     """The scale where x is at least 0, else minus the scale."""
 
@@ -81,7 +81,7 @@ def trunc_integers(
     return y - zero / divisor, output, zero / divisor
 
 
-@operator("Trunc", domain=DOMAIN)
+@operator("Trunc", domain=QONNX_DOMAIN)
 @parameters_of(trunc_integers)
 def trunc(X: Array, *inputs: Any, **attributes: Any) -> Array:
     """Divides integers by a power of two, and rounds.
@@ -93,7 +93,7 @@ def trunc(X: Array, *inputs: Any, **attributes: Any) -> Array:
     return apply(np.multiply, integers, step.astype(X.dtype, copy=False))
 
 
-@operator("FloatQuant", domain=DOMAIN)
+@operator("FloatQuant", domain=QONNX_DOMAIN)
 def float_quant(
     X: Array, scale: Array, exponent_bitwidth: Array, mantissa_bitwidth: Array,
     exponent_bias: Array, max_val: Array | None = None, *, rounding_mode: str = "ROUND",
@@ -130,7 +130,7 @@ def _beyond(x: Array, has_inf: int, has_nan: int) -> Array:
     raise ModelError("the format does not saturate, and has neither infinities nor NaN")
 
 
-@operator("MultiThreshold", domain=DOMAIN)
+@operator("MultiThreshold", domain=QONNX_DOMAIN)
 def multi_threshold(
     X: Array, thresholds: Array, *, out_dtype: str = "", out_scale: float = 1.0,
     out_bias: float = 0.0, data_layout: str = "",
