@@ -6,14 +6,16 @@ from typing import ClassVar
 
 import pandas as pd
 
-from tracer.analyzers.compare import layers, slower_quantized, totals, work
-from tracer.analyzers.compare.alignment import Layer, align
-from tracer.analyzers.compare.gates import Verdict
-from tracer.analyzers.compare.layer_sum import LayerSum, layer_sums
-from tracer.analyzers.compare.numbers import Numbers
-from tracer.analyzers.compare.rows import rows_of
-from tracer.analyzers.compare.scores import Scores
-from tracer.analyzers.compare.sides import Side
+from tracer.analyzers.compare.alignment import Layer, align, layer_rows
+from tracer.analyzers.compare.layers import (
+    LayerSum,
+    layer_sums,
+    layer_table,
+    slower_quantized_notes,
+)
+from tracer.analyzers.compare.numbers import Numbers, Scores
+from tracer.analyzers.compare.sides import Side, with_lent_work
+from tracer.analyzers.compare.totals import Verdict, total_table
 from tracer.analyzers.options import refuse_depth
 from tracer.errors import InputError, UsageError
 from tracer.records.result import Result
@@ -83,13 +85,13 @@ def compare(sides: Sequence[Side], by: str = "layer", depth: int | None = None) 
     table: pd.DataFrame | None = None
     groups: tuple[Layer, ...] = ()
     if by != MODEL:
-        rows = [rows_of(side.nodes, side.run.kernels) for side in sides]
+        rows = [layer_rows(side.nodes, side.run.kernels) for side in sides]
         aligned = align(rows)
         notes += _alignment_notes(sides, aligned)
-        sides = work.lent(sides, aligned)
-        table, groups = layers.table(sides, aligned, by, depth)
-        notes += tuple(slower_quantized.notes(sides, table, groups))
-    whole = totals.table(sides)
+        sides = with_lent_work(sides, aligned)
+        table, groups = layer_table(sides, aligned, by, depth)
+        notes += tuple(slower_quantized_notes(sides, table, groups))
+    whole = total_table(sides)
     sums = layer_sums(sides, groups, whole) if groups else ()
     return Comparison(tuple(sides), by, whole, table, notes, groups=groups, sums=sums)
 

@@ -5,20 +5,45 @@ A row without a match was split, or folded into a neighbour: it joins the group 
 A row that fits nowhere stays alone. Each row is in exactly one group.
 """
 
+from __future__ import annotations
+
 import difflib
+import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any
 
-from tracer.analyzers.compare.operators import may_fold
-from tracer.analyzers.compare.rows import LayerRow
+import pandas as pd
 
-Key = Callable[[LayerRow], Hashable]
+from tracer.analyzers.timing import RUNTIME
+from tracer.records.trace import Kernel
+
+Key = Callable[["LayerRow"], Hashable]
 """Returns what must be equal for two rows to match; None for a row that this key cannot match."""
 
 SideRow = tuple[int, int]
 """A side and the index of one of its rows."""
+
+_KEYED: tuple[Key, ...] = (
+    lambda row: (row.node, row.op, row.module, row.outputs),
+    lambda row: None if row.module is None else (row.module, row.op, row.outputs),
+    lambda row: (row.module, row.op) if row.module else None,
+)
+"""Keys that match rows in any order: by name, by module and shapes, by module alone. Rows with
+equal keys match in sequence."""
+
+_ORDERED: tuple[Key, ...] = (
+    lambda row: (row.op, row.inputs, row.outputs),
+    lambda row: (row.op, row.outputs),
+)
+"""Keys that match only rows in the same order: by shapes, by outputs."""
+
+_MOST_PAIRS = 1_000_000
+"""Pairs of equal keys among which the longest blocks are searched: that takes a second for these,
+and grows with their number and that of the blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +57,20 @@ def align(sides: Sequence[Sequence[LayerRow]]) -> tuple[Layer, ...]:
     """Returns the layers of all sides in the order of the first, with which each is matched."""
     groups = _Groups()
     for side, rows in enumerate(sides):
-        for index in range(len(rows)):
+        owners: dict[Hashable, int] = {}
+        for index, row in enumerate(rows):
             groups.add((side, index))
-        _unite_kernels(groups, side, rows)
+            # Rows of one kernel share one time, which no layer may divide.
+            key: Hashable = ("runtime",) if row.is_runtime else row.kernels
+            if key is not None:
+                groups.unite((side, owners.setdefault(key, index)), (side, index))
     for other in range(1, len(sides)):
         _match(groups, sides[0], sides[other], other)
     for other in range(1, len(sides)):
-        _attach(groups, sides, other)
+        _attach_modules(groups, sides, other)
+        for side, missing in ((0, other), (other, 0)):
+            for forward in (True, False):  # first into the nodes before, then into the nodes after
+                _attach_folded(groups, side, sides[side], missing, forward)
     return tuple(
         Layer(tuple(tuple(i for s, i in group if s == side) for side in range(len(sides))))
         for group in groups.listed()
@@ -83,77 +115,26 @@ class _Groups:
         return list(members.values())
 
 
-def _unite_kernels(groups: _Groups, side: int, rows: Sequence[LayerRow]) -> None:
-    """Unites rows of one kernel: they share one time, which no layer may divide."""
-    owners: dict[Hashable, int] = {}
-    for index, row in enumerate(rows):
-        key: Hashable = ("runtime",) if row.is_runtime else row.kernels
-        if key is not None:
-            groups.unite((side, owners.setdefault(key, index)), (side, index))
-
-
-def _by_name(row: LayerRow) -> Hashable:
-    return (row.node, row.op, row.module, row.outputs)
-
-
-def _by_module(row: LayerRow) -> Hashable:
-    return None if row.module is None else (row.module, row.op, row.outputs)
-
-
-def _by_module_alone(row: LayerRow) -> Hashable:
-    return (row.module, row.op) if row.module else None
-
-
-def _by_shapes(row: LayerRow) -> Hashable:
-    return (row.op, row.inputs, row.outputs)
-
-
-def _by_output(row: LayerRow) -> Hashable:
-    return (row.op, row.outputs)
-
-
-_KEYED: tuple[Key, ...] = (_by_name, _by_module, _by_module_alone)
-"""Keys that match rows in any order; rows with equal keys match in sequence."""
-
-_ORDERED: tuple[Key, ...] = (_by_shapes, _by_output)
-"""Keys that match only rows in the same order."""
-
-
-_MOST_PAIRS = 1_000_000
-"""Pairs of equal keys among which the longest blocks are searched: that takes a second for these,
-and grows with their number and that of the blocks."""
-
-
 def _match(
     groups: _Groups, first: Sequence[LayerRow], second: Sequence[LayerRow], other: int
 ) -> None:
+    """Unites rows of the first side with one row each of another, the most reliable way first."""
     left = [i for i, row in enumerate(first) if not row.is_runtime]
     right = [i for i, row in enumerate(second) if not row.is_runtime]
     methods = [(key, _keyed) for key in _KEYED] + [(key, _ordered) for key in _ORDERED]
-    if not _shaped(first) or not _shaped(second):
+    if not all(any(row.outputs for row in rows) for rows in (first, second)):
         methods.append((lambda row: row.op, _ordered))  # without shapes, only the type remains
     for key, pairing in methods:
         pairs = list(pairing([key(first[i]) for i in left], [key(second[i]) for i in right]))
         for a, b in pairs:
             groups.unite((0, left[a]), (other, right[b]))
-        left = _without(left, {a for a, _ in pairs})
-        right = _without(right, {b for _, b in pairs})
-    runtime = [_runtime(rows) for rows in (first, second)]
-    if runtime[0] is not None and runtime[1] is not None:
-        groups.unite((0, runtime[0]), (other, runtime[1]))
-
-
-def _runtime(rows: Sequence[LayerRow]) -> int | None:
-    """Returns the index of a kernel of the runtime's own; all are in one group."""
-    return next((index for index, row in enumerate(rows) if row.is_runtime), None)
-
-
-def _shaped(rows: Sequence[LayerRow]) -> bool:
-    return any(row.outputs for row in rows)
-
-
-def _without(indices: Sequence[int], matched: set[int]) -> list[int]:
-    return [index for position, index in enumerate(indices) if position not in matched]
+        matched = {left[a] for a, _ in pairs}, {right[b] for _, b in pairs}
+        left = [index for index in left if index not in matched[0]]
+        right = [index for index in right if index not in matched[1]]
+    # Kernels of the runtime's own are in one group on each side.
+    runtime = [[i for i, row in enumerate(rows) if row.is_runtime] for rows in (first, second)]
+    if all(runtime):
+        groups.unite((0, runtime[0][0]), (other, runtime[1][0]))
 
 
 def _keyed(left: Sequence[Hashable], right: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
@@ -211,15 +192,6 @@ def _longest_rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return chosen[::-1]
 
 
-def _attach(groups: _Groups, sides: Sequence[Sequence[LayerRow]], other: int) -> None:
-    """Adds rows that only one side has to the group of a neighbour."""
-    _attach_modules(groups, sides, other)
-    for side in (0, other):
-        missing = other if side == 0 else 0
-        for forward in (True, False):  # first into the nodes before, then into the nodes after
-            _attach_folded(groups, side, sides[side], missing, forward)
-
-
 def _attach_modules(groups: _Groups, sides: Sequence[Sequence[LayerRow]], other: int) -> None:
     """Unites the unmatched rows of a module: the sides split the module differently."""
     owners: dict[tuple[int, str], list[int]] = {}
@@ -239,38 +211,173 @@ def _attach_folded(
     groups: _Groups, side: int, rows: Sequence[LayerRow], missing: int, forward: bool
 ) -> None:
     """Unites unmatched rows with a matched neighbour into which they may be folded."""
-    before = _flow(rows)
-    after = _readers(before)
+    by_kernels = any(row.before for row in rows)
+    before: list[Sequence[int]] = []  # the producers of each row's inputs; if unknown, the last row
+    after: dict[int, list[int]] = {}
+    for index, row in enumerate(rows):
+        is_known = row.before or (by_kernels and row.kernels is not None)
+        before.append(row.before if is_known else (index - 1,) if index else ())
+        for producer in before[-1]:
+            after.setdefault(producer, []).append(index)
+    chained = {"batchnormalization", "add", "mul"}  # as in Conv, BatchNormalization, Relu
     for index in range(len(rows)) if forward else reversed(range(len(rows))):
         if rows[index].is_runtime or missing in groups.sides((side, index)):
             continue
-        neighbours = before[index] if forward else after.get(index, ())
-        for host in neighbours:
-            fits = may_fold(rows[index].op, rows[host].op) or _continues(rows, index, host)
+        op = rows[index].op
+        for host in before[index] if forward else after.get(index, ()):
+            fits = may_fold(op, rows[host].op) or (
+                rows[host].op in chained and may_fold(op, "conv")
+            )
             if fits and missing in groups.sides((side, host)):
                 groups.unite((side, host), (side, index))
                 break
 
 
-def _continues(rows: Sequence[LayerRow], index: int, host: int) -> bool:
-    """Returns whether a row continues a chain such as Conv, BatchNormalization, Relu."""
-    chained = {"batchnormalization", "add", "mul"}
-    return rows[host].op in chained and may_fold(rows[index].op, "conv")
+_BRACKETS = re.compile(r"\[([^\]]*)\]")
+_UNNAMED = "N"
 
 
-def _flow(rows: Sequence[LayerRow]) -> list[Sequence[int]]:
-    """Returns the producers of each row's inputs; if unknown, the previous row."""
-    by_kernels = any(row.before for row in rows)
-    producers: list[Sequence[int]] = []
-    for index, row in enumerate(rows):
-        certain = row.before or (by_kernels and row.kernels is not None)
-        producers.append(row.before if certain else (index - 1,) if index else ())
-    return producers
+@dataclass(frozen=True, slots=True)
+class LayerRow:
+    """One node, or a kernel of the runtime's own.
+
+    `inputs` and `outputs` are shapes without element types, the batch written N; '' is unknown.
+    `before` has the indices of the rows whose outputs this row reads, if known.
+    """
+
+    node: str
+    op: str
+    module: str | None
+    inputs: str
+    outputs: str
+    kernels: str | None
+    is_runtime: bool
+    before: tuple[int, ...] = ()
 
 
-def _readers(before: Sequence[Sequence[int]]) -> dict[int, list[int]]:
-    readers: dict[int, list[int]] = {}
-    for index, producers in enumerate(before):
-        for producer in producers:
-            readers.setdefault(producer, []).append(index)
-    return readers
+_READ = (
+    "node", "op_type", "module", "input_shapes", "output_shapes", "batch", "kernels", "index",
+)  # fmt: skip
+"""Columns of the node table that tell rows apart."""
+
+
+def layer_rows(nodes: pd.DataFrame, kernels: Sequence[Kernel] = ()) -> tuple[LayerRow, ...]:
+    """Returns the features of each row of a node table of one run, in order."""
+    before = _before(nodes, kernels)
+    columns = [nodes[name].astype(object).where(nodes[name].notna(), None) for name in _READ]
+    shapes = cache(_shapes)  # most rows share theirs
+    return tuple(
+        LayerRow(
+            node=node,
+            op=canonical(op or ""),
+            module=module,
+            inputs=shapes(inputs, batch),
+            outputs=shapes(outputs, batch),
+            kernels=ran,
+            is_runtime=position is None and node.startswith(f"{RUNTIME}:"),
+            before=before.get(index, ()),
+        )
+        for index, (node, op, module, inputs, outputs, batch, ran, position) in enumerate(
+            zip(*(column.tolist() for column in columns), strict=True)
+        )
+    )
+
+
+def _shapes(text: str | None, batch: int | None) -> str:
+    """Returns `[N,16,32,32], [10]` of `float32[64,16,32,32], int64[10]` at batch 64."""
+    shapes = [sizes.split(",") for sizes in _BRACKETS.findall(text or "")]
+    for sizes in shapes:
+        if batch is not None and len(sizes) > 1 and sizes[0] == str(batch):
+            sizes[0] = _UNNAMED
+    return ", ".join(f"[{','.join(sizes)}]" for sizes in shapes)
+
+
+def _before(nodes: pd.DataFrame, kernels: Sequence[Kernel]) -> dict[int, tuple[int, ...]]:
+    """Returns the rows that compute the inputs of each row, by the tensors of the kernels."""
+    indices: dict[Any, int] = {name: index for index, name in enumerate(nodes["node"].tolist())}
+    producers: dict[tuple[str, str], int] = {}
+    before: dict[int, tuple[int, ...]] = {}
+    for kernel in kernels:
+        index = indices.get(kernel.node, indices.get(f"{RUNTIME}:{kernel.name}"))
+        read = [producers[kernel.scope, n] for n in kernel.inputs if (kernel.scope, n) in producers]
+        if index is None:
+            continue
+        before[index] = tuple(dict.fromkeys([*before.get(index, ()), *read]))
+        producers.update(((kernel.scope, name), index) for name in kernel.outputs)
+    return before
+
+
+_AFFIXES = re.compile(r"^aten::_?|^aten_|^(fused|nhwc|nchwc|qlinear|dynamicquantize|mkldnn_)(?=\w)")
+_ENDINGS = re.compile(r"(function|_backward)$|_+$")
+_DIMENSIONS = re.compile(r"_?(1d|2d|3d|nd(?![a-z]))")
+
+_ALIASES = {
+    "convolution": "conv", "convinteger": "conv",
+    "deconvolution": "convtranspose", "conv_transpose": "convtranspose",
+    "gemm": "matmul", "addmm": "matmul", "linear": "matmul", "mm": "matmul", "bmm": "matmul",
+    "baddbmm": "matmul", "matmulinteger": "matmul", "dense": "matmul",
+    "batch_norm": "batchnormalization", "native_batch_norm": "batchnormalization",
+    "fixedbatchnormalization": "batchnormalization",
+    "layer_norm": "layernormalization", "native_layer_norm": "layernormalization",
+    "clippedrelu": "clip", "relu6": "clip", "hardtanh": "clip", "clamp": "clip",
+    "max_pool": "maxpool", "maxpooling": "maxpool", "max_pool_with_indices": "maxpool",
+    "avg_pool": "averagepool", "averagepooling": "averagepool",
+    "adaptive_avg_pool": "averagepool", "globalaveragepool": "averagepool", "mean": "averagepool",
+    "reducemean": "averagepool", "average": "averagepool",
+    "flatten": "reshape", "view": "reshape", "squeeze": "reshape", "unsqueeze": "reshape",
+    "expanddims": "reshape", "unsafe_view": "reshape",
+    "permute": "transpose", "t": "transpose", "sum": "add",
+    "concatenation": "concat", "cat": "concat", "embedid": "gather", "embedding": "gather",
+    "scaled_dot_product_attention": "attention", "logsoftmax": "logsoftmax",
+    "log_softmax": "logsoftmax", "multiply": "mul", "division": "div",
+}  # fmt: skip
+"""ONNX names of framework operators, by their name without affixes."""
+
+ANY = frozenset({"*"})
+_LINEAR = frozenset({"conv", "convtranspose", "matmul"})
+_COMPUTING = _LINEAR | {"batchnormalization", "add", "mul", "layernormalization", "attention"}
+
+FOLDED = {
+    "batchnormalization": _LINEAR,
+    "add": _LINEAR | {"batchnormalization"},
+    "mul": _LINEAR | {"batchnormalization", "matmul", "averagepool"},
+    "div": _LINEAR,
+    "relu": _COMPUTING, "leakyrelu": _COMPUTING, "sigmoid": _COMPUTING, "tanh": _COMPUTING,
+    "clip": _COMPUTING, "hardsigmoid": _COMPUTING, "hardswish": _COMPUTING, "silu": _COMPUTING,
+    "gelu": _COMPUTING, "softmax": _COMPUTING,
+    "pad": _LINEAR | {"maxpool", "averagepool"},
+    "reshape": ANY, "transpose": ANY, "identity": ANY, "dropout": ANY, "cast": ANY,
+    "contiguous": ANY, "clone": ANY, "copy": ANY, "detach": ANY, "to": ANY, "slice": ANY,
+    "constant": ANY, "shape": ANY, "expand": ANY, "gather": ANY, "concat": ANY,
+    "quantizelinear": ANY, "dequantizelinear": ANY,
+}  # fmt: skip
+"""Operators that a runtime or exporter folds into a neighbour, and into which. It tells where the
+work of an operator went that only one side has."""
+
+BACKWARD = " (backward)"
+"""Ends the `op_type` of the row of an operator's backward pass."""
+
+
+@lru_cache(maxsize=1000)
+def canonical(op_type: str) -> str:
+    """Returns one name for an operator: `conv` for `Conv`, `aten::conv2d`, `Convolution2DFunction`.
+
+    A backward pass keeps its suffix: it is another layer than its forward pass.
+    """
+    forward = op_type.removesuffix(BACKWARD)
+    name = _ENDINGS.sub("", forward.lower())
+    name = _DIMENSIONS.sub("", _AFFIXES.sub("", name))
+    name = _ENDINGS.sub("", name)
+    return _ALIASES.get(name, name) + op_type[len(forward) :]
+
+
+def is_convolution(op_type: str) -> bool:
+    """Returns whether any of the operators joined by `+` is a convolution, forward or backward."""
+    names = (canonical(name).removesuffix(BACKWARD) for name in op_type.split("+"))
+    return any(name in ("conv", "convtranspose") for name in names)
+
+
+def may_fold(op: str, host: str) -> bool:
+    """Returns whether `op` may be folded into a neighbour `host`; both names are canonical."""
+    hosts = FOLDED.get(op, frozenset())
+    return hosts is ANY or host in hosts

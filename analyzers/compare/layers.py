@@ -1,9 +1,16 @@
-"""The table of layers: time and work of each side, ratios, and significant differences."""
+"""The layers of a comparison: their table, their sum against whole runs, and what became slower.
+
+Layers come from profiled runs, whole runs from runs without a profiler, in sessions of their own.
+So their sum agrees with whole runs only if the profiler disturbs both sides alike, and the
+difference lies in layers.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
 import pandas as pd
 
 from tracer.analyzers.compare.alignment import Layer
@@ -13,18 +20,29 @@ from tracer.analyzers.compare.contrast import (
     Sample,
     contrast,
     holm,
+    is_shared,
     log_ratios,
+    misfit_of,
     of_turns,
     only_first,
     only_second,
 )
 from tracer.analyzers.compare.sides import Side
 from tracer.analyzers.grouping import OF_RUNTIME, named
+from tracer.analyzers.views.text import plural
 from tracer.errors import UsageError
+from tracer.graph.quantized import computes_in_integers
+from tracer.support.statistics import t_quantile
 from tracer.support.types import FloatArray
+from tracer.text import brief
 
 WORK = ("macs", "flops", "params", "bytes_read", "bytes_written")
 GROUPINGS = ("layer", "module", "op")
+_NAMED = 3
+"""Layers that a note names."""
+
+RowsOfTwo: TypeAlias = tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]
+"""The rows of each layer on the first side, and on another."""
 
 
 def letter(side: int) -> str:
@@ -32,7 +50,7 @@ def letter(side: int) -> str:
     return chr(ord("a") + side)
 
 
-def table(
+def layer_table(
     sides: Sequence[Side], layers: Sequence[Layer], by: str, depth: int | None = None
 ) -> tuple[pd.DataFrame, tuple[Layer, ...]]:
     """Returns a row for each layer, module or operator, and which rows of the sides it stands for.
@@ -49,20 +67,41 @@ def table(
     """
     if by not in GROUPINGS:
         raise UsageError(f"cannot compare by '{by}'", f"Compare by {', '.join(GROUPINGS)}, model.")
-    named = [_Names(side.nodes, depth) for side in sides]
-    folded = _fold(named, layers, by)
-    identities = [_identity(named, layer) for layer in folded]
-    names = ("layer", "module", "op", "on", *(["also_holds"] if by == "module" else []))
-    columns: dict[str, list[Any]] = {name: [each[name] for each in identities] for name in names}
+    names = [_Names(side.nodes, depth) for side in sides]
+    folded = list(layers)
+    if by != "layer":
+        merged: dict[Any, list[Layer]] = {}
+        for layer in layers:
+            merged.setdefault(_identity(names, layer)[by], []).append(layer)
+        folded = [
+            Layer(
+                tuple(tuple(row for one in same for row in one.rows[s]) for s in range(len(sides)))
+            )
+            for same in merged.values()
+        ]
+    identities = [_identity(names, layer) for layer in folded]
+    fields = ("layer", "module", "op", "on", *(["also_holds"] if by == "module" else []))
+    columns: dict[str, list[Any]] = {field: [i[field] for i in identities] for field in fields}
     for index, side in enumerate(sides):
         end = letter(index)
         rows = [layer.rows[index] for layer in folded]
-        columns[f"nodes_{end}"] = [named[index].nodes(each) for each in rows]
+        columns[f"nodes_{end}"] = [names[index].nodes(each) for each in rows]
         samples = side.times_of(rows)
         columns[f"time_us_{end}"] = [math.nan if s is None else s.mean for s in samples]
         columns |= {f"{name}_{end}": list(side.sums_of(name, rows)) for name in WORK}
     for index in range(1, len(sides)):
-        columns |= _columns(contrasts(sides[0], sides[index], _rows(folded, index)), letter(index))
+        end, compared = letter(index), contrasts(sides[0], sides[index], _rows(folded, index))
+        adjusted = holm([each.p for each in compared])
+        columns |= {
+            f"ratio_{end}": [each.ratio for each in compared],
+            f"ratio_low_{end}": [each.low for each in compared],
+            f"ratio_high_{end}": [each.high for each in compared],
+            f"change_us_{end}": [each.change for each in compared],
+            f"change_low_us_{end}": [each.change_low for each in compared],
+            f"change_high_us_{end}": [each.change_high for each in compared],
+            f"p_{end}": adjusted,
+            f"significant_{end}": [p < LEVEL for p in adjusted],  # NaN is not significant
+        }
     comparison = pd.DataFrame(columns)
     changes = [f"change_us_{letter(index)}" for index in range(1, len(sides))]
     order = comparison[changes].abs().max(axis=1).sort_values(ascending=False, kind="stable")
@@ -70,22 +109,19 @@ def table(
     return comparison.loc[order.index].reset_index(drop=True), ordered
 
 
-RowsOfTwo: TypeAlias = tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]
-"""The rows of each layer on the first side, and on another."""
-
-
 def contrasts(first: Side, second: Side, rows: RowsOfTwo) -> list[Contrast]:
     """Compares each layer of two sides; a layer that one side alone has, with nothing."""
     pairs = list(zip(first.times_of(rows[0]), second.times_of(rows[1]), strict=True))
-    if first.turns_us is None or second.turns_us is None or not _are_paired(first, second):
+    if not _are_paired(first, second):
         return [_contrast(a, b, None) for a, b in pairs]
     logs = log_ratios(first.turns_of(rows[0]), second.turns_of(rows[1]))
     return [_contrast(a, b, column) for (a, b), column in zip(pairs, logs.T, strict=True)]
 
 
 def _are_paired(first: Side, second: Side) -> bool:
-    """Whether both sides have the same sessions, and more than one."""
-    return first.dof == second.dof > 0
+    """Whether both sides took turns in the same sessions, and in more than one."""
+    took_turns = first.turns_us is not None and second.turns_us is not None
+    return took_turns and first.dof == second.dof > 0
 
 
 def _contrast(first: Sample | None, second: Sample | None, logs: FloatArray | None) -> Contrast:
@@ -94,20 +130,6 @@ def _contrast(first: Sample | None, second: Sample | None, logs: FloatArray | No
     if second is None:
         return only_first(first)
     return contrast(first, second) if logs is None else of_turns(logs, first, second)
-
-
-def _columns(contrasts: Sequence[Contrast], end: str) -> dict[str, list[Any]]:
-    p = holm([each.p for each in contrasts])
-    return {
-        f"ratio_{end}": [each.ratio for each in contrasts],
-        f"ratio_low_{end}": [each.low for each in contrasts],
-        f"ratio_high_{end}": [each.high for each in contrasts],
-        f"change_us_{end}": [each.change for each in contrasts],
-        f"change_low_us_{end}": [each.change_low for each in contrasts],
-        f"change_high_us_{end}": [each.change_high for each in contrasts],
-        f"p_{end}": p,
-        f"significant_{end}": [each < LEVEL for each in p],  # NaN is not significant
-    }
 
 
 def _rows(layers: Sequence[Layer], index: int) -> RowsOfTwo:
@@ -119,8 +141,10 @@ class _Names:
     as long."""
 
     def __init__(self, nodes: pd.DataFrame, depth: int | None) -> None:
-        columns = ("node", "op_type", "module")
-        self._nodes, self._ops, modules = (_texts(nodes, name) for name in columns)
+        columns = (nodes[name] for name in ("node", "op_type", "module"))
+        self._nodes, self._ops, modules = (
+            column.astype(object).where(column.notna(), None).tolist() for column in columns
+        )
         self._modules = [None if each is None else named(each, depth=depth) for each in modules]
         self._of_runtime = nodes["index"].isna().tolist()
 
@@ -143,27 +167,113 @@ class _Names:
         }
 
 
-def _texts(nodes: pd.DataFrame, column: str) -> list[str | None]:
-    return nodes[column].astype(object).where(nodes[column].notna(), None).tolist()
-
-
-def _fold(named: Sequence[_Names], layers: Sequence[Layer], by: str) -> list[Layer]:
-    if by == "layer":
-        return list(layers)
-    merged: dict[Any, list[Layer]] = {}
-    for layer in layers:
-        merged.setdefault(_identity(named, layer)[by], []).append(layer)
-    return [
-        Layer(tuple(tuple(p for layer in same for p in layer.rows[s]) for s in range(len(named))))
-        for same in merged.values()
-    ]
-
-
-def _identity(named: Sequence[_Names], layer: Layer) -> dict[str, Any]:
+def _identity(names: Sequence[_Names], layer: Layer) -> dict[str, Any]:
     """Returns the names of a layer, from its rows of the first side that has it."""
     has = [index for index, rows in enumerate(layer.rows) if rows]
-    return {**named[has[0]].identity(layer.rows[has[0]]), "on": _letters(has)}
+    on = "".join(letter(index).upper() for index in has)
+    return {**names[has[0]].identity(layer.rows[has[0]]), "on": on}
 
 
-def _letters(has: Sequence[int]) -> str:
-    return "".join(letter(index).upper() for index in has)
+@dataclass(frozen=True, slots=True)
+class LayerSum:
+    """The differences of a side from the first, as shares of a run of the first, with intervals.
+
+    `layers` is the sum over all layers, and `whole` the difference of whole runs.
+    """
+
+    side: str
+    layers: float
+    layers_low: float
+    layers_high: float
+    whole: float
+    whole_low: float
+    whole_high: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether both differ by no more than their intervals allow together."""
+        allowed = math.hypot(
+            (self.layers_high - self.layers_low) / 2, (self.whole_high - self.whole_low) / 2
+        )
+        return abs(self.layers - self.whole) <= allowed
+
+
+def layer_sums(
+    sides: Sequence[Side], layers: Sequence[Layer], totals: pd.DataFrame
+) -> tuple[LayerSum, ...]:
+    """Returns the sum for each side but the first that took turns with it in several sessions."""
+    sums = []
+    for index, side in enumerate(sides[1:], 1):
+        whole = totals.iloc[index]
+        if not _are_paired(sides[0], side) or math.isnan(whole["ratio_low"]):
+            continue
+        shares, systematic = _changes(sides[0], side, _rows(layers, index))
+        error = math.hypot(float(shares.std(ddof=1)) / math.sqrt(len(shares)), systematic)
+        mean, half = float(shares.mean()), t_quantile(LEVEL, len(shares) - 1) * error
+        ends = (float(whole[end]) - 1 for end in ("ratio", "ratio_low", "ratio_high"))
+        sums.append(LayerSum(side.label, mean, mean - half, mean + half, *ends))
+    return tuple(sums)
+
+
+def _changes(first: Side, second: Side, rows: RowsOfTwo) -> tuple[FloatArray, float]:
+    """Returns the sum of the changes of all layers in each session, as a share of a run of `first`,
+    and the standard deviation of the overheads' differences, as such a share.
+
+    The speed of the machine in a session is in the changes and in the run, and leaves the share.
+    An overhead that is the same on both sides is in no change.
+    """
+    before, after = first.levels_of(rows[0]), second.levels_of(rows[1])
+    logs = log_ratios(first.turns_of(rows[0]), second.turns_of(rows[1]))
+    added, variance = list[float](), 0.0
+    for a, b in zip(first.times_of(rows[0]), second.times_of(rows[1]), strict=True):
+        if a is not None and b is not None:
+            added.append(0.0 if is_shared(a, b) else b.overhead - a.overhead)
+            variance += misfit_of(a, b) ** 2
+        else:
+            added.append((b.overhead if b else 0.0) - (a.overhead if a else 0.0))
+            variance += sum(each.misfit**2 for each in (a, b) if each is not None)
+    both = np.isfinite(logs)
+    changes = np.where(
+        both,
+        np.nan_to_num(before) * np.expm1(np.where(both, logs, 0.0)),
+        np.nan_to_num(after) - np.nan_to_num(before),
+    )
+    shares: FloatArray = (changes - np.array(added)).sum(axis=1) / first.run.wall_us
+    return shares, math.sqrt(variance) / float(first.run.wall_us.mean())
+
+
+def slower_quantized_notes(
+    sides: Sequence[Side], table: pd.DataFrame, layers: Sequence[Layer]
+) -> Iterator[str]:
+    """Yields a note for each side with layers that are significantly slower than A's in floats.
+
+    They compute in quantised integers. `table` has a row for each of `layers`.
+    """
+    in_integers = []
+    for place, side in enumerate(sides):
+        kernels = {k.name for k in side.run.kernels if computes_in_integers(k.op_type)}
+        nodes = side.nodes
+        is_integer = nodes["kernels"].isin(kernels) | nodes["op_type"].map(computes_in_integers)
+        in_integers.append([bool(is_integer.iloc[list(one.rows[place])].any()) for one in layers])
+    for index, side in enumerate(sides[1:], 1):
+        end = letter(index)
+        slower = table[f"significant_{end}"] & (table[f"ratio_{end}"] > 1)
+        rows = table[slower & pd.Series(in_integers[index]) & ~pd.Series(in_integers[0])]
+        if rows.empty:
+            continue
+        rows = rows.sort_values(f"change_us_{end}", ascending=False)
+        first = rows.head(_NAMED)
+        names = ", ".join(
+            f"{brief(str(layer))} ({before:.3g} to {after:.3g} µs)"
+            for layer, before, after in zip(
+                first["layer"], first["time_us_a"], first[f"time_us_{end}"], strict=True
+            )
+        )
+        verbs = ("computes", "is") if len(rows) == 1 else ("compute", "are")
+        lost = float(rows[f"change_us_{end}"].sum())
+        yield (
+            f"{plural(len(rows), 'layer')} of {side.label} {verbs[0]} in 8 bits and {verbs[1]} "
+            f"slower than in floats, by {lost:.3g} µs: {names}"
+            f"{', …' if len(rows) > _NAMED else ''}; tracer quantize --exclude leaves them in "
+            "floats"
+        )

@@ -1,23 +1,36 @@
-"""Compare the values of two models on the same input, and find the first layer that differs."""
+"""What two models compute: their values on the same input, weights, and scores on a data set."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 
-from tracer.analyzers.compare.alignment import align
-from tracer.analyzers.compare.rows import rows_of
-from tracer.interpreter.observers import statistics
-from tracer.support.tolerance import Difference, Precision, Tolerance, compare, rounding
+from tracer.analyzers.compare.alignment import align, layer_rows
+from tracer.analyzers.compare.contrast import LEVEL
+from tracer.graph.model import Model
+from tracer.interpreter.recording import statistics
+from tracer.interpreter.values import from_tensor
+from tracer.support.difference import Difference, compare
+from tracer.support.statistics import t_quantile
+from tracer.support.tolerance import Precision, Tolerance, rounding
+from tracer.support.types import Array, FloatArray
 
 _ERRORS = ("max_abs", "max_share", "rms_share", "cosine")
+_COUNTS = ("nan_a", "nan_b", "inf_a", "inf_b")
 
 _LOSS_DB = 10.0
 """A layer of a quantised model loses some dB to every layer before it; one that loses more than
 this at once is where to look."""
+
+_AT_ONCE = 1 << 20
+"""Elements whose sums are taken at once: the bits of each take eight bytes."""
+
+Pair: TypeAlias = tuple[str, str]
+"""The nodes of one layer, by key, whose values have one shape and kind of type in both models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +125,6 @@ def sqnr(rms_share: "pd.Series[float]") -> list[float]:
     ]
 
 
-Pair = tuple[str, str]
-"""The nodes of one layer, by key, whose values have one shape and kind of type in both models."""
-
-
 def pairs(first: Values, second: Values) -> Sequence[Pair]:
     """Returns the last nodes with values of one shape and kind of each layer of both models."""
     return [pair for pair, _ in _layers(first, second)]
@@ -124,16 +133,29 @@ def pairs(first: Values, second: Values) -> Sequence[Pair]:
 def _layers(first: Values, second: Values) -> list[tuple[Pair, Sequence[str]]]:
     """Returns the pair of each layer, and the keys of all nodes that it has in the second model."""
     tables = (first.nodes, second.nodes)
-    found = list[tuple[Pair, Sequence[str]]]()
-    for layer in align([rows_of(nodes) for nodes in tables]):
-        keys = [
+    layers = list[tuple[Pair, Sequence[str]]]()
+    for layer in align([layer_rows(nodes) for nodes in tables]):
+        ours, theirs = (
             [str(nodes["node"].iloc[index]) for index in reversed(indices)]
             for nodes, indices in zip(tables, layer.rows, strict=True)
-        ]
-        pair = _last_alike(first, second, *keys)
+        )
+        comparable = (
+            (key, other)  # a folded node has no value
+            for key in ours
+            for other in theirs
+            if _is_comparable(first.by_node.get(key), second.by_node.get(other))
+        )
+        pair = next(comparable, None)
         if pair is not None:
-            found.append((pair, keys[1]))
-    return found
+            layers.append((pair, theirs))
+    return layers
+
+
+def _is_comparable(a: Any, b: Any) -> bool:
+    """Whether two values are arrays of one shape, of one type or both of floats."""
+    if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray) or a.shape != b.shape:
+        return False
+    return a.dtype == b.dtype or bool(rounding(a.dtype) and rounding(b.dtype))
 
 
 def numbers(
@@ -149,12 +171,14 @@ def numbers(
     read the values of the first; both by key.
     """
     exact, common = precisions or {}, _layers(first, second)
-    layers = [
-        {"layer": key, "layer_b": other}
-        | _difference(first.by_node[key], second.by_node[other], tolerance, exact.get(other))
-        | _own(None if own is None else own.get(other))
-        for (key, other), _ in common
-    ]
+    layers = []
+    for (key, other), _ in common:
+        row = {"layer": key, "layer_b": other, "own": None, "own_fault": ""} | _difference(
+            first.by_node[key], second.by_node[other], tolerance, exact.get(other)
+        )
+        if own is not None and other in own:
+            row |= {"own": own[other].max_share, "own_fault": own[other].fault}
+        layers.append(row)
     layer_of = {node: key for (key, _), nodes in common for node in nodes}
     deepest = max(exact.values(), key=lambda each: each.depth, default=None)
     outputs = [
@@ -162,32 +186,21 @@ def numbers(
         | _difference(ours, theirs, tolerance, deepest)
         for (name, ours), (other, theirs) in zip(first.outputs, second.outputs, strict=False)
     ]
+    notes: tuple[str, ...] = ()
+    if len(first.outputs) != len(second.outputs):
+        notes = (
+            f"{first.label} has {len(first.outputs)} outputs and {second.label} "
+            f"{len(second.outputs)}: the first ones are compared",
+        )
     return Numbers(
         first=first.label,
         second=second.label,
         tolerance=tolerance,
-        layers=_frame(layers, ("layer", "layer_b"), ("own_fault",), ("own",)),
+        layers=_frame(layers, ("layer", "layer_b", "own"), "own_fault"),
         outputs=_frame(outputs, ("output", "output_b", "made_by")),
         is_isolated=own is not None,
-        notes=_notes(first, second),
+        notes=notes,
     )
-
-
-def _last_alike(
-    first: Values, second: Values, keys: Sequence[str], other_keys: Sequence[str]
-) -> Pair | None:
-    """Returns the last nodes with values of one shape and kind; a folded node has no value."""
-    for key in keys:
-        for other in other_keys:
-            if _alike(first.by_node.get(key), second.by_node.get(other)):
-                return key, other
-    return None
-
-
-def _alike(a: Any, b: Any) -> bool:
-    if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray) or a.shape != b.shape:
-        return False
-    return a.dtype == b.dtype or bool(rounding(a.dtype) and rounding(b.dtype))
 
 
 def in_type_of(first: Any, second: Any) -> Any:
@@ -198,53 +211,104 @@ def in_type_of(first: Any, second: Any) -> Any:
     return first.astype(second.dtype) if floats else first
 
 
-def _coarser(precision: Precision | None, first: Any, second: Any) -> Precision | None:
-    """Returns the precision of a tensor whose type is narrower in one of the models."""
-    if in_type_of(first, second) is first:
-        return precision
-    exact = precision or Precision.of(second.dtype)
-    return replace(exact, share=max(exact.share, Precision.of(first.dtype).share))
-
-
 def _difference(
     first: Any, second: Any, tolerance: Tolerance, precision: Precision | None
 ) -> dict[str, Any]:
+    """Returns the errors of a tensor, whose type may be narrower in one of the models."""
     reference = in_type_of(first, second)
-    difference = compare(second, reference, tolerance, _coarser(precision, first, second))
-    stats = statistics(first), statistics(second)
+    if reference is not first:
+        exact = precision or Precision.of(second.dtype)
+        precision = replace(exact, share=max(exact.share, Precision.of(first.dtype).share))
+    difference = compare(second, reference, tolerance, precision)
+    a, b = statistics(first), statistics(second)
     return {
         **{name: getattr(difference, name) for name in _ERRORS},
-        "nan_a": stats[0].nan if stats[0] else None,
-        "nan_b": stats[1].nan if stats[1] else None,
-        "inf_a": stats[0].inf if stats[0] else None,
-        "inf_b": stats[1].inf if stats[1] else None,
+        "nan_a": a.nan if a else None,
+        "nan_b": b.nan if b else None,
+        "inf_a": a.inf if a else None,
+        "inf_b": b.inf if b else None,
         "fault": difference.fault,
     }
 
 
-def _own(difference: Difference | None) -> dict[str, Any]:
-    if difference is None:
-        return {"own": None, "own_fault": ""}
-    return {"own": difference.max_share, "own_fault": difference.fault}
+def _frame(rows: Sequence[Mapping[str, Any]], names: Sequence[str], *last: str) -> pd.DataFrame:
+    table = pd.DataFrame(list(rows), columns=[*names, *_ERRORS, *_COUNTS, "fault", *last])
+    floats = dict.fromkeys({"own", *_ERRORS} & set(table.columns), "float64")
+    return table.astype({**floats, **dict.fromkeys(_COUNTS, "Int64")})
 
 
-def _frame(
-    rows: Sequence[Mapping[str, Any]],
-    names: Sequence[str],
-    texts: Sequence[str] = (),
-    numbers: Sequence[str] = (),
-) -> pd.DataFrame:
-    counts = ("nan_a", "nan_b", "inf_a", "inf_b")
-    columns = [*names, *numbers, *_ERRORS, *counts, "fault", *texts]
-    table = pd.DataFrame(list(rows), columns=columns)
-    floats = dict.fromkeys((*numbers, *_ERRORS), "float64")
-    return table.astype({**floats, **dict.fromkeys(counts, "Int64")})
+def unshared(first: Model, second: Model) -> tuple[int, int]:
+    """Returns how many weights of `second` are not in `first`, and how many it has.
+
+    A weight is an initializer of two or more floats. Frameworks store weights under other names and
+    transposed, so equal values in any order are the same weight. Raises ModelError for weights that
+    cannot be read.
+    """
+    ours, theirs = _weights(first), _weights(second)
+    return (theirs - ours).total(), theirs.total()
 
 
-def _notes(first: Values, second: Values) -> tuple[str, ...]:
-    if len(first.outputs) == len(second.outputs):
-        return ()
-    return (
-        f"{first.label} has {len(first.outputs)} outputs and {second.label} {len(second.outputs)}: "
-        "the first ones are compared",
+def _weights(model: Model) -> Counter[tuple[int, int, int]]:
+    """Returns a fingerprint of each weight: its size and two sums over the bits of the elements,
+    modulo 2^64."""
+    folder = model.path.parent if model.path else None
+    weights = Counter[tuple[int, int, int]]()
+    for proto in model.graph.initializer:
+        array: Array = from_tensor(proto, folder)
+        if array.dtype.kind != "f" or array.size < 2:
+            continue
+        bits = np.ascontiguousarray(array).reshape(-1).view(f"u{array.dtype.itemsize}")
+        total = squares = 0
+        for start in range(0, bits.size, _AT_ONCE):
+            part = bits[start : start + _AT_ONCE].astype(np.uint64)
+            total += int(part.sum(dtype=np.uint64))
+            squares += int((part * part).sum(dtype=np.uint64))
+        weights[array.size, total % (1 << 64), squares % (1 << 64)] += 1
+    return weights
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The scores of a side by a metric, as a mean over `samples` of a data set.
+
+    Values have the unit of the metric. `first_value` is the mean of the first side, `change` the
+    difference from it, and `low` and `high` the ends of its interval. They are NaN for a metric
+    that compares with the outputs of the first side, the ends also for a single sample.
+    """
+
+    side: str
+    metric: str
+    unit: str
+    data: str
+    samples: int
+    value: float
+    first_value: float = math.nan
+    change: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+
+
+def scores_of(
+    side: str, metric: str, unit: str, data: str, own: FloatArray, first: FloatArray | None
+) -> Scores:
+    """Returns the scores of a side from those of each sample (N,), and from the first side's.
+
+    The interval of the change is Student's over the samples, which are taken as independent. A
+    sample that is hard for one side is hard for the other, so the differences of samples scatter
+    less than the scores.
+    """
+    scores = Scores(side, metric, unit, data, len(own), float(own.mean()))
+    if first is None:
+        return scores
+    differences, half = own - first, math.nan
+    if len(own) > 1:
+        error = float(differences.std(ddof=1)) / math.sqrt(len(own))
+        half = t_quantile(LEVEL, len(own) - 1) * error
+    change = float(differences.mean())
+    return replace(
+        scores,
+        first_value=float(first.mean()),
+        change=change,
+        low=change - half,
+        high=change + half,
     )

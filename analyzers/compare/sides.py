@@ -1,28 +1,31 @@
-"""One side of a comparison: a node table with the uncertainty of each time."""
+"""One side of a comparison: a node table with the uncertainty of each time.
+
+The sessions of a side that took turns become one run, in which each session is a sample. The runs
+of a turn are few, so a single disturbed one would change their mean a lot: the time of a kernel in
+a turn is the mean over the quieter half of its runs. The profiler's clock counts whole µs, and a
+median could not separate 2.4 from 1.6. Profiler overhead is subtracted from all sessions together,
+by `tracer.analyzers.timing`.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import numpy as np
 import pandas as pd
 
 from tracer.analyzers.compare import contrast
+from tracer.analyzers.compare.alignment import BACKWARD, Layer
 from tracer.analyzers.compare.contrast import Sample
-from tracer.analyzers.compare.turns import (
-    by_row,
-    corrected,
-    joined,
-    kernels_of,
-    kernels_of_rows,
-    of_run,
-)
+from tracer.analyzers.correction import tick_error
 from tracer.analyzers.table import own_rows, rows_of
+from tracer.analyzers.timing import timing
 from tracer.errors import InputError
 from tracer.records.disturbance import outliers
-from tracer.records.trace import INCOMPLETE, Run, Trace, distinctions
+from tracer.records.trace import INCOMPLETE, Kernel, Run, Trace, distinctions
 from tracer.records.turns import Turns
 from tracer.support.statistics import BATCHES, middle_mean, t_quantile
 from tracer.support.types import FloatArray, IntArray
@@ -32,6 +35,11 @@ _TABLE_LEVEL = 0.05
 
 _DIGITS = 6
 """Decimals of a mean in µs: rounding errors of a mean of 0 must not become a ratio."""
+
+_SEPARATOR = "; "
+
+_LENT = ("macs", "flops", "params")
+"""Work that a side lends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +94,13 @@ class Side:
             overheads = levels.mean(axis=0) - means
             errors = np.array([contrast.of_means(column).error for column in levels.T])
         arrays = (means.round(_DIGITS), errors, *systematic, overheads)
-        figures = zip(*(array.tolist() for array in arrays), strict=True)
-        return [
-            Sample(mean, error, self.dof, bias, misfit, overhead, self._kernels_of(rows))
-            if rows
-            else None
-            for rows, (mean, error, bias, misfit, overhead) in zip(timed, figures, strict=True)
-        ]
+        samples: list[Sample | None] = []
+        for rows, figures in zip(timed, np.array(arrays).T.tolist(), strict=True):
+            mean, error, bias, misfit, overhead = figures
+            kernels = tuple(kernel for row in rows for kernel in self.kernels[row])
+            sample = Sample(mean, error, self.dof, bias, misfit, overhead, kernels)
+            samples.append(sample if rows else None)
+        return samples
 
     def turns_of(self, layers: Sequence[Sequence[int]]) -> list[FloatArray]:
         """Returns the time of each layer (turns × layers) of each session, overhead included."""
@@ -102,9 +110,6 @@ class Side:
     def levels_of(self, layers: Sequence[Sequence[int]]) -> FloatArray:
         """Returns the time of each layer in each session (sessions × layers), with overhead."""
         return np.array([middle_mean(turns) for turns in self.turns_of(layers)])
-
-    def _kernels_of(self, rows: Sequence[int]) -> tuple[Hashable, ...]:
-        return tuple(kernel for row in rows for kernel in self.kernels[row])
 
     def _timed(self, layers: Sequence[Sequence[int]]) -> list[list[int]]:
         is_timed = (~np.isnan(self.time_us)).tolist()
@@ -142,21 +147,19 @@ def _flat(layers: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
     return np.fromiter(chain.from_iterable(layers), np.int64, int(sizes.sum())), sizes
 
 
-def recorded(label: str, trace: Trace, batch: int | None = None) -> Side:
+def recorded_side(label: str, trace: Trace, batch: int | None = None) -> Side:
     """Returns the side of a saved trace, at `batch` if it has several batch sizes.
 
     Raises InputError for a trace without a matching run, or with several.
     """
     run = _run_of(label, trace, batch)
     nodes = rows_of(trace, run).reset_index(drop=True)
-    batches = min(BATCHES, int((~outliers(run.instrumented_us)).sum()))
-    rows = kernels_of_rows(nodes, run)
-    times = corrected(run, nodes, rows)
-    tabulated_half = (nodes["time_us_ci95_high"] - nodes["time_us"]).to_numpy(
-        np.float64, na_value=np.nan
-    )
+    rows = _kernels_of_rows(nodes, run)
+    times = _corrected(run, nodes, rows)
+    time = nodes["time_us"].to_numpy(np.float64, na_value=np.nan)
     half = times["random_us"].to_numpy(np.float64)
-    dof = max(batches - 1, 0)
+    tabulated = nodes["time_us_ci95_high"].to_numpy(np.float64, na_value=np.nan) - time
+    dof = max(min(BATCHES, int((~outliers(run.instrumented_us)).sum())) - 1, 0)
     t = t_quantile(_TABLE_LEVEL, dof) if dof else np.nan
     return Side(
         label=label,
@@ -164,32 +167,48 @@ def recorded(label: str, trace: Trace, batch: int | None = None) -> Side:
         run=run,
         nodes=nodes,
         wall=contrast.of_runs(run.wall_us),
-        time_us=nodes["time_us"].to_numpy(np.float64, na_value=np.nan),
-        error_us=np.where(np.isnan(half), tabulated_half, half) / t,
+        time_us=time,
+        error_us=np.where(np.isnan(half), tabulated, half) / t,
         dof=dof,
-        systematic_us=_known(times["systematic_us"]),
-        misfit_us=_known(times["misfit_us"]),
+        systematic_us=times["systematic_us"].fillna(0.0).to_numpy(np.float64),
+        misfit_us=times["misfit_us"].fillna(0.0).to_numpy(np.float64),
         kernels=_kernels(run, rows),
     )
 
 
-def measured(
+def measured_side(
     label: str, trace: Trace, sessions: Sequence[Turns], blocks: Sequence[FloatArray]
 ) -> Side:
     """Returns the side of a model that took turns with others, after a first run, its `trace`.
 
     `blocks` are the whole runs of each session (blocks), µs. Where there are no sessions, the runs
-    of the trace are the only one.
+    of the trace are the only one: a single turn with all profiled runs.
     """
     first = trace.runs[0]
-    sessions = sessions or [of_run(first)]
-    kernels = kernels_of(sessions, first.kernels)
-    run = joined(first, sessions, kernels)
+    if not sessions:
+        names = tuple(kernel.name for kernel in first.kernels)
+        profiled = first.samples[None], first.instrumented_us[None]
+        sessions = [Turns(names, *profiled, first.wall_us, first.empty_us)]
+    quiet = [_quiet(session, first.kernels) for session in sessions]
+    turns = [np.array([runs.mean(axis=0) for runs in session]) for session in quiet]
+    empty = [np.median(each.empty_us) for each in sessions if each.empty_us is not None]
+    run = replace(
+        first,
+        wall_us=np.array([np.median(each.wall_us) for each in sessions]),
+        instrumented_us=np.array([np.median(each.profiled_us) for each in sessions]),
+        samples=np.array([middle_mean(session) for session in turns]),
+        bias_error_us=_bias_error(first, np.concatenate([r for runs in quiet for r in runs])),
+        tick_us=0.0,  # bias_error_us includes the clock
+        empty_us=np.array(empty) if len(empty) == len(sessions) else None,
+        replayed_us=None,
+        returning_us=math.nan,
+        use=None,
+    )
     nodes = trace.nodes.reset_index(drop=True)
-    rows = kernels_of_rows(nodes, run)
-    times = corrected(run, nodes, rows)
+    rows = _kernels_of_rows(nodes, run)
+    times = _corrected(run, nodes, rows)
     means = times["time_us"].to_numpy(np.float64, na_value=np.nan)
-    by_session, count = by_row(run.samples, rows), len(sessions)
+    by_session, count = _by_row(run.samples, rows), len(sessions)
     error = np.full(len(means), np.nan)
     if count > 1:
         error = by_session.std(axis=0, ddof=1) / np.sqrt(count)
@@ -202,28 +221,11 @@ def measured(
         time_us=means.round(_DIGITS),
         error_us=error,
         dof=count - 1,
-        systematic_us=_known(times["systematic_us"]),
-        misfit_us=_known(times["misfit_us"]),
+        systematic_us=times["systematic_us"].fillna(0.0).to_numpy(np.float64),
+        misfit_us=times["misfit_us"].fillna(0.0).to_numpy(np.float64),
         kernels=_kernels(run, rows),
-        turns_us=tuple(by_row(turns, rows) for turns in kernels.turns),
+        turns_us=tuple(_by_row(session, rows) for session in turns),
     )
-
-
-def _kernels(run: Run, rows: Sequence[Sequence[int]]) -> tuple[tuple[Hashable, ...], ...]:
-    """Returns for each row what decides the overhead of its kernels: operator, calls, calibration.
-
-    The calibration depends on the number of tensors and their dimensions.
-    """
-    biases = run.bias_us.round(_DIGITS).tolist()
-    pairs = zip(run.kernels, biases, strict=True)
-    seen = [(kernel.op_type, kernel.calls, bias) for kernel, bias in pairs]
-    return tuple(tuple(seen[place] for place in kernels) for kernels in rows)
-
-
-def _known(errors: pd.Series[float]) -> FloatArray:
-    """Returns the errors of rows; 0 without a kernel, as nothing was subtracted."""
-    known: FloatArray = errors.fillna(0.0).to_numpy(np.float64).astype(np.float64)
-    return known
 
 
 def _run_of(label: str, trace: Trace, batch: int | None) -> Run:
@@ -245,3 +247,115 @@ def _run_of(label: str, trace: Trace, batch: int | None) -> Run:
             "Profile the one to compare into a trace of its own.",
         )
     return matching[0]
+
+
+def _kernels_of_rows(nodes: pd.DataFrame, run: Run) -> list[list[int]]:
+    """Returns the kernels of each row of the node table of `run`, by their places.
+
+    Rows of an ONNX model name their kernels; in a framework, kernels name their row.
+    """
+    by_name: dict[str, list[int]] = {}
+    by_node: dict[str | None, list[int]] = {}
+    for place, kernel in enumerate(run.kernels):
+        by_name.setdefault(kernel.name, []).append(place)
+        by_node.setdefault(kernel.node, []).append(place)
+    cells = nodes["kernels"].astype(object).where(nodes["kernels"].notna(), "").tolist()
+    rows = []
+    for node, cell in zip(nodes["node"].tolist(), cells, strict=True):
+        names = [cell] if cell in by_name else str(cell).split(_SEPARATOR)
+        kernels = [place for name in names for place in by_name.get(name, [])]
+        rows.append(kernels or (by_node.get(node, []) if cell else []))
+    return rows
+
+
+def _kernels(run: Run, rows: Sequence[Sequence[int]]) -> tuple[tuple[Hashable, ...], ...]:
+    """Returns for each row what decides the overhead of its kernels: operator, calls, calibration.
+
+    The calibration depends on the number of tensors and their dimensions.
+    """
+    biases = run.bias_us.round(_DIGITS).tolist()
+    pairs = zip(run.kernels, biases, strict=True)
+    seen = [(kernel.op_type, kernel.calls, bias) for kernel, bias in pairs]
+    return tuple(tuple(seen[place] for place in kernels) for kernels in rows)
+
+
+def _corrected(run: Run, nodes: pd.DataFrame, rows: Sequence[Sequence[int]]) -> pd.DataFrame:
+    """Returns the columns of `timing` for each row of `nodes`, NaN for rows without kernels.
+
+    `rows` are the kernels of each row. Of the rows of a kernel, the one with its time comes first.
+    The runtime's own kernels have none.
+    """
+    keys_by_kernel: list[list[str]] = [[] for _ in run.kernels]
+    of_runtime, keys = nodes["index"].isna().tolist(), nodes["node"].tolist()
+    for row in nodes["time_us"].isna().to_numpy().argsort(kind="stable"):
+        for index in rows[row]:
+            if not of_runtime[row]:
+                keys_by_kernel[index].append(keys[row])
+    return timing(run, [tuple(members) for members in keys_by_kernel]).reindex(keys)
+
+
+def _by_row(values: FloatArray, rows: Sequence[Sequence[int]]) -> FloatArray:
+    """Returns the sums over the kernels (last axis) of each row, NaN for rows without kernels."""
+    sums = np.full((*values.shape[:-1], len(rows)), np.nan)
+    for row, kernels in enumerate(rows):
+        if kernels:
+            sums[..., row] = values[..., kernels].sum(axis=-1)
+    return sums
+
+
+def _quiet(session: Turns, kernels: Sequence[Kernel]) -> list[FloatArray]:
+    """Returns for each turn the quieter half of its runs (runs × kernels), in µs.
+
+    Of several kernels of one name the first has the times of all.
+    """
+    places: dict[str, int] = {}
+    for place, kernel in enumerate(kernels):
+        places.setdefault(kernel.name, place)
+    samples = np.zeros((*session.samples_us.shape[:2], len(kernels)))
+    for column, name in enumerate(session.kernels):
+        if name in places:
+            samples[:, :, places[name]] += session.samples_us[:, :, column]
+    medians = np.median(session.profiled_us, axis=1, keepdims=True)
+    return [
+        runs[quiet] for runs, quiet in zip(samples, session.profiled_us <= medians, strict=True)
+    ]
+
+
+def _bias_error(run: Run, samples: FloatArray) -> FloatArray:
+    """Returns the standard deviation of a call of each kernel, including the clock's part."""
+    calls = np.array([kernel.calls for kernel in run.kernels])
+    single = np.zeros(len(calls)) if run.bias_error_us is None else run.bias_error_us
+    if not run.tick_us:
+        return single
+    clock = tick_error(samples, calls, run.tick_us) / np.maximum(calls, 1.0)
+    errors: FloatArray = np.hypot(single, clock)
+    return errors
+
+
+def with_lent_work(sides: Sequence[Side], layers: Sequence[Layer]) -> list[Side]:
+    """Returns the sides; one without work has the work of its layers on another side.
+
+    A framework's operators do what their ONNX nodes do. The lender is the first side that ran on
+    inputs of the same shapes. The first row of a layer has the work of the whole layer. Rows of
+    backward passes have none.
+    """
+    counting = [place for place, side in enumerate(sides) if side.nodes["macs"].notna().any()]
+    shapes = [[text.partition("[")[2] for text in side.run.inputs.values()] for side in sides]
+    with_work = list(sides)
+    for place, side in enumerate(sides):
+        lenders = [other for other in counting if shapes[other] == shapes[place]]
+        if place in counting or not lenders:
+            continue
+        lender = sides[lenders[0]]
+        nodes = side.nodes.copy()
+        backward = nodes["op_type"].str.endswith(BACKWARD).fillna(False).tolist()
+        forward = [[row for row in layer.rows[place] if not backward[row]] for layer in layers]
+        for column in _LENT:
+            sums = lender.sums_of(column, [layer.rows[lenders[0]] for layer in layers])
+            values = nodes[column].tolist()
+            for rows, work in zip(forward, sums.tolist(), strict=True):
+                if rows and not math.isnan(work):
+                    values[rows[0]] = int(work)
+            nodes[column] = pd.array(values, "Int64")
+        with_work[place] = replace(side, nodes=nodes, lender=lender)
+    return with_work

@@ -1,18 +1,27 @@
-"""The table of totals: time of each model, ratio to the first, shares, work."""
+"""The table of totals of a comparison, and the gates for CI that judge them.
+
+A gate is a condition on the time of a side, judged by its confidence interval. A gate that looked
+at the ratio alone would fail and pass by chance. These fail or pass for what the interval shows,
+and where there is no interval they do not pass.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
 import pandas as pd
 
+from tracer.analyzers.compare.alignment import is_convolution
 from tracer.analyzers.compare.contrast import LEVEL, contrast
-from tracer.analyzers.compare.operators import is_convolution
 from tracer.analyzers.compare.sides import Side
 from tracer.analyzers.grouping import by_node
 from tracer.analyzers.operations import backward_share
 
+Outcome = Literal["pass", "FAIL", "undecided"]
 
-def table(sides: Sequence[Side]) -> pd.DataFrame:
+
+def total_table(sides: Sequence[Side]) -> pd.DataFrame:
     """Returns a row for each side.
 
     Columns: `side`, `model`, `executor`, `batch`, `time_us` (of a run without profiler), its
@@ -33,6 +42,8 @@ def _row(first: Side, side: Side) -> dict[str, object]:
     trains = side.lender is not None and backward is not None
     work = {name: None if trains else side.total_of(name) for name in ("macs", "flops")}
     moved = [side.total_of(name) for name in ("bytes_read", "bytes_written")]
+    matching = [is_convolution(str(ops)) for ops in nodes["op_type"].tolist()]
+    total, convolutions = float(nodes["time_us"].sum()), float(nodes["time_us"][matching].sum())
     flops, params = work["flops"], side.trace.model.params
     return {
         "side": side.label,
@@ -46,7 +57,7 @@ def _row(first: Side, side: Side) -> dict[str, object]:
         "ratio_high": math.nan if baseline else result.high,
         "p": math.nan if baseline else result.p,
         "significant": not baseline and result.p < LEVEL,
-        "convolution_share": _convolution_share(nodes),
+        "convolution_share": convolutions / total if total else math.nan,
         "backward_share": math.nan if backward is None else backward,
         **work,
         "params": params if params is not None else side.total_of("params"),
@@ -55,7 +66,93 @@ def _row(first: Side, side: Side) -> dict[str, object]:
     }
 
 
-def _convolution_share(nodes: pd.DataFrame) -> float:
-    matching = [is_convolution(str(ops)) for ops in nodes["op_type"].tolist()]
-    total = float(nodes["time_us"].sum())
-    return float(nodes["time_us"][matching].sum()) / total if total else math.nan
+@dataclass(frozen=True, slots=True)
+class NotSlower:
+    """Fails a side that is shown to be slower by more than `share`."""
+
+    share: float
+
+    @property
+    def option(self) -> str:
+        """As on the command line."""
+        return f"--fail-above {100 * self.share:g}%"
+
+    @property
+    def allowed(self) -> str:
+        """The largest change."""
+        return f"{self.share:+.1%}"
+
+    def holds(self, low: float, high: float) -> bool:
+        """Whether the interval reaches down to `share`."""
+        return low <= self.share
+
+
+@dataclass(frozen=True, slots=True)
+class Equivalent:
+    """Fails a side that is not shown to be as fast, within `share` either way.
+
+    Both ends of the interval lie within: two one-sided tests (Schuirmann, 1987).
+    """
+
+    share: float
+
+    @property
+    def option(self) -> str:
+        """As on the command line."""
+        return f"--fail-unless-within {100 * self.share:g}%"
+
+    @property
+    def allowed(self) -> str:
+        """The largest change either way."""
+        return f"±{self.share:.1%}"
+
+    def holds(self, low: float, high: float) -> bool:
+        """Whether all of the interval lies within."""
+        return -self.share <= low and high <= self.share
+
+
+Gate: TypeAlias = NotSlower | Equivalent
+"""A condition on the time of a side, as a share of the first side's.
+
+`option` is that of the command line with its value, `allowed` the changes of time that it allows.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a gate says of a side: its outcome, and a line that explains it."""
+
+    side: str
+    gate: str
+    outcome: Outcome
+    line: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether the side is shown to meet the condition."""
+        return self.outcome == "pass"
+
+
+def verdicts_of(totals: pd.DataFrame, gates: Sequence[Gate]) -> tuple[Verdict, ...]:
+    """Returns the verdict of each gate on every side but the first, which has the first row."""
+    first, *others = totals.to_dict("records")
+    return tuple(_verdict(gate, side, str(first["side"])) for gate in gates for side in others)
+
+
+def _verdict(gate: Gate, side: Mapping[Hashable, Any], first: str) -> Verdict:
+    name = str(side["side"])
+    change, low, high = (side[end] - 1 for end in ("ratio", "ratio_low", "ratio_high"))
+    if math.isnan(low):
+        line = (
+            f"undecided: {name} has too few runs, or too uneven ones, for a confidence interval; "
+            "give them more time, or a quieter machine"
+        )
+        return Verdict(name, gate.option, "undecided", line)
+    outcome: Outcome = "pass" if gate.holds(low, high) else "FAIL"
+    share = f"{abs(change):.1%}"
+    relation = f"{share} {'slower' if change > 0 else 'faster'} than"
+    line = (
+        f"{outcome}: {name} is {'as fast as' if share == '0.0%' else relation} {first} "
+        f"(between {low:+.1%} and {high:+.1%}, allowed {gate.allowed})"
+    )
+    return Verdict(name, gate.option, outcome, line)

@@ -15,7 +15,7 @@ from onnx import helper
 
 import tracer
 from tests.graphs import parse
-from tracer.analyzers.compare import weights
+from tracer.analyzers.compare import numbers
 from tracer.errors import UsageError
 from tracer.executors.onnxruntime import all_outputs, calibration, fusion_check, replay, sessions
 from tracer.executors.onnxruntime.executor import executor
@@ -102,8 +102,8 @@ def side_by_side(monkeypatch):
 
     def counting(factory, *args, **kwargs):
         session = open_(factory, *args, **kwargs)
-        weights = factory.model.nodes and factory.model.graph.initializer  # of no empty run
-        if weights and not factory.stored:
+        numbers = factory.model.nodes and factory.model.graph.initializer  # of no empty run
+        if numbers and not factory.stored:
             opened.append(weakref.ref(session))
             gc.collect()
             most[0] = max(most[0], alive())
@@ -289,10 +289,10 @@ def test_constants_beyond_the_room_of_a_model_are_computed_in_each_run(room, tim
 
 def test_fingerprints_do_not_depend_on_how_much_is_summed_at_once(tmp_path, monkeypatch):
     model = loading.load(chain(tmp_path, 64)[0])
-    before = weights._weights(model)
-    monkeypatch.setattr(weights, "_AT_ONCE", 1000)
-    assert weights._weights(model) == before
-    arrays = [stored_weights.read_external(tensor, tmp_path) for tensor in model.graph.initializer]
+    before = numbers._weights(model)
+    monkeypatch.setattr(numbers, "_AT_ONCE", 1000)
+    assert numbers._weights(model) == before
+    arrays = [external_data.read(tensor, tmp_path) for tensor in model.graph.initializer]
     by_hand = [sum(int(bits) ** 2 for bits in a.view("u4").flat) % (1 << 64) for a in arrays]
     assert sorted(squares for _, _, squares in before) == sorted(by_hand)
 

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pandas as pd
 
-from tracer.analyzers.compare.scores import Scores
+from tracer.analyzers.compare.numbers import Scores
 from tracer.analyzers.compare.views.comparison.cells import INTERVAL
 from tracer.analyzers.views.page import Column, Row, Table, name_column
 from tracer.analyzers.views.text import plural, score

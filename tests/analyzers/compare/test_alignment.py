@@ -11,9 +11,13 @@ from hypothesis import strategies as st
 import tracer
 from tests.analyzers.compare.tables import nodes
 from tracer.analyzers.compare import alignment
-from tracer.analyzers.compare.alignment import align
-from tracer.analyzers.compare.operators import canonical, is_convolution
-from tracer.analyzers.compare.rows import LayerRow, rows_of
+from tracer.analyzers.compare.alignment import (
+    LayerRow,
+    align,
+    canonical,
+    is_convolution,
+    layer_rows,
+)
 
 MODELS = Path(__file__).parents[3] / "models"
 RESNET, LENET = MODELS / "resnet_cifar", MODELS / "lenet"
@@ -121,14 +125,14 @@ def test_rows_of_one_kernel_are_never_divided():
     table = nodes(
         [{"op_type": "Conv", "kernels": "k"}, {"op_type": "Relu", "kernels": "k"}],
     )
-    fused, apart = rows_of(table), rows("conv", "relu")
+    fused, apart = layer_rows(table), rows("conv", "relu")
     assert [layer.rows for layer in align([apart, fused])] == [((0, 1), (0, 1))]
 
 
 def test_shapes_are_compared_without_the_batch_and_the_type():
     one = nodes([{"op_type": "Relu", "output_shapes": "float32[1,16,8,8]"}], batch=1)
     many = nodes([{"op_type": "Relu", "output_shapes": "int8[64,16,8,8]"}], batch=64)
-    assert rows_of(one)[0].outputs == rows_of(many)[0].outputs == "[N,16,8,8]"
+    assert layer_rows(one)[0].outputs == layer_rows(many)[0].outputs == "[N,16,8,8]"
 
 
 def test_thousands_of_rows_without_names_are_aligned_in_their_order():
@@ -151,7 +155,7 @@ def test_pairs_of_many_rows_rise_and_are_alike(left, right):
 
 def table(path, **options):
     trace = tracer.profile(path, runs=2, warmup=0, threads=1, **options)
-    return rows_of(trace.nodes, trace.runs[0].kernels)
+    return layer_rows(trace.nodes, trace.runs[0].kernels)
 
 
 @pytest.mark.parametrize("name", ["lenet/lenet", "resnet_cifar/resnet20"])

@@ -13,9 +13,9 @@ from tests.analyzers.compare.tables import nodes, shaken, side
 from tests.graphs import residual
 from tracer.analyzers.compare import compare
 from tracer.analyzers.compare.numbers import Values, numbers
-from tracer.analyzers.compare.sides import measured, recorded
+from tracer.analyzers.compare.sides import measured_side, recorded_side
 from tracer.analyzers.compare.sweep import WHOLE, sweep
-from tracer.analyzers.compare.totals import table as totals_of
+from tracer.analyzers.compare.totals import total_table as totals_of
 from tracer.analyzers.views import render
 from tracer.errors import InputError, UsageError
 from tracer.records.turns import Turns
@@ -146,7 +146,7 @@ def trace():
 
 
 def test_a_saved_trace_is_one_side_and_with_itself_no_different(trace):
-    comparison = compare([recorded("old", trace), recorded("new", trace)])
+    comparison = compare([recorded_side("old", trace), recorded_side("new", trace)])
     assert list(comparison.totals["ratio"]) == [1, 1]
     assert comparison.totals["p"].iloc[1] == 1
     assert comparison.layers["time_us_a"].sum() == pytest.approx(trace.nodes["time_us"].sum())
@@ -155,7 +155,7 @@ def test_a_saved_trace_is_one_side_and_with_itself_no_different(trace):
 
 def test_the_errors_of_a_saved_trace_are_those_of_its_runs(trace):
     stats = pytest.importorskip("scipy.stats")
-    result, run = recorded("old", trace), trace.runs[0]
+    result, run = recorded_side("old", trace), trace.runs[0]
     summary = statistics.summarize(run.samples[run.counted.profiled], run.tick_us)
     half = dict(zip([k.name for k in run.kernels], summary.ci95_half, strict=True))
     errors = result.error_us * stats.t.isf(0.025, result.dof)
@@ -174,7 +174,7 @@ def taken(run, samples_us, wall_us):
 
 
 def test_a_side_that_took_no_turns_has_the_quiet_means_of_its_runs_less_the_profilers_cost(trace):
-    result = measured("now", trace, [], [])
+    result = measured_side("now", trace, [], [])
     total = trace.runs[0].instrumented_us
     raw = trace.runs[0].samples[total <= np.median(total)].mean(axis=0, dtype=np.float64)
     assert np.nansum(result.time_us) <= result.wall.mean + 1e-6
@@ -203,7 +203,7 @@ def test_a_turn_is_the_quieter_half_of_its_runs_and_kernels_are_found_by_name(tr
         session.wall_us,
         session.empty_us,
     )
-    side = measured("now", trace, [session, backwards], [])
+    side = measured_side("now", trace, [session, backwards], [])
     timed = ~np.isnan(side.time_us)
     first, second = side.turns_us
     assert (first[:, timed] == first[0, timed][0]).all() and first[0, timed][0] == 5
@@ -213,13 +213,13 @@ def test_a_turn_is_the_quieter_half_of_its_runs_and_kernels_are_found_by_name(tr
 
 def test_a_trace_without_runs_or_with_several_is_asked_about():
     with pytest.raises(InputError, match="holds no run"):
-        recorded("counted", tracer.count(residual()))
+        recorded_side("counted", tracer.count(residual()))
     two = tracer.profile(residual(), batch=[1, 2], runs=2, threads=1)
     with pytest.raises(InputError, match="holds runs of batch 1, 2"):
-        recorded("two", two)
-    assert recorded("two", two, 2).run.batch == 2
+        recorded_side("two", two)
+    assert recorded_side("two", two, 2).run.batch == 2
     with pytest.raises(InputError, match="no run of batch 3"):
-        recorded("two", two, 3)
+        recorded_side("two", two, 3)
 
 
 def test_a_sweep_divides_by_the_batch_and_by_the_calls():
@@ -287,7 +287,7 @@ def test_a_clock_of_whole_microseconds_makes_no_difference_certain(trace):
         return [taken(run, each, random.normal(60, 5, 20)) for each in samples]
 
     def sides():
-        return [measured(name, trace, sessions(), []) for name in "ab"]
+        return [measured_side(name, trace, sessions(), []) for name in "ab"]
 
     results = [compare(sides()) for _ in range(20)]
     assert sum(bool(one.layers["significant_b"].any()) for one in results) <= 1
@@ -301,7 +301,10 @@ def test_rows_that_drown_in_what_the_profiler_costs_are_not_called_different(tra
     dear = replace(run, bias_us=np.full(len(run.kernels), 1e6))
     costly = [replace(each, samples_us=each.samples_us + 1e6) for each in plain]
     comparison = compare(
-        [measured("a", replace(trace, runs=(dear,)), costly, []), measured("b", trace, plain, [])]
+        [
+            measured_side("a", replace(trace, runs=(dear,)), costly, []),
+            measured_side("b", trace, plain, []),
+        ]
     )
     assert (comparison.layers["time_us_a"].dropna() > 0).all()
     assert not comparison.layers["significant_b"].any()
@@ -318,7 +321,7 @@ def test_rows_of_a_framework_have_the_times_of_the_kernels_that_name_them(trace)
     samples = np.broadcast_to(np.arange(1.0, len(kernels) + 1), (6, 3, 4, len(kernels)))
     wall_us = np.full(20, samples[0, 0, 0].sum())
     sessions = [taken(eager, each, wall_us) for each in samples]
-    result = measured("eager", replace(trace, runs=(eager,), nodes=table), sessions, [])
+    result = measured_side("eager", replace(trace, runs=(eager,), nodes=table), sessions, [])
     assert result.time_us == pytest.approx([len(kernels), 1], rel=0.01)
 
 

@@ -4,13 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tracer.analyzers.compare.gates import Equivalent, NotSlower, judged
+from tracer.analyzers.compare.totals import Equivalent, NotSlower, verdicts_of
 
 
 def verdict(gate, ratio, low, high):
     totals = pd.DataFrame({"side": ["a", "b"], "ratio": [1.0, ratio],
                            "ratio_low": [np.nan, low], "ratio_high": [np.nan, high]})  # fmt: skip
-    (only,) = judged(totals, [gate])
+    (only,) = verdicts_of(totals, [gate])
     return only
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.analyzers.compare.tables import shaken, side
 from tracer.analyzers.compare import compare
-from tracer.analyzers.compare.weights import unshared
+from tracer.analyzers.compare.numbers import unshared
 from tracer.graph.loading import from_proto
 
 COUNTED = [

@@ -16,7 +16,7 @@ import tracer
 from tests.graphs import integers, residual
 from tracer.analyzers import views
 from tracer.analyzers.compare import Comparison, compare
-from tracer.analyzers.compare.sides import recorded
+from tracer.analyzers.compare.sides import recorded_side
 from tracer.analyzers.compare.sweep import Sweeps, sweep
 from tracer.analyzers.fusions import Fusions
 from tracer.analyzers.options import ViewOptions
@@ -74,8 +74,8 @@ def results(tmp_path_factory, counted):
     path = tmp_path_factory.mktemp("e") / "e.onnx"
     onnx.save(residual(), path)
     traces = [tracer.profile(residual(), runs=3, threads=1, batch=[1, 2]) for _ in "ab"]
-    sides = [recorded(label, trace, 1) for label, trace in zip("ab", traces, strict=True)]
-    sizes = [recorded("net", traces[0], batch) for batch in (1, 2)]
+    sides = [recorded_side(label, trace, 1) for label, trace in zip("ab", traces, strict=True)]
+    sizes = [recorded_side("net", traces[0], batch) for batch in (1, 2)]
     interpreted = tracer.interpret(integers(), accumulator=14)
     settings = {
         "per_channel": True, "weight_type": "int8", "activation_type": "uint8", "format": "qdq",

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from tracer.analyzers.compare import MODEL, Comparison
 from tracer.analyzers.compare import compare as compare_sides
-from tracer.analyzers.compare.gates import Equivalent, Gate, NotSlower, judged
-from tracer.analyzers.compare.sides import Side, measured, recorded
+from tracer.analyzers.compare.sides import Side, measured_side, recorded_side
 from tracer.analyzers.compare.sweep import Sweeps
 from tracer.analyzers.compare.sweep import sweep as sweep_of
+from tracer.analyzers.compare.totals import Equivalent, Gate, NotSlower, verdicts_of
 from tracer.analyzers.views.text import plural
 from tracer.api.compare import inputs, layers, values
 from tracer.api.compare import scores as scoring
@@ -60,7 +60,7 @@ def compare(
     measurements = iter(run_now)
     comparison = compare_sides(
         [
-            recorded(side.label, side.trace, settings.batch)
+            recorded_side(side.label, side.trace, settings.batch)
             if isinstance(side, Recorded)
             else next(measurements)
             for side in named
@@ -87,7 +87,7 @@ def gated(
         gates.append(NotSlower(fail_above))
     if fail_unless_within is not None:
         gates.append(Equivalent(fail_unless_within))
-    return replace(comparison, verdicts=judged(comparison.totals, gates))
+    return replace(comparison, verdicts=verdicts_of(comparison.totals, gates))
 
 
 def sweep(
@@ -104,7 +104,7 @@ def sweep(
     return Sweeps(
         sweep_of(
             side.label,
-            [recorded(side.label, side.trace, batch) for batch in batches]
+            [recorded_side(side.label, side.trace, batch) for batch in batches]
             if isinstance(side, Recorded)
             else [next(measurements) for _ in batches],
         )
@@ -151,7 +151,7 @@ def _measure(
         blocks = blocks if any(blocks) else [layers.whole(each) for each in turns]
         notes = (*notes, *more)
     sides = [
-        measured(side.label, trace, taken, whole)
+        measured_side(side.label, trace, taken, whole)
         for side, trace, taken, whole in zip(live, first, turns, blocks, strict=True)
     ]
     if not signals.ending():

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracer import metrics
-from tracer.analyzers.compare.scores import Scores, scored
+from tracer.analyzers.compare.numbers import Scores, scores_of
 from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import NamedSide, OnnxSide
 from tracer.errors import UsageError
@@ -52,7 +52,7 @@ class _Scored:
         """Returns the scores of the second side; the first has none of its own as a reference."""
         first = np.concatenate(self.first) if self.metric.needs_labels else None
         own = np.concatenate(self.second)
-        return scored(side, self.metric.name, self.metric.unit, data, own, first)
+        return scores_of(side, self.metric.name, self.metric.unit, data, own, first)
 
 
 def check(sides: Sequence[NamedSide], data: Samples, names: Sequence[str]) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from tracer.analyzers.compare.numbers import Numbers, Values, in_type_of, numbers, pairs
-from tracer.analyzers.compare.weights import unshared
+from tracer.analyzers.compare.numbers import Numbers, Values, in_type_of, numbers, pairs, unshared
 from tracer.analyzers.table import node_table
 from tracer.api.compare.inputs import Arrays
 from tracer.api.compare.settings import SideSettings

@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from tracer.analyzers.compare import Comparison
-from tracer.analyzers.compare.gates import Outcome
 from tracer.analyzers.compare.layers import letter
+from tracer.analyzers.compare.totals import Outcome
 from tracer.analyzers.compare.views import charts
 from tracer.analyzers.compare.views.comparison.cells import INTERVAL, interval, ratio
 from tracer.analyzers.compare.views.comparison.document import document
