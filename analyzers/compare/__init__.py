@@ -36,7 +36,7 @@ class Comparison(Result):
     there are any.
     """
 
-    view: ClassVar[str] = "tracer.analyzers.compare.views.comparison"
+    view: ClassVar[str] = "tracer.analyzers.compare.views"
 
     sides: tuple[Side, ...]
     by: str

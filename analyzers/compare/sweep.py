@@ -1,14 +1,25 @@
 """Compare batch sizes: time of each operator per sample and per call, and growth with the work."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import pandas as pd
 
 from tracer.analyzers.compare.sides import Side
+from tracer.analyzers.compare.views import charts, side_run, side_sources, under_title
 from tracer.analyzers.grouping import by_op
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views import environment
+from tracer.analyzers.views.drawing import empty_figure, plain
+from tracer.analyzers.views.file_formats.json import records
+from tracer.analyzers.views.page import Column, Page, Table, name_column, number_column, times
+from tracer.analyzers.views.report.content import Content
+from tracer.analyzers.views.report.graphs import drawings
+from tracer.analyzers.views.text import micros, percent, plural, quantity
 from tracer.errors import InputError
 from tracer.records.result import Result
 
@@ -33,7 +44,7 @@ class Sweeps(Result, tuple[Sweep, ...]):
     """The sweeps of one or more models."""
 
     __slots__ = ()
-    view: ClassVar[str] = "tracer.analyzers.compare.views.sweeps"
+    view: ClassVar[str] = "tracer.analyzers.compare.sweep"
 
     @property
     def is_incomplete(self) -> bool:
@@ -114,3 +125,124 @@ def wide(one: Sweep) -> pd.DataFrame:
     by_batch = one.table.pivot(index="op", columns="batch").loc[order]
     by_batch.columns = by_batch.columns.map(lambda pair: f"{pair[0]}_{pair[1]}")
     return by_batch.reset_index()
+
+
+def page(result: Sweeps, options: ViewOptions) -> Page:
+    """For each model the times by batch size, then their growth."""
+    notes = [
+        f"{one.label}: {note}" if len(result) > 1 else note
+        for one in result
+        for side in one.sides
+        for note in side.notes
+    ]
+    summary = result[0].sides[0].trace.environment.summary
+    tables = tuple(table for one in result for table in (_times(one), _growth(one)))
+    return Page(tables, tuple(dict.fromkeys(notes)), summary)
+
+
+def table(result: Sweeps, options: ViewOptions) -> pd.DataFrame:
+    """The operators of all models at each batch size; `side` is the model."""
+    rows = pd.concat([one.table.assign(side=one.label) for one in result], ignore_index=True)
+    rows = rows[["side", *(column for column in rows.columns if column != "side")]]
+    return rows.head(options.top) if options.top else rows
+
+
+def figure(result: Sweeps, options: ViewOptions) -> Any:
+    """By model the time of a sample, and the growth of time and work with the batch size."""
+    most = options.top or charts.MOST_GROUPS
+    shown = [wide(one) for one in result]
+    widest = max(min(len(rows), most) for rows in shown)
+    drawn = empty_figure(min(max(10.0, 0.9 * widest + 4), 24.0), 4.6 * len(result))
+    panels = drawn.subplots(len(result), 2, squeeze=False)
+    for (left, right), one, rows in zip(panels, result, shown, strict=True):
+        kept = rows[rows["op"] != WHOLE].head(most)
+        sizes, last = one.batches, one.batches[-1]
+        charts.draw_bars(left, {f"batch {n}": kept[f"sample_us_{n}"] for n in sizes})
+        left.set_ylabel("time per sample [µs]")
+        left.set_title(plain(one.label), fontsize=10, loc="left")
+        both = rows.head(most) if len(rows) <= most else kept
+        growth = {"time": both[f"time_growth_{last}"], "work": both[f"work_growth_{last}"]}
+        charts.draw_bars(right, growth, (charts.COLOURS[0], charts.WORK))
+        right.set_ylabel(f"growth from batch {sizes[0]} to {last}")
+        right.axhline(last / sizes[0], color="#555555", linewidth=0.8, linestyle="--")
+        charts.finish(left, list(kept["op"]))
+        charts.finish(right, list(both["op"]))
+    return drawn
+
+
+def document(result: Sweeps, options: ViewOptions) -> dict[str, Any]:
+    """`sweeps`: for each model its batch sizes and operators."""
+    return {
+        "sweeps": [
+            {
+                "label": one.label,
+                "executor": one.sides[0].run.executor,
+                "model": one.sides[0].trace.model,
+                "environment": one.sides[0].trace.environment,
+                "batches": one.batches,
+                "notes": tuple(dict.fromkeys(note for side in one.sides for note in side.notes)),
+                "operators": records(one.table),
+            }
+            for one in result
+        ]
+    }
+
+
+def report(result: Sweeps, options: ViewOptions) -> Content:
+    """Each batch size of each model as a run."""
+    sides = [side for one in result for side in one.sides]
+    names = [one.label for one in result for _ in one.sides]
+    graphs, positions = drawings([side.trace.model for side in sides])
+    title = f"{', '.join(dict.fromkeys(names))} at several batch sizes"
+    runs = []
+    for side, name, graph in zip(sides, names, positions, strict=True):
+        batch = f"batch {side.run.batch}"
+        label = f"{name} {batch}" if len(result) > 1 else batch
+        runs.append(under_title(replace(side_run(side, graph, ()), label=label), title))
+    shown = page(result, options)
+    return Content(
+        title=title,
+        kind="compare",
+        page=shown,
+        runs=tuple(runs),
+        graphs=graphs,
+        sources=side_sources(sides),
+        environment=environment.told(sides[0].trace.environment),
+        notes=shown.notes,
+    )
+
+
+def _times(one: Sweep) -> Table:
+    sizes = one.batches
+    counts = {
+        plural(len(s.run.instrumented_us), "run" if s.turns_us is None else "session"): None
+        for s in one.sides
+    }
+    columns: list[Column] = [name_column("op", "op", 0)]
+    ranks = iter(range(1, 100))
+    samples = [
+        number_column(f"µs/sample @{n}", f"sample_us_{n}", micros, next(ranks)) for n in sizes
+    ]
+    calls = [number_column(f"µs/call @{n}", f"call_us_{n}", micros, next(ranks)) for n in sizes]
+    shares = [number_column(f"share @{n}", f"share_{n}", percent, next(ranks)) for n in sizes]
+    executor = one.sides[0].run.executor
+    title = f"{one.label} · {executor} · {' and '.join(counts)}"
+    return Table(title, [*columns, *samples, *calls, *shares], wide(one), is_long=True)
+
+
+def _growth(one: Sweep) -> Table:
+    """Returns the growth of time and work; a larger batch pays off if time grows less than work."""
+    sizes = one.batches
+    columns: list[Column] = [name_column("op", "op", 0)]
+    ranks = iter(range(1, 100))
+    for size in sizes[1:]:
+        columns.append(number_column(f"time to @{size}", f"time_growth_{size}", times, next(ranks)))
+        columns.append(number_column(f"work to @{size}", f"work_growth_{size}", times, next(ranks)))
+    columns += [
+        number_column(
+            f"bytes @{size}", f"bytes_{size}", lambda value: quantity(value, "B"), next(ranks)
+        )
+        for size in sizes
+    ]
+    title = f"{one.label} · growth of a run's time and work from batch {sizes[0]} on"
+    return Table(title, columns, wide(one), is_long=True)

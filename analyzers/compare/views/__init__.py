@@ -1,1 +1,329 @@
-"""The views of comparisons and of batch sweeps."""
+"""The views of a Comparison: whole models, then layers, then numbers; a report has a run a side."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracer.analyzers.compare import Comparison
+from tracer.analyzers.compare.contrast import LEVEL
+from tracer.analyzers.compare.layers import letter
+from tracer.analyzers.compare.sides import Side
+from tracer.analyzers.compare.totals import Outcome
+from tracer.analyzers.compare.views import charts
+from tracer.analyzers.compare.views.tables import (
+    INTERVAL,
+    layers_table,
+    numbers_table,
+    ratio,
+    ratio_interval,
+    scores_table,
+    subgraph_tables,
+    values_check,
+)
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.values import DIFFERENCES
+from tracer.analyzers.views import environment
+from tracer.analyzers.views.checks import Check, Fault
+from tracer.analyzers.views.file_formats.json import records
+from tracer.analyzers.views.page import (
+    Column,
+    Page,
+    Table,
+    name_column,
+    number_column,
+    signed_percent,
+    times,
+)
+from tracer.analyzers.views.report.content import Content, Pairs, RunContent
+from tracer.analyzers.views.report.graphs import drawings
+from tracer.analyzers.views.report.sources import texts
+from tracer.analyzers.views.text import count, micros, percent, si
+from tracer.analyzers.views.trace.report import lines
+from tracer.analyzers.views.trace.run_content import run_content
+from tracer.analyzers.views.trace.sections import Section
+from tracer.analyzers.views.trace.tables import tables
+from tracer.records.columns import ColumnSpec
+from tracer.records.trace import INCOMPLETE
+from tracer.support.statistics import t_quantile
+
+_FAULTS: Mapping[Outcome, Fault] = {"pass": "", "FAIL": "failure", "undecided": "error"}
+
+_OF_ONE_RUN = ("time_us_p50", "time_us_p95", "time_us_min", "time_us_std")
+"""Columns of a single run, which says little of all sessions."""
+
+_LEVEL = 0.05
+"""Significance level of the intervals in a node table."""
+
+_SPECS = (
+    ColumnSpec("change_us", "Δ µs", 2, "time in the other side less the time in A; none for noise",
+               "sum", dtype="float64", unit="µs", format="difference", kind="displayed"),
+    ColumnSpec("ratio", "÷ A", 3, "time in the other side ÷ time in A, whether noise or not",
+               dtype="float64", unit="", format="difference", kind="displayed"),
+)  # fmt: skip
+
+
+def page(result: Comparison, options: ViewOptions) -> Page:
+    """The totals of the sides, their scores, then the layers, then the numbers."""
+    shown = [_totals_table(result)]
+    if result.scores:
+        shown.append(scores_table(result.scores))
+    if result.layers is not None:
+        shown.append(layers_table(result, result.layers))
+        shown += subgraph_tables(result)
+    shown += [numbers_table(numbers, options) for numbers in result.numbers]
+    labels_of: dict[str, list[str]] = {}
+    for side in result.sides:
+        for note in side.notes:
+            labels_of.setdefault(note, []).append(side.label)
+    notes = [
+        note if len(labels) == len(result.sides) else f"{', '.join(labels)}: {note}"
+        for note, labels in labels_of.items()
+    ]
+    ordered = sorted((*result.notes, *notes), key=lambda note: not note.startswith(INCOMPLETE))
+    return Page(tuple(shown), tuple(ordered), result.sides[0].trace.environment.summary)
+
+
+def table(result: Comparison, options: ViewOptions) -> pd.DataFrame:
+    """The layers, or the totals if only totals were compared."""
+    rows = result.totals if result.layers is None else result.layers
+    return rows.head(options.top) if options.top else rows
+
+
+def figure(result: Comparison, options: ViewOptions) -> Any:
+    """The time of each layer on every side, or the total time of each side."""
+    if result.layers is None:
+        return charts.draw_totals(result)
+    return charts.draw_layers(result, result.layers, options.top or charts.MOST_GROUPS)
+
+
+def document(result: Comparison, options: ViewOptions) -> dict[str, Any]:
+    """All tables, and the sides with their models and sessions."""
+    return {
+        "by": result.by,
+        "level": LEVEL,
+        "sides": [
+            {
+                "letter": letter(index),
+                "label": side.label,
+                "executor": side.run.executor,
+                "batch": side.run.batch,
+                "model": side.trace.model,
+                "environment": side.trace.environment,
+                "settings": side.trace.settings,
+                "sessions_us": None
+                if side.wall.sessions is None
+                else [float(np.median(session)) for session in side.wall.sessions],
+                "notes": side.notes,
+            }
+            for index, side in enumerate(result.sides)
+        ],
+        "totals": records(result.totals),
+        "layers": None if result.layers is None else records(table(result, options)),
+        "layer_sums": [{**asdict(each), "agrees": each.agrees} for each in result.sums],
+        "numbers": [
+            {
+                "first": numbers.first,
+                "second": numbers.second,
+                "rtol": numbers.tolerance.relative,
+                "atol": numbers.tolerance.absolute,
+                "no_verdict": numbers.no_verdict,
+                "is_isolated": numbers.is_isolated,
+                "first_divergence": numbers.first_divergence,
+                "outputs": records(numbers.outputs),
+                "layers": records(numbers.layers),
+                "notes": numbers.notes,
+            }
+            for numbers in result.numbers
+        ],
+        "scores": [asdict(each) for each in result.scores],
+        "verdicts": [
+            {"side": each.side, "gate": each.gate, "outcome": each.outcome, "line": each.line}
+            for each in result.verdicts
+        ],
+        "notes": result.notes,
+    }
+
+
+def checks(result: Comparison, options: ViewOptions) -> list[Check]:
+    """A test for each gate and side, and for the values of each side.
+
+    Without a gate, the time of a side is a test that passes.
+    """
+    lines = list(_time_lines(result))
+    names = [str(side) for side in result.totals["side"]]
+    speed = [Check("time", name, text) for name, text in zip(names[1:], lines, strict=True)]
+    if result.verdicts:
+        speed = [
+            Check("time", f"{each.side} {each.gate}", each.line, _FAULTS[each.outcome])
+            for each in result.verdicts
+        ]
+    return [*speed, *map(values_check, result.numbers)]
+
+
+def report(result: Comparison, options: ViewOptions) -> Content:
+    """The sides as runs A, B and so on, with the ratio of each layer's times."""
+    verdicts = (*(verdict.line for verdict in result.verdicts), *_time_lines(result))
+    shown = page(result, options)
+    graphs, positions = drawings([side.trace.model for side in result.sides])
+    labels = [side.label for side in result.sides]
+    title = f"{', '.join(labels[1:])} against {labels[0]}"
+    runs = []
+    for index, (side, graph) in enumerate(zip(result.sides, positions, strict=True)):
+        run = side_run(side, graph, verdicts)
+        rows = run.rows.assign(**_changes(result, index), **_differences(result, side))
+        runs.append(under_title(replace(run, rows=rows, letter=letter(index).upper()), title))
+    others = () if result.layers is None else range(1, len(result.sides))
+    return Content(
+        title=title,
+        kind="compare",
+        page=shown,
+        runs=tuple(runs),
+        graphs=graphs,
+        specs=_SPECS,
+        pairs=tuple(_pairs(result, other) for other in others),
+        sources=side_sources(result.sides),
+        environment=environment.told(result.sides[0].trace.environment),
+        notes=shown.notes,
+    )
+
+
+def _totals_table(result: Comparison) -> Table:
+    rows = result.totals.assign(
+        letter=[letter(index).upper() for index in range(len(result.sides))],
+        speed=1 / result.totals["ratio"],
+    )
+    columns = (
+        name_column("", "letter", 0),
+        name_column("side", "side", 1),
+        number_column("time µs", "time_us", micros, 2),
+        number_column("std err", "error_us", micros, 8),
+        Column("÷ A", "ratio", ratio(), 3),
+        Column(INTERVAL, "ratio_low", ratio_interval(), 4),
+        number_column("speed", "speed", times, 9),
+        number_column("conv", "convolution_share", percent, 5),
+        number_column("backward", "backward_share", percent, 6),
+        number_column("MACs", "macs", si, 7),
+        number_column("params", "params", si, 10),
+        number_column("bytes", "bytes", si, 12),
+        number_column("flop/s", "flops_per_s", si, 11),
+        number_column("batch", "batch", count, 13),
+        name_column("executor", "executor", 14),
+    )
+    below = list(_time_lines(result))
+    params = [
+        f"{row['letter']} {row['params']:,}"
+        for row in rows.to_dict("records")
+        if not pd.isna(row["params"])
+    ]
+    if result.layers is not None and rows["params"].dropna().nunique() > 1:
+        listing = ", ".join(params)
+        below.append(
+            f"parameters differ: {listing}; other networks, or some are folded or not used"
+        )
+    head = tuple(verdict.line for verdict in result.verdicts)
+    return Table("Whole runs, without profiler", columns, rows, tuple(below), head=head)
+
+
+def _time_lines(result: Comparison) -> Iterator[str]:
+    records = result.totals.to_dict("records")
+    for index, row in enumerate(records[1:], 1):
+        who = f"{letter(index).upper()} ({row['side']})"
+        if math.isnan(row["ratio_low"]):
+            yield f"{who}: too few or too uneven runs for a confidence interval"
+            continue
+        low, high = (signed_percent(row[end] - 1) for end in ("ratio_low", "ratio_high"))
+        span = f"{low} to {high}"
+        if row["significant"]:
+            slower = row["ratio"] > 1
+            factor, way = (row["ratio"], "slower") if slower else (1 / row["ratio"], "faster")
+            yield f"{who} is {times(factor)} times {way} than A: {span} of time"
+        else:
+            yield f"{who}: no significant difference from A ({INTERVAL} {span})"
+
+
+def side_run(side: Side, graph: int | None, verdicts: Sequence[str]) -> RunContent:
+    """Returns what a report shows of a side; its times are those of all its sessions."""
+    nodes = side.nodes
+    if side.turns_us is not None:
+        time, total = side.time_us, float(np.nansum(side.time_us))
+        half = t_quantile(_LEVEL, side.dof) * side.error_us if side.dof else np.nan * time
+        nodes = nodes.assign(
+            time_us=time,
+            time_share=time / total if total else np.nan,
+            time_us_ci95_low=np.maximum(time - half, 0.0),
+            time_us_ci95_high=time + half,
+            **dict.fromkeys(_OF_ONE_RUN, np.nan),
+        )
+    section = Section(side.run, side.run.batch, nodes)
+    told = lines(tables(side.trace, section, ViewOptions()))
+    return run_content(side.trace, section, side.label, (*verdicts, *told), graph)
+
+
+def under_title(run: RunContent, title: str) -> RunContent:
+    """Returns the run under the title of the whole; its own becomes the first line."""
+    return replace(run, title=title, lines=(run.title, *run.lines))
+
+
+def _pairs(result: Comparison, other: int) -> Pairs:
+    end, layers = letter(other), result.layers
+    assert layers is not None
+
+    def column(name: str) -> tuple[float | None, ...]:
+        return tuple(None if pd.isna(value) else float(value) for value in layers[f"{name}_{end}"])
+
+    return Pairs(
+        a=0,
+        b=other,
+        names=tuple(layers[result.by]),
+        rows_a=tuple(group.rows[0] for group in result.groups),
+        rows_b=tuple(group.rows[other] for group in result.groups),
+        ratio=column("ratio"),
+        low=column("ratio_low"),
+        high=column("ratio_high"),
+        p=column("p"),
+        significant=tuple(map(bool, layers[f"significant_{end}"])),
+    )
+
+
+def _changes(result: Comparison, index: int) -> Mapping[str, Any]:
+    """Returns the columns of `_SPECS` for the rows of a side, in the row with the time of a layer.
+
+    The rows of A have those of B. Rows of modules and operators have none: a row is a part of them.
+    """
+    if result.layers is None or result.by != "layer":
+        return {}
+    side, end = result.sides[index], letter(index or 1)
+    change, ratios = np.full((2, len(side.nodes)), np.nan)
+    columns = [f"{name}_{end}" for name in ("change_us", "ratio", "significant")]
+    figures = result.layers[columns].itertuples(index=False)
+    for group, (us, relative, significant) in zip(result.groups, figures, strict=True):
+        timed = [row for row in group.rows[index] if not np.isnan(side.time_us[row])]
+        if timed:
+            change[timed[0]] = us if significant else np.nan
+            ratios[timed[0]] = relative
+    return {"change_us": change, "ratio": ratios}
+
+
+def _differences(result: Comparison, side: Side) -> Mapping[str, Any]:
+    """Returns the columns of differences in value, for the rows of a side that was compared."""
+    for numbers in result.numbers:
+        if side.label in (numbers.first, numbers.second):
+            key = "layer" if side.label == numbers.first else "layer_b"
+            by_node = numbers.layers.drop_duplicates(key).set_index(key)
+            if not by_node["max_abs"].gt(0).any():  # columns of zeros would only take room
+                return {}
+            nodes = side.nodes["node"]
+            return {
+                column: nodes.map(by_node[name]).astype("float64").to_numpy()
+                for column, name in {"difference_own": "own", **DIFFERENCES}.items()
+            }
+    return {}
+
+
+def side_sources(sides: Iterable[Side]) -> Mapping[str, str]:
+    """Returns the lines of code of the sides' nodes."""
+    return texts(place for side in sides for place in side.nodes["source"])

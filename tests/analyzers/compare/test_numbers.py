@@ -7,7 +7,7 @@ import pytest
 
 from tests.analyzers.compare.tables import nodes
 from tracer.analyzers.compare.numbers import Values, numbers, sqnr
-from tracer.analyzers.compare.views.numbers import numbers_table
+from tracer.analyzers.compare.views.tables import numbers_table
 from tracer.analyzers.options import ViewOptions
 from tracer.support.tolerance import Difference, Precision, Tolerance
 
