@@ -16,8 +16,7 @@ import onnx
 
 from benchmarks._load import load
 from benchmarks._measure import counts, machine
-from tracer.api.compare import compare
-from tracer.api.compare.settings import SideSettings
+from tracer.api.compare import SideSettings, compare
 from tracer.graph.provenance import MODULE_KEY
 
 MODEL = Path("models/lenet/lenet.onnx")

@@ -27,7 +27,7 @@ from benchmarks._networks import Builder, Model, encoder
 from tracer.analyzers.attribution import attribute
 from tracer.analyzers.compare.contrast import of_sessions
 from tracer.analyzers.timing import empty, timing, wall
-from tracer.api.compare.settings import SideSettings
+from tracer.api.compare import SideSettings
 from tracer.executors.alternation import Pace, by_side, sessions
 from tracer.executors.onnxruntime import feeding
 from tracer.executors.onnxruntime.settings import OrtSettings

@@ -27,8 +27,7 @@ from tracer.analyzers.grouping import by_op
 from tracer.analyzers.kernels import by_kernel
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views import render
-from tracer.api.compare import sweep
-from tracer.api.compare.settings import SideSettings
+from tracer.api.compare import SideSettings, sweep
 from tracer.graph import loading
 from tracer.inputs.datasets.labelled import DEFAULT_FOLDER, Split
 from tracer.records.trace import Run, Trace

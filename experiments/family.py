@@ -13,8 +13,7 @@ from tracer.analyzers.compare import Comparison
 from tracer.analyzers.kernels import by_kernel
 from tracer.analyzers.operations import backward_share
 from tracer.analyzers.views import render
-from tracer.api.compare import compare
-from tracer.api.compare.settings import SideSettings
+from tracer.api.compare import SideSettings, compare
 from tracer.records.trace import Trace
 
 NETWORKS = "experiments/networks/family.py"

@@ -18,10 +18,8 @@ from tracer.analyzers.compare.numbers import Numbers
 from tracer.analyzers.grouping import by_op
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views import render
-from tracer.api.compare import compare, values
-from tracer.api.compare.inputs import shared
-from tracer.api.compare.naming import parse
-from tracer.api.compare.settings import SideSettings
+from tracer.api.compare import SideSettings, compare, values
+from tracer.api.compare.naming import parse, shared_inputs
 from tracer.records.trace import Trace
 from tracer.support.tolerance import Tolerance
 
@@ -85,7 +83,7 @@ def _compared(sessions: int, threads: int) -> tuple[Comparison, Comparison, Sequ
     settings = SideSettings(threads=threads, sessions=sessions)
     totals = compare(SIDES, by="model", settings=settings)
     plain = [parse(side) for side in SIDES[:-1]]
-    arrays = shared(plain, settings)
+    arrays = shared_inputs(plain, settings)
     numbers, _ = values.compare_values(plain, arrays, settings, Tolerance(1e-3, 1e-4))
     return compared(totals.sides[:-1]), totals, numbers
 

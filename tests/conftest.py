@@ -77,11 +77,11 @@ def comparison_seconds():
 
 @pytest.fixture(scope="session", autouse=True)
 def comparison_paces():
-    """How long the sessions of comparisons are, by module; in tests they have the least turns."""
-    from tracer.api.compare import layers, whole_runs
+    """How long the sessions of comparisons are; in tests they have the least turns."""
+    from tracer.api.compare import running
 
-    usual = {measured: measured._PACE for measured in (layers, whole_runs)}
+    usual = running._PACES
     with pytest.MonkeyPatch.context() as patch:
-        for measured, pace in usual.items():
-            patch.setattr(measured, "_PACE", replace(pace, session_s=0.0))
+        short = {what: replace(pace, session_s=0.0) for what, pace in usual.items()}
+        patch.setattr(running, "_PACES", short)
         yield usual

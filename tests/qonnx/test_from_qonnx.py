@@ -10,7 +10,7 @@ from onnx import helper
 import tracer
 from tests.qonnx.cases import Case, cases, recorded
 from tests.qonnx.networks import DOMAIN, QonnxGraph, network
-from tracer.api.compare.settings import SideSettings
+from tracer.api.compare import SideSettings
 from tracer.errors import ModelError
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter

@@ -10,7 +10,7 @@ import pytest
 import tracer
 from tests.graphs import residual
 from tracer.analyzers.options import ViewOptions
-from tracer.api.compare.settings import SideSettings
+from tracer.api.compare import SideSettings
 from tracer.errors import TracerError, UsageError
 from tracer.limits import Limits
 from tracer.support.arguments import BOUNDS, RULES, amount, check_arguments, integer, swept

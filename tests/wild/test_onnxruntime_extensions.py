@@ -6,7 +6,7 @@ import pytest
 
 import tracer
 from tests.interpreter.models import parsed
-from tracer.api.compare.settings import SideSettings
+from tracer.api.compare import SideSettings
 from tracer.errors import ModelError
 from tracer.executors.registry import find_fallback
 from tracer.interpreter.interpreter import Interpreter

@@ -23,7 +23,7 @@ from tracer.exporters.frameworks import frameworks
 from tracer.support.arguments import BOUNDS
 
 if TYPE_CHECKING:
-    from tracer.api.compare.settings import SideSettings
+    from tracer.api.compare import SideSettings
     from tracer.cli._output import Output
 
 
@@ -37,7 +37,7 @@ def _side_settings(
     provider_options: tuple[tuple[str, str], ...],
     **values: Any,
 ) -> SideSettings:
-    from tracer.api.compare.settings import SideSettings
+    from tracer.api.compare import SideSettings
 
     return SideSettings(
         dims=dict(dims),

@@ -170,7 +170,7 @@ RULES: Mapping[str, Rule] = {
     "input_dtype": swept(TEXT),
     "limits": maybe(instance("tracer.limits.Limits")),
     "tolerance": maybe(instance("tracer.support.tolerance.Tolerance")),
-    "settings": instance("tracer.api.compare.settings.SideSettings"),
+    "settings": instance("tracer.api.compare.SideSettings"),
     "inputs": maybe(several(instance("numpy.ndarray"))),
     "traces": several(either(PATH, instance("tracer.records.trace.Trace"))),
     "result": instance("tracer.records.result.Result"),

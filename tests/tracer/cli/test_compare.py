@@ -15,7 +15,7 @@ import pytest
 import tracer.cli
 from tests.graphs import parse, residual
 from tracer import compare
-from tracer.api.compare.settings import SideSettings
+from tracer.api.compare import SideSettings
 from tracer.storage import trace_file
 
 RECORDED = "tests/fixtures/traces/profile.trace"
@@ -281,8 +281,8 @@ def test_an_option_that_no_side_heeds_is_refused(
 
 
 def test_options_of_one_kind_of_side_are_used_where_another_kind_is_beside_it(recorded, model):
+    from tracer.api.compare import SideSettings
     from tracer.api.compare.naming import parse, refuse_unused
-    from tracer.api.compare.settings import SideSettings
 
     sides = [parse(str(recorded("r.trace", 1))), parse(str(model))]
     refuse_unused(sides, SideSettings(seed=3, optimization="none", sessions=4))

@@ -13,8 +13,8 @@ import pytest
 import tracer
 from tests.graphs import residual
 from tracer.api import compare
+from tracer.api.compare import SideSettings
 from tracer.api.compare.naming import parse, with_short_labels
-from tracer.api.compare.settings import SideSettings
 from tracer.api.compare.sides import Recorded
 from tracer.errors import InputError, UsageError
 from tracer.executors.onnxruntime.plain_session import PlainSession

@@ -9,8 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tracer.api.compare.layers import layers
-from tracer.api.compare.settings import SideSettings
+from tracer.api.compare import SideSettings, running
 from tracer.containment import signals
 from tracer.executors import alternation
 from tracer.executors.turns import Recorder, RunTimes
@@ -59,15 +58,14 @@ class Fake:
 def clock(monkeypatch, comparison_seconds, comparison_paces):
     made = Clock()
     monkeypatch.setattr(alternation, "_SECONDS", comparison_seconds)
-    for module, pace in comparison_paces.items():
-        monkeypatch.setattr(module, "_PACE", pace)
+    monkeypatch.setattr(running, "_PACES", comparison_paces)
     monkeypatch.setattr(alternation.time, "monotonic", lambda: made.now)
     yield made
     signals._received.clear()
 
 
 def measured(*sides, together=True, **settings):
-    return layers(sides, SideSettings(threads=1, **settings), together, silent)
+    return running.layer_turns(sides, SideSettings(threads=1, **settings), together, silent)
 
 
 def test_sides_are_open_together_and_their_blocks_take_turns_in_any_order(clock):

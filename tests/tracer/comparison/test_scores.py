@@ -14,8 +14,7 @@ from scipy.special import log_softmax
 
 import tracer.cli
 from tests.graphs import parse
-from tracer.api.compare import compare
-from tracer.api.compare.settings import SideSettings
+from tracer.api.compare import SideSettings, compare
 from tracer.graph import loading
 from tracer.graph.operators import has_rounded_weights
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from tracer.analyzers.compare.contrast import of_sessions
-from tracer.api.compare import whole_runs
-from tracer.api.compare.settings import SideSettings
+from tracer.api.compare import SideSettings, running
 from tracer.executors import alternation
 from tracer.support.progress import silent
 
@@ -48,15 +47,14 @@ class Fake:
 def machine(monkeypatch, comparison_seconds, comparison_paces):
     clock = Machine()
     monkeypatch.setattr(alternation, "_SECONDS", comparison_seconds)
-    for module, pace in comparison_paces.items():
-        monkeypatch.setattr(module, "_PACE", pace)
+    monkeypatch.setattr(running, "_PACES", comparison_paces)
     monkeypatch.setattr(alternation.time, "monotonic", lambda: clock.now)
     monkeypatch.setattr(alternation.time, "sleep", lambda seconds: None)
     return clock
 
 
 def measured(machine, *sides, **settings):
-    return whole_runs.whole_runs(sides, SideSettings(threads=1, **settings), silent)
+    return running.whole_runs(sides, SideSettings(threads=1, **settings), silent)
 
 
 def test_turns_go_on_until_the_ratio_is_as_exact_as_asked(machine):

@@ -9,7 +9,7 @@ import pytest
 
 import tracer
 from tests.interpreter.models import parsed
-from tracer.api.compare.settings import SideSettings
+from tracer.api.compare import SideSettings
 from tracer.errors import InputError, ModelError, UsageError
 
 WITHOUT_ENTRY = np._core._multiarray_umath.__file__

@@ -3,20 +3,28 @@
 `run.trace` is a saved recording. `model.onnx`, `model.onnx@ort:basic`, `model.onnx@ort:openvino`,
 `model.onnx@interpreter` and `FILE.py:NAME`, a framework's own model, are run now;
 `FILE.py:NAME@ort` is its export.
+
+ONNX models declare their inputs, and feed themselves. A module of a framework declares none: it
+runs on the arrays of the first ONNX model, by position. The values of all sides are compared on
+these.
 """
 
 import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tracer.api.compare.settings import SideSettings
+from tracer.analyzers.views.text import plural
+from tracer.api.compare import SideSettings
 from tracer.api.compare.sides import (
     DEFAULT,
     LEVEL,
     FrameworkSide,
+    LiveSide,
     NamedSide,
     OnnxSide,
     Recorded,
@@ -25,10 +33,13 @@ from tracer.api.compare.sides import (
 from tracer.errors import InputError, UsageError
 from tracer.executors import registry
 from tracer.exporters.frameworks import frameworks
+from tracer.exporters.records import draw, input_specs
 from tracer.exporters.registry import exporter_of
 from tracer.exporters.source import load_source, names_code, runs_in_framework
 from tracer.exporters.subject import Code, open_subject
 from tracer.graph.model import Model
+from tracer.inputs import files, npz
+from tracer.inputs.request import on_sizes_that_run
 from tracer.quantization.stand_in import for_onnxruntime
 from tracer.records import providers
 from tracer.storage import trace_file
@@ -50,6 +61,9 @@ _FLAGS = {
 }  # fmt: skip
 """Options of the settings that some kinds of sides do not use."""
 
+Arrays: TypeAlias = Sequence[NDArray[Any]]
+"""An array for each input of a model, by position."""
+
 
 def named_sides(texts: Sequence[str], settings: SideSettings) -> list[NamedSide]:
     """Returns the sides that `texts` name, with short labels.
@@ -58,33 +72,27 @@ def named_sides(texts: Sequence[str], settings: SideSettings) -> list[NamedSide]
     ONNX file, as far as its sizes are not guessed, else its own. Raises the errors of `parse`.
     """
     sides = {text: parse(text, settings) for text in texts if not _is_exported(text)}
-    files = [side for side in sides.values() if isinstance(side, OnnxSide)]
+    models = [side for side in sides.values() if isinstance(side, OnnxSide)]
     exported = [text for text in texts if _is_exported(text)]
-    if exported and files and settings.input_shape is None:
-        settings = _with_inputs_of(files[0], settings)
+    if exported and models and settings.input_shape is None:
+        feedset = models[0].request(settings).feeds()
+        arrays = list(feedset.feeds.values())
+        if not feedset.chosen and all(isinstance(array, np.ndarray) for array in arrays):
+            shapes, dtypes = zip(*((a.shape, a.dtype.name) for a in arrays), strict=True)
+            settings = replace(settings, input_shape=shapes, input_dtype=dtypes)
     sides |= {text: parse(text, settings) for text in exported}
     return with_short_labels([sides[text] for text in texts])
 
 
 def _is_exported(text: str) -> bool:
     """Whether a side is code of a framework that runs as ONNX."""
-    name, executor = _divided(text)
+    name, executor = _split_executor(text)
     if executor in frameworks() or not names_code(name):
         return False
     return bool(executor) or not runs_in_framework(name)
 
 
-def _with_inputs_of(side: OnnxSide, settings: SideSettings) -> SideSettings:
-    """Returns settings with the shapes and types of the inputs of `side`, unless guessed."""
-    feedset = side.request(settings).feeds()
-    arrays = list(feedset.feeds.values())
-    if feedset.chosen or not all(isinstance(array, np.ndarray) for array in arrays):
-        return settings
-    shapes, dtypes = zip(*((array.shape, array.dtype.name) for array in arrays), strict=True)
-    return replace(settings, input_shape=shapes, input_dtype=dtypes)
-
-
-def _divided(text: str) -> tuple[str, str]:
+def _split_executor(text: str) -> tuple[str, str]:
     """Returns the model of a side and its executor, which may be empty."""
     name, at, executor = text.rpartition("@")
     return (text, "") if not at or Path(text).exists() else (name, executor)
@@ -96,7 +104,7 @@ def parse(text: str, settings: SideSettings = _DEFAULT) -> NamedSide:
     Raises UsageError or InputError if there is none, and for code the errors of `load_source` and
     `open_subject`.
     """
-    name, executor = _divided(text)
+    name, executor = _split_executor(text)
     if executor == "" and Path(name).suffix == ".trace":
         return Recorded(text, trace_file.load(name))
     if executor == "" and runs_in_framework(name):
@@ -110,46 +118,31 @@ def parse(text: str, settings: SideSettings = _DEFAULT) -> NamedSide:
         how and not (engine and registry.has_setting(engine, LEVEL))
     ):
         raise UsageError(f"{text}: there is no executor '{executor}'", _FORMS)
-    level, provider = _settings_of(how)
+    # `basic`, `openvino` or `openvino:basic`: what is no provider is taken for a level.
+    word, _, rest = how.partition(":")
+    provider = word if providers.is_named(word) else None
+    level = (rest if provider else how) or None
     try:
         registry.settings_for(engine or DEFAULT, {LEVEL: level})
     except UsageError as error:
         raise UsageError(f"{text}: {error.what}", error.hint) from error
     if not name or not (Path(name).exists() or names_code(name)):
         raise InputError(f"{name or repr(text)}: no such file", _FORMS)
-    model = _opened(name, settings)
+    model = _open(name, settings)
     if registry.SHORT_NAMES[engine or DEFAULT] != registry.REFERENCE:
         model = for_onnxruntime(model)
     return OnnxSide(text, model, Path(name), engine or DEFAULT, level, provider)
 
 
-def _settings_of(text: str) -> tuple[str | None, str | None]:
-    """Returns the optimisation level and the provider in `basic`, `openvino` or `openvino:basic`.
-
-    Anything that is no provider is taken for a level.
-    """
-    word, _, rest = text.partition(":")
-    if providers.is_named(word):
-        return rest or None, word
-    return text or None, None
-
-
-def _opened(name: str, settings: SideSettings) -> Model:
+def _open(name: str, settings: SideSettings) -> Model:
     if not names_code(name):
         return open_subject(name)
     with naming_errors(name):
-        code = Code(
-            name, settings.shapes(None), settings.input_dtype, settings.arguments,
-            _weights_of(name, settings),
-        )  # fmt: skip
-        return open_subject(code)
-
-
-def _weights_of(name: str, settings: SideSettings) -> Path | None:
-    """Returns the file of weights of an export; its framework chooses among several."""
-    if not isinstance(settings.weights, Mapping):
-        return settings.weights
-    return settings.weights_of(_framework_of(name, settings))
+        weights = settings.weights
+        if isinstance(weights, Mapping):  # the framework of an export chooses among several
+            weights = settings.weights_of(_framework_of(name, settings))
+        shapes, dtype = settings.shapes(None), settings.input_dtype
+        return open_subject(Code(name, shapes, dtype, settings.arguments, weights))
 
 
 def _framework_of(name: str, settings: SideSettings) -> str:
@@ -189,3 +182,98 @@ def with_short_labels(sides: Sequence[NamedSide]) -> list[NamedSide]:
         counts[side.label] = count = counts.get(side.label, 0) + 1
         labelled.append(replace(side, label=f"{side.label} #{count}") if count > 1 else side)
     return labelled
+
+
+def at_each_threads(sides: Sequence[NamedSide], threads: Sequence[int]) -> list[NamedSide]:
+    """Returns each side at each number of threads, which its label names.
+
+    Raises UsageError for sides that are not run now, and for models of a framework, whose threads
+    belong to the whole process: they cannot differ between sides that take turns.
+    """
+    other = next((side for side in sides if not isinstance(side, OnnxSide)), None)
+    if other is not None:
+        raise UsageError(
+            f"{other.label}: {other.kind} are not compared at several numbers of threads",
+            "Name ONNX models, or one number of threads.",
+        )
+    return [
+        replace(side, label=f"{side.label} ({plural(count, 'thread')})", threads=count)
+        for side in sides
+        if isinstance(side, OnnxSide)
+        for count in dict.fromkeys(threads)
+    ]
+
+
+def shared_inputs(sides: Sequence[NamedSide], settings: SideSettings) -> Arrays | None:
+    """Returns the inputs of the first ONNX model, else those that the settings describe.
+
+    None leaves each module its own `input_shape`. Raises UsageError for settings that contradict
+    each other, and the errors of `tracer.inputs.request`.
+    """
+    if settings.input_shape is not None and (settings.feeds or settings.dims):
+        other = "--inputs" if settings.feeds else "--dim"
+        raise UsageError(f"--input-shape and {other} both set sizes", "Give one of them.")
+    models = [side for side in sides if isinstance(side, OnnxSide)]
+    if settings.input_dtype != _DEFAULT.input_dtype:
+        for side in models:
+            if not side.is_exported:
+                raise UsageError(
+                    f"--input-dtype would do nothing: {side.label} declares the types of its "
+                    "inputs",
+                    "Leave it out.",
+                )
+    if models:
+        first, request = models[0], models[0].request(settings)
+        feedset = request.feeds()
+        if feedset.chosen:
+            feedset, _ = on_sizes_that_run(request, lambda feeds: first.tensors(feeds, settings))
+        return list(feedset.feeds.values())
+    if all(isinstance(side, Recorded) for side in sides):
+        return None
+    if settings.feeds is not None:
+        return list(files.read_arrays(settings.feeds).values())
+    if settings.input_shape is None:
+        return None
+    specs = input_specs(settings.shapes(settings.batch), settings.input_dtype)
+    for spec in specs:
+        spec.check()
+    return draw(specs, settings.seed)
+
+
+def with_own_inputs(
+    sides: Sequence[NamedSide], settings: SideSettings, folder: Path
+) -> tuple[list[NamedSide], tuple[str, ...]]:
+    """Returns the sides, each ONNX model with the arrays of the file that it takes, and notes.
+
+    The file of the settings may hold arrays that some of the models do not take; what each takes is
+    written to `folder`. An array that none takes is left to the check of the first model.
+    """
+    models = [side for side in sides if isinstance(side, OnnxSide)]
+    if settings.feeds is None or settings.feeds.suffix != ".npz" or not models:
+        return list(sides), ()
+    given = list(npz.members(settings.feeds))
+    declared = {value.name for side in models for value in side.model.inputs}
+    if not declared.issuperset(given):
+        return list(sides), ()
+    with_inputs, notes = list[NamedSide](), list[str]()
+    for side in sides:
+        own = {value.name for value in side.model.inputs} if isinstance(side, OnnxSide) else set()
+        if not isinstance(side, OnnxSide) or own.issuperset(given):
+            with_inputs.append(side)
+            continue
+        arrays = {n: a for n, a in files.read_arrays(settings.feeds).items() if n in own}
+        path = folder / f"{len(with_inputs)}.npz"
+        np.savez(path, allow_pickle=False, **arrays)
+        with_inputs.append(replace(side, feeds=path))
+        left = ", ".join(name for name in given if name not in arrays)
+        notes.append(f"{side.label} has no input {left}, which is left out there")
+    return with_inputs, tuple(notes)
+
+
+def live_sides(sides: Sequence[NamedSide], arrays: Arrays | None) -> list[LiveSide]:
+    """Returns the sides that are run now; modules of a framework run on `arrays`."""
+    return [
+        replace(side, arrays=arrays) if isinstance(side, FrameworkSide) else side
+        for side in sides
+        if not isinstance(side, Recorded)
+    ]

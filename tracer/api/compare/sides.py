@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 from numpy.typing import NDArray
 
 from tracer.api._framework import Opening, opened
-from tracer.api.compare.settings import SideSettings
+from tracer.api.compare import SideSettings
 from tracer.api.framework import profile_framework
 from tracer.api.profile import profile
 from tracer.errors import InputError, TracerError
@@ -30,7 +30,6 @@ from tracer.support.progress import Progress
 DEFAULT, LEVEL, PROVIDER, REGISTER = "ort", "optimization", "provider", "register"
 _Opened = TypeVar("_Opened")
 
-
 _WARMUP = 2
 """Runs before those of the profile."""
 
@@ -41,26 +40,6 @@ _CODE_SETTINGS = {"arguments", "weights"}
 _FRAMEWORK_SETTINGS = frozenset(
     {"train", "backward", "device"} | _CODE_SETTINGS | _PACE | _INPUT_SETTINGS
 )
-
-
-class LiveSide(Protocol):
-    """A side that is run now."""
-
-    @property
-    def label(self) -> str:
-        """Its name in the results."""
-
-    @property
-    def is_large(self) -> bool:
-        """Whether its weights take so much memory that no other side should be open beside it."""
-
-    def run(
-        self, runs: int | None, settings: SideSettings, progress: Progress | None = None
-    ) -> Trace:
-        """Returns a trace of one run of `runs` inferences [default: the executor's]."""
-
-    def runner(self, settings: SideSettings) -> "Runner":
-        """Returns what opens the side again and again, on inputs that are made once."""
 
 
 class Runner(Protocol):
@@ -105,8 +84,8 @@ class OnnxSide:
     @property
     def uses(self) -> frozenset[str]:
         """Names of the settings that change its result, besides the batch size."""
-        optimized = self.optimization is None and registry.has_setting(self.executor, LEVEL)
-        level = {LEVEL} if optimized else set()
+        has_level = self.optimization is None and registry.has_setting(self.executor, LEVEL)
+        level = {LEVEL} if has_level else set()
         options = {"provider_options"} if self.provider else set()
         options |= {REGISTER} if registry.has_setting(self.executor, REGISTER) else set()
         return _ONNX_SETTINGS | level | options | (_CODE_SETTINGS if self.is_exported else set())
@@ -132,11 +111,18 @@ class OnnxSide:
     ) -> Trace:
         """Profiles the model."""
         batch, dims = self._sizes(settings)
+        feeds = self.feeds or settings.feeds
+        if not feeds and batch is None and not dims and self.source.is_dir():
+            feeds = next(iter(sorted(self.source.glob("test_data_set_*"))), None)
         return profile(
             self.model,
-            **_measuring(batch, runs, settings) | self._threads(settings),
+            batch=batch,
+            runs=runs,
+            warmup=_WARMUP,
+            seed=settings.seed,
+            threads=self._threads(settings),
             dims=dims,
-            feeds=self.feeds or _feeds(self.source, settings, batch, dims),
+            feeds=feeds,
             optimization=self.level(settings),
             **self._provided(settings),
             confirm=False,  # once for each of many rounds would take too long
@@ -146,7 +132,7 @@ class OnnxSide:
 
     def runner(self, settings: SideSettings) -> "_OnnxRunner":
         """Returns its runner on inputs of the first sizes that it takes."""
-        chosen = registry.settings_for(self.executor, self._running(settings))
+        chosen = self._running(settings)
         executor = registry.find_alternating(self.executor)
 
         def opens(feedset: FeedSet) -> None:
@@ -165,41 +151,40 @@ class OnnxSide:
 
     def tensors(self, feedset: FeedSet, settings: SideSettings) -> Tensors:
         """Returns the outputs, and all tensors, of one inference."""
-        chosen = registry.settings_for(self.executor, self._running(settings))
-        return registry.find_tensors(self.executor).tensors(self.model, feedset, chosen)
+        executor = registry.find_tensors(self.executor)
+        return executor.tensors(self.model, feedset, self._running(settings))
 
     def outputs(
         self, settings: SideSettings
     ) -> AbstractContextManager[Callable[[Feeds], Sequence[Any]]]:
         """Opens the model; inside the block, each call returns the outputs of one inference."""
-        chosen = registry.settings_for(self.executor, self._running(settings))
         opened: AbstractContextManager[Callable[[Feeds], Sequence[Any]]]
-        opened = registry.find_tensors(self.executor).outputs(self.model, chosen)
+        opened = registry.find_tensors(self.executor).outputs(self.model, self._running(settings))
         return opened
 
-    def _running(self, settings: SideSettings) -> dict[str, object]:
-        """Returns the settings of the executor that do not depend on what is measured."""
-        threads = self._threads(settings)["threads"]
-        return {
-            "threads": threads or None,
-            LEVEL: self.level(settings),
-            **self._provided(settings),
-        }
+    def _running(self, settings: SideSettings) -> Any:
+        """Returns the settings of the executor; they do not depend on what is measured."""
+        return registry.settings_for(
+            self.executor,
+            {
+                "threads": self._threads(settings) or None,
+                LEVEL: self.level(settings),
+                **self._provided(settings),
+            },
+        )
 
     def _provided(self, settings: SideSettings) -> dict[str, Any]:
         """Returns libraries of operators, and the provider and its options where one is named."""
         own: dict[str, Any] = {}
         if registry.has_setting(self.executor, REGISTER):
             own[REGISTER] = settings.register
-        if self.provider is None:
-            return own
-        return own | {
-            PROVIDER: self.provider,
-            "provider_options": settings.provider_options or None,
-        }
+        if self.provider is not None:
+            options = settings.provider_options or None
+            own |= {PROVIDER: self.provider, "provider_options": options}
+        return own
 
-    def _threads(self, settings: SideSettings) -> dict[str, int]:
-        return {"threads": settings.threads if self.threads is None else self.threads}
+    def _threads(self, settings: SideSettings) -> int:
+        return settings.threads if self.threads is None else self.threads
 
     def _sizes(self, settings: SideSettings) -> tuple[int | None, Mapping[str, int]]:
         """Returns the batch and the open dimensions; shapes of the settings set them all."""
@@ -242,7 +227,11 @@ class FrameworkSide:
         with naming_errors(self.source):
             return profile_framework(
                 self.source,
-                **_measuring(self.batch or settings.batch, runs, settings),
+                batch=self.batch or settings.batch,
+                runs=runs,
+                warmup=_WARMUP,
+                seed=settings.seed,
+                threads=settings.threads,
                 framework=self.framework,
                 args=settings.arguments,
                 weights=settings.weights_of(self.framework),
@@ -318,19 +307,7 @@ def naming_errors(source: str) -> Iterator[None]:
         raise type(error)(f"{source}: {error.what}", error.hint) from error
 
 
-NamedSide: TypeAlias = Recorded | OnnxSide | FrameworkSide
+LiveSide: TypeAlias = OnnxSide | FrameworkSide
+"""A side that is run now."""
 
-
-def _measuring(batch: int | None, runs: int | None, settings: SideSettings) -> dict[str, Any]:
-    """Returns the arguments that models of all kinds have."""
-    shared = {name: getattr(settings, name) for name in ("seed", "threads")}
-    return {"batch": batch, "runs": runs, "warmup": _WARMUP, **shared}
-
-
-def _feeds(
-    source: Path, settings: SideSettings, batch: int | None, dims: Mapping[str, int]
-) -> Path | None:
-    """Returns the feeds of the settings, else the test data in a model's folder."""
-    if settings.feeds or batch is not None or dims or not source.is_dir():
-        return settings.feeds
-    return next(iter(sorted(source.glob("test_data_set_*"))), None)
+NamedSide: TypeAlias = Recorded | LiveSide

@@ -1,44 +1,75 @@
-"""Compare the values that the sides compute: outputs, and the tensor of every node."""
+"""Compare what the sides compute: outputs, the tensor of every node, and scores on a data set."""
 
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, redirect_stdout
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from tracer.analyzers.compare.numbers import Numbers, Values, in_type_of, numbers, pairs, unshared
+from tracer import metrics
+from tracer.analyzers.compare.numbers import (
+    Numbers,
+    Scores,
+    Values,
+    in_type_of,
+    numbers,
+    pairs,
+    scores_of,
+    unshared,
+)
 from tracer.analyzers.table import node_table
-from tracer.api.compare.inputs import Arrays
-from tracer.api.compare.settings import SideSettings
-from tracer.api.compare.sides import FrameworkSide, NamedSide, OnnxSide, Recorded
+from tracer.api.compare import SideSettings
+from tracer.api.compare.naming import Arrays
+from tracer.api.compare.sides import FrameworkSide, LiveSide, NamedSide, OnnxSide, Recorded
 from tracer.errors import ModelError, TracerError, UsageError
 from tracer.executors.eager.failure import failing_clearly
 from tracer.exporters.records import ExportOptions, InputSpec
 from tracer.exporters.registry import exporter_of
 from tracer.exporters.source import load_source
 from tracer.graph import loading
-from tracer.graph.model import Model, Node
-from tracer.graph.operators import has_rounded_weights, precisions
+from tracer.graph.model import Model
+from tracer.graph.precision import precisions
+from tracer.graph.quantized import has_rounded_weights
+from tracer.inputs.datasets.batch import Batch
+from tracer.inputs.datasets.dataset import Dataset
+from tracer.inputs.datasets.opening import open_dataset
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.model_feeds import check_feeds
+from tracer.inputs.request import Samples
 from tracer.interpreter.interpreter import Interpreter
-from tracer.interpreter.observers import Isolation
+from tracer.interpreter.isolation import Isolation
+from tracer.metrics import Metric, default_metric, suited
+from tracer.metrics.metric import Outputs
+from tracer.quantization.time_left import within_time
 from tracer.records.node_table import typed
 from tracer.shapes import infer
-from tracer.support.imports import not_installed
-from tracer.support.tolerance import Difference, Tolerance
+from tracer.support.difference import Difference
+from tracer.support.optional import not_installed
+from tracer.support.progress import Progress
+from tracer.support.tolerance import Tolerance
+from tracer.support.types import FloatArray
+
+_BATCH = 8
+"""Samples of an inference, unless the settings or a model say otherwise.
+
+The logits of a window of 256 tokens take 33 MB for a vocabulary of 32,000.
+"""
+_SHARE = 0.8
+"""Of the time that is left, for each pair of sides; the rest is for the tables."""
+_AGREEMENT = "agreement"
 
 
 @dataclass(frozen=True, slots=True)
-class _Ran:
+class _RunSide:
     """A side after a run, and the graph whose nodes its values go by.
 
     `obstacle` is why there is no graph.
     """
 
-    side: OnnxSide | FrameworkSide
+    side: LiveSide
     model: Model | None
     feeds: Mapping[str, Any]
     values: Values
@@ -62,29 +93,33 @@ def compare_values(
         if isinstance(side, Recorded):
             continue
         try:
-            ran = _ran(side, arrays, settings)
+            run = _run_side(side, arrays, settings)
         except TracerError as error:
             notes.append(f"numbers not compared: {side.label}: {error.what}")
             continue
-        if ran.obstacle:
-            notes.append(f"only outputs are compared: {side.label}: {ran.obstacle}")
+        if run.obstacle:
+            notes.append(f"only outputs are compared: {side.label}: {run.obstacle}")
         if first is not None:
-            comparisons.append(_numbers(first, ran, tolerance, settings))
+            comparisons.append(_numbers(first, run, tolerance, settings))
         elif side is not sides[0]:
             break
-        first = first or ran
+        first = first or run
     return tuple(comparisons), tuple(notes)
 
 
-def _numbers(first: _Ran, second: _Ran, tolerance: Tolerance, settings: SideSettings) -> Numbers:
+def _numbers(
+    first: _RunSide, second: _RunSide, tolerance: Tolerance, settings: SideSettings
+) -> Numbers:
     """Returns the differences; if there are any, with a note on whether the weights are equal."""
     if first.model is None or second.model is None:
         return numbers(first.values, second.values, tolerance)
-    isolated, obstacle = _isolated(first, second, tolerance)
-    exact = precisions(second.model, _by_tensor(second.model, second.values))
-    by_node = {n.key: exact[n.outputs[0]] for n in second.model.nodes if _first(n) in exact}
+    isolated, obstacle = _isolated_differences(first, second, tolerance)
+    outputs = {node.key: node.outputs[0] for node in second.model.nodes if node.outputs}
+    by_tensor = {outputs[key]: value for key, value in second.values.by_node.items()}
+    exact = precisions(second.model, by_tensor)
+    by_node = {key: exact[name] for key, name in outputs.items() if name in exact}
     result = numbers(first.values, second.values, tolerance, by_node, isolated)
-    quantised = [has_rounded_weights(ran.model) for ran in (first, second) if ran.model]
+    quantised = [has_rounded_weights(model) for model in (first.model, second.model)]
     if quantised[0] != quantised[1]:
         which = (first if quantised[0] else second).side.label
         result = replace(result, no_verdict=f"{which} is quantised and the other is not")
@@ -96,7 +131,7 @@ def _numbers(first: _Ran, second: _Ran, tolerance: Tolerance, settings: SideSett
     if not other:
         return replace(result, notes=(*result.notes, "the weights are the same on both sides"))
     note = f"{other:,} of {count:,} weights of {second.side.label} are not in {first.side.label}"
-    modules = [ran.side for ran in (first, second) if isinstance(ran.side, FrameworkSide)]
+    modules = [run.side for run in (first, second) if isinstance(run.side, FrameworkSide)]
     untrained = [side for side in modules if settings.weights_of(side.framework) is None]
     if untrained:
         files = " ".join(f"--weights {side.framework}=FILE" for side in untrained)
@@ -104,15 +139,15 @@ def _numbers(first: _Ran, second: _Ran, tolerance: Tolerance, settings: SideSett
     return replace(result, notes=(*result.notes, note))
 
 
-def _isolated(
-    first: _Ran, second: _Ran, tolerance: Tolerance
+def _isolated_differences(
+    first: _RunSide, second: _RunSide, tolerance: Tolerance
 ) -> tuple[Mapping[str, Difference] | None, str]:
     """Returns what each layer of the second side differs by on the values of the first, by node.
 
     Or None, and why the interpreter does not run the second side so.
     """
     assert second.model is not None
-    outputs = {node.key: _first(node) for node in second.model.nodes}
+    outputs = {node.key: node.outputs[0] for node in second.model.nodes if node.outputs}
     expected = {
         outputs[other]: in_type_of(first.values.by_node[key], second.values.by_node[other])
         for key, other in pairs(first.values, second.values)
@@ -125,16 +160,7 @@ def _isolated(
     return isolation.differences, ""
 
 
-def _by_tensor(model: Model, values: Values) -> Mapping[str, Any]:
-    """Returns the values of a side by tensor."""
-    return {_first(n): values.by_node[n.key] for n in model.nodes if n.key in values.by_node}
-
-
-def _first(node: Node) -> str:
-    return node.outputs[0] if node.outputs else ""
-
-
-def _ran(side: OnnxSide | FrameworkSide, arrays: Arrays, settings: SideSettings) -> _Ran:
+def _run_side(side: LiveSide, arrays: Arrays, settings: SideSettings) -> _RunSide:
     if isinstance(side, FrameworkSide):
         with redirect_stdout(sys.stderr):  # stdout is for data; the user's code may print
             return _of_framework(side, arrays, settings)
@@ -144,7 +170,7 @@ def _ran(side: OnnxSide | FrameworkSide, arrays: Arrays, settings: SideSettings)
         feeds = dict(side.request(settings).feeds().feeds)
     tensors = side.tensors(FeedSet(feeds, None), settings)
     values = _by_node(side.label, side.model, feeds, tensors.outputs, tensors.by_name)
-    return _Ran(side, side.model, feeds, values)
+    return _RunSide(side, side.model, feeds, values)
 
 
 def _feeds_by_name(model: Model, arrays: Arrays) -> dict[str, Any]:
@@ -157,7 +183,7 @@ def _feeds_by_name(model: Model, arrays: Arrays) -> dict[str, Any]:
     return feeds
 
 
-def _of_framework(side: FrameworkSide, arrays: Arrays, settings: SideSettings) -> _Ran:
+def _of_framework(side: FrameworkSide, arrays: Arrays, settings: SideSettings) -> _RunSide:
     """Runs the framework's model; its activations go by the nodes of its exported graph.
 
     A model that cannot be exported has outputs alone.
@@ -185,12 +211,12 @@ def _of_framework(side: FrameworkSide, arrays: Arrays, settings: SideSettings) -
     except ModelError as error:
         named = [(f"output {place}", output) for place, output in enumerate(outputs)]
         nothing = Values(side.label, typed(pd.DataFrame()), named, {})
-        return _Ran(side, None, {}, nothing, error.what)
+        return _RunSide(side, None, {}, nothing, error.what)
     exported = loading.from_proto(conversion.proto)
     feeds = _feeds_by_name(exported, arrays)
     tensors_by_name = conversion.values(arrays)
     values = _by_node(side.label, exported, feeds, outputs, tensors_by_name)
-    return _Ran(side, exported, feeds, values)
+    return _RunSide(side, exported, feeds, values)
 
 
 def _by_node(
@@ -218,3 +244,126 @@ def _by_node(
     }
     made = {name: makers[name] for name in names if name in makers}
     return Values(label, node_table(model, types, []), named_outputs, by_node, made)
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """A data set, and the names of the metrics [default: those that fit]."""
+
+    data: Samples
+    metrics: Sequence[str] = ()
+
+    def open(self, side: OnnxSide) -> Dataset:
+        """Returns the data set as a side takes it."""
+        data = self.data
+        return open_dataset(data.name, side.model, limit=data.limit, folder=data.folder)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tally:
+    """A metric, with the scores of each batch of the first and of the second side, in its unit."""
+
+    metric: Metric
+    first: list[FloatArray] = field(default_factory=list)
+    second: list[FloatArray] = field(default_factory=list)
+
+    def add(self, batch: Batch, data: str, first: Outputs, second: Outputs) -> None:
+        """Scores a batch."""
+        truth = self.metric.labels(batch, data) if self.metric.needs_labels else first
+        for kept, outputs in ((self.first, first), (self.second, second)):
+            kept.append(self.metric.scores(outputs, truth) * self.metric.scale)
+
+    def result(self, side: str, data: str) -> Scores:
+        """Returns the scores of the second side; the first has none of its own as a reference."""
+        first = np.concatenate(self.first) if self.metric.needs_labels else None
+        own = np.concatenate(self.second)
+        return scores_of(side, self.metric.name, self.metric.unit, data, own, first)
+
+
+def check_scoring(sides: Sequence[NamedSide], scoring: Scoring) -> None:
+    """Raises the errors of the first side, the data set and the metrics, before anything runs."""
+    first = sides[0]
+    if not isinstance(first, OnnxSide):
+        raise UsageError(
+            f"--data scores ONNX models, and {first.label} is none", "Name an ONNX model first."
+        )
+    for name in scoring.metrics:
+        metrics.find(name)
+    scoring.open(first)
+
+
+def compare_scores(
+    sides: Sequence[NamedSide], scoring: Scoring, settings: SideSettings, progress: Progress
+) -> tuple[tuple[Scores, ...], tuple[str, ...]]:
+    """Scores each ONNX model but the first, beside the first.
+
+    Without names, the metrics are the one that fits the labels, and where it is about classes or
+    tokens, agreement with the first side. Returns notes on sides that are not scored. Raises
+    UsageError where no metric fits, and the errors of the data set and of the metrics.
+    """
+    first, *others = sides
+    assert isinstance(first, OnnxSide)
+    results, notes = list[Scores](), list[str]()
+    for side in others:
+        if isinstance(side, OnnxSide):
+            results += _score_pair((first, side), scoring, settings, progress)
+        else:
+            notes.append(f"{side.label} is not scored: it is no ONNX model")
+    return tuple(results), tuple(notes)
+
+
+def _score_pair(
+    pair: tuple[OnnxSide, OnnxSide], scoring: Scoring, settings: SideSettings, progress: Progress
+) -> list[Scores]:
+    """Returns the scores of the second side; no other side is open beside the two."""
+    datasets, data = [scoring.open(side) for side in pair], str(scoring.data)
+    size, total = _batch_size(pair, datasets, settings), datasets[0].samples
+    tallies: list[_Tally] = []
+    done = 0
+    with ExitStack() as stack:
+        runs = [stack.enter_context(side.outputs(settings)) for side in pair]
+        batches = zip(*(dataset.batches(size) for dataset in datasets), strict=True)
+        for parts in within_time(batches, _SHARE):
+            outputs = []
+            for side, run, part in zip(pair, runs, parts, strict=True):
+                names = [value.name for value in side.model.graph.output]
+                rows = map(np.atleast_1d, run(part.inputs))
+                # Rows that pad a batch are no samples.
+                outputs.append({n: v[: part.size] for n, v in zip(names, rows, strict=True)})
+            tallies = tallies or _tallies(scoring, parts[0], outputs[0])
+            for tally in tallies:
+                tally.add(parts[0], data, outputs[0], outputs[1])
+            done += parts[0].size
+            progress(done, total or done, "comparing accuracy")
+    return [tally.result(pair[1].label, data) for tally in tallies]
+
+
+def _tallies(scoring: Scoring, batch: Batch, outputs: Outputs) -> list[_Tally]:
+    output = next(iter(outputs.values()))
+    chosen = [metrics.find(name) for name in scoring.metrics]
+    if not chosen:
+        fitting = default_metric(batch, output)
+        if fitting is None:
+            raise UsageError(
+                f"no metric fits the outputs and the labels of {scoring.data}",
+                f"Give --metric: {', '.join(metrics.METRICS)}, or FILE.py:NAME.",
+            )
+        chosen = [fitting]
+        if fitting.name in ("top1", "perplexity"):
+            chosen.append(metrics.find(_AGREEMENT))
+    return [_Tally(suited(metric, batch, output)) for metric in chosen]
+
+
+def _batch_size(
+    pair: Sequence[OnnxSide], datasets: Sequence[Dataset], settings: SideSettings
+) -> int:
+    """Returns the samples of an inference. Raises UsageError where the models fix two numbers."""
+    fixed = {dataset.layout.batch for dataset in datasets} - {None}
+    if len(fixed) > 1:
+        labels = " and ".join(side.label for side in pair)
+        numbers = " and ".join(map(str, sorted(filter(None, fixed))))
+        raise UsageError(
+            f"{labels} take {numbers} samples at a time",
+            "Leave --data out, or export them with a dynamic batch.",
+        )
+    return next(iter(fixed), None) or settings.batch or _BATCH

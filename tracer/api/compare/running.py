@@ -1,0 +1,241 @@
+"""Runs the sides of a comparison and compares them: see `tracer.compare` and `tracer.sweep`.
+
+Whole runs of the live sides are timed without a profiler, layers with one, in sessions of their
+own in which the sides take turns.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from tracer.analyzers.compare import MODEL, Comparison
+from tracer.analyzers.compare import compare as compare_sides
+from tracer.analyzers.compare.contrast import FINEST, of_sessions
+from tracer.analyzers.compare.sides import Side, measured_side, recorded_side
+from tracer.analyzers.compare.sweep import Sweeps
+from tracer.analyzers.compare.sweep import sweep as sweep_of
+from tracer.analyzers.views.text import plural
+from tracer.api.compare import SideSettings, naming, values
+from tracer.api.compare.sides import LiveSide, NamedSide, OnnxSide, Recorded, Runner
+from tracer.containment import signals
+from tracer.executors.alternation import Pace, by_side, keeping, sessions, timed
+from tracer.inputs.overrides import with_overrides
+from tracer.records.trace import INCOMPLETE
+from tracer.records.turns import Turns
+from tracer.support.progress import Progress, silent
+from tracer.support.temporary import TemporaryFolder
+from tracer.support.tolerance import Tolerance
+from tracer.support.types import FloatArray
+
+_FIRST_RUNS = 5
+"""Runs of the profile that tells which kernels a side has, before the turns."""
+
+_PACES = {
+    "whole runs": Pace(block_us=100.0, least_runs=1, session_s=0.05),
+    "layers": Pace(block_us=500.0, least_runs=5, session_s=0.1),
+}
+"""Blocks of layers are longer than those of whole runs: a profiler's clock that counts whole µs
+tells a layer of some µs only on average over runs."""
+
+_LEAST_SESSIONS = {"whole runs": 4, "layers": 8}
+"""Fewer sessions of layers leave an interval too wide to hold against a test of many layers at
+once."""
+
+_PASS = 8
+"""Sessions between two looks at the interval: each look more would end a few turns too early."""
+
+_LARGE = "weights are too large for all sides at once, so sides do not alternate within a session"
+
+Blocks = list[FloatArray]
+"""Median time of the runs of each block, µs: an array for each session."""
+
+
+def compare(
+    sides: Sequence[str],
+    by: str,
+    depth: int | None,
+    settings: SideSettings,
+    tolerance: Tolerance | None,
+    threads: Sequence[int] | None,
+    scoring: values.Scoring | None,
+    progress: Progress | None,
+) -> Comparison:
+    """Compares each of `sides` with the first one, in time and work, and values if tolerated.
+
+    With `scoring`, it also compares their scores on a data set.
+    """
+    folder = TemporaryFolder()  # goes when this call ends
+    chosen = _named(sides, settings)
+    if scoring is not None:
+        values.check_scoring(chosen, scoring)
+    if threads:
+        chosen = naming.at_each_threads(chosen, threads)
+    named, divisions = naming.with_own_inputs(chosen, settings, folder.path)
+    arrays = naming.shared_inputs(named, settings)
+    run_now, pace = _measure(naming.live_sides(named, arrays), by, settings, progress)
+    measurements = iter(run_now)
+    compared = [
+        recorded_side(side.label, side.trace, settings.batch)
+        if isinstance(side, Recorded)
+        else next(measurements)
+        for side in named
+    ]
+    comparison = compare_sides(compared, by, depth)
+    comparison = replace(comparison, notes=(*comparison.notes, *divisions, *pace))
+    if scoring is not None and not signals.ending():
+        scores, unscored = values.compare_scores(named, scoring, settings, progress or silent)
+        comparison = replace(comparison, scores=scores, notes=(*comparison.notes, *unscored))
+    if tolerance is None or signals.ending():
+        return comparison
+    numbers, notes = values.compare_values(named, arrays, settings, tolerance)
+    return replace(comparison, numbers=numbers, notes=(*comparison.notes, *notes))
+
+
+def sweep(
+    sides: Sequence[str],
+    batches: Sequence[int],
+    settings: SideSettings,
+    progress: Progress | None,
+) -> Sweeps:
+    """Compares the batch sizes of each of `sides`."""
+    named = _named(sides, settings)
+    by_batch: list[list[LiveSide]] = []
+    for batch in batches:
+        arrays = naming.shared_inputs(named, replace(settings, batch=batch))
+        by_batch.append([replace(side, batch=batch) for side in naming.live_sides(named, arrays)])
+    live = [side for group in zip(*by_batch, strict=True) for side in group]
+    measurements = iter(_measure(live, "op", settings, progress)[0])
+    return Sweeps(
+        sweep_of(
+            side.label,
+            [recorded_side(side.label, side.trace, batch) for batch in batches]
+            if isinstance(side, Recorded)
+            else [next(measurements) for _ in batches],
+        )
+        for side in named
+    )
+
+
+def _named(sides: Sequence[str], settings: SideSettings) -> list[NamedSide]:
+    named = naming.named_sides(sides, settings)
+    naming.refuse_unused(named, settings)
+    return [
+        replace(side, model=with_overrides(side.model, side.feeds or settings.feeds))
+        if isinstance(side, OnnxSide)
+        else side
+        for side in named
+    ]
+
+
+def _measure(
+    live: Sequence[LiveSide], by: str, settings: SideSettings, progress: Progress | None
+) -> tuple[list[Side], tuple[str, ...]]:
+    """Returns the sides, which ran alternately, and notes on that.
+
+    What a signal left of the sessions is marked incomplete.
+    """
+    if not live:
+        return [], ()
+    report = progress or silent
+    first = [side.run(_FIRST_RUNS, settings) for side in live]
+    runners = [side.runner(settings) for side in live]
+    together = not any(side.is_large for side in live)
+    blocks: list[Blocks] = [[] for _ in live]
+    turns: list[list[Turns]] = [[] for _ in live]
+    notes: tuple[str, ...] = () if together else (_LARGE,)
+    if together and len(live) > 1:
+        blocks, notes = whole_runs(runners, settings, report)
+    if (by != MODEL or not any(blocks)) and not signals.ending():
+        turns, more = layer_turns(runners, settings, together, report)
+        blocks = (
+            blocks
+            if any(blocks)
+            else [
+                # The median undisturbed run of each session is its only block.
+                [np.array([np.median(session.wall_us)]) for session in side]
+                for side in turns
+            ]
+        )
+        notes = (*notes, *more)
+    sides = [
+        measured_side(side.label, trace, taken, whole)
+        for side, trace, taken, whole in zip(live, first, turns, blocks, strict=True)
+    ]
+    if not signals.ending():
+        return sides, notes
+    incomplete = f"{INCOMPLETE}{signals.ending()}; it has {plural(len(blocks[0]), 'session')}"
+    return [
+        replace(side, run=replace(side.run, notes=(incomplete, *side.run.notes))) for side in sides
+    ], notes
+
+
+def whole_runs(
+    runners: Sequence[Runner], settings: SideSettings, progress: Progress
+) -> tuple[list[Blocks], tuple[str, ...]]:
+    """Returns the blocks of each side, and a note on how exact their ratios are.
+
+    In a session all sides have the same number of blocks, which belong together by position.
+    After `settings.sessions` further ones are made until all intervals lie within
+    `settings.precision` of their ratio, or the time is up. A signal leaves the sessions that are
+    complete by then.
+    """
+
+    def is_enough(made: Sequence[Sequence[FloatArray]]) -> bool:
+        further = len(made) - settings.sessions
+        if further < 0 or further % _PASS:
+            return False
+        return _half_width(by_side(made, len(runners))) <= settings.precision
+
+    openers = [partial(timed, runner.ready) for runner in runners]
+    report = keeping(progress, "comparing whole runs")
+    pace, least = _PACES["whole runs"], _LEAST_SESSIONS["whole runs"]
+    made = sessions(openers, pace, settings, True, least, is_enough, report)
+    blocks = by_side(made, len(runners))
+    if len(made) < 2:
+        return blocks, ()
+    reached, turns = _half_width(blocks), sum(map(len, blocks[0]))
+    count = f"{len(made)} sessions of each side, {turns:,} turns"
+    if reached <= settings.precision:
+        return blocks, (f"whole runs took turns in {count}",)
+    advice = "--max-seconds allows more time, --precision less"
+    if settings.precision < FINEST:
+        advice = f"two sides may differ by ±{FINEST:.2g} through their places in memory alone"
+    exact = f"±{reached:.2g}, not ±{settings.precision:.2g}"
+    return blocks, (f"whole runs are compared to {exact}, in {count}: {advice}",)
+
+
+def _half_width(blocks: Sequence[Blocks]) -> float:
+    """Returns half the width of the widest interval, as a share of its ratio."""
+    first, *others = blocks
+    contrasts = [of_sessions(first, other) for other in others]
+    return max((each.high - each.low) / (2 * each.ratio) for each in contrasts)
+
+
+def layer_turns(
+    runners: Sequence[Runner], settings: SideSettings, together: bool, progress: Progress
+) -> tuple[list[list[Turns]], tuple[str, ...]]:
+    """Returns the turns of each side by session, and a note if the time is up before all are made.
+
+    In a session all sides have the same number of turns, which belong together by position.
+    `settings.sessions` are made. Sides that do not fit in memory `together` have one turn each. A
+    signal leaves the sessions that are complete by then.
+    """
+    made = sessions(
+        [runner.recording for runner in runners],
+        _PACES["layers"],
+        settings,
+        together,
+        min(_LEAST_SESSIONS["layers"], settings.sessions),
+        lambda made: len(made) >= settings.sessions,
+        keeping(progress, "comparing layers"),
+    )
+    # A profiler may lose the events of the last turns: those that all sides have remain.
+    common = [(session, min(map(len, session))) for session in made]
+    complete = [[side.first(count) for side in session] for session, count in common if count]
+    turns = by_side(complete, len(runners))
+    if len(complete) >= settings.sessions or signals.ending():
+        return turns, ()
+    note = f"layers are compared in {len(complete)} sessions of each side, not {settings.sessions}"
+    return turns, (f"{note}: --max-seconds allows more time",)
