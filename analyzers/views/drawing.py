@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tracer.analyzers.views.short_names import MOST_CHARACTERS, short_names, without_prefix
+from tracer.analyzers.views.text import MOST_CHARACTERS, short_names, without_prefix
 from tracer.errors import UsageError
 from tracer.text import line, printable
 

@@ -1,5 +1,7 @@
 """A page: titled tables with lines about them. Terminal, Markdown and HTML show the same pages."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,6 +12,44 @@ import pandas as pd
 from tracer.analyzers.views.text import FORMATS, FULL_FORMATS, micros
 from tracer.inputs.feedset import CHOSEN
 from tracer.records.columns import PAGE_RANK, ColumnSpec
+from tracer.text import brief
+
+Fault = Literal["", "failure", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A test of this name in a group, and the figures in words.
+
+    It passed without a `fault`; an `error` is a test that could not decide.
+    """
+
+    group: str
+    name: str
+    text: str
+    fault: Fault = ""
+
+
+_PREFERRED = ("time_us", "macs", "flops", "params")
+_ROWS = 15
+
+
+def longest_rows(table: pd.DataFrame) -> tuple[str, list[tuple[str, float]]]:
+    """Returns the name of a column, and names and values of its largest rows, largest first.
+
+    The column is the time, else the work, else the first with numbers; '' and no row without any.
+    """
+    numbers = [name for name in table.columns if table[name].dtype.kind in "iuf"]
+    filled = [
+        name for name in (*_PREFERRED, *numbers) if name in table and table[name].notna().any()
+    ]
+    if not filled:
+        return "", []
+    column = filled[0]
+    rows = table[table[column].notna()].sort_values(column, ascending=False, kind="stable")[:_ROWS]
+    names = rows.iloc[:, 0].astype(object).map(lambda name: brief(str(name)))
+    return column, list(zip(names.tolist(), rows[column].astype(float).tolist(), strict=True))
+
 
 Cut = Literal["begin", "middle", "end"]
 """The part of a long name that a narrow terminal leaves out."""

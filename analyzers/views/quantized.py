@@ -9,11 +9,63 @@ import pandas as pd
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.file_formats.json import fields
 from tracer.analyzers.views.page import Column, Page, Table, name_column, number_column
-from tracer.analyzers.views.quantized_report import of_quantized
-from tracer.analyzers.views.report.content import Content
+from tracer.analyzers.views.report.content import Content, RunContent, drawings
 from tracer.analyzers.views.text import score
-from tracer.graph import stored_weights
+from tracer.graph import data_file
+from tracer.records.columns import ColumnSpec
 from tracer.records.quantized import Accuracy, LayerError, OutputError, Quantized
+
+_SPECS = (
+    ColumnSpec("added_noise", "added noise", 1, "noise share of the output less that of the input",
+               "max", dtype="float64", unit="", format="difference"),
+    ColumnSpec("sqnr_db", "SQNR dB", 2, "signal-to-quantisation-noise ratio of the output",
+               "min", dtype="float64", unit="dB", format="difference"),
+    ColumnSpec("worst_channel_db", "worst channel dB", 3, "SQNR of the noisiest channel",
+               "min", dtype="float64", unit="dB", format="difference"),
+    ColumnSpec("worst_channel", "worst channel", 4, "number of the noisiest channel",
+               dtype="Int64", unit="", format="count"),
+    ColumnSpec("channel_axis", "axis", 5, "axis of the channels",
+               dtype="Int64", unit="", format="count"),
+)  # fmt: skip
+
+
+def of_quantized(result: Quantized, page: Page, layers: pd.DataFrame) -> Content:
+    """Returns one run, whose rows are the nodes of the float model with the errors of `layers`.
+
+    A node that quantisation folds into another one, or leaves out, has none.
+    """
+    graphs, (graph,) = drawings([result.model])
+    rows = _nodes(result, layers)
+    title = page.tables[0].title
+    run = RunContent(
+        label=result.model.name,
+        title=title,
+        lines=page.tables[0].head,
+        rows=rows,
+        kernels=list(range(len(rows))),
+        graph=graph,
+    )
+    return Content(
+        title=title,
+        kind="quantize",
+        page=page,
+        runs=(run,),
+        graphs=graphs,
+        specs=_SPECS,
+        notes=result.notes,
+    )
+
+
+def _nodes(result: Quantized, layers: pd.DataFrame) -> pd.DataFrame:
+    """Returns a row for each node of the model; of layers alone where its nodes are not known."""
+    errors = layers[["node", *(spec.name for spec in _SPECS)]].replace([math.inf, -math.inf], None)
+    topology = result.model.topology
+    if topology is None:
+        return layers[["node", "op_type", "module"]].merge(errors, on="node")
+    columns = {"node": topology.nodes, "op_type": topology.op_types, "module": topology.modules}
+    nodes = pd.DataFrame(columns).assign(index=range(len(topology.nodes)))
+    nodes = nodes.astype({"index": "Int64"}).merge(errors, on="node", how="left")
+    return nodes.astype({spec.name: spec.dtype for spec in _SPECS})
 
 
 def page(result: Quantized, options: ViewOptions) -> Page:

@@ -3,16 +3,31 @@
 A console of `WITHOUT_EDGE` cells is no terminal: it gets the columns of a Markdown page, uncut.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console
+from rich.table import Table as Grid
 from rich.text import Text
 
 from tracer.analyzers.options import DEFAULT_TOP, ViewOptions
-from tracer.analyzers.views import layout
-from tracer.analyzers.views.page import Page, Table
-from tracer.analyzers.views.text import plural
+from tracer.analyzers.views.page import Column, Page, Table
+from tracer.analyzers.views.text import plural, short_names, without_prefix
 from tracer.text import line as safe_line
+from tracer.text import printable
+
+_NAME_LEAST, _NAME_ROOM, _NAME_COMFORT = 6, 20, 30
+"""Cells that a name needs, on narrow and wide terminals, and its cells before optional columns."""
+
+_BESIDE_A_NAME, _SHARE_OF_A_NAME, _SHARE_OF_OTHERS = 20, 3, 9
+"""On a narrow terminal the name of a row needs a third of the cells beyond 20, so that it can be
+read on 80; its other names need a ninth of the cells."""
+
+_OPTIONAL = 10
+"""Columns of this rank or higher get room only after the names are complete."""
+
+_GAP = 2
 
 MOST_NOTES = 3
 WITHOUT_EDGE = 1 << 20
@@ -21,13 +36,13 @@ WITHOUT_EDGE = 1 << 20
 def show(page: Page, options: ViewOptions, console: Console) -> None:
     """Print chosen sizes, tables, then notes: the first three, or all with `options.notes`."""
     top = DEFAULT_TOP if options.top is None else options.top
-    _notes(page.first, console)
+    _show_notes(page.first, console)
     for position, table in enumerate(page.tables):
         if position:
             console.print()
-        _show(table, top, console)
+        _show_table(table, top, console)
     shown = page.remarks if options.notes else page.warnings[:MOST_NOTES]
-    _notes(shown, console)
+    _show_notes(shown, console)
     if len(shown) < len(page.remarks):
         more = plural(len(page.remarks) - len(shown), "more note" if shown else "note")
         console.print(Text(f"{more}: --notes", style="dim"))
@@ -35,31 +50,31 @@ def show(page: Page, options: ViewOptions, console: Console) -> None:
         console.print(Text(safe_line(page.foot), style="dim"))
 
 
-def _notes(notes: Sequence[str], console: Console) -> None:
+def _show_notes(notes: Sequence[str], console: Console) -> None:
     for note in notes:
         console.print(Text(safe_line(f"note: {note}"), style="yellow"))
 
 
-def _show(table: Table, top: int, console: Console) -> None:
+def _show_table(table: Table, top: int, console: Console) -> None:
     if table.title:
         console.print(Text(safe_line(table.title), style="bold"))
     for line in table.head:
         console.print(Text(safe_line(line)))
     columns, rows = table.cells(top, on_page=console.width == WITHOUT_EDGE)
     if columns:
-        fitted, remark = layout.fitted(columns, rows, console.width)
-        console.print(fitted)
+        grid, remark = _fit(columns, rows, console.width)
+        console.print(grid)
         if remark:
             console.print(Text(remark, style="dim"))
     if len(rows) < len(table.rows) and columns:
-        console.print(Text(_hidden(table, len(rows)), style="dim"))
+        console.print(Text(_hidden_rows(table, len(rows)), style="dim"))
     for line in table.lines:
         console.print(Text(safe_line(line)))
     for line in table.advice:
         console.print(Text(f"- {safe_line(line)}", style="cyan"))
 
 
-def _hidden(table: Table, shown: int) -> str:
+def _hidden_rows(table: Table, shown: int) -> str:
     held = ""
     if table.weight is not None:
         field, what = table.weight
@@ -67,3 +82,101 @@ def _hidden(table: Table, shown: int) -> str:
         share = float(amounts.iloc[shown:].sum() / (amounts.sum() or 1))
         held = f" ({share:.1%} of the {what})"
     return f"… {len(table.rows) - shown:,} more{held}; --top 0 shows all"
+
+
+def _fit(
+    columns: Sequence[Column], rows: Sequence[tuple[str, ...]], width: int
+) -> tuple[Grid, str]:
+    """The `rows` of texts in those of `columns` that fit into `width` cells, and a remark or ''.
+
+    If the names of the rows have no room, the folders that most begin with are left out of them;
+    the remark tells these.
+    """
+    texts = {
+        c.header: list(cells) for c, cells in zip(columns, zip(*rows, strict=True), strict=True)
+    }
+    widths = _widths(columns, texts, width)
+    first, remark = min(columns, key=lambda c: c.rank), ""
+    if (
+        first.is_name
+        and first.cut == "middle"
+        and _is_cut(texts[first.header], widths[first.header])
+    ):
+        texts[first.header], prefix = without_prefix(texts[first.header])
+        remark = f"… before a name stands for {prefix}" if prefix else ""
+        widths = _widths(columns, texts, width)
+    table = Grid(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    shown = [c for c in columns if c.header in widths]
+    for column in shown:
+        table.add_column(
+            Text(printable(column.header)),
+            justify="left" if column.is_name or not column.header else "right",
+            no_wrap=True,
+            overflow="ellipsis",
+            width=widths[column.header],
+        )
+        if column.is_name:
+            texts[column.header] = _cut_names(column, texts[column.header], widths[column.header])
+    for cells in zip(*(texts[c.header] for c in shown), strict=True):
+        table.add_row(*(Text(cell) for cell in cells))
+    return table, remark
+
+
+def _is_cut(names: Sequence[str], width: int) -> bool:
+    return any(cell_len(name) > width for name in names)
+
+
+def _cut_names(column: Column, names: Sequence[str], width: int) -> list[str]:
+    """Names cut to `width` cells. Where the end is left out, rich does it."""
+    if column.cut == "begin":
+        return [_ending(name, width) for name in names]
+    if column.cut == "end" or not _is_cut(names, width):
+        return list(names)
+    return short_names(names, width)
+
+
+def _ending(text: str, width: int) -> str:
+    if cell_len(text) <= width:
+        return text
+    while cell_len(text) >= width:
+        text = text[1:]
+    return f"…{text}"
+
+
+def _widths(
+    columns: Sequence[Column], texts: Mapping[str, Sequence[str]], width: int
+) -> dict[str, int]:
+    """Returns the cells of each column that fits, by header: by rank, then the names grow."""
+    full = {c.header: max(map(cell_len, (c.header, *texts[c.header]))) for c in columns}
+    names = [c for c in columns if c.is_name]
+    of_row = min(columns, key=lambda c: c.rank)
+    room = width - 1
+    widths: dict[str, int] = {}
+    for column in sorted(columns, key=lambda c: c.rank):
+        if column.rank >= _OPTIONAL:
+            room -= _grow(widths, names, full, room, _NAME_COMFORT)
+        least = full[column.header]
+        if column.is_name:
+            of_name = (width - _BESIDE_A_NAME) // _SHARE_OF_A_NAME
+            share = of_name if column is of_row else width // _SHARE_OF_OTHERS
+            least = min(least, max(_NAME_LEAST, share), _NAME_ROOM)
+        if least + _GAP > room:
+            break
+        widths[column.header] = least
+        room -= least + _GAP
+    _grow(widths, names, full, room, width)
+    return widths
+
+
+def _grow(
+    widths: dict[str, int], names: Sequence[Column], full: Mapping[str, int], room: int, most: int
+) -> int:
+    """Widens the visible names, short names first, up to `most` cells; returns the cells used."""
+    taken = 0
+    for name in sorted(names, key=lambda column: full[column.header]):
+        if name.header in widths:
+            room_for = min(full[name.header], most) - widths[name.header]
+            more = max(0, min(room - taken, room_for))
+            widths[name.header] += more
+            taken += more
+    return taken

@@ -47,15 +47,15 @@ def test_the_headline_names_the_nodes_that_overflow_and_lose_terms():
                    np.array([2, 2, 2, 2]), np.ones(4) * 0.5))  # fmt: skip
     exact = tally((np.ones(4), np.zeros(4, bool), np.zeros(4, int), np.ones(4, int), np.ones(4)))
     nodes = table(FloatPartialSums("fc1", whole), FloatPartialSums("fc2", exact))
-    assert overflow.words(nodes) == (
+    assert overflow.sums_words(nodes) == (
         "1 of 2 nodes overflows fp16, in 1 of 8 outputs (12.5%)",
         "sums of fc1 lose 12.5% of their terms, the most; 99 % of the sums of fc1 have a relative "
         "error of at most 1.12",
     )
-    assert overflow.totals(nodes) == (
+    assert overflow.sums_totals(nodes) == (
         "2 nodes with float accumulators: 8 outputs, 12 terms, 8.3% of them swamped",
     )
-    assert overflow.words(table(FloatPartialSums("fc2", exact))) == (
+    assert overflow.sums_words(table(FloatPartialSums("fc2", exact))) == (
         "nothing overflows fp16: 1 node, 4 outputs",
         "no sum loses a term; 99 % of the sums of fc2 have a relative error of at most 0",
     )

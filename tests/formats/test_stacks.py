@@ -9,7 +9,7 @@ import pytest
 
 from tests.formats.readers import decoded, numbers
 from tracer.analyzers import views
-from tracer.analyzers.views.trace.sections import sections
+from tracer.analyzers.views.trace.headline import sections
 from tracer.errors import UsageError
 
 TRACES = ("profile", "framework", "sums")

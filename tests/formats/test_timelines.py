@@ -7,7 +7,7 @@ import pytest
 
 from tracer.analyzers import views
 from tracer.analyzers.timing import wall
-from tracer.analyzers.views.trace.sections import sections
+from tracer.analyzers.views.trace.headline import sections
 from tracer.errors import UsageError
 
 TRACES = ("profile", "framework", "sums")

@@ -10,7 +10,7 @@ import pytest
 
 import tracer
 from tests.graphs import parse
-from tracer.analyzers.views.report.assembly import script, style
+from tracer.analyzers.views.report.encoding import script, style
 from tracer.api.load import load_result
 
 TRACES = sorted(Path("tests/fixtures/traces").glob("*.trace"))

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from tests.graphs import BRANCHES, residual
 from tests.nets import encoder, mobilenet
-from tracer.analyzers.views.report.layout import laid_out
+from tracer.analyzers.views.report.layout import MOST_NODES, laid_out
 from tracer.analyzers.views.report.layout.folding import MOST_CHILDREN
-from tracer.analyzers.views.report.layout.layout import MOST_NODES
 from tracer.graph import loading
 from tracer.records.topology import Topology
 

@@ -155,7 +155,7 @@ def command(
 
 def _verdict(trace: Trace, tolerance: Tolerance) -> int:
     """Tells whether the model agrees with the reference. Returns the exit code."""
-    from tracer.analyzers.views.trace.agreement import verdict
+    from tracer.analyzers.views.trace.run_tables import verdict
 
     (run,) = trace.runs
     text, agrees = verdict(run, tolerance)

@@ -27,10 +27,11 @@ from tracer.analyzers.compare.views.tables import (
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.values import DIFFERENCES
 from tracer.analyzers.views import environment
-from tracer.analyzers.views.checks import Check, Fault
 from tracer.analyzers.views.file_formats.json import records
 from tracer.analyzers.views.page import (
+    Check,
     Column,
+    Fault,
     Page,
     Table,
     name_column,
@@ -38,14 +39,11 @@ from tracer.analyzers.views.page import (
     signed_percent,
     times,
 )
-from tracer.analyzers.views.report.content import Content, Pairs, RunContent
-from tracer.analyzers.views.report.graphs import drawings
-from tracer.analyzers.views.report.sources import texts
+from tracer.analyzers.views.report.content import Content, Pairs, RunContent, drawings, texts
 from tracer.analyzers.views.text import count, micros, percent, si
-from tracer.analyzers.views.trace.report import lines
-from tracer.analyzers.views.trace.run_content import run_content
-from tracer.analyzers.views.trace.sections import Section
-from tracer.analyzers.views.trace.tables import tables
+from tracer.analyzers.views.trace.headline import Section
+from tracer.analyzers.views.trace.run_content import lines, run_content
+from tracer.analyzers.views.trace.run_tables import tables
 from tracer.records.columns import ColumnSpec
 from tracer.records.trace import INCOMPLETE
 from tracer.support.statistics import t_quantile

@@ -15,8 +15,8 @@ from tracer.analyzers.compare.numbers import Numbers, Scores, sqnr
 from tracer.analyzers.compare.sides import Side
 from tracer.analyzers.compare.views.charts import MARK
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views.checks import Check
 from tracer.analyzers.views.page import (
+    Check,
     Column,
     Row,
     Table,

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views.checks import Check
 from tracer.analyzers.views.format import Format
+from tracer.analyzers.views.page import Check
 from tracer.text import line
 
 

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.exchange import NodeValues, Value
 from tracer.analyzers.views.file_formats.json import compact
 from tracer.analyzers.views.format import Format
-from tracer.analyzers.views.node_values import NodeValues
-from tracer.analyzers.views.timeline import Value
 from tracer.text import escaped
 
 

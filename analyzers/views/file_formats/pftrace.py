@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.exchange import Counter, Process, Timeline, Track, Value
 from tracer.analyzers.views.format import Extra, Format
-from tracer.analyzers.views.timeline import Counter, Process, Timeline, Track, Value
 from tracer.text import escaped, printable
 
 _SEQUENCE = 1

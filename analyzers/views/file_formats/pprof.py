@@ -9,9 +9,8 @@ import gzip
 from typing import Any
 
 from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.exchange import Frame, Profile, Sample, Stacks, message_classes
 from tracer.analyzers.views.format import Format
-from tracer.analyzers.views.protobuf import message_classes
-from tracer.analyzers.views.stacks import Frame, Profile, Sample, Stacks
 from tracer.text import escaped, printable
 
 _TYPES = (("time", "nanoseconds"), ("macs", "count"), ("moved", "bytes"))

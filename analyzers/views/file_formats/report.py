@@ -2,9 +2,8 @@
 
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.format import Format
-from tracer.analyzers.views.report.assembly import assembled
 from tracer.analyzers.views.report.content import Content
-from tracer.analyzers.views.report.redaction import redacted
+from tracer.analyzers.views.report.encoding import assembled, redacted
 
 
 def render(content: Content, options: ViewOptions) -> bytes:

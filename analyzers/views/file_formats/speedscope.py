@@ -6,9 +6,9 @@ The format is that of speedscope's file-format-schema.json: a "sampled" profile 
 from typing import Any
 
 from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.exchange import Frame, Profile, Stacks
 from tracer.analyzers.views.file_formats.json import compact
 from tracer.analyzers.views.format import Format
-from tracer.analyzers.views.stacks import Frame, Profile, Stacks
 from tracer.errors import UsageError
 from tracer.text import escaped, printable
 

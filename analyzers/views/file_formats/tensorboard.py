@@ -13,9 +13,8 @@ from functools import cache
 from typing import Any
 
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views.board import Board, BoardNode, Histogram
+from tracer.analyzers.views.exchange import Board, BoardNode, Histogram, message_classes
 from tracer.analyzers.views.format import Format
-from tracer.analyzers.views.protobuf import message_classes
 from tracer.text import escaped, printable
 
 _MESSAGES = {

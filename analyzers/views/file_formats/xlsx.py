@@ -12,7 +12,7 @@ import pandas as pd
 
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.format import Extra, Format
-from tracer.analyzers.views.longest_rows import longest_rows
+from tracer.analyzers.views.page import longest_rows
 from tracer.text import printable
 
 _CELL = 32_767

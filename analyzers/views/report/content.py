@@ -1,14 +1,68 @@
 """What a report shows. Each field is in the file under its name, so scripts read the same words."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import pandas as pd
 
 from tracer.analyzers.views.page import Page
-from tracer.analyzers.views.report.layout import Layout
+from tracer.analyzers.views.report.layout import Layout, laid_out
 from tracer.records.columns import ColumnSpec
+from tracer.records.model_info import ModelInfo
+from tracer.text import printable
+
+_MOST_BYTES = 4_000_000
+"""Size of a source file. Larger ones are not written by people."""
+
+
+def texts(places: Iterable[object]) -> Mapping[str, str]:
+    """Returns the text of each line that `file.py:36` names, by the place as a table shows it.
+
+    A model may name any file, and a report is sent to others: only Python files below the current
+    folder are read. Places whose file or line is missing are left out.
+    """
+    distinct = dict.fromkeys(place for place in places if isinstance(place, str))
+    files: dict[str, list[str]] = {}
+    found = {}
+    for place in distinct:
+        name, _, number = place.rpartition(":")
+        if name not in files:
+            files[name] = _lines(name)
+        if number.isdecimal() and 0 < int(number) <= len(files[name]):
+            found[printable(place)] = printable(files[name][int(number) - 1].strip())
+    return found
+
+
+def _lines(name: str) -> list[str]:
+    try:
+        path = Path(name).resolve()
+        is_own = path.suffix == ".py" and path.is_relative_to(Path.cwd())
+        if not is_own or path.stat().st_size > _MOST_BYTES:
+            return []
+        return path.read_text("utf-8", errors="replace").splitlines()
+    except (OSError, ValueError):  # not there, not readable, or no name of a file at all
+        return []
+
+
+def drawings(models: Sequence[ModelInfo]) -> tuple[tuple[Layout, ...], tuple[int | None, ...]]:
+    """Returns the drawings, and for each model the position of its drawing.
+
+    The position is None for a model without nodes, for one whose connections are not known, and for
+    one too large to draw.
+    """
+    layouts: list[Layout] = []
+    positions: dict[str, int | None] = {}
+    for model in models:
+        if model.sha256 in positions:
+            continue
+        topology = model.topology
+        layout = laid_out(topology) if topology is not None and topology.nodes else None
+        positions[model.sha256] = None if layout is None else len(layouts)
+        layouts += [] if layout is None else [layout]
+    return tuple(layouts), tuple(positions[model.sha256] for model in models)
+
 
 Kind = Literal["profile", "interpret", "count", "whatif", "compare", "fusions", "quantize"]
 """The command whose result it is."""

@@ -2,18 +2,160 @@
 
 import base64
 import gzip
-from collections.abc import Mapping
+import hashlib
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from functools import cache, partial
+from html import escape
+from importlib import resources
 from typing import Any
 
 import msgspec
 import numpy as np
 import pandas as pd
+import rcssmin
+import rjsmin
 
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.html import html
+from tracer.analyzers.views.page import Page, Table
+from tracer.analyzers.views.redaction import without_paths
 from tracer.analyzers.views.report.content import Content, RunContent
 from tracer.analyzers.views.trace.overflow import has_overflow
 from tracer.records.columns import JOINT, ColumnSpec, specs_of
-from tracer.text import printable
+from tracer.text import line, printable
+
+_STATIC = ViewOptions(top=30)
+"""Rows that readers without scripts see: little beside the data of large models."""
+
+_SHEETS = ("style", "pictures")
+
+_PLACE = re.compile(r"\{\{(\w+)\}\}")
+_ROOT = resources.files(__package__).joinpath("page")
+
+
+def assembled(content: Content) -> bytes:
+    """Returns the whole file. Its policy allows the one script and the one style sheet in it."""
+    data, is_compressed = encoded(content)
+    parts = {
+        "policy": _policy(),
+        "title": escape(line(content.title)),
+        "style": style(),
+        "static": html(content.page, _STATIC),
+        "encoding": "gzip" if is_compressed else "plain",
+        "data": data,
+        "script": script(),
+    }
+    return _filled(_ROOT.joinpath("index.html").read_text("utf-8"), parts).encode()
+
+
+@cache
+def style() -> str:
+    """Returns the style sheet without white space: that of the page, then that of its pictures."""
+    sheets = (_ROOT.joinpath(f"{name}.css").read_text("utf-8") for name in _SHEETS)
+    return str(rcssmin.cssmin("\n".join(sheets)))
+
+
+@cache
+def script() -> str:
+    """Returns all scripts as one, without comments and indentation.
+
+    `core` comes first, then `views`, each by name, and `start.js` at last.
+    """
+    files = [
+        file
+        for folder in ("core", "views")
+        for file in sorted(_ROOT.joinpath(folder).iterdir(), key=lambda file: file.name)
+        if file.name.endswith(".js")
+    ]
+    sources = [file.read_text("utf-8") for file in (*files, _ROOT.joinpath("start.js"))]
+    return str(rjsmin.jsmin("\n".join(('"use strict";', *sources))))
+
+
+def _policy() -> str:
+    rules = (
+        "default-src 'none'",
+        f"script-src '{_digest(script())}'",
+        f"style-src '{_digest(style())}'",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+    return escape("; ".join(rules), quote=False)
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _filled(template: str, parts: Mapping[str, str]) -> str:
+    """Returns the template with every `{{part}}`, once: what is filled in is not read again."""
+    return _PLACE.sub(lambda place: parts[place[1]], template)
+
+
+_SYSTEM = ("OS", "compiled code")
+"""Facts of the environment that tell of the system rather than of what was measured."""
+
+
+_NAMES = ("node", "module", "kernels", "op_type")
+"""Columns whose texts may have slashes and are no paths."""
+
+
+def redacted(content: Content) -> Content:
+    """Returns `content` without paths, system, host name and texts of source lines."""
+    columns = (run.rows[name] for run in content.runs for name in _NAMES if name in run.rows)
+    names = {name for column in columns for name in column.dropna()}
+    write = partial(without_paths, names=frozenset(names))
+    return replace(
+        content,
+        title=write(content.title),
+        page=_page(content.page, write),
+        runs=tuple(_redacted_run(run, write) for run in content.runs),
+        sources={},
+        environment=tuple(
+            (name, write(value)) for name, value in content.environment if name not in _SYSTEM
+        ),
+        notes=tuple(map(write, content.notes)),
+        redacted=True,
+    )
+
+
+def _page(page: Page, write: Callable[[str], str]) -> Page:
+    tables = tuple(_table(table, write) for table in page.tables)
+    return Page(tables, tuple(map(write, page.notes)), "")
+
+
+def _table(table: Table, write: Callable[[str], str]) -> Table:
+    return replace(
+        table,
+        title=write(table.title),
+        rows=_rows(table.rows),
+        head=tuple(map(write, table.head)),
+        lines=tuple(map(write, table.lines)),
+        advice=tuple(map(write, table.advice)),
+    )
+
+
+def _redacted_run(run: RunContent, write: Callable[[str], str]) -> RunContent:
+    return replace(
+        run,
+        label=write(run.label),
+        lines=tuple(map(write, run.lines)),
+        rows=_rows(run.rows),
+        findings=tuple(replace(each, text=write(each.text)) for each in run.findings),
+        notes=tuple(map(write, run.notes)),
+    )
+
+
+def _rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """Returns rows whose sources are names of files without their folders."""
+    if "source" not in rows:
+        return rows
+    return rows.assign(source=rows["source"].map(without_paths, na_action="ignore"))
+
 
 PLAIN = 256_000
 """Bytes of JSON from which on it is compressed. Below, a reader of the file can read it."""

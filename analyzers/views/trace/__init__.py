@@ -6,19 +6,15 @@ from typing import TYPE_CHECKING
 
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.page import Page
-from tracer.analyzers.views.trace import bars, histograms, phases
-from tracer.analyzers.views.trace.annotated import annotated
-from tracer.analyzers.views.trace.board import board
+from tracer.analyzers.views.trace import charts, phases
+from tracer.analyzers.views.trace.charts import sums_figure as sums
 from tracer.analyzers.views.trace.document import document
-from tracer.analyzers.views.trace.histograms import figure as sums
-from tracer.analyzers.views.trace.node_colors import head_room, node_times
-from tracer.analyzers.views.trace.node_values import node_values
-from tracer.analyzers.views.trace.report import report
+from tracer.analyzers.views.trace.exchange import board, stacks, timeline
+from tracer.analyzers.views.trace.headline import sections, table
+from tracer.analyzers.views.trace.model_files import annotated, head_room, node_times, node_values
 from tracer.analyzers.views.trace.roofline import figure as roofline
-from tracer.analyzers.views.trace.sections import sections, table
-from tracer.analyzers.views.trace.stacks import stacks
-from tracer.analyzers.views.trace.tables import tables
-from tracer.analyzers.views.trace.timeline import timeline
+from tracer.analyzers.views.trace.run_content import report
+from tracer.analyzers.views.trace.run_tables import tables
 from tracer.records.trace import Trace
 from tracer.storage import trace_file
 
@@ -56,8 +52,8 @@ def page(trace: Trace, options: ViewOptions) -> Page:
 def figure(trace: Trace, options: ViewOptions) -> Figure:
     """The time of each layer; if the times are of emulated accumulators, their histograms."""
     if all(section.run is not None and section.run.sums for section in sections(trace)):
-        return histograms.figure(trace, options)
-    return bars.figure(trace, options)
+        return charts.sums_figure(trace, options)
+    return charts.times_figure(trace, options)
 
 
 def stored(trace: Trace, options: ViewOptions) -> bytes:

@@ -14,8 +14,8 @@ from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.overflow import channels, widths
 from tracer.analyzers.timing import coverage, empty, wall
 from tracer.analyzers.views.file_formats.json import fields, records
+from tracer.analyzers.views.trace.headline import Section, joined_runs, rows, sections
 from tracer.analyzers.views.trace.phases import generation
-from tracer.analyzers.views.trace.sections import Section, joined_runs, rows, sections
 from tracer.records.columns import BY_NAME, SUMMED
 from tracer.records.trace import Run, Trace
 

@@ -5,11 +5,75 @@ from collections.abc import Callable
 
 import pandas as pd
 
+from tracer.accumulators.statistics.float_tally import FloatTally
 from tracer.analyzers.coverage import coverage
-from tracer.analyzers.views.text import extent, full, number, percent, plural, width
-from tracer.analyzers.views.trace import float_sums
+from tracer.analyzers.views.text import digits, extent, full, number, percent, plural, si, width
 from tracer.records.coverage import Coverage
 from tracer.records.trace import Trace
+from tracer.text import brief
+
+_LEAST = 0.001
+"""Share below which a percentage with one decimal would be 0."""
+
+
+def float_text(tally: FloatTally) -> str:
+    """The accumulator, and the format of its operands if they were cast."""
+    return tally.accumulator if tally.operands is None else f"{tally.accumulator}, {tally.operands}"
+
+
+def float_words(floats: pd.DataFrame) -> tuple[str, ...]:
+    """Sentences on rows with float accumulators: what overflows, which terms are lost, errors."""
+    outputs, over = (int(floats[name].sum()) for name in ("outputs", "overflow_outputs"))
+    nodes = int((floats["overflow_outputs"] > 0).sum())
+    kinds = floats["accumulator"].unique()
+    kind = str(kinds[0]) if len(kinds) == 1 else "their float accumulators"
+    if not over:
+        first = f"nothing overflows {kind}: {plural(len(floats), 'node')}, {outputs:,} outputs"
+    else:
+        verb = "overflows" if nodes == 1 else "overflow"
+        first = (
+            f"{nodes:,} of {plural(len(floats), 'node')} {verb} {kind}, in {over:,} of "
+            f"{outputs:,} outputs ({percent(over / outputs)})"
+        )
+    return first, f"{_lost(floats)}; {_errors(floats)}"
+
+
+def float_totals(floats: pd.DataFrame) -> str:
+    """The counts over all rows with float accumulators."""
+    terms = int(floats["terms"].sum())
+    swamped = float((floats["swamped_share"] * floats["terms"].astype("float64")).sum())
+    share = f", {percent(swamped / terms)} of them swamped" if terms else ""
+    return (
+        f"{plural(len(floats), 'node')} with float accumulators: "
+        f"{int(floats['outputs'].sum()):,} outputs, {si(terms)} terms{share}"
+    )
+
+
+def _lost(floats: pd.DataFrame) -> str:
+    share = floats["swamped_share"]
+    if not (share > 0).any():
+        return "no sum loses a term"
+    worst = floats.iloc[int(share.argmax())]
+    return (
+        f"sums of {brief(str(worst['node']))} lose {_part(float(worst['swamped_share']))} of their "
+        "terms" + (", the most" if len(floats) > 1 else "")
+    )
+
+
+def _part(share: float) -> str:
+    return percent(share) if share >= _LEAST else f"less than {percent(_LEAST)}"
+
+
+def _errors(floats: pd.DataFrame) -> str:
+    error = floats["rel_error_p99"]
+    if error.isna().all():
+        return "no sum has an error that is known"
+    worst = floats.iloc[int(error.argmax())]
+    return (
+        f"99 % of the sums of {brief(str(worst['node']))} have a relative error of at most "
+        f"{digits(float(worst['rel_error_p99']))}"
+    )
+
 
 _INPUTS = "inputs are "
 """How the note on the inputs of a run begins."""
@@ -29,13 +93,13 @@ def counted(trace: Trace) -> tuple[str, ...]:
         accumulators = [sums.tally.accumulator for sums in run.sums]
         kinds = dict.fromkeys(f"{each.order}, {each.overflow}" for each in accumulators)
         data = [note for note in run.notes if note.startswith(_INPUTS)]
-        kinds |= dict.fromkeys(float_sums.described(sums.tally) for sums in run.float_sums)
+        kinds |= dict.fromkeys(float_text(sums.tally) for sums in run.float_sums)
         if kinds:
             lines.append(f"sums  {' · '.join((*data, *kinds))}")
     return tuple(lines)
 
 
-def words(nodes: pd.DataFrame) -> tuple[str, ...]:
+def sums_words(nodes: pd.DataFrame) -> tuple[str, ...]:
     """Two sentences on the nodes with sums: what overflows, and which widths suffice.
 
     Nodes with float accumulators have sentences of their own.
@@ -43,7 +107,7 @@ def words(nodes: pd.DataFrame) -> tuple[str, ...]:
     narrow, floats = _by_kind(nodes)
     covered = coverage(nodes, pd.Series(nodes.index.isin(narrow.index), nodes.index))
     integers = _of_integers(narrow, covered) if len(narrow) or floats.empty else ()
-    return (*integers, *(float_sums.words(floats) if len(floats) else ()))
+    return (*integers, *(float_words(floats) if len(floats) else ()))
 
 
 def _by_kind(nodes: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -117,7 +181,7 @@ def worst_first(rows: pd.DataFrame, full_numbers: bool = False) -> pd.DataFrame:
 
     Among float accumulators, those that lose most of their terms are first.
     """
-    ranked = described(rows[rows["outputs"].notna()], full_numbers)
+    ranked = sums_text(rows[rows["outputs"].notna()], full_numbers)
     keys = [key for key in _WORST if key in ranked]
     return ranked.sort_values(keys, ascending=False, kind="stable")
 
@@ -125,7 +189,7 @@ def worst_first(rows: pd.DataFrame, full_numbers: bool = False) -> pd.DataFrame:
 _WORST = ("overflow_share", "bits_observed", "swamped_share", "rel_error_p99")
 
 
-def described(rows: pd.DataFrame, full_numbers: bool = False) -> pd.DataFrame:
+def sums_text(rows: pd.DataFrame, full_numbers: bool = False) -> pd.DataFrame:
     """Rows with `overflow_share`, and with `partial_sums`, the range as text."""
     outputs = rows["outputs"].where(rows["outputs"] > 0)
     write = full if full_numbers else number
@@ -136,11 +200,11 @@ def described(rows: pd.DataFrame, full_numbers: bool = False) -> pd.DataFrame:
     )
 
 
-def totals(nodes: pd.DataFrame, full_numbers: bool = False) -> tuple[str, ...]:
+def sums_totals(nodes: pd.DataFrame, full_numbers: bool = False) -> tuple[str, ...]:
     """The counts over all nodes with narrow accumulators, and with float accumulators."""
     narrow, floats = _by_kind(nodes)
     integers = (_total_of_integers(narrow, full_numbers),) if len(narrow) or floats.empty else ()
-    return (*integers, *((float_sums.totals(floats),) if len(floats) else ()))
+    return (*integers, *((float_totals(floats),) if len(floats) else ()))
 
 
 def _total_of_integers(narrow: pd.DataFrame, full_numbers: bool) -> str:

@@ -1,21 +1,79 @@
 """What a report shows of one run of a trace: its rows, its findings, its peaks and its sums."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import pandas as pd
 
 from tracer.analyzers.advice import advise
 from tracer.analyzers.grouping import kernel_numbers, served_numbers
+from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.overflow import by_width
 from tracer.analyzers.roofline import INT8, arithmetic
 from tracer.analyzers.serving import served
 from tracer.analyzers.timing import coverage, empty, wall, wall_interval
-from tracer.analyzers.views.report.content import Finding, Roofline, Roofs, RunContent, Sum, Widths
-from tracer.analyzers.views.short_names import without_prefix
-from tracer.analyzers.views.trace import headline
-from tracer.analyzers.views.trace.overflow import described, has_overflow
+from tracer.analyzers.views import environment
+from tracer.analyzers.views.page import Page, Table
+from tracer.analyzers.views.report.content import (
+    Content,
+    Finding,
+    Kind,
+    Roofline,
+    Roofs,
+    RunContent,
+    Sum,
+    Widths,
+    drawings,
+    texts,
+)
+from tracer.analyzers.views.text import without_prefix
+from tracer.analyzers.views.trace import headline, phases
+from tracer.analyzers.views.trace.headline import Section, displayed, joined_runs, sections
+from tracer.analyzers.views.trace.overflow import has_overflow, sums_text
 from tracer.analyzers.views.trace.roofline import points
-from tracer.analyzers.views.trace.sections import Section, displayed, joined_runs
-from tracer.records.trace import Run, Trace
+from tracer.analyzers.views.trace.run_tables import tables
+from tracer.records.trace import Run, Trace, distinctions
+
+_INTERPRETERS = ("reference", "narrowed")
+"""Executors whose times are those of an interpreter."""
+
+
+def report(trace: Trace, options: ViewOptions) -> Content:
+    """Returns what a report shows of a trace; the options fold only what scripts do not show."""
+    shown = sections(trace)
+    graphs, (graph,) = drawings([trace.model])
+    by_section = [tuple(tables(trace, section, options)) for section in shown]
+    page = Page(
+        tuple(table for some in by_section for table in some),
+        trace.notes,
+        trace.environment.summary,
+    )
+    runs = [s.run for s in shown if s.run is not None]
+    labels = distinctions(runs) if runs else ("",)
+    return Content(
+        title=page.tables[0].title if page.tables else trace.model.name,
+        kind=_kind(trace),
+        page=page,
+        runs=tuple(
+            run_content(trace, section, label, (*phases.told(trace, section), *lines(some)), graph)
+            for section, label, some in zip(shown, labels, by_section, strict=True)
+        ),
+        graphs=graphs,
+        sources=texts(trace.nodes["source"]),
+        environment=environment.told(trace.environment),
+        notes=trace.notes,
+    )
+
+
+def lines(tables: Iterable[Table]) -> tuple[str, ...]:
+    """Returns what a page says above and below its tables."""
+    return tuple(line for table in tables for line in (*table.head, *table.lines))
+
+
+def _kind(trace: Trace) -> Kind:
+    if not trace.runs:
+        return "count"
+    return "interpret" if all(run.executor in _INTERPRETERS for run in trace.runs) else "profile"
 
 
 def run_content(
@@ -33,7 +91,7 @@ def run_content(
         label=label,
         title=headline.headline(trace, section),
         lines=lines,
-        rows=(described(rows) if has_overflow(rows) else rows).reset_index(drop=True),
+        rows=(sums_text(rows) if has_overflow(rows) else rows).reset_index(drop=True),
         kernels=kernels.tolist(),
         folded=None if (folded == kernels).all() else folded.tolist(),
         prefix=without_prefix(nodes["node"].tolist())[1],

@@ -10,8 +10,7 @@ import pandas as pd
 from tracer.analyzers.overflow import overflow
 from tracer.analyzers.views import environment
 from tracer.analyzers.views.page import Page
-from tracer.analyzers.views.report.content import Accuracy, Content, RunContent, Widths
-from tracer.analyzers.views.report.graphs import drawings
+from tracer.analyzers.views.report.content import Accuracy, Content, RunContent, Widths, drawings
 from tracer.analyzers.whatif import label, nodes, words
 from tracer.records.columns import ColumnSpec
 from tracer.records.model_info import ModelInfo

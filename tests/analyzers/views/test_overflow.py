@@ -48,7 +48,7 @@ def test_the_table_fits_and_says_the_most_important_first(narrow, width):
 
 def test_words_come_first(narrow):
     nodes = narrow.nodes.set_index("node")
-    first, second = overflow.words(narrow.nodes)
+    first, second = overflow.sums_words(narrow.nodes)
     over = nodes.loc["c", "overflow_outputs"]
     assert first.startswith(f"1 of 2 nodes overflows at their widths, in {over} of ")
     assert second == (
@@ -61,7 +61,7 @@ def test_words_come_first(narrow):
 
 def test_a_trace_that_lost_the_widths_is_shown_without_them(narrow):
     lost = narrow.nodes.assign(bits=pd.NA, bits_guaranteed=pd.NA).astype({"bits": "Int64"})
-    first, second = overflow.words(lost)
+    first, second = overflow.sums_words(lost)
     assert "at their widths" in first
     assert second.endswith("no width is guaranteed for 2 nodes")
     assert "2 nodes with narrow accumulators" in screen(replace(narrow, nodes=lost), 160)
@@ -69,10 +69,10 @@ def test_a_trace_that_lost_the_widths_is_shown_without_them(narrow):
 
 def test_words_for_what_never_overflows_and_what_is_not_guaranteed(narrow):
     wide = tracer.interpret(integers(), accumulator=30)
-    assert overflow.words(wide.nodes)[0] == "nothing overflows at 30 bits: 2 nodes, 53 outputs"
+    assert overflow.sums_words(wide.nodes)[0] == "nothing overflows at 30 bits: 2 nodes, 53 outputs"
     nodes = narrow.nodes.copy()
     nodes.loc[nodes["node"] == "m", "bits_guaranteed"] = pd.NA
-    assert overflow.words(nodes)[1].endswith("; no width is guaranteed for 1 node")
+    assert overflow.sums_words(nodes)[1].endswith("; no width is guaranteed for 1 node")
 
 
 PARTLY = """<ir_version: 9, opset_import: ["": 20]>
@@ -86,21 +86,23 @@ def test_a_width_holds_for_any_input_of_those_nodes_alone_that_are_narrow():
     model = graphs.parse(PARTLY, s=np.float32(0.5), w=w)
     partly = tracer.interpret(model, accumulator=20, in_process=True)
     # 4 x 8 x 2 = 64 MACs are narrow, and 4 x 8 x 39 = 1,248 are not: 64 / 1,312 = 4.9 %
-    assert overflow.words(partly.nodes)[1].endswith(
+    assert overflow.sums_words(partly.nodes)[1].endswith(
         "; guaranteed at 11 bits for any input: 1 of 2 nodes that multiply, with 4.9% of the MACs"
     )
     unknown = partly.nodes.copy()
     unknown.loc[unknown["node"] == "MatMul_3", "macs"] = pd.NA
-    assert overflow.words(unknown)[1].endswith(": 1 of 2 nodes that multiply")
+    assert overflow.sums_words(unknown)[1].endswith(": 1 of 2 nodes that multiply")
     alone = partly.nodes[partly.nodes["node"] != "MatMul_3"]
-    assert overflow.words(alone)[1].endswith(", 11 bits for any input")
+    assert overflow.sums_words(alone)[1].endswith(", 11 bits for any input")
 
 
 def test_words_for_pairs_that_saturate(narrow):
-    assert "inner" not in overflow.words(narrow.nodes)[1]
+    assert "inner" not in overflow.sums_words(narrow.nodes)[1]
     nodes = narrow.nodes[narrow.nodes["bits"].notna()].assign(bits=32)
-    assert overflow.words(nodes)[1].endswith("; no width keeps inner registers from overflowing")
-    known = overflow.words(nodes.assign(bits_guaranteed_inner=17))[1]
+    assert overflow.sums_words(nodes)[1].endswith(
+        "; no width keeps inner registers from overflowing"
+    )
+    known = overflow.sums_words(nodes.assign(bits_guaranteed_inner=17))[1]
     assert known.endswith("from overflowing, which need 17 bits for any input")
 
 

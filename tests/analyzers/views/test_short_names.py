@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracer.analyzers.views.short_names import MOST_CHARACTERS, short_names, without_prefix
+from tracer.analyzers.views.text import MOST_CHARACTERS, short_names, without_prefix
 
 _PARTS = st.sampled_from(["/encoder", "/layer.10", "/layer.11", "/attention", "/query", "#2", "x"])
 NAMES = st.lists(_PARTS, min_size=1, max_size=12).map("".join)

@@ -1,11 +1,226 @@
 """The boxes of a model: its modules inside each other, and bodies inside their owners."""
 
-from collections.abc import Iterator, Sequence
+from __future__ import annotations
 
-from tracer.analyzers.views.report.layout.box import MODULE, NODE, OUTSIDE, Box
-from tracer.analyzers.views.report.layout.connections import Connections
-from tracer.analyzers.views.report.layout.pieces import pieces
+import heapq
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
 from tracer.records.topology import Topology
+
+Reads = Sequence[Sequence[int]]
+
+
+def pieces(
+    nodes: Sequence[int], keys: Sequence[Hashable], reads: Reads
+) -> tuple[list[list[int]], set[Link]]:
+    """Returns the nodes of each key, sorted so that a group reads earlier ones, and who reads whom.
+
+    `nodes` are sorted, and so are those of a group. A group whose data leave it and come back is
+    divided: a ReLU that a block calls twice is a group before the other nodes and one after them.
+    """
+    group = _numbered(nodes, keys)
+    links = _links(group, reads)
+    if any(first > second for first, second in links):
+        order = _sorted(range(1 + max(group.values())), links)
+        stuck = _in_cycles(set(group.values()) - set(order), links)
+        if stuck:
+            turns = _turns(group, stuck, reads)
+            group = _numbered(nodes, [(group[node], turns[node]) for node in nodes])
+            links = _links(group, reads)
+            order = _sorted(range(1 + max(group.values())), links)
+        place = {number: at for at, number in enumerate(order)}
+        group = {node: place[number] for node, number in group.items()}
+        links = {(place[first], place[second]) for first, second in links}
+    groups: list[list[int]] = [[] for _ in range(1 + max(group.values(), default=-1))]
+    for node in nodes:
+        groups[group[node]].append(node)
+    return groups, links
+
+
+def _numbered(nodes: Sequence[int], keys: Sequence[Hashable]) -> dict[int, int]:
+    """Returns the number of each node's group; groups are numbered by their first nodes."""
+    numbers: dict[Hashable, int] = {}
+    return {
+        node: numbers.setdefault(key, len(numbers)) for node, key in zip(nodes, keys, strict=True)
+    }
+
+
+def _links(group: dict[int, int], reads: Reads) -> set[Link]:
+    return {
+        (group[producer], number)
+        for node, number in group.items()
+        for producer in reads[node]
+        if producer in group and group[producer] != number
+    }
+
+
+def _sorted(groups: Collection[int], links: set[Link]) -> list[int]:
+    """Returns groups after those they read, the lowest numbers first, without those in cycles."""
+    waits = dict.fromkeys(groups, 0)
+    followers: dict[int, list[int]] = {}
+    for first, second in links:
+        waits[second] += 1
+        followers.setdefault(first, []).append(second)
+    ready = [number for number, count in waits.items() if not count]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        number = heapq.heappop(ready)
+        order.append(number)
+        for follower in followers.get(number, ()):
+            waits[follower] -= 1
+            if not waits[follower]:
+                heapq.heappush(ready, follower)
+    return order
+
+
+def _in_cycles(groups: set[int], links: set[Link]) -> set[int]:
+    """Returns the groups without those that only follow cycles."""
+    backwards = {(b, a) for a, b in links if a in groups and b in groups}
+    return groups - set(_sorted(groups, backwards))
+
+
+def _turns(group: dict[int, int], stuck: set[int], reads: Reads) -> dict[int, int]:
+    """Returns how often data changed between groups in cycles on their way to each node.
+
+    It rises with each such change, so groups of one number and one turn have no cycles.
+    """
+    turns = dict.fromkeys(group, 0)
+    for node, number in group.items():
+        if number in stuck:
+            turns[node] = max(
+                (
+                    turns[producer] + (group[producer] != number)
+                    for producer in reads[node]
+                    if group.get(producer) in stuck
+                ),
+                default=0,
+            )
+    return turns
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """What lists of nodes say about each node of a model, whose bodies are apart.
+
+    `reads` and `readers` are nodes of the same graph or body: an If reads what its bodies read.
+    `enters` tells of a node that reads an input of the model, or from outside of its body; `leaves`
+    of one whose output is an output of the model or of its body. `place` is its place in the order
+    of drawing: as in the model, but what follows from weights alone comes right before its first
+    reader.
+    """
+
+    reads: list[list[int]]
+    readers: list[list[int]]
+    enters: list[bool]
+    leaves: list[bool]
+    place: list[int]
+
+
+def connections(topology: Topology) -> Connections:
+    """Returns the connections of `topology`, in time linear in nodes and reads."""
+    reads, enters = _reads(topology)
+    readers: list[list[int]] = [[] for _ in reads]
+    for node, producers in enumerate(reads):
+        for producer in producers:
+            readers[producer].append(node)
+    makers = set(topology.outputs.values())
+    leaves = [
+        node in makers or (owner is not None and not readers[node])
+        for node, owner in enumerate(topology.owners)
+    ]
+    varies = _varying(topology, reads)
+    return Connections(reads, readers, enters, leaves, _places(reads, varies))
+
+
+def _reads(topology: Topology) -> tuple[list[list[int]], list[bool]]:
+    """Returns what each node and its bodies read in its own graph, and whether it enters."""
+    owners = topology.owners
+    reads: list[list[int]] = [[] for _ in owners]
+    enters = [False] * len(owners)
+    for node in chain.from_iterable(topology.inputs.values()):
+        for each in (node, *topology.around(node)):
+            enters[each] = True
+    of_bodies: dict[int, set[int]] = {}
+    for node in reversed(range(len(owners))):  # the nodes of bodies before their owner
+        owner = owners[node]
+        for producer in {*topology.producers[node], *of_bodies.pop(node, ())}:
+            if owners[producer] == owner or owner is None:
+                reads[node].append(producer)
+            else:
+                of_bodies.setdefault(owner, set()).add(producer)
+                enters[node] = True
+    return reads, enters
+
+
+def _varying(topology: Topology, reads: list[list[int]]) -> list[bool]:
+    """Returns which nodes depend on the inputs of the model."""
+    varies = [False] * len(reads)
+    for node in chain.from_iterable(topology.inputs.values()):
+        for each in (node, *topology.around(node)):
+            varies[each] = True
+    for node, owner in enumerate(topology.owners):
+        inherits = owner is not None and varies[owner]
+        varies[node] = varies[node] or inherits or any(varies[each] for each in reads[node])
+    return varies
+
+
+def _places(reads: list[list[int]], varies: Iterable[bool]) -> list[int]:
+    """Returns the place of each node; constants stand before the first node that reads them."""
+    is_fixed = [not each for each in varies]
+    count = len(reads)
+    first = [count] * count
+    for node in reversed(range(count)):
+        if first[node] == count or not is_fixed[node]:
+            first[node] = node
+        for producer in reads[node]:
+            if is_fixed[producer]:
+                first[producer] = min(first[producer], first[node])
+    order = sorted(range(count), key=lambda node: (first[node], not is_fixed[node], node))
+    place = [0] * count
+    for at, node in enumerate(order):
+        place[node] = at
+    return place
+
+
+NODE, MODULE, CONSECUTIVE, REPEATED = range(4)
+"""Kinds: a node (with its body inside, if any), a module, consecutive boxes, equal blocks."""
+
+OUTSIDE = -1
+"""In a link: whatever is not inside the same box, and inputs and outputs of the model."""
+
+Link = tuple[int, int]
+"""Two boxes inside the same one, by their places in `children`: the second reads the first."""
+
+
+@dataclass(slots=True, eq=False)
+class Box:
+    """A box, the boxes inside it, and who of them reads whom.
+
+    `children` are sorted: a box reads earlier ones alone. `node` is the position of the node that
+    the box is, and `op_type` its operator; -1 and '' if it is none. `nodes` counts those in it. A
+    box that repeats has `repeat` children of equal structure.
+    """
+
+    kind: int
+    label: str
+    node: int = -1
+    op_type: str = ""
+    nodes: int = 1
+    repeat: int = 1
+    children: list[Box] = field(default_factory=list)
+    links: set[Link] = field(default_factory=set)
+
+
+def boxes(root: Box) -> Iterator[Box]:
+    """Yields a box and all inside it, each before its children."""
+    level = [root]
+    while level:
+        yield from level
+        level = [child for box in level for child in box.children]
+
 
 _DEEPEST = 24
 """Most levels of modules that are told apart; deeper ones are one name."""

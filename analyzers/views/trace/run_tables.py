@@ -1,0 +1,301 @@
+"""The tables of a trace on its page, with the lines around them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from tracer.analyzers.advice import advise
+from tracer.analyzers.grouping import remark
+from tracer.analyzers.options import KERNEL, NAMES, SAMPLE, ViewOptions, sort_column
+from tracer.analyzers.values import origins
+from tracer.analyzers.views.exchange import Value
+from tracer.analyzers.views.page import Column, Table, specified
+from tracer.analyzers.views.text import cosine, digits, full, plural, si
+from tracer.analyzers.views.trace import headline, overflow
+from tracer.analyzers.views.trace.headline import Section, chosen, folded, sections
+from tracer.errors import UsageError
+from tracer.records.columns import JOINT, TableName, specs_of
+from tracer.records.trace import Run, Trace
+from tracer.support.tolerance import Tolerance
+from tracer.text import printable
+
+_CALLS_RANK = 3
+"""Rank of the calls in the table of kernels, which are called many times each."""
+
+
+def tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Table]:
+    """The tables of one run: of times and work, of overflow, or of both."""
+    title = headline.headline(trace, section)
+    groups = folded(section, options)
+    if options.by == SAMPLE:
+        yield _of_samples(title, section, groups, options)
+        return
+    if has_agreement(groups):
+        yield _of_agreement(title, trace, section, groups, options)
+        title = ""
+    counted = overflow.has_overflow(groups)
+    run = section.run
+    if counted and run is not None and run.is_emulated:  # its times are of an emulation
+        yield _of_sums(title, section, groups, options)
+        title, counted = "", False
+    yield _of_work(title, trace, section, groups, options, counted)
+
+
+def _of_work(
+    title: str,
+    trace: Trace,
+    section: Section,
+    groups: pd.DataFrame,
+    options: ViewOptions,
+    counted: bool,
+) -> Table:
+    """Returns the table of times and work, and of overflow too if it was `counted` elsewhere."""
+    head = headline.verdict(section.run, section.nodes) if section.run else ()
+    head = (*head, *headline.other_columns(trace, section))
+    which: tuple[TableName, ...] = ("work",)
+    below: tuple[str, ...] = ()
+    if counted:
+        head = (*head, *overflow.counted(trace), *overflow.sums_words(section.nodes))
+        groups = overflow.sums_text(groups, options.full_numbers)
+        which = ("work", "overflow")
+        below = overflow.sums_totals(section.nodes, options.full_numbers)
+    rows = headline.ordered(groups, options)
+    return Table(
+        title,
+        _columns(rows, which, NAMES[options.by], options),
+        rows,
+        head=head,
+        lines=(*_lines(trace, section, rows, options), *below),
+        is_long=True,
+        advice=tuple(advice.text for advice in advise(trace, section.run, section.nodes)),
+        weight=("time_share", "time") if groups["time_us"].notna().any() else ("macs", "MACs"),
+    )
+
+
+def _of_sums(title: str, section: Section, groups: pd.DataFrame, options: ViewOptions) -> Table:
+    return Table(
+        title,
+        _columns(groups, ("overflow",), NAMES[options.by], options),
+        chosen(overflow.worst_first(groups, options.full_numbers), options),
+        head=overflow.sums_words(section.nodes),
+        lines=overflow.sums_totals(section.nodes, options.full_numbers),
+        is_long=True,
+    )
+
+
+def _of_agreement(
+    title: str, trace: Trace, section: Section, groups: pd.DataFrame, options: ViewOptions
+) -> Table:
+    return Table(
+        title,
+        _columns(groups, ("agreement",), NAMES[options.by], options),
+        chosen(worst_first(groups), options),
+        head=tuple(outputs(trace, section.nodes)),
+        lines=(totals(section.nodes),),
+        is_long=True,
+    )
+
+
+def _of_samples(title: str, section: Section, samples: pd.DataFrame, options: ViewOptions) -> Table:
+    return Table(
+        title,
+        _columns(samples, ("overflow",), SAMPLE, options),
+        chosen(overflow.worst_first(samples, options.full_numbers), options),
+        head=(overflow.of_samples(samples),),
+        lines=overflow.sums_totals(section.nodes, options.full_numbers),
+        is_long=True,
+        weight=("overflow_outputs", "overflows"),
+    )
+
+
+def _lines(
+    trace: Trace, section: Section, groups: pd.DataFrame, options: ViewOptions
+) -> Iterator[str]:
+    if options.sort is not None and not _has_values(groups, options):
+        yield f"no row has a value of {options.sort}, so the rows are in their usual order"
+    others = remark(groups, options.by)
+    if others:
+        yield others
+    text = full if options.full_numbers else si
+    yield headline.totals(trace, section.nodes, text)
+    yield from headline.energy(trace, section.nodes)
+    yield from headline.memory(section, text)
+    yield from headline.providers(section)
+    threads = section.run.threads if section.run else None
+    yield from headline.roofs(trace.environment.peaks_at(threads))
+
+
+def _columns(
+    rows: pd.DataFrame, which: Sequence[TableName], named: str, options: ViewOptions
+) -> list[Column]:
+    """Returns the columns of one table; the column that names the rows gets room first."""
+    first = JOINT if len(which) > 1 else ()
+    ranks = {name: rank - len(first) for rank, name in enumerate(first)} | {named: -len(JOINT)}
+    if options.by == KERNEL:
+        ranks["calls"] = _CALLS_RANK
+    return [
+        replace(specified(spec, options.full_numbers), rank=ranks.get(spec.name, spec.rank))
+        for spec in specs_of(rows.columns)
+        if spec.header is not None and (spec.table is None or spec.table in which)
+    ]
+
+
+def _has_values(rows: pd.DataFrame, options: ViewOptions) -> bool:
+    name = sort_column(options.sort or "", options.by).name
+    return name in rows and bool(rows[name].notna().any())
+
+
+def has_agreement(nodes: pd.DataFrame) -> bool:
+    """Whether the values of any node of a node table were compared."""
+    return "difference_max" in nodes and bool(nodes["difference_max"].notna().any())
+
+
+def worst_first(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows with errors: the largest errors of a node's own first, then the largest errors."""
+    compared = rows[rows["difference_max"].notna()]
+    return compared.sort_values(
+        ["difference_own", "difference_max"], ascending=False, kind="stable", na_position="last"
+    )
+
+
+def outputs(trace: Trace, nodes: pd.DataFrame) -> Iterator[str]:
+    """A line for each output of the model that a compared node computes."""
+    topology = trace.model.topology
+    if topology is None:
+        return
+    columns = ["difference_max", "difference_rms", "difference_cosine"]
+    compared = nodes.drop_duplicates("node").set_index("node")[columns].dropna(subset=columns[:1])
+    errors = dict(zip(compared.index, compared.to_numpy(float).tolist(), strict=True))
+    for name, maker in topology.outputs.items():
+        key = "" if maker is None else topology.nodes[maker]
+        if key in errors:
+            largest, rms, angle = errors[key]
+            yield (
+                f"output {printable(name)}: error at most {digits(largest)} of the largest value, "
+                f"RMS error {digits(rms)}, cosine {cosine(angle)}"
+            )
+
+
+def verdict(run: Run, tolerance: Tolerance) -> tuple[str, bool]:
+    """Returns in words whether a run agrees with its reference, and whether it does.
+
+    A node disagrees if it is out of tolerance on the values of the reference. Rounding that adds up
+    from node to node is no disagreement, unless a relative tolerance was asked for.
+    """
+    op_types = {kernel.node: kernel.op_type for kernel in run.kernels}
+    wrong = origins(run.values)
+    beyond = [each for each in run.values if each.difference and each.difference.fault]
+    if wrong:
+        which = f"'{printable(wrong[0].node)}' ({op_types[wrong[0].node]})"
+        fault = wrong[0].own.fault if wrong[0].own else ""
+        others = "" if len(wrong) == 1 else f" (and {len(wrong) - 1:,} more)"
+        return f"{which} is out of tolerance on the values of the reference: {fault}{others}", False
+    if beyond:
+        first = beyond[0]
+        fault = first.difference.fault if first.difference else ""
+        return (
+            "every node is within tolerance on the values of the reference; rounding adds up to "
+            f"more in {plural(len(beyond), 'node')}, first in '{printable(first.node)}' "
+            f"({op_types[first.node]}): {fault}"
+        ), tolerance.relative is None
+    return "every node is within tolerance", True
+
+
+def totals(nodes: pd.DataFrame) -> str:
+    """How many nodes were compared, and how many are equal."""
+    compared = nodes[nodes["difference_max"].notna()]
+    same = int((compared["difference_max"] == 0).sum())
+    exact = int((compared["difference_own"] == 0).sum())
+    return (
+        f"{plural(len(compared), 'node')} compared: {same:,} equal the reference, {exact:,} do on "
+        "its values (own error)"
+    )
+
+
+DEEPEST = 64
+"""Most levels of modules that are kept apart; viewers refuse stacks of some hundred levels."""
+
+_INFINITE = (float("inf"), float("-inf"))
+
+SHOWN = (
+    "node", "op_type", "module", "source", "input_shapes", "output_shapes", "calls", "time_us",
+    "time_us_ci95_low", "time_us_ci95_high", "time_share", "macs", "flops", "params", "bytes_read",
+    "bytes_written", "gflops_per_s", "gbytes_per_s", "roof_fraction", "bound", "peak_bytes",
+    "bits_observed", "bits_guaranteed", "bits", "overflow_outputs", "energy", "kernels",
+)  # fmt: skip
+"""Columns of the node table that viewers show beside a node."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedRow:
+    """A row with a time in µs: its module as a path of names, and the values to show beside it."""
+
+    name: str
+    path: tuple[str, ...]
+    time_us: float
+    kernels: tuple[str, ...]
+    values: Mapping[str, Value]
+
+
+def timed(trace: Trace, what: str) -> tuple[tuple[Section, Run], ...]:
+    """Returns the runs that have times, with their rows. Raises UsageError if there is none."""
+    every = [(section, section.run) for section in sections(trace) if section.run is not None]
+    having = [(s, run) for s, run in every if s.nodes["time_us"].notna().any()]
+    if not having:
+        raise UsageError(
+            f"{what} needs times, and this trace has none",
+            "Make a trace with times: tracer profile MODEL.onnx -o run.trace.",
+        )
+    return tuple(having)
+
+
+def timed_rows(section: Section, run: Run) -> list[TimedRow]:
+    """Returns the rows with a time, in the order in which their kernels ran."""
+    nodes = in_graph_order(section.nodes, run)
+    fused = _fused(nodes)
+    return [_row(values, fused) for values in present(nodes[nodes["time_us"].notna()], SHOWN)]
+
+
+def in_graph_order(nodes: pd.DataFrame, run: Run | None) -> pd.DataFrame:
+    """Returns rows in the order in which their kernels ran; others stay where they are."""
+    kernels = () if run is None else run.kernels
+    place = {kernel.name: place for place, kernel in reversed([*enumerate(kernels)])}
+    firsts = nodes["kernels"].fillna("").str.split("; ").str[0].map(place).astype("float64")
+    return nodes.loc[firsts.ffill().fillna(-1).sort_values(kind="stable").index]
+
+
+def present(rows: pd.DataFrame, names: tuple[str, ...]) -> Iterator[dict[str, Value]]:
+    """Yields the values that each row has in these columns, as plain Python values.
+
+    Infinities are left out like missing values, for few formats can hold them.
+    """
+    columns = {name: rows[name] for name in names if name in rows}
+    known = [(series.notna() & ~series.isin(_INFINITE)).tolist() for series in columns.values()]
+    values = [series.astype(object).tolist() for series in columns.values()]
+    for has, cells in zip(zip(*known, strict=True), zip(*values, strict=True), strict=True):
+        yield {
+            name: cell for name, is_known, cell in zip(columns, has, cells, strict=True) if is_known
+        }
+
+
+def module_path(module: str | None) -> tuple[str, ...]:
+    """Returns the names of a dotted module path, outermost first; the deepest stay together."""
+    return tuple(module.split(".", DEEPEST - 1)) if module else ()
+
+
+def _row(record: dict[str, Any], fused: Mapping[str, str]) -> TimedRow:
+    name = record["node"]
+    kernels = tuple(str(record.get("kernels", "")).split("; "))
+    values = {**record, "also holds": fused[name]} if name in fused else record
+    return TimedRow(name, module_path(record.get("module")), record["time_us"], kernels, values)
+
+
+def _fused(nodes: pd.DataFrame) -> dict[str, str]:
+    """Returns the other nodes of the kernels of a row, by the name of the row."""
+    others = nodes[nodes["timed_in"].notna()]
+    held: dict[str, list[str]] = {}
+    for name, host in zip(others["node"], others["timed_in"], strict=True):
+        held.setdefault(host, []).append(name)
+    return {host: ", ".join(names) for host, names in held.items()}
