@@ -10,12 +10,12 @@ import pandas as pd
 
 import tracer.analyzers.toolchains.finn
 import tracer.analyzers.toolchains.hls4ml
+from tracer.analyzers import whatif
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.drawing import HIGH, PLAIN, empty_figure, plain
 from tracer.analyzers.views.file_formats.json import fields
 from tracer.analyzers.views.page import Column, Page, Table, name_column, number_column
 from tracer.analyzers.views.text import plural, score, si
-from tracer.analyzers.whatif import words
 from tracer.errors import UsageError
 from tracer.graph import stored_weights
 from tracer.graph.encoding import encoded
@@ -145,7 +145,7 @@ def figure(result: Narrowed, options: ViewOptions) -> Figure:
     axes.axhline(result.score, color="#777777", linewidth=0.8, linestyle="--", label="wide")
     axes.set_xticks(widths)
     axes.set_xlabel("bits of the accumulators")
-    axes.set_ylabel(plain(words.metric(result.judgement)))
+    axes.set_ylabel(plain(whatif.metric(result.judgement)))
     axes.set_title(plain(result.model.name), loc="left", fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
@@ -164,7 +164,7 @@ def _curve(result: Narrowed) -> Table:
         number_column("saturated", "saturated", lambda v: score(v, unit), 1),
         name_column("", "kept", 0),
     )
-    return Table(f"{result.model.name} · {words.metric(result.judgement)} by width", columns, rows)
+    return Table(f"{result.model.name} · {whatif.metric(result.judgement)} by width", columns, rows)
 
 
 def _tells(result: Narrowed, field: str) -> bool:
@@ -191,7 +191,8 @@ def _details(result: Narrowed) -> str:
 def _sentences(result: Narrowed) -> Iterator[str]:
     judgement, scores = result.judgement, result.scores
     before, after, saturated = (
-        words.score(judgement, value) for value in (result.score, scores.narrowed, scores.saturated)
+        whatif.score(judgement, value)
+        for value in (result.score, scores.narrowed, scores.saturated)
     )
     data = f"{plural(result.samples, 'sample')} of {result.settings['test']}"
     yield (

@@ -1,11 +1,194 @@
 """Tables of a what-if: a row per width, a row per node, and the properties of each variant."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
 
-from tracer.records.whatif import REFERENCE_BITS, Variant, WhatIf, WidthChoice
+from tracer.analyzers.views import text
+from tracer.analyzers.views.text import percent, plural, si
+from tracer.records.whatif import (
+    REFERENCE_BITS,
+    Answer,
+    Judgement,
+    Variant,
+    WhatIf,
+    WidthChoice,
+    known_sum,
+)
+
+_WIDEST = 64
+_MOST_LISTED = 8
+
+
+def sentences(result: WhatIf, variant: Variant) -> Iterator[str]:
+    """Yields the answers A, B and C, after the pins; then what ended the search early."""
+    if variant.pinned.text:
+        yield _pinned(variant)
+    yield _safe(variant)
+    yield _within_budget(result, variant)
+    if variant.answer.each is not None:
+        yield _each_choice_text(result, variant, variant.answer.each)
+    if variant.answer.ended:
+        yield _end_text(result, variant.answer)
+
+
+def effort(result: WhatIf, variant: Variant) -> str:
+    """Returns the number of evaluations and samples."""
+    answer = variant.answer
+    screening = ""
+    if answer.screening is not None:
+        evaluations, samples = answer.screening.evaluations, answer.screening.samples
+        screening = f", after {evaluations:,} on the {samples:,} hardest"
+    return (
+        f"{plural(len(answer.evaluations), 'evaluation')} on {plural(answer.samples, 'sample')} of "
+        f"{result.settings['data']}{screening}"
+    )
+
+
+def metric(judgement: Judgement) -> str:
+    """Returns the name of the metric with its unit: `top1 %`."""
+    return f"{judgement.metric.rpartition(':')[2]} {judgement.unit}".strip()
+
+
+def score(judgement: Judgement, value: float) -> str:
+    """Returns `98.33 %`, or four digits in the unit of another metric."""
+    return f"{text.score(value, judgement.unit)} {judgement.unit}".strip()
+
+
+def budget(judgement: Judgement) -> str:
+    """Returns `1 point` for a metric in %, else the budget in the unit of the metric."""
+    if judgement.unit != "%":
+        return score(judgement, judgement.budget)
+    return f"{judgement.budget:g} {'point' if judgement.budget == 1 else 'points'}"
+
+
+def energy(result: WhatIf, value: float) -> str:
+    """Returns an energy with its unit."""
+    return f"{si(value)} {result.energy.unit}".strip()
+
+
+def _pinned(variant: Variant) -> str:
+    pins = len(variant.pinned.bits)
+    return (
+        f"Pinned: {variant.pinned.text}, {plural(pins, 'node')}; A, B and C are about the other "
+        f"{plural(len(variant.work) - pins, 'node')}."
+    )
+
+
+def _safe(variant: Variant) -> str:
+    answer = variant.answer
+    guaranteed = f">{_WIDEST}" if answer.guaranteed > _WIDEST else str(answer.guaranteed)
+    covered = variant.coverage
+    where = "" if covered is None or covered.is_whole else f" in {text.extent(covered)}"
+    return (
+        f"A: {answer.observed} bits are safe on this data ({answer.limiting} needs them); "
+        f"{guaranteed} bits are safe for any input{where}."
+    )
+
+
+def _within_budget(result: WhatIf, variant: Variant) -> str:
+    judgement, answer, choice = result.judgement, variant.answer, variant.answer.uniform
+    lost = f"{budget(judgement)} of {judgement.metric}"
+    wide = score(judgement, answer.score)
+    if choice is None and answer.ended:
+        return f"B: no width for all nodes that loses at most {lost} was found in time."
+    if choice is None:
+        return (
+            f"B: every width for all nodes loses more than {lost} ({wide} in wide accumulators)"
+            f"{_pinned_score(result, variant)}."
+        )
+    bits = variant.swept(choice)[0]
+    safe, reference = variant.swept_energy(answer.observed), variant.energy(REFERENCE_BITS)
+    less = f"{_share(choice.energy, reference)} than {REFERENCE_BITS} bits"
+    if bits < answer.observed:
+        less += f" and {_share(choice.energy, safe)} than A"
+    limit = _limit(choice, "{} prevents " + f"{bits - 1} bits", f"at {bits - 1} bits")
+    return (
+        f"B: {bits} bits lose at most {lost} ({score(judgement, choice.score)}, {wide} in wide "
+        f"accumulators) and need {energy(result, choice.energy)} per sample, {less}{limit}."
+    )
+
+
+def _end_text(result: WhatIf, answer: Answer) -> str:
+    """Returns what is missing from a search that ended early."""
+    missing = [f"{bits}" for bits in result.settings["widths"] if bits not in _evaluated(answer)]
+    width_rows = f"; not evaluated: {', '.join(missing)} bits" if missing else ""
+    each = "; C was not searched" if answer.each is None and result.settings["search"] else ""
+    return (
+        f"Ended early, {answer.ended}: A, B and C are the best found until then{width_rows}{each}."
+    )
+
+
+def _evaluated(answer: Answer) -> set[int]:
+    return {row.bits for row in answer.rows}
+
+
+def _limit(choice: WidthChoice, limiting: str, less: str) -> str:
+    """Returns which node limits a choice or, where that is not known, which overflows most."""
+    if choice.limiting:
+        return "; " + limiting.format(choice.limiting)
+    return f"; {less}, {choice.overflowing} overflows most" if choice.overflowing else ""
+
+
+def _pinned_score(result: WhatIf, variant: Variant) -> str:
+    if not variant.pinned.bits:
+        return ""
+    pins, observed = variant.pinned.bits, variant.answer.observed
+    bits = {work.node: pins.get(work.node, observed) for work in variant.work}
+    scores = (each.score for each in variant.answer.evaluations if each.bits == bits)
+    alone = next(scores, None)
+    if alone is None:
+        return ""
+    return f"; with only the pinned nodes narrow it is {score(result.judgement, alone)}"
+
+
+def _each_choice_text(result: WhatIf, variant: Variant, choice: WidthChoice) -> str:
+    uniform = variant.answer.uniform
+    assert uniform is not None
+    if choice.energy >= uniform.energy:
+        return f"C: a width for each node saves nothing over B: {_reason(variant, choice)}."
+    limit = _limit(choice, "{} limits it most", "with one bit less")
+    reference = variant.energy(REFERENCE_BITS)
+    return (
+        f"C: a width for each node, {_widths(variant, choice)}, needs "
+        f"{energy(result, choice.energy)}, {_share(choice.energy, uniform.energy)} than B and "
+        f"{_share(choice.energy, reference)} than {REFERENCE_BITS} bits "
+        f"({score(result.judgement, choice.score)}){limit}."
+    )
+
+
+def _reason(variant: Variant, choice: WidthChoice) -> str:
+    """Returns why the search ends at B: no node can lose a bit and save energy."""
+    if variant.answer.ended:
+        return "the search ended before it found less energy"
+    energies = {tuple(each) for each in variant.energies.values()}
+    if not any(map(known_sum, energies)):
+        return "no node has a known energy"
+    if len(variant.swept(choice)) == 1:
+        return "there is only one node"
+    if len(energies) == 1:
+        return "this energy model does not depend on the width"
+    return (
+        "one bit less in any single node exceeds the budget, and no search from A ends at less "
+        "energy"
+    )
+
+
+def _widths(variant: Variant, choice: WidthChoice) -> str:
+    """Returns `16 to 21 bits`, or the list if it is short."""
+    widths = variant.swept(choice)
+    if len(widths) > _MOST_LISTED:
+        return f"{min(widths)} to {max(widths)} bits"
+    return " ".join(str(bits) for bits in widths)
+
+
+def _share(energy: float, reference: float) -> str:
+    share = saved(energy, reference)
+    if share is None:
+        return "no less"
+    return f"{percent(share)} less" if share >= 0 else f"{percent(-share)} more"
+
 
 _COUNTS = (
     "outputs", "overflow_outputs", "transient_outputs", "persistent_outputs",
@@ -37,7 +220,7 @@ def label(result: WhatIf, variant: Variant) -> str:
     return ", ".join(_described(name, values[name]) for name in shown)
 
 
-def rows(variant: Variant) -> pd.DataFrame:
+def width_rows(variant: Variant) -> pd.DataFrame:
     """Returns a row for each width of the sweep.
 
     Columns: `bits`, `score`, the overflow counts over all nodes and samples, `energy` per sample,

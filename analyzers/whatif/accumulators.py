@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from tracer.analyzers import whatif
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.drawing import (
     EXTREMES,
@@ -22,7 +23,6 @@ from tracer.analyzers.views.drawing import (
 from tracer.analyzers.views.file_formats.json import fields, records
 from tracer.analyzers.views.page import Column, Page, Table, name_column, number_column
 from tracer.analyzers.views.text import FORMATS, number, percent, plural, score, si
-from tracer.analyzers.whatif import words
 from tracer.records.accumulator_sweep import AccumulatorSweep
 
 if TYPE_CHECKING:
@@ -97,8 +97,8 @@ def _draw_scores(axes: Axes, result: AccumulatorSweep) -> None:
     colours = [PLAIN if row in sufficient else OTHERS for row in result.rows]
     axes.barh(range(len(result.rows)), [row.score for row in result.rows], color=colours)
     axes.axvline(result.score, color=HIGH, linewidth=0.8, linestyle="--")
-    axes.set_xlabel(plain(words.metric(result.judgement)), fontsize=8)
-    budget = words.budget(result.judgement)
+    axes.set_xlabel(plain(whatif.metric(result.judgement)), fontsize=8)
+    budget = whatif.budget(result.judgement)
     axes.set_title(plain(f"blue: loses at most {budget}; red: as it is"), fontsize=8, loc="left")
     _finish(axes)
 
@@ -128,7 +128,7 @@ def _columns(result: AccumulatorSweep) -> list[Column]:
         name_column("accumulator", "accumulator", 0),
         name_column("", "answer", 1),
         name_column("operands", "operands", 9),
-        number_column(words.metric(result.judgement), "score", lambda v: score(v, unit), 2),
+        number_column(whatif.metric(result.judgement), "score", lambda v: score(v, unit), 2),
         number_column("change", "change", lambda v: f"{v:+.2f}" if unit == "%" else f"{v:+.3g}", 3),
         number_column("overflow", "overflow_share", percent, 5),
         number_column("swamped", "swamped_share", percent, 6),
@@ -151,9 +151,9 @@ def _marks(result: AccumulatorSweep) -> list[str]:
 def _sentences(result: AccumulatorSweep) -> Iterator[str]:
     judgement = result.judgement
     yield (
-        f"The model as it is has {words.score(judgement, result.score)} on "
+        f"The model as it is has {whatif.score(judgement, result.score)} on "
         f"{plural(result.samples, 'sample')} of {result.settings['data']}; the budget is "
-        f"{words.budget(judgement)}."
+        f"{whatif.budget(judgement)}."
     )
     names = ", ".join(row.accumulator for row in result.sufficient)
     cheapest = result.cheapest

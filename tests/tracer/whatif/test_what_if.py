@@ -13,7 +13,7 @@ import tracer
 from models import families
 from tests.tracer.quantization.test_channels import detector
 from tests.tracer.whatif import networks
-from tracer.analyzers.whatif import words
+from tracer.analyzers import whatif
 from tracer.api.whatif import what_if
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph.loading import load
@@ -64,7 +64,7 @@ def test_a_width_is_safe_for_any_input_in_the_nodes_that_are_swept(tmp_path):
     result = what_if(LENET, [24], "digits", replace(QUICK, limit=8))
     assert result.variants[0].coverage == Coverage(5, 5, 1.0)
     partly = replace(result.variants[0], coverage=Coverage(1, 2, 0.17))
-    whole, some = (next(words.sentences(result, v)) for v in (result.variants[0], partly))
+    whole, some = (next(whatif.sentences(result, v)) for v in (result.variants[0], partly))
     assert whole.endswith("; 24 bits are safe for any input.")
     assert some.endswith(
         "; 24 bits are safe for any input in 1 of 2 nodes that multiply, with 17.0% of the MACs."
