@@ -12,11 +12,10 @@ import pandas as pd
 from tracer.analyzers.compare.alignment import align, layer_rows
 from tracer.analyzers.compare.contrast import LEVEL
 from tracer.graph.model import Model
-from tracer.interpreter.recording import statistics
+from tracer.interpreter.observers import statistics
 from tracer.interpreter.values import from_tensor
-from tracer.support.difference import Difference, compare
 from tracer.support.statistics import t_quantile
-from tracer.support.tolerance import Precision, Tolerance, rounding
+from tracer.support.tolerance import Difference, Precision, Tolerance, compare, rounding
 from tracer.support.types import Array, FloatArray
 
 _ERRORS = ("max_abs", "max_share", "rms_share", "cosine")

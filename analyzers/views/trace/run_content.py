@@ -34,7 +34,7 @@ from tracer.analyzers.views.trace.roofline import points
 from tracer.analyzers.views.trace.run_tables import tables
 from tracer.records.trace import Run, Trace, distinctions
 
-_INTERPRETERS = ("reference", "narrowed")
+_INTERPRETERS = ("reference", "emulated", "narrowed")
 """Executors whose times are those of an interpreter."""
 
 

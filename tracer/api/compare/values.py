@@ -40,16 +40,15 @@ from tracer.inputs.feedset import FeedSet
 from tracer.inputs.model_feeds import check_feeds
 from tracer.inputs.request import Samples
 from tracer.interpreter.interpreter import Interpreter
-from tracer.interpreter.isolation import Isolation
+from tracer.interpreter.observers import Isolation
 from tracer.metrics import Metric, default_metric, suited
 from tracer.metrics.metric import Outputs
 from tracer.quantization.time_left import within_time
 from tracer.records.node_table import typed
 from tracer.shapes import infer
-from tracer.support.difference import Difference
-from tracer.support.optional import not_installed
+from tracer.support.imports import not_installed
 from tracer.support.progress import Progress
-from tracer.support.tolerance import Tolerance
+from tracer.support.tolerance import Difference, Tolerance
 from tracer.support.types import FloatArray
 
 _BATCH = 8
