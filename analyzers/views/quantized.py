@@ -11,7 +11,7 @@ from tracer.analyzers.views.file_formats.json import fields
 from tracer.analyzers.views.page import Column, Page, Table, name_column, number_column
 from tracer.analyzers.views.report.content import Content, RunContent, drawings
 from tracer.analyzers.views.text import score
-from tracer.graph import data_file
+from tracer.graph import stored_weights
 from tracer.records.columns import ColumnSpec
 from tracer.records.quantized import Accuracy, LayerError, OutputError, Quantized
 

@@ -79,10 +79,12 @@ def draw_panels(result: WhatIf, top: int) -> Figure:
     counts = [math.ceil((_FIRST + len(shown)) / _COLUMNS) for shown in shown_of]
     chart = empty_figure(width * _COLUMNS, height * sum(counts) + _HEAD_INCHES * len(counts))
     parts = chart.subfigures(len(counts), 1, squeeze=False, height_ratios=counts)[:, 0]
-    for part, count, variant, shown in zip(parts, counts, result.variants, shown_of, strict=True):
+    for part, panel_rows, variant, shown in zip(
+        parts, counts, result.variants, shown_of, strict=True
+    ):
         title = plain(f"{result.model.name} · {label(result, variant)}")
         part.suptitle(title, x=0.01, ha="left", fontsize=10)
-        panels = part.subplots(count, _COLUMNS, squeeze=False).ravel()
+        panels = part.subplots(panel_rows, _COLUMNS, squeeze=False).ravel()
         _by_width(panels[0], result, variant)
         _front(panels[1], result, variant)
         _histogram(panels[2], _ALL, _together(variant.answer.sums), variant)

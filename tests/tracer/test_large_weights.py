@@ -292,7 +292,7 @@ def test_fingerprints_do_not_depend_on_how_much_is_summed_at_once(tmp_path, monk
     before = numbers._weights(model)
     monkeypatch.setattr(numbers, "_AT_ONCE", 1000)
     assert numbers._weights(model) == before
-    arrays = [external_data.read(tensor, tmp_path) for tensor in model.graph.initializer]
+    arrays = [stored_weights.read_external(tensor, tmp_path) for tensor in model.graph.initializer]
     by_hand = [sum(int(bits) ** 2 for bits in a.view("u4").flat) % (1 << 64) for a in arrays]
     assert sorted(squares for _, _, squares in before) == sorted(by_hand)
 

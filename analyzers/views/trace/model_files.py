@@ -17,8 +17,8 @@ from tracer.analyzers.views.trace.headline import Section, headline, sections
 from tracer.analyzers.views.trace.run_tables import present, timed
 from tracer.errors import InputError, UsageError
 from tracer.graph import loading
-from tracer.graph.external_data import has_external_data
 from tracer.graph.model import expanded_keys, node_protos
+from tracer.graph.stored_weights import has_external_data
 from tracer.records.columns import BY_NAME, COLUMNS
 from tracer.records.model_info import ModelInfo
 from tracer.records.topology import Topology

@@ -31,8 +31,7 @@ from tracer.exporters.registry import exporter_of
 from tracer.exporters.source import load_source
 from tracer.graph import loading
 from tracer.graph.model import Model
-from tracer.graph.precision import precisions
-from tracer.graph.quantized import has_rounded_weights
+from tracer.graph.operators import has_rounded_weights, precisions
 from tracer.inputs.datasets.batch import Batch
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset
