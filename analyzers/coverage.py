@@ -3,7 +3,7 @@
 import pandas as pd
 
 from tracer.accumulators.multiplying import MULTIPLYING, PARTLY
-from tracer.records.coverage import Coverage
+from tracer.records.whatif import Coverage
 
 
 def coverage(nodes: pd.DataFrame, narrow: pd.Series) -> Coverage:

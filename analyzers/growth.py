@@ -8,8 +8,7 @@ import pandas as pd
 
 from tracer.analyzers.generation import settled_means
 from tracer.analyzers.timing import wall, wall_interval
-from tracer.records.generation import Generated
-from tracer.records.trace import Run
+from tracer.records.trace import Generated, Run
 from tracer.support.statistics import t_quantile
 
 _Z_975 = 1.96

@@ -24,8 +24,7 @@ from tracer.analyzers.table import OF_RUN, of_batch, own_rows, rows_of
 from tracer.errors import InputError
 from tracer.records.columns import BY_NAME, COLUMNS, marked, stored_spec
 from tracer.records.environment import Environment
-from tracer.records.node_table import typed
-from tracer.records.trace import EMULATED, Run, Trace
+from tracer.records.trace import EMULATED, Run, Trace, typed_table
 
 MERGED = "merged"
 """The setting that holds the settings and the environment of every trace but the base."""
@@ -74,7 +73,7 @@ def merged(sources: Sequence[Source]) -> Trace:
         model=replace(base.trace.model, params=next(iter(params), None)),
         settings=_settings(ordered, priced),
         runs=tuple(run for each in ordered for run in each.trace.runs),
-        nodes=typed(nodes),
+        nodes=typed_table(nodes),
         notes=tuple(dict.fromkeys(_notes(base, others, priced))),
     )
 

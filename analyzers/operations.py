@@ -9,8 +9,7 @@ import pandas as pd
 from tracer.analyzers.timing import timing
 from tracer.executors.eager.calls import BACKWARD, BACKWARD_PHASE
 from tracer.executors.protocol import Profiled
-from tracer.records.node_table import typed
-from tracer.records.trace import Run
+from tracer.records.trace import Run, typed_table
 
 
 def operation_table(profile: Profiled) -> pd.DataFrame:
@@ -38,7 +37,7 @@ def operation_table(profile: Profiled) -> pd.DataFrame:
     table = table.join(times.drop(columns=["calls", "kernels"]))
     table["calls"] = pd.Series(_calls(run))
     table["kernels"] = pd.Series(_kernels(run))
-    return typed(table)
+    return typed_table(table)
 
 
 def of_backward(nodes: pd.DataFrame) -> npt.NDArray[np.bool_]:

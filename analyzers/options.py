@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tracer.errors import UsageError
 from tracer.records.columns import SPECS, ColumnSpec
-from tracer.records.view_options import ViewOptions
+from tracer.records.result import ViewOptions
 
 __all__ = [
     "ADDITION_CONVENTIONS",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from tracer.analyzers.main_nodes import SERVING
-from tracer.records.topology import Topology
+from tracer.records.model_info import Topology
 
 _OF_RESULTS = "QuantizeLinear"
 

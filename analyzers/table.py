@@ -9,8 +9,7 @@ import pandas as pd
 from tracer.graph.model import Model, Node
 from tracer.graph.shape_inference import TensorTypes
 from tracer.records.columns import BY_NAME, COLUMNS, marked
-from tracer.records.node_table import typed
-from tracer.records.trace import Run, Trace
+from tracer.records.trace import Run, Trace, typed_table
 
 OF_RUN = tuple(name for name in COLUMNS if BY_NAME[name].scope == "run")
 """Columns that depend on the executor; a merged trace has them once for each."""
@@ -33,7 +32,7 @@ def node_table(
     if run is not None:
         table = table.assign(**run.key)
         _describe_kernels(table, run, extra)
-    return typed(table)
+    return typed_table(table)
 
 
 def own_rows(trace: Trace, run: Run) -> pd.DataFrame:
@@ -55,7 +54,7 @@ def rows_of(trace: Trace, run: Run) -> pd.DataFrame:
     if len(own) or names.keys().isdisjoint(trace.nodes):
         return own
     joined = trace.nodes[of_batch(trace.nodes, run.batch)].drop_duplicates("node")
-    return typed(joined.drop(columns=list(OF_RUN)).rename(columns=names).assign(**run.key))
+    return typed_table(joined.drop(columns=list(OF_RUN)).rename(columns=names).assign(**run.key))
 
 
 def of_batch(nodes: pd.DataFrame, batch: int | None) -> pd.Series[bool]:

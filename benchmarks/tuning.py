@@ -36,9 +36,8 @@ from tracer.tuning.bench import OnnxruntimeBench
 from tracer.tuning.candidates import Candidate, Request, Workshop, wanted
 from tracer.tuning.changes import Steps, ordered, parsed
 from tracer.tuning.findings import Findings
-from tracer.tuning.machine import Machine
 from tracer.tuning.search import Found, Search
-from tracer.tuning.setup import Setup
+from tracer.tuning.setup import Machine, Setup
 
 NETWORKS = {
     "resnet20": ("models/resnet_cifar/resnet20.onnx", {}),

@@ -25,9 +25,9 @@ from tracer import metrics
 from tracer.accumulators.spec.policy_text import read
 from tracer.graph.loading import open_model
 from tracer.inputs.datasets.opening import open_dataset
+from tracer.whatif.criteria import scorer
 from tracer.whatif.evaluation import local
-from tracer.whatif.metric_scores import scorer
-from tracer.whatif.stored_batches import StoredBatches
+from tracer.whatif.reuse import StoredBatches
 from tracer.whatif.width_plan import read as plan
 
 MODELS = Path(__file__).parents[1] / "models"

@@ -17,9 +17,8 @@ from tracer.metrics import METRICS
 from tracer.records.trace import Trace
 from tracer.records.whatif import Answer
 from tracer.whatif.deadline import Deadline
-from tracer.whatif.evaluation import Evaluator, local
-from tracer.whatif.evaluation_cache import EvaluationCache
-from tracer.whatif.sweep import Question, sweep_and_search
+from tracer.whatif.evaluation import EvaluationCache, Evaluator, local
+from tracer.whatif.sweep import SweepPlan, sweep_and_search
 
 ACCUMULATOR = Accumulator(32, order=named("channelwise"), bias="last", convention="magnitude")
 """The original: each channel's window first, then the channels; B bits hold -2^B to 2^B - 1."""
@@ -45,7 +44,7 @@ def answered(
 ) -> Sums:
     """Returns the sweep, the searches, and the width that each image needs."""
     evaluator = evaluated(model, dataset, ACCUMULATOR, BATCH)
-    question = Question(
+    question = SweepPlan(
         widths=widths,
         energy=lambda bits: find("lab").total(work, dict(zip(evaluator.nodes, bits, strict=True))),
         allowed=lambda score, wide: score >= wide - budget,

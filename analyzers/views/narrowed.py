@@ -21,7 +21,7 @@ from tracer.graph import stored_weights
 from tracer.graph.encoding import encoded
 from tracer.graph.loading import from_proto
 from tracer.quantization.to_qonnx import to_qonnx
-from tracer.records.narrowed import Narrowed, NarrowedNode
+from tracer.records.transformed import Narrowed, NarrowedNode
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,7 +13,7 @@ from tracer.analyzers.views.report.content import Content, RunContent, drawings
 from tracer.analyzers.views.text import score
 from tracer.graph import stored_weights
 from tracer.records.columns import ColumnSpec
-from tracer.records.quantized import Accuracy, LayerError, OutputError, Quantized
+from tracer.records.transformed import Accuracy, LayerError, OutputError, Quantized
 
 _SPECS = (
     ColumnSpec("added_noise", "added noise", 1, "noise share of the output less that of the input",

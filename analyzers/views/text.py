@@ -8,7 +8,7 @@ from itertools import takewhile
 from typing import Any
 
 from tracer.records.columns import Format
-from tracer.records.coverage import Coverage
+from tracer.records.whatif import Coverage
 from tracer.text import line, printable
 
 _CUT = "…"

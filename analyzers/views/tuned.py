@@ -14,7 +14,7 @@ from tracer.analyzers.views.text import plural
 from tracer.errors import UsageError
 from tracer.graph import stored_weights
 from tracer.limits import size_text
-from tracer.records.tuned import Plan, Speedup, Trial, Tuned
+from tracer.records.transformed import Plan, Speedup, Trial, Tuned
 
 _LONGEST = 34
 """Characters of a reason that a row has room for."""

@@ -23,7 +23,7 @@ from tracer.analyzers.views.drawing import (
 from tracer.analyzers.views.file_formats.json import fields, records
 from tracer.analyzers.views.page import Column, Page, Table, name_column, number_column
 from tracer.analyzers.views.text import FORMATS, number, percent, plural, score, si
-from tracer.records.accumulator_sweep import AccumulatorSweep
+from tracer.records.whatif import AccumulatorSweep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,7 @@ from tests.analyzers import columns_page
 from tests.graphs import integers, residual
 from tracer.analyzers.grouping import grouped
 from tracer.records.columns import BY_NAME, COLUMNS, SPECS
-from tracer.records.node_table import typed
+from tracer.records.trace import typed_table
 
 BEFORE = (
     "node index op_type domain module source executor batch input_shapes output_shapes calls "
@@ -44,7 +44,7 @@ def test_every_table_has_every_column_with_its_type(kind):
 
 def test_a_column_without_a_spec_is_refused():
     with pytest.raises(ValueError, match=r"no ColumnSpec .* names surprise"):
-        typed(pd.DataFrame({"node": ["a"], "surprise": [1]}))
+        typed_table(pd.DataFrame({"node": ["a"], "surprise": [1]}))
 
 
 def test_groups_hold_what_the_specs_say_they_do():
@@ -52,7 +52,7 @@ def test_groups_hold_what_the_specs_say_they_do():
              "time_share": 0.25 + 0.5 * i, "value_min": -i, "value_max": 3 + i, "nan_values": i,
              "gflops_per_s": 4.0 * i, "bound": ["memory", "compute"][i], "value_mean": 1.0}
             for i in range(2)]  # fmt: skip
-    (row,) = grouped(typed(pd.DataFrame(rows)), "op").to_dict("records")
+    (row,) = grouped(typed_table(pd.DataFrame(rows)), "op").to_dict("records")
     assert (row["time_us"], row["time_share"], row["nan_values"]) == (4, 1, 1)
     assert (row["value_min"], row["value_max"]) == (-1, 4)
     assert row["gflops_per_s"] == 3  # 4 in three of the four microseconds

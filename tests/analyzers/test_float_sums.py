@@ -12,14 +12,14 @@ from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.analyzers.float_sums import of_floats
 from tracer.analyzers.grouping import grouped
 from tracer.analyzers.views.trace import overflow
-from tracer.records.node_table import typed
+from tracer.records.trace import typed_table
 
 
 def table(*sums: FloatPartialSums) -> pd.DataFrame:
     """The node table of nodes of one operator, and of one without sums."""
     columns = of_floats(sums).rename_axis("node").reset_index()
     columns = pd.concat([columns, pd.DataFrame({"node": ["relu"]})])
-    return typed(columns.assign(op_type="Conv", time_us=1.0, time_share=0.1))
+    return typed_table(columns.assign(op_type="Conv", time_us=1.0, time_share=0.1))
 
 
 @given(st.integers(0, 2**32), st.integers(1, 40), st.integers(1, 40))

@@ -14,7 +14,7 @@ from tests.graphs import BRANCHES, parse
 from tracer.analyzers.grouping import by_origin, grouped, remark
 from tracer.errors import UsageError
 from tracer.graph import provenance
-from tracer.records.node_table import typed
+from tracer.records.trace import typed_table
 
 MODULES = st.sampled_from([None, "", "a", "a.0", "a.0.b", "a.1", "a.1.b.c", "d", "a.0.b.c.e"])
 SLOW = settings(max_examples=40)
@@ -44,7 +44,7 @@ def tables(draw):
                     "macs": draw(st.none() | st.integers(0, 9)),
                 }
             )
-    return typed(pd.DataFrame(rows).astype({"time_us": "float64"}))
+    return typed_table(pd.DataFrame(rows).astype({"time_us": "float64"}))
 
 
 @SLOW

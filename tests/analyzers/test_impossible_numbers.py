@@ -23,7 +23,7 @@ from tracer.api._assembly import analyze, assembled
 from tracer.graph.loading import open_model
 from tracer.records.disturbance import MachineUse, Usage
 from tracer.records.environment import Peak, Peaks
-from tracer.records.view_options import ViewOptions
+from tracer.records.result import ViewOptions
 from tracer.shapes import infer
 
 MODEL = "models/lenet/lenet.onnx"

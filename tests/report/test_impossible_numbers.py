@@ -6,7 +6,7 @@ import pytest
 from tests.analyzers.test_impossible_numbers import PEAKS, base, check_text, run_on
 from tracer.analyzers import views
 from tracer.api._assembly import analyze, assembled
-from tracer.records.view_options import ViewOptions
+from tracer.records.result import ViewOptions
 
 
 @pytest.fixture(params=range(8))

@@ -15,7 +15,7 @@ from tests.nets import encoder, mobilenet
 from tracer.analyzers.views.report.layout import MOST_NODES, laid_out
 from tracer.analyzers.views.report.layout.folding import MOST_CHILDREN
 from tracer.graph import loading
-from tracer.records.topology import Topology
+from tracer.records.model_info import Topology
 
 SHIPPED = sorted((Path(__file__).parents[2] / "models").rglob("*.onnx"))
 NODE, MODULE, CONSECUTIVE, REPEATED = range(4)

@@ -370,7 +370,7 @@ def test_statements_that_would_not_end_are_stopped(altered, monkeypatch):
     """The schema lets no such statement in; this is what stops one that it might overlook."""
     endless = f"CREATE VIEW meta AS {NUMBERS} SELECT 'kind' AS key, count(*) AS value FROM n"
     path = altered("profile", f"DROP TABLE meta; {endless}")
-    monkeypatch.setattr("tracer.storage.schema.check", lambda database: None)
+    monkeypatch.setattr("tracer.storage.trace_database.check_tables", lambda database: None)
     with pytest.raises(TracerError, match="too many steps"):
         load_result(path)
 

@@ -9,7 +9,7 @@ import tracer
 from tests.graphs import BRANCHES, parse, residual
 from tracer.api.load import load_result
 from tracer.graph import loading
-from tracer.records.topology import Topology
+from tracer.records.model_info import Topology
 from tracer.whatif.options import WhatIfOptions
 
 MODELS = Path(__file__).parents[2] / "models"

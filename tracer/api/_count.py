@@ -40,8 +40,7 @@ from tracer.limits import Limits, enforced
 from tracer.quantization.stand_in import for_onnxruntime
 from tracer.records import environment
 from tracer.records.model_info import ModelInfo
-from tracer.records.node_table import typed
-from tracer.records.trace import Trace
+from tracer.records.trace import Trace, typed_table
 from tracer.shapes import check, infer
 
 _EXECUTOR = "onnxruntime"
@@ -96,7 +95,7 @@ def count(call: Count) -> Trace:
             "phases": None if phases is None else asdict(phases),
         },
         runs=(),
-        nodes=typed(pd.concat([each.table for each in counts], ignore_index=True)),
+        nodes=typed_table(pd.concat([each.table for each in counts], ignore_index=True)),
         notes=tuple(
             dict.fromkeys([*loaded.notes, *(n for each in counts for n in each.notes), *unfit])
         ),

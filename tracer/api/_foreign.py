@@ -20,8 +20,7 @@ from tracer.graph.model import Model
 from tracer.inputs.dims import batch_of
 from tracer.records.environment import Environment
 from tracer.records.model_info import ModelInfo
-from tracer.records.node_table import typed
-from tracer.records.trace import Run, Trace
+from tracer.records.trace import Run, Trace, typed_table
 from tracer.shapes import infer
 
 _UNKNOWN = "unknown"
@@ -104,7 +103,7 @@ def _trace(path: Path, run: Run, producer: str, table: pd.DataFrame, nodes: int)
         name=path.name, sha256=loading.sha256(path), ir_version=0, opsets={}, producer=producer,
         nodes=nodes,
     )  # fmt: skip
-    return Trace(info, _elsewhere(), _settings(path), (run,), typed(table), run.notes)
+    return Trace(info, _elsewhere(), _settings(path), (run,), typed_table(table), run.notes)
 
 
 def _settings(path: Path) -> dict[str, str]:

@@ -13,8 +13,7 @@ from tracer.graph.model import Model
 from tracer.inputs.decoder import Decoder, Step, recognise
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.phases import PREFILL, Phase, PhaseRequest, Phases
-from tracer.records.generation import CacheSize, Generated, Generation
-from tracer.records.trace import Trace
+from tracer.records.trace import CacheSize, Generated, Generation, Trace
 from tracer.support.progress import Progress, silent
 
 

@@ -27,11 +27,11 @@ from tracer.narrowing.options import NarrowOptions
 from tracer.quantization import bit_reduction
 from tracer.quantization.calibration import CalibrationSamples
 from tracer.records.model_info import ModelInfo
-from tracer.records.narrowed import Narrowed, WidthScores, certificate_beside
+from tracer.records.transformed import Narrowed, WidthScores, certificate_beside
 from tracer.support.files import check_writable
 from tracer.support.progress import Progress, silent
-from tracer.whatif.graph_variants import quantized_first
-from tracer.whatif.metric_scores import checked_metric, judgement
+from tracer.whatif.criteria import checked_metric, judgement
+from tracer.whatif.variants import quantized_first
 
 _LEAST_OPSET = 13
 """The first opset in which DequantizeLinear has a scale for each channel."""

@@ -10,9 +10,9 @@ from tracer.accumulators.spec.policy import Entry, Policy
 from tracer.analyzers.energy import EnergyModel, Work
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
-from tracer.records.narrowed import Narrowed, NarrowedNode
+from tracer.records.transformed import Narrowed, NarrowedNode
 from tracer.records.whatif import EnergyBasis
-from tracer.whatif.energy_cost import EnergyCost, energy_cost
+from tracer.whatif.criteria import EnergyCost, energy_cost
 
 _CONVENTION = "plain"
 

@@ -12,8 +12,7 @@ from tracer.exporters.subject import Subject
 from tracer.graph.model import Model
 from tracer.inputs.request import InputPaths, Samples, request_for
 from tracer.tuning import plan as plans
-from tracer.tuning.machine import Machine
-from tracer.tuning.setup import Setup
+from tracer.tuning.setup import Machine, Setup
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +56,11 @@ def by_plan(
             "a plan sets threads, optimisation and provider, and fits one batch size",
             "Give one of each beside --plan.",
         )
-    plan = plans.read(path)
+    plan = plans.read_plan(path)
     batch = plans.batch_of(plan) if start.batch is None else start.batch
     feedset = request_for(subject, start.model, batch, dims, feeds, seed).cut().feeds()
     before = Setup(start.model.executed, feedset, start.settings[0])
     steps = ", ".join(f"{change}={value}" for change, value in plan.steps) or "no change"
     notes = (f"tuned: {steps}", *plans.differences(plan, before, Machine.this()))
-    tuned = plans.applied(plan, before)
+    tuned = plans.apply_plan(plan, before)
     return Start(tuned.model, batch, [tuned.settings], notes, tuned)

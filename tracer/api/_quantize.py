@@ -20,7 +20,7 @@ from tracer.quantization.calibration import CalibrationSamples
 from tracer.quantization.options import QuantizationOptions, WeightOptions
 from tracer.quantization.weights import quantize_weights
 from tracer.records.model_info import ModelInfo
-from tracer.records.quantized import Accuracy, Quantized
+from tracer.records.transformed import Accuracy, Quantized
 from tracer.scaling.opening import opened_pool
 from tracer.scaling.pool import Note, Pool
 from tracer.support.progress import Progress

@@ -22,18 +22,17 @@ from tracer.inputs.request import InputPaths, Samples, on_sizes_that_run, reques
 from tracer.quantization.stand_in import for_onnxruntime
 from tracer.records.model_info import ModelInfo
 from tracer.records.trace import Trace
-from tracer.records.tuned import Speedup, Trial, Tuned
+from tracer.records.transformed import Speedup, Trial, Tuned
 from tracer.support.progress import Progress
-from tracer.tuning import code as python
-from tracer.tuning import saturation
+from tracer.tuning import candidates
+from tracer.tuning import plan as python
 from tracer.tuning.bench import EXECUTOR, OnnxruntimeBench
 from tracer.tuning.candidates import Candidate, Request, Workshop, refuse_unknown
 from tracer.tuning.changes import Steps, find, parsed
 from tracer.tuning.findings import Findings
-from tracer.tuning.machine import Machine
 from tracer.tuning.plan import plan_of
 from tracer.tuning.search import Found, Search
-from tracer.tuning.setup import Setup
+from tracer.tuning.setup import Machine, Setup
 
 _PROFILE_S = 0.5
 """Seconds of recorded runs of the profile by which changes are chosen."""
@@ -170,8 +169,8 @@ def _result(
         memory_bytes=best.memory,
         memory_before=outcome.memory_before,
         difference=best.difference,
-        commands=python.commands(base, best.steps, name),
-        code=python.code(tuned, proto is not None, name) if best.steps else (),
+        commands=python.model_commands(base, best.steps, name),
+        code=python.session_code(tuned, proto is not None, name) if best.steps else (),
         notes=tuple(dict.fromkeys(notes)),
         proto=proto,
     )  # fmt: skip
@@ -221,7 +220,7 @@ def _order(trial: Trial) -> tuple[bool, float]:
 
 def _notes(outcome: Found, machine: Machine, report: Progress) -> Iterator[str]:
     seconds = min(_EMULATION_S, _SEARCHED * signals.seconds_left())
-    yield from saturation.notes(outcome.candidates, machine, seconds, report)
+    yield from candidates.saturation_notes(outcome.candidates, machine, seconds, report)
     if outcome.best.setup is not None and outcome.best.setup.session.flushes_denormals:
         yield (
             "onnxruntime flushes denormals in the thread that calls a session only if that session "

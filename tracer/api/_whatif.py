@@ -21,24 +21,22 @@ from tracer.inputs.overrides import with_overrides
 from tracer.limits import Limits
 from tracer.metrics import Metric
 from tracer.records import environment
-from tracer.records.accumulator_sweep import AccumulatorSweep
 from tracer.records.model_info import ModelInfo
-from tracer.records.whatif import EnergyBasis, WhatIf
+from tracer.records.whatif import AccumulatorSweep, EnergyBasis, WhatIf
 from tracer.scaling.collecting import first_answer
 from tracer.scaling.pool import Pool
 from tracer.storage.whatif_file import WhatIfFile
 from tracer.support.progress import Progress, silent
 from tracer.support.temporary import refuse_in_use
-from tracer.whatif import cache_key, width_plan
-from tracer.whatif.accumulators import AccumulatorTask, tried
+from tracer.whatif import variants, width_plan
+from tracer.whatif.accumulators import AccumulatorTask, try_accumulators
+from tracer.whatif.criteria import judgement
 from tracer.whatif.deadline import Deadline
-from tracer.whatif.graph_variants import graph_variants
-from tracer.whatif.jobs import MetricJob
-from tracer.whatif.metric_scores import judgement
 from tracer.whatif.options import WhatIfOptions
+from tracer.whatif.reuse import StoredBatches
 from tracer.whatif.shard_file import ShardFile
-from tracer.whatif.stored_batches import StoredBatches
-from tracer.whatif.variants import Task, run_variants
+from tracer.whatif.shard_runs import MetricJob
+from tracer.whatif.variants import Task, graph_variants, run_variants
 
 _OF_WIDTHS = {
     "orders": "--order", "overflows": "--overflow", "biases": "--bias",
@@ -86,7 +84,7 @@ def what_if(
     deadline = Deadline(None if limits is None else limits.seconds)
     plan = width_plan.read(accumulator)
     narrowest, widest = plan.ends
-    variants = tuple(options.accumulators(widest))
+    accumulators = tuple(options.accumulators(widest))
     tuple(options.accumulators(narrowest))  # raises UsageError for a width that is too narrow
     opened = _opened(model, data, options, folder, pool, progress)
     loaded, dataset, metric = opened.model, opened.dataset, opened.metric
@@ -102,7 +100,7 @@ def what_if(
             task = Task(
                 dataset, metric, model_of_energy, options, plan, pool, shards, limits, deadline
             )
-            results = run_variants(task, graphs, variants, file, progress)
+            results = run_variants(task, graphs, accumulators, file, progress)
         result = WhatIf(
             model=ModelInfo.of(loaded),
             environment=environment.observe(),
@@ -136,7 +134,7 @@ class _Opened:
 
     def identity(self, options: WhatIfOptions, changes: Sequence[str]) -> dict[str, str]:
         """Returns what decides whether an evaluation can be reused (see `cache_key.identity`)."""
-        return cache_key.identity(
+        return variants.identity(
             self.model, self.dataset, self.fingerprint(), self.metric, options, changes
         )
 
@@ -226,7 +224,7 @@ def _accumulators(
         loaded, cache(quantized), dataset, metric, energy.find(options.energy), options, operands,
         pool, progress or silent, limits, deadline,
     )  # fmt: skip
-    result = tried(task, spellings, opened.batches)
+    result = try_accumulators(task, spellings, opened.batches)
     return AccumulatorSweep(
         model=ModelInfo.of(loaded),
         environment=environment.observe(),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tracer.exporters.subject import Subject
     from tracer.limits import Limits
     from tracer.narrowing.need import Guarantee
-    from tracer.records.narrowed import Narrowed
+    from tracer.records.transformed import Narrowed
 
 _RULES = {
     "bits": Rule(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tracer.exporters.subject import Subject
     from tracer.limits import Limits
     from tracer.quantization.options import QuantizationOptions, WeightOptions
-    from tracer.records.quantized import Quantized
+    from tracer.records.transformed import Quantized
 
 _RULES = {
     "options": maybe(

@@ -6,7 +6,7 @@ from tracer.analyzers.options import ViewOptions
 from tracer.records.result import Result
 from tracer.support.arguments import check_arguments, instance, maybe
 
-_RULES = {"options": maybe(instance("tracer.records.view_options.ViewOptions"))}
+_RULES = {"options": maybe(instance("tracer.records.result.ViewOptions"))}
 
 
 def save(

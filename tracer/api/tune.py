@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tracer.exporters.subject import Subject
     from tracer.inputs.request import InputPaths, Samples
     from tracer.limits import Limits
-    from tracer.records.tuned import Tuned
+    from tracer.records.transformed import Tuned
     from tracer.support.tolerance import Tolerance
 
 GOALS = ("latency", "throughput", "memory")

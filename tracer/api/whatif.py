@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     from tracer.exporters.subject import Subject
     from tracer.limits import Limits
-    from tracer.records.accumulator_sweep import AccumulatorSweep
-    from tracer.records.whatif import WhatIf
+    from tracer.records.whatif import AccumulatorSweep, WhatIf
     from tracer.whatif.options import WhatIfOptions
 
 _RULES = {
@@ -67,7 +66,7 @@ def what_if(
     """
     from tracer.scaling.opening import opened_pool
 
-    with opened_pool(cluster, threads, note, ("tracer.whatif.jobs",)) as pool:
+    with opened_pool(cluster, threads, note, ("tracer.whatif.shard_runs",)) as pool:
         from tracer.api import _whatif  # while the workers start
 
         return _whatif.what_if(

@@ -115,7 +115,7 @@ def command(
     """
     from tracer.api.narrow import narrow
     from tracer.cli import _progress
-    from tracer.records.narrowed import Narrowed, certificate_beside
+    from tracer.records.transformed import Narrowed, certificate_beside
 
     _check_exports(exports, tile)
     paths, others = replace(output, files=(*output.files, *exports)).split(Narrowed, "onnx")

@@ -141,7 +141,7 @@ def command(
     """
     from tracer.api.quantize import quantize
     from tracer.cli import _progress
-    from tracer.records.quantized import Quantized
+    from tracer.records.transformed import Quantized
 
     paths, others = output.split(Quantized, "onnx")
     target = paths[0] if len(paths) == 1 else None

@@ -96,7 +96,7 @@ def command(
     """
     from tracer.api.tune import tune
     from tracer.cli import _progress
-    from tracer.records.tuned import Tuned
+    from tracer.records.transformed import Tuned
     from tracer.support.tolerance import Tolerance
     from tracer.tuning.candidates import DEFAULT_RTOL
 

@@ -152,8 +152,7 @@ def command(
     from tracer.accumulators.spec import kinds
     from tracer.api.whatif import what_if
     from tracer.cli import _progress
-    from tracer.records.accumulator_sweep import AccumulatorSweep
-    from tracer.records.whatif import WhatIf
+    from tracer.records.whatif import AccumulatorSweep, WhatIf
 
     kind = WhatIf if kinds.listed(accumulator) is None else AccumulatorSweep
     traces, others = output.split(WhatIf, "trace")

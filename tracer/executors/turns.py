@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tracer.containment import activity
-from tracer.records.turns import Turns
+from tracer.records.trace import Turns
 from tracer.support.types import FloatArray
 
 

@@ -14,8 +14,8 @@ from tracer.interpreter.interpreter import Interpreter
 from tracer.metrics import Metric
 from tracer.support.progress import Progress
 from tracer.support.types import Array
-from tracer.whatif.array_spill import ArraySpill
-from tracer.whatif.metric_scores import scorer
+from tracer.whatif.criteria import scorer
+from tracer.whatif.reuse import ArraySpill
 
 
 @dataclass(frozen=True, slots=True)

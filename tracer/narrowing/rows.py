@@ -11,7 +11,7 @@ from tracer.narrowing.evaluation import Sums
 from tracer.narrowing.measures import Proposal
 from tracer.narrowing.narrow import Change
 from tracer.narrowing.need import Need
-from tracer.records.narrowed import NarrowedNode
+from tracer.records.transformed import NarrowedNode
 from tracer.records.whatif import Judgement
 
 

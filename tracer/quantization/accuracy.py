@@ -8,7 +8,7 @@ from tracer.inputs.datasets.dataset import Dataset
 from tracer.interpreter.interpreter import Interpreter
 from tracer.metrics import Metric, default_metric, suited
 from tracer.quantization.time_left import within_time
-from tracer.records.quantized import Accuracy
+from tracer.records.transformed import Accuracy
 from tracer.support.progress import Progress, silent
 from tracer.support.types import Array
 

@@ -17,7 +17,7 @@ from tracer.quantization.joins import JoinedRanges
 from tracer.quantization.noise import Noise, decibels
 from tracer.quantization.time_left import within_time
 from tracer.quantization.twins import Twin, measured, twins
-from tracer.records.quantized import LayerError, OutputError
+from tracer.records.transformed import LayerError, OutputError
 from tracer.support.progress import Progress, silent
 
 _SHARE = 0.5

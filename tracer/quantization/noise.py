@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from tracer.metrics.channels import channel_axes, squares_along
-from tracer.records.quantized import WorstChannel
+from tracer.records.transformed import WorstChannel
 from tracer.support.types import Array, FloatArray
 
 _LOST = 1 / 4

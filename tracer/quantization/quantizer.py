@@ -27,7 +27,7 @@ from tracer.quantization.saturation import saturation_note
 from tracer.quantization.selection import select
 from tracer.quantization.static import quantize_static
 from tracer.records import environment
-from tracer.records.quantized import LayerError, OutputError
+from tracer.records.transformed import LayerError, OutputError
 from tracer.scaling.pool import Pool
 from tracer.support.progress import Progress, silent
 from tracer.support.temporary import TemporaryFolder

@@ -1,7 +1,7 @@
-"""Trace, Run, Kernel and PartialSums: what ran, how long, and a table with a row per node.
+"""Trace, Run, Turns and Kernel: what ran, how long, and a table with a row per node.
 
-An executor makes a `Run`; analyzers turn runs into columns of the node table; a `Trace` holds
-both, and a view renders it.
+An executor makes a `Run`, or `Turns` beside those of other models; analyzers turn runs into columns
+of the node table; a `Trace` holds both, and a view renders it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tracer.graph.tensor_type import CallTypes, TensorType
 from tracer.interpreter.observers import Statistics
 from tracer.records import providers
 from tracer.records.columns import COLUMNS as COLUMNS  # part of the interface beside Trace
+from tracer.records.columns import INTERMEDIATE, stored_spec
 from tracer.records.disturbance import CountedRuns, MachineUse, counted_runs
 from tracer.records.environment import Environment
-from tracer.records.generation import Generation
 from tracer.records.model_info import ModelInfo
 from tracer.records.result import Result
 from tracer.support.tolerance import Difference
@@ -31,7 +31,6 @@ from tracer.support.types import FloatArray
 
 EMULATED = "times are those of emulating the accumulators"
 """The note of a run with narrow accumulators."""
-
 
 INCOMPLETE = "incomplete: "
 """Begins the note of a trace without all the runs that were asked for."""
@@ -175,6 +174,79 @@ def _number(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """Times of runs in µs; the runs of a turn lie together, between turns of other sides.
+
+    `profiled_us` (turns × runs) are recorded runs, and `samples_us` (turns × runs × kernels) the
+    own times that the profiler tells of their `kernels`, which are listed by name. `wall_us` (runs)
+    are undisturbed runs before the first turn, and `empty_us` runs without nodes, if measured.
+    """
+
+    kernels: tuple[str, ...]
+    samples_us: FloatArray = field(repr=False)
+    profiled_us: FloatArray = field(repr=False)
+    wall_us: FloatArray = field(repr=False)
+    empty_us: FloatArray | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        """Returns the number of turns."""
+        return len(self.samples_us)
+
+    def first(self, count: int) -> Turns:
+        """Returns the first turns."""
+        samples, profiled = self.samples_us[:count], self.profiled_us[:count]
+        return Turns(self.kernels, samples, profiled, self.wall_us, self.empty_us)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSize:
+    """What a token of the cache takes: keys and values of `layers`, bytes of one batch entry.
+
+    `heads` × `head_size` numbers of `dtype` are a key. `token_bytes` is 2 × layers × heads × size ×
+    bytes of a number where all layers are alike, else their sum.
+    """
+
+    layers: int
+    heads: int
+    head_size: int
+    dtype: str
+    token_bytes: int
+
+    def nbytes(self, batch: int, tokens: int) -> int:
+        """Returns the bytes of `tokens` tokens of `batch` entries, by the formula."""
+        return batch * tokens * self.token_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """Whole generations in one configuration: prefills, each with its decode steps; µs.
+
+    `step_us` has a row for each generation; each step reads the cache that the step before
+    returned. `allocated_bytes` are those of the cache that the last step returned.
+    """
+
+    batch: int
+    threads: int | None
+    optimization: str | None
+    prefill_us: tuple[float, ...] = field(repr=False)
+    step_us: tuple[tuple[float, ...], ...] = field(repr=False)
+    allocated_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The phases of a trace: tokens of the prefill, decode steps after it, and the cache.
+
+    `measured` is empty for a count.
+    """
+
+    prefill: int
+    decode: int | None
+    cache: CacheSize
+    measured: tuple[Generated, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Trace(Result):
     """One model, its runs, and the node table over all of them (see `tracer.records.columns`).
@@ -212,3 +284,21 @@ class Trace(Result):
                 *(sentence for sentence in busy if sentence),
             ]
         )
+
+
+def typed_table(table: pd.DataFrame) -> pd.DataFrame:
+    """All columns in their order, each with its type; columns that `table` lacks are missing.
+
+    Raises ValueError for a column that has no `ColumnSpec`.
+    """
+    specs = {name: spec for name in table.columns if (spec := stored_spec(name)) is not None}
+    unknown = sorted(set(table.columns) - set(specs) - INTERMEDIATE)
+    if unknown:
+        raise ValueError(f"no ColumnSpec in tracer/records/columns.py names {', '.join(unknown)}")
+    names = [*COLUMNS, *(name for name in specs if name not in COLUMNS)]
+    table = table.reindex(columns=names).reset_index(drop=True)
+    dtypes = {name: spec.dtype for name in names if (spec := stored_spec(name)) is not None}
+    for name, dtype in dtypes.items():
+        if dtype == "Int64":
+            table[name] = pd.to_numeric(table[name])
+    return table.astype(dtypes)

@@ -21,24 +21,32 @@ from tracer.errors import UsageError
 from tracer.support.types import Array, FloatArray
 
 T = TypeVar("T")
+
 R = TypeVar("R", bound=msgspec.Struct)
 
 CELL = 64 << 20
 """Most bytes of a cell. SQLite refuses a longer one before it allocates."""
+
 _TIMES, _ARRAYS = 128 << 20, 512 << 20
 """Most bytes of the times in a cell (16 million inferences), and of the arrays in a cell."""
+
 _EXPANDED, _EXPANSION = 192 << 20, 64
 """Most bytes that all cells expand to, for any file and for each byte of it.
 
 Times of a profiler in whole microseconds compress to a tenth, or to a hundredth if all are equal.
 """
+
 _CHUNK = 1 << 20
 """Bytes that are unpacked at a time."""
+
 LONGEST_US = 1e15
 """Longest time, µs. Statistics of much longer ones are not finite."""
+
 _MEMBERS = 64
 """Most arrays in a cell; statistics of sums have 17."""
+
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
 MALFORMED = (
     sqlite3.Error, msgspec.MsgspecError, zlib.error, zipfile.BadZipFile, EOFError, LookupError,
     TypeError, ValueError, ArithmeticError, RuntimeError, UsageError,
@@ -182,3 +190,36 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
             end = min(start + _CHUNK, rest)
             place[start:end] = stream.read(end - start)  # raises ValueError for too few bytes
     return flat.reshape(shape, order="F" if is_fortran else "C").astype(np.int64, copy=False)
+
+
+_MOST_BYTES = 1 << 20
+
+_MOST_DEPTH = 8
+"""Settings of a merged trace hold those of other traces: a list of objects of lists and objects."""
+
+
+class _Energy(msgspec.Struct):
+    """The energy model of a trace, which views name."""
+
+    model: str
+    unit: str
+
+
+def read_settings(text: str | msgspec.Raw) -> dict[str, Any]:
+    """Returns settings by name. Raises ValueError or MsgspecError for malformed ones."""
+    size = len(text) if isinstance(text, str) else len(bytes(text))
+    if size > _MOST_BYTES:
+        raise ValueError(f"settings of {size:,} bytes, at most {_MOST_BYTES:,}")
+    settings = decoded(text, dict[str, Any])
+    if not _is_shallow(settings, _MOST_DEPTH):
+        raise ValueError(f"settings nested more than {_MOST_DEPTH} deep")
+    with naming("energy"):
+        msgspec.convert(settings.get("energy"), _Energy | str | None)
+    with naming("merged"):
+        msgspec.convert(settings.get("merged", []), list[dict[str, Any]])
+    return settings
+
+
+def _is_shallow(value: Any, depth: int) -> bool:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return depth > 0 and all(_is_shallow(part, depth - 1) for part in parts)

@@ -3,7 +3,7 @@
 import math
 import sqlite3
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +11,14 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
+import pandas as pd
 
+from tracer.records.columns import ColumnSpec, stored_spec
 from tracer.records.disturbance import MachineUse, Usage
 from tracer.records.environment import Environment
-from tracer.records.generation import Generation
 from tracer.records.model_info import ModelInfo
-from tracer.records.trace import Kernel, Run, Trace
-from tracer.storage import float_sums, sample_sums, stored_nodes, stored_settings, trace_database
+from tracer.records.trace import Generation, Kernel, Run, Trace, typed_table
+from tracer.storage import stored_file, stored_sums, trace_database
 from tracer.storage.stored_file import LONGEST_US, StoredFile, decoded, typed_row
 from tracer.storage.trace_database import TRACE, as_text
 from tracer.support.types import FloatArray
@@ -26,6 +27,7 @@ T = TypeVar("T")
 
 _LEAST_US = 1e-6
 """Least mean time of a run, µs: shorter ones are no times, and ratios to them are not finite."""
+
 _CONFIGURED, _PHASED, _LOADED = 4, 5, 6
 """The first formats whose runs have their own threads and optimisation level, a phase, and the
 load of the machine."""
@@ -127,14 +129,14 @@ def _insert_run(database: sqlite3.Connection, position: int, run: Run) -> None:
         row = (position, column, as_text(kernel), *cells, _pack(run.samples[:, column]))
         database.execute("INSERT INTO kernels VALUES (?, ?, ?, ?, ?, ?, ?)", row)
     trace_database.put_sums(database, position, run.sums)
-    float_sums.put(database, position, run.float_sums)
-    sample_sums.put(database, position, run.sums_by_sample)
+    stored_sums.put_floats(database, position, run.float_sums)
+    stored_sums.put_samples(database, position, run.sums_by_sample)
 
 
 def _read(file: StoredFile, meta: dict[str, str]) -> Trace:
     sums = trace_database.sums_by_run(file)
-    samples, floats = sample_sums.by_run(file), float_sums.by_run(file)
-    settings = trace_database.record(meta, "settings", stored_settings.read)
+    samples, floats = stored_sums.samples_by_run(file), stored_sums.floats_by_run(file)
+    settings = trace_database.record(meta, "settings", stored_file.read_settings)
     version = trace_database.record(meta, "format", int)
     lacking = _lacking(version, settings)
     unloaded = (None, None) if version < _LOADED else ()
@@ -157,7 +159,7 @@ def _read(file: StoredFile, meta: dict[str, str]) -> Trace:
         environment=_record(meta, "environment", Environment),
         settings=settings,
         runs=tuple(runs),
-        nodes=stored_nodes.read(file, dtypes, lacking if runs else {}),
+        nodes=read_nodes(file, dtypes, lacking if runs else {}),
         notes=_record(meta, "notes", tuple[str, ...]),
         generation=_generation(meta),
     )
@@ -255,3 +257,46 @@ def _optional_array(values: list[float | None]) -> FloatArray | None:
 
 def _pack(values: FloatArray) -> bytes:
     return zlib.compress(values.astype("<f8").tobytes(), level=1)
+
+
+_CELLS: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "Int64": (int,),
+    "Float64": (float, int),
+    "float64": (float, int),
+}
+"""What SQLite returns for the cells of a column, by its type in pandas; None is a missing value."""
+
+
+def read_nodes(
+    file: StoredFile, dtypes: Mapping[str, str], lacking: Mapping[str, Any]
+) -> pd.DataFrame:
+    """Returns the node table; `lacking` are the cells of columns that older files lack.
+
+    Columns that this version does not know are left out. Raises ValueError for a cell of another
+    type, a node without a name, and columns that are not those of `dtypes`.
+    """
+    cursor = file.database.execute("SELECT * FROM nodes LIMIT 0")
+    names = [column[0] for column in cursor.description]
+    if set(names) != set(dtypes):
+        raise ValueError("table nodes: it has other columns than were written")
+    rows = file.rows("nodes", tuple, "SELECT * FROM nodes")
+    columns = zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True)
+    known = {name: (spec, cells) for name, cells in columns if (spec := stored_spec(name))}
+    table = pd.DataFrame(
+        {name: _column(name, spec, cells) for name, (spec, cells) in known.items()}
+    )
+    for name in ("node", "op_type"):
+        if name not in table or table[name].isna().any():
+            raise ValueError(f"table nodes: a row has no {name}")
+    return typed_table(table.assign(**lacking))
+
+
+def _column(name: str, spec: ColumnSpec, cells: Sequence[Any]) -> Any:
+    allowed = {*_CELLS[spec.dtype], type(None)}
+    if not allowed.issuperset(map(type, cells)):
+        number = next(n for n, cell in enumerate(cells, 1) if type(cell) not in allowed)
+        raise ValueError(f"table nodes, row {number}: {name} is of a wrong type")
+    if spec.dtype == "float64":
+        return np.array(cells, np.float64)  # None becomes NaN
+    return pd.array(cells, dtype=spec.dtype)

@@ -5,6 +5,7 @@ result could be recomputed from the evaluations and one pass over the data; it i
 views need no model.
 """
 
+import math
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -15,18 +16,18 @@ from typing import Any, TypeVar, get_type_hints
 import msgspec
 
 from tracer.accumulators.spec import plain_values
-from tracer.accumulators.spec.register import WIDEST
+from tracer.accumulators.spec.register import NARROWEST, WIDEST
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.errors import InputError
-from tracer.records.whatif import Answer, Evaluation, Variant, WhatIf
-from tracer.storage import opening, stored_file, stored_settings, trace_database, whatif_checks
-from tracer.storage.schema import FORMAT
+from tracer.records.whatif import REFERENCE_BITS, Answer, Evaluation, Variant, WhatIf, WidthChoice
+from tracer.storage import stored_file, trace_database
 from tracer.storage.stored_file import decoded, naming
-from tracer.storage.trace_database import WHAT_IF, as_text
+from tracer.storage.trace_database import FORMAT, WHAT_IF, as_text
 from tracer.support.files import create_atomically, write_atomically
 from tracer.support.temporary import FileInUse, InUseError
 
 R = TypeVar("R")
+
 _Fields = dict[str, msgspec.Raw]
 """A record whose fields are not decoded yet."""
 
@@ -51,7 +52,7 @@ class WhatIfFile:
             write_atomically(path, _blank(identity))
         self._mark = FileInUse(path)
         try:
-            file = opening.opened_to_write(path, WHAT_IF.noun, WHAT_IF.hint)
+            file = trace_database.open_to_write(path, WHAT_IF.noun, WHAT_IF.hint)
         except BaseException:
             self._mark.release()
             raise
@@ -70,7 +71,7 @@ class WhatIfFile:
 
         Raises InputError for one that is damaged.
         """
-        with opening.damage_told(self.path, WHAT_IF.noun, "Give --force to begin anew."):
+        with trace_database.name_damage(self.path, WHAT_IF.noun, "Give --force to begin anew."):
             row = self._database.execute(
                 "SELECT record FROM evaluations WHERE variant = ? AND widths = ?",
                 (variant, as_text(bits)),
@@ -79,7 +80,7 @@ class WhatIfFile:
                 return None
             with naming(f"table evaluations, the row of {as_text(bits)}"):
                 evaluation = decoded(row[0], Evaluation)
-                whatif_checks.check_evaluation(evaluation, bits)
+                check_evaluation(evaluation, bits)
                 return evaluation
 
     def store(self, variant: str, evaluation: Evaluation) -> None:
@@ -113,7 +114,7 @@ class WhatIfFile:
 
 def holds_what_if(path: Path) -> bool:
     """Whether a file holds a what-if, finished or not. Raises InputError where it is no trace."""
-    with opening.opened(path, "a trace", trace_database.TRACE.hint) as file:
+    with trace_database.open_file(path, "a trace", trace_database.TRACE.hint) as file:
         return trace_database.meta_of(file).get("kind") == WHAT_IF.kind
 
 
@@ -177,13 +178,13 @@ def _result(text: str, sums: Mapping[int, tuple[PartialSums, ...]]) -> WhatIf:
     for index, values in enumerate(decoded(record["variants"], list[_Fields])):
         with naming(f"variant {index + 1} of the result"):
             variant = _variant(values, sums.get(index, ()))
-            whatif_checks.check_variant(variant)
+            check_variant(variant)
             variants.append(variant)
     if "energy" not in record and "priced" in record:  # its name in format 2
         record["energy"] = record["priced"]
-    settings = stored_settings.read(record["settings"])
+    settings = stored_file.read_settings(record["settings"])
     result = _built(WhatIf, record, variants=tuple(variants), settings=settings)
-    whatif_checks.check_result(result)
+    check_result(result)
     return result
 
 
@@ -213,8 +214,8 @@ def _identity(path: Path) -> dict[str, str] | None:
     The file is opened to write, which first undoes what an interrupted process left unfinished.
     """
     try:
-        file = opening.opened_to_write(path, WHAT_IF.noun, WHAT_IF.hint)
-        with closing(file.database), opening.damage_told(path, WHAT_IF.noun, WHAT_IF.hint):
+        file = trace_database.open_to_write(path, WHAT_IF.noun, WHAT_IF.hint)
+        with closing(file.database), trace_database.name_damage(path, WHAT_IF.noun, WHAT_IF.hint):
             meta = trace_database.meta_of(file)
             is_what_if = meta.get("kind") == WHAT_IF.kind and int(meta["format"]) <= FORMAT
             return decoded(meta["identity"], dict[str, str]) if is_what_if else None
@@ -236,3 +237,61 @@ def _differs(
         f"{name} {stored.get(name, 'unknown')}, now {identity.get(name, 'none')}" for name in names
     )
     return InputError(f"{path}: holds evaluations of something else: {differences}", hint)
+
+
+def check_variant(variant: Variant) -> None:
+    """Raises ValueError for widths, energies or scores that do not belong together."""
+    answer = variant.answer
+    bits = [row.bits for row in answer.rows]
+    _require(bool(bits), "it has no row")
+    _require(len(set(bits)) == len(bits), "it has two rows of one width")
+    _require(all(NARROWEST <= each <= WIDEST for each in bits), "a row has an impossible width")
+    counts = [row.evaluation.overflows for row in answer.rows]
+    _require(None not in counts, "a row counts no overflows")
+    nodes = [work.node for work in variant.work]
+    _require(len(set(nodes)) == len(nodes) > 0, "its nodes are not distinct")
+    _require(
+        all(len(each) == len(nodes) for each in variant.energies.values()),
+        "its energies are those of other nodes",
+    )
+    _require(variant.pinned.bits.keys() < set(nodes), "its pins are not some of its nodes")
+    widths = {*bits, REFERENCE_BITS, answer.observed, *variant.pinned.bits.values()}
+    for choice in (answer.uniform, answer.each):
+        widths |= _widths(choice, len(nodes))
+    for evaluation in answer.evaluations:
+        _require(evaluation.bits.keys() == set(nodes), "an evaluation is about other nodes")
+        widths |= set(evaluation.bits.values())
+    _require(widths <= variant.energies.keys(), "a width has no energies")
+    _require(answer.each is None or answer.uniform is not None, "it has an answer C without B")
+    _require(all(map(math.isfinite, _scores(variant))), "a score is not finite")
+
+
+def _widths(choice: WidthChoice | None, nodes: int) -> set[int]:
+    if choice is None:
+        return set()
+    _require(len(choice.widths) == nodes, "an answer has other nodes")
+    return set(choice.widths)
+
+
+def _scores(variant: Variant) -> list[float]:
+    answer = variant.answer
+    return [answer.score, *(row.score for row in answer.rows)]
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise ValueError(what)
+
+
+def check_result(result: WhatIf) -> None:
+    """Raises ValueError for a result that lacks variants or the name of its data."""
+    if not result.variants:
+        raise ValueError("the result has no variant")
+    if not isinstance(result.settings.get("data"), str):
+        raise ValueError("the settings do not name the data")
+
+
+def check_evaluation(evaluation: Evaluation, bits: Mapping[str, int]) -> None:
+    """Raises ValueError for an evaluation at other widths than `bits`."""
+    if evaluation.bits != bits:
+        raise ValueError("it is about other widths")

@@ -1,27 +1,41 @@
-"""The setups that are tried: made once, and their outputs compared with the unchanged model's."""
+"""The setups that are tried: made once, and their outputs compared with the unchanged model's.
+
+Quantising a large model takes long, which is estimated first. Where the processor adds products of
+bytes in pairs, the sums that saturate are counted.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
 
+from tracer.accumulators.spec.policy_text import policy
 from tracer.analyzers.compare.contrast import Contrast, of_sessions
 from tracer.errors import TracerError, UsageError
+from tracer.executors import registry
+from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.graph import footprint, loading
+from tracer.inputs.feedset import FeedSet
+from tracer.limits import Limits, enforced
 from tracer.support.progress import Progress
 from tracer.support.tolerance import Difference, Tolerance, compare, worst
-from tracer.tuning import cost
+from tracer.text import brief
 from tracer.tuning.bench import Bench, Blocks
 from tracer.tuning.changes import ALLOWED, Step, Steps, changes, find
 from tracer.tuning.findings import Findings
-from tracer.tuning.setup import Setup
+from tracer.tuning.setup import Machine, Setup
 
 DEFAULT_RTOL = 1e-3
 """Error of an output ÷ its largest value that is no change of results: another order of float sums
 stays below, floats of 16 bits and integers do not."""
+
 Left = Callable[[], float]
 
 
@@ -140,7 +154,7 @@ class Workshop:
         if candidate.fault:
             return
         try:
-            needed = cost.seconds(self.setup(()), candidate.steps[0])
+            needed = seconds_to_make(self.setup(()), candidate.steps[0])
         except TracerError as error:
             candidate.fault = f"failed: {error.what}"
             return
@@ -185,3 +199,103 @@ def refuse_unknown(names: Collection[str]) -> None:
             f"--allow {', '.join(sorted(unknown))}: no change has this effect",
             f"Allow {', '.join(sorted(effects))}.",
         )
+
+
+_SMALL = 64 << 20
+"""Bytes of weights up to which quantising takes a second or less, and is not estimated."""
+
+_ROWS, _COLUMNS = 512, (512, 2048)
+"""Shapes of the weights that are quantised as a probe: 1 MiB, and 4 MiB."""
+
+_FLOAT_BYTES = 4
+
+
+def seconds_to_make(setup: Setup, step: Step) -> float:
+    """Returns about how many seconds `step` takes on a model; 0 for a small one.
+
+    Two products are quantised in the same way, and their times extended to the weights of the
+    model. Raises the errors of the change.
+    """
+    stored = footprint.stored_bytes(setup.model)
+    if step.change.effect != "quantize" or stored <= _SMALL:
+        return 0.0
+    _seconds_for(step, _COLUMNS[0])  # imports the quantizer
+    fewer, more = (_seconds_for(step, columns) for columns in _COLUMNS)
+    few, many = (_FLOAT_BYTES * _ROWS * columns for columns in _COLUMNS)
+    return fewer + max(0.0, more - fewer) * (stored - few) / (many - few)
+
+
+def _seconds_for(step: Step, columns: int) -> float:
+    probe = _probe(columns)
+    began = time.monotonic()
+    step.apply(probe)
+    return time.monotonic() - began
+
+
+def _probe(columns: int) -> Setup:
+    """Returns a product by stored weights (`_ROWS`, columns)."""
+    weights = np.random.default_rng(0).standard_normal((_ROWS, columns), np.float32)
+    node = helper.make_node("MatMul", ["x", "w"], ["y"], "product")
+    graph = helper.make_graph(
+        [node], "probe",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, _ROWS])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, columns])],
+        [numpy_helper.from_array(weights, "w")],
+    )  # fmt: skip
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.checker.check_model(proto)
+    feedset = FeedSet({"x": np.ones((1, _ROWS), np.float32)}, None, ())
+    return Setup(loading.from_proto(proto), feedset, OrtSettings())
+
+
+_PRESET = "x86-maddubs"
+"""The accumulator of kernels for AVX2 without VNNI: pairs of products in 16 bits."""
+
+_CHANGE, _TYPES = "static_int8", ("u8s8", "s8s8")
+
+_NAMED = 3
+
+
+def saturation_notes(
+    candidates: Sequence[Candidate], machine: Machine, seconds: float, progress: Progress
+) -> Iterator[str]:
+    """Yields a note for each model of bytes by signed bytes that this processor adds in pairs.
+
+    Its sums are emulated on the inputs of the search, for at most `seconds`. Nothing is emulated
+    for a processor that adds such products exactly.
+    """
+    for candidate in candidates if machine.saturates else ():
+        step = candidate.steps[0]
+        if step.change.name == _CHANGE and step.value in _TYPES and candidate.setup is not None:
+            yield f"{step}: {_saturation_sentence(candidate.setup, seconds, progress)}"
+
+
+def _saturation_sentence(setup: Setup, seconds: float, progress: Progress) -> str:
+    try:
+        changed = _changed_sums(setup, seconds, progress)
+    except TracerError as error:
+        return (
+            "this processor has no VNNI, so that pairs of products may saturate at 16 bits; "
+            f"emulating them failed: {error.what}"
+        )
+    count, nodes = sum(changed.values()), sorted(changed, key=lambda node: -changed[node])
+    if not count:
+        return "no sum saturates on these inputs, as this processor adds pairs of products"
+    more = len(nodes) - _NAMED
+    named = ", ".join(map(brief, nodes[:_NAMED])) + (f" and {more:,} more" if more > 0 else "")
+    return (
+        f"{count:,} sums of {named} differ, as this processor adds pairs of products in 16 bits, "
+        "which saturate"
+    )
+
+
+def _changed_sums(setup: Setup, seconds: float, progress: Progress) -> dict[str, int]:
+    """Returns how many sums of each node differ in the emulation, of those with any."""
+    limits = Limits(seconds=seconds)
+    chosen = {"policy": policy(_PRESET), "limits": limits}
+    settings = registry.settings_for(registry.EMULATED, chosen)
+    with enforced(limits):
+        executor = registry.find(registry.EMULATED)
+        run = executor.profile(setup.model, [setup.feedset], settings, progress).run
+    counts = {sums.node: int(sums.tally.outputs_changed.sum()) for sums in run.sums}
+    return {node: count for node, count in counts.items() if count}

@@ -17,8 +17,7 @@ from tracer.graph import footprint
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.records.trace import Kernel, Trace
-from tracer.tuning.machine import Machine
-from tracer.tuning.setup import Setup
+from tracer.tuning.setup import Machine, Setup
 
 PRODUCTS = ("Conv", "FusedConv", "ConvTranspose", "FusedGemm", "FusedMatMul", "Gemm", "MatMul")
 """Kernels that multiply floats by weights."""

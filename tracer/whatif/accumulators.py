@@ -33,18 +33,16 @@ from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import Value
 from tracer.limits import Limits
 from tracer.metrics import Metric
-from tracer.records.accumulator_sweep import SweptAccumulator
-from tracer.records.whatif import REFERENCE_BITS, known_sum
+from tracer.records.whatif import REFERENCE_BITS, SweptAccumulator, known_sum
 from tracer.scaling.collecting import shared_out
 from tracer.scaling.pool import Pool
 from tracer.scaling.shards import Shard
 from tracer.support.progress import Progress
 from tracer.support.types import Array
+from tracer.whatif.criteria import energy_cost, scorer
 from tracer.whatif.deadline import Deadline, OutOfTimeError
-from tracer.whatif.energy_cost import energy_cost
-from tracer.whatif.metric_scores import scorer
 from tracer.whatif.options import WhatIfOptions
-from tracer.whatif.stored_batches import AnyBatch, StoredBatches
+from tracer.whatif.reuse import AnyBatch, StoredBatches
 
 _PLAIN = Accumulator(REFERENCE_BITS)
 
@@ -75,7 +73,7 @@ class AccumulatorTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TriedAccumulators:
     """The rows, the score of the model as it is, its samples, and notes."""
 
     rows: tuple[SweptAccumulator, ...]
@@ -84,7 +82,9 @@ class Tried:
     notes: tuple[str, ...]
 
 
-def tried(task: AccumulatorTask, spellings: tuple[str, ...], batches: StoredBatches) -> Tried:
+def try_accumulators(
+    task: AccumulatorTask, spellings: tuple[str, ...], batches: StoredBatches
+) -> TriedAccumulators:
     """Returns a row for each accumulator; at the deadline, those that were begun are left out.
 
     Raises the errors of `policy_text.read`, `AccumulatorEmulation` and `Interpreter`.
@@ -103,7 +103,9 @@ def tried(task: AccumulatorTask, spellings: tuple[str, ...], batches: StoredBatc
             break
         notes += trial.notes
     scores = np.concatenate([part.scores for part in plain])
-    return Tried(tuple(rows), float(scores.mean()), len(scores), tuple(dict.fromkeys(notes)))
+    return TriedAccumulators(
+        tuple(rows), float(scores.mean()), len(scores), tuple(dict.fromkeys(notes))
+    )
 
 
 def _policy(task: AccumulatorTask, spelling: str) -> Policy:

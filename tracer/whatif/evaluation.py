@@ -6,13 +6,13 @@ result does not depend on the shards, on the workers, or on who is first.
 """
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import chain
 from operator import add
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,14 +25,22 @@ from tracer.scaling.collecting import collected, seconds_of_a_batch
 from tracer.scaling.pool import Job, Pool, Task
 from tracer.scaling.serial import SerialPool
 from tracer.scaling.shards import Shard, cut, equal_size
+from tracer.storage.whatif_file import WhatIfFile
 from tracer.support.progress import Progress, silent
 from tracer.support.types import Array
+from tracer.whatif.criteria import WideBatch
 from tracer.whatif.deadline import Deadline
-from tracer.whatif.jobs import BatchesJob
-from tracer.whatif.kept_shards import KeptShards
-from tracer.whatif.metric_scores import WideBatch
-from tracer.whatif.shard_runs import MEMORY, Arithmetic, B, Scoring
-from tracer.whatif.shards import Question, ShardBaseline, ShardEvaluation
+from tracer.whatif.shard_file import KeptShards
+from tracer.whatif.shard_runs import (
+    MEMORY,
+    Arithmetic,
+    B,
+    BatchesJob,
+    Scoring,
+    ShardBaseline,
+    ShardEvaluation,
+    ShardRequest,
+)
 
 _QUEUED = 2
 """Tasks for each worker while evaluations are sure to be asked for: one runs, one waits."""
@@ -171,7 +179,7 @@ class Evaluator:
             needed = self.baseline.needed[shard.batches]
             if not (needed > own).any():
                 continue
-            question = Question(widths, needed, counted, near)
+            question = ShardRequest(widths, needed, counted, near)
             task = Task(self._job, "evaluate", (shard, question), number, urgent)
             stored = self._kept.evaluation(shard, tuple(widths.values()), counted)
             begun.shards.append(number)
@@ -333,3 +341,123 @@ def _node_overflows(
     """The sum of `counts`, plus events and changed outputs of reused batches."""
     reused = Counts(saturation_events=int(events), outputs_changed=int(changed))
     return NodeOverflows(outputs=outputs, **asdict(reduce(add, counts, reused)))
+
+
+class Evaluating(Protocol):
+    """Computes evaluations at widths by node, as `evaluation.Evaluator` does."""
+
+    def evaluate(self, bits: Mapping[str, int]) -> Evaluation:
+        """Returns score and overflows."""
+
+    def score(self, bits: Mapping[str, int], near: Mapping[str, int] | None = None) -> Evaluation:
+        """Returns the score alone; the next requests are about widths `near`."""
+
+    def ahead(self, bits: Iterable[Mapping[str, int]], counted: bool) -> None:
+        """Lets idle workers begin evaluations that may be requested next."""
+
+
+class EvaluationCache:
+    """Evaluations of one variant by the widths of `nodes`, in the order they were requested.
+
+    An evaluation that is in neither the cache nor `file` is computed by `evaluator`, and written to
+    `file` under the key `variant`. `free` are the indices of the nodes that are not `pinned`.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[str],
+        evaluator: Evaluating,
+        *,
+        pinned: Mapping[str, int] | None = None,
+        file: WhatIfFile | None = None,
+        variant: str = "",
+        progress: Progress = silent,
+    ) -> None:
+        self.nodes = tuple(nodes)
+        self.pinned = pinned or {}
+        self.free = tuple(n for n, node in enumerate(self.nodes) if node not in self.pinned)
+        self._evaluator = evaluator
+        self._file = file
+        self._variant = variant
+        self._progress = progress
+        self._purpose, self._requests, self._expected = "", 0, 0
+        self._evaluations: dict[Widths, Evaluation] = {}
+
+    def begin(self, purpose: str, expected: int = 0) -> None:
+        """Reports the next requests as steps of `purpose`, `expected` in total (0: unknown)."""
+        self._purpose, self._requests, self._expected = purpose, 0, expected
+
+    def __call__(self, widths: Widths, near: Widths | None = None) -> Evaluation:
+        """Returns the evaluation at these widths, perhaps without overflows; reports progress.
+
+        The next requests are about widths `near`.
+        """
+        if widths not in self._evaluations:
+            about = None if near is None else self._bits(near)
+            score = partial(self._evaluator.score, near=about)
+            found = self._found(widths, score, counted=False)
+            # Whether an earlier run counted must not change the result of this one.
+            self._evaluations[widths] = replace(found, overflows=None)
+        return self._requested(widths)
+
+    def counted(self, widths: Widths) -> Evaluation:
+        """Returns the evaluation at these widths with its overflows; reports progress."""
+        known = self._evaluations.get(widths)
+        if known is None or known.overflows is None:
+            evaluate = self._evaluator.evaluate
+            self._evaluations[widths] = self._found(widths, evaluate, counted=True)
+        return self._requested(widths)
+
+    def expect(self, widths: Iterable[Widths], counted: bool = False) -> None:
+        """Lets idle workers begin with requests that may come next, the likeliest first.
+
+        They are no part of the cache until they are requested, so that no answer depends on them.
+        """
+        unknown = (each for each in widths if self._known(each, counted) is None)
+        self._evaluator.ahead(map(self._bits, unknown), counted)
+
+    def uniform_widths(self, bits: int) -> Widths:
+        """The widths with `bits` bits in all nodes that are not pinned."""
+        return tuple(self.pinned.get(node, bits) for node in self.nodes)
+
+    def uniform(self, bits: int) -> Evaluation:
+        """Returns the counted evaluation with `bits` bits in all nodes that are not pinned."""
+        return self.counted(self.uniform_widths(bits))
+
+    def __len__(self) -> int:
+        return len(self._evaluations)
+
+    def __iter__(self) -> Iterator[tuple[Widths, Evaluation]]:
+        return iter(self._evaluations.items())
+
+    def _requested(self, widths: Widths) -> Evaluation:
+        self._requests += 1
+        self._progress(self._requests, self._expected, self._purpose)
+        return self._evaluations[widths]
+
+    def _bits(self, widths: Widths) -> dict[str, int]:
+        return dict(zip(self.nodes, widths, strict=True))
+
+    def _found(
+        self, widths: Widths, compute: Callable[[Mapping[str, int]], Evaluation], counted: bool
+    ) -> Evaluation:
+        """The evaluation in the file, if it has the overflows that are asked; else a new one."""
+        known = self._stored(widths, counted)
+        if known is not None:
+            return known
+        evaluation = compute(self._bits(widths))
+        if self._file is not None:
+            self._file.store(self._variant, evaluation)
+        return evaluation
+
+    def _stored(self, widths: Widths, counted: bool) -> Evaluation | None:
+        if self._file is None:
+            return None
+        stored = self._file.find(self._variant, self._bits(widths))
+        return stored if stored is None or stored.overflows is not None or not counted else None
+
+    def _known(self, widths: Widths, counted: bool) -> Evaluation | None:
+        cached = self._evaluations.get(widths)
+        if cached is not None and (cached.overflows is not None or not counted):
+            return cached
+        return self._stored(widths, counted)

@@ -19,11 +19,38 @@ from tracer.errors import InputError
 from tracer.records.whatif import Widths
 from tracer.scaling.shards import Shard
 from tracer.scaling.version import version
-from tracer.storage import partial_sums
+from tracer.storage import stored_sums
 from tracer.storage.stored_file import MALFORMED, StoredFile
-from tracer.whatif.kept_shards import KeptShards
-from tracer.whatif.metric_scores import WideBatch
-from tracer.whatif.shards import ShardBaseline, ShardEvaluation
+from tracer.whatif.criteria import WideBatch
+from tracer.whatif.shard_runs import ShardBaseline, ShardEvaluation
+
+
+class KeptShards:
+    """Keeps nothing: what a what-if without a file uses."""
+
+    def size(self) -> int | None:
+        """Returns how many batches a shard has; None where nothing is kept."""
+        return None
+
+    def keep_size(self, size: int) -> None:
+        """Keeps how many batches a shard has: other shards could not use the results."""
+
+    def baseline(self, shard: Shard) -> ShardBaseline | None:
+        """Returns the run of a shard in wide accumulators; None where it is not kept."""
+        return None
+
+    def keep_baseline(self, shard: Shard, result: ShardBaseline) -> None:
+        """Keeps the run of a shard in wide accumulators."""
+
+    def evaluation(self, shard: Shard, widths: Widths, counted: bool) -> ShardEvaluation | None:
+        """Returns the run of a shard at these widths; None where it is not kept."""
+        return None
+
+    def keep_evaluation(
+        self, shard: Shard, widths: Widths, counted: bool, result: ShardEvaluation
+    ) -> None:
+        """Keeps the run of a shard at these widths."""
+
 
 R = TypeVar("R")
 
@@ -115,7 +142,7 @@ class ShardFile:
         """Returns the baseline of a record. Raises one of MALFORMED for a damaged one."""
         nodes = len(record.widths)
         file = StoredFile(self._database, self.path.stat().st_size)
-        sums = [partial_sums.loaded(text, file.arrays(arrays)) for text, arrays in record.sums]
+        sums = [stored_sums.load_sums(text, file.arrays(arrays)) for text, arrays in record.sums]
         return ShardBaseline(
             record.widths,
             np.array(record.steps, np.int64),
@@ -160,7 +187,7 @@ class _FiledShards(KeptShards):
         record = _Baseline(
             dict(result.widths), result.steps.tolist(), [*map(_batch_record, result.batches)],
             result.needed.tolist(), result.altered.tolist(),
-            [partial_sums.dumped(each) for each in result.sums.values()],
+            [stored_sums.dump_sums(each) for each in result.sums.values()],
             result.notes, result.seconds,
         )  # fmt: skip
         self._write(shard, _BASELINE, record)

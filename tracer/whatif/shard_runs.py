@@ -10,8 +10,10 @@ before runs its batches from their inputs.
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Generic, Protocol, TypeVar
 
@@ -23,20 +25,20 @@ from tracer.accumulators.engine.overflow_counter import Counts, OverflowCounter
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.spec.policy import Policy
 from tracer.accumulators.spec.register import NARROWEST
+from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.graph.model import Model, Node
+from tracer.graph.stored_weights import WeightFiles, findable
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.numeric import parallel
 from tracer.interpreter.values import Value
 from tracer.limits import Limits
+from tracer.metrics import Metric
 from tracer.scaling.shards import Shard
 from tracer.support.progress import Progress
 from tracer.support.types import Array
-from tracer.whatif.array_spill import ArraySpill
-from tracer.whatif.checkpoints import WIDE, Checkpoints, Path
-from tracer.whatif.concurrent import in_order
+from tracer.whatif.criteria import WideBatch, checked_metric, scorer, summary
 from tracer.whatif.deadline import Deadline
-from tracer.whatif.metric_scores import WideBatch
-from tracer.whatif.shards import Question, ShardBaseline, ShardEvaluation
+from tracer.whatif.reuse import WIDE, AnyBatch, ArraySpill, Checkpoints, Path, StoredBatches
 
 MEMORY = 1 << 28
 """Bytes of checkpoints, of all shards of a worker together."""
@@ -51,10 +53,14 @@ class Batch(Protocol):
 
 
 B = TypeVar("B", bound=Batch)
+
 T = TypeVar("T")
+
 R = TypeVar("R")
+
 Scoring = Callable[[Sequence[Value], B, Sequence[Value]], Array]
 """(outputs, batch, outputs in wide accumulators) -> scores (n,) of the samples of the batch."""
+
 Summary = Callable[[Array, Sequence[Value]], WideBatch]
 """(scores, outputs in wide accumulators) -> what is kept of a batch."""
 
@@ -70,6 +76,53 @@ class Arithmetic:
     policy: Policy
     limits: Limits | None = None
     memory: int = MEMORY
+
+
+@dataclass(frozen=True, slots=True)
+class ShardBaseline:
+    """The run of a shard in accumulators that hold every sum.
+
+    `widths` are the bits of the narrow nodes in the policy, by key in the order of the model, and
+    `steps` (nodes,) the step of the main graph that each of them is in. `needed` (batches, nodes)
+    are the widths that hold all partial sums of a batch. `altered` (batches, nodes, 2) counts
+    saturation events and changed outputs by reduced-width products. `seconds` is how long it took.
+    """
+
+    widths: Mapping[str, int]
+    steps: Array
+    batches: tuple[WideBatch, ...] = field(repr=False)
+    needed: Array = field(repr=False)
+    altered: Array = field(repr=False)
+    sums: Mapping[str, PartialSums] = field(repr=False)
+    notes: tuple[str, ...]
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRequest:
+    """Asks for an evaluation of a shard at `widths`, by node.
+
+    `needed` is that of the baseline of the shard: batches for which all widths suffice are left
+    out. With `counted`, overflows are counted as well. The next questions are about widths `near`.
+    """
+
+    widths: Mapping[str, int]
+    needed: Array = field(repr=False)
+    counted: bool
+    near: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShardEvaluation:
+    """The scores of the batches of a shard that change, and the overflows of these batches.
+
+    Batches are numbered within the shard; the run of each began at a step of `starts`, and nodes
+    before it are not in `counts`, which are by node. They are empty where only scores were asked.
+    """
+
+    scores: Mapping[int, Array] = field(repr=False)
+    starts: Mapping[int, int] = field(repr=False)
+    counts: Mapping[str, Counts] = field(repr=False)
 
 
 class ShardRuns(Generic[B]):
@@ -147,7 +200,7 @@ class ShardRuns(Generic[B]):
             time.perf_counter() - began,
         )
 
-    def evaluate(self, shard: Shard, question: Question) -> ShardEvaluation:
+    def evaluate(self, shard: Shard, question: ShardRequest) -> ShardEvaluation:
         """Runs the batches of a shard that the widths change.
 
         The result equals a run over all of them, bit for bit.
@@ -296,3 +349,118 @@ def _altered(runner: SumRunner) -> tuple[int, int]:
 def _counts(runner: SumRunner) -> Counts:
     assert isinstance(runner, OverflowCounter)
     return runner.counts
+
+
+def in_order(work: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:
+    """Yields `work(item)` for every item, in order, with `workers` items in progress at a time.
+
+    Draws items in the calling thread, as they are needed. Raises an exception of `work` in the
+    turn of its item. Waits for the items in progress when the caller stops early.
+    """
+    if workers < 2:
+        yield from map(work, items)
+        return
+    pending: deque[Future[R]] = deque()
+    with ThreadPoolExecutor(workers, thread_name_prefix="tracer") as pool:
+        try:
+            for item in items:
+                pending.append(pool.submit(work, item))
+                if len(pending) > workers:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class MetricJob:
+    """Chooses the metric of a data set, and tries it on one sample; `spec` is what a user named."""
+
+    batches: StoredBatches
+    spec: str | None
+    weights: WeightFiles | None = None
+
+    def portable(self) -> "MetricJob":
+        """Returns the job for other processes."""
+        return replace(self, weights=WeightFiles.of(self.batches.dataset.model))
+
+    def open(self, threads: int | None) -> "MetricJob":
+        """Returns the job. Raises InputError where the model has other weights here."""
+        if self.weights is not None:
+            self.weights.check(self.batches.dataset.model)
+        return self
+
+    def metric(self) -> Metric:
+        """Returns the metric. Raises the errors of `checked_metric`."""
+        dataset = self.batches.dataset
+        return checked_metric(dataset.model, dataset, self.spec)
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationJob:
+    """Scores a model by a metric on batches of a data set.
+
+    `progress` and `deadline` are of the process that made the job; `weights` are for other ones.
+    """
+
+    arithmetic: Arithmetic
+    batches: StoredBatches
+    metric: Metric
+    progress: Progress | None = field(default=None, repr=False)
+    deadline: Deadline | None = None
+    weights: WeightFiles | None = None
+
+    def portable(self) -> "EvaluationJob":
+        """Returns the job for other processes."""
+        model = findable(self.arithmetic.model)
+        arithmetic = replace(self.arithmetic, model=model)
+        weights = WeightFiles.of(model)
+        return EvaluationJob(arithmetic, self.batches, self.metric, weights=weights)
+
+    def open(self, threads: int | None) -> ShardRuns[AnyBatch]:
+        """Returns the prepared model.
+
+        Raises the errors of `ShardRuns`, and InputError where the model has other weights here.
+        """
+        model = self.arithmetic.model
+        if self.weights is not None:
+            self.weights.check(model)
+        return ShardRuns(
+            self.arithmetic,
+            self._batches,
+            scorer(model, self.batches.dataset, self.metric),
+            summary(model, self.metric),
+            threads=threads,
+            progress=self.progress,
+            deadline=self.deadline,
+        )
+
+    def _batches(self, shard: Shard) -> Iterable[AnyBatch]:
+        return self.batches() if shard.count is None else self.batches.shard(shard)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchesJob(Generic[B]):
+    """Scores a model by a function, on all batches that `data` returns."""
+
+    arithmetic: Arithmetic
+    data: Callable[[], Iterable[B]]
+    scoring: Scoring[B]
+
+    def portable(self) -> "BatchesJob[B]":
+        """Returns the job itself."""
+        return self
+
+    def open(self, threads: int | None) -> ShardRuns[B]:
+        """Returns the prepared model. Raises the errors of `ShardRuns`."""
+        return ShardRuns(self.arithmetic, self._all, self.scoring, _scores, threads=threads)
+
+    def _all(self, shard: Shard) -> Iterable[B]:
+        return self.data()
+
+
+def _scores(scores: Array, outputs: Sequence[Value]) -> WideBatch:
+    none = np.zeros(0, np.int64)
+    return WideBatch(scores, np.zeros(len(scores)), (none, none), {})

@@ -1,24 +1,33 @@
 """Sweeps over widths, then searches for the narrowest ones within the accuracy budget."""
 
-from collections.abc import Callable, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.register import NARROWEST
-from tracer.records.whatif import Answer, Screening, SweepRow
+from tracer.records.whatif import Answer, FrontPoint, Screening, SweepRow, WidthChoice, Widths
 from tracer.whatif.deadline import Deadline, OutOfTimeError
-from tracer.whatif.descent import Energy
-from tracer.whatif.evaluation import Baseline
-from tracer.whatif.evaluation_cache import EvaluationCache
-from tracer.whatif.search import Judge, WidthSearch, pareto_front, safe_widths
+from tracer.whatif.evaluation import Baseline, EvaluationCache
 
 SWEEPING = "evaluating"
 """The purpose, in progress, of the evaluations of a sweep."""
 
+Energy = Callable[[Widths], float]
+"""The energy of one sample at these widths."""
+
+OverflowShare = Callable[[int, int], float]
+"""The share of the sums of a node that overflow in so many bits, with all other nodes wide."""
+
+Allowed = Callable[[Widths, Widths | None], bool]
+"""Whether the first widths are within the budget; the next questions are about the second ones."""
+
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SweepPlan:
     """The widths of the sweep, and what the searches minimise within which budget.
 
     `allowed` says whether a score is within the budget of a score in wide accumulators. `better`
@@ -37,7 +46,7 @@ class Question:
 
     def search(self, cache: EvaluationCache, baseline: Baseline) -> WidthSearch:
         """Returns the search within the budget of the score in wide accumulators."""
-        judge = Judge(cache, lambda score: self.allowed(score, baseline.score))
+        judge = BudgetJudge(cache, lambda score: self.allowed(score, baseline.score))
         return WidthSearch(
             judge,
             self.energy,
@@ -58,7 +67,7 @@ class Screen:
     baseline: Baseline
     deadline: Deadline
 
-    def judge(self, question: Question, everywhere: Baseline) -> Judge:
+    def judge(self, question: SweepPlan, everywhere: Baseline) -> BudgetJudge:
         """Judges by these samples, as if all others kept their scores in wide accumulators."""
         share = self.baseline.samples / everywhere.samples
 
@@ -66,13 +75,13 @@ class Screen:
             change = (score - self.baseline.score) * share
             return question.allowed(everywhere.score + change, everywhere.score)
 
-        return Judge(self.cache, allowed)
+        return BudgetJudge(self.cache, allowed)
 
 
 def sweep_and_search(
     baseline: Baseline,
     accumulator: Accumulator,
-    question: Question,
+    question: SweepPlan,
     cache: EvaluationCache,
     deadline: Deadline,
     screen: Callable[[], Screen] | None = None,
@@ -90,7 +99,7 @@ def sweep_and_search(
     each, screened = None, None
     if question.each and uniform is not None:
         with suppress(OutOfTimeError):
-            screened = None if screen is None else _begun(screen, deadline)
+            screened = None if screen is None else _open_screen(screen, deadline)
             judge = None if screened is None else screened.judge(question, baseline)
             each = search.narrowest_each(safe.widths, uniform.widths, judge)
     return Answer(
@@ -113,7 +122,7 @@ def sweep_and_search(
     )
 
 
-def _begun(screen: Callable[[], Screen], deadline: Deadline) -> Screen:
+def _open_screen(screen: Callable[[], Screen], deadline: Deadline) -> Screen:
     deadline.check()
     with deadline.reached():
         screened = screen()
@@ -121,7 +130,7 @@ def _begun(screen: Callable[[], Screen], deadline: Deadline) -> Screen:
     return screened
 
 
-def _rows(cache: EvaluationCache, question: Question) -> tuple[SweepRow, ...]:
+def _rows(cache: EvaluationCache, question: SweepPlan) -> tuple[SweepRow, ...]:
     """The rows of the sweep, the widest evaluated first: without time, the narrowest are left out.
 
     B is searched downwards, so it finds evaluations of these widths.
@@ -136,6 +145,311 @@ def _rows(cache: EvaluationCache, question: Question) -> tuple[SweepRow, ...]:
     return tuple(sorted(rows, key=lambda row: question.widths.index(row.bits)))
 
 
-def _row(cache: EvaluationCache, question: Question, bits: int) -> SweepRow:
+def _row(cache: EvaluationCache, question: SweepPlan, bits: int) -> SweepRow:
     evaluation, widths = cache.uniform(bits), cache.uniform_widths(bits)
     return SweepRow(bits, evaluation.score, question.energy(widths), evaluation)
+
+
+@dataclass(frozen=True, slots=True)
+class SafeWidths:
+    """The widths that the free nodes need, with the others pinned.
+
+    `guaranteed` bits suffice for any input. `uniform` bits suffice on this data, where `limiting`
+    is the node that needs them. `widths` has a sufficient width for each node.
+    """
+
+    guaranteed: int
+    uniform: int
+    limiting: str
+    widths: Widths
+
+
+def safe_widths(cache: EvaluationCache, baseline: Baseline, floor: int) -> SafeWidths:
+    """Returns the narrowest widths without overflow, at least `floor`.
+
+    The baseline shows these widths, unless a pinned node overflows. The nodes after that node then
+    get other numbers, and only evaluations show their overflows. Without time for these the widths
+    are sufficient, but not the narrowest.
+    """
+    sums, pinned = baseline.accumulations, cache.pinned
+    observed = {key: int(each.tally.bits_observed.max()) for key, each in sums.items()}
+    free = [key for key in sums if key not in pinned]
+    guaranteed = max(bits for key in free if (bits := sums[key].guaranteed) is not None)
+    if all(observed.get(key, floor) <= bits for key, bits in pinned.items()):
+        limiting = max(free, key=lambda key: observed[key])
+        needed = {key: max(bits, floor) for key, bits in observed.items()} | dict(pinned)
+        widths = tuple(needed.get(key, floor) for key in cache.nodes)
+        return SafeWidths(guaranteed, max(observed[limiting], floor), limiting, widths)
+    widest = min(guaranteed, sums[free[0]].tally.accumulator.widest)
+    uniform, limiting = _bisect_uniform(cache, free, floor, widest)
+    return SafeWidths(guaranteed, uniform, limiting, cache.uniform_widths(uniform))
+
+
+def _bisect_uniform(
+    cache: EvaluationCache, free: list[str], low: int, high: int
+) -> tuple[int, str]:
+    """The narrowest uniform width without overflow, and the node that overflows with one bit less.
+
+    Bisection is valid: without overflow the free nodes compute the same numbers at every wider
+    width.
+    """
+    limiting = free[0]
+    cache.begin("A, with nodes pinned")
+    while low < high:
+        middle = (low + high) // 2
+        try:
+            overflows = cache.uniform(middle).overflows
+        except OutOfTimeError:
+            break
+        assert overflows is not None
+        worst = max(free, key=lambda key: overflows[key].overflow_outputs)
+        if overflows[worst].overflow_outputs:
+            low, limiting = middle + 1, worst
+        else:
+            high = middle
+    return high, limiting
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetJudge:
+    """Says whether the score that widths have in `cache` is `allowed`."""
+
+    cache: EvaluationCache
+    allowed: Callable[[float], bool]
+
+    def expect(self, widths: Iterable[Widths]) -> None:
+        """Lets idle workers evaluate what may be asked next, the likeliest first."""
+        self.cache.expect(widths)
+
+    def __call__(self, widths: Widths, near: Widths | None = None) -> bool:
+        """Whether `widths` are allowed; the next questions are about widths `near`.
+
+        What there is no time to evaluate is not allowed, so every search ends with its best so far.
+        """
+        try:
+            return self.allowed(self.cache(widths, near).score)
+        except OutOfTimeError:
+            return False
+
+    def worst_alone(self, narrower: Mapping[int, Widths], widths: Widths) -> str | None:
+        """Returns the node of `narrower` whose widths change the score of `widths` most.
+
+        Returns None where there is no time to evaluate them all.
+        """
+        try:
+            score = self.cache(widths).score
+            self.cache.begin("which node limits", len(narrower))
+            self.cache.expect([*narrower.values()])
+            return _largest(
+                {
+                    self.cache.nodes[node]: abs(score - self.cache(less, widths).score)
+                    for node, less in narrower.items()
+                }
+            )
+        except OutOfTimeError:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class WidthSearch:
+    """Searches widths of little energy whose score is allowed; tries no width below `floor`.
+
+    `judge` knows all samples. `share` names the node of a choice that overflows most with one bit
+    less. `explain` evaluates each node to name the one that limits a uniform width.
+    """
+
+    judge: BudgetJudge
+    energy: Energy
+    floor: int
+    share: OverflowShare
+    explain: bool
+
+    def narrowest_uniform(self, start: int) -> WidthChoice | None:
+        """Returns the least width such that it and all widths up to `start` are allowed.
+
+        Returns None if `start` is not allowed. The score need not fall with the width; a width
+        below one that fails is never chosen.
+        """
+        bits, cache = start, self.judge.cache
+        cache.begin("B, one width")
+        self.judge.expect([cache.uniform_widths(n) for n in range(bits, self.floor - 1, -1)])
+        if not self.judge(cache.uniform_widths(bits)):
+            return None
+        while bits > self.floor and self.judge(
+            cache.uniform_widths(bits - 1), cache.uniform_widths(bits)
+        ):
+            bits -= 1
+        widths = cache.uniform_widths(bits)
+        return self._choice(widths, self.judge if self.explain else None)
+
+    def narrowest_each(
+        self, safe: Widths, uniform: Widths, screen: BudgetJudge | None
+    ) -> WidthChoice:
+        """Returns widths from which no node can lose another bit, one for each node.
+
+        They take at most the energy of `uniform`, which is allowed, as is `safe`. Where there is a
+        `screen`, which judges by few samples, it leads the way, and what it refuses is not tried
+        on all samples.
+        """
+        guide, everywhere = screen or self.judge, self.judge
+        shares = self._descents.equal_shares(safe, self.share)
+        asked = Asked(guide, guide.expect)
+        path = shares[: furthest(shares, asked) + 1]
+        path += self._descents.descent(path[-1], asked)[1:]
+        everywhere.cache.begin("C, on all samples")
+        start = min(
+            uniform, path[furthest(path, Asked(everywhere, everywhere.expect))], key=self.energy
+        )
+
+        def allowed(widths: Widths, near: Widths | None) -> bool:
+            return (screen is None or screen(widths, near)) and everywhere(widths, near)
+
+        return self._choice(self._descents.descent(start, Asked(allowed, guide.expect))[-1], guide)
+
+    @property
+    def _descents(self) -> Descents:
+        return Descents(self.judge.cache.free, self.floor, self.energy)
+
+    def _choice(self, widths: Widths, judge: BudgetJudge | None) -> WidthChoice:
+        """The choice of `widths`; `judge` names the node whose bit costs most, if given.
+
+        Another node, which needs no evaluation, is that with the largest share of overflows.
+        """
+        free, score = self.judge.cache.free, self.judge.cache(widths).score
+        less = {n: with_bits(widths, n, widths[n] - 1) for n in free if widths[n] > self.floor}
+        limiting = None if judge is None else judge.worst_alone(less, widths)
+        nodes = self.judge.cache.nodes
+        overflowing = _largest({nodes[n]: self.share(n, each[n]) for n, each in less.items()})
+        return WidthChoice(widths, self.energy(widths), score, limiting, overflowing)
+
+
+def pareto_front(
+    cache: EvaluationCache, energy: Energy, better: Callable[[float], float]
+) -> list[FrontPoint]:
+    """Returns the evaluations that no other one beats in both energy and score, by energy.
+
+    `better` maps a score to a number that grows as it gets better.
+    """
+    points = [FrontPoint(widths, energy(widths), evaluation.score) for widths, evaluation in cache]
+    points.sort(key=lambda point: (point.energy, -better(point.score), point.widths))
+    front: list[FrontPoint] = []
+    for point in points:
+        if not front or better(point.score) > better(front[-1].score):
+            front.append(point)
+    return front
+
+
+def _largest(amounts: Mapping[str, float]) -> str | None:
+    """The name with the largest amount, the first of several; None where all are 0."""
+    most = max(amounts, key=lambda name: amounts[name], default=None)
+    return None if most is None or not amounts[most] else most
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Says what is allowed, and is told beforehand what may be asked next, the likeliest first."""
+
+    allowed: Allowed
+    expect: Callable[[Iterable[Widths]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Descents:
+    """Makes paths that change the `free` nodes, by index, and go no lower than `floor` bits."""
+
+    free: Sequence[int]
+    floor: int
+    energy: Energy
+
+    def equal_shares(self, safe: Widths, share: OverflowShare) -> list[Widths]:
+        """Returns `safe` and ever narrower widths, each with at most one share for all nodes.
+
+        Each node has the narrowest width at which no larger share of its sums overflows, unless
+        its energy does not depend on the width.
+        """
+        shares = {
+            node: {bits: share(node, bits) for bits in range(safe[node], self.floor - 1, -1)}
+            for node in self.free
+            if self.energy(with_bits(safe, node, self.floor)) < self.energy(safe)
+        }
+        path = [safe]
+        for most in sorted({each for by_width in shares.values() for each in by_width.values()}):
+            narrowest = list(path[-1])
+            for node, by_width in shares.items():
+                few = (bits for bits, each in by_width.items() if each <= most)
+                narrowest[node] = min(few, default=safe[node])
+            if tuple(narrowest) != path[-1]:
+                path.append(tuple(narrowest))
+        return path
+
+    def descent(self, start: Widths, asked: Asked) -> list[Widths]:
+        """Returns the path of a greedy descent: each step removes one bit of one node.
+
+        Goes through the nodes, the most expensive first, and removes bits while that is allowed;
+        repeats until no node can lose another bit. The last round asks once for each node.
+        """
+        path, before = [start], 0
+        while len(path) > before:
+            before = len(path)
+            nodes = self._dearest_first(path[-1])
+            for index, node in enumerate(nodes):
+                path += self._narrowed(path[-1], node, nodes[index + 1 :], asked)
+        return path
+
+    def _dearest_first(self, widths: Widths) -> list[int]:
+        """Free nodes by the energy that one bit less saves, largest first."""
+        before = self.energy(widths)
+        saved = {
+            node: before - self.energy(with_bits(widths, node, max(widths[node] - 1, self.floor)))
+            for node in self.free
+        }
+        return sorted(saved, key=lambda node: (-saved[node], node))
+
+    def _narrowed(
+        self, widths: Widths, node: int, later: Sequence[int], asked: Asked
+    ) -> list[Widths]:
+        """The steps that remove bits of one node while allowed; the last reduces the energy."""
+        path = [widths]
+        while self._may_lose(path[-1], node):
+            less = with_bits(path[-1], node, path[-1][node] - 1)
+            further = self._firsts(less, [node, *later])
+            asked.expect(chain([less], islice(further, 1), self._firsts(path[-1], later)))
+            if not asked.allowed(less, path[-1]):
+                break
+            path.append(less)
+        while len(path) > 1 and self.energy(path[-1]) >= self.energy(path[-2]):
+            path.pop()
+        return path[1:]
+
+    def _may_lose(self, widths: Widths, node: int) -> bool:
+        """Whether a bit less of a node may reduce the energy."""
+        cheapest = self.energy(with_bits(widths, node, self.floor))
+        return widths[node] > self.floor and cheapest < self.energy(widths)
+
+    def _firsts(self, widths: Widths, nodes: Sequence[int]) -> Iterator[Widths]:
+        """The widths with one bit less of each of these nodes that may lose one."""
+        return (with_bits(widths, n, widths[n] - 1) for n in nodes if self._may_lose(widths, n))
+
+
+def furthest(path: Sequence[Widths], asked: Asked) -> int:
+    """Returns the number of the last allowed step of a path, by bisection; at least the first."""
+    reached, refused = 0, len(path)
+    while refused - reached > 1:
+        step = _middle(path, reached, refused)
+        ends = {_middle(path, *each) for each in ((step, refused), (reached, step))}
+        asked.expect([path[step], *(path[end] for end in sorted(ends - {reached, step}))])
+        if asked.allowed(path[step], None):
+            reached = step
+        else:
+            refused = step
+    return reached
+
+
+def _middle(path: Sequence[Widths], reached: int, refused: int) -> int:
+    """The step to ask for next: the last one first."""
+    return refused - 1 if refused == len(path) else (reached + refused) // 2
+
+
+def with_bits(widths: Widths, node: int, bits: int) -> Widths:
+    """Returns the widths with other `bits` for one node."""
+    return (*widths[:node], bits, *widths[node + 1 :])

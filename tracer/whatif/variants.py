@@ -1,50 +1,90 @@
-"""Runs every variant of a what-if: a graph in an accumulator, with some widths pinned."""
+"""Runs every variant of a what-if: a graph in an accumulator, with some widths pinned.
 
+`graph_variants` makes the graphs: the quantised model, and copies with fewer bits. `identity` and
+`variant_key` name everything except the widths that changes the result of a stored evaluation.
+"""
+
+from __future__ import annotations
+
+import hashlib
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
 
+import msgspec
+import onnx
+
+from tracer.accumulators.spec import plain_values
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.accumulators.spec.policy_text import policy
 from tracer.accumulators.spec.register import NARROWEST
 from tracer.analyzers.energy import EnergyModel
+from tracer.analyzers.views.redaction import bare_text
 from tracer.containment import signals
 from tracer.errors import InputError, LimitError, UsageError
+from tracer.graph import loading
+from tracer.graph.model import Model
+from tracer.graph.operators import adds_integers
+from tracer.graph.stored_weights import WeightFiles
 from tracer.inputs.datasets.chosen import chosen
 from tracer.inputs.datasets.dataset import Dataset
+from tracer.inputs.datasets.opening import open_dataset
 from tracer.limits import Limits
 from tracer.metrics import Metric
+from tracer.quantization.bit_reduction import narrow
+from tracer.quantization.calibration import CalibrationSamples
+from tracer.quantization.options import QuantizationOptions
+from tracer.quantization.quantizer import quantized_graphs
+from tracer.records import environment
 from tracer.records.whatif import REFERENCE_BITS, Answer, Pins, Variant
 from tracer.scaling.pool import Pool
 from tracer.storage.whatif_file import WhatIfFile
 from tracer.support.progress import Progress, silent
-from tracer.whatif import metric_scores
-from tracer.whatif.cache_key import variant_key
+from tracer.support.temporary import TemporaryFolder
+from tracer.whatif import criteria
+from tracer.whatif.criteria import energy_cost, node_work
 from tracer.whatif.deadline import Deadline, OutOfTimeError
-from tracer.whatif.energy_cost import energy_cost, node_work
-from tracer.whatif.evaluation import Evaluator
-from tracer.whatif.evaluation_cache import EvaluationCache
-from tracer.whatif.graph_variants import GraphVariant
-from tracer.whatif.jobs import EvaluationJob
-from tracer.whatif.kept_shards import KeptShards
+from tracer.whatif.evaluation import EvaluationCache, Evaluator
 from tracer.whatif.options import WhatIfOptions
-from tracer.whatif.shard_file import ShardFile
-from tracer.whatif.shard_runs import MEMORY, Arithmetic
-from tracer.whatif.stored_batches import StoredBatches
-from tracer.whatif.sweep import SWEEPING, Question, Screen, sweep_and_search
+from tracer.whatif.reuse import StoredBatches
+from tracer.whatif.shard_file import KeptShards, ShardFile
+from tracer.whatif.shard_runs import MEMORY, Arithmetic, EvaluationJob
+from tracer.whatif.sweep import SWEEPING, Screen, SweepPlan, sweep_and_search
 from tracer.whatif.width_plan import WidthPlan
 
 _SCREEN_SHARE, _SMALLEST_SCREEN = 5, 32
 """A screen has 1/5 of the samples, at least 32; there is none where that is more than half."""
+
 _SCREEN_BATCHES = 2
 """Batches of a screen, at least: each thread works on one, for which it waits less than in one."""
+
 _SCREEN_TIME = 0.6
 """Share of the time left that a screen may take: what it finds is then tried on all samples."""
+
 _MEMORY = 1 << 25
 """Bytes of checkpoints of all samples: a pass uses each once, and thousands do not fit anyway. The
 searches on the hardest samples return to few, of which they keep `shard_runs.MEMORY`."""
+
 _PLAIN, _CHANNELWISE = "plain", "channelwise"
+
+_DIGITS = 16
+"""Hexadecimal digits shown of a SHA-256: enough to tell files apart."""
+
+_SAMPLES = 512
+
+_BATCH = 32
+
+
+@dataclass(frozen=True, slots=True)
+class GraphVariant:
+    """A quantised model, and the bits of its weights and activations (None: as in the model)."""
+
+    model: Model = field(repr=False)
+    weight_bits: int | None = None
+    activation_bits: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +108,7 @@ class Task:
 
     def allowed(self, score: float, wide: float) -> bool:
         """Whether `score` is within the budget of `wide`, the score in wide accumulators."""
-        judgement = metric_scores.judgement(self.metric, self.options.accuracy_budget)
+        judgement = criteria.judgement(self.metric, self.options.accuracy_budget)
         return judgement.allows(score, wide)
 
     def better(self, score: float) -> float:
@@ -158,7 +198,7 @@ class VariantRunner:
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes on what the metric does not show, nodes that are not narrowed or have no energy."""
-        hidden = metric_scores.metric_notes(self._task.metric, self._evaluator.wide_batches)
+        hidden = criteria.metric_notes(self._task.metric, self._evaluator.wide_batches)
         return (*hidden, *self._evaluator.notes, *self._energy.notes)
 
     def variant(self, pins: Pins) -> Variant:
@@ -174,7 +214,7 @@ class VariantRunner:
         # raises the error for a width without energy before any evaluation
         widest = max(int(evaluator.baseline.needed.max()), floor)
         self._energy.by_width((*task.widths, *pins.bits.values(), REFERENCE_BITS, widest))
-        question = Question(
+        question = SweepPlan(
             task.widths, self._energy, task.allowed, task.better, task.options.search, floor,
             task.options.explain,
         )  # fmt: skip
@@ -239,9 +279,7 @@ class VariantRunner:
 
         def screen() -> Screen:
             if self._screen_evaluator is None:
-                hardest = metric_scores.hardest(
-                    self._task.metric, self._evaluator.wide_batches, size
-                )
+                hardest = criteria.hardest(self._task.metric, self._evaluator.wide_batches, size)
                 screened = chosen(dataset, hardest)
                 self._screen_deadline = self._task.deadline.part(_SCREEN_TIME)
                 batches = StoredBatches(screened, batch)
@@ -289,3 +327,103 @@ def _sweeps_counted(progress: Progress, passes: int) -> Progress:
             progress(done, total, what)
 
     return report
+
+
+def graph_variants(
+    model: Model,
+    dataset: Dataset,
+    options: WhatIfOptions,
+    folder: Path,
+    progress: Progress | None,
+) -> tuple[tuple[GraphVariant, ...], tuple[str, ...]]:
+    """Returns a graph for each combination of bits, and notes on how `model` was changed.
+
+    A float model is quantised first, unless fixed-point formats are given. Raises the errors of
+    quantisation, and UsageError or ModelError where bits cannot be reduced.
+    """
+    quantised, notes = model, tuple[str, ...]()
+    if options.fixed is None and not adds_integers(model):
+        split = "test" if Path(dataset.name).is_dir() else "train"
+        samples = open_dataset(dataset.name, model, limit=_SAMPLES, split=split, folder=folder)
+        quantised, notes = quantized_first(model, CalibrationSamples(samples, _BATCH), progress)
+    return tuple(_narrowed(quantised, *bits) for bits in options.operands()), notes
+
+
+def quantized_first(
+    model: Model, batches: CalibrationSamples, progress: Progress | None
+) -> tuple[Model, tuple[str, ...]]:
+    """Returns `model`, with a note: a float model is quantised with ranges on `batches`."""
+    if adds_integers(model):
+        return model, ()
+    with TemporaryFolder() as work:
+        _, path = quantized_graphs(model, batches, QuantizationOptions(), work, progress)
+        quantised = loading.from_proto(onnx.load(path))
+    note = (
+        f"{model.name} is a float model and was quantised first, as tracer quantize does: int8 "
+        f"weights per channel, uint8 activations, ranges of up to {batches.dataset.limit} samples "
+        f"of {batches.dataset.name}"
+    )
+    return quantised, (note,)
+
+
+def _narrowed(model: Model, weight_bits: int | None, activation_bits: int | None) -> GraphVariant:
+    if weight_bits is None and activation_bits is None:
+        return GraphVariant(model)
+    proto = narrow(model.proto, weight_bits, activation_bits)
+    return GraphVariant(loading.from_proto(proto), weight_bits, activation_bits)
+
+
+def identity(
+    model: Model,
+    dataset: Dataset,
+    fingerprint: str,
+    metric: Metric,
+    options: WhatIfOptions,
+    changes: Sequence[str],
+) -> dict[str, str]:
+    """Everything that all evaluations of a file depend on, by names that a user knows.
+
+    `fingerprint` is that of the data. `changes` lists what was done to the model. Widths and budget
+    are excluded on purpose: changing them must not invalidate cached evaluations.
+    """
+    values = {
+        "model": f"{model.name} ({model.sha256[:_DIGITS]})",
+        "data": f"{_data(dataset)} ({fingerprint[:_DIGITS]})",
+        "metric": _metric(metric),
+        "batch": str(options.batch),
+        "fixed": options.fixed or "none",
+        "tracer": metadata.version("tracer-onnx"),
+    }
+    weights = WeightFiles.of(model).hashes
+    if weights:
+        values["weights"] = ", ".join(f"{n} ({h[:_DIGITS]})" for n, h in weights.items())
+    if model.operators.fingerprint:
+        values["operators"] = model.operators.fingerprint[:_DIGITS]
+    if changes:  # the graph depends on onnxruntime's quantiser
+        values["onnxruntime"] = environment.version_of("onnxruntime", environment.versions())
+    return {name: bare_text(value) for name, value in values.items()}  # the hashes tell files apart
+
+
+def variant_key(graph: GraphVariant, accumulator: Accumulator, hardest: int | None = None) -> str:
+    """Everything else that the evaluations of one variant depend on, as JSON.
+
+    `hardest` is the number of samples of evaluations on the hardest samples alone.
+    """
+    properties = plain_values.dumped(accumulator)
+    del properties["bits"]
+    bits = {"weight_bits": graph.weight_bits, "activation_bits": graph.activation_bits}
+    part = {} if hardest is None else {"hardest": hardest}
+    return msgspec.json.encode({**bits, **properties, **part}).decode()
+
+
+def _data(dataset: Dataset) -> str:
+    count = dataset.samples
+    return dataset.name if count is None else f"{count:,} samples of {dataset.name}"
+
+
+def _metric(metric: Metric) -> str:
+    """The name; for FILE.py:NAME with the hash of the file."""
+    file, colon, _ = metric.name.rpartition(":")
+    if not colon:
+        return metric.name
+    return f"{metric.name} ({hashlib.sha256(Path(file).read_bytes()).hexdigest()[:_DIGITS]})"

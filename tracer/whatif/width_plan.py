@@ -76,10 +76,10 @@ def read(widths: str | Sequence[int]) -> WidthPlan:
     parts: dict[str, list[tuple[str, list[int]]]] = {}
     for entry, pattern, range_text in policy_text.entries(text, _HINT):
         parts.setdefault(pattern, []).append((entry, _range(entry, range_text)))
-    return WidthPlan(tuple(_joined(pattern, entries) for pattern, entries in parts.items()))
+    return WidthPlan(tuple(_merge_entries(pattern, entries) for pattern, entries in parts.items()))
 
 
-def _joined(pattern: str, parts: Sequence[tuple[str, list[int]]]) -> Entry[tuple[int, ...]]:
+def _merge_entries(pattern: str, parts: Sequence[tuple[str, list[int]]]) -> Entry[tuple[int, ...]]:
     widths = {bits for _, part in parts for bits in part}
     return Entry(pattern, tuple(sorted(widths)), ",".join(entry for entry, _ in parts))
 

@@ -38,7 +38,7 @@ from tracer.analyzers.views.trace.run_tables import (
     timed,
     timed_rows,
 )
-from tracer.records.topology import Topology
+from tracer.records.model_info import Topology
 from tracer.records.trace import Kernel, Run, Trace, distinctions
 
 _RECORDED_RUNS = 10

@@ -20,8 +20,8 @@ from tracer.analyzers.views.text import full, micros, percent, plural, quantity,
 from tracer.analyzers.views.trace.overflow import worst_first
 from tracer.records.columns import BY_NAME
 from tracer.records.environment import Peaks
+from tracer.records.model_info import Topology
 from tracer.records.providers import queues, short_name
-from tracer.records.topology import Topology
 from tracer.records.trace import Run, Trace
 from tracer.text import brief
 

@@ -20,8 +20,7 @@ from tracer.graph import loading
 from tracer.graph.model import expanded_keys, node_protos
 from tracer.graph.stored_weights import has_external_data
 from tracer.records.columns import BY_NAME, COLUMNS
-from tracer.records.model_info import ModelInfo
-from tracer.records.topology import Topology
+from tracer.records.model_info import ModelInfo, Topology
 from tracer.records.trace import Trace, distinctions
 from tracer.text import brief
 

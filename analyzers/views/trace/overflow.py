@@ -8,8 +8,8 @@ import pandas as pd
 from tracer.accumulators.statistics.float_tally import FloatTally
 from tracer.analyzers.coverage import coverage
 from tracer.analyzers.views.text import digits, extent, full, number, percent, plural, si, width
-from tracer.records.coverage import Coverage
 from tracer.records.trace import Trace
+from tracer.records.whatif import Coverage
 from tracer.text import brief
 
 _LEAST = 0.001

@@ -20,8 +20,7 @@ from tracer.analyzers.views.page import Column, Table, name_column, number_colum
 from tracer.analyzers.views.text import FORMATS, full, micros, percent, plural, quantity, roof, si
 from tracer.analyzers.views.trace.headline import Section, displayed, folded, sections
 from tracer.inputs.phases import DECODE
-from tracer.records.generation import Generated, Generation
-from tracer.records.trace import Trace
+from tracer.records.trace import Generated, Generation, Trace
 
 _Configuration: TypeAlias = "tuple[object, ...]"
 _SHOWN = (

@@ -18,7 +18,7 @@ from tracer.analyzers.compare.sweep import WHOLE, sweep
 from tracer.analyzers.compare.totals import total_table as totals_of
 from tracer.analyzers.views import render
 from tracer.errors import InputError, UsageError
-from tracer.records.turns import Turns
+from tracer.records.trace import Turns
 from tracer.support import statistics
 from tracer.support.tolerance import Tolerance
 

@@ -29,8 +29,8 @@ from tracer.records import environment
 from tracer.records.columns import SPECS, Format
 from tracer.records.environment import Environment
 from tracer.records.model_info import ModelInfo
-from tracer.records.quantized import Accuracy, LayerError, Quantized
 from tracer.records.trace import Trace
+from tracer.records.transformed import Accuracy, LayerError, Quantized
 from tracer.records.whatif import WhatIf
 
 BASIC = {"csv", "ipynb", "json", "md", "parquet", "xlsx"}

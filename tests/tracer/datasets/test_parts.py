@@ -28,7 +28,7 @@ from tracer.errors import InputError, UsageError
 from tracer.graph import loading
 from tracer.inputs.datasets.chosen import chosen
 from tracer.inputs.datasets.opening import open_dataset, reopened
-from tracer.whatif import cache_key
+from tracer.whatif import variants
 from tracer.whatif.options import WhatIfOptions
 
 quick = settings(
@@ -237,7 +237,7 @@ def test_the_identity_of_a_data_set_is_that_of_the_reopened_one(source, tmp_path
     again = reopened(pickle.loads(pickle.dumps(whole.description)), loaded)
     metric = metrics.find("agreement")
     identities = [
-        cache_key.identity(loaded, dataset, dataset.fingerprint(), metric, WhatIfOptions(), ())
+        variants.identity(loaded, dataset, dataset.fingerprint(), metric, WhatIfOptions(), ())
         for dataset in (whole, again)
     ]
     assert identities[0] == identities[1]

@@ -14,10 +14,9 @@ from tracer.inputs.datasets.opening import open_dataset
 from tracer.scaling.opening import opened_pool
 from tracer.scaling.pool import Task
 from tracer.scaling.shards import Shard
-from tracer.whatif.jobs import EvaluationJob, MetricJob
-from tracer.whatif.metric_scores import checked_metric
-from tracer.whatif.shard_runs import Arithmetic
-from tracer.whatif.stored_batches import StoredBatches
+from tracer.whatif.criteria import checked_metric
+from tracer.whatif.reuse import StoredBatches
+from tracer.whatif.shard_runs import Arithmetic, EvaluationJob, MetricJob
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tracer.executors.onnxruntime.settings import SessionSettings
 from tracer.records import environment
 from tracer.support.progress import silent
 from tracer.tuning import changes
-from tracer.tuning import machine as machines
+from tracer.tuning import setup as machines
 from tracer.tuning.bench import OnnxruntimeBench
 from tracer.tuning.setup import Setup
 

@@ -6,7 +6,7 @@ import pytest
 from tests.graphs import parse
 from tests.tracer.tuning.test_search import searched, steps
 from tests.tracer.tuning.told import findings
-from tracer.tuning import changes, cost
+from tracer.tuning import candidates, changes
 from tracer.tuning.changes import Step
 
 MODEL = """
@@ -23,22 +23,26 @@ def product(rows):
 def test_a_large_model_takes_some_time_and_a_small_one_is_not_estimated(name, monkeypatch):
     found = product(512)
     step = Step(changes.find(name), changes.find(name).values(found)[0])
-    assert cost.seconds(found.setup, step) == 0
-    monkeypatch.setattr(cost, "_SMALL", 1 << 10)
-    assert cost.seconds(found.setup, step) > 0
-    assert cost.seconds(found.setup, Step(changes.find("threads"), "1")) == 0
+    assert candidates.seconds_to_make(found.setup, step) == 0
+    monkeypatch.setattr(candidates, "_SMALL", 1 << 10)
+    assert candidates.seconds_to_make(found.setup, step) > 0
+    assert candidates.seconds_to_make(found.setup, Step(changes.find("threads"), "1")) == 0
 
 
 def test_the_time_grows_with_the_weights(monkeypatch):
     found, times = product(1024), iter([9.0, 1.0, 4.0])  # the first imports
-    monkeypatch.setattr(cost, "_SMALL", 1 << 10)
-    monkeypatch.setattr(cost, "_timed", lambda step, columns: next(times))
-    assert cost.seconds(found.setup, Step(changes.find("static_int8"), "u8s8")) == 4.0  # 4 MiB
+    monkeypatch.setattr(candidates, "_SMALL", 1 << 10)
+    monkeypatch.setattr(candidates, "_seconds_for", lambda step, columns: next(times))
+    assert (
+        candidates.seconds_to_make(found.setup, Step(changes.find("static_int8"), "u8s8")) == 4.0
+    )  # 4 MiB
 
 
 def test_what_would_take_longer_than_is_left_is_not_made(monkeypatch):
     monkeypatch.setattr(
-        cost, "seconds", lambda setup, step: 100.0 if step.change.effect == "quantize" else 0.0
+        candidates,
+        "seconds_to_make",
+        lambda setup, step: 100.0 if step.change.effect == "quantize" else 0.0,
     )
     allowed = {"allow": frozenset({"quantize"}), "only": ("weights_4bit",)}
     result, _ = searched(product(64), lambda setup: 1 if is_float(setup) else 9, **allowed)

@@ -9,7 +9,7 @@ import tracer
 from tests.graphs import residual
 from tests.tracer.tuning.told import findings, machine
 from tracer.errors import InputError, UsageError
-from tracer.records.tuned import Speedup
+from tracer.records.transformed import Speedup
 from tracer.tuning import plan as plans
 from tracer.tuning.changes import Step, find, ordered
 
@@ -39,7 +39,7 @@ def test_changes_of_the_model_come_before_those_of_settings():
 
 
 def test_a_plan_that_is_read_is_the_one_that_was_written(plan, file):
-    assert plans.read(file) == plan
+    assert plans.read_plan(file) == plan
     assert plan.steps == (("static_int8", "u8s8"), ("threads", "1"))
     assert plan.settings["threads"] == 1
 
@@ -49,11 +49,11 @@ def test_what_is_no_plan_is_refused(text, tmp_path):
     path = tmp_path / "plan.json"
     path.write_text(text)
     with pytest.raises(InputError, match=r"not a plan.*tracer tune MODEL --save"):
-        plans.read(path)
+        plans.read_plan(path)
 
 
 def test_a_plan_makes_the_setup_again(plan, base):
-    again = plans.applied(plan, base)
+    again = plans.apply_plan(plan, base)
     assert again.settings.threads == 1
     assert "QuantizeLinear" in {node.op_type for node in again.model.graph.node}
 
@@ -61,7 +61,7 @@ def test_a_plan_makes_the_setup_again(plan, base):
 @pytest.mark.parametrize("steps", [(("warp", "9"),), (("threads", "many"),)])
 def test_a_plan_of_what_is_unknown_is_refused(steps, plan, base):
     with pytest.raises(UsageError, match=r"warp|threads=many"):
-        plans.applied(replace(plan, steps=steps), base)
+        plans.apply_plan(replace(plan, steps=steps), base)
 
 
 def test_differences_from_the_plan_are_told(plan, base):

@@ -8,7 +8,7 @@ import pytest
 from tests.graphs import parse
 from tests.tracer.tuning.told import findings, machine
 from tracer.support.progress import silent
-from tracer.tuning import changes, saturation
+from tracer.tuning import candidates, changes
 from tracer.tuning.candidates import Candidate
 from tracer.tuning.changes import Step
 
@@ -38,13 +38,13 @@ OLD, NEW = machine(flags=("avx2", "avx512f")), machine(flags=("avx2", "avx512_vn
 
 @pytest.mark.parametrize("positive", [3, 17])
 def test_the_sums_that_saturate_are_counted_and_their_node_is_named(positive):
-    (note,) = saturation.notes([candidate(positive)], OLD, 60.0, silent)
+    (note,) = candidates.saturation_notes([candidate(positive)], OLD, 60.0, silent)
     assert note.startswith(f"static_int8=u8s8: {positive} sums of ")
     assert "saturate" in note
 
 
 def test_where_no_sum_saturates_that_is_said():
-    (note,) = saturation.notes([candidate(0)], OLD, 60.0, silent)
+    (note,) = candidates.saturation_notes([candidate(0)], OLD, 60.0, silent)
     assert note == (
         "static_int8=u8s8: no sum saturates on these inputs, as this processor adds pairs of "
         "products"
@@ -52,10 +52,10 @@ def test_where_no_sum_saturates_that_is_said():
 
 
 def test_a_processor_with_vnni_and_unsigned_weights_need_no_note():
-    assert not list(saturation.notes([candidate(3)], NEW, 60.0, silent))
-    assert not list(saturation.notes([candidate(3, "u8u8")], OLD, 60.0, silent))
+    assert not list(candidates.saturation_notes([candidate(3)], NEW, 60.0, silent))
+    assert not list(candidates.saturation_notes([candidate(3, "u8u8")], OLD, 60.0, silent))
 
 
 def test_what_takes_too_long_to_emulate_is_a_risk_that_is_said():
-    (note,) = saturation.notes([candidate(3)], OLD, 0.0, silent)
+    (note,) = candidates.saturation_notes([candidate(3)], OLD, 0.0, silent)
     assert "may saturate at 16 bits; emulating them failed" in note

@@ -11,8 +11,7 @@ from tracer.executors.onnxruntime.settings import SessionSettings
 from tracer.support.progress import silent
 from tracer.support.tolerance import Tolerance
 from tracer.tuning.candidates import Request
-from tracer.tuning.judging import ByTime
-from tracer.tuning.search import Search
+from tracer.tuning.search import ByTime, Search
 
 SPINNING = "session.intra_op.allow_spinning"
 

@@ -43,7 +43,7 @@ def test_products_that_are_not_folded_are_found_and_their_code_runs(tmp_path):
     assert result.speedup.low > 5
     assert result.memory_bytes is None or result.memory_bytes > 0
     saved = result.save(tmp_path / "best.plan.json")
-    assert plans.read(saved) == result.plan
+    assert plans.read_plan(saved) == result.plan
     lines = "\n".join(result.code).replace('"<model in memory>"', "model.SerializeToString()")
     scope = {"model": folded()}
     exec(lines, scope)
@@ -69,7 +69,7 @@ def test_every_goal_has_a_table_and_a_plan(goal, tmp_path, monkeypatch, capfd):
     assert "needs --allow quantize" in out
     assert ("batch" in out) == (goal == "throughput")
     assert "tuned.onnx is not written: no change of the model was kept" in err
-    assert plans.read(tmp_path / "best.json").goal == goal
+    assert plans.read_plan(tmp_path / "best.json").goal == goal
     document = json.loads((tmp_path / "all.json").read_text())
     assert document["settings"]["goal"] == goal and document["trials"]
     assert tracer.cli.main(["profile", "net.onnx", "--plan", "best.json", "--runs", "2"]) == 0

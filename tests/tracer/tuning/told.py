@@ -13,8 +13,7 @@ from tracer.executors.onnxruntime.settings import OrtSettings, SessionSettings
 from tracer.graph import loading
 from tracer.inputs.model_feeds import make_feeds
 from tracer.tuning.findings import Findings
-from tracer.tuning.machine import Machine
-from tracer.tuning.setup import Setup
+from tracer.tuning.setup import Machine, Setup
 
 CPU = "CPUExecutionProvider"
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from tracer.whatif.concurrent import in_order
+from tracer.whatif.shard_runs import in_order
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 5])

@@ -14,7 +14,7 @@ from tracer.graph import loading
 from tracer.inputs.datasets.chosen import chosen
 from tracer.inputs.datasets.opening import open_dataset
 from tracer.metrics.ranking import lead
-from tracer.whatif.metric_scores import hardest, summary
+from tracer.whatif.criteria import hardest, summary
 
 
 @settings(max_examples=40, deadline=None)

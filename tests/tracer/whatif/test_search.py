@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from tracer.records.whatif import Evaluation
 from tracer.storage.whatif_file import WhatIfFile
-from tracer.whatif.descent import Asked, Descents, furthest
-from tracer.whatif.evaluation_cache import EvaluationCache
-from tracer.whatif.search import Judge, WidthSearch, pareto_front
+from tracer.whatif.evaluation import EvaluationCache
+from tracer.whatif.sweep import Asked, BudgetJudge, Descents, WidthSearch, furthest, pareto_front
 
 NODES = ("a", "b", "c")
 
@@ -52,7 +51,7 @@ def searching(cache, network, energy, budget, explain=False):
 
 
 def judge(cache, budget):
-    return Judge(cache, lambda score: score >= 100 - budget)
+    return BudgetJudge(cache, lambda score: score >= 100 - budget)
 
 
 def energy_of(works):

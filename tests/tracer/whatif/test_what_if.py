@@ -20,11 +20,11 @@ from tracer.graph.loading import load
 from tracer.inputs.datasets.opening import open_dataset
 from tracer.interpreter.interpreter import Interpreter
 from tracer.quantization.options import QuantizationOptions
-from tracer.records.coverage import Coverage
+from tracer.records.whatif import Coverage
 from tracer.storage import whatif_file
 from tracer.whatif import width_plan
 from tracer.whatif.options import WhatIfOptions
-from tracer.whatif.stored_batches import StoredBatches
+from tracer.whatif.reuse import StoredBatches
 
 FLOAT = families.shipped("lenet", "torch")
 LENET = FLOAT.with_suffix(".int8.onnx")

@@ -22,8 +22,7 @@ from tracer.api.compare.sides import LiveSide, NamedSide, OnnxSide, Recorded, Ru
 from tracer.containment import signals
 from tracer.executors.alternation import Pace, by_side, keeping, sessions, timed
 from tracer.inputs.overrides import with_overrides
-from tracer.records.trace import INCOMPLETE
-from tracer.records.turns import Turns
+from tracer.records.trace import INCOMPLETE, Turns
 from tracer.support.progress import Progress, silent
 from tracer.support.temporary import TemporaryFolder
 from tracer.support.tolerance import Tolerance

@@ -43,7 +43,7 @@ from tracer.interpreter.observers import Isolation
 from tracer.metrics import Metric, default_metric, suited
 from tracer.metrics.metric import Outputs
 from tracer.quantization.time_left import within_time
-from tracer.records.node_table import typed
+from tracer.records.trace import typed_table
 from tracer.shapes import infer
 from tracer.support.imports import not_installed
 from tracer.support.progress import Progress
@@ -208,8 +208,10 @@ def _of_framework(side: FrameworkSide, arrays: Arrays, settings: SideSettings) -
         raise not_installed(f"running {side.source}", error) from error
     except ModelError as error:
         named = [(f"output {place}", output) for place, output in enumerate(outputs)]
-        nothing = Values(side.label, typed(pd.DataFrame()), named, {})
+        nothing = Values(side.label, typed_table(pd.DataFrame()), named, {})
         return _RunSide(side, None, {}, nothing, error.what)
+        nothing = Values(side.label, typed_table(pd.DataFrame()), named, {})
+        return _Ran(side, None, {}, nothing, error.what)
     exported = loading.from_proto(conversion.proto)
     feeds = _feeds_by_name(exported, arrays)
     tensors_by_name = conversion.values(arrays)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from tracer.records.topology import Topology
+from tracer.records.model_info import Topology
 
 Reads = Sequence[Sequence[int]]
 

@@ -1,0 +1,261 @@
+"""What later runs of a what-if reuse, in bounded memory: batches, tensors and outputs.
+
+`ArraySpill` holds arrays in a temporary file, `StoredBatches` the prepared data, and `Checkpoints`
+intermediate tensors, from which later runs continue.
+"""
+
+import hashlib
+import pickle
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from tracer.graph.model import Model
+from tracer.graph.stored_weights import findable
+from tracer.inputs.datasets.batch import Batch
+from tracer.inputs.datasets.dataset import Dataset
+from tracer.inputs.datasets.description import Description
+from tracer.inputs.datasets.opening import reopened
+from tracer.interpreter import values
+from tracer.interpreter.values import Value
+from tracer.scaling.shards import Shard
+from tracer.support.progress import Progress, silent
+from tracer.support.temporary import naming_folder, unnamed_file
+from tracer.support.types import Array
+
+
+@dataclass(frozen=True, slots=True)
+class _Location:
+    """Where an array lies in the file; `offset` in bytes."""
+
+    offset: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+class ArraySpill:
+    """Numbered groups of arrays, in a temporary file that is deleted with this object.
+
+    Several threads may read and append. Raises InputError if the disk is full.
+    """
+
+    def __init__(self) -> None:
+        self._file = unnamed_file()
+        self._groups: list[list[_Location]] = []
+        self._lock = Lock()
+
+    def append(self, arrays: Sequence[Array]) -> int:
+        """Appends a group, and returns its number. Raises ValueError for Python objects."""
+        with self._lock, naming_folder():
+            self._file.seek(0, 2)
+            self._groups.append([self._write(np.asarray(array)) for array in arrays])
+            self._file.flush()
+            return len(self._groups) - 1
+
+    def read(self, number: int) -> list[Array]:
+        """Returns the arrays of a group."""
+        return [self._read(location) for location in self._groups[number]]
+
+    def _write(self, array: Array) -> _Location:
+        if array.dtype.hasobject:
+            raise ValueError("arrays of Python objects cannot be stored")
+        location = _Location(self._file.tell(), array.dtype, array.shape)
+        self._file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        return location
+
+    def _read(self, location: _Location) -> Array:
+        array = np.empty(location.shape, location.dtype)
+        with self._lock:
+            self._file.seek(location.offset)
+            self._file.readinto(array.reshape(-1).view(np.uint8).data)
+        return array
+
+
+Alive = Mapping[str, Value]
+"""Tensors by name that a step or a later one reads."""
+
+Path = tuple[int, ...]
+"""What a batch is computed in: the width of each narrow node, WIDE where no sum has left it yet."""
+WIDE = 0
+"""Stands for any width that holds all sums of a node, whose inputs are those of the wide run."""
+
+_Place = tuple[int, int, Path]
+"""A batch, a step, and the path as far as that step."""
+
+
+class Checkpoints:
+    """The tensors alive before some steps of some batches, at most `limit` bytes.
+
+    They depend on the widths of the nodes before the step alone; `steps` has the step of each node.
+    What is offered first is stored. Several threads may offer.
+    """
+
+    def __init__(self, limit: int, steps: Sequence[int]) -> None:
+        self._steps = tuple(steps)
+        self._limit = limit
+        self._bytes = 0
+        self._stored: dict[_Place, Alive] = {}
+        self._uses: dict[int, int] = defaultdict(int)
+        self._lock = Lock()
+
+    def offer(self, batch: int, step: int, path: Path, alive: Alive) -> None:
+        """Stores the tensors alive before `step` of `batch`, if they fit."""
+        place = self._place(batch, step, path)
+        with self._lock:
+            new = {id(v): v for v in alive.values() if not self._uses.get(id(v))}
+            size = sum(values.nbytes(value) for value in new.values())
+            if self._bytes + size <= self._limit and place not in self._stored:
+                self._stored[place] = alive
+                self._bytes += size
+                for value in alive.values():
+                    self._uses[id(value)] += 1  # several steps and batches may share a tensor
+
+    def latest(self, batch: int, step: int, path: Path) -> tuple[int, Alive] | None:
+        """Returns the last stored step up to `step`, and the tensors alive before it."""
+        ends = sorted({*self._steps, step}, reverse=True)
+        for each in ends:
+            alive = self._stored.get(self._place(batch, each, path)) if each <= step else None
+            if alive is not None:
+                return each, alive
+        return None
+
+    def make_room(self, paths: Mapping[int, Path]) -> None:
+        """Where half of the bytes are in use, drops what the paths of these batches do not reach.
+
+        Checkpoints of other batches stay.
+        """
+        if self._bytes * 2 < self._limit:
+            return
+        for place in [*self._stored]:
+            batch, step, _ = place
+            if batch in paths and place != self._place(batch, step, paths[batch]):
+                self._drop(place)
+
+    def _place(self, batch: int, step: int, path: Path) -> _Place:
+        before = zip(path, self._steps, strict=True)
+        return batch, step, tuple(width for width, own in before if own < step)
+
+    def _drop(self, place: _Place) -> None:
+        for value in self._stored.pop(place).values():
+            self._uses[id(value)] -= 1
+            if not self._uses[id(value)]:
+                del self._uses[id(value)]
+                self._bytes -= values.nbytes(value)
+
+
+DISK_BYTES = 8 << 30
+"""Data sets that need more are prepared again in every pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """A batch whose arrays are read from disk on access; see `datasets.Batch`."""
+
+    size: int
+    _spill: ArraySpill = field(repr=False)
+    _number: int
+    _names: tuple[str, ...]
+    _labelled: bool
+
+    @property
+    def inputs(self) -> Mapping[str, Array]:
+        """Arrays by input name."""
+        return dict(zip(self._names, self._spill.read(self._number), strict=False))
+
+    @property
+    def labels(self) -> Array | None:
+        """Labels of the samples, where the data set has labels."""
+        return self._spill.read(self._number)[-1] if self._labelled else None
+
+
+AnyBatch: TypeAlias = StoredBatch | Batch
+
+
+class StoredBatches:
+    """The batches of `dataset`, `size` samples each; each call is a pass over all of them.
+
+    A pass reports progress after each batch. Pickled, it is the description of the data: a process
+    that reads it twice gets the same object, and prepares the data once.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        size: int,
+        progress: Progress | None = None,
+        disk_bytes: int = DISK_BYTES,
+    ) -> None:
+        self.dataset = dataset
+        self._size = size
+        self._progress = progress or silent
+        self._free_bytes = disk_bytes
+        self._spill = ArraySpill()
+        self._stored: dict[int, StoredBatch] = {}
+        self.count = dataset.count(size)
+        """The number of batches; None until a pass has told it, where only reading tells."""
+
+    def __call__(self) -> Iterator[AnyBatch]:
+        """Yields all batches, from the first one on."""
+        count = self.count or 0
+        for done, batch in enumerate(self.shard(Shard()), 1):
+            yield batch
+            self._progress(done, count, "batches")
+
+    def shard(self, shard: Shard) -> Iterator[AnyBatch]:
+        """Yields the batches of a shard."""
+        count = self.count if shard.count is None else shard.count
+        numbers = range(shard.first, shard.first + (count or 0))
+        if numbers and all(number in self._stored for number in numbers):
+            yield from (self._stored[number] for number in numbers)
+            return
+        number = shard.first
+        for number, batch in enumerate(self._read(shard), shard.first):
+            if number not in self._stored and self._fits(batch):
+                self._stored[number] = _stored(self._spill, batch)
+            yield batch
+        if shard.count is None:
+            self.count = number + 1
+
+    def _read(self, shard: Shard) -> Iterator[Batch]:
+        size = self.dataset.layout.batch or self._size
+        if shard.count is None:
+            return self.dataset.batches(self._size)
+        return self.dataset.part(shard.first * size, shard.count * size).batches(self._size)
+
+    def _fits(self, batch: Batch) -> bool:
+        """Whether a batch consists of plain arrays for which there is disk space."""
+        arrays: list[Any] = [*batch.inputs.values()]
+        arrays += [] if batch.labels is None else [batch.labels]
+        if not all(isinstance(array, np.ndarray) and not array.dtype.hasobject for array in arrays):
+            return False
+        nbytes = sum(array.nbytes for array in arrays)
+        if nbytes > self._free_bytes:
+            return False
+        self._free_bytes -= nbytes
+        return True
+
+    def __reduce__(self) -> tuple[Callable[..., "StoredBatches"], tuple[Description, Model, int]]:
+        return _shared, (self.dataset.description, findable(self.dataset.model), self._size)
+
+
+def _shared(description: Description, model: Model, size: int) -> StoredBatches:
+    key = hashlib.sha256(pickle.dumps((description, model.sha256, size))).hexdigest()
+    batches = _SHARED.get(key)
+    if batches is None:
+        batches = _SHARED[key] = StoredBatches(reopened(description, model), size)
+    return batches
+
+
+_SHARED: WeakValueDictionary[str, StoredBatches] = WeakValueDictionary()
+"""What was read from pickles in this process, and is in use, by the hash of its description."""
+
+
+def _stored(spill: ArraySpill, batch: Batch) -> StoredBatch:
+    labels = [] if batch.labels is None else [batch.labels]
+    number = spill.append([*batch.inputs.values(), *labels])
+    return StoredBatch(batch.size, spill, number, tuple(batch.inputs), bool(labels))
