@@ -210,8 +210,6 @@ def _of_framework(side: FrameworkSide, arrays: Arrays, settings: SideSettings) -
         named = [(f"output {place}", output) for place, output in enumerate(outputs)]
         nothing = Values(side.label, typed_table(pd.DataFrame()), named, {})
         return _RunSide(side, None, {}, nothing, error.what)
-        nothing = Values(side.label, typed_table(pd.DataFrame()), named, {})
-        return _Ran(side, None, {}, nothing, error.what)
     exported = loading.from_proto(conversion.proto)
     feeds = _feeds_by_name(exported, arrays)
     tensors_by_name = conversion.values(arrays)
