@@ -18,10 +18,9 @@ import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from benchmarks._measure import machine
-from tracer.accumulators.engine import blocks, tile_sums
-from tracer.accumulators.engine.matrices import Matrices, checked
-from tracer.accumulators.engine.programs import program
-from tracer.accumulators.engine.sum_lanes import SumLanes
+from tracer.accumulators.engine import dots, tile_sums
+from tracer.accumulators.engine.programs import Matrices, checked, program
+from tracer.accumulators.engine.tile_sums import SumLanes
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.modes import Overflow
 from tracer.accumulators.spec.orders import Terms, named
@@ -56,12 +55,12 @@ def rare_counts(block: Block) -> Callable[[], Any]:
 
 def emulate(block: Block) -> Callable[[], Any]:
     """Limited sums and their events, from operands in int8."""
-    return lambda: blocks.emulated(block.matrices(), block.terms, block.accumulator)
+    return lambda: dots.emulated(block.matrices(), block.terms, block.accumulator)
 
 
 def observe(block: Block) -> Callable[[], Any]:
     """Sums without a range and their extremes, from operands in int8."""
-    return lambda: blocks.observed(block.matrices(), block.terms, block.accumulator)
+    return lambda: dots.observed(block.matrices(), block.terms, block.accumulator)
 
 
 def _prepared(block: Block) -> tuple[tile_sums.Factors, Columns, Array]:

@@ -22,12 +22,11 @@ from benchmarks._measure import machine
 from benchmarks.networks import MODELS
 from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine import tile_sums
-from tracer.accumulators.engine.matrices import checked
-from tracer.accumulators.engine.overflow_counter import OverflowCounter
-from tracer.accumulators.engine.programs import program
-from tracer.accumulators.engine.sum_lanes import SumLanes
+from tracer.accumulators.engine.float_runner import sum_products
+from tracer.accumulators.engine.programs import checked, program
+from tracer.accumulators.engine.sum_runner import OverflowCounter
+from tracer.accumulators.engine.tile_sums import SumLanes
 from tracer.accumulators.floats.casting import cast
-from tracer.accumulators.floats.sums import sum_products
 from tracer.accumulators.hardware import presets
 from tracer.accumulators.spec import policy_text
 from tracer.accumulators.spec.accumulator import Accumulator

@@ -23,9 +23,7 @@ from benchmarks._measure import CHOSEN, machine
 from benchmarks._networks import Model as Proto
 from benchmarks._networks import mobilenet
 from tracer.accumulators.emulation import AccumulatorEmulation
-from tracer.accumulators.engine.limited_sums import LimitedSums
-from tracer.accumulators.engine.overflow_counter import OverflowCounter
-from tracer.accumulators.engine.sum_runner import SumRunner
+from tracer.accumulators.engine.sum_runner import LimitedSums, OverflowCounter, SumRunner
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy
 from tracer.graph import loading

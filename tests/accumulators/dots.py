@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from tracer.accumulators.engine import blocks
-from tracer.accumulators.engine.matrices import checked
+from tracer.accumulators.engine.dots import emulated, observed
+from tracer.accumulators.engine.programs import checked
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms, named
 
@@ -27,11 +27,11 @@ class Dots:
 
 
 def observe(left, right, bias, terms, accumulator):
-    return blocks.observed(checked(left, right, bias, terms), terms, accumulator)
+    return observed(checked(left, right, bias, terms), terms, accumulator)
 
 
 def emulate(left, right, bias, terms, accumulator):
-    return blocks.emulated(checked(left, right, bias, terms), terms, accumulator)
+    return emulated(checked(left, right, bias, terms), terms, accumulator)
 
 
 @st.composite

@@ -20,9 +20,7 @@ from onnx import helper, numpy_helper
 from tests.accumulators.patches import patches
 from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine import oracle
-from tracer.accumulators.engine.limited_sums import LimitedSums
-from tracer.accumulators.engine.overflow_counter import Counts, OverflowCounter
-from tracer.accumulators.engine.sum_runner import SumRunner
+from tracer.accumulators.engine.sum_runner import Counts, LimitedSums, OverflowCounter, SumRunner
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms, named
 from tracer.accumulators.spec.policy import Policy

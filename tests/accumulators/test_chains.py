@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.accumulators.nodes import model
-from tracer.accumulators.chains import tables
+from tracer.accumulators import chains
 from tracer.accumulators.emulation import AccumulatorEmulation
-from tracer.accumulators.engine.overflow_counter import OverflowCounter
-from tracer.accumulators.engine.sum_runner import SumRunner
+from tracer.accumulators.engine.sum_runner import OverflowCounter, SumRunner
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import named
 from tracer.accumulators.spec.policy import Policy
@@ -77,7 +76,7 @@ BIASES = ("", "integers", "floats")
 
 
 @st.composite
-def chains(draw):
+def graphs(draw):
     """A convolution of bytes, an addition, a reshape and a matrix product; and its input."""
     kind, middle, last = (draw(BYTES) for _ in range(3))
     groups = draw(st.sampled_from([1, 1, 2, 4]))
@@ -146,7 +145,7 @@ def draw_size(size, kernel, stride, pad):
 
 @pytest.mark.long
 @settings(max_examples=60, deadline=None)
-@given(chains(), st.sampled_from(["8", "12", "15", "18", "32"]), st.integers(1, 2))
+@given(graphs(), st.sampled_from(["8", "12", "15", "18", "32"]), st.integers(1, 2))
 def test_random_chains_keep_their_bits(chain, bits, threads):
     proto, x = chain
     loaded = loading.from_proto(proto)
@@ -163,7 +162,7 @@ CONSTANTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", sorted({*tables.OF_ONE} - {"Clip", "Swish"}))  # opset 20
+@pytest.mark.parametrize("name", sorted({*chains.OF_ONE} - {"Clip", "Swish"}))  # opset 20
 @settings(max_examples=4, deadline=None)
 @given(
     *(st.sampled_from(sorted(CONSTANTS)) for _ in range(2)),

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tracer.accumulators.floats import compiled_sums, oracle, single_sums
+from tracer.accumulators.engine.float_runner import sum_products
+from tracer.accumulators.floats import compiled_sums, oracle
 from tracer.accumulators.floats.casting import cast
-from tracer.accumulators.floats.scaled_numbers import paired
-from tracer.accumulators.floats.sums import sum_products
+from tracer.accumulators.floats.scaled_blocks import paired
 from tracer.accumulators.spec.block_fma import block_fma
 from tracer.accumulators.spec.float_accumulator import float_accumulator
 from tracer.accumulators.spec.float_format import float_format
@@ -97,8 +97,8 @@ def test_sums_term_after_term_in_float32_lanes(spelling, form, case):
     zeros = np.random.default_rng(case["seed"]).random(right.shape) < 0.4
     right, accumulator = np.where(zeros, 0, right), float_accumulator(spelling)
     start *= 2.0 ** (accumulator.format.least_exponent * (case["seed"] % 2))
-    factors = single_sums.Factors.of(left, right)
-    got = single_sums.sequential(factors, start[:, :1], accumulator, 2.0**15)
+    factors = compiled_sums.Factors.of(left, right)
+    got = compiled_sums.single_sequential(factors, start[:, :1], accumulator, 2.0**15)
     assert got is not None
     indices = np.arange(start.size).reshape(start.shape)
     want = oracle.sequential(left, right, start, accumulator, 1, indices)
@@ -111,7 +111,7 @@ def test_sums_term_after_term_in_float32_lanes(spelling, form, case):
 def test_block_multiply_adds_in_float32_lanes(spelling, case):
     accumulator = block_fma(spelling)
     left, right, start = operands(**case, form=accumulator.operands)
-    got = single_sums.blocks(left, right, start[:, :1], accumulator)
+    got = compiled_sums.single_blocks(left, right, start[:, :1], accumulator)
     assert got is not None
     assert_same(got, oracle.blocks(left, right, start, accumulator))
 

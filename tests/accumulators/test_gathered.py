@@ -11,10 +11,15 @@ from hypothesis import strategies as st
 from tests.accumulators.patches import patches
 from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine import oracle
-from tracer.accumulators.engine.column_source import PaddedImages, from_rows
 from tracer.accumulators.engine.node_operands import Integers
-from tracer.accumulators.engine.overflow_counter import Counts, OverflowCounter
-from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner
+from tracer.accumulators.engine.node_pass import PaddedImages, from_rows
+from tracer.accumulators.engine.sum_runner import (
+    Counts,
+    Gathered,
+    OverflowCounter,
+    Reduction,
+    SumRunner,
+)
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms, named
 from tracer.accumulators.spec.policy_text import read

@@ -13,8 +13,7 @@ from tests.interpreter.models import normal, onnxruntime, quick
 from tests.interpreter.test_matmul_nbits import definition, node, quantized
 from tests.processors import with_vnni
 from tracer.accumulators.emulation import AccumulatorEmulation
-from tracer.accumulators.engine.limited_sums import LimitedSums
-from tracer.accumulators.engine.overflow_counter import OverflowCounter
+from tracer.accumulators.engine.sum_runner import LimitedSums, OverflowCounter
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import named
 from tracer.accumulators.spec.policy import Policy

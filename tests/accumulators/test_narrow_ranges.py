@@ -17,9 +17,7 @@ from tests.accumulators.nodes import (
     uint8,
 )
 from tracer.accumulators.emulation import AccumulatorEmulation
-from tracer.accumulators.engine.limited_sums import LimitedSums
-from tracer.accumulators.engine.overflow_counter import OverflowCounter
-from tracer.accumulators.engine.sum_runner import SumRunner
+from tracer.accumulators.engine.sum_runner import LimitedSums, OverflowCounter, SumRunner
 from tracer.accumulators.spec.policy_text import read
 from tracer.errors import ModelError
 from tracer.graph import loading

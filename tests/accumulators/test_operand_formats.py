@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from tracer.accumulators.floats.operands import cast
+from tracer.accumulators.engine.float_operands import cast
 from tracer.accumulators.spec.operand_format import NAMES, operand_format
 from tracer.errors import UsageError
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tracer.accumulators import hardware
-from tracer.accumulators.floats.sums import sum_products
+from tracer.accumulators.engine.float_runner import sum_products
 from tracer.accumulators.hardware.nvidia import SUMS
 
 DEEPGEMM = hardware.presets()["deepgemm"].accumulator.of("fp8-e4m3")

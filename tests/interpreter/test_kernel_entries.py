@@ -16,13 +16,12 @@ from numba.core.dispatcher import Dispatcher
 import tracer
 from tests.accumulators.dots import emulate, observe
 from tests.interpreter.models import single
-from tracer.accumulators.chains import tables
+from tracer.accumulators import chains
 from tracer.accumulators.engine import tile_sums
-from tracer.accumulators.engine.matrices import checked
-from tracer.accumulators.engine.programs import program
-from tracer.accumulators.engine.sum_lanes import SumLanes
+from tracer.accumulators.engine.programs import checked, program
+from tracer.accumulators.engine.tile_sums import SumLanes
 from tracer.accumulators.floats import casting, compiled_sums
-from tracer.accumulators.floats.scaled_numbers import paired
+from tracer.accumulators.floats.scaled_blocks import paired
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.block_fma import block_fma
 from tracer.accumulators.spec.float_accumulator import float_accumulator
@@ -117,8 +116,8 @@ SCENES: dict[str, Callable[[], object]] = {
         "DequantizeLinear", (IMAGES * 9).astype(np.int8), np.float32(0.1), np.int8(0)
     ),
     "tables": lambda: (
-        tables.looked_up(np.zeros((256, 3), np.int8), np.zeros((5, 3), np.uint8)),
-        tables.looked_up(np.zeros((256, 256), np.int8), *np.zeros((2, 5, 3), np.uint8)),
+        chains.looked_up(np.zeros((256, 3), np.int8), np.zeros((5, 3), np.uint8)),
+        chains.looked_up(np.zeros((256, 256), np.int8), *np.zeros((2, 5, 3), np.uint8)),
     ),
     "single sums": lambda: sums("sorted", product_bits=7, product_shift=2),
     "sums": lambda: sums("tiles(3:8)"),

@@ -8,15 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from tracer.accumulators.chains import fusion
-from tracer.accumulators.engine.kept_passes import KeptPasses
+from tracer.accumulators import chains
 from tracer.accumulators.engine.node_operands import NodeOperands, NoIntegerForm
+from tracer.accumulators.engine.node_pass import KeptPasses
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.float_model import FloatModel
-from tracer.accumulators.float_nodes import summed
 from tracer.accumulators.multiplying import PARTLY, multiplies, reason_to_stay_wide
-from tracer.accumulators.nodes import ComputeSums, lowerings
+from tracer.accumulators.nodes import ComputeSums, float_lowerings, lowerings
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.accumulators.spec.register import NARROWEST
@@ -149,7 +148,7 @@ class AccumulatorEmulation:
 
     def fuse(self, plan: Plan) -> tuple[Sequence[Task], Mapping[str, Array]]:
         """Fuses the chains of a quantised graph, for `Interpreter(fuse=emulation.fuse)`."""
-        return fusion.fused(plan, self._scales, self._quantized, self._runner)
+        return chains.fused(plan, self._scales, self._quantized, self._runner)
 
     def _runner(self, node: str) -> SumRunner:
         return (_THREAD_RUNNERS.get() or self._runners)[node]
@@ -196,8 +195,8 @@ class AccumulatorEmulation:
         accumulator = rules[node.key].accumulator
         is_integer = isinstance(accumulator, Accumulator)
         if not summing:
-            sums = sorted({name for _, name in lowerings()}) if is_integer else summed()
-            return ModelError(f"{where} adds nothing up", f"Operators that do: {', '.join(sums)}.")
+            names = sorted({name for _, name in (lowerings() if is_integer else float_lowerings())})
+            return ModelError(f"{where} adds nothing up", f"Operators that do: {', '.join(names)}.")
         if not is_integer:
             return ModelError(
                 f"{where} cannot be summed in '{accumulator}': {unfit[node.key]}",

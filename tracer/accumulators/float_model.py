@@ -12,13 +12,8 @@ from tracer.accumulators.engine.float_operands import FloatOperands
 from tracer.accumulators.engine.float_runner import FloatRunner
 from tracer.accumulators.engine.node_operands import NoIntegerForm
 from tracer.accumulators.engine.tensor_scales import TensorScales
-from tracer.accumulators.float_nodes import (
-    ComputeNode,
-    FloatLowering,
-    float_lowerings,
-    summed,
-)
 from tracer.accumulators.multiplying import multiplies
+from tracer.accumulators.nodes import ComputeNode, FloatLowering, float_lowerings
 from tracer.accumulators.spec.any_accumulator import ByOperands
 from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
@@ -90,9 +85,8 @@ class FloatModel:
             if lowering is not None:
                 self._prepare(node, rule, lowering)
             elif multiplies(node):
-                raise NoIntegerForm(
-                    f"float accumulators add products of {', '.join(summed())} alone"
-                )
+                names = sorted({name for _, name in float_lowerings()})
+                raise NoIntegerForm(f"float accumulators add products of {', '.join(names)} alone")
         except NoIntegerForm as reason:
             self.unfit[node.key] = reason
 

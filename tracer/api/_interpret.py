@@ -30,7 +30,7 @@ from tracer.shapes import infer
 from tracer.support.progress import Progress
 from tracer.support.tolerance import Tolerance
 
-_MODULES = ("tracer.executors.emulated.shared",)
+_MODULES = ("tracer.executors.emulated.executor",)
 """What workers load as they start."""
 
 

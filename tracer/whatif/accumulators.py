@@ -24,7 +24,7 @@ from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.float_tally import SUMMED
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.analyzers.energy import EnergyModel
-from tracer.executors.emulated.shared import merged_by_node, merged_floats, refuse_draws
+from tracer.executors.emulated.executor import merged_by_node, merged_floats, refuse_draws
 from tracer.graph.model import Model
 from tracer.graph.operators import adds_integers
 from tracer.graph.stored_weights import WeightFiles, findable

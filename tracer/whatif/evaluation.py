@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tracer.accumulators.engine.overflow_counter import Counts
+from tracer.accumulators.engine.sum_runner import Counts
 from tracer.accumulators.spec.policy import Policy
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.graph.model import Model

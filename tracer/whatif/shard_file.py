@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from tracer.accumulators.engine.overflow_counter import Counts
+from tracer.accumulators.engine.sum_runner import Counts
 from tracer.errors import InputError
 from tracer.records.whatif import Widths
 from tracer.scaling.shards import Shard

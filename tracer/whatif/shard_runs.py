@@ -20,9 +20,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from tracer.accumulators.emulation import AccumulatorEmulation
-from tracer.accumulators.engine.limited_sums import LimitedSums
-from tracer.accumulators.engine.overflow_counter import Counts, OverflowCounter
-from tracer.accumulators.engine.sum_runner import SumRunner
+from tracer.accumulators.engine.sum_runner import Counts, LimitedSums, OverflowCounter, SumRunner
 from tracer.accumulators.spec.policy import Policy
 from tracer.accumulators.spec.register import NARROWEST
 from tracer.accumulators.statistics.partial_sums import PartialSums

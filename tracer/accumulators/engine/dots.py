@@ -4,17 +4,142 @@ Only sums that may overflow are emulated step by step. A narrow run equals the r
 up to the first step that leaves the range.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from tracer.accumulators.engine import blocks
-from tracer.accumulators.engine.matrices import Matrices, checked
+from tracer.accumulators.engine import oracle, tile_sums
+from tracer.accumulators.engine.programs import (
+    LIMIT,
+    Matrices,
+    Program,
+    checked,
+    products_may_change,
+    program,
+    sum_by_program,
+)
+from tracer.accumulators.engine.tile_sums import Factors, SumLanes
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
+from tracer.accumulators.spec.orders.sorted import Sorted
 from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums
-from tracer.interpreter.numeric import parallel, products
+from tracer.interpreter.numeric import buffer_pool, parallel, products
 from tracer.support.types import Array
+
+_ORACLE = 1 << 20
+"""Products that the oracle writes out at a time."""
+
+
+def observed(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> UnlimitedSums:
+    """Sums without a range and their extremes; the bias is first or last, as the accumulator's."""
+    plan = _plan(terms, accumulator)
+    if plan is None:
+        return _by_oracle(matrices, terms, accumulator, oracle.observe, UnlimitedSums)
+    final, low, high = (buffer_pool.empty(matrices.shape, np.int64) for _ in range(3))
+    if not final.size:
+        return UnlimitedSums(final, low, high)
+    clips = None if plan.has_one_width else np.empty(matrices.shape, np.int64)
+    lanes = SumLanes(matrices, plan, accumulator)
+    if lanes.exact_bits:
+        factors = Factors.of(lanes, plan, lanes.exact_bits)
+        columns = tile_sums.of_matrix(matrices, plan.sequence)
+        if clips is not None:
+            factors.own_events(columns, final, clips)
+        factors.observe(columns, final, low, high)
+        return UnlimitedSums(final, low, high, clips)
+    start, end = _start_and_end(matrices, accumulator)
+    sum_by_program(matrices, plan, accumulator, start, (final, low, high), True, clips)
+    if end is not None:
+        final += end
+        np.minimum(low, final, out=low)
+        np.maximum(high, final, out=high)
+    return UnlimitedSums(final, low, high, clips)
+
+
+def emulated(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Clipped:
+    """Sums brought into the range at every step, and how many steps left it."""
+    plan = _plan(terms, accumulator)
+    if plan is None:
+        return _by_oracle(matrices, terms, accumulator, oracle.emulate, Clipped)
+    values, events = (buffer_pool.empty(matrices.shape, np.int64) for _ in range(2))
+    if not values.size:
+        return Clipped(values, events)
+    lanes = SumLanes(matrices, plan, accumulator)
+    if lanes.limited_bits:
+        factors = Factors.of(lanes, plan, lanes.limited_bits)
+        factors.clip(tile_sums.of_matrix(matrices, plan.sequence), values, events)
+        return Clipped(values, events)
+    start, end = _start_and_end(matrices, accumulator)
+    start, start_events = limited(start, accumulator)
+    sum_by_program(matrices, plan, accumulator, start, (values, events, events), False)
+    events += start_events
+    if end is not None:
+        values, end_events = limited(values + end, accumulator)
+        events += end_events
+    return Clipped(values, events)
+
+
+def has_fast_kernel(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> bool:
+    """Whether a kernel supports this case that saturates about as fast as it multiplies."""
+    return SumLanes(matrices, _plan(terms, accumulator), accumulator).limited_bits > 0
+
+
+def inner_widths_may_change(matrices: Matrices, accumulator: Accumulator, terms: Terms) -> bool:
+    """Whether products or stages with a width of their own may change sums without a range."""
+    plan = program(accumulator.order, terms)
+    if plan is None or products_may_change(matrices, accumulator):
+        return True
+    own = min((each.range[1] for each in plan.registers if each is not None), default=LIMIT)
+    return matrices.bound > own
+
+
+def limited(sums: Array, accumulator: Accumulator) -> tuple[Array, Array]:
+    """Sums brought into the range; int64 1 where they were outside."""
+    low, high = accumulator.range
+    outside = ((sums < low) | (sums > high)).astype(np.int64)
+    if not outside.any():
+        return sums, outside
+    return oracle.into_range(sums, low, high, accumulator.overflow), outside
+
+
+def _plan(terms: Terms, accumulator: Accumulator) -> Program | None:
+    """The program that a kernel runs; None for a user's order that only the oracle can follow."""
+    order = accumulator.order
+    if order.reorders and type(order) is not Sorted:
+        return None
+    return program(order, terms)
+
+
+def _start_and_end(matrices: Matrices, accumulator: Accumulator) -> tuple[Array, Array | None]:
+    """What sums begin with, and what is added at their end."""
+    bias = np.broadcast_to(matrices.bias, matrices.shape)
+    return (bias, None) if accumulator.is_bias_first else (np.zeros_like(bias), bias)
+
+
+def _by_oracle(
+    matrices: Matrices, terms: Terms, accumulator: Accumulator, define: Callable[..., Any],
+    result: type[Any],
+) -> Any:  # fmt: skip
+    """The result of the definition itself, so many sums at a time that memory stays flat."""
+    outs = [np.zeros(matrices.shape, np.int64) for _ in result.__slots__]
+    bias = np.broadcast_to(matrices.bias, matrices.shape)
+    ones = np.ones((matrices.depth, 1), np.int64)
+    parts = parallel.pieces(outs[0].size, max(_ORACLE // max(matrices.depth, 1), 1))
+
+    def block(index: int) -> None:
+        part = np.arange(parts[index].start, parts[index].stop)
+        rows, columns = np.unravel_index(part, matrices.shape)
+        left, right = matrices.left[rows], matrices.right.T[columns]
+        products = left.astype(np.int64) * right.astype(np.int64)
+        sums = define(products, ones, bias[rows, columns], terms, accumulator)
+        for name, out in zip(result.__slots__, outs, strict=True):
+            out[rows, columns] = getattr(sums, name)[:, 0]
+
+    parallel.run_blocks(len(parts), block)
+    return result(*outs)
+
 
 _SPARSE = 128
 """Where fewer than one in so many sums may overflow, each of them is emulated by itself."""
@@ -32,7 +157,7 @@ def measure(
     ModelError where shapes do not fit or magnitudes add up to 2^62.
     """
     matrices = checked(left, right, bias, terms)
-    sums = blocks.observed(matrices, terms, accumulator)
+    sums = observed(matrices, terms, accumulator)
     low, high = accumulator.range
     if not sums.final.size or (sums.low.min() >= low and sums.high.max() <= high):
         return sums, Clipped(sums.final, _events(sums))
@@ -48,11 +173,11 @@ def final_and_clipped(
     `values` may be the array of final sums where no sum differs.
     """
     matrices = checked(left, right, bias, terms)
-    if blocks.inner_widths_may_change(matrices, accumulator, terms):
+    if inner_widths_may_change(matrices, accumulator, terms):
         sums, clipped = measure(left, right, bias, terms, accumulator)
         return sums.final, clipped
-    if blocks.has_fast_kernel(matrices, terms, accumulator):
-        clipped = blocks.emulated(matrices, terms, accumulator)
+    if has_fast_kernel(matrices, terms, accumulator):
+        clipped = emulated(matrices, terms, accumulator)
         overflows = clipped.events.any()
         return _product(matrices) + matrices.bias if overflows else clipped.values, clipped
     final, outside = _possible_overflows(matrices, accumulator)
@@ -92,16 +217,16 @@ def _clipped(
         return Clipped(sums.final, _events(sums))
     dense = count * _SPARSE >= len(rows) * matrices.shape[1] or matrices.depth == 0
     if dense and len(rows) == len(sums.final):
-        return blocks.emulated(matrices, terms, accumulator)
+        return emulated(matrices, terms, accumulator)
     values, events = sums.final.copy(), _events(sums).copy()
     if dense:
-        clipped = blocks.emulated(_some_rows(matrices, rows), terms, accumulator)
+        clipped = emulated(_some_rows(matrices, rows), terms, accumulator)
         values[rows], events[rows] = clipped.values, clipped.events
         return Clipped(values, events)
     scattered = np.argwhere(outside)
     for piece in parallel.pieces(len(scattered), max(_PRODUCTS // matrices.depth, 1)):
         row, column = scattered[piece].T
-        clipped = blocks.emulated(_single_sums(matrices, row, column), terms, accumulator)
+        clipped = emulated(_single_sums(matrices, row, column), terms, accumulator)
         values[row, column], events[row, column] = clipped.values[0], clipped.events[0]
     return Clipped(values, events)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from tracer.accumulators.engine.tensor_scales import TensorScale, TensorScales
 from tracer.accumulators.engine.value_ranges import integer_range
+from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.fixed_point import FixedPoint, Formats
 from tracer.errors import InputError, ModelError
 from tracer.graph.model import Node
@@ -70,6 +71,10 @@ class Integers:
             return self.numbers
         return np.subtract(self.numbers, np.int16(self.shift), dtype=np.int16)
 
+    def transposed(self) -> Integers:
+        """The transpose of a matrix."""
+        return replace(self, numbers=self.numbers.T)
+
     def stored(self) -> Integers:
         """The integers as stored, zero point included. Raises ModelError for several of them."""
         if self.zero is None:
@@ -119,7 +124,7 @@ class Quantized:
         return Integers(values, scale.low, scale.high, self.constant, scale.zero, shift=shift)
 
     def steps(self, axis: int | None) -> Array:
-        """The scale. Raises UnfitError where it varies along another axis."""
+        """The scale. Raises NoIntegerForm where it varies along another axis."""
         steps = self.scale.step.astype(np.float64)
         if steps.size == 1:
             return steps.reshape(())
@@ -141,7 +146,7 @@ class Fixed:
     constant: bool
 
     def integers(self, tensor: Array) -> Integers:
-        """The nearest numbers of the format. Raises UnfitError for integers, such as shapes."""
+        """The nearest numbers of the format. Raises NoIntegerForm for integers, such as shapes."""
         if tensor.dtype.kind in "iub":
             raise NoIntegerForm(f"its operands are {tensor.dtype}, not floats")
         return Integers(narrow(self.format.quantized(tensor)), *self.format.range, self.constant)
@@ -176,7 +181,7 @@ class NodeOperands:
     _stored: dict[int, Integers] = field(default_factory=dict, repr=False)
 
     def activations(self, index: int) -> Operand:
-        """An activation. Raises UnfitError if it has no integers."""
+        """An activation. Raises NoIntegerForm if it has no integers."""
         return self._operand(index, None if self.formats is None else self.formats.activations)
 
     def weights(self, index: int) -> Operand:
@@ -298,3 +303,17 @@ def narrow(integers: Array) -> Array:
         return integers
     small = not integers.size or (integers.min() >= -(1 << 15) and integers.max() < 1 << 15)
     return integers.astype(np.int16 if small else np.int32)
+
+
+Exact = Callable[[Integers, Integers], Array]
+"""Returns the exact sums of two operands, int64."""
+
+
+def zero_points_stay(accumulator: Accumulator, x: Integers, w: Integers) -> bool:
+    """Whether these operands have zero points that are subtracted from the sum."""
+    return accumulator.is_zero_point_in_sum and (x.zero, w.zero) != (0, 0)
+
+
+def subtract_zero_points(sums: Array, x: Integers, w: Integers, exact: Exact) -> Array:
+    """The `sums` of the operands as stored, as sums without zero points."""
+    return sums + exact(x, w) - exact(x.stored(), w.stored())

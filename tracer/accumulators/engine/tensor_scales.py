@@ -12,10 +12,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tracer.accumulators.engine import qonnx_integers
-from tracer.accumulators.engine.qonnx_integers import rounds_to_integers
+from tracer.accumulators.engine import value_ranges
 from tracer.accumulators.engine.stored_values import StoredValues
-from tracer.accumulators.engine.value_ranges import ValueRanges, has_input, takes_nearest
+from tracer.accumulators.engine.value_ranges import (
+    ValueRanges,
+    has_input,
+    rounds_to_integers,
+    takes_nearest,
+)
 from tracer.errors import ModelError
 from tracer.graph.model import Address, Model, Node, Scope
 from tracer.graph.stored_weights import overridable
@@ -147,7 +151,7 @@ class TensorScales:
         if stored is None:
             return None
         if producer.domain:
-            return qonnx_integers.stored_integers(producer, stored, self._inputs(producer))
+            return value_ranges.stored_integers(producer, stored, self._inputs(producer))
         wide, zero = stored.astype(np.int64), self._zero_point(producer)
         try:
             return wide if zero is None else wide - aligned(zero, wide, _axis(producer), 0)
@@ -180,7 +184,7 @@ class TensorScales:
     def rounded(self, node: Node) -> TensorScale | None:
         """The scale of the output of a node of QONNX, if its parameters are stored."""
         x = self.ranges.of(node.inputs[0], node.scope)
-        found = qonnx_integers.rounded(node, x.low, x.high, self._inputs(node))
+        found = value_ranges.qonnx_integers(node, x.low, x.high, self._inputs(node))
         if found is None:
             return None
         axes = [axis for axis, size in enumerate(found.step.shape) if size > 1]

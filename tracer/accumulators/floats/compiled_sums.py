@@ -1,19 +1,189 @@
 """Runs the kernels of float sums on threads, with what `oracle` takes and returns."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
-from tracer.accumulators.floats import draws, oracle, scaled_blocks, single_sums
-from tracer.accumulators.floats.column_blocks import share
-from tracer.accumulators.floats.kernel_formats import NO_EXPONENT, wide_format
+from tracer.accumulators.floats import casting, oracle, scaled_blocks
+from tracer.accumulators.floats.casting import NO_EXPONENT, State, single_format, wide_format
 from tracer.accumulators.floats.kernels import loaded
-from tracer.accumulators.floats.scaled_numbers import parted
-from tracer.accumulators.floats.scaled_numbers import values as unscaled
-from tracer.accumulators.floats.single_sums import Factors
-from tracer.accumulators.floats.state import State
+from tracer.accumulators.floats.scaled_blocks import parted
+from tracer.accumulators.floats.scaled_blocks import values as unscaled
 from tracer.accumulators.spec.block_fma import SINGLE, BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
 from tracer.errors import UsageError
+from tracer.interpreter.numeric import parallel
 from tracer.support.types import Array
+
+_UNUSED = (1 << 12) - 1
+"""Bits of a float32 that neither of two factors has, if float32 holds every product of them."""
+_LEAST_NORMAL, _FRACTION, _LARGEST_EXPONENT = 2.0**-126, 23, 127
+"""Of float32."""
+_LEAST_INEXACT = 2.0**-100
+"""Of products whose last bit, of 48, is a number of float32."""
+_MOST_FRACTION = 10
+"""Sums of numbers with 11 significant bits, rounded to 24, round to 11 as if they were exact
+(Figueroa, When is double rounding innocuous?, 1995)."""
+_LEAST_BLOCK, _LEAST_START, _LARGEST_BLOCK = 2.0**-96, 2.0**-70, 2.0**120
+"""Where powers of 2 of a block, their inverses and their units are numbers of float32."""
+_MOST_OPERAND = 11
+"""Bits of fraction of an operand that leave those of a product to float32."""
+_MOST_UNITS = 1 << 30
+"""int32 holds twice as many."""
+
+
+_Work = Callable[[slice, int, Array, Array, Array], None]
+"""Takes rows, the first column, and columns; writes values, and counts of lost products."""
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """Operands, float32, with the least magnitude of a product other than 0, and the largest.
+
+    `is_exact` says that float32 holds every product.
+    """
+
+    left: Array
+    right: Array
+    least: float
+    largest: float
+    is_exact: bool
+
+    @classmethod
+    def of(cls, left: Array, right: Array) -> Factors:
+        """The factors `left` (M, K) and `right` (K, P), floats of any type."""
+        sides = [np.ascontiguousarray(side, np.float32) for side in (left, right)]
+        measured = loaded("singles").measured
+        (bits, least, largest), others = (measured(side.reshape(-1)) for side in sides)
+        products = float(least) * float(others[1]), float(largest) * float(others[2])
+        is_exact = not (bits | others[0]) & _UNUSED and products[0] >= _LEAST_NORMAL
+        return cls(sides[0], sides[1], *products, bool(is_exact))
+
+
+def single_sequential(
+    factors: Factors, start: Array, accumulator: FloatAccumulator, largest: float
+) -> State | None:
+    """Returns the sums of `oracle.sequential`; None where float32 would round them otherwise.
+
+    `start` is (M or 1, P or 1). No sum overflows or is flushed, and none is beyond `largest`.
+    """
+    form, product_form = accumulator.format, accumulator.product_format
+    if accumulator.rounding.name != "rne" or accumulator.chunk or product_form is None:
+        return None
+    if not product_form.fraction_bits <= form.fraction_bits <= _MOST_FRACTION:
+        return None
+    if product_form.least_bit < form.least_bit:  # a sum has bits below the least unit
+        return None
+    if min(form.least_normal, product_form.least_normal) < _LEAST_NORMAL:
+        return None
+    room = 2.0 ** (_LARGEST_EXPONENT - 1 - _FRACTION + product_form.fraction_bits)
+    if largest > room or not (factors.is_exact or factors.least >= _LEAST_INEXACT):
+        return None
+    run, forms = loaded("singles").sequential, (single_format(form), single_format(product_form))
+
+    def work(rows: slice, low: int, columns: Array, values: Array, unchanged: Array) -> None:
+        run(factors.left[rows], columns, low, forms, factors.is_exact, values, unchanged)
+
+    return _summed(factors, start, State.beginning(start).put(start, form), work)
+
+
+def single_blocks(left: Array, right: Array, start: Array, accumulator: BlockFma) -> State | None:
+    """Returns the sums of `oracle.blocks`; None where float32 or int32 do not hold every step.
+
+    `start` is (M or 1, P or 1).
+    """
+    a, form = accumulator, accumulator.operands
+    if a.out != SINGLE or a.schedule != "chain" or a.promote or form.subnormals != "kept":
+        return None
+    if (4 * a.length + 2) << a.fraction > _MOST_UNITS or form.fraction_bits > _MOST_OPERAND:
+        return None
+    factors = Factors.of(left, right)
+    if not (factors.is_exact and _is_within(factors, start)):
+        return None
+    kernels, least = loaded("singles"), _LEAST_BLOCK
+    if a.least is not None:
+        least = max(least, 2.0**a.least)
+    limits = np.float32(least), np.float32(2.0**a.fraction), np.float32(2.0**-a.fraction)
+    misfits: list[int] = []
+
+    def powers(values: Array) -> Array:
+        out, largest = np.empty_like(values), np.float32(form.largest)
+        misfits.append(
+            kernels.powers(values.reshape(-1), single_format(form), largest, out.reshape(-1))
+        )
+        return out
+
+    row_powers = powers(factors.left)
+
+    def work(rows: slice, low: int, columns: Array, values: Array, lost: Array) -> None:
+        kernels.blocks(
+            (factors.left[rows], row_powers[rows]), (columns, powers(columns)), low, a.length,
+            limits, a.rounding == "rne", values, lost,
+        )  # fmt: skip
+
+    state = _summed(factors, start, start, work)
+    return None if any(misfits) else state
+
+
+def _is_within(factors: Factors, start: Array) -> bool:
+    """Returns whether all exponents of a block, and its units, are those of normal numbers."""
+    begin = np.abs(start)
+    largest = factors.left.shape[1] * factors.largest + begin.max(initial=0)
+    is_large = factors.least >= 4 * _LEAST_BLOCK and not np.any(
+        (begin > 0) & (begin < _LEAST_START)
+    )
+    return bool(is_large and largest <= _LARGEST_BLOCK)
+
+
+def _summed(factors: Factors, start: Array, first: Array, work: _Work) -> State:
+    """Returns sums that begin with `first`, and what is counted beside them.
+
+    `first` is `start` in the format of the sums; both are (M or 1, P or 1).
+    """
+    left, right = factors.left, factors.right
+    shape = len(left), right.shape[1]
+    values = np.broadcast_to(first, shape).astype(np.float32, order="C")
+    exact = np.add(np.broadcast_to(start, shape), 0.0, dtype=np.float64, order="C")  # no -0
+    terms, lost = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+    count = loaded("singles").count
+
+    def block(rows: slice, low: int, columns: Array) -> None:
+        work(rows, low, columns, values[rows], lost[rows])
+        count(left[rows], columns, low, exact[rows], terms[rows], lost[rows])
+
+    share(left, right, np.float32, block)
+    return State(values, np.zeros(shape, bool), lost, terms, exact)
+
+
+_WIDE = 256
+"""Columns that a kernel takes at once: their sums stay in the first-level cache."""
+_WORK = 1 << 22
+"""Products of a block of work: some milliseconds, so that threads finish together."""
+
+BlockWork = Callable[[slice, int, Array], None]
+"""Computes the sums of some rows and columns: it takes rows, the first column, and columns."""
+
+
+def share(left: Array, right: Array, kind: Any, work: BlockWork) -> None:
+    """Calls `work` for all blocks of `left` (M, K) times `right` (K, P), on the run's threads.
+
+    Columns are of type `kind`, row after row, and stay in the second-level cache.
+    """
+    (rows, depth), columns = left.shape, right.shape[1]
+    height = max(1, _WORK // max(depth * _WIDE, 1))
+    parts = [(part, wide) for wide in parallel.pieces(columns, _WIDE)
+             for part in parallel.pieces(rows, height)]  # fmt: skip
+
+    def block(number: int) -> None:
+        part, wide = parts[number]
+        with np.errstate(all="ignore"):
+            work(part, wide.start, np.ascontiguousarray(right[:, wide], kind))
+
+    parallel.run_blocks(len(parts), block)
 
 
 def sequential(
@@ -27,7 +197,7 @@ def sequential(
     sides = Factors.of(left, right)
     largest = _bound(sides, start, accumulator)
     if largest is not None:
-        single = single_sums.sequential(sides, start, accumulator, largest)
+        single = single_sequential(sides, start, accumulator, largest)
         if single is not None:
             return single
     kernels = loaded("sequential")
@@ -38,17 +208,17 @@ def sequential(
     forms = tuple(wide_format(each, accumulator.saturates) for each in formats)
     rule = getattr(kernels, accumulator.rounding.name.upper())
     is_odd = product is None or product.fraction_bits > accumulator.format.fraction_bits
-    is_usual = rule != kernels.SR and largest is not None
+    way = rule, product is None, is_odd, rule != kernels.SR and largest is not None
     bits = np.empty((len(left), 0), np.uint64)
     if rule == kernels.SR:
         assert indices is not None
-        key = draws.key(accumulator.rounding.seed, seed)
-        bits = np.ascontiguousarray(draws.of_outputs(key, indices))
+        key = casting.draw_key(accumulator.rounding.seed, seed)
+        bits = np.ascontiguousarray(casting.draw_words(key, indices))
 
     def work(rows: slice, low: int, columns: Array) -> None:
         kernels.run(
-            factors[rows], columns, low, bits[rows], forms, rule, product is None, is_odd, is_usual,
-            accumulator.chunk or 0, tuple(each[rows] for each in outs),
+            factors[rows], columns, low, bits[rows], forms, way, accumulator.chunk or 0,
+            tuple(each[rows] for each in outs),
         )  # fmt: skip
 
     share(left, right, np.float64, work)
@@ -61,62 +231,47 @@ def blocks(left: Array, right: Array, start: Array, accumulator: BlockFma) -> St
     Operands may have any float type, and are scaled numbers for blocks with scales; `start` is
     (M or 1, P or 1). Raises UsageError for operands that are not in their format.
     """
-    shape = len(left), right.shape[1]
     match accumulator.scaling:
         case "none":
-            single = single_sums.blocks(left, right, start, accumulator)
+            single = single_blocks(left, right, start, accumulator)
             return _wide_blocks(left, right, start, accumulator) if single is None else single
         case "tiles":
-            start = np.broadcast_to(start, shape)
+            start = np.broadcast_to(start, (len(left), right.shape[1]))
             return scaled_blocks.tiled(left, right, start, accumulator, blocks)
-        case _ if accumulator.group > 1:
-            return _grouped_blocks(left, right, np.broadcast_to(start, shape), accumulator)
         case _:
             return _wide_blocks(left, right, start, accumulator)
 
 
-def _wide_blocks(left: Array, right: Array, start: Array, accumulator: BlockFma) -> State:
-    """Blocks of products in lanes of float64."""
-    kernels = loaded("blocks")
+def _wide_blocks(left: Array, right: Array, start: Array, a: BlockFma) -> State:
+    """Blocks of products, or of sums of groups of them, in lanes of float64."""
+    kernels, is_grouped = loaded("blocks"), a.scaling != "none" and a.group > 1
     begin, shape = State.beginning(start), (len(left), right.shape[1])
-    first = begin.put(start, accumulator.register)
+    first = begin.put(start, a.register)
     outs = _outs(np.broadcast_to(first, shape), np.broadcast_to(start, shape))
-    if accumulator.schedule == "split":
-        order = oracle.split_order(left.shape[1], accumulator.length)
+    if a.schedule == "split":
+        order = oracle.split_order(left.shape[1], a.length)
         missing = len(order) - left.shape[1]
         left = np.pad(left, ((0, 0), (0, missing)))[:, order]
         right = np.pad(right, ((0, missing), (0, 0)))[order]
-    ends, joins = _program(accumulator, left.shape[1])
-    factors, factor_powers = _factors(left, accumulator)
-    total = SINGLE if accumulator.promote else accumulator.out
+    form, total = wide_format(a.out), SINGLE if a.promote else a.out
+    parts = (
+        ((a.length, a.group), form)
+        if is_grouped
+        else (_program(a, left.shape[1]), (form, wide_format(total)))
+    )
+    least = NO_EXPONENT if a.least is None else a.least
+    limits = 2.0**least, a.register.least_normal, 2.0**a.fraction
+    run = kernels.run_grouped if is_grouped else kernels.run
+    factors = _groups(left, a, 1) if is_grouped else _factors(left, a)
 
     def work(rows: slice, low: int, columns: Array) -> None:
-        kernels.run(
-            (factors[rows], factor_powers[rows]), _factors(columns, accumulator), low, ends, joins,
-            (wide_format(accumulator.out), wide_format(total)), _limits(accumulator),
-            accumulator.rounding == "rne", tuple(each[rows] for each in outs),
+        ours = _groups(columns, a, 0) if is_grouped else _factors(columns, a)
+        run(
+            tuple(each[rows] for each in factors), ours, low, *parts, limits, a.rounding == "rne",
+            tuple(each[rows] for each in outs),
         )  # fmt: skip
 
-    share(left, right, _kind(right), work)
-    state = _state(outs)
-    state.overflowed |= begin.overflowed
-    return state
-
-
-def _grouped_blocks(left: Array, right: Array, start: Array, accumulator: BlockFma) -> State:
-    """Blocks of sums of groups; numbers of a group share a scale."""
-    kernels, a = loaded("grouped_blocks"), accumulator
-    begin = State.beginning(start)
-    outs = _outs(begin.put(start, a.register), start)
-    factors = _groups(left, a, 1)
-
-    def work(rows: slice, low: int, columns: Array) -> None:
-        kernels.run(
-            tuple(each[rows] for each in factors), _groups(columns, a, 0), low, a.length, a.group,
-            wide_format(a.out), _limits(a), a.rounding == "rne", tuple(each[rows] for each in outs),
-        )  # fmt: skip
-
-    share(left, right, _kind(right), work)
+    share(left, right, np.complex64 if np.iscomplexobj(right) else np.float64, work)
     state = _state(outs)
     state.overflowed |= begin.overflowed
     return state
@@ -128,17 +283,6 @@ def _groups(numbers: Array, a: BlockFma, axis: int) -> tuple[Array, Array, Array
     _powers(elements, a)  # refuses what is no element
     ours = np.abs(scales[:: a.group] if axis == 0 else scales[:, :: a.group])
     return elements, _wide(ours), np.ldexp(1.0, scaled_blocks.scale_exponents(ours, a))
-
-
-def _limits(a: BlockFma) -> tuple[float, float, float]:
-    """Returns the least greatest exponent, the least one of a sum, and the unit, as powers."""
-    least = NO_EXPONENT if a.least is None else a.least
-    return 2.0**least, a.register.least_normal, 2.0**a.fraction
-
-
-def _kind(numbers: Array) -> type[np.generic]:
-    """Returns the type of columns that are given to a kernel, or parted before."""
-    return np.complex64 if np.iscomplexobj(numbers) else np.float64
 
 
 def _factors(numbers: Array, a: BlockFma) -> tuple[Array, Array]:

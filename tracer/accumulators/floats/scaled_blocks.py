@@ -5,12 +5,33 @@ from dataclasses import replace
 
 import numpy as np
 
-from tracer.accumulators.floats.rounding_to_odd import odd_sum
-from tracer.accumulators.floats.scaled_numbers import parted
-from tracer.accumulators.floats.state import State
+from tracer.accumulators.floats.casting import State, odd_sum
 from tracer.accumulators.spec.block_fma import SINGLE, BlockFma
 from tracer.accumulators.spec.float_format import FloatFormat, float_format
 from tracer.support.types import Array
+
+
+def paired(elements: Array, scales: Array) -> Array:
+    """Returns scaled numbers; both are float32, of shapes that numpy broadcasts."""
+    out = np.empty(np.broadcast_shapes(elements.shape, scales.shape), np.complex64)
+    out.real, out.imag = elements, scales
+    return out
+
+
+def parted(numbers: Array) -> tuple[Array, Array]:
+    """Returns elements and scales, float64, row after row.
+
+    Numbers that are not scaled have scales of 1.
+    """
+    scales = numbers.imag if np.iscomplexobj(numbers) else np.ones_like(numbers)
+    return np.ascontiguousarray(numbers.real, np.float64), np.ascontiguousarray(scales, np.float64)
+
+
+def values(numbers: Array) -> Array:
+    """Returns elements times the magnitudes of their scales, float64."""
+    elements, scales = parted(numbers)
+    return elements * np.abs(scales)
+
 
 _SCALE = float_format("fp8-e4m3")
 """The format of the scales of nvfp4."""

@@ -15,7 +15,7 @@ TABLE_OUT = types.Array(types.int64, 2, "C")
 MATRIX_OUT = types.Array(types.int64, 2, "A")
 
 
-def flat(kind: Any) -> Any:
+def vector_type(kind: Any) -> Any:
     """A contiguous vector that is written to."""
     return types.Array(kind, 1, "C")
 
@@ -25,12 +25,12 @@ def read_only(kind: Any, rank: int = 1) -> Any:
     return types.Array(kind, rank, "C", readonly=True)
 
 
-def several(kind: Any, count: int) -> Any:
+def repeat_type(kind: Any, count: int) -> Any:
     """A tuple of `count` values of a type."""
-    return each(*[kind] * count)
+    return tuple_type(*[kind] * count)
 
 
-def each(*kinds: Any) -> Any:
+def tuple_type(*kinds: Any) -> Any:
     """A tuple with a value of each type."""
     make: Any = types.Tuple
     return make(kinds)

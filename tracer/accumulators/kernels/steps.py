@@ -6,14 +6,206 @@ exact while the limit is below 2^23 (float32) or 2^52 (float64): a sum beyond th
 never across the limit. Sums that wrap, and EXTREMES, must be exact before they are limited.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
 from llvmlite import ir
 
-from tracer.interpreter.kernels.tiles import ProductCode, Step, Words
-from tracer.interpreter.kernels.vectors import Vectors
+from tracer.interpreter.kernels.tiles import (
+    NOTHING,
+    PARAMETERS,
+    ProductCode,
+    Step,
+    Store,
+    Tile,
+    Words,
+)
+from tracer.interpreter.kernels.vectors import INDEX, Vectors
+
+BYTE = ir.IntType(8)
+Write = Callable[[Tile], None]
+OUTSIDE, PERSISTENT, EVENTS, CHANGED = range(4)
+"""Counts: sums that leave the range on the way, sums whose exact final value is outside, steps that
+leave the range, sums other than the exact ones."""
+COUNTS_SIZE = 8
+"""Elements of a table of counts: a cache line."""
+
+
+def write_sums(tile: Tile) -> None:
+    """Writes sums as int64."""
+    tile.put(0, _int64(tile, tile.after[0]))
+
+
+def write_bytes(tile: Tile) -> None:
+    """Writes bytes: the sums times a step, plus a rest, limited, quantised."""
+    v, b, half = tile.vectors, tile.vectors.builder, tile.words.halves("half")
+    known, columns = tile.words.array("parameters", ir.DoubleType()), len(tile.inside)
+    results = []
+    for n, value in enumerate(tile.after[0]):
+        if n % columns == 0:
+            row = b.mul(b.add(tile.row, INDEX(n // columns)), INDEX(PARAMETERS))
+            numbers = [b.load(v.at(v.at(known, row), i)) for i in range(PARAMETERS)]
+        results.append(_byte(tile, b.fsub(value, half), numbers))
+    tile.put(0, results)
+
+
+def outside(tile: Tile, low: Sequence[Any], high: Sequence[Any]) -> Any:
+    """Whether a sum of a tile, with these extremes on the way, leaves the range."""
+    v, b, limit = tile.vectors, tile.vectors.builder, tile.words.halves("limit")
+    sizes = [v.greatest(up, b.fneg(down)) for down, up in zip(low, high, strict=True)]
+    return any_lane(tile, [b.fcmp_ordered(">", size, limit) for size in sizes])
+
+
+def any_lane(tile: Tile, masks: Sequence[Any]) -> Any:
+    """Whether a mask is set in a lane that is a result."""
+    v, b, total = tile.vectors, tile.vectors.builder, None
+    for mask in inside(tile, masks):
+        total = mask if total is None else b.or_(total, mask)
+    bits = ir.IntType(v.count)
+    return b.icmp_unsigned("!=", b.bitcast(total, bits), bits(0))
+
+
+def inside(tile: Tile, masks: Sequence[Any]) -> list[Any]:
+    """Masks of a tile without lanes that are no results."""
+    columns, b = len(tile.inside), tile.vectors.builder
+    return [b.and_(mask, tile.inside[n % columns]) for n, mask in enumerate(masks)]
+
+
+def reduced(v: Vectors, operation: str, lanes: Any) -> Any:
+    """One integer of all lanes of a vector, by the reduction of LLVM with this name."""
+    b, kind = v.builder, lanes.type
+    name = f"llvm.vector.reduce.{operation}.v{kind.count}i{kind.element.width}"
+    function = b.module.globals.get(name) or ir.Function(
+        b.module, ir.FunctionType(kind.element, [kind]), name
+    )
+    return b.call(function, [lanes])
+
+
+def _int64(tile: Tile, values: Sequence[Any]) -> list[Any]:
+    """Sums as int64."""
+    v, b, half = tile.vectors, tile.vectors.builder, tile.words.halves("half")
+    kind = ir.VectorType(INDEX, v.count)
+    return [b.fptosi(b.fsub(value, half), kind) for value in values]
+
+
+def _events(tile: Tile, states: Sequence[Any]) -> list[Any]:
+    """States of `counting` as integers of the width of a lane, 0 beyond the columns."""
+    v, b = tile.vectors, tile.vectors.builder
+    states = [b.bitcast(state, v.integers) for state in states]
+    zero = ir.Constant(v.integers, None)
+    return [b.select(tile.inside[n % len(tile.inside)], state, zero)
+            for n, state in enumerate(states)]  # fmt: skip
+
+
+def _values_and_events(tile: Tile) -> None:
+    v, b = tile.vectors, tile.vectors.builder
+    write_sums(tile)
+    wide = ir.VectorType(INDEX, v.count)
+    events = _events(tile, tile.after[1])
+    tile.put(1, events if v.bits == 64 else [b.zext(each, wide) for each in events])
+
+
+def _sums_and_extremes(tile: Tile) -> None:
+    for number, values in enumerate(tile.after):
+        tile.put(number, _int64(tile, values))
+
+
+def _count_events(tile: Tile, write: Write) -> None:
+    """Writes the sums of `counting`; computes the exact ones only where a sum was outside."""
+    write(tile)
+    values, states = tile.after
+    zero = ir.Constant(tile.vectors.integers, None)
+    beyond = [tile.vectors.builder.icmp_signed("!=", each, zero) for each in _events(tile, states)]
+    with tile.vectors.builder.if_then(any_lane(tile, beyond)):
+        _add_counts(tile, values, states, tile.again(NOTHING)[0])
+
+
+def _count_again(tile: Tile, write: Write, step: Step) -> None:
+    """Writes the sums of EXTREMES; limits and counts only where one of them was outside."""
+    final, low, high = tile.after
+    with tile.vectors.builder.if_else(outside(tile, low, high)) as (beyond, within):
+        with beyond:
+            values, states = tile.again(step)
+            write(replace(tile, after=[values]))
+            _add_counts(tile, values, states, final)
+        with within:
+            write(tile)
+
+
+def _add_counts(tile: Tile, values: list[Any], states: list[Any], exact: list[Any]) -> None:
+    """Adds to the counts of the tile's slot."""
+    v, b, limit = tile.vectors, tile.vectors.builder, tile.words.halves("limit")
+    zero, events = ir.Constant(v.integers, None), _events(tile, states)
+    table = v.at(tile.words.array("tables"), b.mul(tile.slot, tile.words.number("table_size")))
+    masks = {
+        OUTSIDE: [b.icmp_signed("!=", each, zero) for each in events],
+        PERSISTENT: [b.fcmp_ordered(">", v.greatest(each, b.fneg(each)), limit) for each in exact],
+        CHANGED: [b.fcmp_ordered("!=", *pair) for pair in zip(values, exact, strict=True)],
+    }
+    flags = {
+        number: [b.zext(each, v.integers) for each in inside(tile, lanes)]
+        for number, lanes in masks.items()
+    }
+    for number, lanes in {**flags, EVENTS: events}.items():
+        total = lanes[0]
+        for each in lanes[1:]:
+            total = b.add(total, each)
+        count = reduced(v, "add", total)
+        address = v.at(table, number)
+        wide = count if v.bits == 64 else b.zext(count, INDEX)
+        b.store(b.add(b.load(address), wide), address)
+
+
+def _byte(tile: Tile, value: Any, numbers: Sequence[Any]) -> Any:
+    """One vector of bytes, rounded as the nodes that would compute them one after the other."""
+    v, b = tile.vectors, tile.vectors.builder
+    double, single = (ir.VectorType(kind, v.count) for kind in (ir.DoubleType(), ir.FloatType()))
+    step, rest = (v.spread(number) for number in numbers[:2])
+    least, most, scale, low, high, zero = (
+        v.spread(b.fptrunc(number, ir.FloatType())) for number in numbers[2:]
+    )
+    wide = value if v.bits == 64 else b.fpext(value, double)
+    real = b.fptrunc(b.fadd(b.fmul(wide, step), rest), single)
+    ratio = b.fdiv(v.least(v.greatest(real, least), most), scale)
+    name = f"llvm.rint.v{v.count}f32"
+    rint = b.module.globals.get(name) or ir.Function(
+        b.module, ir.FunctionType(single, [single]), name
+    )
+    rounded = b.fadd(b.call(rint, [v.least(v.greatest(ratio, low), high)]), zero)
+    integers = b.fptosi(rounded, ir.VectorType(ir.IntType(32), v.count))
+    return b.trunc(integers, ir.VectorType(ir.IntType(8), v.count))
+
+
+def _counts_size(bits: int, rows: int) -> int:
+    return COUNTS_SIZE
+
+
+VALUES = Store((INDEX,), write_sums)
+"""The sums of a step without state."""
+VALUES_AND_EVENTS = Store((INDEX, INDEX), _values_and_events)
+"""The sums, and the state, which counts events."""
+SUMS_AND_EXTREMES = Store((INDEX,) * 3, _sums_and_extremes)
+"""The sums, their least and their greatest on the way."""
+COUNTS = Store(
+    (INDEX,), partial(_count_events, write=write_sums), repeats=True, tables=_counts_size
+)
+"""The sums of `counting`, and four counts in the tables."""
+BYTES = Store((BYTE,), write_bytes)
+"""The sums of a step without state as bytes, by the parameters of their rows."""
+BYTES_AND_COUNTS = Store((BYTE,), partial(_count_events, write=write_bytes), repeats=True,
+                         tables=_counts_size)  # fmt: skip
+"""The same, with the four counts."""
+
+
+@cache
+def rare_counts(overflow: str, as_bytes: bool) -> Store:
+    """Sums of EXTREMES, limited, and the four counts: fast where few sums leave the range."""
+    kind, write = (BYTE, write_bytes) if as_bytes else (INDEX, write_sums)
+    code = partial(_count_again, write=write, step=counting(overflow))
+    return Store((kind,), code, repeats=True, tables=_counts_size)
+
 
 Rule = Callable[[Vectors, Any, Any], Any]
 """(vectors, lane, limit) -> what becomes of the lane."""

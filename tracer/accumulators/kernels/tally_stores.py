@@ -1,25 +1,90 @@
 """Stores that count sums by width and bin, and that measure the errors of those out of range."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
 from llvmlite import ir
 
-from tracer.accumulators.kernels import tally_layout as layouts
-from tracer.accumulators.kernels.steps import counting
-from tracer.accumulators.kernels.stores import (
+from tracer.accumulators.kernels.steps import (
     BYTE,
     Write,
+    counting,
     outside,
     reduced,
     write_bytes,
     write_sums,
 )
-from tracer.accumulators.kernels.tally_layout import FIRST, PART_BITS, Layout
 from tracer.interpreter.kernels.tiles import Step, Store, Tile
-from tracer.interpreter.kernels.vectors import INDEX
+from tracer.interpreter.kernels.vectors import INDEX, REGISTER
+
+PART_BITS = 3
+"""Bits of a float after its first one that tell the bins of an octave apart."""
+LOW, HIGH, FINAL = range(3)
+"""Histograms: of the least and of the greatest sums on the way, of the final sums."""
+EVENTS, CHANGED, LARGEST, ERRORS_HIGH, ERRORS_LOW = range(5)
+"""Words of a row: steps that left the range; sums other than the exact ones; their largest error,
+and all errors added up, in units of 2^32 and of 1."""
+LEAST, GREATEST, LEAST_FINAL, GREATEST_FINAL = range(4)
+"""Vectors of a row: extremes of the sums in each lane."""
+FIRST = -1
+"""The exponent of the least lane: one half."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The words of sums in floats of `bits`: histograms, then the same words for each row.
+
+    A lane holds the sum plus one half. Its exponent is the width that the sum needs, its exponent
+    and `PART_BITS` more bits are its bin: in both, a negative number n mirrors -n - 1.
+    """
+
+    bits: int
+
+    @property
+    def fraction(self) -> int:
+        """Bits of a float after its first one."""
+        return 23 if self.bits == 32 else 52
+
+    @property
+    def exponents(self) -> int:
+        """Exponents that lanes have."""
+        return self.fraction + 1 - FIRST
+
+    @property
+    def signed(self) -> int:
+        """Bins of lanes of one sign."""
+        return self.exponents << PART_BITS
+
+    @property
+    def histogram(self) -> int:
+        """Words of a histogram: bins of positive lanes, then of negative ones."""
+        return 2 * self.signed
+
+    @property
+    def rows(self) -> int:
+        """The first word of the first row."""
+        return 3 * self.histogram
+
+    @property
+    def words(self) -> int:
+        """The first of the five counts of a row, after two counts by exponent."""
+        return 2 * self.exponents
+
+    @property
+    def extremes(self) -> int:
+        """The first word of the vectors of a row."""
+        return self.words + 5
+
+    @property
+    def row(self) -> int:
+        """Words of a row."""
+        return self.extremes + 4 * REGISTER // 64
+
+    def size(self, rows: int) -> int:
+        """Words of a table of so many rows."""
+        return self.rows + rows * self.row
 
 
 def _tally(tile: Tile, write: Write, step: Step) -> None:
@@ -72,9 +137,9 @@ class _Table:
     def extend(self, final: list[Any], low: list[Any], high: list[Any]) -> None:
         """Lets the extremes of each row include its sums."""
         v, b, layout = self.v, self.b, self.layout
-        kept = {layouts.LEAST: (low, v.least), layouts.GREATEST: (high, v.greatest),
-                layouts.LEAST_FINAL: (final, v.least),
-                layouts.GREATEST_FINAL: (final, v.greatest)}  # fmt: skip
+        kept = {LEAST: (low, v.least), GREATEST: (high, v.greatest),
+                LEAST_FINAL: (final, v.least),
+                GREATEST_FINAL: (final, v.greatest)}  # fmt: skip
         homes = {number: self._kept(values) for number, (values, _) in kept.items()}
 
         def row(n: Any) -> None:
@@ -104,12 +169,12 @@ class _Table:
             upper = b.lshr(whole, ir.Constant(wide, [32] * v.count))
             lower = b.and_(whole, ir.Constant(wide, [0xFFFFFFFF] * v.count))
             counts = counts if v.bits == 64 else b.zext(counts, wide)
-            added = {layouts.EVENTS: counts, layouts.CHANGED: changed,
-                     layouts.ERRORS_HIGH: upper, layouts.ERRORS_LOW: lower}  # fmt: skip
+            added = {EVENTS: counts, CHANGED: changed,
+                     ERRORS_HIGH: upper, ERRORS_LOW: lower}  # fmt: skip
             for number, lanes in added.items():
                 address = v.at(first, number)
                 b.store(b.add(b.load(address), reduced(v, "add", lanes)), address)
-            address = v.at(first, layouts.LARGEST)
+            address = v.at(first, LARGEST)
             largest, known = reduced(v, "smax", whole), b.load(address)
             b.store(b.select(b.icmp_signed(">", largest, known), largest, known), address)
 

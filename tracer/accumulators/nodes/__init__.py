@@ -1,18 +1,19 @@
 """Lowerings turn nodes whose outputs are sums into integer dot products; one file a family.
 
 A lowering inspects a node once, when the model is prepared. It returns a function that computes
-the node's sums in integers, or raises `UnfitError` if the node has no integer arithmetic.
+the node's sums in integers, or raises `NoIntegerForm` if the node has no integer arithmetic.
 """
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 
+from tracer.accumulators.engine.float_operands import FloatOperands
+from tracer.accumulators.engine.float_runner import FloatRunner
 from tracer.accumulators.engine.node_operands import NodeOperands
 from tracer.accumulators.engine.node_output import Finish, Requantize, Restore
 from tracer.accumulators.engine.sum_runner import SumRunner
@@ -84,7 +85,25 @@ def followed(compute: ComputeSums, then: Callable[[Array, Sequence[Value]], Arra
 
 Lowering = Callable[[NodeOperands], ComputeSums]
 
+ComputeFloats = Callable[[Sequence[Value], FloatRunner], Array]
+"""Computes the output of a node, in any float type, from its inputs with a runner."""
+Prepare = Callable[[FloatOperands], ComputeFloats]
+RunOperator = Callable[[], Sequence[Value]]
+"""Computes the outputs of a node as usual."""
+ComputeNode = Callable[[Sequence[Value], FloatRunner, RunOperator], Sequence[Value]]
+"""Computes the outputs of a node from its inputs with a runner, or by its operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class FloatLowering:
+    """`prepare` inspects a node whose inputs at `floats` must be floats."""
+
+    prepare: Callable[[FloatOperands], ComputeNode]
+    floats: tuple[int, ...]
+
+
 _LOWERINGS: dict[tuple[str, str], Lowering] = {}
+_FLOAT_LOWERINGS: dict[tuple[str, str], FloatLowering] = {}
 
 
 def lowering(*names: str, domain: str = "") -> Callable[[Lowering], Lowering]:
@@ -97,9 +116,42 @@ def lowering(*names: str, domain: str = "") -> Callable[[Lowering], Lowering]:
     return register
 
 
+def float_lowering(
+    *names: str, domain: str = "", floats: tuple[int, ...] = (0, 1)
+) -> Callable[[Prepare], Prepare]:
+    """Registers the decorated function for operators of these names, with inputs of floats."""
+
+    def register(function: Prepare) -> Prepare:
+        def prepare(operands: FloatOperands) -> ComputeNode:
+            compute = function(operands)
+            return lambda inputs, runner, _: (
+                compute(inputs, runner).astype(inputs[0].dtype, copy=False),
+            )
+
+        add_float_lowering(FloatLowering(prepare, floats), *names, domain=domain)
+        return function
+
+    return register
+
+
+def add_float_lowering(lowering: FloatLowering, *names: str, domain: str = "") -> None:
+    """Registers a lowering to floats for operators of these names."""
+    _FLOAT_LOWERINGS.update({(domain, name): lowering for name in names})
+
+
+def lowerings() -> Mapping[tuple[str, str], Lowering]:
+    """Returns the lowerings to integers of all modules of this folder, by domain and operator."""
+    _import_all()
+    return _LOWERINGS
+
+
+def float_lowerings() -> Mapping[tuple[str, str], FloatLowering]:
+    """Returns the lowerings to floats of all modules of this folder, by domain and operator."""
+    _import_all()
+    return _FLOAT_LOWERINGS
+
+
 @cache
-def lowerings() -> dict[tuple[str, str], Any]:
-    """Returns the lowerings of every module of this folder, by domain and operator."""
+def _import_all() -> None:
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
-    return _LOWERINGS

@@ -1,18 +1,62 @@
-"""MatMul and Gemm, also of weights with a scale for each block of terms: a sum for each block."""
+"""MatMul and Gemm of weights with a scale for each block of terms, and MatMulNBits.
+
+Each block is a sum of its own in integers; the sums are scaled and added in float32. MatMulNBits
+has integers at accuracy level 4 alone; a float accumulator takes its weights dequantised.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracer.accumulators.engine.block_scales import BlockedMatrix, blocked
-from tracer.accumulators.engine.node_operands import Integers, NodeOperands, narrow
+from tracer.accumulators.engine.float_operands import FloatOperands
+from tracer.accumulators.engine.float_runner import FloatRunner
+from tracer.accumulators.engine.node_operands import Integers, NodeOperands, NoIntegerForm, narrow
 from tracer.accumulators.engine.sum_runner import Reduction, SumRunner
-from tracer.accumulators.nodes import ComputeSums, NodeSums, finished, followed, lowering
-from tracer.accumulators.nodes.matmul import begun_sums, gemm, matmul
+from tracer.accumulators.engine.tensor_scales import TensorScales
+from tracer.accumulators.engine.value_ranges import has_input, integer_range
+from tracer.accumulators.nodes import (
+    ComputeFloats,
+    ComputeSums,
+    NodeSums,
+    finished,
+    float_lowering,
+    followed,
+    lowering,
+)
+from tracer.accumulators.nodes.matmul import begun_sums, float_sums, gemm, matmul
 from tracer.accumulators.spec.orders import Terms
 from tracer.errors import ModelError
+from tracer.graph.model import Node
+from tracer.interpreter import values
+from tracer.interpreter.numeric.block_weights import BlockWeights, unpacked
+from tracer.interpreter.numeric.tensors import nonnegative_axis
+from tracer.interpreter.operators import MICROSOFT
+from tracer.interpreter.ops.packed_weights import (
+    INT8_ACTIVATIONS,
+    dequantized,
+    has_integer_kernel,
+    packed_product,
+    rounded_activations,
+    scaled,
+)
+from tracer.interpreter.ops.quantization import aligned, is_integer
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
+
+_MATRIX = 2
+"""Axes of a matrix."""
+
+
+_LARGEST = 127
+"""The code of the largest activation of a block; the least is -127."""
+_WEIGHTS = 1
+_WEIGHT_INPUTS = (2, 3, 4)
+"""Inputs that the dequantised weights follow from, besides the codes."""
+_STORED = {1: "weights", 2: "scales", 3: "zero points"}
+"""Inputs that must be equal in every run, for onnxruntime rounds activations only then."""
 
 
 @lowering("MatMul")
@@ -38,13 +82,6 @@ def gemm_or_blocks(operands: NodeOperands) -> ComputeSums:
     return followed(_block_sums(operands, matrix, bool(options.get("transA", 0))), then)
 
 
-def _blocked(operands: NodeOperands, turned: bool) -> BlockedMatrix | None:
-    if operands.formats is not None:  # which round the floats that the blocks stand for
-        return None
-    node = operands.node
-    return blocked(operands.scales, node.inputs[1], node.scope, turned)
-
-
 def _block_sums(operands: NodeOperands, matrix: BlockedMatrix, turned: bool) -> ComputeSums:
     """A sum for each block of terms; the order of additions begins anew in each block."""
     a = operands.activations(0)
@@ -60,7 +97,10 @@ def _block_sums(operands: NodeOperands, matrix: BlockedMatrix, turned: bool) -> 
                 f"'{operands.node.key}' has sums of blocks, which keep no zero points",
                 "Subtract them from the operands: zero_points='before'.",
             )
-        rows = _filled(left.values.T if turned else left.values, len(columns) * size)
+        rows = left.values.T if turned else left.values
+        missing = len(columns) * size - rows.shape[-1]
+        if missing:
+            rows = np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, missing)])
         runner.begin(reduction)
         out = np.zeros((*rows.shape[:-1], width), np.float32)
         for index, block in enumerate(columns):
@@ -72,7 +112,188 @@ def _block_sums(operands: NodeOperands, matrix: BlockedMatrix, turned: bool) -> 
     return compute
 
 
-def _filled(rows: Array, depth: int) -> Array:
-    """Rows with zeros at their end."""
-    missing = depth - rows.shape[-1]
-    return np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, missing)]) if missing else rows
+@dataclass(frozen=True, slots=True)
+class BlockedMatrix:
+    """Integers (K, N) from `low` to `high`; each `block` rows of a column have one step.
+
+    `steps` are (blocks, N), float64. `has_zero_points` tells whether some were subtracted.
+    """
+
+    numbers: Array
+    steps: Array
+    block: int
+    low: int
+    high: int
+    has_zero_points: bool
+
+    @property
+    def blocks(self) -> Array:
+        """The integers (blocks, block, N); zeros fill the last block."""
+        depth, width = self.numbers.shape
+        whole = np.zeros((len(self.steps) * self.block, width), self.numbers.dtype)
+        whole[:depth] = self.numbers
+        return whole.reshape(-1, self.block, width)
+
+
+def _blocked(operands: NodeOperands, turned: bool) -> BlockedMatrix | None:
+    """Returns the matrix B that DequantizeLinear makes with a `block_size`, or None.
+
+    With `turned` the matrix is read as (N, K). Raises NoIntegerForm for blocks that are not along
+    K, or not stored.
+    """
+    if operands.formats is not None:  # which round the floats that the blocks stand for
+        return None
+    scales, name = operands.scales, operands.node.inputs[1]
+    node = scales.producer(name, operands.node.scope)
+    if node is not None and node.qualified_type == "Transpose":
+        order = [values.from_attribute(a) for a in node.proto.attribute if a.name == "perm"]
+        if not order or list(order[0]) == [1, 0]:
+            node, turned = scales.producer(node.inputs[0], node.scope), not turned
+    if node is None or node.qualified_type != "DequantizeLinear":
+        return None
+    attributes = {a.name: a.i for a in node.proto.attribute}
+    block = attributes.get("block_size", 0)
+    if not block:
+        return None
+    stored, steps, zeros = _stored(scales, node, name, block)
+    axis = nonnegative_axis(attributes.get("axis", 1), _MATRIX)
+    if axis != int(turned):
+        raise NoIntegerForm("the terms of a sum have different scales")
+    shape = [-(-n // block) if at == axis else n for at, n in enumerate(stored.shape)]
+    if any(list(x.shape) != shape for x in (steps, zeros) if x is not None):
+        raise NoIntegerForm(f"has scales or zero points of another shape than {shape}", name)
+    if not steps.size or not (steps > 0).all():
+        raise NoIntegerForm("has blocks whose step is not above 0", name)
+    low, high = integer_range(stored.dtype)
+    numbers = stored.astype(np.int64)
+    if zeros is not None:
+        wide = zeros.astype(np.int64)
+        numbers -= aligned(wide, numbers, axis, block)
+        low, high = low - int(wide.max()), high - int(wide.min())
+    real = steps.astype(np.float64)
+    if turned:
+        numbers, real = numbers.T, real.T
+    is_shifted = zeros is not None and bool(zeros.any())
+    return BlockedMatrix(narrow(numbers), real, block, low, high, is_shifted)
+
+
+def _stored(
+    scales: TensorScales, node: Node, name: str, block: int
+) -> tuple[Array, Array, Array | None]:
+    """Returns the integers, steps and zero points of DequantizeLinear."""
+    stored, steps, zeros = (
+        scales.value(node.inputs[index], node.scope) if has_input(node, index) else None
+        for index in range(3)
+    )
+    if stored is None or steps is None or (zeros is None and has_input(node, 2)):
+        raise NoIntegerForm("has blocks of numbers that are computed", name)
+    if stored.ndim != _MATRIX or not is_integer(stored.dtype) or block < 1:
+        raise NoIntegerForm("has blocks, and is no matrix of integers", name)
+    return stored, steps, zeros
+
+
+@lowering("MatMulNBits", domain=MICROSOFT)
+def matmul_nbits(operands: NodeOperands) -> ComputeSums:
+    """Activations rounded to 8 bits times codes minus zero points.
+
+    The sums of blocks are scaled and added in float32. The order of additions begins anew in each
+    block; a last block that K does not fill ends with zeros.
+    """
+    _check(operands)
+    kept: dict[bool, Array] = {}
+
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+        product = packed_product(*inputs, **operands.attributes)
+        weights, after = product.weights, runner.accumulator.is_zero_point_in_sum
+        if after not in kept:
+            kept[after] = _numbers(weights, not after)
+        activations, steps = rounded_activations(product.rows, weights)
+        # a NaN or an infinity makes the scale of its block NaN or infinite, and so the output
+        activations = np.where(np.isnan(activations), 0, activations).astype(np.int8)
+        low, high = 0, (1 << weights.bits) - 1
+        if not after and weights.zeros.size:
+            low, high = low - int(weights.zeros.max()), high - int(weights.zeros.min())
+        rows, blocks, size = kept[after].shape
+        stored = kept[after].reshape(-1, size)
+        activations_range = -_LARGEST, _LARGEST
+        runner.begin(
+            Reduction(rows, Terms(size), activations_range, (low, high), stored, blocks=blocks)
+        )
+        out = np.zeros((len(product.rows), len(weights.codes)), np.float32)
+        for block, numbers in enumerate(activations):
+            left = Integers(numbers, *activations_range)
+            right = Integers(kept[after][:, block].T, low, high, constant=True)
+            sums = begun_sums(runner, left, right)
+            if after:
+                sums = sums - np.outer(numbers.sum(1, np.int64), weights.zeros[:, block])
+            scales = weights.scales[:, block].astype(np.float32)
+            out += scaled(sums.astype(np.float32), steps[block], scales)
+        return finished(product.output(out))
+
+    return compute
+
+
+@float_lowering("MatMulNBits", domain=MICROSOFT, floats=(0, 2))
+def float_matmul_nbits(operands: FloatOperands) -> ComputeFloats:
+    """One sum over all of K, of dequantised weights in float32, at any accuracy level.
+
+    An accuracy level allows a kernel to round activations to 8 bits, so that it adds integers. A
+    float accumulator adds floats, and so activations are cast as `operands` say. The bias is the
+    first term; where sums have a factor, it is added after it.
+    """
+    stored = (index for index in (_WEIGHTS, *_WEIGHT_INPUTS) if operands.has_input(index))
+    if not operands.constant.issuperset(stored):
+        operands = replace(operands, constant=operands.constant - {_WEIGHTS})
+
+    def compute(inputs: Sequence[Value], runner: FloatRunner) -> Array:
+        product = packed_product(*inputs, **operands.attributes)
+
+        def unpack(codes: Array) -> Array:
+            return dequantized(product.weights, slice(None), product.groups)
+
+        a = operands.matrix(0, inputs[0], -1)
+        b = operands.packed_matrix(_WEIGHTS, inputs[_WEIGHTS], unpack).transposed()
+        bias = operands.bias(5, inputs)
+        is_start = a.factor is None and b.factor is None
+        sums = float_sums(a, b, bias if is_start else None, runner)
+        return replace(product, bias=None if is_start else bias).output(sums)
+
+    return compute
+
+
+def _check(operands: NodeOperands) -> None:
+    """Raises NoIntegerForm for a node whose products are floats."""
+    attributes = operands.attributes
+    level = attributes.get("accuracy_level", 0)
+    if level != INT8_ACTIVATIONS:
+        raise NoIntegerForm(
+            f"accuracy_level is {level}, so that it multiplies floats",
+            remedy=f"Set the attribute accuracy_level of MatMulNBits to {INT8_ACTIVATIONS}, which "
+            "rounds activations to 8 bits, or choose a float accumulator, such as fp16.",
+        )
+    if operands.has_input(4):
+        raise NoIntegerForm("g_idx chooses the scale of each term, so that it multiplies floats")
+    for index, what in _STORED.items():
+        if operands.has_input(index) and not operands.constant(index):
+            raise NoIntegerForm(f"its {what} are computed, so that it multiplies floats")
+    bits, block = attributes.get("bits", 4), attributes["block_size"]
+    zeros = None
+    if operands.has_input(3):
+        zeros = operands.scales.value(operands.node.inputs[3], operands.node.scope)
+    is_packed = not operands.has_input(3) or (zeros is not None and zeros.dtype == np.uint8)
+    if not has_integer_kernel(bits, block, is_packed):
+        raise NoIntegerForm(
+            f"onnxruntime multiplies floats for {bits} bits in blocks of {block}, or zero points "
+            "that are floats"
+        )
+
+
+def _numbers(weights: BlockWeights, centred: bool) -> Array:
+    """Codes, minus zero points if `centred`, (N, blocks, block); 0 beyond the depth."""
+    rows, blocks = weights.scales.shape
+    kind = np.int8 if weights.bits < np.iinfo(np.int8).bits else np.int16
+    codes = unpacked(weights.codes, weights.bits, blocks * weights.block).astype(kind)
+    if centred:
+        codes = codes - np.repeat(weights.zeros.astype(kind), weights.block, axis=1)
+    codes[:, weights.depth :] = 0
+    return codes.reshape(rows, blocks, weights.block)

@@ -19,7 +19,7 @@ from tracer.interpreter.ops.quantization import dynamic_quantize_linear
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
-_LARGEST = 255
+LARGEST = 255
 """The greatest distance of a byte from its zero point, if both are computed."""
 
 
@@ -38,8 +38,9 @@ def fused_matmul(operands: NodeOperands) -> ComputeSums:
     step = a.steps(None) * b.steps(columns) * options.get("alpha", 1.0)
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
-        left = _transposed(a.integers(inputs[0]), first, *first_batch)
-        right = _transposed(b.integers(inputs[1]), second, *second_batch)
+        left, right = a.integers(inputs[0]), b.integers(inputs[1])
+        left = replace(left, numbers=transposed_as(left.numbers, first, *first_batch))
+        right = replace(right, numbers=transposed_as(right.numbers, second, *second_batch))
         sums = partial(product_sums, runner, left, right, None)
         return NodeSums(sums, Dequantize(step, None, operands.float_type(inputs[0]), True))
 
@@ -59,18 +60,6 @@ def fused_gemm(operands: NodeOperands) -> ComputeSums:
     return followed(gemm_or_blocks(operands), then)
 
 
-@lowering("MatMulInteger16", domain=MICROSOFT)
-def matmul_integer_16(operands: NodeOperands) -> ComputeSums:
-    """Operands of 16 bits, without zero points."""
-
-    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
-        left, right = (operands.centred(index, inputs) for index in (0, 1))
-        sums = partial(product_sums, runner, left, right, None)
-        return NodeSums(sums, lambda sums: sums.astype(np.int32))
-
-    return compute
-
-
 @lowering("MatMulIntegerToFloat", domain=MICROSOFT)
 def matmul_integer_to_float(operands: NodeOperands) -> ComputeSums:
     """Bytes minus zero points; the bias is one of floats, and added to the output."""
@@ -79,7 +68,7 @@ def matmul_integer_to_float(operands: NodeOperands) -> ComputeSums:
         _, _, a_scale, b_scale, _, _, bias = (*inputs, None, None, None)[:7]
         left = operands.centred(0, inputs, minus_row_zero_points, zero_at=4)
         right = operands.centred(1, inputs, zero_at=5)
-        return _scaled(partial(product_sums, runner, left, right, None), a_scale, b_scale, bias)
+        return _scaled_sums(runner, left, right, (a_scale, b_scale), bias)
 
     return compute
 
@@ -92,7 +81,7 @@ def dynamic_quantize_matmul(operands: NodeOperands) -> ComputeSums:
         a, _, b_scale, _, bias = (*inputs, None, None)[:5]
         left, a_scale = rounded_to_bytes(a)
         right = operands.centred(1, inputs, zero_at=3)
-        return _scaled(partial(product_sums, runner, left, right, None), a_scale, b_scale, bias)
+        return _scaled_sums(runner, left, right, (a_scale, b_scale), bias)
 
     return compute
 
@@ -103,10 +92,8 @@ def quantized_attention(operands: NodeOperands) -> ComputeSums:
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
         _, _, bias, x_scale, w_scale, mask, _, _, past = (*inputs, *[None] * 4)[:9]
-        left = operands.centred(0, inputs, zero_at=6)
-        right = operands.centred(1, inputs, zero_at=7)
-        sums = partial(product_sums, runner, left, right, None)
-        projected = _scaled(sums, x_scale, w_scale, bias).output
+        left, right = (operands.centred(i, inputs, zero_at=i + 6) for i in (0, 1))
+        projected = _scaled_sums(runner, left, right, (x_scale, w_scale), bias).output
         return finished(*attended_projection(projected, mask, past, **operands.attributes))
 
     return compute
@@ -116,19 +103,17 @@ def rounded_to_bytes(x: Array) -> tuple[Integers, Array]:
     """Floats as uint8 minus the zero point of their own range, and the scale."""
     numbers, scale, zero = dynamic_quantize_linear(x)
     shift = int(zero)
-    return Integers(numbers, -_LARGEST, _LARGEST, zero=shift, shift=shift), scale
+    return Integers(numbers, -LARGEST, LARGEST, zero=shift, shift=shift), scale
 
 
-def _scaled(compute: partial[Array | None], a_scale: Array, b_scale: Array,
-            bias: Array | None) -> NodeSums:  # fmt: skip
+def _scaled_sums(
+    runner: SumRunner, left: Integers, right: Integers, scales: tuple[Array, Array],
+    bias: Array | None,
+) -> NodeSums:  # fmt: skip
     """Sums times both scales, and the bias, as the operator itself computes them."""
 
     def restore(sums: Array) -> Array:
-        product = sums.astype(np.int32).astype(a_scale.dtype) * (a_scale * b_scale)
+        product = sums.astype(np.int32).astype(scales[0].dtype) * (scales[0] * scales[1])
         return product if bias is None else product + bias
 
-    return NodeSums(compute, restore)
-
-
-def _transposed(side: Integers, last: bool, batch: bool) -> Integers:
-    return replace(side, numbers=transposed_as(side.numbers, last, batch))
+    return NodeSums(partial(product_sums, runner, left, right, None), restore)

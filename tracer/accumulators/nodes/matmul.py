@@ -4,24 +4,35 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
-from tracer.accumulators.engine import matrix_products, zero_points
-from tracer.accumulators.engine.column_source import from_matrices, from_rows
+from tracer.accumulators.engine.float_operands import CastOperand, FloatOperands, scaled
+from tracer.accumulators.engine.float_runner import FloatRunner
 from tracer.accumulators.engine.node_operands import (
     BiasParts,
     Integers,
     NodeOperands,
     minus_zero_point,
+    subtract_zero_points,
+    zero_points_stay,
 )
 from tracer.accumulators.engine.node_output import Dequantize, Finish, Requantize
+from tracer.accumulators.engine.node_pass import from_matrices, from_rows
 from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner
-from tracer.accumulators.nodes import ComputeSums, NodeSums, lowering, requantizing
+from tracer.accumulators.nodes import (
+    ComputeFloats,
+    ComputeSums,
+    NodeSums,
+    float_lowering,
+    lowering,
+    requantizing,
+)
 from tracer.accumulators.spec.orders import Terms
 from tracer.errors import ModelError
-from tracer.interpreter.numeric import buffer_pool
-from tracer.interpreter.numeric.convolution import Place
+from tracer.interpreter.numeric import buffer_pool, parallel
+from tracer.interpreter.numeric.convolution import Place, PlacedProduct
 from tracer.interpreter.numeric.products import Product, integers
 from tracer.interpreter.operators import MICROSOFT
 from tracer.interpreter.ops.matmul import per_row
@@ -29,8 +40,14 @@ from tracer.interpreter.ops.quantized import columns, gemm_output, matmul_factor
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
+_Side = TypeVar("_Side", Integers, CastOperand)
 _MATRIX = 2
 """Axes of a matrix."""
+_ROWS, _COLUMNS = -2, -1
+_BLOCK = 1 << 18
+"""Elements of the left operand, or of the output, that are multiplied at a time."""
+_FEWEST = 64
+"""Rows of a block, even if they have more elements."""
 
 
 def matmul(operands: NodeOperands) -> ComputeSums:
@@ -45,15 +62,26 @@ def matmul(operands: NodeOperands) -> ComputeSums:
     return compute
 
 
+@float_lowering("MatMul")
+def float_matmul(operands: FloatOperands) -> ComputeFloats:
+    """Activations times weights or activations."""
+
+    def compute(inputs: Sequence[Value], runner: FloatRunner) -> Array:
+        a = operands.matrix(0, inputs[0], _COLUMNS)
+        b = operands.matrix(1, inputs[1], _ROWS if inputs[1].ndim > 1 else _COLUMNS)
+        return float_sums(a, b, None, runner)
+
+    return compute
+
+
 def gemm(operands: NodeOperands) -> ComputeSums:
     """As MatMul; C is summed with the products if it is a bias in multiples of the step."""
-    options = operands.attributes
     a, b = operands.activations(0), operands.weights(1)
-    alpha, beta = options.get("alpha", 1.0), options.get("beta", 1.0)
-    step = a.steps(None) * b.steps(0 if options.get("transB", 0) else 1)
+    alpha, beta = (operands.attributes.get(name, 1.0) for name in ("alpha", "beta"))
+    step = a.steps(None) * b.steps(0 if operands.attributes.get("transB", 0) else 1)
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
-        left, right = transposed(operands, a.integers(inputs[0]), b.integers(inputs[1]))
+        left, right = _transposed(operands, a.integers(inputs[0]), b.integers(inputs[1]))
         bias = _bias(operands, step, inputs, right.numbers.shape[1], alpha == beta == 1)
         sums = partial(product_sums, runner, left, right, bias.integers)
         kind = operands.float_type(inputs[0])
@@ -69,15 +97,39 @@ def gemm(operands: NodeOperands) -> ComputeSums:
     return compute
 
 
-def columns_axis(operands: NodeOperands) -> int | None:
-    """The axis of the columns of B; None for a vector, whose one axis is summed."""
-    scale = operands.scales.of(operands.node.inputs[1], operands.node.scope)
-    return None if scale is not None and scale.rank == 1 else -1
+@float_lowering("Gemm")
+def float_gemm(operands: FloatOperands) -> ComputeFloats:
+    """As MatMul; C is the first term of the sums if it has one number for each column.
+
+    Any other C is added to the output, in float32, and so is one with `alpha` or `beta`, or of sums
+    with a factor.
+    """
+    alpha, beta = (operands.attributes.get(name, 1.0) for name in ("alpha", "beta"))
+
+    def compute(inputs: Sequence[Value], runner: FloatRunner) -> Array:
+        is_turned = [operands.attributes.get(name, 0) for name in ("transA", "transB")]
+        a, b = _transposed(
+            operands,
+            operands.matrix(0, inputs[0], _ROWS if is_turned[0] else _COLUMNS),
+            operands.matrix(1, inputs[1], _COLUMNS if is_turned[1] else _ROWS),
+        )
+        c, start, width = operands.bias(2, inputs), None, b.numbers.shape[1]
+        if c is not None and alpha == beta == 1 and a.factor is None and b.factor is None:
+            is_of_rows = c.ndim > 0 and c.shape[-1] == 1 < width and c.size > 1
+            if c.size in (1, width) and not is_of_rows:
+                start = np.broadcast_to(c.reshape(-1), (width,))
+        out = float_sums(a, b, start, runner)
+        if alpha != 1:
+            out = out * np.float32(alpha)
+        return out if c is None or start is not None else out + np.float32(beta) * c
+
+    return compute
 
 
 @lowering("MatMulInteger")
+@lowering("MatMulInteger16", domain=MICROSOFT)
 def matmul_integer(operands: NodeOperands) -> ComputeSums:
-    """8-bit operands minus zero points, which may be one for each row or column."""
+    """Operands minus zero points, which may be one for each row or column; of 16 bits, none."""
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
         left = operands.centred(0, inputs, minus_row_zero_points)
@@ -114,7 +166,7 @@ def qgemm(operands: NodeOperands) -> ComputeSums:
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
         _, a_scale, _, _, b_scale, _, c, y_scale, y_zero = (*inputs, None, None, None)[:9]
-        left, right = transposed(
+        left, right = _transposed(
             operands, operands.centred(0, inputs), operands.centred(3, inputs, minus_columns)
         )
         width = right.numbers.shape[1]
@@ -130,14 +182,38 @@ def qgemm(operands: NodeOperands) -> ComputeSums:
     return compute
 
 
-def transposed(operands: NodeOperands, a: Integers, b: Integers) -> tuple[Integers, Integers]:
+def columns_axis(operands: NodeOperands) -> int | None:
+    """The axis of the columns of B; None for a vector, whose one axis is summed."""
+    scale = operands.scales.of(operands.node.inputs[1], operands.node.scope)
+    return None if scale is not None and scale.rank == 1 else -1
+
+
+def minus_row_zero_points(a: Array, zero_point: Array | None) -> Array:
+    """The left matrix, int32, minus a zero point that is one number or one for each row."""
+    return minus_zero_point(a, None if zero_point is None else per_row(zero_point))
+
+
+def _transposed(operands: NodeOperands | FloatOperands, a: _Side, b: _Side) -> tuple[_Side, _Side]:
     """The operands, transposed where `transA` and `transB` say so."""
-    flags = operands.attributes.get("transA", 0), operands.attributes.get("transB", 0)
-    left, right = (
-        replace(side, numbers=side.numbers.T) if flag else side
-        for side, flag in zip((a, b), flags, strict=True)
-    )
-    return left, right
+    options = operands.attributes
+    left = a.transposed() if options.get("transA", 0) else a
+    return left, b.transposed() if options.get("transB", 0) else b
+
+
+def _bias(
+    operands: NodeOperands, step: Array, inputs: Sequence[Value], width: int, unscaled: bool
+) -> BiasParts:
+    """C as a bias of the `width` columns if it is one; else it is added to the output."""
+    if not operands.has_input(2):
+        return BiasParts()
+    c = inputs[2]
+    one_per_row = c.ndim > 0 and c.shape[-1] == 1 < width
+    if not unscaled or c.size not in (1, width) or one_per_row:
+        return BiasParts(rest=c.astype(np.float64))
+    bias = operands.bias(2, step, inputs)
+    if bias.integers is None:
+        return bias
+    return BiasParts(np.broadcast_to(bias.integers.reshape(-1), (width,)))
 
 
 def product_sums(
@@ -148,7 +224,7 @@ def product_sums(
     Columns are the channels; `bias` is (N). With `finish` returns the output that it makes of the
     sums; None where no kernel does.
     """
-    after = zero_points.stay_in(runner.accumulator, a, b)
+    after = zero_points_stay(runner.accumulator, a, b)
     left, right = (a.stored(), b.stored()) if after else (a, b)
     depth, width = _size(right)
     stored = right.values.T if right.constant and right.numbers.ndim == _MATRIX else None
@@ -159,7 +235,7 @@ def product_sums(
     sums = begun_sums(runner, left, right, bias)
     if not after:
         return sums
-    return zero_points.subtracted(sums, a, b, lambda x, y: _product(x, y, integers))
+    return subtract_zero_points(sums, a, b, lambda x, y: _product(x, y, integers))
 
 
 def begun_sums(runner: SumRunner, a: Integers, b: Integers, bias: Array | None = None) -> Array:
@@ -169,6 +245,27 @@ def begun_sums(runner: SumRunner, a: Integers, b: Integers, bias: Array | None =
         return sums
     depth, width = _size(b)
     return _product(a, b, runner.product(slice(0, width), bias, Terms(depth)))
+
+
+def float_sums(
+    a: CastOperand, b: CastOperand, start: Array | None, runner: FloatRunner, number: int = 0
+) -> Array:
+    """The sums, float32, of `a` (..., R, K) and `b` (..., K, N), after `start` (N).
+
+    `number` tells products of a node apart.
+    """
+    left, right = a.numbers, b.numbers
+    rows = 1 if left.ndim == 1 else left.shape[-2]
+    batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    product = runner.product(math.prod(batch) * rows, start, number=number)
+    sums = _multiply(left, right, product, np.float32)
+    # The output lacks an axis for each vector, the last one for a vector on the right. So do the
+    # factors, which have one number there.
+    vectors = tuple(axis for axis, side in ((_ROWS, left), (_COLUMNS, right)) if side.ndim == 1)
+    return scaled(sums, *(
+        None if each is None else (np.atleast_2d(each) if vectors else each).squeeze(vectors)
+        for each in (a.factor, b.factor)
+    ))  # fmt: skip
 
 
 def _size(b: Integers) -> tuple[int, int]:
@@ -198,9 +295,10 @@ def _gathered_sums(
             np.broadcast_to(each, (*batch, *each.shape[-2:])) for each in (a.values, b.numbers)
         )
         right_sides = replace(b, numbers=rights.reshape(matrices, depth, width))
-        columns = from_matrices(right_sides, shape[-2])
         rows = np.ascontiguousarray(lefts).reshape(matrices * left[-2], depth)
-        gathered = Gathered(rows, columns, bias, terms, (a.low, a.high))
+        gathered = Gathered(
+            rows, from_matrices(right_sides, left[-2]), bias, terms, (a.low, a.high)
+        )
         flat = (matrices, *shape[-2:])
     out = buffer_pool.empty(shape, np.int64 if finish is None else finish.bytes.dtype)
     done = (
@@ -217,25 +315,59 @@ def _product(a: Integers, b: Integers, product: Product) -> Array:
     def anywhere(left: Array, right: Array, out: Array, place: Place) -> None:
         product(left, right, out)
 
-    return matrix_products.matmul(a.values, b.values, anywhere, np.int64)
+    return _multiply(a.values, b.values, anywhere, np.int64)
 
 
-def _bias(
-    operands: NodeOperands, step: Array, inputs: Sequence[Value], width: int, unscaled: bool
-) -> BiasParts:
-    """C as a bias of the `width` columns if it is one; else it is added to the output."""
-    if not operands.has_input(2):
-        return BiasParts()
-    c = inputs[2]
-    one_per_row = c.ndim > 0 and c.shape[-1] == 1 < width
-    if not unscaled or c.size not in (1, width) or one_per_row:
-        return BiasParts(rest=c.astype(np.float64))
-    bias = operands.bias(2, step, inputs)
-    if bias.integers is None:
-        return bias
-    return BiasParts(np.broadcast_to(bias.integers.reshape(-1), (width,)))
+def _multiply(left: Array, right: Array, product: PlacedProduct, dtype: Any) -> Array:
+    """Returns `left` (..., R, K) times `right` (..., K, N), as numpy's matmul, on threads.
+
+    `product` multiplies the transposed right matrix (N, K) with some rows of the left one as
+    columns (K, P). They are numbered by matrix, then by row; there is one group. It is called from
+    several threads.
+    """
+    rows = left[None] if left.ndim == 1 else left
+    columns = right[:, None] if right.ndim == 1 else right
+    if columns.ndim == 2:
+        flat = rows.reshape(math.prod(rows.shape[:-1]), len(columns))
+        out = _multiply_blocks(flat, columns, product, 0, dtype)
+        out = out.reshape(*rows.shape[:-1], columns.shape[1])
+    else:
+        out = _stacked(rows, columns, product, dtype)
+    out = out[..., 0, :] if left.ndim == 1 else out
+    return out[..., 0] if right.ndim == 1 else out
 
 
-def minus_row_zero_points(a: Array, zero_point: Array | None) -> Array:
-    """The left matrix, int32, minus a zero point that is one number or one for each row."""
-    return minus_zero_point(a, None if zero_point is None else per_row(zero_point))
+def _stacked(left: Array, right: Array, product: PlacedProduct, dtype: Any) -> Array:
+    batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    out = np.empty((*batch, left.shape[-2], right.shape[-1]), dtype)
+    lefts = np.broadcast_to(left, (*batch, *left.shape[-2:]))
+    rights = np.broadcast_to(right, (*batch, *right.shape[-2:]))
+    indices = list(np.ndindex(*batch))
+
+    def block(number: int) -> None:
+        index = indices[number]
+        first = number * left.shape[-2]
+        out[index] = _multiply_blocks(lefts[index], rights[index], product, first, dtype)
+
+    parallel.run_blocks(len(indices), block)
+    return out
+
+
+def _multiply_blocks(a: Array, b: Array, product: PlacedProduct, first: int, dtype: Any) -> Array:
+    """`a` (R, K) times `b` (K, N) as (R, N): columns of `b` are the rows of the product.
+
+    `first` is the number of the first row of `a` among all columns of the product.
+    """
+    weights = np.ascontiguousarray(b.T)
+    out = np.empty((len(a), len(weights)), dtype)
+    parts = parallel.pieces(len(a), max(_BLOCK // max(*weights.shape, 1), _FEWEST))
+
+    def block(index: int) -> None:
+        part = parts[index]
+        rows = a[part]
+        sums = np.empty((len(weights), len(rows)), dtype)
+        product(weights, np.ascontiguousarray(rows.T), sums, Place(0, first + part.start))
+        out[part] = sums.T
+
+    parallel.run_blocks(len(parts), block)
+    return out

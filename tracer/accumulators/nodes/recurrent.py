@@ -14,7 +14,7 @@ from tracer.accumulators.engine.node_operands import (
 )
 from tracer.accumulators.engine.sum_runner import Reduction, SumRunner
 from tracer.accumulators.nodes import ComputeSums, NodeSums, finished, lowering
-from tracer.accumulators.nodes.contrib_products import rounded_to_bytes
+from tracer.accumulators.nodes.contrib_products import LARGEST, rounded_to_bytes
 from tracer.accumulators.spec.orders import Terms
 from tracer.errors import ModelError
 from tracer.interpreter.operators import MICROSOFT, NodeContext
@@ -28,8 +28,6 @@ _OPERATORS: Mapping[str, Callable[..., tuple[Array, ...]]] = {"GRU": gru, "LSTM"
 _INPUT, _STATE = range(2)
 """The two products: of an element and W, of the state and R."""
 _ALL = slice(None)
-_LARGEST = 255
-"""The greatest distance of a byte from a computed zero point."""
 
 
 @lowering("GRU", "LSTM", "RNN")
@@ -75,7 +73,7 @@ def dynamic_gates(operands: NodeOperands) -> ComputeSums:
                 "Subtract them from the operands: zero_points='before'.",
             )
         w, r = (
-            operands.centred(index, inputs, _minus_zero_points, zero_at=at)
+            operands.centred(index, inputs, _minus_gate_zero_points, zero_at=at)
             for index, at in ((1, 9), (2, 11))
         )
         weights = tuple(replace(q, numbers=q.values.swapaxes(1, 2), shift=0) for q in (w, r))
@@ -83,7 +81,7 @@ def dynamic_gates(operands: NodeOperands) -> ComputeSums:
             np.broadcast_to(by_direction(inputs[at]), (len(inputs[1]), 1, inputs[1].shape[2]))
             for at in (8, 10)
         )
-        every_byte = -_LARGEST, _LARGEST
+        every_byte = -LARGEST, LARGEST
         sums = _GateSums(runner, (weights[0], weights[1]), (every_byte, every_byte))
 
         def product(part: int, direction: int, rows: Array, gates: slice) -> Array:
@@ -134,7 +132,7 @@ class _GateSums:
         return out.T
 
 
-def _minus_zero_points(weights: Array, zeros: Array | None) -> Array:
+def _minus_gate_zero_points(weights: Array, zeros: Array | None) -> Array:
     if zeros is None or zeros.size == 1:
         return minus_zero_point(weights, None if zeros is None else zeros.reshape(()))
     return minus_zero_point(weights, zeros.reshape(len(zeros), 1, -1))

@@ -7,19 +7,181 @@ from typing import Any
 
 import numpy as np
 
-from tracer.accumulators.engine.axis_sums import gathered_sums, reduction_of, sums_over
-from tracer.accumulators.engine.column_source import PaddedImages
+from tracer import limits
 from tracer.accumulators.engine.node_operands import Integers, NodeOperands, NoIntegerForm, narrow
 from tracer.accumulators.engine.node_output import Restore
-from tracer.accumulators.engine.sum_runner import SumRunner
+from tracer.accumulators.engine.node_pass import ColumnSource, PaddedImages, from_first_axis
+from tracer.accumulators.engine.sum_runner import Ends, Gathered, Reduction, SumRunner
 from tracer.accumulators.nodes import ComputeSums, NodeSums, computed, lowering
-from tracer.interpreter.numeric.tensors import nonnegative_axis
+from tracer.accumulators.nodes.matmul import begun_sums
+from tracer.accumulators.spec.orders import Terms
+from tracer.interpreter.numeric import buffer_pool, parallel
+from tracer.interpreter.numeric.tensors import flat, nonnegative_axis
 from tracer.interpreter.numeric.windows import padded, patches, window
 from tracer.interpreter.operators import MICROSOFT
 from tracer.interpreter.ops.pooling import counts
 from tracer.interpreter.ops.quantized import requantized
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
+
+_LONGEST = 1 << 13
+"""Running sums along an axis, each of which is a row of a matrix: a longer axis takes too long."""
+_DIFFERENT_SCALES = "its operands have different scales, so their sum has no unit"
+
+
+@lowering("Add", "Sum", "Mean")
+def add(operands: NodeOperands) -> ComputeSums:
+    """Tensors of the same step, in the order of the inputs; Mean divides the sums."""
+    return _addition(operands, (1,) * len(operands.node.inputs))
+
+
+@lowering("Sub")
+def subtract(operands: NodeOperands) -> ComputeSums:
+    """The first tensor, then minus the second, of the same step."""
+    return _addition(operands, (1, -1))
+
+
+@lowering("QLinearAdd", domain=MICROSOFT)
+def qlinear_add(operands: NodeOperands) -> ComputeSums:
+    """Two tensors of the same scale; the output is their sum, quantised again."""
+    names, scope = operands.node.inputs, operands.node.scope
+    first, second = (operands.scales.value(names[i], scope) for i in (1, 4))
+    if first is None or second is None or not np.allclose(first, second, 1e-6, 0):
+        raise NoIntegerForm(_DIFFERENT_SCALES)
+
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+        sums = _sums(runner, [operands.centred(index, inputs) for index in (0, 3)])
+        return computed(sums, requantize(inputs, 6, 1))
+
+    return compute
+
+
+@lowering("CumSum")
+def cumulative_sum(operands: NodeOperands) -> ComputeSums:
+    """Each output is a sum of its own: of the terms up to it, or from the end with `reverse`."""
+    x = operands.activations(0)
+    step = x.steps(None)
+    backwards, exclusive = (operands.attributes.get(k, 0) for k in ("reverse", "exclusive"))
+
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+        numbers, axis = x.integers(inputs[0]), int(np.reshape(inputs[1], ()))
+        terms = np.moveaxis(numbers.values, axis, -1)
+        ordered = replace(numbers, numbers=terms[..., ::-1] if backwards else terms, shift=0)
+        sums = _running(runner, ordered, bool(exclusive))
+        sums = np.moveaxis(sums[..., ::-1] if backwards else sums, -1, axis)
+        return computed(sums, lambda sums: (sums * step).astype(operands.float_type(inputs[0])))
+
+    return compute
+
+
+def _addition(operands: NodeOperands, signs: Sequence[int]) -> ComputeSums:
+    """Tensors of the same step, each with its sign."""
+    if "axis" in operands.attributes:
+        raise NoIntegerForm("its second operand is repeated along an axis, as before opset 7")
+    terms = [operands.activations(index) for index in range(len(signs))]
+    step = terms[0].steps(None)
+    if not all(np.isclose(step, each.steps(None), 1e-6, 0) for each in terms):
+        raise NoIntegerForm(_DIFFERENT_SCALES)
+    divisor = len(terms) if operands.node.op_type == "Mean" else 1
+
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+        numbers = [each.integers(x) for each, x in zip(terms, inputs, strict=True)]
+        signed = [n if s > 0 else _negative(n) for n, s in zip(numbers, signs, strict=True)]
+        sums = _sums(runner, signed)
+        return computed(sums, lambda sums: (sums * step / divisor).astype(inputs[0].dtype))
+
+    return compute
+
+
+def _negative(x: Integers) -> Integers:
+    return Integers(narrow(-x.values.astype(np.int32)), -x.high, -x.low)
+
+
+def _sums(runner: SumRunner, terms: Sequence[Integers]) -> Array:
+    """The sums, int64, of tensors, which numpy broadcasts."""
+    stacked = np.stack(np.broadcast_arrays(*(each.values for each in terms)), axis=-1)
+    lows, highs = tuple(each.low for each in terms), tuple(each.high for each in terms)
+    joined = Integers(stacked, min(lows), max(highs))
+    return sums_over(runner, joined, (stacked.ndim - 1,), ranges=(lows, highs))
+
+
+def _running(runner: SumRunner, x: Integers, exclusive: bool) -> Array:
+    """The running sums, int64, along the last axis: rows times a triangle of ones."""
+    length = x.numbers.shape[-1]
+    if length > _LONGEST:
+        raise NoIntegerForm(f"its axis has {length:,} elements; up to {_LONGEST:,} are narrow")
+    limits.allow((length, length), np.int16)
+    taken = np.triu(np.ones((length, length), np.int16), int(exclusive))
+    rows = replace(x, numbers=flat(x.numbers, 0, x.numbers.ndim - 1))
+    runner.begin(Reduction(length, Terms(length), (x.low, x.high), (0, 1), taken.T))
+    sums = begun_sums(runner, rows, Integers(taken, 0, 1, constant=True))
+    return sums.reshape(x.numbers.shape)
+
+
+_BLOCK = 1 << 18
+"""Numbers that are summed at a time."""
+
+
+def sums_over(
+    runner: SumRunner, x: Integers, axes: tuple[int, ...], has_zeros: bool = False,
+    ranges: tuple[Ends, Ends] | None = None,
+) -> Array:  # fmt: skip
+    """Sums, int64, over `axes`, which are removed; axis 1 is the channel if it stays.
+
+    `has_zeros` says that numbers may be 0 even if their range lacks 0. `ranges` are the least and
+    the greatest numbers where they differ by term.
+    """
+    rank = x.numbers.ndim
+    channel = () if 1 in axes or rank < 2 else (1,)
+    inner = tuple(axis for axis in range(rank) if axis not in (*axes, *channel))
+    turned = x.numbers.transpose(*axes, *channel, *inner)
+    if not channel:
+        turned = np.expand_dims(turned, len(axes))
+    depth, shape = math.prod(turned.shape[: len(axes)]), turned.shape[len(axes) :]
+    matrices = turned.reshape(depth, shape[0], math.prod(shape[1:]))
+    columns = from_first_axis(replace(x, numbers=matrices))
+    reduction = reduction_of(x, shape[0], depth, has_zeros, ranges)
+    sums = gathered_sums(runner, reduction, columns, (1, *shape))
+    if sums is None:
+        values = replace(x, numbers=turned).values
+        sums = _sums_by_channel(runner, values, len(axes))[None]
+    return np.moveaxis(sums[0], 0, sum(axis < 1 for axis in inner)) if channel else sums[0, 0]
+
+
+def reduction_of(
+    x: Integers, channels: int, depth: int, has_zeros: bool,
+    ranges: tuple[Ends, Ends] | None = None,
+) -> Reduction:  # fmt: skip
+    """Returns the reduction of `depth` numbers to a sum, for each of some channels."""
+    ends = (x.low, x.high) if ranges is None else ranges
+    return Reduction(channels, Terms(depth), ends, (1, 1), padded=has_zeros)
+
+
+def gathered_sums(
+    runner: SumRunner, reduction: Reduction, columns: ColumnSource, shape: tuple[int, ...]
+) -> Array | None:
+    """The sums of columns of each channel, in one pass; None where no kernel supports it."""
+    runner.begin(reduction)
+    ones = np.ones((reduction.channels, reduction.terms.count), np.int16)
+    sums, out = Gathered(ones, columns, None, reduction.terms), buffer_pool.empty(shape, np.int64)
+    return out if runner.sum_gathered(sums, out) else None
+
+
+def _sums_by_channel(runner: SumRunner, values: Array, axes: int) -> Array:
+    """Sums (C, ...) over the first `axes` axes of `values` (..., C, ...), in blocks of channels."""
+    depth, channels = math.prod(values.shape[:axes]), values.shape[axes]
+    out = np.empty((channels, math.prod(values.shape[axes + 1 :])), np.int64)
+    parts = parallel.pieces(channels, max(_BLOCK // max(depth * out.shape[1], 1), 1))
+
+    def block(index: int) -> None:
+        part = parts[index]
+        some = values[(slice(None),) * axes + (part,)]
+        numbers = some.reshape(depth, part.stop - part.start, out.shape[1])
+        runner.sum_first_axis(numbers, part, out[part])
+
+    parallel.run_blocks(len(parts), block)
+    return out.reshape(channels, *values.shape[axes + 1 :])
+
 
 _CHANNELS_ONLY = 2
 """Axes of a tensor of channels without places."""

@@ -53,7 +53,7 @@ class FloatTally:
         """
         histogram = np.zeros(error_bins.COUNT, np.int64)
         sides = (np.ascontiguousarray(values, np.float32), np.ascontiguousarray(exact, np.float64))
-        nan_outputs, greatest = loaded("float_errors").count(
+        nan_outputs, greatest = loaded("sum_statistics").count(
             *(each.reshape(-1) for each in sides), histogram
         )
         return self.merged(

@@ -8,46 +8,43 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from tracer.accumulators.floats.kernels.arrays import (
+from tracer.accumulators.floats.kernels.lanes import (
+    COUNTS,
+    FORMAT,
     FORMS,
     LANES,
-    NUMBERS,
     OUTS,
     ROW,
     SUMS,
     TABLE,
     TERM,
     are_alike,
-    have_places,
-)
-from tracer.accumulators.floats.kernels.rounding import (
-    FORMAT,
     bits_of,
     down,
     float_of,
+    have_places,
     inlined,
     is_outside,
     limited,
     nearest,
     power_of,
+    raise_greatest,
     truncated,
     with_sign,
 )
-from tracer.accumulators.kernels.array_types import kernel, several
+from tracer.accumulators.kernels.array_types import NUMBERS, kernel, repeat_type, tuple_type
 from tracer.interpreter.compiled_code import entry
 
+_THREE, _LIMITS = repeat_type(LANES, 3), repeat_type(types.float64, 3)
+_SPARE = tuple_type(
+    LANES, LANES, LANES, types.Array(types.float64, 2, "C"), types.Array(types.int64, 2, "C")
+)
 _INVERSE = np.int64(2 * 1023 << 52)
 """Less the bits of a power of 2, these are the bits of its inverse."""
 
 
-@inlined(types.float64(types.float64, FORMAT, types.boolean))
-def _rounded(number: float, form: Any, is_nearest: bool) -> float:
-    size = abs(number)
-    return with_sign(nearest(size, form) if is_nearest else down(size, form), number)
-
-
 @inlined(types.void(LANES, SUMS, types.float64, types.float64))
-def begin_greatest(greatest: Any, sums: Any, least: float, least_sum: float) -> None:
+def _begin_greatest(greatest: Any, sums: Any, least: float, least_sum: float) -> None:
     """Lets the greatest exponents, as powers of 2, be those of the sums; 0 has none."""
     for i in range(greatest.size):
         size = abs(sums[0][i])
@@ -56,28 +53,8 @@ def begin_greatest(greatest: Any, sums: Any, least: float, least_sum: float) -> 
         greatest[i] = power if power > least else least
 
 
-@inlined(types.void(LANES, ROW, ROW, ROW, ROW, several(types.float64, 4)))
-def _raise_4(greatest: Any, a: Any, b: Any, c: Any, d: Any, powers: Any) -> None:
-    """Raises the greatest exponents to those of 4 products."""
-    for i in range(greatest.size):
-        first, second = powers[0] * a[i], powers[1] * b[i]
-        third, fourth = powers[2] * c[i], powers[3] * d[i]
-        first = first if first > second else second
-        third = third if third > fourth else fourth
-        first = first if first > third else third
-        greatest[i] = first if first > greatest[i] else greatest[i]
-
-
-@inlined(types.void(LANES, ROW, types.float64))
-def _raise_1(greatest: Any, powers: Any, power: float) -> None:
-    """Raises the greatest exponents to those of a product."""
-    for i in range(greatest.size):
-        product = power * powers[i]
-        greatest[i] = product if product > greatest[i] else greatest[i]
-
-
 @inlined(types.void(LANES, LANES, LANES, SUMS, types.float64))
-def align_sums(scales: Any, units: Any, greatest: Any, sums: Any, kept: float) -> None:
+def _align_sums(scales: Any, units: Any, greatest: Any, sums: Any, kept: float) -> None:
     """Computes the units in 1 that the greatest exponents give, and begins with the sums in units.
 
     `kept` is 2 to the bits of fraction.
@@ -96,21 +73,10 @@ def _added(state: Any, product: float, scale: float) -> Any:
     return units + aligned, exact + product, terms + is_term, swamped + (is_term & (aligned == 0))
 
 
-@inlined(types.void(LANES, LANES, SUMS, ROW, types.float64))
-def _add_1(units: Any, scales: Any, sums: Any, row: Any, factor: float) -> None:
-    """Adds a product to each sum."""
-    _, exact, terms, swamped, _ = sums
-    for i in range(units.size):
-        state = (units[i], exact[i], terms[i], swamped[i])
-        state = _added(state, factor * row[i], scales[i])
-        units[i], exact[i], terms[i], swamped[i] = state
-
-
-@inlined(types.void(LANES, LANES, SUMS, ROW, ROW, ROW, ROW, several(types.float64, 4)))
-def _add_4(
-    units: Any, scales: Any, sums: Any, a: Any, b: Any, c: Any, d: Any, factors: Any
-) -> None:
+@inlined(types.void(LANES, LANES, SUMS, repeat_type(ROW, 4), repeat_type(types.float64, 4)))
+def _add_4(units: Any, scales: Any, sums: Any, rows: Any, factors: Any) -> None:
     """Adds 4 products to each sum, which stays in a register."""
+    a, b, c, d = rows
     _, exact, terms, swamped, _ = sums
     for i in range(units.size):
         scale, state = scales[i], (units[i], exact[i], terms[i], swamped[i])
@@ -122,12 +88,14 @@ def _add_4(
 
 
 @inlined(types.void(LANES, LANES, SUMS, FORMAT, types.float64, types.boolean))
-def round_sums(
+def _round_sums(
     units: Any, greatest: Any, sums: Any, form: Any, unit: float, is_nearest: bool
 ) -> None:
     """Rounds the sums; `unit` is that of a term whose exponent is 0."""
     for i in range(units.size):
-        result = _rounded(units[i] * (greatest[i] * unit), form, is_nearest)
+        number = units[i] * (greatest[i] * unit)
+        size = abs(number)
+        result = with_sign(nearest(size, form) if is_nearest else down(size, form), number)
         sums[4][i] |= is_outside(result, form)
         sums[0][i] = limited(result, form)
 
@@ -159,67 +127,59 @@ def powers(values: Any, form: Any, out: Any) -> int:
 
 
 @kernel(
-    types.void(several(ROW, 2), several(TABLE, 2), types.int64, types.int64, SUMS,
-               several(LANES, 3), FORMAT,
-               several(types.float64, 3), types.boolean)
+    types.void(repeat_type(ROW, 2), repeat_type(TABLE, 2), repeat_type(types.int64, 2), SUMS,
+               _THREE, FORMAT, _LIMITS, types.boolean)
 )  # fmt: skip
 def _block(
-    left: Any, right: Any, begin: int, end: int, sums: Any, spare: Any, form: Any, limits: Any,
+    left: Any, right: Any, part: Any, sums: Any, spare: Any, form: Any, limits: Any,
     is_nearest: bool,
 ) -> None:  # fmt: skip
-    """Adds products `begin` to `end` to the sums of a row."""
+    """Adds the products of a part, from its beginning to its end, to the sums of a row."""
     greatest, scales, units = spare
     least, least_sum, kept = limits
-    factors, powers = left
-    columns, column_powers = right
-    begin_greatest(greatest, sums, least, least_sum)
-    k = begin
+    factors, columns = left[0], right[0]
+    k, end = part
+    _begin_greatest(greatest, sums, least, least_sum)
+    raise_greatest(greatest, right[1], left[1], k, end)
+    _align_sums(scales, units, greatest, sums, kept)
     while k + 4 <= end:
-        _raise_4(
-            greatest, column_powers[k], column_powers[k + 1], column_powers[k + 2],
-            column_powers[k + 3],
-            (powers[k], powers[k + 1], powers[k + 2], powers[k + 3]),
-        )  # fmt: skip
+        rows = columns[k], columns[k + 1], columns[k + 2], columns[k + 3]
+        four = factors[k], factors[k + 1], factors[k + 2], factors[k + 3]
+        _add_4(units, scales, sums, rows, four)
         k += 4
+    _, exact, terms, swamped, _ = sums
     while k < end:
-        _raise_1(greatest, column_powers[k], powers[k])
+        row, factor = columns[k], factors[k]
+        for i in range(units.size):
+            state = (units[i], exact[i], terms[i], swamped[i])
+            state = _added(state, factor * row[i], scales[i])
+            units[i], exact[i], terms[i], swamped[i] = state
         k += 1
-    align_sums(scales, units, greatest, sums, kept)
-    k = begin
-    while k + 4 <= end:
-        _add_4(
-            units, scales, sums, columns[k], columns[k + 1], columns[k + 2], columns[k + 3],
-            (factors[k], factors[k + 1], factors[k + 2], factors[k + 3]),
-        )  # fmt: skip
-        k += 4
-    while k < end:
-        _add_1(units, scales, sums, columns[k], factors[k])
-        k += 1
-    round_sums(units, greatest, sums, form, 1.0 / kept, is_nearest)
+    _round_sums(units, greatest, sums, form, 1.0 / kept, is_nearest)
 
 
 @entry(
-    lambda left, right, low, ends, joins, forms, limits, is_nearest, outs: (
+    lambda left, right, low, ends, forms, limits, is_nearest, outs: (
         are_alike(*left)
         and are_alike(*right)
         and have_places(left[0], right[0], low, *outs)
-        and ends.size == joins.size
-        and ends.min(initial=0) >= 0
-        and ends.max(initial=0) <= len(right[0])
+        and are_alike(*ends)
+        and ends[0].min(initial=0) >= 0
+        and ends[0].max(initial=0) <= len(right[0])
     )
 )
 @kernel(
-    types.void(several(TABLE, 2), several(TABLE, 2), types.int64,
-               NUMBERS, NUMBERS, FORMS, several(types.float64, 3), types.boolean, OUTS)
+    types.void(repeat_type(TABLE, 2), repeat_type(TABLE, 2), types.int64,
+               repeat_type(NUMBERS, 2), FORMS, _LIMITS, types.boolean, OUTS)
 )  # fmt: skip
 def run(
-    left: Any, right: Any, low: int, ends: Any, joins: Any, forms: Any, limits: Any,
-    is_nearest: bool, outs: Any,
+    left: Any, right: Any, low: int, ends: Any, forms: Any, limits: Any, is_nearest: bool,
+    outs: Any,
 ) -> None:  # fmt: skip
     """Sums of rows `left` (M, K) times columns `right` (K, n), float64; `low` is the first of P.
 
     Both are operands, and 2 to their exponents, 0 where there is none. `ends` are those of the
-    blocks in k. After a block that `joins` the sum is added to a total, and begins with 0 again;
+    blocks in k, and 1 for a block after which the sum is added to a total, and begins with 0 again;
     without any, the sum is the total. `outs` (M, P): totals, which begin as the start, in the
     format of a register; exact sums, terms, swamped terms, overflows.
 
@@ -230,20 +190,122 @@ def run(
     high = low + width
     spare = np.zeros(width), np.zeros(width), np.zeros(width)
     has_joins = False
-    for each in joins:
-        has_joins |= each != 0
+    for join in ends[1]:
+        has_joins |= join != 0
     for row in range(left[0].shape[0]):
         total = outs[0][row, low:high]
         values = np.zeros(width) if has_joins else total
         sums = (values, outs[1][row, low:high], outs[2][row, low:high], outs[3][row, low:high],
                 outs[4][row, low:high])  # fmt: skip
-        begin = 0
-        for number in range(ends.size):
-            rows = left[0][row], left[1][row]
-            _block(
-                rows, right, begin, ends[number], sums, spare, forms[0], limits,
-                is_nearest,
-            )  # fmt: skip
-            begin = ends[number]
-            if joins[number]:
+        rows, begin = (left[0][row], left[1][row]), 0
+        for number in range(ends[0].size):
+            part = begin, ends[0][number]
+            _block(rows, right, part, sums, spare, forms[0], limits, is_nearest)
+            begin = ends[0][number]
+            if ends[1][number]:
                 _join(total, sums, forms[1])
+
+
+@inlined(types.void(LANES, COUNTS, SUMS, ROW, types.float64, ROW, types.float64))
+def _multiply(
+    group: Any, counts: Any, sums: Any, row: Any, factor: float, scales: Any, scale: float
+) -> None:
+    """Adds a product of elements to the sum of a group, and counts it if it is not 0."""
+    _, exact, terms, _, _ = sums
+    for i in range(group.size):
+        product = factor * row[i]
+        scaled = product * (scale * scales[i])
+        is_term = scaled != 0
+        group[i] += product
+        counts[i] += is_term
+        terms[i] += is_term
+        exact[i] += scaled
+
+
+@inlined(types.void(LANES, LANES, ROW, types.float64, ROW, types.float64))
+def _scale(group: Any, greatest: Any, scales: Any, scale: float, powers: Any, power: float) -> None:
+    """Multiplies the sums of a group by their scales, and raises the greatest exponents."""
+    for i in range(group.size):
+        term = group[i] * (scale * scales[i])
+        has_exponent = (term != 0) & (term - term == 0)
+        product = power * powers[i] if has_exponent else 0.0
+        greatest[i] = product if product > greatest[i] else greatest[i]
+        group[i] = term
+
+
+@inlined(types.void(LANES, COUNTS, LANES, LANES, SUMS))
+def _add_group(group: Any, counts: Any, units: Any, scales: Any, sums: Any) -> None:
+    """Adds terms truncated to units; all products of one that vanishes are swamped."""
+    for i in range(group.size):
+        aligned = truncated(group[i] * scales[i])
+        units[i] += aligned
+        sums[3][i] += counts[i] if (group[i] != 0) & (aligned == 0) else 0
+
+
+@kernel(
+    types.void(repeat_type(ROW, 3), repeat_type(TABLE, 3), repeat_type(types.int64, 3), SUMS,
+               _SPARE, FORMAT, _LIMITS, types.boolean)
+)  # fmt: skip
+def _grouped_block(
+    left: Any, right: Any, part: Any, sums: Any, spare: Any, form: Any, limits: Any,
+    is_nearest: bool,
+) -> None:  # fmt: skip
+    """Adds the products of a part, from its beginning to its end, in groups of so many."""
+    greatest, scales, units, terms, counts = spare
+    least, least_sum, kept = limits
+    begin, stop, group = part
+    first, number = begin // group, -((begin - stop) // group)
+    _begin_greatest(greatest, sums, least, least_sum)
+    for index in range(number):
+        place, values = first + index, terms[index]
+        values[:] = 0.0
+        counts[index][:] = 0
+        for k in range(begin + index * group, min(begin + (index + 1) * group, stop)):
+            _multiply(values, counts[index], sums, right[0][k], left[0][k], right[1][place],
+                      left[1][place])  # fmt: skip
+        _scale(values, greatest, right[1][place], left[1][place], right[2][place], left[2][place])
+    _align_sums(scales, units, greatest, sums, kept)
+    for index in range(number):
+        _add_group(terms[index], counts[index], units, scales, sums)
+    _round_sums(units, greatest, sums, form, 1.0 / kept, is_nearest)
+
+
+def _groups_fit(
+    left: Any, right: Any, low: int, sizes: Any, form: Any, limits: Any, is_nearest: bool, outs: Any
+) -> bool:
+    """Whether blocks are whole groups, each with a scale in every row and column."""
+    (rows, depth), width, (length, group) = left[0].shape, right[0].shape[1], sizes
+    return bool(
+        have_places(left[0], right[0], low, *outs) and length > 0 < group and length % group == 0
+        and are_alike(*left[1:]) and are_alike(*right[1:])
+        and left[1].shape == (rows, -(-depth // group))
+        and right[1].shape == (-(-depth // group), width)
+    )  # fmt: skip
+
+
+@entry(_groups_fit)
+@kernel(
+    types.void(repeat_type(TABLE, 3), repeat_type(TABLE, 3), types.int64,
+               repeat_type(types.int64, 2), FORMAT, _LIMITS, types.boolean, OUTS)
+)  # fmt: skip
+def run_grouped(
+    left: Any, right: Any, low: int, sizes: Any, form: Any, limits: Any, is_nearest: bool, outs: Any
+) -> None:
+    """As `run`, of blocks whose terms are sums of groups, as `floats.scaled_blocks` defines them.
+
+    Rows and columns are elements, the scales of groups of them, (M, G) and (G, n), and 2 to the
+    exponents of the scales. `sizes` are the products of a block, and of a term. Sums of a group
+    have fewer than 53 bits, too.
+    """
+    depth, width = right[0].shape
+    high, (length, group) = low + width, sizes
+    shape = -(-length // group), width
+    spare = (np.zeros(width), np.zeros(width), np.zeros(width), np.zeros(shape),
+             np.zeros(shape, np.int64))  # fmt: skip
+    for row in range(len(left[0])):
+        rows = left[0][row], left[1][row], left[2][row]
+        sums = (outs[0][row, low:high], outs[1][row, low:high], outs[2][row, low:high],
+                outs[3][row, low:high], outs[4][row, low:high])  # fmt: skip
+        for begin in range(0, depth, length):
+            part = begin, min(begin + length, depth), group
+            _grouped_block(rows, right, part, sums, spare, form, limits, is_nearest)

@@ -8,8 +8,13 @@ from itertools import count
 
 from tracer.accumulators.engine.float_operands import FloatOperands
 from tracer.accumulators.engine.float_runner import FloatRunner
-from tracer.accumulators.float_nodes import ComputeNode, FloatLowering, RunOperator, add
-from tracer.accumulators.float_nodes.matmul import product_sums
+from tracer.accumulators.nodes import (
+    ComputeNode,
+    FloatLowering,
+    RunOperator,
+    add_float_lowering,
+)
+from tracer.accumulators.nodes.matmul import float_sums
 from tracer.interpreter.numeric import products
 from tracer.interpreter.operators import MICROSOFT
 from tracer.interpreter.values import Value
@@ -32,9 +37,9 @@ def _multiplying(number: int, floats: tuple[int, ...]) -> FloatLowering:
             calls = count()
 
             def multiply(a: Array, b: Array) -> Array:
-                left = operands.matrix(_index(inputs, a), a, -1)
-                right = operands.matrix(_index(inputs, b), b, -2 if b.ndim > 1 else -1)
-                sums = product_sums(left, right, None, runner, next(calls) % number)
+                left = operands.matrix(_input_index(inputs, a), a, -1)
+                right = operands.matrix(_input_index(inputs, b), b, -2 if b.ndim > 1 else -1)
+                sums = float_sums(left, right, None, runner, next(calls) % number)
                 return sums.astype(a.dtype, copy=False)
 
             with products.replaced(multiply):
@@ -45,12 +50,14 @@ def _multiplying(number: int, floats: tuple[int, ...]) -> FloatLowering:
     return FloatLowering(prepare, floats)
 
 
-def _index(inputs: Sequence[Value], factor: Array) -> int:
+def _input_index(inputs: Sequence[Value], factor: Array) -> int:
     """Returns which input a factor is, if it is one as a whole."""
     return next((i for i, each in enumerate(inputs) if each is factor), _COMPUTED)
 
 
-add(_multiplying(2, (0, 1, 2)), "Attention")
-add(_multiplying(3, (0, 1)), "Attention", domain=MICROSOFT)
-add(_multiplying(2, (0,)), "MultiHeadAttention", "GroupQueryAttention", domain=MICROSOFT)
-add(_multiplying(1, (0, 1)), "FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
+add_float_lowering(_multiplying(2, (0, 1, 2)), "Attention")
+add_float_lowering(_multiplying(3, (0, 1)), "Attention", domain=MICROSOFT)
+add_float_lowering(
+    _multiplying(2, (0,)), "MultiHeadAttention", "GroupQueryAttention", domain=MICROSOFT
+)
+add_float_lowering(_multiplying(1, (0, 1)), "FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
