@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from tracer.accumulators.engine.float_runner import sum_products
 from tracer.accumulators.floats import compiled_sums, oracle
-from tracer.accumulators.floats.casting import cast
-from tracer.accumulators.floats.scaled_blocks import paired
+from tracer.accumulators.floats.casting import cast, paired
 from tracer.accumulators.spec.block_fma import block_fma
 from tracer.accumulators.spec.float_accumulator import float_accumulator
 from tracer.accumulators.spec.float_format import float_format

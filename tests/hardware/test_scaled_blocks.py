@@ -13,7 +13,7 @@ from tests.accumulators.nodes import narrowed
 from tests.hardware import exact
 from tracer.accumulators import hardware
 from tracer.accumulators.engine.float_runner import sum_products
-from tracer.accumulators.floats.scaled_blocks import paired
+from tracer.accumulators.floats.casting import paired
 from tracer.accumulators.hardware.nvidia import SUMS
 from tracer.accumulators.spec.block_fma import block_fma
 from tracer.accumulators.spec.policy_text import read

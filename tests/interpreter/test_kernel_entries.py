@@ -21,7 +21,7 @@ from tracer.accumulators.engine import tile_sums
 from tracer.accumulators.engine.programs import checked, program
 from tracer.accumulators.engine.tile_sums import SumLanes
 from tracer.accumulators.floats import casting, compiled_sums
-from tracer.accumulators.floats.scaled_blocks import paired
+from tracer.accumulators.floats.casting import paired
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.block_fma import block_fma
 from tracer.accumulators.spec.float_accumulator import float_accumulator

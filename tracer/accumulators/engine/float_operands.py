@@ -9,7 +9,7 @@ from typing import Any, assert_never
 import numpy as np
 
 from tracer.accumulators.floats.casting import cast as cast_numbers
-from tracer.accumulators.floats.scaled_blocks import paired
+from tracer.accumulators.floats.casting import paired
 from tracer.accumulators.spec.float_format import float_format
 from tracer.accumulators.spec.operand_format import BLOCKS, OperandFormat
 from tracer.graph.model import Node

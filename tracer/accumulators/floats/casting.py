@@ -22,6 +22,28 @@ from tracer.interpreter.numeric import parallel
 from tracer.support.types import Array
 
 
+def paired(elements: Array, scales: Array) -> Array:
+    """Returns scaled numbers; both are float32, of shapes that numpy broadcasts."""
+    out = np.empty(np.broadcast_shapes(elements.shape, scales.shape), np.complex64)
+    out.real, out.imag = elements, scales
+    return out
+
+
+def parted(numbers: Array) -> tuple[Array, Array]:
+    """Returns elements and scales, float64, row after row.
+
+    Numbers that are not scaled have scales of 1.
+    """
+    scales = numbers.imag if np.iscomplexobj(numbers) else np.ones_like(numbers)
+    return np.ascontiguousarray(numbers.real, np.float64), np.ascontiguousarray(scales, np.float64)
+
+
+def unscaled(numbers: Array) -> Array:
+    """Returns elements times the magnitudes of their scales, float64."""
+    elements, scales = parted(numbers)
+    return elements * np.abs(scales)
+
+
 def draw_key(rule_seed: int, seed: int) -> int:
     """Returns 64 bits for the seed of a rounding rule and the seed of, say, a node."""
     first = int(_mixed(np.array([rule_seed * SEED_STEP % (1 << 64)], np.uint64))[0])

@@ -8,11 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from tracer.accumulators.floats import casting, oracle, scaled_blocks
-from tracer.accumulators.floats.casting import NO_EXPONENT, State, single_format, wide_format
+from tracer.accumulators.floats import casting, oracle
+from tracer.accumulators.floats.casting import (
+    NO_EXPONENT,
+    State,
+    parted,
+    single_format,
+    unscaled,
+    wide_format,
+)
 from tracer.accumulators.floats.kernels import loaded
-from tracer.accumulators.floats.scaled_blocks import parted
-from tracer.accumulators.floats.scaled_blocks import values as unscaled
 from tracer.accumulators.spec.block_fma import SINGLE, BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
 from tracer.errors import UsageError
@@ -34,8 +39,6 @@ _MOST_OPERAND = 11
 """Bits of fraction of an operand that leave those of a product to float32."""
 _MOST_UNITS = 1 << 30
 """int32 holds twice as many."""
-
-
 _Work = Callable[[slice, int, Array, Array, Array], None]
 """Takes rows, the first column, and columns; writes values, and counts of lost products."""
 
@@ -237,7 +240,7 @@ def blocks(left: Array, right: Array, start: Array, accumulator: BlockFma) -> St
             return _wide_blocks(left, right, start, accumulator) if single is None else single
         case "tiles":
             start = np.broadcast_to(start, (len(left), right.shape[1]))
-            return scaled_blocks.tiled(left, right, start, accumulator, blocks)
+            return oracle.tiled(left, right, start, accumulator, blocks)
         case _:
             return _wide_blocks(left, right, start, accumulator)
 
@@ -282,7 +285,7 @@ def _groups(numbers: Array, a: BlockFma, axis: int) -> tuple[Array, Array, Array
     elements, scales = parted(numbers)
     _powers(elements, a)  # refuses what is no element
     ours = np.abs(scales[:: a.group] if axis == 0 else scales[:, :: a.group])
-    return elements, _wide(ours), np.ldexp(1.0, scaled_blocks.scale_exponents(ours, a))
+    return elements, _wide(ours), np.ldexp(1.0, oracle.scale_exponents(ours, a))
 
 
 def _factors(numbers: Array, a: BlockFma) -> tuple[Array, Array]:

@@ -1,20 +1,22 @@
 """Defines in numpy what float accumulators and block multiply-adds compute, step by step.
 
-It is slow and plain. Tests compare the compiled kernels with it, bit by bit.
+It is slow and plain. Tests compare the compiled kernels with it, bit by bit. `spec.block_fma`
+explains the rules. A rule takes the factors of a block of products, (M, k) and (k, P), float64, and
+the sum (M, P) before. It returns the sum, with no more than one rounding left, and whether each
+product (M, k, P) has bits in it.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 import numpy as np
 
-from tracer.accumulators.floats import casting, scaled_blocks
-from tracer.accumulators.floats.casting import State, odd_sum
-from tracer.accumulators.floats.scaled_blocks import values as unscaled
+from tracer.accumulators.floats import casting
+from tracer.accumulators.floats.casting import State, odd_sum, parted, unscaled
 from tracer.accumulators.spec.block_fma import SINGLE, BlockFma, Rule
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
-from tracer.accumulators.spec.float_format import FloatFormat
+from tracer.accumulators.spec.float_format import FloatFormat, float_format
 from tracer.support.types import Array
 
 _LIMB = 40
@@ -25,6 +27,160 @@ _SUM, _KEPT = 24, 31
 """Bits of fraction of C, and of the sum of products before C is added, in CDNA3."""
 _DROPPED = 25
 """C is dropped where its exponent is lower by more, in CDNA3 with fp8."""
+_NO_EXPONENT = -(1 << 11)
+"""Below the exponent of any term other than 0."""
+_SCALE = float_format("fp8-e4m3")
+"""The format of the scales of nvfp4."""
+
+
+def sequential(
+    left: Array, right: Array, start: Array, accumulator: FloatAccumulator, seed: int,
+    indices: Array,
+) -> State:  # fmt: skip
+    """Sums `left` (M, K) times `right` (K, P), float64, after `start` (M, P).
+
+    The draws of an output depend on its index in `indices` (M, P). Steps 2 k and 2 k + 1 of a sum
+    are the rounding of product k and of the sum with it; step 2 K is the rounding of the start, and
+    steps from 2 K + 1 on add chunks.
+    """
+    outputs = casting.draw_words(casting.draw_key(accumulator.rounding.seed, seed), indices)
+    depth, step = left.shape[1], _Step(accumulator, outputs)
+    state = State.beginning(start)
+    size = accumulator.chunk or max(depth, 1)
+    total = step.put(state, start, accumulator.format, 2 * depth)
+    for number, first in enumerate(range(0, depth, size)):
+        value = np.zeros_like(start) if accumulator.chunk else total
+        for k in range(first, min(first + size, depth)):
+            exact = left[:, k, None] * right[None, k]
+            product = exact
+            if accumulator.product_format is not None:
+                product = step.put(state, exact, accumulator.product_format, 2 * k)
+            after = step.put(state, odd_sum(value, product), accumulator.format, 2 * k + 1)
+            state.count(exact, after == value)
+            value = after
+        if accumulator.chunk:
+            value = step.put(
+                state, odd_sum(total, value), accumulator.format, 2 * depth + 1 + number
+            )
+        total = value
+    state.values = total
+    return state
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Rounds to a format at a step of all sums."""
+
+    accumulator: FloatAccumulator
+    outputs: Array
+
+    def put(self, state: State, values: Array, form: FloatFormat, step: int) -> Array:
+        """Returns `values` in a format; notes in the state which were outside its range."""
+        rounding, saturates = self.accumulator.rounding.name, self.accumulator.saturates
+        random = casting.draws_at_step(self.outputs, step) if rounding == "sr" else None
+        return state.put(values, form, rounding, saturates, random)
+
+
+def blocks(left: Array, right: Array, start: Array, accumulator: BlockFma) -> State:
+    """Sums `left` (M, K) times `right` (K, P), float64, after `start` (M, P).
+
+    Operands with `scaling` are scaled numbers.
+    """
+    if accumulator.scaling == "tiles":
+        return tiled(left, right, start, accumulator, blocks)
+    state = State.beginning(start)
+    total = state.put(start, accumulator.register)
+    size = accumulator.promote or max(left.shape[1], 1)
+    for first in range(0, left.shape[1], size):
+        part = slice(first, first + size)
+        value = np.zeros_like(start) if accumulator.promote else total
+        value = _chained(state, left[:, part], right[part], value, accumulator)
+        total = state.put(odd_sum(total, value), SINGLE) if accumulator.promote else value
+    state.values = total
+    return state
+
+
+def _chained(state: State, left: Array, right: Array, value: Array, a: BlockFma) -> Array:
+    match a.schedule:
+        case "chain":
+            for first in range(0, left.shape[1], a.length):
+                part = slice(first, first + a.length)
+                value = _block(state, left[:, part], right[part], value, a)
+            return value
+        case "split":
+            return _split(state, left, right, value, a)
+        case _:
+            assert_never(a.schedule)
+
+
+def _split(state: State, left: Array, right: Array, value: Array, a: BlockFma) -> Array:
+    """Two interleaved blocks from 0, then the sum before, added to nearest."""
+    order = split_order(left.shape[1], a.length)
+    left, right = (np.pad(left, ((0, 0), (0, len(order) - left.shape[1]))),
+                   np.pad(right, ((0, len(order) - len(right)), (0, 0))))  # fmt: skip
+    for pair in order.reshape(-1, 2, a.length):
+        inner = np.zeros_like(value)
+        for k in pair:
+            inner = _block(state, left[:, k], right[k], inner, a)
+        value = state.put(odd_sum(inner, value), a.out)
+    return value
+
+
+def split_order(depth: int, length: int) -> Array:
+    """Returns the order of k in pairs of whole blocks: 0, 1, 4, 5, ... and 2, 3, 6, 7, ..."""
+    whole = -(-depth // (2 * length)) * 2 * length
+    k = np.arange(whole)
+    return k[np.lexsort((k, k // 2 % 2, k // (2 * length)))]
+
+
+def _block(state: State, left: Array, right: Array, value: Array, a: BlockFma) -> Array:
+    """One block of at most `length` products (M, k) times (k, P), added to `value` (M, P)."""
+    products = unscaled(left)[:, :, None] * unscaled(right)[None]
+    rule = _RULES[a.rule] if a.scaling == "none" else aligned_scaled
+    total, is_kept = rule(left, right, value, a)
+    for k in range(products.shape[1]):
+        state.count(products[:, k], ~is_kept[:, k])
+    special = value + products.sum(1)  # finite numbers do not overflow in float64
+    return state.put(np.where(np.isfinite(special), total, special), a.out, a.rounding)
+
+
+def aligned(left: Array, right: Array, value: Array, a: BlockFma) -> tuple[Array, Array]:
+    """Returns the exact sum of terms truncated at the greatest exponent, in 64-bit integers.
+
+    Also whether each product (M, k, P) has bits that are not truncated.
+    """
+    left_digits, left_exponents = _digits(left, a.operands)
+    right_digits, right_exponents = _digits(right, a.operands)
+    value_digits, value_exponents = _digits(value, a.register)
+    digits = left_digits[:, :, None] * right_digits[None]
+    exponents = left_exponents[:, :, None] + right_exponents[None]
+    exponents[digits == 0] = _NO_EXPONENT
+    greatest = np.maximum(exponents.max(1), np.where(value_digits, value_exponents, _NO_EXPONENT))
+    if a.least is not None:
+        greatest = np.maximum(greatest, a.least)
+    below = a.fraction - 2 * a.operands.fraction_bits
+    terms = _shifted(digits, below + exponents - greatest[:, None])
+    start = _shifted(
+        value_digits, a.fraction - a.register.fraction_bits + value_exponents - greatest
+    )
+    units = start + terms.sum(1)
+    is_kept = (terms != 0) | ~np.isfinite(left[:, :, None] * right[None])
+    return np.ldexp(units.astype(np.float64), greatest - a.fraction), is_kept
+
+
+def _digits(values: Array, form: FloatFormat) -> tuple[Array, Array]:
+    """Returns significands in units of their last bit, and exponents, int64; infinity is 0."""
+    finite = np.where(np.isfinite(values), values, 0.0)
+    exponents = np.maximum(np.frexp(finite)[1] - 1, form.least_exponent).astype(np.int64)
+    digits = np.ldexp(finite, form.fraction_bits - exponents).astype(np.int64)
+    return digits, exponents
+
+
+def _shifted(digits: Array, places: Array) -> Array:
+    """Returns digits times 2^places, truncated towards 0."""
+    magnitude = np.abs(digits)
+    up, down = np.clip(places, 0, 62), np.clip(-places, 0, 62)
+    return np.sign(digits) * ((magnitude << up) >> down)
 
 
 def exact(left: Array, right: Array, value: Array, _: BlockFma) -> tuple[Array, Array]:
@@ -128,159 +284,84 @@ def _single(values: Array) -> Array:
     return np.where(np.abs(single) < np.float32(SINGLE.least_normal), np.float32(0), single)
 
 
-def sequential(
-    left: Array, right: Array, start: Array, accumulator: FloatAccumulator, seed: int,
-    indices: Array,
-) -> State:  # fmt: skip
-    """Sums `left` (M, K) times `right` (K, P), float64, after `start` (M, P).
+def aligned_scaled(left: Array, right: Array, value: Array, a: BlockFma) -> tuple[Array, Array]:
+    """Blackwell: products, or sums of groups of products, are terms with scales.
 
-    The draws of an output depend on its index in `indices` (M, P). Steps 2 k and 2 k + 1 of a sum
-    are the rounding of product k and of the sum with it; step 2 K is the rounding of the start, and
-    steps from 2 K + 1 on add chunks.
+    `left` (M, k) and `right` (k, P) are scaled numbers, `value` (M, P) the sum before. Returns the
+    exact sum of the truncated terms, and whether each product (M, k, P) has bits in it.
     """
-    outputs = casting.draw_words(casting.draw_key(accumulator.rounding.seed, seed), indices)
-    depth, step = left.shape[1], _Step(accumulator, outputs)
-    state = State.beginning(start)
-    size = accumulator.chunk or max(depth, 1)
-    total = step.put(state, start, accumulator.format, 2 * depth)
-    for number, first in enumerate(range(0, depth, size)):
-        value = np.zeros_like(start) if accumulator.chunk else total
-        for k in range(first, min(first + size, depth)):
-            exact = left[:, k, None] * right[None, k]
-            product = exact
-            if accumulator.product_format is not None:
-                product = step.put(state, exact, accumulator.product_format, 2 * k)
-            after = step.put(state, odd_sum(value, product), accumulator.format, 2 * k + 1)
-            state.count(exact, after == value)
-            value = after
-        if accumulator.chunk:
-            value = step.put(
-                state, odd_sum(total, value), accumulator.format, 2 * depth + 1 + number
-            )
-        total = value
-    state.values = total
-    return state
-
-
-@dataclass(frozen=True)
-class _Step:
-    """Rounds to a format at a step of all sums."""
-
-    accumulator: FloatAccumulator
-    outputs: Array
-
-    def put(self, state: State, values: Array, form: FloatFormat, step: int) -> Array:
-        """Returns `values` in a format; notes in the state which were outside its range."""
-        rounding, saturates = self.accumulator.rounding.name, self.accumulator.saturates
-        random = casting.draws_at_step(self.outputs, step) if rounding == "sr" else None
-        return state.put(values, form, rounding, saturates, random)
-
-
-def blocks(left: Array, right: Array, start: Array, accumulator: BlockFma) -> State:
-    """Sums `left` (M, K) times `right` (K, P), float64, after `start` (M, P).
-
-    Operands with `scaling` are scaled numbers.
-    """
-    if accumulator.scaling == "tiles":
-        return scaled_blocks.tiled(left, right, start, accumulator, blocks)
-    state = State.beginning(start)
-    total = state.put(start, accumulator.register)
-    size = accumulator.promote or max(left.shape[1], 1)
-    for first in range(0, left.shape[1], size):
-        part = slice(first, first + size)
-        value = np.zeros_like(start) if accumulator.promote else total
-        value = _chained(state, left[:, part], right[part], value, accumulator)
-        total = state.put(odd_sum(total, value), SINGLE) if accumulator.promote else value
-    state.values = total
-    return state
-
-
-def _chained(state: State, left: Array, right: Array, value: Array, a: BlockFma) -> Array:
-    match a.schedule:
-        case "chain":
-            for first in range(0, left.shape[1], a.length):
-                part = slice(first, first + a.length)
-                value = _block(state, left[:, part], right[part], value, a)
-            return value
-        case "split":
-            return _split(state, left, right, value, a)
-        case _:
-            assert_never(a.schedule)
-
-
-def _split(state: State, left: Array, right: Array, value: Array, a: BlockFma) -> Array:
-    """Two interleaved blocks from 0, then the sum before, added to nearest."""
-    order = split_order(left.shape[1], a.length)
-    left, right = (np.pad(left, ((0, 0), (0, len(order) - left.shape[1]))),
-                   np.pad(right, ((0, len(order) - len(right)), (0, 0))))  # fmt: skip
-    for pair in order.reshape(-1, 2, a.length):
-        inner = np.zeros_like(value)
-        for k in pair:
-            inner = _block(state, left[:, k], right[k], inner, a)
-        value = state.put(odd_sum(inner, value), a.out)
-    return value
-
-
-def split_order(depth: int, length: int) -> Array:
-    """Returns the order of k in pairs of whole blocks: 0, 1, 4, 5, ... and 2, 3, 6, 7, ..."""
-    whole = -(-depth // (2 * length)) * 2 * length
-    k = np.arange(whole)
-    return k[np.lexsort((k, k // 2 % 2, k // (2 * length)))]
-
-
-def _block(state: State, left: Array, right: Array, value: Array, a: BlockFma) -> Array:
-    """One block of at most `length` products (M, k) times (k, P), added to `value` (M, P)."""
-    products = unscaled(left)[:, :, None] * unscaled(right)[None]
-    rule = _RULES[a.rule] if a.scaling == "none" else scaled_blocks.aligned
-    total, is_kept = rule(left, right, value, a)
-    for k in range(products.shape[1]):
-        state.count(products[:, k], ~is_kept[:, k])
-    special = value + products.sum(1)  # finite numbers do not overflow in float64
-    return state.put(np.where(np.isfinite(special), total, special), a.out, a.rounding)
-
-
-def aligned(left: Array, right: Array, value: Array, a: BlockFma) -> tuple[Array, Array]:
-    """Returns the exact sum of terms truncated at the greatest exponent, in 64-bit integers.
-
-    Also whether each product (M, k, P) has bits that are not truncated.
-    """
-    left_digits, left_exponents = _digits(left, a.operands)
-    right_digits, right_exponents = _digits(right, a.operands)
-    value_digits, value_exponents = _digits(value, a.register)
-    digits = left_digits[:, :, None] * right_digits[None]
-    exponents = left_exponents[:, :, None] + right_exponents[None]
-    exponents[digits == 0] = _NO_EXPONENT
-    greatest = np.maximum(exponents.max(1), np.where(value_digits, value_exponents, _NO_EXPONENT))
+    depth = left.shape[1]
+    missing = -depth % a.group
+    elements, scales = zip(
+        parted(np.pad(left, ((0, 0), (0, missing)))),
+        parted(np.pad(right, ((0, missing), (0, 0)))),
+        strict=True,
+    )
+    products = elements[0][:, :, None] * elements[1][None]
+    shape = len(left), -1, a.group, right.shape[1]
+    scales = np.abs(scales[0][:, :: a.group]), np.abs(scales[1][:: a.group])
+    terms = products.reshape(shape).sum(2) * (scales[0][:, :, None] * scales[1][None])
+    exponents = scale_exponents(scales[0], a)[:, :, None] + scale_exponents(scales[1], a)[None]
+    if a.group == 1:
+        exponents += _exponents(elements[0], a.operands)[:, :, None]
+        exponents += _exponents(elements[1], a.operands)[None]
+    starts = _of_terms(value, _exponents(value, a.register))
+    greatest = np.max(_of_terms(terms, exponents), axis=1, initial=_NO_EXPONENT)
+    greatest = np.maximum(greatest, starts)
     if a.least is not None:
         greatest = np.maximum(greatest, a.least)
-    below = a.fraction - 2 * a.operands.fraction_bits
-    terms = _shifted(digits, below + exponents - greatest[:, None])
-    start = _shifted(
-        value_digits, a.fraction - a.register.fraction_bits + value_exponents - greatest
-    )
-    units = start + terms.sum(1)
-    is_kept = (terms != 0) | ~np.isfinite(left[:, :, None] * right[None])
-    return np.ldexp(units.astype(np.float64), greatest - a.fraction), is_kept
+    units = np.trunc(np.ldexp(terms, a.fraction - greatest[:, None]))
+    start = np.trunc(np.ldexp(value, a.fraction - greatest))
+    is_kept = np.repeat((units != 0) | (terms == 0), a.group, axis=1)[:, :depth]
+    return np.ldexp(units.sum(1) + start, greatest - a.fraction), is_kept
+
+
+def _of_terms(terms: Array, exponents: Array) -> Array:
+    """Returns exponents; terms of 0, infinity and NaN have none."""
+    return np.where(np.isfinite(terms) & (terms != 0), exponents, _NO_EXPONENT)
+
+
+def scale_exponents(scales: Array, a: BlockFma) -> Array:
+    """Returns the exponents of scales; those of subnormal scales of nvfp4 are the least one."""
+    exponents = np.frexp(np.where(np.isfinite(scales), scales, 0.0))[1] - 1
+    return exponents if a.scaling == "mx" else np.maximum(exponents, _SCALE.least_exponent)
+
+
+def tiled(
+    left: Array, right: Array, start: Array, a: BlockFma,
+    summed: Callable[[Array, Array, Array, BlockFma], State],
+) -> State:  # fmt: skip
+    """DeepGEMM: sums of tiles of elements, which `summed` computes, are added times their scales.
+
+    `left` (M, K) and `right` (K, P) are scaled numbers, `start` is (M, P). The exact sum of a tile
+    is multiplied by the exact product of its scales.
+    """
+    (elements, scales), (columns, column_scales) = parted(left), parted(right)
+    state = State.beginning(start)
+    state.values = state.put(start, SINGLE)
+    inner = replace(a, scaling="none", promote=None)
+    for first in range(0, left.shape[1], a.promote or 1):
+        part = slice(first, first + (a.promote or 1))
+        terms = _unfilled(elements[:, part], columns[part])
+        tile = summed(*terms, np.zeros_like(start), inner)
+        exact = scales[:, first, None] * column_scales[first]
+        factor = exact.astype(np.float32).astype(np.float64)
+        state.values = state.put(odd_sum(state.values, tile.values * factor), SINGLE)
+        state.exact += tile.exact * exact
+        state.terms += tile.terms
+        state.swamped += tile.swamped
+        state.overflowed |= tile.overflowed
+    return state
+
+
+def _unfilled(left: Array, right: Array) -> tuple[Array, Array]:
+    """Returns (M, k) and (k, P) without the zeros at their end, which fill up a tile."""
+    used = np.flatnonzero((left != 0).any(0) | (right != 0).any(1))
+    size = int(used[-1]) + 1 if used.size else 0
+    return left[:, :size], right[:size]
 
 
 _RULES: Mapping[Rule, Callable[[Array, Array, Array, BlockFma], tuple[Array, Array]]] = {
     "aligned": aligned, "exact": exact, "pairwise": pairwise,
     "late": late, "odd-even": odd_even,
 }  # fmt: skip
-_NO_EXPONENT = -(1 << 11)
-"""Below the exponent of any term other than 0."""
-
-
-def _digits(values: Array, form: FloatFormat) -> tuple[Array, Array]:
-    """Returns significands in units of their last bit, and exponents, int64; infinity is 0."""
-    finite = np.where(np.isfinite(values), values, 0.0)
-    exponents = np.maximum(np.frexp(finite)[1] - 1, form.least_exponent).astype(np.int64)
-    digits = np.ldexp(finite, form.fraction_bits - exponents).astype(np.int64)
-    return digits, exponents
-
-
-def _shifted(digits: Array, places: Array) -> Array:
-    """Returns digits times 2^places, truncated towards 0."""
-    magnitude = np.abs(digits)
-    up, down = np.clip(places, 0, 62), np.clip(-places, 0, 62)
-    return np.sign(digits) * ((magnitude << up) >> down)

@@ -1,12 +1,11 @@
 """Kernels of narrow sums; `loaded` imports a module, and compiles it on first use.
 
-- `steps`: what follows each multiply-add of the tiles of `interpreter.kernels.tiles`;
-- `stores`: what becomes of their sums;
-- `tally_stores`: statistics of their sums, in tables that `tally_layout` describes;
+- `steps`: what follows each multiply-add of the tiles of `interpreter.kernels.tiles`, and what
+  becomes of their sums;
+- `tally_stores`: statistics of their sums, and the tables that have them;
 - `single_sums`: sums one by one in integers, in any order, by any overflow and rounding;
-- `product_rounding`: a product without its low bits;
-- `float_errors`: errors of float sums;
-- `sum_statistics`: widths, histograms and errors of sums in arrays.
+- `sum_statistics`: widths, histograms and errors of sums in arrays, and errors of float sums;
+- `tables`: bytes looked up in tables.
 """
 
 from types import ModuleType

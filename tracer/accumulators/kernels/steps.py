@@ -234,8 +234,6 @@ RULES: dict[str, Rule] = {
     "wrap": _wrapped, "zero": _zeroed,
 }  # fmt: skip
 """Overflow modes that tiles have; a range that is not symmetric has one more negative number."""
-
-
 ROUNDINGS = {"half-even": "rint", "half-away": "round", "floor": "floor", "truncate": "trunc"}
 """Roundings of products that tiles have, as LLVM names them."""
 

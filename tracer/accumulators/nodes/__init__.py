@@ -1,7 +1,8 @@
-"""Lowerings turn nodes whose outputs are sums into integer dot products; one file a family.
+"""Lowerings turn nodes whose outputs are sums into dot products; one file a family of operators.
 
-A lowering inspects a node once, when the model is prepared. It returns a function that computes
-the node's sums in integers, or raises `NoIntegerForm` if the node has no integer arithmetic.
+A lowering inspects a node once, when the model is prepared. It returns a function that computes the
+node: `lowering` registers one for sums of integers, which raises `NoIntegerForm` if the node has no
+integer arithmetic; `float_lowering` registers one for products in a float accumulator.
 """
 
 import importlib
@@ -14,9 +15,14 @@ import numpy as np
 
 from tracer.accumulators.engine.float_operands import FloatOperands
 from tracer.accumulators.engine.float_runner import FloatRunner
-from tracer.accumulators.engine.node_operands import NodeOperands
+from tracer.accumulators.engine.node_operands import NodeOperands, NoIntegerForm
 from tracer.accumulators.engine.node_output import Finish, Requantize, Restore
 from tracer.accumulators.engine.sum_runner import SumRunner
+from tracer.accumulators.engine.tensor_scales import TensorScales
+from tracer.accumulators.multiplying import multiplies
+from tracer.errors import TracerError
+from tracer.graph.model import Model, Node
+from tracer.interpreter import values
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
@@ -155,3 +161,26 @@ def float_lowerings() -> Mapping[tuple[str, str], FloatLowering]:
 def _import_all() -> None:
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
+
+
+def nodes_that_sum(model: Model) -> tuple[str, ...]:
+    """Returns the keys of the nodes whose sums an accumulator computes, in order.
+
+    Products count in any arithmetic; sums without products, as of Add, where they are integers.
+    """
+    scales = TensorScales(model)
+    return tuple(
+        node.key for node in model.nodes if multiplies(node) or _adds_integers(node, scales)
+    )
+
+
+def _adds_integers(node: Node, scales: TensorScales) -> bool:
+    lowering = lowerings().get((node.domain, node.op_type))
+    if lowering is None:
+        return False
+    try:
+        attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
+        lowering(NodeOperands(node, attributes, scales, None))
+    except (NoIntegerForm, TracerError):
+        return False
+    return True

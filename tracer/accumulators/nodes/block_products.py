@@ -48,8 +48,6 @@ from tracer.support.types import Array
 
 _MATRIX = 2
 """Axes of a matrix."""
-
-
 _LARGEST = 127
 """The code of the largest activation of a block; the least is -127."""
 _WEIGHTS = 1

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracer.accumulators.multiplying import PARTLY
+from tracer.accumulators.nodes import nodes_that_sum
 from tracer.accumulators.spec import plain_values
 from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.accumulators.statistics.statement import Statement, tool
 from tracer.accumulators.statistics.tally import Tally
-from tracer.accumulators.summing import nodes_that_sum
 from tracer.errors import ThresholdError, UsageError
 from tracer.graph.model import Model
 from tracer.interpreter.values import Value

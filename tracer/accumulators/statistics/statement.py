@@ -8,11 +8,11 @@ from typing import Protocol, Self
 
 import msgspec
 
+from tracer.accumulators.nodes import nodes_that_sum
 from tracer.accumulators.spec import plain_values
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.fixed_point import formats
 from tracer.accumulators.spec.policy import Entry, Policy, Rule
-from tracer.accumulators.summing import nodes_that_sum
 from tracer.errors import InputError, ThresholdError, UsageError, refusing
 from tracer.graph.model import Model
 from tracer.text import brief

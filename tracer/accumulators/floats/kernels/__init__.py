@@ -1,14 +1,12 @@
 """Kernels of float sums; `loaded` imports a module, and compiles it on first use.
 
 A loop over columns is within the loop over k, so that compilers put columns in vector lanes: each
-function of `rounding` is branch-free arithmetic on one lane.
+function of `lanes` is branch-free arithmetic on one lane.
 
-- `rounding`: a float64 in a format of fewer bits;
+- `lanes`: one lane: a float64 in a format of fewer bits;
 - `sequential`: sums term after term;
 - `blocks`: block multiply-adds;
-- `singles`, `single_blocks`: both in lanes of float32, where these are as exact;
-- `casts`: arrays in a format;
-- `references`: sums in float64, and terms, beside them.
+- `singles`: both in lanes of float32, where these are as exact.
 """
 
 from types import ModuleType
@@ -22,6 +20,7 @@ INDEX_STEP, STEP_STEP, SEED_STEP = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0xD13
 MIXERS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 """Shifts and factors of the finaliser of splitmix64 (Steele, Lea and Flood, 2014)."""
 LAST_SHIFT = 31
+"""Constants of the hash of stochastic rounding, here because compiled code depends on them."""
 
 
 def loaded(name: str) -> ModuleType:

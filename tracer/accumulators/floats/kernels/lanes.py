@@ -47,8 +47,6 @@ _SHIFT_1, _SHIFT_2 = (np.uint64(bits) for bits, _ in kernels.MIXERS)
 _FACTOR_1, _FACTOR_2 = (np.uint64(factor) for _, factor in kernels.MIXERS)
 _LAST_SHIFT, _UNUSED = np.uint64(kernels.LAST_SHIFT), np.uint64(64 - kernels.BITS)
 _DRAW_UNIT = 2.0**-kernels.BITS
-
-
 _intrinsic: Callable[[Callable[..., Any]], Any] = intrinsic
 """Callers leave out the context of typing, which types of numba ask for."""
 
