@@ -25,7 +25,7 @@ from tracer.errors import UsageError
 from tracer.executors.protocol import Executor, Profiled, Receive
 from tracer.executors.reference.executor import EXECUTOR, input_types, kernel, recorded
 from tracer.graph.model import Model, Node
-from tracer.graph.weight_files import WeightFiles, findable
+from tracer.graph.stored_weights import WeightFiles, findable
 from tracer.inputs.batches import FeedBatches
 from tracer.inputs.feedset import FeedSet
 from tracer.interpreter import compiled_code
