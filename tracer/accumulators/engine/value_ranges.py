@@ -18,15 +18,10 @@ import onnx
 
 from tracer.accumulators.engine.stored_values import StoredValues
 from tracer.errors import ModelError
-<<<<<<< HEAD
 from tracer.graph.model import Address, Model, Node, Scope
-=======
-from tracer.graph import qonnx
-from tracer.graph.dataflow import Address
-from tracer.graph.model import Model, Node, Scope
+from tracer.graph.operators import INTEGER_QUANTIZERS, QONNX_DOMAIN
 from tracer.interpreter import values
 from tracer.interpreter.ops.qonnx import quant_integers, trunc_integers
->>>>>>> fbccd267 (Accumulators in half as many files: a family of operators lowers to integers and floats, lanes of both floats share a source)
 from tracer.interpreter.ops.quantization import (
     dequantize_linear,
     is_integer,
@@ -57,7 +52,7 @@ class RoundedIntegers:
 
 def rounds_to_integers(node: Node) -> bool:
     """Whether a node is one of QONNX's that return integers times a scale."""
-    return node.domain == qonnx.DOMAIN and node.op_type in qonnx.INTEGER_QUANTIZERS
+    return node.domain == QONNX_DOMAIN and node.op_type in INTEGER_QUANTIZERS
 
 
 def qonnx_integers(node: Node, low: float, high: float, stored: Stored) -> RoundedIntegers | None:
