@@ -29,7 +29,6 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from tracer.accumulators.statistics.bins import edges
 from tracer.accumulators.statistics.partial_sums import PartialSums
@@ -212,7 +211,12 @@ def _draw(axes: Axes, name: str, sums: PartialSums) -> None:
     tally = sums.tally
     low, high = tally.accumulator.range
     extremes = tally.low_histogram + tally.high_histogram
-    shown = _shown(tally.final_histogram + extremes, edges(), low, high)
+    counts = tally.final_histogram + extremes
+    filled = np.flatnonzero(counts)
+    ends = np.searchsorted(edges(), [low, high + 1])
+    first = min([ends[0] - 1, *filled[:1]])
+    last = max([ends[1] + 1, *(filled[-1:] + 1)])
+    shown = slice(max(int(first), 0), min(int(last), len(counts)))
     bins = edges()[shown.start : shown.stop + 1]
     axes.set_xscale("symlog", base=2, linthresh=LINEAR)
     axes.stairs(tally.final_histogram[shown], bins, fill=True, color=PLAIN, label="final sums")
@@ -230,23 +234,6 @@ def _draw(axes: Axes, name: str, sums: PartialSums) -> None:
     if extremes.any():
         axes.set_yscale("log")
         axes.set_ylim(bottom=0.5)
-    axes.set_xticks(*_ticks(left, right))
-    axes.minorticks_off()
-    axes.tick_params(labelsize=7)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title(_title(name, sums), fontsize=8, loc="left")
-
-
-def _shown(counts: npt.NDArray[np.int64], edges: Any, low: int, high: int) -> slice:
-    """Returns the range of non-empty bins and of the bins at the ends of the accumulator."""
-    filled = np.flatnonzero(counts)
-    ends = np.searchsorted(edges, [low, high + 1])
-    first = min([ends[0] - 1, *filled[:1]])
-    last = max([ends[1] + 1, *(filled[-1:] + 1)])
-    return slice(max(int(first), 0), min(int(last), len(counts)))
-
-
-def _ticks(left: float, right: float) -> tuple[list[float], list[str]]:
     most = math.log2(max(-left, right, 2 * LINEAR))
     step = 4 * math.ceil(most / 16)
     powers = range(step, math.floor(most) + 1, step)
@@ -254,7 +241,11 @@ def _ticks(left: float, right: float) -> tuple[list[float], list[str]]:
     marks += [(2.0**p, f"$2^{{{p}}}$") for p in powers]
     marks += [(-(2.0**p), f"$-2^{{{p}}}$") for p in powers]
     visible = [mark for mark in marks if left <= mark[0] <= right]
-    return [position for position, _ in visible], [label for _, label in visible]
+    axes.set_xticks(*([position for position, _ in visible], [label for _, label in visible]))
+    axes.minorticks_off()
+    axes.tick_params(labelsize=7)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(_title(name, sums), fontsize=8, loc="left")
 
 
 def _title(name: str, sums: PartialSums) -> str:

@@ -35,18 +35,17 @@ def document(trace: Trace, options: ViewOptions) -> dict[str, Any]:
         **fields(trace, "model", "environment", "settings", "notes"),
         "runs": [_run(trace, section, options) for section in sections(trace)],
         "generation": generation(trace),
-        "joined": [_joined(run) for run in joined_runs(trace)],
-    }
-
-
-def _joined(run: Run) -> dict[str, Any]:
-    return {
-        "batch": run.batch,
-        "executor": run.executor,
-        "inputs": run.inputs,
-        "wall_us": wall(run),
-        "sums": [_sums(sums) for sums in run.sums],
-        "float_sums": [_float_sums(sums) for sums in run.float_sums],
+        "joined": [
+            {
+                "batch": run.batch,
+                "executor": run.executor,
+                "inputs": run.inputs,
+                "wall_us": wall(run),
+                "sums": [_sums(sums) for sums in run.sums],
+                "float_sums": [_float_sums(sums) for sums in run.float_sums],
+            }
+            for run in joined_runs(trace)
+        ],
     }
 
 

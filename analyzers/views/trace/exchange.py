@@ -57,29 +57,28 @@ def timeline(trace: Trace, options: ViewOptions) -> Timeline:
     for section, run in timed(trace, "a timeline"):
         title = headline(trace, section)
         rows = timed_rows(section, run)
-        processes.append(_mean_run(title, section, run, rows))
+        ends = _ends([row.time_us for row in rows])
+        slices = [
+            Slice(row.name, begin, end, row.values)
+            for row, begin, end in zip(rows, [0, *ends], ends, strict=False)
+        ]
+        total = max(_ns(wall(run)["mean"]), ends[-1] if ends else 0)
+        whole = Slice(
+            "mean run", 0, total, {"wall_us": wall(run)["mean"], "runs": len(run.wall_us)}
+        )
+        tracks = (
+            Track("runs", [whole]),
+            Track("modules and nodes", _by_module(rows, slices)),
+            *_kernel_tracks(run, rows, slices),
+        )
+        processes.append(
+            Process(
+                f"{title}: mean run, without profiler overhead", tracks, _memory(section, slices)
+            )
+        )
         if len(run.samples) and run.kernels:
             processes.append(_recorded(title, run, rows))
     return Timeline(trace.model.name, tuple(processes), trace.notes)
-
-
-def _mean_run(title: str, section: Section, run: Run, rows: Sequence[TimedRow]) -> Process:
-    """Returns the process of the corrected mean times."""
-    ends = _ends([row.time_us for row in rows])
-    slices = [
-        Slice(row.name, begin, end, row.values)
-        for row, begin, end in zip(rows, [0, *ends], ends, strict=False)
-    ]
-    total = max(_ns(wall(run)["mean"]), ends[-1] if ends else 0)
-    whole = Slice("mean run", 0, total, {"wall_us": wall(run)["mean"], "runs": len(run.wall_us)})
-    tracks = (
-        Track("runs", [whole]),
-        Track("modules and nodes", _by_module(rows, slices)),
-        *_kernel_tracks(run, rows, slices),
-    )
-    return Process(
-        f"{title}: mean run, without profiler overhead", tracks, _memory(section, slices)
-    )
 
 
 def _by_module(rows: Sequence[TimedRow], slices: Sequence[Slice]) -> list[Slice]:
@@ -88,7 +87,10 @@ def _by_module(rows: Sequence[TimedRow], slices: Sequence[Slice]) -> list[Slice]
     stack: list[Slice] = []
     path: tuple[str, ...] = ()
     for row, own in zip(rows, slices, strict=True):
-        common = _common(path, row.path)
+        pairs = zip(path, row.path, strict=False)
+        common = next(
+            (i for i, (a, b) in enumerate(pairs) if a != b), min(len(path), len(row.path))
+        )
         del stack[common:]
         for depth in range(common, len(row.path)):
             module = ".".join(row.path[: depth + 1])
@@ -100,12 +102,6 @@ def _by_module(rows: Sequence[TimedRow], slices: Sequence[Slice]) -> list[Slice]
         (stack[-1].inner if stack else top).append(own)
         path = row.path
     return top
-
-
-def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    """Returns how many names two paths have in common."""
-    pairs = zip(one, other, strict=False)
-    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 def _kernel_tracks(run: Run, rows: Sequence[TimedRow], slices: Sequence[Slice]) -> list[Track]:
@@ -209,18 +205,19 @@ def _sample(row: Mapping[str, Value]) -> Sample:
     time, macs, read, written = (row.get(name, 0) for name in _WEIGHTS)
     path = module_path(str(row.get("module", "")))
     modules = (Frame(".".join(path[: depth + 1])) for depth in range(len(path)))
+    source = str(row.get("source", ""))
+    file, _, line = source.rpartition(":")
     return Sample(
-        (*modules, Frame(str(row["node"]), *_location(str(row.get("source", ""))))),
+        (
+            *modules,
+            Frame(
+                str(row["node"]), *((file, int(line)) if file and line.isdecimal() else (source, 0))
+            ),
+        ),
         float(time),
         int(macs),
         int(read) + int(written),
     )
-
-
-def _location(source: str) -> tuple[str, int]:
-    """Returns the file and the line of `file.py:7`; the whole text and 0 where there is no line."""
-    file, _, line = source.rpartition(":")
-    return (file, int(line)) if file and line.isdecimal() else (source, 0)
 
 
 _SUMS = ("macs", "flops", "params", "overflow_outputs", "energy")

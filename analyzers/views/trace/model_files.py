@@ -43,7 +43,12 @@ def annotated(trace: Trace, options: ViewOptions) -> bytes:
     file = _file(trace.model, options)
     proto = loading.read(file)
     if has_external_data(proto):
-        _check_folder(file, options.folder)
+        home = file.resolve().parent
+        if options.folder is None or options.folder.resolve() != home:
+            raise UsageError(
+                f"{file}: weights lie in files beside it, and are not copied",
+                f"Write the annotated model to {home}.",
+            )
     whole, values = _values(trace)
     _annotate(proto, whole)
     for node, key in zip(node_protos(proto.graph), expanded_keys(proto), strict=True):
@@ -75,16 +80,6 @@ def _file(info: ModelInfo, options: ViewOptions) -> Path:
             "Name the file that was traced with --model, or trace this one.",
         )
     return file
-
-
-def _check_folder(file: Path, folder: Path | None) -> None:
-    """Raises UsageError where a file in `folder` would not find the weights beside `file`."""
-    home = file.resolve().parent
-    if folder is None or folder.resolve() != home:
-        raise UsageError(
-            f"{file}: weights lie in files beside it, and are not copied",
-            f"Write the annotated model to {home}.",
-        )
 
 
 def _values(trace: Trace) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
@@ -140,7 +135,11 @@ def node_values(trace: Trace, options: ViewOptions) -> NodeValues:
         for row in present(section.nodes, ("node", *_COLUMNS)):
             name = found.get(str(row["node"]), "") if found is not None else str(row["node"])
             if name:
-                values = {f"{_header(c)}{mark}": _text(c, row[c]) for c in _COLUMNS if c in row}
+                values = {
+                    f"{_header(c)}{mark}": FORMATS[BY_NAME[c].format](row[c])
+                    for c in _COLUMNS
+                    if c in row
+                }
                 nodes.setdefault(name, {}).update(values)
     return NodeValues(model, nodes)
 
@@ -154,10 +153,6 @@ def _of_model(section: Section) -> dict[str, Value]:
 
 def _header(column: str) -> str:
     return BY_NAME[column].header or column
-
-
-def _text(column: str, value: Value) -> str:
-    return FORMATS[BY_NAME[column].format](value)
 
 
 def _names(topology: Topology | None) -> dict[str, str] | None:
@@ -231,7 +226,9 @@ def node_ids(topology: Topology) -> Mapping[str, str]:
     again: Counter[str] = Counter()
     ids: dict[int, str] = {}
     for position, (key, owner) in enumerate(zip(topology.nodes, topology.owners, strict=True)):
-        body = "" if owner is None else _body(key, topology.nodes[owner])
+        body = (
+            "" if owner is None else key.removeprefix(f"{topology.nodes[owner]}.").partition("/")[0]
+        )
         preferred = name = names[position] or _UNNAMED
         while name in used[owner, body]:
             again[preferred] += 1
@@ -242,11 +239,6 @@ def node_ids(topology: Topology) -> Mapping[str, str]:
         elif owner in ids and topology.op_types[owner] == "If":
             ids[position] = f"{ids[owner]}/{body}/{name}"
     return {topology.nodes[position]: name for position, name in ids.items()}
-
-
-def _body(key: str, owner: str) -> str:
-    """Returns the attribute with the body that holds a node: keys are `OWNER.ATTRIBUTE/…`."""
-    return key.removeprefix(f"{owner}.").partition("/")[0]
 
 
 def _between(stops: tuple[str, ...], part: float) -> str:

@@ -46,9 +46,28 @@ def tables(trace: Trace, known: Generation, options: ViewOptions) -> Iterator[Ta
         labels = _labels(some)
         rows = _joined(some, fold, labels, options)
         timed = any(section.run is not None for section in some)
+        name = NAMES[options.by]
+        columns = [name_column(options.by, name, 0)]
+        if name != "op_type":
+            columns.append(name_column("op", "op_type", 3))
+        for field, header, form, rank in _SHOWN:
+            for number, label in enumerate(labels):
+                at = rank + _FURTHER * max(number - 1, 0)
+                columns.append(_column(f"{label} {header}", f"{field} {label}", form, at, options))
+        first, parts = some[0], [trace.model.name]
+        if first.batch is not None:
+            parts.append(f"batch {first.batch:,}")
+        if first.run is not None:
+            version = trace.environment.version(first.run.executor)
+            parts.append(f"{first.run.executor} {version}".strip())
+            if first.run.optimization not in (None, "all"):
+                parts.append(f"optimization {first.run.optimization}")
+            if first.run.threads is not None:
+                parts.append(plural(first.run.threads, "thread"))
+        parts.append("phases")
         yield Table(
-            _title(trace, some),
-            _columns(labels, options),
+            " · ".join(parts),
+            columns,
             rows,
             head=tuple(_head(some, known, labels)),
             lines=tuple(_totals(some, labels, options)),
@@ -171,18 +190,6 @@ def _joined(
     return joined.loc[order]
 
 
-def _columns(labels: Sequence[str], options: ViewOptions) -> list[Column]:
-    name = NAMES[options.by]
-    columns = [name_column(options.by, name, 0)]
-    if name != "op_type":
-        columns.append(name_column("op", "op_type", 3))
-    for field, header, form, rank in _SHOWN:
-        for number, label in enumerate(labels):
-            at = rank + _FURTHER * max(number - 1, 0)
-            columns.append(_column(f"{label} {header}", f"{field} {label}", form, at, options))
-    return columns
-
-
 def _column(header: str, field: str, form: str, rank: int, options: ViewOptions) -> Column:
     if form == "name":
         return Column(header, field, lambda row: FORMATS["name"](row[field]), rank, True)
@@ -190,25 +197,19 @@ def _column(header: str, field: str, form: str, rank: int, options: ViewOptions)
     return number_column(header, field, text or (full if options.full_numbers else si), rank)
 
 
-def _title(trace: Trace, some: Sequence[Section]) -> str:
-    first, parts = some[0], [trace.model.name]
-    if first.batch is not None:
-        parts.append(f"batch {first.batch:,}")
-    if first.run is not None:
-        version = trace.environment.version(first.run.executor)
-        parts.append(f"{first.run.executor} {version}".strip())
-        if first.run.optimization not in (None, "all"):
-            parts.append(f"optimization {first.run.optimization}")
-        if first.run.threads is not None:
-            parts.append(plural(first.run.threads, "thread"))
-    parts.append("phases")
-    return " · ".join(parts)
-
-
 def _head(some: Sequence[Section], known: Generation, labels: Sequence[str]) -> Iterator[str]:
     generated = _generated(some, known)
     if generated is not None and generated.prefill_us:
-        yield from _speeds(known, generated)
+        count = plural(len(generated.prefill_us), "generation")
+        speed = speeds.prefill(known, generated)
+        yield f"prefill of {plural(known.prefill, 'token')}: {_per_second(speed)} ({count})"
+        steps = speeds.decode(known, generated)
+        if steps is not None and known.decode:
+            first, last = known.prefill, known.prefill + known.decode - 1
+            yield (
+                f"decode of {plural(known.decode, 'token')}: {_per_second(steps)}, "
+                f"{micros(steps.us / known.decode)} µs a step, past {first:,} to {last:,}"
+            )
     for section, label in zip(some, labels, strict=True):
         if section.run is not None:
             low, high = wall_interval(section.run)
@@ -216,34 +217,6 @@ def _head(some: Sequence[Section], known: Generation, labels: Sequence[str]) -> 
                 f"{label}: {micros(wall(section.run)['mean'])} µs ± {micros((high - low) / 2)} a "
                 f"run of {_tokens(section, known)} with {section.past:,} in the cache"
             )
-    yield from _cache(some, known, generated)
-
-
-def _tokens(section: Section, known: Generation) -> str:
-    return plural(1 if section.phase == DECODE else known.prefill, "token")
-
-
-def _speeds(known: Generation, generated: Generated) -> Iterator[str]:
-    count = plural(len(generated.prefill_us), "generation")
-    speed = speeds.prefill(known, generated)
-    yield f"prefill of {plural(known.prefill, 'token')}: {_per_second(speed)} ({count})"
-    steps = speeds.decode(known, generated)
-    if steps is not None and known.decode:
-        first, last = known.prefill, known.prefill + known.decode - 1
-        yield (
-            f"decode of {plural(known.decode, 'token')}: {_per_second(steps)}, "
-            f"{micros(steps.us / known.decode)} µs a step, past {first:,} to {last:,}"
-        )
-
-
-def _per_second(speed: Speed) -> str:
-    interval = "" if math.isnan(speed.low) else f" ({speed.low:,.0f} to {speed.high:,.0f})"
-    return f"{speed.tokens_per_s:,.0f} tokens/s{interval}"
-
-
-def _cache(
-    some: Sequence[Section], known: Generation, generated: Generated | None
-) -> Iterator[str]:
     cache, batch = known.cache, some[0].batch or 1
     total = known.prefill + (known.decode or 0)
     yield (
@@ -255,6 +228,15 @@ def _cache(
     entries = f" of a batch of {batch:,}" if batch > 1 else ""
     got = f", {quantity(generated.allocated_bytes, 'B', full)} allocated" if generated else ""
     yield f"KV cache of {total:,} tokens{entries}: {of_all} by formula{got}"
+
+
+def _tokens(section: Section, known: Generation) -> str:
+    return plural(1 if section.phase == DECODE else known.prefill, "token")
+
+
+def _per_second(speed: Speed) -> str:
+    interval = "" if math.isnan(speed.low) else f" ({speed.low:,.0f} to {speed.high:,.0f})"
+    return f"{speed.tokens_per_s:,.0f} tokens/s{interval}"
 
 
 def _totals(some: Sequence[Section], labels: Sequence[str], options: ViewOptions) -> Iterator[str]:

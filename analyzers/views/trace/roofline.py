@@ -71,8 +71,19 @@ def place_labels(axes: Axes, points: Points, texts: Sequence[str]) -> None:
         for offset in _offsets(points.radius(index)):
             label = _draw_label(axes, text, (points.x[index], points.y[index]), offset)
             label.set_in_layout(False)
-            box = _text_box(label)
-            if _is_free(box, axes.bbox, taken) and not _covers(box, centres, pixels):
+            from matplotlib.text import Text
+
+            label.get_window_extent()
+            box = Text.get_window_extent(label).padded(2)
+            inside = (
+                axes.bbox.x0 <= box.x0
+                and box.x1 <= axes.bbox.x1
+                and axes.bbox.y0 <= box.y0
+                and box.y1 <= axes.bbox.y1
+            )
+            if (inside and not any(box.overlaps(other) for other in taken)) and not _covers(
+                box, centres, pixels
+            ):
                 taken.append(box)
                 break
             label.remove()
@@ -94,18 +105,6 @@ def _draw_label(
         zorder=5,
         arrowprops={"arrowstyle": "-", "linewidth": 0.5, "color": "#555555", "shrinkA": 0},
     )  # fmt: skip
-
-
-def _text_box(label: Any) -> Any:
-    from matplotlib.text import Text
-
-    label.get_window_extent()  # computes the position, including the line
-    return Text.get_window_extent(label).padded(2)
-
-
-def _is_free(box: Any, page: Any, taken: Sequence[Any]) -> bool:
-    inside = page.x0 <= box.x0 and box.x1 <= page.x1 and page.y0 <= box.y0 and box.y1 <= page.y1
-    return inside and not any(box.overlaps(other) for other in taken)
 
 
 def _covers(box: Any, centres: FloatArray, radius: FloatArray) -> bool:
@@ -153,7 +152,10 @@ def figure(trace: Trace, options: ViewOptions) -> Figure:
         drawn.append((axes, _draw(axes, section, peaks)))
     chart.draw_without_rendering()  # labels are placed where there is room, in pixels
     for axes, rows in drawn:
-        _label(axes, rows, _LABELS if options.top is None else options.top or len(rows))
+        points = Points(*(rows[name].to_numpy(float) for name in ("x", "y", "area")))
+        named = rows.head(_LABELS if options.top is None else options.top or len(rows))
+        pairs = zip(labels(row_names(named)), named["time_share"], strict=True)
+        place_labels(axes, points, [f"{node} {percent(share)}" for node, share in pairs])
     return chart
 
 
@@ -250,10 +252,3 @@ def _describe(axes: Axes, hidden: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     legend = axes.legend(loc="lower right", fontsize=8, frameon=False, title=_LEGEND)
     legend.get_title().set_fontsize(8)
-
-
-def _label(axes: Any, rows: pd.DataFrame, most: int) -> None:
-    points = Points(*(rows[name].to_numpy(float) for name in ("x", "y", "area")))
-    named = rows.head(most)
-    pairs = zip(labels(row_names(named)), named["time_share"], strict=True)
-    place_labels(axes, points, [f"{node} {percent(share)}" for node, share in pairs])

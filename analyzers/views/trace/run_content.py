@@ -87,6 +87,7 @@ def run_content(
     rows = displayed(nodes)
     kernels = kernel_numbers(nodes)
     folded = served_numbers(nodes, kernels, served(section.topology))
+    position = {name: row for row, name in enumerate(section.nodes["node"])}
     return RunContent(
         label=label,
         title=headline.headline(trace, section),
@@ -96,7 +97,10 @@ def run_content(
         folded=None if (folded == kernels).all() else folded.tolist(),
         prefix=without_prefix(nodes["node"].tolist())[1],
         sum=_sum(run, nodes) if run is not None and not run.is_emulated else None,
-        findings=_findings(trace, section),
+        findings=tuple(
+            Finding(each.rule, each.text, tuple(position[n] for n in each.nodes if n in position))
+            for each in advise(trace, section.run, section.nodes)
+        ),
         notes=run.notes if run is not None else (),
         roofs=_roofs(trace, run) if nodes["gflops_per_s"].notna().any() else None,
         roofline=_roofline(section),
@@ -111,14 +115,6 @@ def _sum(run: Run, nodes: pd.DataFrame) -> Sum | None:
     if not np.isfinite([mean, low, high]).all() or not nodes["time_us"].notna().any():
         return None
     return Sum(mean, low, high, total, mean - total, empty(run), coverage(run, nodes))
-
-
-def _findings(trace: Trace, section: Section) -> tuple[Finding, ...]:
-    position = {name: row for row, name in enumerate(section.nodes["node"])}
-    return tuple(
-        Finding(each.rule, each.text, tuple(position[n] for n in each.nodes if n in position))
-        for each in advise(trace, section.run, section.nodes)
-    )
 
 
 def _roofs(trace: Trace, run: Run | None) -> Roofs | None:

@@ -30,15 +30,37 @@ def tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Tab
     title = headline.headline(trace, section)
     groups = folded(section, options)
     if options.by == SAMPLE:
-        yield _of_samples(title, section, groups, options)
+        yield Table(
+            title,
+            _columns(groups, ("overflow",), SAMPLE, options),
+            chosen(overflow.worst_first(groups, options.full_numbers), options),
+            head=(overflow.of_samples(groups),),
+            lines=overflow.sums_totals(section.nodes, options.full_numbers),
+            is_long=True,
+            weight=("overflow_outputs", "overflows"),
+        )
         return
     if has_agreement(groups):
-        yield _of_agreement(title, trace, section, groups, options)
+        yield Table(
+            title,
+            _columns(groups, ("agreement",), NAMES[options.by], options),
+            chosen(worst_first(groups), options),
+            head=tuple(outputs(trace, section.nodes)),
+            lines=(totals(section.nodes),),
+            is_long=True,
+        )
         title = ""
     counted = overflow.has_overflow(groups)
     run = section.run
     if counted and run is not None and run.is_emulated:  # its times are of an emulation
-        yield _of_sums(title, section, groups, options)
+        yield Table(
+            title,
+            _columns(groups, ("overflow",), NAMES[options.by], options),
+            chosen(overflow.worst_first(groups, options.full_numbers), options),
+            head=overflow.sums_words(section.nodes),
+            lines=overflow.sums_totals(section.nodes, options.full_numbers),
+            is_long=True,
+        )
         title, counted = "", False
     yield _of_work(title, trace, section, groups, options, counted)
 
@@ -71,42 +93,6 @@ def _of_work(
         is_long=True,
         advice=tuple(advice.text for advice in advise(trace, section.run, section.nodes)),
         weight=("time_share", "time") if groups["time_us"].notna().any() else ("macs", "MACs"),
-    )
-
-
-def _of_sums(title: str, section: Section, groups: pd.DataFrame, options: ViewOptions) -> Table:
-    return Table(
-        title,
-        _columns(groups, ("overflow",), NAMES[options.by], options),
-        chosen(overflow.worst_first(groups, options.full_numbers), options),
-        head=overflow.sums_words(section.nodes),
-        lines=overflow.sums_totals(section.nodes, options.full_numbers),
-        is_long=True,
-    )
-
-
-def _of_agreement(
-    title: str, trace: Trace, section: Section, groups: pd.DataFrame, options: ViewOptions
-) -> Table:
-    return Table(
-        title,
-        _columns(groups, ("agreement",), NAMES[options.by], options),
-        chosen(worst_first(groups), options),
-        head=tuple(outputs(trace, section.nodes)),
-        lines=(totals(section.nodes),),
-        is_long=True,
-    )
-
-
-def _of_samples(title: str, section: Section, samples: pd.DataFrame, options: ViewOptions) -> Table:
-    return Table(
-        title,
-        _columns(samples, ("overflow",), SAMPLE, options),
-        chosen(overflow.worst_first(samples, options.full_numbers), options),
-        head=(overflow.of_samples(samples),),
-        lines=overflow.sums_totals(section.nodes, options.full_numbers),
-        is_long=True,
-        weight=("overflow_outputs", "overflows"),
     )
 
 
@@ -254,7 +240,11 @@ def timed(trace: Trace, what: str) -> tuple[tuple[Section, Run], ...]:
 def timed_rows(section: Section, run: Run) -> list[TimedRow]:
     """Returns the rows with a time, in the order in which their kernels ran."""
     nodes = in_graph_order(section.nodes, run)
-    fused = _fused(nodes)
+    others = nodes[nodes["timed_in"].notna()]
+    held: dict[str, list[str]] = {}
+    for name, host in zip(others["node"], others["timed_in"], strict=True):
+        held.setdefault(host, []).append(name)
+    fused = {host: ", ".join(names) for host, names in held.items()}
     return [_row(values, fused) for values in present(nodes[nodes["time_us"].notna()], SHOWN)]
 
 
@@ -290,12 +280,3 @@ def _row(record: dict[str, Any], fused: Mapping[str, str]) -> TimedRow:
     kernels = tuple(str(record.get("kernels", "")).split("; "))
     values = {**record, "also holds": fused[name]} if name in fused else record
     return TimedRow(name, module_path(record.get("module")), record["time_us"], kernels, values)
-
-
-def _fused(nodes: pd.DataFrame) -> dict[str, str]:
-    """Returns the other nodes of the kernels of a row, by the name of the row."""
-    others = nodes[nodes["timed_in"].notna()]
-    held: dict[str, list[str]] = {}
-    for name, host in zip(others["node"], others["timed_in"], strict=True):
-        held.setdefault(host, []).append(name)
-    return {host: ", ".join(names) for host, names in held.items()}
