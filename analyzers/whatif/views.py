@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
-
-import pandas as pd
-
-from tracer.analyzers import whatif
-from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views.file_formats.json import fields, records
-from tracer.analyzers.views.page import Column, Page, Table, name_column, number_column
-from tracer.analyzers.views.report.content import Content
-from tracer.analyzers.views.text import count, number, percent, score, si, width
-from tracer.analyzers.whatif import axes, label, nodes, width_rows
-from tracer.records.whatif import Variant, WhatIf
-from tracer.storage import whatif_file
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from tracer.accumulators.statistics.bins import edges
 from tracer.accumulators.statistics.partial_sums import PartialSums
-from tracer.analyzers.overflow import bits_observed, widest
+from tracer.analyzers import whatif
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.overflow import bits_observed, overflow, widest
+from tracer.analyzers.views import environment
 from tracer.analyzers.views.drawing import (
     EXTREMES,
     HIGH,
@@ -40,19 +26,19 @@ from tracer.analyzers.views.drawing import (
     labels,
     plain,
 )
-from tracer.records.whatif import known_sum
+from tracer.analyzers.views.file_formats.json import fields, records
+from tracer.analyzers.views.page import Column, Page, Table, name_column, number_column
+from tracer.analyzers.views.report.content import Accuracy, Content, RunContent, Widths, drawings
+from tracer.analyzers.views.text import count, number, percent, score, si, width
+from tracer.analyzers.whatif import axes, label, nodes, width_rows
+from tracer.records.columns import ColumnSpec
+from tracer.records.model_info import ModelInfo
+from tracer.records.whatif import Variant, WhatIf, known_sum
+from tracer.storage import whatif_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-from collections.abc import Mapping
-
-from tracer.analyzers.overflow import overflow
-from tracer.analyzers.views import environment
-from tracer.analyzers.views.report.content import Accuracy, RunContent, Widths, drawings
-from tracer.records.columns import ColumnSpec
-from tracer.records.model_info import ModelInfo
 
 Counts = npt.NDArray[np.int64]
 

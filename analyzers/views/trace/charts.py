@@ -2,48 +2,38 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
+from tracer.accumulators.statistics.bins import edges
+from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.analyzers.options import CHART_TOP, NAMES, ViewOptions
+from tracer.analyzers.overflow import bits_observed, widest
 from tracer.analyzers.views.drawing import (
+    EXTREMES,
     HIGH,
+    LINEAR,
     OTHERS,
     PLAIN,
     empty_figure,
+    labels,
     labels_and_folders,
     plain,
 )
 from tracer.analyzers.views.text import micros, si
 from tracer.analyzers.views.trace.headline import Section, folded, headline, ordered, sections
-from tracer.records.trace import Trace
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-import math
-from typing import TYPE_CHECKING
-
-import numpy as np
-
-from tracer.accumulators.statistics.bins import edges
-from tracer.accumulators.statistics.partial_sums import PartialSums
-from tracer.analyzers.overflow import bits_observed, widest
-from tracer.analyzers.views.drawing import (
-    EXTREMES,
-    LINEAR,
-    labels,
-)
 from tracer.errors import UsageError
+from tracer.records.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
 
 _MOST_LABELS = 80
 _MOST_BARS = 2_000

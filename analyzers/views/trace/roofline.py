@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from tracer.analyzers.advice import is_sure
@@ -18,22 +21,11 @@ from tracer.analyzers.views.trace.headline import Section, headline, sections
 from tracer.errors import UsageError
 from tracer.records.environment import Peaks
 from tracer.records.trace import Trace
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-import numpy as np
-
 from tracer.support.types import FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
+    from matplotlib.figure import Figure
 
 _RADII = (8, 18, 32, 50, 72, 98, 128, 164)
 _DIRECTIONS = 16
