@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views import file_formats, redaction, terminal
-from tracer.analyzers.views.format import Format
-from tracer.analyzers.views.html import html
+from tracer.analyzers.views.file_formats import Format
+from tracer.analyzers.views.page import html
 from tracer.errors import UsageError
 from tracer.records.result import Result
 

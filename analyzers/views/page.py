@@ -3,16 +3,54 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any, Literal, TypeAlias
 
 import pandas as pd
 
-from tracer.analyzers.views.text import FORMATS, FULL_FORMATS, micros
+from tracer.analyzers.options import DEFAULT_TOP, ViewOptions
+from tracer.analyzers.views.text import FORMATS, FULL_FORMATS, micros, plural
 from tracer.inputs.feedset import CHOSEN
 from tracer.records.columns import PAGE_RANK, ColumnSpec
-from tracer.text import brief
+from tracer.text import brief, line
+
+
+def html(page: Page, options: ViewOptions) -> str:
+    """The tables and notes of `page`; long tables have 10 rows unless `options.top` is set."""
+    top = DEFAULT_TOP if options.top is None else options.top
+    parts = [part for table in page.tables for part in _table_html(table, top)]
+    parts += [_paragraph(f"note: {note}") for note in page.warnings]
+    return "".join((*parts, _paragraph(page.foot) if page.foot else ""))
+
+
+def _table_html(table: Table, top: int) -> Iterator[str]:
+    if table.title:
+        yield f"<p><b>{_escaped_text(table.title)}</b></p>"
+    yield from map(_paragraph, table.head)
+    columns, rows = table.cells(top, on_page=True)
+    # An attribute rather than a style: the policy of a report forbids styles outside its sheet.
+    aligned = ["" if c.is_name else ' align="right"' for c in columns]
+    pairs = zip(columns, aligned, strict=True)
+    heads = "".join(f"<th{side}>{_escaped_text(c.header)}</th>" for c, side in pairs)
+    yield f"<table><tr>{heads}</tr>"
+    for row in rows:
+        cells = zip(row, aligned, strict=True)
+        yield f"<tr>{''.join(f'<td{side}>{_escaped_text(text)}</td>' for text, side in cells)}</tr>"
+    yield "</table>"
+    if len(rows) < len(table.rows):
+        yield _paragraph(f"… {plural(len(table.rows) - len(rows), 'more row')}")
+    yield from map(_paragraph, (*table.lines, *table.advice))
+
+
+def _paragraph(text: str) -> str:
+    return f"<p>{_escaped_text(text)}</p>"
+
+
+def _escaped_text(text: str) -> str:
+    return escape(line(text))
+
 
 Fault = Literal["", "failure", "error"]
 

@@ -9,7 +9,7 @@ import pandas as pd
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.file_formats.json import fields
 from tracer.analyzers.views.page import Column, Page, Table, name_column, number_column
-from tracer.analyzers.views.report.content import Content, RunContent, drawings
+from tracer.analyzers.views.report import Content, RunContent, drawings
 from tracer.analyzers.views.text import score
 from tracer.graph import stored_weights
 from tracer.records.columns import ColumnSpec

@@ -28,7 +28,7 @@ from tracer.analyzers.views.drawing import (
 )
 from tracer.analyzers.views.file_formats.json import fields, records
 from tracer.analyzers.views.page import Column, Page, Table, name_column, number_column
-from tracer.analyzers.views.report.content import Accuracy, Content, RunContent, Widths, drawings
+from tracer.analyzers.views.report import Accuracy, Content, RunContent, Widths, drawings
 from tracer.analyzers.views.text import count, number, percent, score, si, width
 from tracer.analyzers.whatif import axes, label, nodes, width_rows
 from tracer.records.columns import ColumnSpec

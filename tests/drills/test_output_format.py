@@ -9,7 +9,7 @@ FORMAT = '''
 import pandas as pd
 
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views.format import Format
+from tracer.analyzers.views.file_formats import Format
 
 
 def render(table: pd.DataFrame, options: ViewOptions) -> bytes:

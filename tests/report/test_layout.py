@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from tests.graphs import BRANCHES, residual
 from tests.nets import encoder, mobilenet
-from tracer.analyzers.views.report.layout import MOST_NODES, laid_out
-from tracer.analyzers.views.report.layout.folding import MOST_CHILDREN
+from tracer.analyzers.views.report.layout import MOST_CHILDREN, MOST_NODES, laid_out
 from tracer.graph import loading
 from tracer.records.model_info import Topology
 

@@ -20,7 +20,7 @@ from tracer.support.files import check_writable, write_atomically
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tracer.analyzers.views.format import Format
+    from tracer.analyzers.views.file_formats import Format
     from tracer.records.result import Result
 
 STDOUT = "-"

@@ -11,7 +11,7 @@ from tracer.analyzers.fusions.words import sentences
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.file_formats.json import fields
 from tracer.analyzers.views.page import Page, Table, name_column, number_column
-from tracer.analyzers.views.report.content import Content
+from tracer.analyzers.views.report import Content
 from tracer.analyzers.views.text import count
 
 _KERNELS = (

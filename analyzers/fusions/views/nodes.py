@@ -10,7 +10,7 @@ from tracer.analyzers.fusions.words import sentences
 from tracer.analyzers.timing import RUNTIME
 from tracer.analyzers.views import environment
 from tracer.analyzers.views.page import Page
-from tracer.analyzers.views.report.content import Content, RunContent, drawings
+from tracer.analyzers.views.report import Content, RunContent, drawings
 from tracer.records.columns import ColumnSpec
 
 _TEXT: Mapping[str, Any] = {"dtype": "string", "unit": "", "format": "name"}

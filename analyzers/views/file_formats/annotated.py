@@ -1,7 +1,7 @@
 """`.annotated.onnx`: the model with measurements in the metadata of its nodes, for any viewer."""
 
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views.format import Format
+from tracer.analyzers.views.file_formats import Format
 
 
 def render(content: bytes, options: ViewOptions) -> bytes:

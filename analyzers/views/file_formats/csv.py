@@ -3,7 +3,7 @@
 import pandas as pd
 
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views.format import Format
+from tracer.analyzers.views.file_formats import Format
 from tracer.text import printable
 
 _FORMULA = ("=", "+", "-", "@")

@@ -15,8 +15,8 @@ from typing import Any
 import pandas as pd
 
 from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.file_formats import Format
 from tracer.analyzers.views.file_formats.json import compact
-from tracer.analyzers.views.format import Format
 from tracer.analyzers.views.page import longest_rows
 from tracer.text import printable
 

@@ -9,7 +9,7 @@ import msgspec
 import pandas as pd
 
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views.format import Format
+from tracer.analyzers.views.file_formats import Format
 from tracer.text import is_hidden
 
 _UNUSUAL = re.compile(r"[^\x20-\x7e\n]")

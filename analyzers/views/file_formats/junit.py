@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views.format import Format
+from tracer.analyzers.views.file_formats import Format
 from tracer.analyzers.views.page import Check
 from tracer.text import line
 

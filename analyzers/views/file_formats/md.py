@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views.format import Format
+from tracer.analyzers.views.file_formats import Format
 from tracer.analyzers.views.page import Page, Table
 from tracer.analyzers.views.text import cell
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.exchange import NodeColors
+from tracer.analyzers.views.file_formats import Format
 from tracer.analyzers.views.file_formats.json import compact
-from tracer.analyzers.views.format import Format
 
 _AMBIGUOUS = "results"
 """With a node of this id, Model Explorer takes the file for one of several graphs."""

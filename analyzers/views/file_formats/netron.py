@@ -9,8 +9,8 @@ from typing import Any
 
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.exchange import NodeValues, Value
+from tracer.analyzers.views.file_formats import Format
 from tracer.analyzers.views.file_formats.json import compact
-from tracer.analyzers.views.format import Format
 from tracer.text import escaped
 
 

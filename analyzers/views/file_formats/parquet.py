@@ -5,7 +5,7 @@ import io
 import pandas as pd
 
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views.format import Extra, Format
+from tracer.analyzers.views.file_formats import Extra, Format
 
 
 def render(table: pd.DataFrame, options: ViewOptions) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.exchange import Counter, Process, Timeline, Track, Value
-from tracer.analyzers.views.format import Extra, Format
+from tracer.analyzers.views.file_formats import Extra, Format
 from tracer.text import escaped, printable
 
 _SEQUENCE = 1

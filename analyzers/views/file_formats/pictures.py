@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.drawing import saved
-from tracer.analyzers.views.format import Extra, Format
+from tracer.analyzers.views.file_formats import Extra, Format
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

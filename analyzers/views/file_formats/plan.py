@@ -3,8 +3,8 @@
 import msgspec
 
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views.format import Format
-from tracer.records.transformed import Plan
+from tracer.analyzers.views.file_formats import Format
+from tracer.records.tuned import Plan
 
 
 def render(plan: Plan, options: ViewOptions) -> bytes:

@@ -1,8 +1,8 @@
 """`.html`: a report of a result in one file, which needs nothing else (docs/report.md)."""
 
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views.format import Format
-from tracer.analyzers.views.report.content import Content
+from tracer.analyzers.views.file_formats import Format
+from tracer.analyzers.views.report import Content
 from tracer.analyzers.views.report.encoding import assembled, redacted
 
 

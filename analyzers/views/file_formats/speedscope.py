@@ -7,8 +7,8 @@ from typing import Any
 
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.exchange import Frame, Profile, Stacks
+from tracer.analyzers.views.file_formats import Format
 from tracer.analyzers.views.file_formats.json import compact
-from tracer.analyzers.views.format import Format
 from tracer.errors import UsageError
 from tracer.text import escaped, printable
 

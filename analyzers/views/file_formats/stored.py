@@ -6,7 +6,7 @@
 """
 
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views.format import Format
+from tracer.analyzers.views.file_formats import Format
 
 
 def render(content: bytes, options: ViewOptions) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.exchange import Board, BoardNode, Histogram, message_classes
-from tracer.analyzers.views.format import Format
+from tracer.analyzers.views.file_formats import Format
 from tracer.text import escaped, printable
 
 _MESSAGES = {

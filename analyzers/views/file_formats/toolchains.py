@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views.format import Format
+from tracer.analyzers.views.file_formats import Format
 
 
 def render_json(document: Mapping[str, Any], options: ViewOptions) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views.format import Extra, Format
+from tracer.analyzers.views.file_formats import Extra, Format
 from tracer.analyzers.views.page import longest_rows
 from tracer.text import printable
 

@@ -18,10 +18,9 @@ import rcssmin
 import rjsmin
 
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views.html import html
-from tracer.analyzers.views.page import Page, Table
+from tracer.analyzers.views.page import Page, Table, html
 from tracer.analyzers.views.redaction import without_paths
-from tracer.analyzers.views.report.content import Content, RunContent
+from tracer.analyzers.views.report import Content, RunContent
 from tracer.analyzers.views.trace.overflow import has_overflow
 from tracer.records.columns import JOINT, ColumnSpec, specs_of
 from tracer.text import line, printable

@@ -8,12 +8,11 @@ from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.page import Page
 from tracer.analyzers.views.trace import charts, phases
 from tracer.analyzers.views.trace.charts import sums_figure as sums
-from tracer.analyzers.views.trace.document import document
+from tracer.analyzers.views.trace.contents import document, report
 from tracer.analyzers.views.trace.exchange import board, stacks, timeline
 from tracer.analyzers.views.trace.headline import sections, table
 from tracer.analyzers.views.trace.model_files import annotated, head_room, node_times, node_values
 from tracer.analyzers.views.trace.roofline import figure as roofline
-from tracer.analyzers.views.trace.run_content import report
 from tracer.analyzers.views.trace.run_tables import tables
 from tracer.records.trace import Trace
 from tracer.storage import trace_file

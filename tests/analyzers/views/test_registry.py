@@ -21,7 +21,7 @@ from tracer.analyzers.compare.sweep import Sweeps, sweep
 from tracer.analyzers.fusions import Fusions
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views import file_formats
-from tracer.analyzers.views import format as format_module
+from tracer.analyzers.views import file_formats as format_module
 from tracer.analyzers.views.text import FORMATS
 from tracer.errors import InputError, UsageError
 from tracer.exporters.records import Exported
@@ -188,7 +188,7 @@ def test_a_missing_package_is_named(results, monkeypatch):
 
 
 PLUGIN = """
-from tracer.analyzers.views.format import Format
+from tracer.analyzers.views.file_formats import Format
 
 
 def render(page, options):

@@ -7,13 +7,18 @@ Every box is laid out by itself, with all boxes inside it closed. Who opens one 
 layout is computed where the drawing is shown.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain, pairwise, takewhile
+
+import numpy as np
 
 from tracer.analyzers.views.report.layout.arrangement import Arrangement, Size, arranged
-from tracer.analyzers.views.report.layout.folding import fold
 from tracer.analyzers.views.report.layout.hierarchy import (
+    CONSECUTIVE,
+    MODULE,
+    NODE,
     OUTSIDE,
     REPEATED,
     Box,
@@ -23,8 +28,228 @@ from tracer.analyzers.views.report.layout.hierarchy import (
     hierarchy,
 )
 from tracer.analyzers.views.text import cut
-from tracer.records.model_info import Topology
+from tracer.records.topology import Topology
+from tracer.support.types import IntArray
 from tracer.text import printable
+
+_LONGEST = 64
+"""Most nodes of a sequence; a layer of a transformer without its modules has some 50."""
+_FEWEST, _FEWEST_ALONE = 3, 8
+"""Fewest repeats of a sequence, and of a single node."""
+
+
+_Stretch = tuple[int, int, int]
+"""Where something repeats: from, to before, and after how many items."""
+
+
+def sequences(kinds: Sequence[int], links: Collection[Link], passing: Sequence[int]) -> list[range]:
+    """Returns the beginnings of sequences that repeat: the same kinds, linked in the same way.
+
+    The step of a range is the length of its sequences. Longer stretches come before shorter ones
+    that they overlap. `passing` are the links that pass the beginning of each item: sequences begin
+    where few do. A single item repeats like a sequence, and has no range.
+    """
+    words = _words(kinds, links)
+    longest = min(_LONGEST, len(kinds) // 2)
+    found = [each for length in range(1, longest + 1) for each in _stretches(words, length)]
+    found.sort(key=lambda each: (each[0] - each[1], each[2], each[0]))
+    taken = bytearray(len(kinds))
+    chosen = []
+    for start, stop, length in found:
+        if not any(taken[start:stop]):
+            taken[start:stop] = bytes([True]) * (stop - start)
+            if length > 1:
+                chosen.append(_begun(start, stop, length, passing))
+    return sorted(chosen, key=lambda each: each.start)
+
+
+def _words(kinds: Sequence[int], links: Collection[Link]) -> IntArray:
+    """Returns a number for each item, equal for the same kind that reads the same way back."""
+    back: list[list[int]] = [[] for _ in kinds]
+    for first, second in links:
+        if OUTSIDE not in (first, second) and second - first < _LONGEST:
+            back[second].append(second - first)
+    numbers: dict[tuple[int, ...], int] = {}
+    words = ((kind, *sorted(steps)) for kind, steps in zip(kinds, back, strict=True))
+    return np.array([numbers.setdefault(word, len(numbers)) for word in words], np.int64)
+
+
+def _stretches(words: IntArray, length: int) -> Iterator[_Stretch]:
+    """Yields where words at this distance are equal for long enough."""
+    least = _FEWEST if length > 1 else _FEWEST_ALONE
+    equal = np.concatenate([[False], words[length:] == words[:-length], [False]])
+    starts, stops = np.flatnonzero(np.diff(equal)).reshape(-1, 2).T
+    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+        if stop - start >= (least - 1) * length:
+            yield start, stop + length, length
+
+
+def _begun(start: int, stop: int, length: int, passing: Sequence[int]) -> range:
+    """Returns the beginnings in a stretch, moved to where few links pass."""
+    room = min(length - 1, stop - start - _FEWEST * length)
+    moved = range(start, start + room + 1)
+    begin = min(moved, key=lambda each: passing[each + length])
+    return range(begin, stop - length + 1, length)
+
+
+MOST_CHILDREN = 400
+"""Most boxes inside another one. A screen shows no more, and a browser moves these at once."""
+_MANY = 80
+"""More boxes than a reader takes in, among which sequences that repeat are looked for."""
+_LONGEST_PART = 320
+"""Most boxes of a part before its end moves to where few links pass, by at most an eighth."""
+_FEWEST_IN_CHAIN, _FEWEST_BESIDE = 3, 8
+"""Fewest equal blocks that fold. Two in a chain take no more room than a box that says so; a query,
+a key and a value beside each other are worth it. Single nodes fold in long rows alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Children from `start` to before `stop`, which are to be inside `box`."""
+
+    start: int
+    stop: int
+    box: Box
+
+
+def fold(root: Box) -> None:
+    """Folds equal blocks and divides long rows, in `root` and in all boxes inside it."""
+    structures = _Structures()
+    for box in reversed(list(boxes(root))):
+        kinds = [structures.of(child) for child in box.children]
+        structures.of(box)
+        is_long = len(box.children) > _MANY
+        if is_long:
+            _gather(box, list(_blocks(box, kinds)))
+            kinds = [structures.of(child) for child in box.children]
+        _fold_repeats(box, kinds, box is root, is_long)
+    for box in boxes(root):
+        while len(box.children) > MOST_CHILDREN:
+            _gather(box, list(_parts(box)))
+
+
+class _Structures:
+    """Numbers of boxes, the same for the same operators that are linked in the same way."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[object, int] = {}
+        self._known: dict[Box, int] = {}
+
+    def of(self, box: Box) -> int:
+        """The number of a box, which stays what it was at first, before its children fold."""
+        if box not in self._known:
+            links = sorted(link for link in box.links if OUTSIDE not in link)
+            inside = tuple(map(self.of, box.children))
+            shape = (box.op_type, inside, tuple(links))
+            self._known[box] = self._numbers.setdefault(shape, len(self._numbers))
+        return self._known[box]
+
+
+def _blocks(box: Box, kinds: Sequence[int]) -> Iterator[_Run]:
+    """Yields the sequences of children that repeat one after the other."""
+    for starts in sequences(kinds, box.links, _passing(box)):
+        for start in starts:
+            stop = start + starts.step
+            yield _Run(start, stop, Box(CONSECUTIVE, _positions(box.children[start:stop])))
+
+
+def _fold_repeats(box: Box, kinds: Sequence[int], is_root: bool, folds_nodes: bool) -> None:
+    """Puts neighbours of equal structure into a box; a module of nothing else becomes one."""
+    runs = [
+        run for run in _repeats(box, kinds) if folds_nodes or box.children[run.start].kind != NODE
+    ]
+    is_one_run = [run.stop - run.start for run in runs] == [len(box.children)]
+    if is_one_run and box.kind == MODULE and not is_root:
+        box.kind, box.repeat = REPEATED, len(box.children)
+    elif runs:
+        _gather(box, runs)
+
+
+def _repeats(box: Box, kinds: Sequence[int]) -> Iterator[_Run]:
+    """Yields runs of equal boxes, each of which reads the one before, or none of which does."""
+    start = 0
+    while start < len(kinds):
+        is_chain = (start, start + 1) in box.links
+        stop = start + 1
+        while (
+            stop < len(kinds)
+            and kinds[stop] == kinds[start]
+            and ((stop - 1, stop) in box.links) == is_chain
+        ):
+            stop += 1
+        is_group = box.children[start].kind != NODE
+        if stop - start >= (_FEWEST_IN_CHAIN if is_chain and is_group else _FEWEST_BESIDE):
+            label = _stack_name(box.children[start:stop])
+            yield _Run(start, stop, Box(REPEATED, label, repeat=stop - start))
+            start = stop
+        else:
+            start = max(start + 1, stop - 1)
+
+
+def _stack_name(children: Sequence[Box]) -> str:
+    """A label of equal boxes: `layers.0…11`."""
+    first, last = children[0].label, children[-1].label
+    if children[0].kind == CONSECUTIVE:
+        return _positions(children)
+    shared = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    stem = "".join(char for char, _ in shared).rstrip("0123456789")
+    return first if first == last else f"{first}…{last[len(stem) :]}"
+
+
+def _parts(box: Box) -> Iterator[_Run]:
+    """Yields parts of similar length, which end where few links pass."""
+    count = len(box.children)
+    length = min(_LONGEST_PART, math.isqrt(count - 1) + 1)
+    passing = _passing(box)
+    starts = [0]
+    while count - starts[-1] > length + length // 8:
+        middle = starts[-1] + length
+        ends = range(middle - length // 8, middle + length // 8 + 1)
+        starts.append(min(ends, key=lambda end: (passing[end], abs(end - middle))))
+    for start, stop in pairwise([*starts, count]):
+        yield _Run(start, stop, Box(CONSECUTIVE, _positions(box.children[start:stop])))
+
+
+def _positions(children: Iterable[Box]) -> str:
+    """A label: the first and the last node inside, by their positions in the model."""
+    nodes = [box.node for child in children for box in boxes(child) if box.kind == NODE]
+    return f"nodes {min(nodes)}…{max(nodes)}"
+
+
+def _passing(box: Box) -> list[int]:
+    """Returns for each child how many links of earlier ones lead to it or past it."""
+    change = [0] * (len(box.children) + 1)
+    for first, second in box.links:
+        if OUTSIDE not in (first, second):
+            change[first + 1] += 1
+            change[second + 1] -= 1
+    return list(accumulate(change))
+
+
+def _gather(box: Box, runs: Sequence[_Run]) -> None:
+    """Moves the children of each run into its box, and the links with them."""
+    run_of: list[_Run | None] = [None] * len(box.children)
+    for run in runs:
+        run.box.children = box.children[run.start : run.stop]
+        run.box.nodes = sum(child.nodes for child in run.box.children)
+        run_of[run.start : run.stop] = [run] * (run.stop - run.start)
+    firsts = [run is None or run.start == at for at, run in enumerate(run_of)]
+    place = [number - 1 for number in accumulate(firsts)]
+    old, box.links = box.links, set()
+    for link in old:
+        first, second = (None if end == OUTSIDE else run_of[end] for end in link)
+        if first is not None and first is second:
+            first.box.links.add((link[0] - first.start, link[1] - first.start))
+            continue
+        if first is not None:
+            first.box.links.add((link[0] - first.start, OUTSIDE))
+        if second is not None:
+            second.box.links.add((OUTSIDE, link[1] - second.start))
+        outer = (end if end == OUTSIDE else place[end] for end in link)
+        box.links.add((next(outer), next(outer)))
+    children = zip(box.children, run_of, firsts, strict=True)
+    box.children = [run.box if run else child for child, run, is_first in children if is_first]
+
 
 MOST_NODES = 100_000
 """Most nodes of a drawing."""
