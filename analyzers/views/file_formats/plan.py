@@ -4,7 +4,7 @@ import msgspec
 
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.file_formats import Format
-from tracer.records.tuned import Plan
+from tracer.records.transformed import Plan
 
 
 def render(plan: Plan, options: ViewOptions) -> bytes:

@@ -28,7 +28,7 @@ from tracer.analyzers.views.report.layout.hierarchy import (
     hierarchy,
 )
 from tracer.analyzers.views.text import cut
-from tracer.records.topology import Topology
+from tracer.records.model_info import Topology
 from tracer.support.types import IntArray
 from tracer.text import printable
 
