@@ -40,7 +40,11 @@ def once(kernel: Kernel, room: MemoryBudget) -> Kernel:
                 return outputs
         outputs = kernel(inputs, bodies)
         size = sum(map(nbytes, outputs))
-        if not kept and size <= room.nbytes and _worthwhile(inputs, outputs):
+        if (
+            not kept
+            and size <= min(room.nbytes, _SMALL + _GROWTH * sum(map(nbytes, inputs)))
+            and all(isinstance(value, np.ndarray) for value in outputs)
+        ):
             room.nbytes -= size
             for array in outputs:
                 array.flags.writeable = False
@@ -65,8 +69,3 @@ def evaluated(
     kernel = checked(bound, found, attributes)
     with np.errstate(all="ignore"):
         return kernel(inputs, {})
-
-
-def _worthwhile(inputs: Sequence[Value], outputs: Sequence[Value]) -> bool:
-    arrays = all(isinstance(value, np.ndarray) for value in outputs)
-    return arrays and sum(map(nbytes, outputs)) <= _SMALL + _GROWTH * sum(map(nbytes, inputs))

@@ -106,7 +106,9 @@ class Execution:
         for step in steps:
             inputs = [alive[slot] for slot in step.reads]
             if observed:
-                self._before(step, inputs)
+                with np.errstate(**self._errors):
+                    for observer in self._observers:
+                        observer.before(step.node, inputs)
             try:
                 if self._timed:
                     self._budget.clock()
@@ -143,11 +145,6 @@ class Execution:
         assert task.kernel is not None
         bodies = {name: BoundBody(bound, alive, self) for name, bound in step.bodies.items()}
         return task.kernel(inputs, bodies)
-
-    def _before(self, step: Step, inputs: Sequence[Value]) -> None:
-        with np.errstate(**self._errors):
-            for observer in self._observers:
-                observer.before(step.node, inputs)
 
     def _after(
         self, step: Step, inputs: Sequence[Value], outputs: Sequence[Value]

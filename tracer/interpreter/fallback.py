@@ -51,16 +51,18 @@ def refusal(model: Model, nodes: Sequence[Node], fallback: Fallback | None) -> M
     by_operator: dict[str, list[Node]] = {}
     for node in nodes:
         by_operator.setdefault(node.qualified_type, []).append(node)
-    listed = ", ".join(
-        f"{name} ({_places(each)}{_why(each[0], model, fallback)})"
-        for name, each in by_operator.items()
-    )
+    listed = []
+    for name, found in by_operator.items():
+        first = f"'{found[0].key}'"
+        where = f"node {first}" if len(found) == 1 else f"{len(found)} nodes, the first is {first}"
+        why = "" if fallback is None else f"; {fallback.refuses(found[0], model.opsets)}"
+        listed.append(f"{name} ({where}{why})")
     many = len(by_operator) > 1
     what = "these operators have" if many else "this operator has"
     hint = "Write functions for them: --operators FILE.py computes them."
     if fallback is None:
         hint = f"tracer interpret --fallback ort computes those that onnxruntime has. {hint}"
-    return ModelError(f"{model.name}: {what} no implementation here: {listed}", hint)
+    return ModelError(f"{model.name}: {what} no implementation here: {', '.join(listed)}", hint)
 
 
 def note(nodes: Sequence[Node], fallback: Fallback) -> str:
@@ -73,22 +75,13 @@ def note(nodes: Sequence[Node], fallback: Fallback) -> str:
     return f"{fallback.name} computes {count} that the interpreter has no operator for ({listed})"
 
 
-def _places(nodes: Sequence[Node]) -> str:
-    first = f"'{nodes[0].key}'"
-    return f"node {first}" if len(nodes) == 1 else f"{len(nodes)} nodes, the first is {first}"
-
-
-def _why(node: Node, model: Model, fallback: Fallback | None) -> str:
-    return "" if fallback is None else f"; {fallback.refuses(node, model.opsets)}"
-
-
 def reference_kernel(node: Node, opset: int, opsets: Mapping[str, int]) -> Kernel | None:
     """Returns the kernel of onnx.reference for `node`, or None if it has none at this opset."""
     if not has_reference(node, opset):
         return None
     implementation = reference_class(node, opset)
     run_params = {
-        "log": _ignore,
+        "log": lambda pattern, *values: None,
         "opsets": dict(opsets),
         "verbose": 0,
         "new_ops": None,
@@ -102,7 +95,11 @@ def reference_kernel(node: Node, opset: int, opsets: Mapping[str, int]) -> Kerne
         _allow_outputs(proto, opset, inputs)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of numpy and Pillow: users cannot act on them
-            return [_of_objects(output) for output in instance.run(*inputs)]
+            outputs = instance.run(*inputs)
+        return [  # texts are objects, as all other operators have them
+            v.astype(object) if isinstance(v, np.ndarray) and v.dtype.kind in "US" else v
+            for v in outputs
+        ]
 
     return kernel
 
@@ -163,17 +160,6 @@ def _allow_outputs(proto: onnx.NodeProto, opset: int, inputs: Sequence[Value]) -
         type_ = tensor_type.from_type_proto(output)
         if type_ is not None and type_.concrete is not None:
             limits.allow(type_.concrete, type_.dtype)
-
-
-def _of_objects(value: Value) -> Value:
-    """Returns texts as objects, as all other operators hold them."""
-    if isinstance(value, np.ndarray) and value.dtype.kind in "US":
-        return value.astype(object)
-    return value
-
-
-def _ignore(pattern: str, *values: object) -> None:
-    """Drops the log messages of onnx.reference."""
 
 
 def local_functions(model: Model) -> Mapping[tuple[str, str, str], onnx.FunctionProto]:
@@ -244,21 +230,16 @@ def _resolve(
         if not attribute.ref_attr_name:
             copy = target.attribute.add()
             copy.CopyFrom(attribute)
-            for graph in [copy.g] if copy.HasField("g") else copy.graphs:
-                _resolve_graph(graph, attributes)
+            bodies = [(copy.g, attribute.g)] if copy.HasField("g") else zip(
+                copy.graphs, attribute.graphs, strict=True)  # fmt: skip
+            for body, unresolved in bodies:
+                del body.node[:]
+                for node in unresolved.node:
+                    _resolve(body.node.add(), node, attributes)
         elif attribute.ref_attr_name in attributes:
             copy = target.attribute.add()
             copy.CopyFrom(attributes[attribute.ref_attr_name])
             copy.name = attribute.name
-
-
-def _resolve_graph(graph: onnx.GraphProto, attributes: Mapping[str, onnx.AttributeProto]) -> None:
-    nodes = list(graph.node)
-    copies = [type(node)() for node in nodes]
-    for copy, node in zip(copies, nodes, strict=True):
-        _resolve(copy, node, attributes)
-    del graph.node[:]
-    graph.node.extend(copies)
 
 
 def schema_of(node: Node, opset: int) -> Any:

@@ -6,8 +6,8 @@ import copy
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,7 +16,7 @@ from tracer.containment import activity
 from tracer.errors import InputError, UsageError
 from tracer.graph import footprint, tensor_type
 from tracer.graph.loading import ModelSource, open_model
-from tracer.graph.model import Model, Node
+from tracer.graph.model import Node
 from tracer.graph.stored_weights import overridable, with_fed_weights
 from tracer.graph.user_operators import Operators
 from tracer.interpreter import values
@@ -101,7 +101,10 @@ class Interpreter:
         given = operators if isinstance(operators, Operators | str | Path) else tuple(operators)
         self._overridable = frozenset(value.name for value in overridable(self.model))
         self._overriding: dict[frozenset[str], Interpreter] = {}
-        self._of = partial(_prepared, given, wrap_kernel, fuse, fallback, self.limits)
+        self._settings: dict[str, Any] = {
+            "operators": given, "wrap_kernel": wrap_kernel, "fuse": fuse, "fallback": fallback,
+            "limits": self.limits,
+        }  # fmt: skip
         self._observers = tuple(observers)
         folder = self.model.path.parent if self.model.path is not None else None
         with enforced(self.limits.in_proportion(self._own_bytes)):
@@ -159,14 +162,18 @@ class Interpreter:
         with self._running(inputs) as execution:
             outputs = execution.graph(self._plan, inputs)
         by_name = dict(zip(self._plan.outputs, outputs, strict=True))
-        return [_writeable(by_name[name]) for name in names]
+        return [  # a copy of what is a view of a weight or of a feed
+            value.copy() if isinstance(value, np.ndarray) and not value.flags.writeable else value
+            for value in (by_name[name] for name in names)
+        ]
 
     def _overridden(
         self, fed: frozenset[str], names: Sequence[str], feeds: Mapping[str, Value]
     ) -> list[Value]:
         """Returns the outputs for feeds of weights that the model lists among its inputs."""
         if fed not in self._overriding:
-            self._overriding[fed] = self._of(with_fed_weights(self.model, fed))
+            fed_weights = with_fed_weights(self.model, fed)
+            self._overriding[fed] = Interpreter(fed_weights, **self._settings)
         prepared = self._overriding[fed].with_observers(*self._observers)
         prepared._threads = self._threads
         outputs = prepared.run(names, feeds)
@@ -228,7 +235,8 @@ class Interpreter:
                 f"{self.model.name} has no input '{unknown[0]}'",
                 f"Its inputs: {', '.join(declared) or 'none'}.",
             )
-        missing = [n for n, v in declared.items() if n not in feeds and not _optional(v)]
+        missing = [n for n, v in declared.items() if n not in feeds
+                   and v.type.WhichOneof("value") != "optional_type"]  # fmt: skip
         if missing:
             raise InputError(f"{self.model.name}: input '{missing[0]}' is missing")
         return [self._input(value, feeds.get(name)) for name, value in declared.items()]
@@ -239,34 +247,15 @@ class Interpreter:
             return value
         array = _read_only(value)
         fed = tensor_type.TensorType(dtype_text(array), array.shape)
-        fits = type_.shape is None or _fits(array.shape, type_.shape)
+        fits = type_.shape is None or (len(array.shape) == len(type_.shape) and all(
+            size == dim or not isinstance(dim, int)
+            for size, dim in zip(array.shape, type_.shape, strict=True)
+        ))  # fmt: skip
         if fed.dtype != type_.dtype or not fits:
             raise InputError(
                 f"input '{declared.name}' of {self.model.name} is {type_}, but {fed} was fed"
             )
         return array
-
-
-def _prepared(
-    operators: Iterable[Operator] | Operators | str | Path,
-    wrap_kernel: WrapKernel | None,
-    fuse: Fuse | None,
-    fallback: Fallback | None,
-    limits: Limits,
-    model: Model,
-) -> Interpreter:
-    return Interpreter(
-        model,
-        operators=operators,
-        wrap_kernel=wrap_kernel,
-        fuse=fuse,
-        fallback=fallback,
-        limits=limits,
-    )
-
-
-def _optional(value: onnx.ValueInfoProto) -> bool:
-    return bool(value.type.WhichOneof("value") == "optional_type")
 
 
 def _read_only(value: Value) -> Array:
@@ -279,16 +268,3 @@ def _read_only(value: Value) -> Array:
     array = array.view()
     array.flags.writeable = False
     return array
-
-
-def _writeable(value: Value) -> Value:
-    """Copies an output that is a view of a weight or of a feed."""
-    if isinstance(value, np.ndarray) and not value.flags.writeable:
-        return value.copy()
-    return value
-
-
-def _fits(shape: tuple[int, ...], declared: tuple[tensor_type.Dim, ...]) -> bool:
-    return len(shape) == len(declared) and all(
-        size == dim or not isinstance(dim, int) for size, dim in zip(shape, declared, strict=True)
-    )

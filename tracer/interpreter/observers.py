@@ -163,7 +163,12 @@ class Isolation:
                 continue
             exact = self._precisions.get(name)
             differences.append(compare(value, theirs, self._tolerance, exact))
-            if _alike(value, theirs):
+            alike = (
+                isinstance(value, np.ndarray)
+                and isinstance(theirs, np.ndarray)
+                and (value.dtype, value.shape) == (theirs.dtype, theirs.shape)
+            )
+            if alike:  # a sequence may hold what numpy lacks
                 replaced[place] = theirs
         if differences and not draws_numbers(node.op_type):
             self.differences[node.key] = worst(differences)
@@ -194,13 +199,4 @@ def _types(values: Sequence[Value]) -> Types:
         TensorType(dtype_text(value), value.shape)
         for value in values
         if isinstance(value, np.ndarray)
-    )
-
-
-def _alike(ours: Value, theirs: Value) -> bool:
-    """Whether the next nodes take one for the other: a sequence may hold what numpy lacks."""
-    return (
-        isinstance(ours, np.ndarray)
-        and isinstance(theirs, np.ndarray)
-        and (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
     )

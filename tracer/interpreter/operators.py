@@ -280,7 +280,11 @@ def with_room(kernel: Kernel, copies: int) -> Kernel:
 def _check(expected: Signature, node: Node, attributes: set[str]) -> None:
     count = len(node.inputs)
     if count < expected.required or (count > len(expected.inputs) and not expected.variadic):
-        raise ModelError(f"{count} inputs, but {_count_text(expected)} expected")
+        least, most = expected.required, len(expected.inputs)
+        counts = str(most) if least == most else f"{least} to {most}"
+        if expected.variadic:
+            counts = f"{least} or more"
+        raise ModelError(f"{count} inputs, but {counts} expected")
     unknown = sorted(attributes - expected.attributes - set(expected.inputs[count:]))
     if unknown:
         allowed = ", ".join(sorted(expected.attributes)) or "none"
@@ -290,13 +294,6 @@ def _check(expected: Signature, node: Node, attributes: set[str]) -> None:
     missing = sorted(expected.needed - attributes)
     if missing:
         raise ModelError(f"attribute '{missing[0]}' is missing")
-
-
-def _count_text(expected: Signature) -> str:
-    if expected.variadic:
-        return f"{expected.required} or more"
-    most = len(expected.inputs)
-    return str(most) if expected.required == most else f"{expected.required} to {most}"
 
 
 def value_of(given: Input | None) -> Array | None:

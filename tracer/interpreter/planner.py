@@ -72,7 +72,7 @@ class Planner:
     @cached_property
     def uncomputed(self) -> tuple[Node, ...]:
         """The nodes that nothing but the fallback computes."""
-        return tuple(node for node in self._model.nodes if not self._computes(node))
+        return tuple(node for node in self._model.nodes if not self._is_computed(node))
 
     def plan(self) -> Plan:
         """Returns the plan of the main graph, which holds the plans of its bodies.
@@ -120,7 +120,11 @@ class Planner:
         }
         operator = self._operator(node, opset)
         try:
-            attributes = self._attributes(node)
+            attributes = {
+                a.name: values.from_attribute(a, self._folder)
+                for a in node.proto.attribute
+                if not a.HasField("g")
+            }
             kernel, expand = self._computation(node, opset, operator, attributes, tuple(bodies))
             if kernel is None and expand is None:
                 assert self._fallback is not None  # `plan` refuses the node without
@@ -138,7 +142,8 @@ class Planner:
         if kernel is not None and operator is not None:
             kernel = operators.checked(kernel, operator, attributes)
         types = element_types.signature_of(node.domain, node.op_type, opset)
-        if types is not None and self._is_standard(node, opset):
+        is_own = self._local(node) is not None or self._own.find(*_name(node, opset)) is not None
+        if types is not None and not is_own:  # the node is what its name says
             kernel = operators.typed(kernel, types) if kernel is not None else None
             expand = operators.typed(expand, types) if expand is not None else None
         if kernel is not None and ours and not bodies and constants.issuperset(node.inputs):
@@ -155,25 +160,14 @@ class Planner:
             return standard().find(*_name(node, opset))
         return operator
 
-    def _computes(self, node: Node) -> bool:
+    def _is_computed(self, node: Node) -> bool:
         """Whether something computes the node besides the fallback."""
         opset = self._opset(node)
         known = self._operator(node, opset) is not None or self._local(node) is not None
         return known or has_reference(node, opset) or has_body(node, opset)
 
-    def _is_standard(self, node: Node, opset: int) -> bool:
-        """Whether the node is what its name says, and not the caller's or a model's own."""
-        return self._local(node) is None and self._own.find(*_name(node, opset)) is None
-
     def _local(self, node: Node) -> onnx.FunctionProto | None:
         return self._functions.get((node.domain, node.op_type, node.proto.overload))
-
-    def _attributes(self, node: Node) -> dict[str, Any]:
-        return {
-            a.name: values.from_attribute(a, self._folder)
-            for a in node.proto.attribute
-            if not a.HasField("g")
-        }
 
     def _computation(
         self,

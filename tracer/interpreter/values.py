@@ -92,14 +92,11 @@ def scalar_type(dtype: str) -> Any:
 def nbytes(value: Value) -> int:
     """Returns the bytes of a value: of an array with its texts, of the members of a sequence."""
     if isinstance(value, np.ndarray):
-        return value.nbytes + (_characters(value) if value.dtype == object else 0)
+        characters = sum(map(len, value.reshape(-1).tolist())) if value.dtype == object else 0
+        return value.nbytes + characters
     if isinstance(value, list):
         return sum(nbytes(member) for member in value)
     return 0
-
-
-def _characters(texts: Array) -> int:
-    return sum(map(len, texts.reshape(-1).tolist()))
 
 
 def type_proto(value: Value) -> onnx.TypeProto:

@@ -15,13 +15,10 @@ _MAGIC = np.float32(3 << 22)
 """Adding and subtracting it rounds a float32 below 2^22 to an integer."""
 
 
-def _quantize_of(kind: Any) -> Any:
-    return types.void(_READ, _FLOAT, _FLOAT, _FLOAT, _FLOAT, types.Array(kind, 1, "C"))
-
-
 @entry(lambda x, scale, zero, low, high, out: x.size == out.size)
 @njit(
-    [_quantize_of(kind) for kind in (*_BYTES, types.int16)],
+    [types.void(_READ, _FLOAT, _FLOAT, _FLOAT, _FLOAT, types.Array(kind, 1, "C"))
+     for kind in (*_BYTES, types.int16)],
     nogil=True, cache=True, error_model="numpy",
 )  # fmt: skip
 def quantize(x: Any, scale: Any, zero: Any, low: Any, high: Any, out: Any) -> None:
@@ -38,13 +35,12 @@ def quantize(x: Any, scale: Any, zero: Any, low: Any, high: Any, out: Any) -> No
         out[i] = np.int32(_FLOAT(rounded + zero))
 
 
-def _dequantize_of(kind: Any) -> Any:
-    source = types.Array(kind, 1, "C", readonly=True)
-    return types.void(source, _FLOAT, _FLOAT, types.Array(_FLOAT, 1, "C"))
-
-
 @entry(lambda x, scale, zero, out: x.size == out.size)
-@njit([_dequantize_of(kind) for kind in _BYTES], nogil=True, cache=True)
+@njit(
+    [types.void(types.Array(kind, 1, "C", readonly=True), _FLOAT, _FLOAT,
+                types.Array(_FLOAT, 1, "C")) for kind in _BYTES],
+    nogil=True, cache=True,
+)  # fmt: skip
 def dequantize(x: Any, scale: Any, zero: Any, out: Any) -> None:
     """(x - zero) * scale."""
     for i in range(x.size):

@@ -105,7 +105,9 @@ def max_pool(x: Array, window: Window) -> Array:
     """Returns the maximum of each window of float32 `x` (N, C, *size); NaN is the largest."""
     limits.allow((*x.shape[:2], *window.out), np.float32)
     out = buffer_pool.empty((*x.shape[:2], *window.out), np.float32)
-    if _halves(x, window):
+    adjacent = window.kernel == window.strides == (2, 2) and window.dilations == (1, 1)
+    inside = all(2 * n <= size for n, size in zip(window.out, x.shape[2:], strict=True))
+    if adjacent and inside and not any(window.before):
         _halve(x, window, out)
         return out
     arranged = layout(window)
@@ -116,13 +118,6 @@ def max_pool(x: Array, window: Window) -> Array:
                 (arranged.size, planes, each, arranged.count, arranged.grid, arranged.width,
                  window.pixels))  # fmt: skip
     return out
-
-
-def _halves(x: Array, window: Window) -> bool:
-    """Whether windows are 2 x 2, adjacent and inside the image."""
-    inside = all(2 * n <= size for n, size in zip(window.out, x.shape[2:], strict=True))
-    twos = window.kernel == window.strides == (2, 2)
-    return twos and inside and not any(window.before) and window.dilations == (1, 1)
 
 
 def _halve(x: Array, window: Window, out: Array) -> None:

@@ -88,9 +88,10 @@ def matmul(a: Array, b: Array) -> Array:
     batch = a.shape[:-2] if b.ndim == 2 else np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     shape = (*batch, a.shape[-2], b.shape[-1])
     limits.allow(shape, a.dtype)
-    if b.ndim == 2:
-        return _rows(a, b, shape)
     out = buffer_pool.empty(shape, a.dtype)
+    if b.ndim == 2:  # one product of all rows
+        split(flat(a, 0, -1), b, flat(out, 0, -1))
+        return out
     if out.size * a.shape[-1] < _SPLIT:
         return np.matmul(a, b, out=out)
     targets = out.reshape(-1, *shape[-2:])  # all have elements here
@@ -128,13 +129,6 @@ def carrier(a: Array, b: Array, depth: int) -> np.dtype[Any]:
     bound = depth * _largest(a) * _largest(b)
     exact = ((1 << 24, np.float32), (1 << 53, np.float64))
     return np.dtype(next((kind for limit, kind in exact if bound <= limit), np.int64))
-
-
-def _rows(a: Array, b: Array, shape: tuple[int, ...]) -> Array:
-    """Multiplies a stack of matrices by one matrix, as one product of all rows."""
-    out = buffer_pool.empty(shape, a.dtype)
-    split(flat(a, 0, -1), b, flat(out, 0, -1))
-    return out
 
 
 def _largest(array: Array) -> int:

@@ -79,10 +79,10 @@ def _window(
 ) -> Window:
     """Returns the windows, of shapes known from the last run without computing them again."""
     rank = len(size)
-    strides = _each("strides", strides, rank)
-    dilations = _each("dilations", dilations, rank)
+    strides = _per_axis("strides", strides, rank)
+    dilations = _per_axis("dilations", dilations, rank)
     extent = [
-        (k - 1) * d + 1 for k, d in zip(_each("kernel", kernel, rank), dilations, strict=True)
+        (k - 1) * d + 1 for k, d in zip(_per_axis("kernel", kernel, rank), dilations, strict=True)
     ]
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         out = [-(-n // s) for n, s in zip(size, strides, strict=True)]
@@ -98,7 +98,10 @@ def _window(
             raise ModelError(f"pads {around} are {len(around)} numbers, {2 * rank} expected")
         before, after = around[:rank], around[rank:]
         spans = [n + b + a - e for n, b, a, e in zip(size, before, after, extent, strict=True)]
-        out = [_count(span, s, ceil_mode) for span, s in zip(spans, strides, strict=True)]
+        out = [
+            (-(-span // s) if ceil_mode else span // s) + 1
+            for span, s in zip(spans, strides, strict=True)
+        ]
         if ceil_mode:  # a window must not begin beyond the input and the padding before it
             starts = zip(out, strides, size, before, strict=True)
             out = [o - 1 if (o - 1) * s >= n + b else o for o, s, n, b in starts]
@@ -165,12 +168,8 @@ def patches(ready: Array, window: Window, rows: int | None = None) -> Array:
     )
 
 
-def _each(name: str, values: Sequence[int] | None, rank: int) -> Sequence[int]:
+def _per_axis(name: str, values: Sequence[int] | None, rank: int) -> Sequence[int]:
     numbers = [1] * rank if values is None else list(values)
     if len(numbers) != rank or any(n < 1 for n in numbers):
         raise ModelError(f"{name} {numbers} do not fit {rank} spatial axes, each at least 1")
     return numbers
-
-
-def _count(span: int, stride: int, ceil_mode: int) -> int:
-    return (-(-span // stride) if ceil_mode else span // stride) + 1

@@ -174,14 +174,11 @@ def erf_into(x: Array, out: Array) -> None:
         special.erf(x, out=out)
         return
     near = np.clip(x, -4, 4)
-    np.multiply(near, _ratio(_ERF, near * near), out=out)
-    np.clip(out, -1, 1, out=out)
-
-
-def _ratio(coefficients: tuple[Sequence[float], Sequence[float]], x: Array) -> Array:
-    top, bottom = (_polynomial(terms, x) for terms in coefficients)
+    square = near * near
+    top, bottom = (_polynomial(terms, square) for terms in _ERF)
     top /= bottom
-    return top
+    np.multiply(near, top, out=out)
+    np.clip(out, -1, 1, out=out)
 
 
 def _polynomial(terms: Sequence[float], x: Array) -> Array:

@@ -79,7 +79,11 @@ def attention(
     if softcap:
         scores = (np.tanh(scores / softcap) * softcap).astype(Q.dtype)
     stages.append(scores)
-    offset = _offset(past_key, nonpad_kv_seqlen, queries)
+    offset = np.array(0)  # keys before the queries: one number, or one for each batch entry
+    if past_key is not None:
+        offset = np.array(past_key.shape[2])
+    elif nonpad_kv_seqlen is not None:
+        offset = (nonpad_kv_seqlen - queries).reshape(-1, 1, 1, 1)
     allowed = _window(queries, keys, offset, left_window_size, right_window_size, is_causal)
     bias = _bias(attn_mask, allowed, nonpad_kv_seqlen, keys, Q.dtype)
     if bias is not None:
@@ -113,15 +117,6 @@ def flex_attention(
     if prob_mod is not None:
         shares = prob_mod(shares)[0].astype(kind)
     return grouped_product(shares, V.astype(kind)).astype(V.dtype)
-
-
-def _offset(past_key: Array | None, lengths: Array | None, queries: int) -> Array:
-    """Returns the number of keys before the queries: one, or one per batch entry."""
-    if past_key is not None:
-        return np.array(past_key.shape[2])
-    if lengths is not None:
-        return (lengths - queries).reshape(-1, 1, 1, 1)
-    return np.array(0)
 
 
 def _window(

@@ -68,15 +68,21 @@ def scan(
     """Runs the body once per slice of the scan inputs; direction 1 is backwards."""
     count = len(states_and_inputs) - num_scan_inputs
     states: Sequence[Value] = states_and_inputs[:count]
+    axes = scan_input_axes or [0] * num_scan_inputs
+    moved_inputs = [
+        np.moveaxis(array, axis, 0)
+        for array, axis in zip(states_and_inputs[count:], axes, strict=True)
+    ]
     sources = [
         np.flip(moved, 0) if backwards else moved
         for moved, backwards in zip(
-            _moved(states_and_inputs[count:], scan_input_axes),
-            scan_input_directions or [0] * num_scan_inputs,
-            strict=True,
+            moved_inputs, scan_input_directions or [0] * num_scan_inputs, strict=True
         )
     ]
-    length = _length(sources)
+    lengths = {source.shape[0] for source in sources}
+    if len(lengths) != 1:
+        raise ModelError(f"scan inputs of different lengths: {sorted(lengths)}")
+    length = lengths.pop()
     budget, began = limits.in_force(), time.monotonic()
     budget.trip(length, began)
     scans = Stacks(len(body.outputs) - count)
@@ -142,20 +148,6 @@ class Stacks:
         ]
         limits.in_force().release(self._bytes)
         return stacks
-
-
-def _moved(inputs: Sequence[Array], axes: Sequence[int] | None) -> list[Array]:
-    return [
-        np.moveaxis(array, axis, 0)
-        for array, axis in zip(inputs, axes or [0] * len(inputs), strict=True)
-    ]
-
-
-def _length(sources: Sequence[Array]) -> int:
-    lengths = {source.shape[0] for source in sources}
-    if len(lengths) != 1:
-        raise ModelError(f"scan inputs of different lengths: {sorted(lengths)}")
-    return lengths.pop()
 
 
 def _padded(array: Array, length: int) -> Array:

@@ -69,7 +69,11 @@ def dynamic_quantize_lstm(
         ((q.astype(np.float32) - by_direction(zero)) * by_direction(scale)).swapaxes(1, 2)
         for q, scale, zero in ((W, W_scale, W_zero_point), (R, R_scale, R_zero_point))
     )
-    products, cells = recurrent.gate_products(inputs, recurrence, _rounded), []
+
+    def rounded(x: Array) -> Array:
+        return dequantize_linear(*dynamic_quantize_linear(x))
+
+    products, cells = recurrent.gate_products(inputs, recurrence, rounded), []
     for d in range(len(W)):
         bias = biases[d][: 4 * hidden], biases[d][4 * hidden :]
         share, times = partial(products.of_input, d), partial(products.of_state, d)
@@ -88,9 +92,3 @@ def by_direction(parameter: Array) -> Array:
     """Returns a parameter as float32, reshaped (D) or (D, 4H) to match weights (D, I, 4H)."""
     wide = parameter.astype(np.float32)
     return wide.reshape(len(wide), 1, -1) if wide.size > 1 else wide.reshape(1, 1, 1)
-
-
-def _rounded(x: Array) -> Array:
-    """Returns x as its 8 bits say."""
-    quantised, scale, zero = dynamic_quantize_linear(x)
-    return dequantize_linear(quantised, scale, zero)

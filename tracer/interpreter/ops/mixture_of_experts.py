@@ -228,13 +228,16 @@ def _quantized(
     name: str,
 ) -> list[_Layer]:
     """Returns a layer of each expert, of packed weights."""
-    experts, _, blocks = shape = blocks_of(weights, bits, block_size, name)
+    experts, rows, blocks = shape = blocks_of(weights, bits, block_size, name)
     depth = weights.shape[2] * 8 // bits
     block = depth // blocks
     shifts = _shifts(bias, experts)
     assert scales is not None
     steps = scales.reshape(shape)
-    points = _zero_points(zeros, shape, bits, block_size > 0)
+    if zeros is None:
+        points = np.full(shape, 1 << (bits - 1), np.uint8)
+    else:  # blocks of a row, or rows, are packed
+        points = unpacked(zeros, bits, blocks if block_size > 0 else rows).reshape(shape)
     rounds = block_size > 0 and (bits == 8 or (bits == 4 and level == INT8_ACTIVATIONS))
 
     def layer(expert: int) -> _Layer:
@@ -248,16 +251,6 @@ def _quantized(
         return compute
 
     return [layer(expert) for expert in range(experts)]
-
-
-def _zero_points(
-    zeros: Array | None, shape: tuple[int, int, int], bits: int, blocked: bool
-) -> Array:
-    """Returns zero points [experts, rows, blocks]; rows, or blocks of a row, are packed."""
-    if zeros is None:
-        return np.full(shape, 1 << (bits - 1), np.uint8)
-    _, rows, blocks = shape
-    return unpacked(zeros, bits, blocks if blocked else rows).reshape(shape)
 
 
 def blocks_of(weights: Input, bits: int, block_size: int, name: str) -> tuple[int, int, int]:

@@ -185,16 +185,11 @@ def svm_classifier(
     if len(rho) == 1 and len(labels) == 2 and not has_probabilities and positive:
         best = np.where(votes.max(1) >= 0.5, 1, best)
     names = np.array(labels, object if classlabels_strings else np.int64)
-    return names[best], _transformed(scores, post_transform)
-
-
-def _transformed(scores: Array, name: str) -> Array:
-    """Returns scores after the transformation; one score becomes a pair of both signs."""
-    if name not in TRANSFORMS:
-        raise ModelError(f"post_transform '{name}' is not one of {', '.join(TRANSFORMS)}")
-    if scores.shape[1] == 1 and name != "PROBIT":
+    if post_transform not in TRANSFORMS:
+        raise ModelError(f"post_transform '{post_transform}' is not one of {', '.join(TRANSFORMS)}")
+    if scores.shape[1] == 1 and post_transform != "PROBIT":  # a pair of both signs
         scores = np.concatenate([-scores, scores], axis=1)
-    return TRANSFORMS[name](scores).astype(np.float32)
+    return names[best], TRANSFORMS[post_transform](scores).astype(np.float32)
 
 
 def _softmax_zero(scores: Array) -> Array:

@@ -85,7 +85,12 @@ def packed_product(
             "Export the model without prepacked weights.",
         )
     blocks = -(-K // block_size)
-    zeros = _zero_points(zero_points, N, blocks, bits)
+    if zero_points is None:
+        zeros = np.full((N, blocks), 1 << (bits - 1), np.uint8)
+    elif zero_points.dtype != np.uint8:  # a float for each block, else packed like the weights
+        zeros = zero_points.reshape(N, blocks)
+    else:
+        zeros = unpacked(zero_points.reshape(N, packed_bytes(blocks, bits)), bits, blocks)
     weights = BlockWeights(B.reshape(N, -1), scales.reshape(N, blocks), zeros, bits, block_size, K)
     rounds = accuracy_level == INT8_ACTIVATIONS and g_idx is None
     return PackedProduct(
@@ -191,15 +196,6 @@ def _float_product(rows: Array, weights: BlockWeights, groups: Array | None) -> 
     for piece in weights.pieces():
         output[:, piece] = products.matmul(rows, dequantized(weights, piece, groups).T)
     return output
-
-
-def _zero_points(zero_points: Array | None, rows: int, blocks: int, bits: int) -> Array:
-    """Returns the zero point of each block: packed like the weights, or a float each."""
-    if zero_points is None:
-        return np.full((rows, blocks), 1 << (bits - 1), np.uint8)
-    if zero_points.dtype != np.uint8:
-        return zero_points.reshape(rows, blocks)
-    return unpacked(zero_points.reshape(rows, packed_bytes(blocks, bits)), bits, blocks)
 
 
 def _check_weights(
@@ -310,9 +306,16 @@ def gather_block_quantized(
     inside = (indices >= -size) & (indices < size)
     places = np.where(inside, indices % max(size, 1), 0)
     limits.allow((*table.shape[:at], *indices.shape, *table.shape[at + 1 :]), np.float32)
-    codes = _slice_codes(np.take(data, places, axis=at), table)
+    codes = np.take(data, places, axis=at)
+    if table.bits:
+        codes = unpacked(codes, table.bits, table.shape[-1])
+    codes = codes.astype(np.float32)
     steps = _spread(np.broadcast_to(scales, blocks), places, table).astype(np.float32)
-    zeros = _block_zeros(zero_points, blocks, table)
+    zeros = zero_points
+    if table.bits and zero_points is None:
+        zeros = np.full(blocks, 1 << (table.bits - 1), np.uint8)
+    elif table.bits and zero_points is not None:
+        zeros = unpacked(zero_points, table.bits, blocks[-1])
     if zeros is not None:
         codes = codes - _spread(zeros, places, table).astype(np.float32)
     seen = np.reshape(inside, (*indices.shape, *[1] * (data.ndim - at - 1)))
@@ -370,19 +373,6 @@ def _blocks(scales: Input, table: _Table) -> tuple[int, ...]:
             f"{table.quantized} are {blocks}"
         )
     return tuple(blocks)
-
-
-def _slice_codes(taken: Array, table: _Table) -> Array:
-    """Returns the codes of the slices as float32."""
-    codes = unpacked(taken, table.bits, table.shape[-1]) if table.bits else taken
-    return codes.astype(np.float32)
-
-
-def _block_zeros(zero_points: Array | None, blocks: tuple[int, ...], table: _Table) -> Array | None:
-    """Returns the zero point of each block; None for 0."""
-    if zero_points is None:
-        return np.full(blocks, 1 << (table.bits - 1), np.uint8) if table.bits else None
-    return unpacked(zero_points, table.bits, blocks[-1]) if table.bits else zero_points
 
 
 def _spread(parameter: Array, places: Array, table: _Table) -> Array:

@@ -28,7 +28,8 @@ def max_pool(
 ) -> tuple[Array, ...]:  # fmt: skip
     """The largest value of each window, and its flat index if that output has a name."""
     slid = window(X.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
-    lowest = _lowest(X.dtype)
+    is_integer = X.dtype.kind in "iu"
+    lowest = np.iinfo(X.dtype).min if is_integer else X.dtype.type(-np.inf)
     if X.ndim <= 4 and compiled.takes_elements(X):
         maxima = compiled.max_pool(X, slid)
     else:
@@ -198,12 +199,6 @@ def _indices(x: Array, slid: Window, lowest: Any, storage_order: int) -> Array:
         places = places * size[axis] + start + inside[axis] * slid.dilations[axis]
     planes = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *[1] * rank)
     return places + planes * int(np.prod(size))
-
-
-def _lowest(dtype: np.dtype[Any]) -> Any:
-    if dtype.kind in "iu":
-        return np.iinfo(dtype).min
-    return dtype.type(-np.inf)
 
 
 def _spatial(x: Array) -> tuple[int, ...]:

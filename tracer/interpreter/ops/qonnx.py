@@ -171,28 +171,16 @@ Round = Callable[[Array], Array]
 """Rounds floats to integers, which stay floats."""
 
 
-def _away(x: Array) -> Array:
-    return np.sign(x) * np.ceil(np.abs(x))
-
-
-def _half_away(x: Array) -> Array:
-    return np.sign(x) * np.floor(np.abs(x) + 0.5)
-
-
-def _half_to_zero(x: Array) -> Array:
-    return np.sign(x) * np.ceil(np.abs(x) - 0.5)
-
-
 _MODES: dict[str, Round] = {
     "ROUND": np.rint,
     "HALF_EVEN": np.rint,
     "CEIL": np.ceil,
     "FLOOR": np.floor,
-    "UP": _away,
+    "UP": lambda x: np.sign(x) * np.ceil(np.abs(x)),
     "DOWN": np.trunc,
     "ROUND_TO_ZERO": np.trunc,
-    "HALF_UP": _half_away,
-    "HALF_DOWN": _half_to_zero,
+    "HALF_UP": lambda x: np.sign(x) * np.floor(np.abs(x) + 0.5),
+    "HALF_DOWN": lambda x: np.sign(x) * np.ceil(np.abs(x) - 0.5),
 }
 """UP and DOWN are away from zero and towards it; so are halves in HALF_UP and HALF_DOWN."""
 

@@ -256,7 +256,13 @@ def run(
     if settings.layout:
         x = np.swapaxes(x, 0, 1)
         initial = [None if v is None else np.swapaxes(v, 0, 1) for v in initial]
-    backwards = _directions(settings.direction, len(cells))
+    directions = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
+    directions["foward"] = directions["forward"]  # the spelling of GRU-1's default
+    backwards = directions.get(settings.direction)
+    if backwards is None or len(backwards) != len(cells):
+        raise ModelError(
+            f"direction '{settings.direction}' with weights for {len(cells)} directions"
+        )
     steps, batch = x.shape[:2]
     counts = np.full(batch, steps) if lengths is None else lengths
     rows, places = np.arange(batch), np.arange(steps)[:, None]
@@ -287,12 +293,3 @@ def run(
     if settings.layout:
         return every.transpose(2, 0, 1, 3), *(np.swapaxes(v, 0, 1) for v in last)
     return every, *last
-
-
-def _directions(direction: str, count: int) -> list[bool]:
-    """Whether each direction runs backwards."""
-    backwards = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
-    backwards["foward"] = backwards["forward"]  # the spelling of GRU-1's default
-    if direction not in backwards or len(backwards[direction]) != count:
-        raise ModelError(f"direction '{direction}' with weights for {count} directions")
-    return backwards[direction]

@@ -36,7 +36,12 @@ def _extreme(ufunc: Any, pick: str) -> Fold:
     def fold(x: Array, axes: Axes) -> Array:
         if x.size:
             return ufunc.reduce(x, axis=axes, keepdims=True)
-        start = _bound(x.dtype, pick)
+        if x.dtype.kind == "b":
+            start: Any = pick == "max"
+        elif x.dtype.kind in "iu":
+            start = getattr(np.iinfo(x.dtype), pick)
+        else:
+            start = x.dtype.type(np.inf if pick == "max" else -np.inf)
         return ufunc.reduce(x, axis=axes, keepdims=True, initial=start)
 
     return fold
@@ -177,11 +182,3 @@ def _running(
 
 def _wide(x: Array) -> Any:
     return np.float32 if x.dtype.itemsize < 4 else x.dtype
-
-
-def _bound(dtype: np.dtype[Any], which: str) -> Any:
-    if dtype.kind == "b":
-        return which == "max"
-    if dtype.kind in "iu":
-        return getattr(np.iinfo(dtype), which)
-    return dtype.type(np.inf if which == "max" else -np.inf)

@@ -209,16 +209,23 @@ def non_max_suppression(
         raise ModelError(f"boxes {list(boxes.shape)} do not fit scores {list(scores.shape)}")
     most, iou = _single(max_output_boxes_per_class, 0), _single(iou_threshold, 0)
     least = None if score_threshold is None else _single(score_threshold, 0)
+    first, second = boxes[..., :2], boxes[..., 2:]
+    if center_point_box:
+        ends = first - second / 2, first + second / 2
+    else:
+        ends = np.minimum(first, second), np.maximum(first, second)
     found = [
         (batch, group, box)
-        for batch, corners in enumerate(_corners(boxes, center_point_box))
+        for batch, corners in enumerate(np.concatenate(ends, axis=-1))
         for group, values in enumerate(scores[batch])
-        for box in _kept(corners, values, most, iou, least)
+        for box in _best_boxes(corners, values, most, iou, least)
     ]
     return np.array(found, np.int64).reshape(-1, 3)
 
 
-def _kept(boxes: Array, scores: Array, most: float, iou: float, least: float | None) -> list[int]:
+def _best_boxes(
+    boxes: Array, scores: Array, most: float, iou: float, least: float | None
+) -> list[int]:
     """The boxes of one class that are kept, best first; of equal scores the first box."""
     left = np.argsort(-scores, kind="stable")
     left = left if least is None else left[scores[left] > least]
@@ -239,14 +246,6 @@ def _overlap(box: Array, others: Array, iou: float) -> Array:
     is_box = (common > 0) & (area > 0) & (areas > 0) & (union > 0)
     result: Array = is_box & (common / np.where(is_box, union, 1) > iou)
     return result
-
-
-def _corners(boxes: Array, centred: int) -> Array:
-    """Boxes by their lower and upper corners."""
-    first, second = boxes[..., :2], boxes[..., 2:]
-    if centred:
-        return np.concatenate([first - second / 2, first + second / 2], axis=-1)
-    return np.concatenate([np.minimum(first, second), np.maximum(first, second)], axis=-1)
 
 
 def _single(value: Array | None, default: float) -> float:

@@ -83,7 +83,10 @@ def resize(
             outside |= beyond.reshape([-1 if i == dim else 1 for i in range(X.ndim)])
     if crop:
         resized = np.where(outside, np.array(extrapolation_value, resized.dtype), resized)
-    return _rounded(resized, X.dtype)
+    if X.dtype.kind not in "iu":
+        return resized.astype(X.dtype, copy=False)
+    info = ml_dtypes.iinfo(X.dtype)  # type: ignore[no-untyped-call]
+    return np.clip(np.rint(resized), info.min, info.max).astype(X.dtype)
 
 
 @operator("Resize", since=10)
@@ -148,21 +151,16 @@ def resized_sizes(
         out = [int(np.float32(s) * n) for s, n in zip(scales, sources, strict=True)]
         return [float(s) for s in scales], out
     if sizes is not None and sizes.size:
-        return _by_sizes(sources, sizes.tolist(), policy)
+        out = sizes.tolist()
+        factors = [size / n if n or size else 1.0 for size, n in zip(out, sources, strict=True)]
+        if policy == "stretch":
+            return factors, out
+        choices: dict[str, Callable[[list[float]], float]] = {"not_larger": min, "not_smaller": max}
+        if policy not in choices:
+            raise ModelError(f"keep_aspect_ratio_policy '{policy}' is not supported")
+        scale = choices[policy](factors)
+        return [scale] * len(sources), [int(scale * n + 0.5) for n in sources]
     raise ModelError("both scales and sizes are missing")
-
-
-def _by_sizes(
-    sources: Sequence[int], sizes: Sequence[int], policy: str
-) -> tuple[list[float], list[int]]:
-    factors = [size / n if n or size else 1.0 for size, n in zip(sizes, sources, strict=True)]
-    if policy == "stretch":
-        return factors, list(sizes)
-    choices: dict[str, Callable[[list[float]], float]] = {"not_larger": min, "not_smaller": max}
-    if policy not in choices:
-        raise ModelError(f"keep_aspect_ratio_policy '{policy}' is not supported")
-    scale = choices[policy](factors)
-    return [scale] * len(sources), [int(scale * n + 0.5) for n in sources]
 
 
 def _sources(axis: ResizedAxis, coordinates: str) -> Array:
@@ -252,13 +250,6 @@ def cubic(d: Array, a: float) -> Array:
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
     return np.where(d <= 1, near, np.where(d < 2, far, 0))
-
-
-def _rounded(x: Array, dtype: np.dtype[np.generic]) -> Array:
-    if dtype.kind not in "iu":
-        return x.astype(dtype, copy=False)
-    info = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
-    return np.clip(np.rint(x), info.min, info.max).astype(dtype)
 
 
 @operator("GridSample", since=20)

@@ -92,19 +92,14 @@ def rotated(heads: Array, cosines: Array, sines: Array, interleaved: bool) -> Ar
     """
     pairs = cosines.shape[-1]
     cosine, sine = widened(cosines)[:, None], widened(sines)[:, None]
-    first, second = _parts(pairs, interleaved)
+    first, second = slice(0, pairs), slice(pairs, 2 * pairs)
+    if interleaved:
+        first, second = slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)
     real, imaginary = widened(heads[..., first]), widened(heads[..., second])
     turned = heads.copy()
     turned[..., first] = cosine * real - sine * imaginary
     turned[..., second] = sine * real + cosine * imaginary
     return turned
-
-
-def _parts(pairs: int, interleaved: bool) -> tuple[slice, slice]:
-    """Returns the channels that are the first and the second of each pair."""
-    if interleaved:
-        return slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)
-    return slice(0, pairs), slice(pairs, 2 * pairs)
 
 
 def rows_at(table: Array, places: Array | None) -> Array:

@@ -251,7 +251,11 @@ def pad_1(
 def compress(input: Array, condition: Array, *, axis: int | None = None) -> Array:
     """The slices along `axis` (default: of the flat tensor) where the condition holds."""
     kept = int(np.count_nonzero(condition))
-    limits.allow((kept,) if axis is None else _resized(input.shape, axis, kept), input.dtype)
+    shape = [kept]
+    if axis is not None:
+        shape = list(input.shape)
+        shape[nonnegative_axis(axis, input.ndim)] = kept
+    limits.allow(shape, input.dtype)
     return np.compress(condition, input, axis)
 
 
@@ -266,12 +270,6 @@ def reverse_sequence(
     order = np.where(back >= 0, back, steps)
     reversed_ = rows[order, np.arange(rows.shape[1])]
     return np.moveaxis(reversed_, (0, 1), (time_axis, batch_axis))
-
-
-def _resized(shape: Sequence[int], axis: int, size: int) -> tuple[int, ...]:
-    """Returns `shape` with another size of one axis."""
-    at = nonnegative_axis(axis, len(shape))
-    return (*shape[:at], size, *shape[at + 1 :])
 
 
 def _range(size: int, start: int, end: int, step: int) -> slice:

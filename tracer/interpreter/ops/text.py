@@ -55,25 +55,23 @@ def _tokens(
         pieces = [match.group() for match in _compiled(expression or "").finditer(text)]
     else:
         pieces = [text]
-        for separator in map(_separator, separators):
-            pieces = [part for piece in pieces for part in _between(separator, piece)]
+        for expression in separators:
+            separator = _compiled(expression)
+            if separator.match(""):
+                raise ModelError(
+                    f"the separator '{expression}' matches an empty text, and separates none"
+                )
+            pieces = [part for piece in pieces for part in _parts(separator, piece)]
             pieces = [part for part in pieces if len(part) >= least]
     return [piece for piece in pieces if piece and len(piece) >= least]
 
 
-def _between(separator: re.Pattern[str], text: str) -> list[str]:
+def _parts(separator: re.Pattern[str], text: str) -> list[str]:
     """Returns what lies between the matches, without what groups in them match."""
     spans = [match.span() for match in separator.finditer(text)]
     starts = [0, *(end for _, end in spans)]
     ends = [*(start for start, _ in spans), len(text)]
     return [text[start:end] for start, end in zip(starts, ends, strict=True)]
-
-
-def _separator(expression: str) -> re.Pattern[str]:
-    compiled = _compiled(expression)
-    if compiled.match(""):
-        raise ModelError(f"the separator '{expression}' matches an empty text, and separates none")
-    return compiled
 
 
 def _compiled(expression: str) -> re.Pattern[str]:
@@ -89,15 +87,12 @@ def murmur_hash_3(X: Array, *, positive: int = 1, seed: int = 0) -> Array:
 
     The algorithm is MurmurHash3_x86_32 of Austin Appleby, in the public domain.
     """
-    hashes = np.array([_hash(_octets(each), seed & _MASK) for each in X.reshape(-1)], np.uint32)
+    hashes = np.array([_hash(each, seed & _MASK) for each in X.reshape(-1)], np.uint32)
     return hashes.reshape(X.shape).view(np.uint32 if positive else np.int32)
 
 
-def _octets(value: object) -> bytes:
-    return value.tobytes() if isinstance(value, np.generic) else str(value).encode()
-
-
-def _hash(octets: bytes, seed: int) -> int:
+def _hash(value: object, seed: int) -> int:
+    octets = value.tobytes() if isinstance(value, np.generic) else str(value).encode()
     state, whole = seed, len(octets) // 4 * 4
     for start in range(0, whole, 4):
         state ^= _mixed(int.from_bytes(octets[start : start + 4], "little"))
