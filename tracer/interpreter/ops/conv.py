@@ -89,15 +89,9 @@ def conv_transpose(
 
 
 def geometry(
-    size: Sequence[int],
-    kernel: Sequence[int],
-    steps: Sequence[int],
-    spread: Sequence[int],
-    pads: _Ints,
-    output_padding: _Ints,
-    output_shape: _Ints,
-    auto_pad: str,
-) -> tuple[list[int], list[int], list[int]]:
+    size: Sequence[int], kernel: Sequence[int], steps: Sequence[int], spread: Sequence[int],
+    pads: _Ints, output_padding: _Ints, output_shape: _Ints, auto_pad: str,
+) -> tuple[list[int], list[int], list[int]]:  # fmt: skip
     """Returns per spatial axis the full size, the output's start in it, and the output's size.
 
     Raises ModelError for an empty output, as onnxruntime does.
@@ -107,7 +101,17 @@ def geometry(
         (n - 1) * s + (k - 1) * d + 1 + extra
         for n, s, k, d, extra in zip(size, steps, kernel, spread, more, strict=True)
     ]
-    before, cropped = _crop(size, full, steps, pads, output_shape, auto_pad)
+    rank = len(full)
+    if output_shape is None and not auto_pad.startswith("SAME"):
+        around = list(pads or [0] * (2 * rank)) if auto_pad == "NOTSET" else [0] * (2 * rank)
+        before = around[:rank]
+        cropped = [f - around[i] - around[rank + i] for i, f in enumerate(full)]
+    else:  # pads are never negative, so a small kernel makes a small output
+        cropped = [min(n * s, f) for n, s, f in zip(size, steps, full, strict=True)]
+        if output_shape is not None:
+            cropped = list(output_shape)[-rank:]
+        total = [max(f - n, 0) for f, n in zip(full, cropped, strict=True)]
+        before = [t // 2 if auto_pad == "SAME_UPPER" else t - t // 2 for t in total]
     if min(cropped, default=1) < 1:
         raise ModelError(
             f"the output would be {cropped}, cut from {full}; every axis must be at least 1"
@@ -129,35 +133,20 @@ def _spread(
         products = (rows[number] @ pixels).reshape(maps, *kernel, *size)
         target = full_output[image, number * maps : (number + 1) * maps]
         for position in np.ndindex(*kernel):
-            reached = tuple(
-                slice(p * d, p * d + (n - 1) * s + 1, s)
-                for p, d, n, s in zip(position, spread, size, steps, strict=True)
-            )
+            reached = _reached(position, spread, size, steps)
             target[(slice(None), *reached)] += products[(slice(None), *position)]
 
     parallel.run_blocks(len(x) * group, block)
 
 
-def _crop(
-    size: Sequence[int],
-    full: list[int],
-    steps: Sequence[int],
-    pads: _Ints,
-    output_shape: _Ints,
-    auto_pad: str,
-) -> tuple[list[int], list[int]]:
-    """Returns the output's start in the full size, and its size, by the specification."""
-    rank = len(full)
-    if output_shape is None and not auto_pad.startswith("SAME"):
-        around = list(pads or [0] * (2 * rank)) if auto_pad == "NOTSET" else [0] * (2 * rank)
-        return around[:rank], [f - around[i] - around[rank + i] for i, f in enumerate(full)]
-    if output_shape is None:  # pads are never negative, so a small kernel makes a small output
-        cropped = [min(n * s, f) for n, s, f in zip(size, steps, full, strict=True)]
-    else:
-        cropped = list(output_shape)[-rank:]
-    total = [max(f - n, 0) for f, n in zip(full, cropped, strict=True)]
-    upper = auto_pad == "SAME_UPPER"
-    return [t // 2 if upper else t - t // 2 for t in total], cropped
+def _reached(
+    position: Sequence[int], spread: Sequence[int], counts: Sequence[int], steps: Sequence[int]
+) -> tuple[slice, ...]:
+    """Returns where the elements at a kernel position lie, of as many windows as `counts`."""
+    return tuple(
+        slice(p * d, p * d + (n - 1) * s + 1, s)
+        for p, d, n, s in zip(position, spread, counts, steps, strict=True)
+    )
 
 
 @operator("Col2Im", since=18)
@@ -187,10 +176,7 @@ def col2im(
     columns = input.reshape(*shape, *block, *counts)
     images = np.zeros((*shape, *sizes), input.dtype)
     for position in np.ndindex(*block):
-        reached = tuple(
-            slice(p * d, p * d + (n - 1) * s + 1, s)
-            for p, d, n, s in zip(position, spread, counts, steps, strict=True)
-        )
+        reached = _reached(position, spread, counts, steps)
         images[:, :, *reached] += columns[:, :, *position]
     inside = tuple(slice(start, start + n) for start, n in zip(around, image, strict=False))
     return images[:, :, *inside]
@@ -246,13 +232,9 @@ def contrib_causal_conv_with_state(
 
 
 def _causal_sums(
-    input: Array,
-    weight: Array,
-    bias: Array | None,
-    past_state: Array | None,
-    activation: str,
+    input: Array, weight: Array, bias: Array | None, past_state: Array | None, activation: str,
     dilation: int,
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array]:  # fmt: skip
     """Returns the sums of taps, perhaps through x sigmoid(x), and the state at the end.
 
     Halves are summed in float32.

@@ -61,18 +61,19 @@ class _Rule:
 
 def check_inputs(given: Arguments) -> None:
     """Raises ModelError for inputs that do not fit each other or the attributes."""
-    kv_num_heads = given.kv_num_heads
-    heads = _head_shape(given.query, given.key, given.value, given.num_heads, kv_num_heads)
-    batch, _, tokens, size = heads
+    kv_num_heads, window = given.kv_num_heads, given.local_window_size
+    batch, _, tokens, size = heads = _head_shape(given)
     if (given.q_norm_weight is None) != (given.k_norm_weight is None):
         raise ModelError("q_norm_weight and k_norm_weight are both given, or neither")
     longest = _longest(given.total_sequence_length, tokens)
     pasts = _check_lengths(given.seqlens_k, longest, batch, tokens)
     if given.do_rotary:
-        tables = (given.cos_cache, given.sin_cache)
-        _check_rotary(tables, given.position_ids, pasts, tokens == longest, heads)
-    _check_window(given.local_window_size, bool(given.causal), bool(given.sliding_window_cache))
-    kept = given.local_window_size if given.sliding_window_cache else 0
+        _check_rotary(given, pasts, tokens == longest, heads)
+    if window > 0 and not given.causal:
+        raise ModelError(f"local_window_size is {window}, and attention is not causal")
+    if given.sliding_window_cache and window <= 0:
+        raise ModelError("sliding_window_cache is 1, and there is no local_window_size")
+    kept = window if given.sliding_window_cache else 0
     for past, kind, scale in (
         (given.past_key, given.k_quant_type, given.k_scale),
         (given.past_value, given.v_quant_type, given.v_scale),
@@ -103,34 +104,35 @@ def group_query_attention(
     `seqlens_k` is the number of tokens of each entry less 1, `total_sequence_length` that of the
     longest.
     """
-    heads = _normed(
-        _heads(query, key, value, num_heads, kv_num_heads),
-        (q_norm_weight, k_norm_weight), qk_norm_epsilon,
-    )  # fmt: skip
-    batch, _, tokens, size = heads[0].shape
+    q, k, v = _heads(query, key, value, num_heads, kv_num_heads)
+    if q_norm_weight is not None and k_norm_weight is not None:
+        q = rms_normalization(q, q_norm_weight, epsilon=qk_norm_epsilon)
+        k = rms_normalization(k, k_norm_weight, epsilon=qk_norm_epsilon)
+    batch, _, tokens, size = q.shape
     longest = int(total_sequence_length.reshape(-1)[0])
     totals = seqlens_k.reshape(-1).astype(np.int64) + 1
     pasts = pasts_of(totals, longest, tokens)
     if do_rotary:
         places = places_of(position_ids, pasts, tokens, tokens == longest)
-        heads = _turned(heads, (cos_cache, sin_cache), places, bool(rotary_interleaved))
+        cosines, sines = (rows_at(t, places) for t in (cos_cache, sin_cache) if t is not None)
+        q, k = (rotated(each, cosines, sines, bool(rotary_interleaved)) for each in (q, k))
     window = max(local_window_size, 0)
     shape = (batch, kv_num_heads, size)
     caches = []
-    for past, kind, steps in (
-        (past_key, k_quant_type, k_scale),
-        (past_value, v_quant_type, v_scale),
-    ):
+    stored = (past_key, k_quant_type, k_scale), (past_value, v_quant_type, v_scale)
+    for past, kind, steps in stored:
         storage = storage_of(kind, steps, kv_cache_bit_width, shape[1:])
         kept = window if sliding_window_cache else 0
         caches.append(cache_of(past, storage, shape, longest, kept))
     bias = attention_bias
     if bias is not None:
         bias = np.broadcast_to(bias, (batch, num_heads, tokens, longest))
-    sink = _sink(head_sink, bool(smooth_softmax), num_heads)
+    sink = np.zeros((1, 1, 1), np.float32) if smooth_softmax else None
+    if head_sink is not None:
+        sink = widened(head_sink).reshape(num_heads, 1, 1)
     rule = _Rule(scale or 1 / np.sqrt(size), softcap, bool(causal), window, sink)
     entries = [
-        _entry([each[i] for each in heads], caches, rule, None if bias is None else bias[i], i,
+        _entry((q[i], k[i], v[i]), caches, rule, None if bias is None else bias[i], i,
                int(pasts[i]), int(totals[i]), longest)
         for i in range(batch)
     ]  # fmt: skip
@@ -141,15 +143,9 @@ def group_query_attention(
 
 
 def _entry(
-    heads: Sequence[Array],
-    caches: Sequence[Cache],
-    rule: _Rule,
-    bias: Array | None,
-    index: int,
-    past: int,
-    total: int,
-    longest: int,
-) -> tuple[Array, ...]:
+    heads: _Heads, caches: Sequence[Cache], rule: _Rule, bias: Array | None, index: int, past: int,
+    total: int, longest: int,
+) -> tuple[Array, ...]:  # fmt: skip
     """Returns output, present key, present value, scores and shares of an entry of the batch.
 
     `past` of its `total` tokens are in the cache; the longest entry has `longest`.
@@ -170,15 +166,11 @@ def _entry(
         cache.present(each, past, total) for cache, each in zip(caches, stored, strict=True)
     )
     shown = np.where(visible, scores, np.float32(0))
-    stages = (_spread(each, first, longest) for each in (shown, shares))
+    stages = []
+    for stage in (shown, shares):  # in columns by position, 0 outside the cache
+        stages.append(np.zeros((*stage.shape[:2], longest), stage.dtype))
+        stages[-1][..., first : first + stage.shape[-1]] = stage
     return output, *presents, *stages
-
-
-def _spread(stage: Array, first: int, longest: int) -> Array:
-    """Returns scores [heads, L, T] in columns by position, 0 for positions outside the cache."""
-    spread = np.zeros((*stage.shape[:2], longest), stage.dtype)
-    spread[..., first : first + stage.shape[-1]] = stage
-    return spread
 
 
 def _heads(query: Array, key: Array | None, value: Array | None, count: int, groups: int) -> _Heads:
@@ -188,36 +180,6 @@ def _heads(query: Array, key: Array | None, value: Array | None, count: int, gro
         q, k, v = np.split(packed, [count, count + groups], axis=1)
         return q, k, v
     return split_heads(query, count), split_heads(key, groups), split_heads(value, groups)
-
-
-def _normed(heads: _Heads, weights: tuple[Array | None, Array | None], epsilon: float) -> _Heads:
-    """Returns heads whose queries and keys are divided by their root mean squares, if weighted."""
-    query, key, value = heads
-    first, second = weights
-    if first is None or second is None:
-        return heads
-    return (
-        rms_normalization(query, first, epsilon=epsilon),
-        rms_normalization(key, second, epsilon=epsilon),
-        value,
-    )
-
-
-def _turned(
-    heads: _Heads, tables: tuple[Array | None, Array | None], places: Array, interleaved: bool
-) -> _Heads:
-    """Returns heads whose queries and keys are turned by their positions."""
-    query, key, value = heads
-    cosines, sines = (rows_at(table, places) for table in tables if table is not None)
-    turned = (rotated(each, cosines, sines, interleaved) for each in (query, key))
-    return next(turned), next(turned), value
-
-
-def _sink(head_sink: Array | None, smooth: bool, heads: int) -> Array | None:
-    """Returns a score [heads, 1, 1] that takes a share and gives nothing."""
-    if head_sink is None:
-        return np.zeros((1, 1, 1), np.float32) if smooth else None
-    return widened(head_sink).reshape(heads, 1, 1)
 
 
 def places_of(position_ids: Array | None, pasts: Array, tokens: int, is_prompt: bool) -> Array:
@@ -238,10 +200,10 @@ def pasts_of(totals: Array, longest: int, tokens: int) -> Array:
     return np.zeros_like(totals) if tokens == longest else totals - tokens
 
 
-def _head_shape(
-    query: Input, key: Input | None, value: Input | None, count: int, groups: int
-) -> Shape4:
+def _head_shape(given: Arguments) -> Shape4:
     """Returns the shape of the query as heads. Raises ModelError."""
+    query, key, value = given.query, given.key, given.value
+    count, groups = given.num_heads, given.kv_num_heads
     if groups < 1 or count % groups:
         raise ModelError(f"num_heads, {count}, is no multiple of kv_num_heads, {groups}")
     if key is None or value is None:
@@ -291,33 +253,20 @@ def _check_lengths(
     return pasts_of(totals, longest, tokens)
 
 
-def _check_rotary(
-    tables: tuple[Input | None, Input | None],
-    position_ids: Input | None,
-    pasts: Array | None,
-    is_prompt: bool,
-    heads: Shape4,
-) -> None:
+def _check_rotary(given: Arguments, pasts: Array | None, is_prompt: bool, heads: Shape4) -> None:
     """Refuses tables of other sizes than the heads, and positions beyond them."""
-    cosines, sines = tables
+    cosines, sines, position_ids = given.cos_cache, given.sin_cache, given.position_ids
     if cosines is None or sines is None:
         raise ModelError("do_rotary is 1, and cos_cache or sin_cache is left out")
     batch, _, tokens, size = heads
     check_tables(cosines, sines, size)
-    given = value_of(position_ids)
-    if pasts is None or (given is None and position_ids is not None):
+    ids = value_of(position_ids)
+    if pasts is None or (ids is None and position_ids is not None):
         return
-    places = places_of(given, pasts, tokens, is_prompt)
+    places = places_of(ids, pasts, tokens, is_prompt)
     if places.shape != (batch, tokens):
         raise ModelError(f"position_ids are {list(places.shape)}, not one for each token")
     check_places(places, cosines.shape[0])
-
-
-def _check_window(size: int, causal: bool, kept: bool) -> None:
-    if size > 0 and not causal:
-        raise ModelError(f"local_window_size is {size}, and attention is not causal")
-    if kept and size <= 0:
-        raise ModelError("sliding_window_cache is 1, and there is no local_window_size")
 
 
 def _check_past(

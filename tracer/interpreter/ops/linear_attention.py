@@ -1,6 +1,5 @@
 """LinearAttention of ONNX and of com.microsoft: attention whose past is one matrix of each head."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,17 +18,6 @@ from tracer.support.types import Array
 
 RULES = ("linear", "gated", "delta", "gated_delta")
 """How a token changes the state. Gated rules decay it, delta rules correct what it tells."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Tokens:
-    """The operands of all tokens as [batch, heads, tokens, size]; None is not of the rule."""
-
-    query: Array
-    key: Array
-    value: Array
-    decay: Array | None
-    rate: Array | None
 
 
 def check_inputs(given: Arguments) -> None:
@@ -51,7 +39,14 @@ def check_contrib_inputs(given: Arguments) -> None:
     check_groups(max(heads), min(heads))
     operands, gates = (given.query, given.key, given.value), (given.decay, given.beta)
     _check_operands(operands, given.past_state, gates, heads)
-    _check_rule(given.update_rule, given.decay, given.beta)
+    rule = given.update_rule
+    if rule not in RULES:
+        raise ModelError(f"update_rule is '{rule}'", f"Known: {', '.join(RULES)}.")
+    for name, gate, needed in zip(
+        ("decay", "beta"), gates, (_decays(rule), _corrects(rule)), strict=True
+    ):
+        if gate is None and needed:
+            raise ModelError(f"the rule '{rule}' needs {name}")
 
 
 @operator("LinearAttention", since=27, check=check_inputs)
@@ -65,8 +60,30 @@ def linear_attention(
 
     Operands are [batch, tokens, heads * size], the state [batch, kv heads, key size, value size].
     """
-    tokens = _tokens(query, key, value, decay, beta, (q_num_heads, kv_num_heads))
-    return _recurred(tokens, past_state, scale, query.dtype)
+    queries, keys, values = (
+        widened(split_heads(each, count))
+        for each, count in ((query, q_num_heads), (key, kv_num_heads), (value, kv_num_heads))
+    )
+    decays, rates = _gates(decay, kv_num_heads), _gates(beta, kv_num_heads)
+    (batch, _, count, size), width = queries.shape, values.shape[3]
+    shape = (batch, kv_num_heads, size, width)
+    state = np.zeros(shape, np.float32) if past_state is None else widened(past_state)
+    most = max(kv_num_heads, q_num_heads)
+    limits.allow((batch, most, count, width), np.float32)
+    output = np.empty((batch, most, count, width), np.float32)
+    factor = scale or 1 / np.sqrt(size)
+    for token in range(count):
+        k, v = keys[:, :, token], values[:, :, token]
+        if decays is not None:
+            state = state * np.exp(decays[:, :, token])[..., None]
+        if rates is not None:  # corrects what the state has for the key
+            v = rates[:, :, token] * (v - np.matmul(k[:, :, None], state)[:, :, 0])
+        state = state + k[..., None] * v[:, :, None]
+        q = np.repeat(queries[:, :, token], most // q_num_heads, axis=1)
+        read = np.repeat(state, most // kv_num_heads, axis=1)
+        output[:, :, token] = np.matmul(q[:, :, None], read)[:, :, 0] * np.float32(factor)
+    kept = query.dtype if past_state is None else past_state.dtype
+    return joined_heads(output).astype(query.dtype, copy=False), state.astype(kept, copy=False)
 
 
 @operator("LinearAttention", domain=MICROSOFT, check=check_contrib_inputs)
@@ -86,55 +103,6 @@ def contrib_linear_attention(
     decay = decay if _decays(update_rule) else None
     beta = beta if _corrects(update_rule) else None
     return linear_attention(query, key, value, past_state, decay, beta, **attributes)
-
-
-def _recurred(
-    tokens: _Tokens, past_state: Array | None, scale: float, dtype: np.dtype[Any]
-) -> tuple[Array, Array]:
-    """Returns the output [batch, tokens, channels] of type `dtype`, and the state at the end."""
-    batch, query_heads, count, size = tokens.query.shape
-    heads, width = tokens.value.shape[1], tokens.value.shape[3]
-    shape = (batch, heads, size, width)
-    state = np.zeros(shape, np.float32) if past_state is None else widened(past_state)
-    most = max(heads, query_heads)
-    limits.allow((batch, most, count, width), np.float32)
-    output = np.empty((batch, most, count, width), np.float32)
-    factor = scale or 1 / np.sqrt(size)
-    for token in range(count):
-        state = _updated(state, tokens, token)
-        query = np.repeat(tokens.query[:, :, token], most // query_heads, axis=1)
-        read = np.repeat(state, most // heads, axis=1)
-        output[:, :, token] = np.matmul(query[:, :, None], read)[:, :, 0] * np.float32(factor)
-    kept = dtype if past_state is None else past_state.dtype
-    return joined_heads(output).astype(dtype, copy=False), state.astype(kept, copy=False)
-
-
-def _updated(state: Array, tokens: _Tokens, token: int) -> Array:
-    """Returns the state after one more token."""
-    key, value = tokens.key[:, :, token], tokens.value[:, :, token]
-    if tokens.decay is not None:
-        state = state * np.exp(tokens.decay[:, :, token])[..., None]
-    if tokens.rate is not None:
-        told = np.matmul(key[:, :, None], state)[:, :, 0]
-        value = tokens.rate[:, :, token] * (value - told)
-    return state + key[..., None] * value[:, :, None]
-
-
-def _tokens(
-    query: Array,
-    key: Array,
-    value: Array,
-    decay: Array | None,
-    beta: Array | None,
-    heads: tuple[int, int],
-) -> _Tokens:
-    """Returns the operands as heads, halves in float32."""
-    queries, groups = heads
-    q, k, v = (
-        widened(split_heads(each, count))
-        for each, count in ((query, queries), (key, groups), (value, groups))
-    )
-    return _Tokens(q, k, v, _gates(decay, groups), _gates(beta, groups))
 
 
 def _gates(gates: Array | None, heads: int) -> Array | None:
@@ -170,15 +138,6 @@ def _check_operands(
         )
         if gate is not None and not fits:
             raise ModelError(f"{name} is {list(gate.shape)}, for {groups} heads of {size} numbers")
-
-
-def _check_rule(rule: str, decay: Input | None, beta: Input | None) -> None:
-    """Refuses an unknown rule, and one without an operand that it needs."""
-    if rule not in RULES:
-        raise ModelError(f"update_rule is '{rule}'", f"Known: {', '.join(RULES)}.")
-    for name, operand, needed in (("decay", decay, _decays(rule)), ("beta", beta, _corrects(rule))):
-        if operand is None and needed:
-            raise ModelError(f"the rule '{rule}' needs {name}")
 
 
 def _decays(rule: str) -> bool:

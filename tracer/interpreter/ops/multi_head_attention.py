@@ -208,19 +208,11 @@ def added_to_scores(
 
 
 def attended_projection(
-    projected: Array,
-    mask: Array | None,
-    past: Array | None,
-    bias: Array | None = None,
+    projected: Array, mask: Array | None, past: Array | None, bias: Array | None = None,
     widths: Sequence[int] = (),
-    *,
-    do_rotary: int = 0,
-    mask_filter_value: float = -10000.0,
-    num_heads: int,
-    past_present_share_buffer: int = 0,
-    scale: float = 0.0,
-    unidirectional: int = 0,
-) -> tuple[Array, ...]:
+    *, do_rotary: int = 0, mask_filter_value: float = -10000.0, num_heads: int,
+    past_present_share_buffer: int = 0, scale: float = 0.0, unidirectional: int = 0,
+) -> tuple[Array, ...]:  # fmt: skip
     """Returns the attention of queries, keys and values side by side, of `widths` or one width.
 
     Also returns the present where keys and values have one size. Raises ModelError.

@@ -64,20 +64,11 @@ class PackedProduct:
 
 
 def packed_product(
-    A: Array,
-    B: Array,
-    scales: Array,
-    zero_points: Array | None = None,
-    g_idx: Array | None = None,
+    A: Array, B: Array, scales: Array, zero_points: Array | None = None, g_idx: Array | None = None,
     bias: Array | None = None,
-    *,
-    K: int,
-    N: int,
-    accuracy_level: int = 0,
-    bits: int = 4,
-    block_size: int,
+    *, K: int, N: int, accuracy_level: int = 0, bits: int = 4, block_size: int,
     weight_prepacked: int = 0,
-) -> PackedProduct:
+) -> PackedProduct:  # fmt: skip
     """Returns the product of inputs that fit. Raises ModelError for weights of a CUDA device."""
     if weight_prepacked:
         raise ModelError(
