@@ -127,7 +127,7 @@ class Entry:
         """Calls the function. Raises UnfitError, or numba's TypeError, for what does not fit."""
         if not self.fits(*arguments):
             name = getattr(self.compiled, "__qualname__", "")
-            raise UnfitError(f"{name} cannot take {_shown(arguments)}")
+            raise UnfitError(f"{name} cannot take {_arguments_text(arguments)}")
         return self.compiled(*arguments)
 
 
@@ -160,7 +160,7 @@ class Task:
                 )
             words += array.__array_interface__["data"][0], array.size
         if not self.fits(count, *arrays, *numbers):
-            raise UnfitError(f"{self.name} cannot take {_shown((*arrays, *numbers))}")
+            raise UnfitError(f"{self.name} cannot take {_arguments_text((*arrays, *numbers))}")
         words += numbers
         return np.array(words, np.int64)
 
@@ -175,9 +175,9 @@ def task(*places: Place, fits: Fits) -> Callable[[Any], Task]:
     return lambda compiled: Task(compiled.__name__, compiled.address, places, fits)
 
 
-def _shown(arguments: Sequence[Any]) -> str:
+def _arguments_text(arguments: Sequence[Any]) -> str:
     return ", ".join(
-        f"({_shown(each)})" if isinstance(each, tuple)
+        f"({_arguments_text(each)})" if isinstance(each, tuple)
         else type_text(each) if isinstance(each, np.ndarray) else str(each)
         for each in arguments
     )  # fmt: skip

@@ -122,20 +122,14 @@ class Execution:
                 raise self._failure(step, inputs, error) from error
             if observed:
                 outputs = self._after(step, inputs, outputs)
-            self._keep(step, inputs, outputs, alive)
-
-    def _keep(
-        self, step: Step, inputs: Sequence[Value], outputs: Sequence[Value], alive: list[Value]
-    ) -> None:
-        """Stores what a step computed, and frees what no later step reads."""
-        try:
-            for position, slot in step.writes:
-                self._store(alive, slot, outputs[position])
-        except LimitError as error:
-            raise self._failure(step, inputs, error) from error
-        for slot in step.frees:
-            self._budget.release(values.nbytes(alive[slot]))
-            alive[slot] = None
+            try:
+                for position, slot in step.writes:
+                    self._store(alive, slot, outputs[position])
+            except LimitError as error:
+                raise self._failure(step, inputs, error) from error
+            for slot in step.frees:
+                self._budget.release(values.nbytes(alive[slot]))
+                alive[slot] = None
 
     def _nested(self, step: Step, inputs: Sequence[Value], alive: list[Value]) -> Sequence[Value]:
         """Computes a task that runs other graphs: a function, or a kernel with bodies."""

@@ -132,7 +132,7 @@ class _Table:
                 self._increase(v.at(row, number * self.layout.exponents), numbers, place)
 
         rows, columns = self.tile.size
-        v.each(columns, lambda column: v.each(rows, lambda n: sum_at(n, column)))
+        v.for_each(columns, lambda column: v.for_each(rows, lambda n: sum_at(n, column)))
 
     def extend(self, final: list[Any], low: list[Any], high: list[Any]) -> None:
         """Lets the extremes of each row include its sums."""
@@ -152,7 +152,7 @@ class _Table:
                     best = b.select(inside, better(best, value), best)
                 v.store(best, address)
 
-        v.each(self.tile.size[0], row)
+        v.for_each(self.tile.size[0], row)
 
     def add_errors(self, final: list[Any], values: list[Any], events: list[Any]) -> None:
         """Adds the events and the errors of limited sums to the words of their rows."""
@@ -184,13 +184,13 @@ class _Table:
             for parts in zip(*vectors, self.tile.inside, strict=True):
                 part(first, *parts)
 
-        v.each(self.tile.size[0], row)
+        v.for_each(self.tile.size[0], row)
 
     def _bin(self, value: Any) -> Any:
         """The bin of a sum: the leading bits of the sum plus one half."""
         v, b, layout = self.v, self.b, self.layout
         half = self.tile.words.halves("half")
-        lane = b.fadd(b.fsub(value, half), v.same(0.5))
+        lane = b.fadd(b.fsub(value, half), v.constant(0.5))
         number = b.bitcast(lane, v.integers)
         leading = self._without_sign(number, layout.fraction - PART_BITS)
         place = b.sub(leading, self._each((self._bias + FIRST) << PART_BITS))

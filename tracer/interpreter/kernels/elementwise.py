@@ -56,7 +56,7 @@ def relu(words: Any, block: int) -> None:
 
 
 @njit(types.void(types.intp, _READ, _READ, _WRITE), nogil=True, cache=True, error_model="numpy")
-def _both(operation: int, a: Any, b: Any, out: Any) -> None:
+def _with_array(operation: int, a: Any, b: Any, out: Any) -> None:
     if operation == ADD:
         for i in range(out.size):
             out[i] = a[i] + b[i]
@@ -77,7 +77,7 @@ def _both(operation: int, a: Any, b: Any, out: Any) -> None:
     cache=True,
     error_model="numpy",
 )
-def _each(operation: int, a: Any, b: Any, out: Any) -> None:
+def _with_scalar(operation: int, a: Any, b: Any, out: Any) -> None:
     if operation == ADD:
         for i in range(out.size):
             out[i] = a[i] + b
@@ -113,12 +113,12 @@ def binary(words: Any, block: int) -> None:
     a = floats(words, 0)[block * each : (block + 1) * each]
     b, out = floats(words, 2), floats(words, 4)[block * each : (block + 1) * each]
     if b.size == 1:
-        _each(operation, a, b[0], out)
+        _with_scalar(operation, a, b[0], out)
     elif b.size > each:
-        _both(operation, a, b[block * each : (block + 1) * each], out)
+        _with_array(operation, a, b[block * each : (block + 1) * each], out)
     else:
         for start in range(0, a.size, b.size):
-            _both(operation, a[start : start + b.size], b, out[start : start + b.size])
+            _with_array(operation, a[start : start + b.size], b, out[start : start + b.size])
 
 
 @task(

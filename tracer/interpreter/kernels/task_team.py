@@ -129,7 +129,7 @@ def _pause(typingctx: Any) -> Any:
 
 
 @njit(types.void(types.int64, types.int64, types.int64), nogil=True, cache=True)
-def alone(task: int, arguments: int, count: int) -> None:
+def run_alone(task: int, arguments: int, count: int) -> None:
     """Computes all blocks of a task in this thread."""
     for block in range(count):
         _invoke(task, arguments, block)

@@ -205,11 +205,11 @@ class TaskCode:
                         with store:
                             band.store(carried)
 
-                v.each(b.sub(high, low), some_rows, self.rows)
+                v.for_each(b.sub(high, low), some_rows, self.rows)
 
-            v.each(number("depth"), chunk, number("chunk"))
+            v.for_each(number("depth"), chunk, number("chunk"))
 
-        v.each(count, tile)
+        v.for_each(count, tile)
         b.atomic_rmw("xchg", v.at(self.words.array("slots"), slot), INDEX(0), "seq_cst")
 
     def _claimed(self) -> Any:
@@ -275,7 +275,7 @@ class TaskCode:
         tile = Tile(
             v, self.words, row, (rows, count), slot, band.final(carried),
             [self._inside(count, i) for i in range(self.vectors)],
-            self._whole(row, high, column, count),
+            self._is_whole(row, high, column, count),
             [[v.at(home, place) for place in places] for home in homes],
             [self._targets(f"out_{n}", home, row, column) for n, home in enumerate(homes)],
             band.again,
@@ -292,7 +292,7 @@ class TaskCode:
         width = count if v.bits == 64 else b.trunc(count, ir.IntType(32))
         return b.icmp_signed("<", numbers, v.spread(width))
 
-    def _whole(self, row: Any, high: Any, column: Any, count: Any) -> Any:
+    def _is_whole(self, row: Any, high: Any, column: Any, count: Any) -> Any:
         """Whether all rows of a tile, and all its columns side by side, are results."""
         v, b = self.v, self.v.builder
         places = v.at(self.words.array("places"), column)
@@ -321,10 +321,10 @@ class TaskCode:
         def each_row(n: Any) -> None:
             here = v.at(home, b.mul(n, INDEX(self.width)))
             there = v.at(array, b.mul(b.add(row, n), words.number("row_stride")))
-            v.each(count, lambda i: b.store(
+            v.for_each(count, lambda i: b.store(
                 b.load(v.at(here, i)), v.at(there, b.load(v.at(places, i)))))  # fmt: skip
 
-        v.each(rows, each_row)
+        v.for_each(rows, each_row)
 
 
 def _parts(builder: Any, total: Any, size: Any) -> Any:
@@ -374,11 +374,11 @@ class Panel:
                     values = v.load(v.at(begin, i), ir.VectorType(element(self.kind), v.count))
                     v.store(self._floats(values, v.kind), v.at(to, i))
 
-                v.each(size, vector, v.count)
+                v.for_each(size, vector, v.count)
 
-            v.each(count, run)
+            v.for_each(count, run)
 
-        v.each(self.depth, term)
+        v.for_each(self.depth, term)
 
     def gather(self, starts: Any, count: Any) -> None:
         """Packs the first `count` lanes: as many terms as a vector has lanes at a time.
@@ -393,13 +393,13 @@ class Panel:
                 with near:
                     self._turn(starts, count, k)
                 with far:
-                    v.each(few, lambda n: self._term(starts, count, b.add(k, n)))
+                    v.for_each(few, lambda n: self._term(starts, count, b.add(k, n)))
 
         with b.if_then(b.icmp_signed(">", whole, INDEX(0))):
-            v.each(whole, terms, v.count)
+            v.for_each(whole, terms, v.count)
         with b.if_then(b.icmp_signed("<", whole, self.depth)):
             rest = b.sub(self.depth, whole)
-            v.each(rest, lambda n: self._term(starts, count, b.add(whole, n)))
+            v.for_each(rest, lambda n: self._term(starts, count, b.add(whole, n)))
 
     def _are_neighbours(self, k: Any) -> Any:
         """Whether the terms of a vector from k on follow each other in a column."""
@@ -419,7 +419,7 @@ class Panel:
             number = b.load(v.at(here, b.load(v.at(starts, i))))
             b.store(self._floats(number, v.scalar), v.at(there, i))
 
-        v.each(count, lane)
+        v.for_each(count, lane)
 
     def _turn(self, starts: Any, count: Any, k: Any) -> None:
         """Packs terms from k on, which are neighbours: loads them by column, stores them by row."""
@@ -434,7 +434,7 @@ class Panel:
             for n, row in enumerate(v.turned(columns)):
                 v.store(self._floats(row, v.kind), v.at(there, b.add(first, INDEX(n * self.width))))
 
-        v.each(count, lanes, v.count)
+        v.for_each(count, lanes, v.count)
 
     def _row(self, k: Any) -> tuple[Any, Any]:
         """Where term k lies in the source and in the panel."""

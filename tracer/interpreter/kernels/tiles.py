@@ -208,7 +208,7 @@ class Band:
             ends, limit = self._of_rows("end"), self.words.halves("limit")
             carried = _by_array(
                 self.step.code(v, b.fadd(value, end), state, limit)
-                for end, (value, *state) in zip(ends, self._each(carried), strict=True)
+                for end, (value, *state) in zip(ends, self._with_states(carried), strict=True)
             )
         return [carried[n * size : (n + 1) * size] for n in range(1 + self.step.states)]
 
@@ -236,7 +236,7 @@ class Band:
             for home in self._homes(self._register(b.add(n, INDEX(1))), size):
                 v.store(half, home)
 
-        v.each(registers, clear)
+        v.for_each(registers, clear)
         for value, home in zip(begun, self._homes(self._register(registers), size), strict=False):
             v.store(value, home)
         self.store([self.words.halves("inner_half")] * size + begun[size:])
@@ -254,30 +254,30 @@ class Band:
             terms, joined = b.load(numbers), b.load(v.at(numbers, 1))
             added = self._terms(sums, k, at, terms)
             ends = b.icmp_signed(">", joined, INDEX(0))
-            after = v.when(ends, added, lambda: self._joined(added, joined))
+            after = v.when(ends, added, lambda: self._add_registers(added, joined))
             return [*after, b.add(at, terms)]
 
         return v.loop(b.sub(stop, first), [*begun, INDEX(0)], group)[:-1]
 
-    def _joined(self, carried: list[Any], count: Any) -> list[Any]:
+    def _add_registers(self, carried: list[Any], count: Any) -> list[Any]:
         """Adds register 0 to the next one, and so on to register `count`."""
         v, b, size = self.v, self.v.builder, self._size
         half, limit = self.words.halves("half"), self.words.halves("limit")
 
-        def whole(values: list[Any], half: Any) -> list[Any]:
+        def centred(values: list[Any], half: Any) -> list[Any]:
             return [b.fsub(value, half) for value in values[:size]] + values[size:]
 
         def register(n: Any, carried: list[Any]) -> list[Any]:
             number = b.add(n, INDEX(1))
             last, after = b.icmp_signed("==", number, count), []
             homes = self._homes(self._register(number), size)
-            for (lower, *state), home in zip(self._each(carried), homes, strict=True):
+            for (lower, *state), home in zip(self._with_states(carried), homes, strict=True):
                 after.append(self.step.code(v, b.fadd(v.load(home), lower), state, limit))
                 v.store(b.select(last, after[-1][0], half), home)
-            return whole(_by_array(after), half)
+            return centred(_by_array(after), half)
 
         begun = self.words.halves("inner_half")
-        return [begun] * size + v.loop(count, whole(carried, begun), register)[size:]
+        return [begun] * size + v.loop(count, centred(carried, begun), register)[size:]
 
     def _terms(self, begun: list[Any], k: Any, at: Any, count: Any) -> list[Any]:
         """Adds `count` terms, which begin with row `at` of the panel; its first row is term k."""
@@ -293,7 +293,7 @@ class Band:
             row = v.at(panel, b.mul(k, INDEX(width)))
             columns = [v.load(v.at(row, i * v.count)) for i in range(self.vectors)]
             after = []
-            for n, (old, *state) in enumerate(self._each(carried)):
+            for n, (old, *state) in enumerate(self._with_states(carried)):
                 if n % self.vectors == 0:
                     factor = v.spread(b.load(v.at(factors[n // self.vectors], k)))
                 added = self._multiplied(factor, columns[n % self.vectors], old)
@@ -325,7 +325,7 @@ class Band:
     def _homes(self, base: Any, count: int) -> list[Any]:
         return [self.v.at(base, n * self.v.count) for n in range(count)]
 
-    def _each(self, carried: list[Any]) -> list[list[Any]]:
+    def _with_states(self, carried: list[Any]) -> list[list[Any]]:
         """Each sum with its states."""
         return [carried[n :: self._size] for n in range(self._size)]
 

@@ -113,7 +113,7 @@ class Vectors:
         lanes = ir.Constant(ir.VectorType(_WORD, self.count), [0] * self.count)
         return self.builder.shuffle_vector(single, undefined, lanes)
 
-    def same(self, number: float) -> Any:
+    def constant(self, number: float) -> Any:
         """A constant in every lane."""
         return ir.Constant(self.kind, [number] * self.count)
 
@@ -215,7 +215,7 @@ class Vectors:
             phi.add_incoming(other, after)
         return chosen
 
-    def each(self, stop: Any, step: Callable[[Any], None], stride: Any = 1) -> None:
+    def for_each(self, stop: Any, step: Callable[[Any], None], stride: Any = 1) -> None:
         """Runs `step(k)` for k = 0, stride, ... below `stop`; the first step is always taken."""
 
         def carrying(k: Any, carried: list[Any]) -> list[Any]:

@@ -18,6 +18,8 @@ from tracer.support.types import Array
 
 Shape4 = tuple[int, int, int, int]
 """A shape of heads: batch, heads, tokens, size."""
+Shape3 = tuple[int, int, int]
+"""A shape of scores: batch, queries, keys."""
 
 
 def split_shape(x: Input, count: int | None) -> Shape4:
@@ -77,15 +79,16 @@ def visible_shares(scores: Array, visible: Array | None, sink: Array | None = No
     return np.divide(parts, total, out=np.zeros_like(parts), where=total > 0)
 
 
-def added_mask(
-    mask: Array | None, shape: tuple[int, int, int], past: int | None, hides_by: float
+def added_to_scores(
+    mask: Array | None, bias: Array | None, shape: Shape3, past: int | None, hides_by: float
 ) -> Array | None:
-    """Returns what a mask and causality add to scores: float32 [batch or 1, 1, L or 1, T], or None.
+    """Returns what a mask, causality and a bias add to scores, or None.
 
-    `shape` is batch, queries, keys. A mask hides a key by adding `hides_by`. Causal attention has
-    `past` keys before the first query, and hides later keys by the least float32, but none from the
-    last query, as onnxruntime does where there are more keys than queries; None is no causal
-    attention. The forms of a mask are those of ContribOperators.md (see `check_mask`):
+    `shape` is batch, queries, keys. Without a bias the result is float32 [batch or 1, 1, L or 1, T].
+    A mask hides a key by adding `hides_by`. Causal attention has `past` keys before the first
+    query, and hides later keys by the least float32, but none from the last query, as onnxruntime
+    does where there are more keys than queries; None is no causal attention. The forms of a mask
+    are those of ContribOperators.md (see `check_mask`):
 
     - [batch]: keys of each entry, the rest is padding at the end;
     - [2 * batch]: ends, then starts, of the keys of each entry;
@@ -96,17 +99,19 @@ def added_mask(
     batch, queries, keys = shape
     added = None
     if mask is not None:
-        seen = _seen(mask, batch, queries, keys)
+        seen = _unmasked(mask, batch, queries, keys)
         added = np.where(seen, np.float32(0), np.float32(hides_by))
-    if past is None:
+    if past is not None:
+        later = np.arange(keys) > np.arange(past, past + queries)[:, None]
+        later[-1:] = False
+        before = np.float32(0) if added is None else added
+        added = np.where(later, np.finfo(np.float32).min, before).reshape(-1, 1, queries, keys)
+    if bias is None:
         return added
-    later = np.arange(keys) > np.arange(past, past + queries)[:, None]
-    later[-1:] = False
-    before = np.float32(0) if added is None else added
-    return np.where(later, np.finfo(np.float32).min, before).reshape(-1, 1, queries, keys)
+    return widened(bias) if added is None else added + widened(bias)
 
 
-def _seen(mask: Array, batch: int, queries: int, keys: int) -> Array:
+def _unmasked(mask: Array, batch: int, queries: int, keys: int) -> Array:
     """Returns which keys are seen, as bool [batch, 1, L or 1, T]."""
     places = np.arange(keys)
     if mask.shape in ((batch,), (3 * batch + 2,)):
@@ -121,8 +126,8 @@ def _seen(mask: Array, batch: int, queries: int, keys: int) -> Array:
     return mask[:, :, keys - queries : keys, :keys] > 0
 
 
-def check_mask(mask: Input | None, shape: tuple[int, int, int]) -> None:
-    """Raises ModelError for a mask of none of the forms of `added_mask`, for the same `shape`."""
+def check_mask(mask: Input | None, shape: Shape3) -> None:
+    """Raises ModelError for a mask of none of the forms of `added_to_scores`, for its `shape`."""
     batch, queries, keys = shape
     if mask is None or mask.shape in (
         (batch,), (2 * batch,), (3 * batch + 2,), (batch, keys), (batch, queries, keys),
@@ -184,7 +189,7 @@ class Cache:
     rows: int
     window: int
 
-    def kept(self, total: int) -> int:
+    def rows_kept(self, total: int) -> int:
         """Returns how many of `total` positions are in the cache: ContribOperators.md, L(T)."""
         if not self.window or total <= self.rows:
             return total
@@ -194,20 +199,20 @@ class Cache:
     def extended(self, entry: int, new: Array, past: int) -> Array:
         """Returns the past of an entry of the batch, `past` tokens, and `new` ones, as stored.
 
-        With a window, it begins at position `past - kept(past)`.
+        With a window, it begins at position `past - rows_kept(past)`.
         """
         added = self.storage.store(new)
         if self.past is None:
             return added
-        return np.concatenate([self.past[entry, :, : self.kept(past)], added], axis=1)
+        return np.concatenate([self.past[entry, :, : self.rows_kept(past)], added], axis=1)
 
     def present(self, extended: Array, past: int, total: int) -> Array:
         """Returns the cache of an entry after the run: its rows, then zeros."""
         present = np.zeros((len(extended), self.rows, extended.shape[-1]), extended.dtype)
         filled = extended
         if self.window:
-            end = total - past + self.kept(past)
-            filled = extended[:, end - self.kept(total) : end]
+            end = total - past + self.rows_kept(past)
+            filled = extended[:, end - self.rows_kept(total) : end]
         present[:, : filled.shape[1]] = filled
         return present
 

@@ -124,7 +124,7 @@ def share(task: Task, count: int, arrays: Sequence[Array], numbers: Sequence[int
     helpers = allowed() - 1
     team = _team(helpers) if helpers > 0 and count > 1 else None
     if team is None or not team.run(task.address, address, count):
-        loaded("task_team").alone(task.address, address, count)
+        loaded("task_team").run_alone(task.address, address, count)
 
 
 class _Team:

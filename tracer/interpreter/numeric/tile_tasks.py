@@ -101,13 +101,13 @@ def run(
     task = tiles.task(step, store, columns.source.dtype, bits, rows, vectors)
     spare = [columns.offsets] * (3 - len(outs))
     chunk = depth if store.repeats else min(depth, _CHUNK)
-    both = [_whole(each, rows) for each in (begins, begins if ends is None else ends)]
-    arrays = [_whole(left, rows), columns.source, columns.offsets, *where, *both,
+    both = [_whole_tiles(each, rows) for each in (begins, begins if ends is None else ends)]
+    arrays = [_whole_tiles(left, rows), columns.source, columns.offsets, *where, *both,
               *_by_panel(groups, depth, chunk)]  # fmt: skip
     slots = parallel.allowed()
     size = tiles.memory(step, store, bits, rows, vectors, tall, chunk, groups.registers)
     memory = [buffer_pool.empty((slots, size), np.uint8), np.zeros(slots, np.int64)]
-    known = np.zeros(0) if parameters is None else _whole(parameters, rows)
+    known = np.zeros(0) if parameters is None else _whole_tiles(parameters, rows)
     tables = np.zeros((slots, 0), np.int64) if tables is None else tables
     numbers = (count, tall, columns.count, wide, depth, columns.out_strides[1], lanes.limit,
                lanes.half, matrices, *columns.steps, slots, size, chunk, columns.zero,
@@ -218,7 +218,7 @@ def _where(
     return starts, np.ascontiguousarray(runs[kept]), firsts.astype(np.int64), out
 
 
-def _whole(rows: Array, tall: int) -> Array:
+def _whole_tiles(rows: Array, tall: int) -> Array:
     """The rows, with zeros up to whole tiles."""
     missing = -rows.shape[1] % tall
     if not missing:

@@ -54,9 +54,10 @@ def converted(x: Array, dtype: np.dtype[Any], saturate: bool, round_mode: str) -
         return x
     limits.allow(x.shape, dtype)
     if dtype.hasobject:
-        return _to_text(x)
+        plain = x if x.dtype.kind in "biuf" else x.astype(np.float32)
+        return plain.astype(np.str_).astype(object)
     if x.dtype.hasobject:
-        return _from_text(x, dtype)
+        return x.astype(np.str_).astype(np.float64).astype(dtype)
     if dtype == _E8M0:
         wide = x.astype(np.float32)
         return onnx.numpy_helper.to_float8e8m0(wide, saturate, round_mode).astype(dtype)
@@ -73,12 +74,3 @@ def _dtype(elem_type: int) -> np.dtype[Any]:
     if elem_type == onnx.TensorProto.STRING:
         return np.dtype(object)
     return onnx.helper.tensor_dtype_to_np_dtype(elem_type)
-
-
-def _to_text(x: Array) -> Array:
-    plain = x if x.dtype.kind in "biuf" else x.astype(np.float32)
-    return plain.astype(np.str_).astype(object)
-
-
-def _from_text(x: Array, dtype: np.dtype[Any]) -> Array:
-    return x.astype(np.str_).astype(np.float64).astype(dtype)

@@ -154,7 +154,7 @@ def _entry(
         cache.extended(index, new, past) for cache, new in zip(caches, heads[1:], strict=True)
     ]
     keys, values = (cache.storage.read(each) for cache, each in zip(caches, stored, strict=True))
-    first = past - caches[0].kept(past)
+    first = past - caches[0].rows_kept(past)
     places = first + np.arange(keys.shape[1])
     columns = None if bias is None else widened(bias[..., first : first + len(places)])
     query = widened(heads[0])

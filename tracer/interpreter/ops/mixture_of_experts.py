@@ -77,11 +77,13 @@ class _Mixture:
         for expert in np.unique(chosen).tolist():
             rows, places = np.nonzero(chosen == expert)
             first, second, *third = (layer[expert] for layer in layers)
-            inside = self._between(first(tokens[rows]), third[0](tokens[rows]) if third else None)
+            inside = self._second_input(
+                first(tokens[rows]), third[0](tokens[rows]) if third else None
+            )
             output[rows] += second(inside) * shares[rows, places][:, None]
         return output.reshape(input.shape).astype(input.dtype, copy=False)
 
-    def _between(self, first: Array, third: Array | None) -> Array:
+    def _second_input(self, first: Array, third: Array | None) -> Array:
         """Returns the input of the second layer, of the outputs of the first and the third."""
         if self.activation_type != "swiglu":
             active = _ACTIVATIONS[self.activation_type](first)

@@ -38,7 +38,7 @@ def label_encoder(
 
     Raises ModelError unless keys and values are given, as many of both.
     """
-    keys = _given(keys_floats, keys_int64s, keys_strings, keys_tensor)
+    keys = _first_list(keys_floats, keys_int64s, keys_strings, keys_tensor)
     if values_tensor is not None:
         default = np.zeros(1, values_tensor.dtype) if default_tensor is None else default_tensor
         kind, values, other = values_tensor.dtype, values_tensor.tolist(), default.reshape(-1)[0]
@@ -47,12 +47,12 @@ def label_encoder(
     elif values_floats is not None:
         kind, values, other = np.dtype(np.float32), list(values_floats), default_float
     else:
-        kind, values, other = np.dtype(np.int64), _given(values_int64s), default_int64
+        kind, values, other = np.dtype(np.int64), _first_list(values_int64s), default_int64
     if len(keys) != len(values):
         raise ModelError(f"{len(keys)} keys, but {len(values)} values")
     if X.dtype == np.float32:  # keys in double precision equal no float
         keys = np.array(keys, np.float32).tolist()
-    return _mapped(X, dict(zip(map(_hashable, keys), values, strict=True)), other, kind)
+    return _look_up(X, dict(zip(map(_hashable, keys), values, strict=True)), other, kind)
 
 
 @operator("LabelEncoder", domain=_ML)
@@ -62,11 +62,11 @@ def label_encoder_1(
     default_string: str = _UNKNOWN,
 ) -> Array:  # fmt: skip
     """LabelEncoder of version 1: an index becomes its text, a text its index."""
-    texts = _given(classes_strings)
+    texts = _first_list(classes_strings)
     if X.dtype.kind in "iu":
-        return _mapped(X, dict(enumerate(texts)), default_string, np.dtype(object))
+        return _look_up(X, dict(enumerate(texts)), default_string, np.dtype(object))
     table = {text: index for index, text in enumerate(texts)}
-    return _mapped(X, table, default_int64, np.dtype(np.int64))
+    return _look_up(X, table, default_int64, np.dtype(np.int64))
 
 
 @operator("DictVectorizer", domain=_ML)
@@ -79,7 +79,7 @@ def dict_vectorizer(
 
     The values' type is kept; Python's floats are float32.
     """
-    keys = _given(string_vocabulary, int64_vocabulary)
+    keys = _first_list(string_vocabulary, int64_vocabulary)
     first = next(iter(X.values()), 0.0)
     if isinstance(first, str):
         return np.array([X.get(key, "") for key in keys], object)
@@ -124,14 +124,14 @@ def normalizer(X: Array, *, norm: str = "MAX") -> Array:
     return rows / np.where(divisor == 0, np.float32(1), divisor)
 
 
-def _given(*lists: Any) -> list[Any]:
+def _first_list(*lists: Any) -> list[Any]:
     for each in lists:
         if each is not None:
             return each.tolist() if isinstance(each, np.ndarray) else list(each)
     raise ModelError("keys or values are missing")
 
 
-def _mapped(x: Array, table: dict[Hashable, Any], other: Any, kind: np.dtype[Any]) -> Array:
+def _look_up(x: Array, table: dict[Hashable, Any], other: Any, kind: np.dtype[Any]) -> Array:
     limits.allow(x.shape, kind)
     mapped = np.empty(x.size, kind)
     for place, key in enumerate(x.reshape(-1).tolist()):

@@ -13,7 +13,7 @@ from tracer.errors import ModelError
 from tracer.interpreter.numeric import products
 from tracer.interpreter.numeric.attention import (
     Shape4,
-    added_mask,
+    added_to_scores,
     check_mask,
     grouped_product,
     joined_heads,
@@ -81,7 +81,8 @@ def multi_head_attention(
     if past_key is not None and past_value is not None:
         k, v = after(past_key, k), after(past_value, v)
     before = k.shape[2] - heads[1].shape[2] if unidirectional else None
-    added = added_to_scores(key_padding_mask, attention_bias, q, k, before, mask_filter_value)
+    shape = len(q), q.shape[2], k.shape[2]
+    added = added_to_scores(key_padding_mask, attention_bias, shape, before, mask_filter_value)
     output, scores = attend((q, k, v), added, scale)
     kind = query.dtype
     return output.astype(kind, copy=False), k, v, scores.astype(kind, copy=False)
@@ -191,22 +192,6 @@ def check_added(mask: Input | None, bias: Input | None, scores: Shape4) -> None:
         )
 
 
-def added_to_scores(
-    mask: Array | None,
-    bias: Array | None,
-    query: Array,
-    key: Array,
-    past: int | None,
-    hides_by: float,
-) -> Array | None:
-    """Returns what is added to the scores, or None: see `added_mask`."""
-    (batch, _, queries, _), keys = query.shape, key.shape[2]
-    added = added_mask(mask, (batch, queries, keys), past, hides_by)
-    if bias is None:
-        return added
-    return widened(bias) if added is None else added + widened(bias)
-
-
 def attended_projection(
     projected: Array, mask: Array | None, past: Array | None, bias: Array | None = None,
     widths: Sequence[int] = (),
@@ -226,7 +211,8 @@ def attended_projection(
     if past is not None:
         key, value = after(past[0], key), after(past[1], value)
     before = key.shape[2] - query.shape[2] if unidirectional else None
-    added = added_to_scores(mask, bias, query, key, before, mask_filter_value)
+    shape = len(query), query.shape[2], key.shape[2]
+    added = added_to_scores(mask, bias, shape, before, mask_filter_value)
     output, _ = attend((query, key, value), added, scale)
     whole = output.astype(query.dtype, copy=False)
     return (whole, np.stack([key, value])) if key.shape == value.shape else (whole,)

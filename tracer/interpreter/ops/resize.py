@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -10,12 +11,19 @@ import numpy as np
 from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.numeric.tensors import flat, nonnegative_axis
-from tracer.interpreter.operators import operator
+from tracer.interpreter.operators import operator, parameters_of
 from tracer.support.types import Array
 
 _ASYMMETRIC = "asymmetric"
 _BY_SCALE = "ceil where smaller, else floor"
 """What `nearest` means before opset 11, by the cases that ONNX had for it."""
+_NEAREST: dict[str, Callable[[Array], Array]] = {
+    "round_prefer_floor": lambda where: np.ceil(where - 0.5),
+    "round_prefer_ceil": lambda where: np.floor(where + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+"""The pixel of each position, by `nearest_mode`."""
 _CUBIC_A = -0.75
 """The constant of Keys' cubic kernel that the operator's description names."""
 _FARTHEST = 2.0**62
@@ -35,34 +43,39 @@ class ResizedAxis:
     end: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResizeMethod:
     """The attributes of Resize that determine indices and weights."""
 
-    mode: str
-    coordinates: str
-    nearest: str
-    cubic_a: float
-    antialias: bool
-    exclude_outside: bool
+    antialias: int = 0
+    coordinate_transformation_mode: str = "half_pixel"
+    cubic_coeff_a: float = -0.75
+    exclude_outside: int = 0
+    mode: str = "nearest"
+    nearest_mode: str = "round_prefer_floor"
 
 
 @operator("Resize", since=11)
+@parameters_of(ResizeMethod)
 def resize(
     X: Array, roi: Array | None = None, scales: Array | None = None, sizes: Array | None = None,
-    *, antialias: int = 0, axes: Sequence[int] | None = None,
-    coordinate_transformation_mode: str = "half_pixel", cubic_coeff_a: float = -0.75,
-    exclude_outside: int = 0, extrapolation_value: float = 0.0,
-    keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest",
-    nearest_mode: str = "round_prefer_floor",
+    *, axes: Sequence[int] | None = None, extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch", **attributes: Any,
 ) -> Array:  # fmt: skip
     """Resizes X by scales or to sizes of its axes."""
-    method = ResizeMethod(
-        mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a, bool(antialias),
-        bool(exclude_outside),
-    )  # fmt: skip
+    method = ResizeMethod(**attributes)
     dims = list(range(X.ndim)) if axes is None else [nonnegative_axis(a, X.ndim) for a in axes]
-    resized_axes = _axes(X, dims, roi, scales, sizes, keep_aspect_ratio_policy)
+    sources = [X.shape[dim] for dim in dims]
+    factors, out = resized_sizes(sources, scales, sizes, keep_aspect_ratio_policy)
+    if min(factors, default=1) <= 0:
+        raise ModelError(f"scales {factors} are not all above 0")
+    region = [0.0] * len(dims) + [1.0] * len(dims)
+    if roi is not None and roi.size:
+        region = [float(v) for v in roi]
+    resized_axes = [
+        ResizedAxis(n, o, s, region[i], region[len(dims) + i])
+        for i, (n, o, s) in enumerate(zip(sources, out, factors, strict=True))
+    ]
     shape = list(X.shape)
     for dim, axis in zip(dims, resized_axes, strict=True):
         shape[dim] = axis.out
@@ -72,11 +85,11 @@ def resize(
     resized, outside = X, np.zeros(shape, np.bool_)
     if X.dtype.kind != "f":
         resized = X.astype(np.float64)
-    crop = coordinate_transformation_mode == "tf_crop_and_resize"
+    crop = method.coordinate_transformation_mode == "tf_crop_and_resize"
     for dim, axis in zip(dims, resized_axes, strict=True):
         if axis.size == axis.out and axis.scale == 1 and not (crop and roi is not None):
             continue
-        where = _sources(axis, method.coordinates)
+        where = _sources(axis, method.coordinate_transformation_mode)
         resized = _along(resized, dim, axis, where, method)
         if crop:
             beyond = (where < 0) | (where > axis.size - 1)
@@ -93,14 +106,11 @@ def resize(
 @operator("Upsample", since=9)
 def resize_10(X: Array, scales: Array, *, mode: str = "nearest") -> Array:
     """Resize of opset 10 and Upsample of opset 9: scales, and two modes."""
+    known = "linear" if mode == "bilinear" else mode
     return resize(
-        X,
-        None,
-        scales,
-        mode="linear" if mode == "bilinear" else mode,
+        X, None, scales, mode=known, nearest_mode=_BY_SCALE,
         coordinate_transformation_mode=_ASYMMETRIC,
-        nearest_mode=_BY_SCALE,
-    )
+    )  # fmt: skip
 
 
 @operator("Upsample", since=7)
@@ -115,29 +125,6 @@ def upsample_1(
 ) -> Array:
     """Upsample before opset 7: scales of height and width."""
     return upsample_7(X, mode=mode, scales=[1, 1, height_scale, width_scale])
-
-
-def _axes(
-    x: Array,
-    dims: Sequence[int],
-    roi: Array | None,
-    scales: Array | None,
-    sizes: Array | None,
-    policy: str,
-) -> list[ResizedAxis]:
-    """Returns size, scale and region of each axis to resize."""
-    sources = [x.shape[dim] for dim in dims]
-    factors, out = resized_sizes(sources, scales, sizes, policy)
-    if min(factors, default=1) <= 0:
-        raise ModelError(f"scales {factors} are not all above 0")
-    count = len(dims)
-    region = [0.0] * count + [1.0] * count
-    if roi is not None and roi.size:
-        region = [float(v) for v in roi]
-    return [
-        ResizedAxis(n, o, s, region[i], region[count + i])
-        for i, (n, o, s) in enumerate(zip(sources, out, factors, strict=True))
-    ]
 
 
 def resized_sizes(
@@ -192,10 +179,12 @@ def _along(x: Array, dim: int, axis: ResizedAxis, where: Array, method: ResizeMe
     if method.mode == "nearest":
         if method.antialias:
             raise ModelError("antialias does not go with mode 'nearest'")
-        rule = method.nearest
+        rule = method.nearest_mode
         if rule == _BY_SCALE:
             rule = "ceil" if axis.scale < 1 else "floor"
-        index = np.clip(_nearest(where, rule), 0, axis.size - 1)
+        if rule not in _NEAREST:
+            raise ModelError(f"nearest_mode '{rule}' is not one of {', '.join(_NEAREST)}")
+        index = np.clip(_NEAREST[rule](where), 0, axis.size - 1)
         return np.take(x, index.astype(np.intp), axis=dim)
     index, weights = _neighbours(where, axis, method)
     if method.exclude_outside:
@@ -213,23 +202,11 @@ def _along(x: Array, dim: int, axis: ResizedAxis, where: Array, method: ResizeMe
     return total
 
 
-def _nearest(where: Array, rule: str) -> Array:
-    rules: dict[str, Callable[[Array], Array]] = {
-        "round_prefer_floor": lambda v: np.ceil(v - 0.5),
-        "round_prefer_ceil": lambda v: np.floor(v + 0.5),
-        "floor": np.floor,
-        "ceil": np.ceil,
-    }
-    if rule not in rules:
-        raise ModelError(f"nearest_mode '{rule}' is not one of {', '.join(rules)}")
-    return rules[rule](where)
-
-
 def _neighbours(where: Array, axis: ResizedAxis, method: ResizeMethod) -> tuple[Array, Array]:
     """Returns indices and weights (out, neighbours) of the inputs of each output."""
     kernels: dict[str, tuple[int, Callable[[Array], Array]]] = {
         "linear": (1, lambda d: np.clip(1 - d, 0, 1)),
-        "cubic": (2, lambda d: cubic(d, method.cubic_a)),
+        "cubic": (2, lambda d: cubic(d, method.cubic_coeff_a)),
     }
     if method.mode not in kernels:
         raise ModelError(f"mode '{method.mode}' is not one of nearest, {', '.join(kernels)}")

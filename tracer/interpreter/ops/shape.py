@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -230,7 +229,14 @@ def pad(
     widths = [(0, 0)] * data.ndim
     for number, axis in enumerate(dims):
         widths[axis] = (int(pads[number]), int(pads[number + len(dims)]))
-    return _padded(data, widths, mode, fill)
+    ends = [_kept_and_added(*each) for each in zip(data.shape, widths, strict=True)]
+    data, more = data[tuple(kept for kept, _ in ends)], [added for _, added in ends]
+    limits.allow([n + a + b for n, (a, b) in zip(data.shape, more, strict=True)], data.dtype)
+    if mode == "constant":
+        return np.pad(data, more, constant_values=fill)
+    if mode not in _PAD_MODES:
+        raise ModelError(f"mode '{mode}' is not one of constant, {', '.join(_PAD_MODES)}")
+    return np.pad(data, more, mode=mode)  # type: ignore[call-overload]
 
 
 @operator("Pad", since=2)
@@ -296,18 +302,7 @@ def _parts(x: Array, sizes: Sequence[int] | None, axis: int, count: int) -> tupl
     return tuple(np.split(x, np.cumsum(sizes)[:-1].tolist(), axis))
 
 
-def _padded(data: Array, widths: list[tuple[int, int]], mode: str, fill: Any) -> Array:
-    kept, more = zip(*map(_kept_and_more, data.shape, widths), strict=True) if widths else ((), ())
-    data = data[kept]
-    limits.allow([n + a + b for n, (a, b) in zip(data.shape, more, strict=True)], data.dtype)
-    if mode == "constant":
-        return np.pad(data, more, constant_values=fill)
-    if mode not in _PAD_MODES:
-        raise ModelError(f"mode '{mode}' is not one of constant, {', '.join(_PAD_MODES)}")
-    return np.pad(data, more, mode=mode)  # type: ignore[call-overload]
-
-
-def _kept_and_more(size: int, widths: tuple[int, int]) -> tuple[slice, tuple[int, int]]:
+def _kept_and_added(size: int, widths: tuple[int, int]) -> tuple[slice, tuple[int, int]]:
     """Returns what is left of an axis by negative widths, and what is added before and after.
 
     What is cut beyond the axis is taken from the other side. Raises ModelError below size 0.
