@@ -84,7 +84,7 @@ def added_to_scores(
 ) -> Array | None:
     """Returns what a mask, causality and a bias add to scores, or None.
 
-    `shape` is batch, queries, keys. Without a bias the result is float32 [batch or 1, 1, L or 1, T].
+    `shape` is batch, queries, keys. The result is float32, [batch or 1, 1, L or 1, T] without bias.
     A mask hides a key by adding `hides_by`. Causal attention has `past` keys before the first
     query, and hides later keys by the least float32, but none from the last query, as onnxruntime
     does where there are more keys than queries; None is no causal attention. The forms of a mask

@@ -133,13 +133,13 @@ def _spread(
         products = (rows[number] @ pixels).reshape(maps, *kernel, *size)
         target = full_output[image, number * maps : (number + 1) * maps]
         for position in np.ndindex(*kernel):
-            reached = _reached(position, spread, size, steps)
+            reached = _window_slices(position, spread, size, steps)
             target[(slice(None), *reached)] += products[(slice(None), *position)]
 
     parallel.run_blocks(len(x) * group, block)
 
 
-def _reached(
+def _window_slices(
     position: Sequence[int], spread: Sequence[int], counts: Sequence[int], steps: Sequence[int]
 ) -> tuple[slice, ...]:
     """Returns where the elements at a kernel position lie, of as many windows as `counts`."""
@@ -176,7 +176,7 @@ def col2im(
     columns = input.reshape(*shape, *block, *counts)
     images = np.zeros((*shape, *sizes), input.dtype)
     for position in np.ndindex(*block):
-        reached = _reached(position, spread, counts, steps)
+        reached = _window_slices(position, spread, counts, steps)
         images[:, :, *reached] += columns[:, :, *position]
     inside = tuple(slice(start, start + n) for start, n in zip(around, image, strict=False))
     return images[:, :, *inside]
