@@ -1,9 +1,11 @@
-"""Give advice on a profile, in words. Each module here with a function `rule` is found."""
+"""Give advice on a profile, in words. Each module here with `RULES` is found."""
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
+from itertools import chain
 
 import pandas as pd
 
@@ -35,7 +37,7 @@ def advise(
     if run is None or run.executor != _RUNTIME or not nodes["time_us"].sum() > 0:
         return ()
     evidence = Evidence.of(trace, run, nodes)
-    advices = [advice for rule in _rules() if (advice := rule(evidence)) is not None]
+    advices = [advice for rule in rules() if (advice := rule(evidence)) is not None]
     first = sorted(advices, key=lambda advice: -advice.weight)[:most]
     return tuple(_checked(advice, brief(trace.model.name)) for advice in first)
 
@@ -50,7 +52,9 @@ def _checked(advice: Advice, model: str) -> Advice:
     return replace(advice, text=text)
 
 
-def _rules() -> Iterator[Rule]:
-    for module in sorted(m.name for m in pkgutil.iter_modules(__path__)):
-        if not module.startswith("_"):
-            yield importlib.import_module(f"{__name__}.{module}").rule
+@cache
+def rules() -> tuple[Rule, ...]:
+    """Returns the rules of all modules, by name: that of the function is the rule's."""
+    modules = (m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+    found = (importlib.import_module(f"{__name__}.{module}").RULES for module in modules)
+    return tuple(sorted(chain.from_iterable(found), key=lambda rule: rule.__name__))

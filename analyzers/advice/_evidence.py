@@ -178,7 +178,7 @@ def mean(rows: pd.DataFrame, column: str) -> float:
     return float((rows[column] * rows["time_us"]).sum() / rows["time_us"].sum())
 
 
-def share(value: float) -> float:
+def known_share(value: float) -> float:
     """Returns a share; 0 where nothing was timed."""
     return 0.0 if pd.isna(value) else float(value)
 

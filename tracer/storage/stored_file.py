@@ -21,32 +21,23 @@ from tracer.errors import UsageError
 from tracer.support.types import Array, FloatArray
 
 T = TypeVar("T")
-
 R = TypeVar("R", bound=msgspec.Struct)
-
 CELL = 64 << 20
 """Most bytes of a cell. SQLite refuses a longer one before it allocates."""
-
 _TIMES, _ARRAYS = 128 << 20, 512 << 20
 """Most bytes of the times in a cell (16 million inferences), and of the arrays in a cell."""
-
 _EXPANDED, _EXPANSION = 192 << 20, 64
 """Most bytes that all cells expand to, for any file and for each byte of it.
 
 Times of a profiler in whole microseconds compress to a tenth, or to a hundredth if all are equal.
 """
-
 _CHUNK = 1 << 20
 """Bytes that are unpacked at a time."""
-
 LONGEST_US = 1e15
 """Longest time, µs. Statistics of much longer ones are not finite."""
-
 _MEMBERS = 64
 """Most arrays in a cell; statistics of sums have 17."""
-
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
 MALFORMED = (
     sqlite3.Error, msgspec.MsgspecError, zlib.error, zipfile.BadZipFile, EOFError, LookupError,
     TypeError, ValueError, ArithmeticError, RuntimeError, UsageError,
@@ -193,7 +184,6 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
 
 
 _MOST_BYTES = 1 << 20
-
 _MOST_DEPTH = 8
 """Settings of a merged trace hold those of other traces: a list of objects of lists and objects."""
 

@@ -24,7 +24,6 @@ _BY_CHANNEL = ("guaranteed_channels", "guaranteed_inner_channels")
 """Arrays of widths, beside those of the tally."""
 _MOST_BITS = 1_000
 """Sums of 64-bit products over any tensor need fewer bits."""
-
 _Bits: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=_MOST_BITS)]
 _Property: TypeAlias = int | str | None
 
@@ -87,7 +86,6 @@ _MOST = 1 << 62
 """Most sums or terms: nobody computes as many."""
 _LONGEST = 200
 """Letters of a spelling, which views show."""
-
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]
 _Spelling: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=_LONGEST)]
 

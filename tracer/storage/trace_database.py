@@ -30,7 +30,6 @@ from tracer.support.temporary import InUseError
 
 FORMAT = 6
 """Version of the schema; raised when earlier versions of tracer could not read the file."""
-
 _RUN = """position INTEGER PRIMARY KEY, executor TEXT NOT NULL, batch INTEGER, inputs TEXT NOT NULL,
     notes TEXT NOT NULL, wall_us BLOB NOT NULL, instrumented_us BLOB NOT NULL,
     tick_us REAL NOT NULL, empty_us BLOB"""
@@ -64,7 +63,6 @@ In a what-if `sums.run` is the index of a variant, and other tables of runs are 
 before statistics by sample lack the table `samples`, those before format 5 `float_sums`. A trace
 has a table `nodes` as well, whose columns are those of its node table.
 """
-
 _VERSION = re.compile(r"[0-9]{1,9}")
 _COLUMN = r'"[^"]*" (?:TEXT|INTEGER|REAL)'
 
@@ -112,7 +110,6 @@ def _pattern(name: str, definitions: Sequence[str]) -> re.Pattern[str]:
 _PATTERNS = {name: _pattern(name, each) for name, each in _TABLES.items()} | {
     "nodes": re.compile(rf'CREATE TABLE "nodes" \({_COLUMN}(?:, {_COLUMN})*\)')
 }
-
 _FILE = 2 << 30
 """Most bytes of a file. A million inferences of 100 kernels take some 100 MB."""
 _STEPS, _STEPS_OF_A_BYTE = 20_000_000, 16

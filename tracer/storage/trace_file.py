@@ -24,17 +24,13 @@ from tracer.storage.trace_database import TRACE, as_text
 from tracer.support.types import FloatArray
 
 T = TypeVar("T")
-
 _LEAST_US = 1e-6
 """Least mean time of a run, µs: shorter ones are no times, and ratios to them are not finite."""
-
 _CONFIGURED, _PHASED, _LOADED = 4, 5, 6
 """The first formats whose runs have their own threads and optimisation level, a phase, and the
 load of the machine."""
-
 _UNKNOWN = -1.0
 """The share of the processors that others used, where the system does not tell."""
-
 _Time: TypeAlias = Annotated[float, msgspec.Meta(ge=-LONGEST_US, le=LONGEST_US)]
 
 

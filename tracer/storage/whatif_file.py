@@ -27,10 +27,8 @@ from tracer.support.files import create_atomically, write_atomically
 from tracer.support.temporary import FileInUse, InUseError
 
 R = TypeVar("R")
-
 _Fields = dict[str, msgspec.Raw]
 """A record whose fields are not decoded yet."""
-
 _WAIT_MS = 5_000
 """How long an evaluation waits for another process to finish its transaction."""
 

@@ -35,7 +35,6 @@ from tracer.tuning.setup import Machine, Setup
 DEFAULT_RTOL = 1e-3
 """Error of an output ÷ its largest value that is no change of results: another order of float sums
 stays below, floats of 16 bits and integers do not."""
-
 Left = Callable[[], float]
 
 
@@ -203,10 +202,8 @@ def refuse_unknown(names: Collection[str]) -> None:
 
 _SMALL = 64 << 20
 """Bytes of weights up to which quantising takes a second or less, and is not estimated."""
-
 _ROWS, _COLUMNS = 512, (512, 2048)
 """Shapes of the weights that are quantised as a probe: 1 MiB, and 4 MiB."""
-
 _FLOAT_BYTES = 4
 
 
@@ -250,9 +247,7 @@ def _probe(columns: int) -> Setup:
 
 _PRESET = "x86-maddubs"
 """The accumulator of kernels for AVX2 without VNNI: pairs of products in 16 bits."""
-
 _CHANGE, _TYPES = "static_int8", ("u8s8", "s8s8")
-
 _NAMED = 3
 
 

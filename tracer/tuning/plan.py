@@ -16,7 +16,6 @@ from tracer.tuning.changes import Step, Steps, find, ordered
 from tracer.tuning.setup import Machine, Setup
 
 _BATCH = "batch"
-
 _SETTINGS = ("threads", "optimization", "provider", "session")
 """Settings of a run that a plan tells; the others say how long it is measured."""
 
@@ -86,7 +85,6 @@ def differences(plan: Plan, setup: Setup, machine: Machine) -> tuple[str, ...]:
 
 
 _LEVELS = {"none": "DISABLE_ALL", "basic": "ENABLE_BASIC", "extended": "ENABLE_EXTENDED"}
-
 TUNED = "tuned.onnx"
 """The name of a changed model in commands and code."""
 

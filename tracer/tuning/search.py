@@ -28,16 +28,12 @@ from tracer.tuning.setup import Setup
 
 _ALONE, _TOGETHER, _DROPPING = 0.35, 0.65, 0.85
 """Shares of the time after which a part of the search ends: forms alone, combining, dropping."""
-
 _FEW = 3
 """Forms that are no longer halved."""
-
 _CLOSE = 1.1
 """Forms of a change that are tried in a combination: those this near to its best form."""
-
 _PRECISION = 0.005
 """Half the interval of the final speed-up, as a share, after which no more turns are needed."""
-
 Clock = Callable[[], float]
 
 
@@ -224,10 +220,8 @@ def _is_exact(blocks: Sequence[Blocks]) -> bool:
 
 LEAST_GAIN = 0.01
 """A change that gains less, as a share, is not worth a line of code."""
-
 _LEAST_SAVED = 0.02
 """The same for memory, which pages and threads make uneven by about one percent."""
-
 _LOOK_EVERY, _MOST_SESSIONS = 8, 40
 """Sessions between two looks at the interval, and after which more tell little."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import onnx
 import onnxruntime as ort
@@ -112,18 +113,17 @@ class Setup:
             self.model.proto, None if path is None else path.parent
         )
 
-    def with_settings(self, settings: OrtSettings) -> Setup:
-        """Returns the same model in other settings."""
-        return replace(self, settings=settings)
+    def with_settings(self, **changes: Any) -> Setup:
+        """Returns the same model with other values of some fields of `OrtSettings`."""
+        return replace(self, settings=replace(self.settings, **changes))
 
-    def with_session(self, session: SessionSettings) -> Setup:
-        """Returns the same model in sessions that run in another way."""
-        return self.with_settings(replace(self.settings, session=session))
+    def with_session(self, **changes: Any) -> Setup:
+        """Returns the same model with other values of some fields of `SessionSettings`."""
+        return self.with_settings(session=replace(self.session, **changes))
 
     def with_entries(self, entries: Mapping[str, str]) -> Setup:
         """Returns the same model in sessions with further entries in their configuration."""
-        own = {**self.session.entries, **entries}
-        return self.with_session(replace(self.session, entries=own))
+        return self.with_session(entries={**self.session.entries, **entries})
 
     def with_model(self, model: Model, *files: TemporaryFolder) -> Setup:
         """Returns another model in the same settings, on the same inputs."""

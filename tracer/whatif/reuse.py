@@ -78,12 +78,10 @@ class ArraySpill:
 
 Alive = Mapping[str, Value]
 """Tensors by name that a step or a later one reads."""
-
 Path = tuple[int, ...]
 """What a batch is computed in: the width of each narrow node, WIDE where no sum has left it yet."""
 WIDE = 0
 """Stands for any width that holds all sums of a node, whose inputs are those of the wide run."""
-
 _Place = tuple[int, int, Path]
 """A batch, a step, and the path as far as that step."""
 

@@ -51,14 +51,10 @@ class Batch(Protocol):
 
 
 B = TypeVar("B", bound=Batch)
-
 T = TypeVar("T")
-
 R = TypeVar("R")
-
 Scoring = Callable[[Sequence[Value], B, Sequence[Value]], Array]
 """(outputs, batch, outputs in wide accumulators) -> scores (n,) of the samples of the batch."""
-
 Summary = Callable[[Array, Sequence[Value]], WideBatch]
 """(scores, outputs in wide accumulators) -> what is kept of a batch."""
 

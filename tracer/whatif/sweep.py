@@ -15,13 +15,10 @@ from tracer.whatif.evaluation import Baseline, EvaluationCache
 
 SWEEPING = "evaluating"
 """The purpose, in progress, of the evaluations of a sweep."""
-
 Energy = Callable[[Widths], float]
 """The energy of one sample at these widths."""
-
 OverflowShare = Callable[[int, int], float]
 """The share of the sums of a node that overflow in so many bits, with all other nodes wide."""
-
 Allowed = Callable[[Widths, Widths | None], bool]
 """Whether the first widths are within the budget; the next questions are about the second ones."""
 

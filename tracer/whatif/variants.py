@@ -57,24 +57,17 @@ from tracer.whatif.width_plan import WidthPlan
 
 _SCREEN_SHARE, _SMALLEST_SCREEN = 5, 32
 """A screen has 1/5 of the samples, at least 32; there is none where that is more than half."""
-
 _SCREEN_BATCHES = 2
 """Batches of a screen, at least: each thread works on one, for which it waits less than in one."""
-
 _SCREEN_TIME = 0.6
 """Share of the time left that a screen may take: what it finds is then tried on all samples."""
-
 _MEMORY = 1 << 25
 """Bytes of checkpoints of all samples: a pass uses each once, and thousands do not fit anyway. The
 searches on the hardest samples return to few, of which they keep `shard_runs.MEMORY`."""
-
 _PLAIN, _CHANNELWISE = "plain", "channelwise"
-
 _DIGITS = 16
 """Hexadecimal digits shown of a SHA-256: enough to tell files apart."""
-
 _SAMPLES = 512
-
 _BATCH = 32
 
 

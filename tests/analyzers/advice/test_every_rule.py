@@ -1,6 +1,5 @@
 """Each rule of advice has an entry in the documentation."""
 
-import pkgutil
 import re
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import pytest
 
 from tracer.analyzers import advice
 
-RULES = [m.name for m in pkgutil.iter_modules(advice.__path__) if not m.name.startswith("_")]
+RULES = [rule.__name__ for rule in advice.rules()]
 PAGE = Path("docs/roofline.md").read_text()
 
 

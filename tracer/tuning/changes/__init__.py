@@ -1,4 +1,7 @@
-"""What is tried: a module for each change, with a `CHANGE`. A new file is found by its name."""
+"""What is tried: a function for each change says why it may help, and is marked `@change`.
+
+Each module here is found.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ Effect = Literal["exact", "rounding", "float16", "quantize"]
 """What a change does to results: nothing, another rounding of floats, floats of 16 bits, integers
 of few bits. The last two are tried only where the user allows them."""
 
+Applies: TypeAlias = Callable[[Findings], str | None]
 ALLOWED = ("exact", "rounding")
 EVERY_GOAL = (LATENCY, THROUGHPUT, MEMORY)
 
@@ -34,11 +38,38 @@ class Change:
     name: str
     effect: Effect
     rank: int
-    applies: Callable[[Findings], str | None]
+    applies: Applies
     values: Callable[[Findings], Sequence[str]]
     apply: Callable[[Setup, str], Setup]
     command: Callable[[Setup, str, str], str] | None = None
     goals: tuple[str, ...] = EVERY_GOAL
+
+
+_CHANGES: list[Change] = []
+
+
+def change(
+    name: str,
+    effect: Effect,
+    rank: int,
+    values: Callable[[Findings], Sequence[str]],
+    apply: Callable[[Setup, str], Setup],
+    *,
+    command: Callable[[Setup, str, str], str] | None = None,
+    goals: tuple[str, ...] = EVERY_GOAL,
+) -> Callable[[Applies], Applies]:
+    """Makes a change of a function that says why it may help; the others are fields of Change."""
+
+    def register(applies: Applies) -> Applies:
+        _CHANGES.append(Change(name, effect, rank, applies, values, apply, command, goals))
+        return applies
+
+    return register
+
+
+def one_form(value: str) -> Callable[[Findings], Sequence[str]]:
+    """Returns the `values` of a change that has a single form."""
+    return lambda findings: [value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +102,9 @@ Steps: TypeAlias = tuple[Step, ...]
 @cache
 def changes() -> tuple[Change, ...]:
     """Returns all changes, in the order in which they are applied."""
-    modules = (
+    for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
-        for module in pkgutil.iter_modules(__path__)
-        if not module.name.startswith("_")
-    )
-    found: list[Change] = [module.CHANGE for module in modules]
-    return tuple(sorted(found, key=lambda change: (change.rank, change.name)))
+    return tuple(sorted(_CHANGES, key=lambda change: (change.rank, change.name)))
 
 
 def find(name: str) -> Change:

@@ -1,0 +1,357 @@
+"""Advice on kernels that another graph, or other settings, would not need."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import pandas as pd
+
+from tracer.analyzers.advice._evidence import Advice, Evidence, keys, named, percentage, us
+from tracer.analyzers.views.text import quantity, si
+from tracer.graph.operators import CONVERSIONS
+from tracer.inputs.phases import PREFILL
+from tracer.records.trace import Kernel
+from tracer.text import brief
+
+_LEAST = {
+    "unfused_activation": 0.02,
+    "unfused_attention": 0.02,
+    "computed_shapes": 0.02,
+    "conversions": 0.05,
+    "inserted_casts": 0.01,
+    "layout_reorders": 0.02,
+    "copied_cache": 0.05,
+    "unpruned_head": 0.02,
+}
+"""Share of the time from which a rule speaks."""
+_FUSED_INTO_CONV = frozenset({"Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid"})
+_FUSED_INTO_GEMM = frozenset({"Relu", "Sigmoid", "Tanh", "LeakyRelu"})
+_FUSIBLE = {"Conv": _FUSED_INTO_CONV, "Gemm": _FUSED_INTO_GEMM}
+"""Activations that onnxruntime fuses from `extended` on, by operator (conv_activation_fusion.cc and
+gemm_activation_fusion.cc under onnxruntime/core/optimizer)."""
+_ACTIVATIONS = _FUSED_INTO_CONV | _FUSED_INTO_GEMM
+_FOLDED = "BatchNormalization"
+"""A Conv always absorbs it."""
+_CARRIED = "activation"
+"""The attribute of a kernel that already includes an activation."""
+_FUSING = ("extended", "all")
+_FUSED_ATTENTION = ("Attention", "GroupQueryAttention", "MultiHeadAttention", "QAttention")
+_ATTENTION_PRODUCTS = frozenset({"FusedMatMul", "MatMul"})
+_BETWEEN = frozenset({"Add", "Cast", "Div", "IsNaN", "Mul", "Softmax", "Where"})
+"""What may stand between the two products of an attention."""
+_SIZES = frozenset({"Shape", "Size"})
+_CONVERSIONS = CONVERSIONS | {"Cast"}
+_CPU = "CPUExecutionProvider"
+_HALVES = ("float16", "bfloat16")
+_MOST_NAMED = 3
+_REORDERS = ("ReorderInput", "ReorderOutput")
+_COPIES = ("MemcpyFromHost", "MemcpyToHost")
+_EXTENDING = "GroupQueryAttention"
+"""The operator that extends a cache in place, where past and present are one buffer."""
+_PRESENT = slice(1, 3)
+"""Its outputs of keys and values."""
+_HEADS = frozenset({"FusedMatMul", "Gemm", "MatMul", "MatMulNBits"})
+_AFTER = frozenset({"Add", "Cast", "Div", "Mul", "Tanh"})
+"""What may follow a head: a bias, a conversion, a scale, a cap."""
+
+
+def unfused_activation(evidence: Evidence) -> Advice | None:
+    """Returns advice if a separate activation is the only reader of a Conv or Gemm."""
+    separate = list(_separate_activations(evidence))
+    rows = pd.concat([evidence.rows.head(0), *(evidence.row_of(kernel) for kernel, _ in separate)])
+    rows = rows.drop_duplicates("node").sort_values("time_us", ascending=False)
+    share = float(rows["time_share"].sum())
+    if share < _LEAST["unfused_activation"]:
+        return None
+    moved = float((rows["gbytes_per_s"] * rows["time_us"]).sum()) * 1e3
+    pairs = Counter(operators for _, operators in separate)
+    pair = pairs.most_common(1)[0][0]
+    remedy = (
+        f"onnxruntime did not fuse {pair} here"
+        if evidence.optimization in _FUSING
+        else f"--optimization all fuses {pair}, unless a tensor in between is an output"
+    )
+    text = (
+        f"unfused activations: {named(rows)} take {share:.1%} of the time as separate kernels and "
+        f"move {moved / 1e6:.3g} MB that a fused kernel does not move: {remedy}"
+    )
+    return Advice(
+        "unfused_activation", text, share, keys(rows), {"bytes": moved, "pair": pair},
+        tune=("optimization",), at_most=evidence.at_most_by_settings(),
+    )  # fmt: skip
+
+
+def _separate_activations(evidence: Evidence) -> Iterator[tuple[Kernel, str]]:
+    """Yields each separate activation, and the operators that it could be fused with."""
+    kernels = evidence.run.kernels
+    makers = {(k.scope, name): k for k in kernels for name in k.outputs}
+    readers = Counter((k.scope, name) for k in kernels for name in set(k.inputs))
+    for kernel in kernels:
+        if kernel.op_type not in _ACTIVATIONS:
+            continue
+        chain = [kernel]
+        while chain[-1] is kernel or chain[-1].op_type == _FOLDED:
+            source = (kernel.scope, chain[-1].inputs[0] if chain[-1].inputs else "")
+            if source not in makers or readers[source] != 1:
+                break
+            chain.append(makers[source])
+        maker = chain[-1]
+        if kernel.op_type in _FUSIBLE.get(maker.op_type, ()) and _CARRIED not in maker.attributes:
+            yield kernel, " + ".join(part.op_type for part in reversed(chain))
+
+
+def unfused_attention(evidence: Evidence) -> Advice | None:
+    """Returns advice if a Softmax between products is not part of a fused kernel."""
+    if any(evidence.kernels_of(name) for name in _FUSED_ATTENTION):
+        return None
+    makers = {(k.scope, name): k for k in evidence.run.kernels for name in k.outputs}
+    chains = [_attention_chain(softmax, makers) for softmax in evidence.kernels_of("Softmax")]
+    kernels = {kernel.name: kernel for chain in chains for kernel in chain}
+    rows = evidence.rows_of(kernels.values())
+    share, time = float(rows["time_share"].sum()), float(rows["time_us"].sum())
+    if share < _LEAST["unfused_attention"]:
+        return None
+    count = sum(bool(chain) for chain in chains)
+    text = (
+        f"unfused attention: {named(rows)} take {share:.0%} of the time ({us(time)} µs) in "
+        f"{count} Softmax after products, which onnxruntime has kernels for that hold them all"
+    )
+    return Advice(
+        "unfused_attention", text, share, keys(rows), {"time_us": time, "softmax": float(count)},
+        tune=("fusions",), at_most=evidence.at_most_by_settings(),
+    )  # fmt: skip
+
+
+def _attention_chain(softmax: Kernel, makers: Mapping[tuple[str, str], Kernel]) -> list[Kernel]:
+    """Returns the kernels from a product to the Softmax behind it; none without a product."""
+    chain, waiting = dict[str, Kernel](), [softmax]
+    while waiting:
+        kernel = waiting.pop()
+        if kernel.name in chain:
+            continue
+        chain[kernel.name] = kernel
+        if kernel.op_type in _BETWEEN:
+            before = (makers.get((kernel.scope, name)) for name in kernel.inputs)
+            waiting += [m for m in before if m and m.op_type in _BETWEEN | _ATTENTION_PRODUCTS]
+    found = list(chain.values())
+    return found if any(kernel.op_type in _ATTENTION_PRODUCTS for kernel in found) else []
+
+
+def computed_shapes(evidence: Evidence) -> Advice | None:
+    """Returns advice if integers that follow from a Shape are computed in a measurable time."""
+    computed = set[tuple[str, str]]()
+    kernels = []
+    for kernel in evidence.run.kernels:
+        small = all(kind.dtype == "int64" for kind in kernel.output_types)
+        reads = any((kernel.scope, name) in computed for name in kernel.inputs)
+        if kernel.op_type in _SIZES or (small and reads):
+            kernels.append(kernel)
+            computed.update((kernel.scope, name) for name in kernel.outputs)
+    rows = evidence.rows_of(kernels)
+    share, time = float(rows["time_share"].sum()), float(rows["time_us"].sum())
+    if share < _LEAST["computed_shapes"]:
+        return None
+    text = (
+        f"computed shapes: {named(rows)} take {percentage(share)} of the time ({us(time)} µs) to "
+        "compute sizes of tensors, which are constants where the inputs have one size"
+    )
+    return Advice(
+        "computed_shapes", text, share, keys(rows), {"time_us": time},
+        tune=("fixed_dimensions", "folding"), at_most=evidence.at_most_by_settings(),
+    )  # fmt: skip
+
+
+def conversions(evidence: Evidence) -> Advice | None:
+    """Returns advice if separate conversions take a measurable time."""
+    rows = evidence.rows[evidence.rows["op_type"].isin(_CONVERSIONS)]
+    rows = rows[rows["index"].notna()]  # of casts that the runtime inserted, see inserted_casts
+    share = float(rows["time_share"].sum())
+    if share < _LEAST["conversions"]:
+        return None
+    time = float(rows["time_us"].sum())
+    text = (
+        f"conversions: {named(rows)} take {share:.1%} of the time ({us(time)} µs); adjacent nodes "
+        "of one type need no conversion"
+    )
+    return Advice("conversions", text, share, keys(rows), {"time_us": time})
+
+
+def inserted_casts(evidence: Evidence) -> Advice | None:
+    """Returns advice if casts that are no nodes of the model take a measurable time."""
+    casts = [kernel for kernel in evidence.kernels_of("Cast") if _is_inserted(kernel)]
+    rows = evidence.rows_of(casts)
+    share, time = float(rows["time_share"].sum()), float(rows["time_us"].sum())
+    if share < _LEAST["inserted_casts"]:
+        return None
+    dtypes = sorted({dtype for kernel in casts for dtype in _halves(kernel)})
+    text = (
+        f"{' and '.join(dtypes)} on the CPU: {len(casts):,} casts that onnxruntime inserted take "
+        f"{percentage(share)} of the time ({us(time)} µs), because its CPU provider has no kernel "
+        f"of this type for {_without_kernel(evidence.run.kernels, casts)}. Export the model in "
+        "float32 for the CPU"
+    )
+    return Advice("inserted_casts", text, share, keys(rows), {"time_us": time, "casts": len(casts)})
+
+
+def _is_inserted(kernel: Kernel) -> bool:
+    """Whether the runtime added a Cast on the CPU, of or to half precision."""
+    return kernel.node is None and kernel.provider == _CPU and bool(_halves(kernel))
+
+
+def _halves(kernel: Kernel) -> tuple[str, ...]:
+    types = (each.dtype for each in (*kernel.input_types, *kernel.output_types))
+    return tuple(dtype for dtype in types if dtype in _HALVES)
+
+
+def _without_kernel(kernels: Sequence[Kernel], casts: Sequence[Kernel]) -> str:
+    """Returns the operators that a cast stands before or after, the most frequent first."""
+    read = {name for cast in casts for name in cast.inputs}
+    written = {name for cast in casts for name in cast.outputs}
+    others = [
+        kernel.op_type
+        for kernel in kernels
+        if kernel not in casts
+        and any(dtype not in _HALVES for dtype in (each.dtype for each in kernel.input_types))
+        and (written.intersection(kernel.inputs) or read.intersection(kernel.outputs))
+    ]
+    names = sorted(set(others), key=lambda name: (-others.count(name), name))
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def layout_reorders(evidence: Evidence) -> Advice | None:
+    """Returns advice if reorders to and from the blocked layout take a measurable time."""
+    rows = evidence.rows[evidence.rows["op_type"].isin(_REORDERS)]
+    share = float(rows["time_share"].sum())
+    if share < _LEAST["layout_reorders"]:
+        return None
+    time = float(rows["time_us"].sum())
+    kernels = {kernel.name: kernel for kernel in evidence.run.kernels}
+    largest = kernels.get(str(rows.iloc[0]["kernels"]))
+    where = _between(evidence, largest) if largest else ""
+    text = (
+        f"layout: {'1 reorder takes' if len(rows) == 1 else f'{len(rows):,} reorders take'} "
+        f"{share:.1%} of the time ({us(time)} µs), because some operators "
+        f"between convolutions have no kernel for the blocked layout{where}"
+    )
+    return Advice(
+        "layout_reorders", text, share, keys(rows), {"time_us": time},
+        tune=("layout",), at_most=evidence.at_most_by_settings(),
+    )  # fmt: skip
+
+
+def _between(evidence: Evidence, reorder: Kernel) -> str:
+    kernels = [k for k in evidence.run.kernels if k.scope == reorder.scope]
+    before = [k for k in kernels if set(k.outputs) & set(reorder.inputs)]
+    after = [k for k in kernels if set(k.inputs) & set(reorder.outputs)]
+    if not before and not after:
+        return ""
+    source = _described(before[0]) if before else "the input"
+    target = _described(after[0]) if after else "the output"
+    return f"; the longest is between {source} and {target}"
+
+
+def _described(kernel: Kernel) -> str:
+    return f"{brief(kernel.name)} ({brief(kernel.op_type)})"
+
+
+def other_provider(evidence: Evidence) -> Advice | None:
+    """Returns advice if the runtime copies tensors between devices, for kernels on the CPU."""
+    copies = [k for name in _COPIES for k in evidence.kernels_of(name)]
+    rows = evidence.rows_of(copies)
+    on_cpu = [k.op_type for k in evidence.run.kernels if k.provider == _CPU and k not in copies]
+    if rows.empty or not on_cpu:
+        return None
+    share, time = float(rows["time_share"].sum()), float(rows["time_us"].sum())
+    names = [name for name, _ in Counter(on_cpu).most_common(_MOST_NAMED)]
+    text = (
+        f"other provider: {len(on_cpu):,} kernels ({', '.join(names)}) ran on the "
+        f"{_CPU}, and {len(copies):,} copies between it and the device take {percentage(share)} "
+        f"of the time ({us(time)} µs). Replace these operators, or their types, by ones that the "
+        "provider has"
+    )
+    figures = {"time_us": time, "copies": len(copies), "kernels": len(on_cpu)}
+    return Advice("other_provider", text, share, keys(rows), figures)
+
+
+def copied_cache(evidence: Evidence) -> Advice | None:
+    """Returns advice if the present is longer than the past, so that the past is copied into it."""
+    copying = [kernel for kernel in evidence.kernels_of(_EXTENDING) if _copied_bytes(kernel)]
+    rows = evidence.rows_of(copying)
+    share, moved = float(rows["time_share"].sum()), sum(map(_copied_bytes, copying))
+    if share < _LEAST["copied_cache"]:
+        return None
+    verbs = ("takes", "copies") if len(rows) == 1 else ("take", "copy")
+    text = (
+        f"cache copied: {named(rows)} {verbs[0]} {share:.0%} of the time and {verbs[1]} "
+        f"{quantity(moved, 'B')} of past keys and values into a longer present in every run. "
+        "Bind past and present to one buffer of the greatest length, by IOBinding or "
+        "past_present_share_buffer of onnxruntime-genai"
+    )
+    return Advice("copied_cache", text, share, keys(rows), {"bytes": moved})
+
+
+def _copied_bytes(kernel: Kernel) -> int:
+    """Returns the bytes of the past that a kernel copies into a present with more rows."""
+    presents = kernel.output_types[_PRESENT]
+    pasts = [each for each in kernel.input_types if each.shape and len(each.shape) == 4]
+    longer = (
+        past.nbytes or 0
+        for past, present in zip(pasts, presents, strict=False)
+        if past.concrete and present.concrete and past.concrete[2] < present.concrete[2]
+    )
+    return sum(longer)
+
+
+def unpruned_head(evidence: Evidence) -> Advice | None:
+    """Returns advice if a prefill multiplies more than the last token with the head."""
+    heads = list(_heads(evidence)) if evidence.run.phase == PREFILL else []
+    rows = evidence.rows_of(heads)
+    if rows.empty:
+        return None
+    head, tokens = heads[0], _tokens(heads[0])
+    spare = (tokens - 1) / tokens
+    share, time = spare * float(rows["time_share"].sum()), spare * float(rows["time_us"].sum())
+    macs = spare * float(rows["macs"].sum())
+    if share < _LEAST["unpruned_head"]:
+        return None
+    text = (
+        f"head not pruned: {brief(head.name)} computes the logits of all {tokens:,} tokens, and "
+        f"generating needs those of the last: a Gather of the last token before it saves "
+        f"{si(macs)} MACs and {us(time)} µs of the prefill ({share:.0%} of the time)"
+    )
+    figures = {"macs": macs, "time_us": time, "tokens": float(tokens)}
+    return Advice("unpruned_head", text, share, keys(rows), figures)
+
+
+def _heads(evidence: Evidence) -> Iterator[Kernel]:
+    """Yields products of all tokens whose outputs the model returns."""
+    kernels = [kernel for kernel in evidence.run.kernels if not kernel.scope]
+    makers = {name: kernel for kernel in kernels for name in kernel.outputs}
+    read = {name for kernel in kernels for name in kernel.inputs}
+    for kernel in kernels:
+        if read.intersection(kernel.outputs) or _tokens(kernel) < 2:
+            continue
+        maker: Kernel | None = kernel
+        while maker is not None and maker.op_type in _AFTER:
+            maker = next((makers[name] for name in maker.inputs if name in makers), None)
+        if maker is not None and maker.op_type in _HEADS:
+            yield maker
+
+
+def _tokens(kernel: Kernel) -> int:
+    """Returns the tokens of an output [batch, tokens, words]; 0 of another."""
+    shape = kernel.output_types[0].concrete if kernel.output_types else None
+    return shape[1] if shape is not None and len(shape) == 3 else 0
+
+
+RULES = (
+    unfused_activation,
+    unfused_attention,
+    computed_shapes,
+    conversions,
+    inserted_casts,
+    layout_reorders,
+    other_provider,
+    copied_cache,
+    unpruned_head,
+)
