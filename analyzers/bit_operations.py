@@ -10,7 +10,7 @@ import pandas as pd
 
 from tracer.analyzers.cost.operation import LARGEST
 from tracer.analyzers.cost.typed_model import TypedModel
-from tracer.analyzers.energy.operands import operands
+from tracer.analyzers.energy.energy_model import operands
 
 
 def bit_operations(typed: TypedModel, macs: pd.Series) -> pd.DataFrame:

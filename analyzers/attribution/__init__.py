@@ -17,14 +17,13 @@ leaves its nodes to the kernel that computed the data, and has no node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from tracer.analyzers.attribution.flow import MOVERS, Flow, moves
-from tracer.analyzers.attribution.graph import Graph, same_operator
-from tracer.analyzers.attribution.moved import return_moved
-from tracer.analyzers.attribution.names import distinct, named_ends
+from tracer.analyzers.attribution.graph import MOVERS, Flow, Graph, moves, same_operator
 from tracer.analyzers.dependence import UNCHANGING, needs
 from tracer.graph.model import Model, Node
+from tracer.graph.operators import returns_integers
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Kernel
 
@@ -169,3 +168,130 @@ def _upstream(
             maker = graph.makers.get(name)
             if maker is not None and name not in graph.constant and not stops(name):
                 stack.append(maker)
+
+
+_NCHWC = "_nchwc"
+_SUM_INPUT = 3
+"""Position of the tensor that a com.microsoft Conv adds to its result."""
+_ACTIVATIONS = frozenset({"Relu", "LeakyRelu", "Sigmoid", "Tanh", "Clip", "HardSigmoid"})
+
+
+def named_ends(graph: Graph, kernel: Kernel) -> Iterator[Node]:
+    """Yields the last nodes of a kernel by its name and the names of its outputs."""
+    ends = distinct(graph.makers[name] for name in kernel.outputs if name in graph.makers)
+    if ends:
+        yield from ends
+    elif kernel.node in graph.by_key:
+        yield from _quantized(graph, kernel, graph.by_key[kernel.node])
+    elif kernel.name.endswith(_NCHWC):
+        tensor = kernel.name.removesuffix(_NCHWC)
+        if tensor in graph.makers:
+            yield from _extended(graph, kernel, graph.makers[tensor])
+
+
+def _extended(graph: Graph, kernel: Kernel, node: Node) -> Iterator[Node]:
+    """Yields `node`, then the residual Add and the activation fused after it.
+
+    The kernel keeps the name that it has when a Conv is rewritten to the blocked layout; fusions
+    come later (onnxruntime's nchwc_transformer.cc).
+    """
+    yield node
+    if len(kernel.inputs) > _SUM_INPUT:
+        addition = _only_reader(graph, node, frozenset({"Add", "Sum"}))
+        if addition is not None:
+            yield addition
+            node = addition
+    if "activation" in kernel.attributes and node.op_type not in _ACTIVATIONS:
+        activation = _only_reader(graph, node, _ACTIVATIONS)
+        if activation is not None:
+            yield activation
+
+
+def _quantized(graph: Graph, kernel: Kernel, node: Node) -> Iterator[Node]:
+    """Yields `node`, then the QuantizeLinear after it if the kernel returns integers."""
+    yield node
+    if returns_integers(kernel.op_type) and not returns_integers(node.op_type):
+        activation = _only_reader(graph, node, _ACTIVATIONS)
+        quantizer = _only_reader(graph, activation or node, frozenset({"QuantizeLinear"}))
+        if quantizer is not None:
+            yield quantizer
+
+
+def _only_reader(graph: Graph, node: Node, kinds: frozenset[str]) -> Node | None:
+    readers = [r for name in node.outputs for r in graph.readers.get(name, [])]
+    if len(readers) == 1 and readers[0].op_type in kinds:
+        return readers[0]
+    return None
+
+
+def distinct(nodes: Iterable[Node]) -> list[Node]:
+    """Returns the nodes without repetitions: a node may have thousands of outputs."""
+    return list({node.key: node for node in nodes}.values())
+
+
+def return_moved(
+    graphs: Mapping[str, Graph], kernels: Sequence[Kernel], claims: list[list[Node]]
+) -> None:
+    """Gives each kernel without nodes the node with its operator that passed its neighbours."""
+    edges = _Edges(graphs, kernels)
+    for position, kernel in enumerate(kernels):
+        graph = graphs.get(kernel.scope)
+        if claims[position] or graph is None:
+            continue
+        for neighbour in edges.along(position):
+            node = _extra(graph, kernel, neighbour, claims[neighbour])
+            if node is not None:
+                claims[neighbour] = [n for n in claims[neighbour] if n is not node]
+            else:
+                node = _passed(graph, kernel, neighbour, kernels)
+            if node is not None:
+                claims[position] = [node]
+                graph.claimed[node.key] = position
+                break
+
+
+class _Edges:
+    """The tensors between kernels that have no name of the model: who makes and who reads them."""
+
+    def __init__(self, graphs: Mapping[str, Graph], kernels: Sequence[Kernel]) -> None:
+        self._own = {position for graph in graphs.values() for position in graph.own}
+        self._near: dict[int, list[int]] = defaultdict(list)
+        makers: dict[tuple[str, str], int] = {}
+        for position, kernel in enumerate(kernels):
+            for name in kernel.inputs:
+                maker = makers.get((kernel.scope, name))
+                if maker is not None:
+                    self._near[maker].append(position)
+                    self._near[position].append(maker)
+            known = graphs[kernel.scope].makers if kernel.scope in graphs else {}
+            makers |= {(kernel.scope, n): position for n in kernel.outputs if n not in known}
+
+    def along(self, start: int) -> Iterator[int]:
+        """Yields the kernels with names of nodes that such tensors join to `start`, near first."""
+        seen, queue = {start}, [start]
+        for position in queue:
+            for other in self._near[position]:
+                if other in self._own and other not in seen:
+                    seen.add(other)
+                    queue.append(other)
+                    yield other
+
+
+def _extra(graph: Graph, kernel: Kernel, neighbour: int, claimed: Sequence[Node]) -> Node | None:
+    """Returns the node with the kernel's operator that its neighbour has beside its own."""
+    own = graph.own[neighbour]
+    return next((n for n in claimed if n is not own and same_operator(kernel, n)), None)
+
+
+def _passed(graph: Graph, kernel: Kernel, neighbour: int, kernels: Sequence[Kernel]) -> Node | None:
+    """Returns the node with the kernel's operator before its neighbour in the model.
+
+    Another kernel may have it too: a node that passes a fork is computed on both sides.
+    """
+    for name in graph.own[neighbour].inputs:
+        node = graph.makers.get(name)
+        if node is not None and same_operator(kernel, node) and node.key not in graph.owners:
+            by = graph.claimed.get(node.key)
+            if by is None or same_operator(kernels[by], node):
+                return node
+    return None

@@ -16,9 +16,7 @@ from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Rule
 from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.analyzers.energy import model_file, models
-from tracer.analyzers.energy.energy_model import EnergyModel, FloatEnergy
-from tracer.analyzers.energy.operands import Operands, operands
-from tracer.analyzers.energy.work import Work
+from tracer.analyzers.energy.energy_model import EnergyModel, FloatEnergy, Operands, Work, operands
 from tracer.analyzers.options import energy_models
 from tracer.errors import UsageError
 

@@ -1,16 +1,198 @@
-"""The energy of multiplications and additions, and its sum over the nodes of a model."""
+"""The energy of multiplications and additions, summed over the nodes of a model.
+
+`operands` are the types of the factors that a node multiplies, `Work` the arithmetic of nodes.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
+import pandas as pd
 
-from tracer.analyzers.energy.operands import Operands
-from tracer.analyzers.energy.work import Work
+from tracer.accumulators.engine.tensor_scales import TensorScales
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.float_accumulator import FloatAccumulator
+from tracer.accumulators.spec.policy import Rule
+from tracer.analyzers.cost.quantized_types import QuantizedTypes, is_integer, width
+from tracer.analyzers.cost.typed_model import TypedModel
+from tracer.graph.model import Node
+from tracer.graph.operators import computes_in_integers, multiplies_packed_integers
 from tracer.support.types import FloatArray
 
-Rule: TypeAlias = Callable[[FloatArray, FloatArray, FloatArray], FloatArray]
+_DYNAMIC_BITS = 8
+"""Bits that an operator rounds float activations to, if it multiplies them as integers."""
+
+_FACTORS = {
+    # (domain, operator): input indices of its two factors
+    **dict.fromkeys(
+        [("", name) for name in ("Conv", "ConvTranspose", "DeformConv", "Gemm", "MatMul", "Einsum",
+                                 "RNN", "GRU", "LSTM", "Attention", "ConvInteger",
+                                 "MatMulInteger")]
+        + [("com.microsoft", name) for name in ("FusedConv", "FusedGemm", "FusedMatMul",
+                                                "DynamicQuantizeMatMul", "DynamicQuantizeLSTM",
+                                                "MatMulIntegerToFloat", "MatMulInteger16",
+                                                "MatMulNBits", "QAttention")],
+        (0, 1),
+    ),
+    **dict.fromkeys(
+        [("", "QLinearConv"), ("", "QLinearMatMul"), ("com.microsoft", "QLinearConv"),
+         ("com.microsoft", "QGemm")],
+        (0, 3),
+    ),
+}  # fmt: skip
+
+_TYPES = {
+    "fp32": "float32", "fp16": "float16", "bf16": "bfloat16",
+    "fp8-e4m3": "float8_e4m3fn", "fp8-e5m2": "float8_e5m2",
+    "fp8-e4m3fnuz": "float8_e4m3fnuz", "fp8-e5m2fnuz": "float8_e5m2fnuz",
+}  # fmt: skip
+"""Formats of operands and accumulators that are types of ONNX."""
+
+_OTHERS = (0, 0)
+"""Both factors of other operators have the type of the first input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """Bits of both factors of a node; `float_type`, as `float16`, if they are floats.
+
+    `adder` is the type of the float accumulator that adds products; None adds products of integers
+    as integers, and products of floats in their type.
+    """
+
+    activation_bits: int
+    weight_bits: int
+    float_type: str | None = None
+    adder: str | None = None
+
+
+def operands(typed: TypedModel, rules: Mapping[str, Rule] | None = None) -> dict[str, Operands]:
+    """Returns the operands of every node by key, without nodes whose operands have no such type.
+
+    In a quantised model they have the type before DequantizeLinear (`QuantizedTypes`). A node
+    multiplies floats if either factor is a float. `rules` of narrow nodes have the fixed-point
+    formats of float operands.
+    """
+    reader = _Reader(typed.quantized_types, TensorScales(typed.model))
+    nodes = typed.model.nodes
+    found = {node.key: reader.operands(node, (rules or {}).get(node.key)) for node in nodes}
+    return {key: each for key, each in found.items() if each is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    types: QuantizedTypes
+    scales: TensorScales
+
+    def operands(self, node: Node, rule: Rule | None) -> Operands | None:
+        """Returns the operands of one node; None where a type is unknown or not a number."""
+        indices = _FACTORS.get((node.domain, node.op_type), _OTHERS)
+        present = [index for index in indices if index < len(node.inputs) and node.inputs[index]]
+        if not present:
+            return None
+        packed = self._packed(node) if _adder(rule) is None else None
+        factors = packed or [self._factor(node, index, rule) for index in present]
+        if any(dtype is None for dtype in factors):
+            return None
+        dtypes = [dtype for dtype in factors if dtype is not None]
+        floats = [dtype for dtype in dtypes if not is_integer(dtype)]
+        bits = [width(dtype) for dtype in (floats[:1] or dtypes)]
+        return Operands(bits[0], bits[-1], floats[0] if floats else None, _adder(rule))
+
+    def _packed(self, node: Node) -> list[str | None] | None:
+        """Returns the types of factors that MatMulNBits multiplies as integers; None for others."""
+        if not multiplies_packed_integers(node):
+            return None
+        zeros = (*node.inputs, "")[3]
+        if zeros and self.types.declared(zeros, node.scope) != "uint8":
+            return None
+        bits = next((a.i for a in node.proto.attribute if a.name == "bits"), 4)
+        return [f"int{_DYNAMIC_BITS}", f"uint{bits}"]
+
+    def _factor(self, node: Node, index: int, rule: Rule | None) -> str | None:
+        """Returns the type of the factor at `index`; a fixed-point format as `int8`."""
+        name = node.inputs[index]
+        own = self.types.declared(name, node.scope)
+        if own is None or is_integer(own):
+            return self.types.of(name, node.scope)
+        if rule is not None and _adder(rule) is not None:
+            return own if rule.operands is None else _type_of(rule.operands.format_name)
+        if rule is not None and rule.format is not None:
+            weights = index > 0 and self.scales.constant(name, node.scope)
+            return f"int{(rule.format.weights if weights else rule.format.activations).bits}"
+        if computes_in_integers(node.op_type):
+            return f"int{_DYNAMIC_BITS}"
+        return self.types.of(name, node.scope)
+
+
+def _adder(rule: Rule | None) -> str | None:
+    """Returns the type that a float accumulator adds in: that of its format, if it has one."""
+    if rule is None or isinstance(rule.accumulator, Accumulator):
+        return None
+    if isinstance(rule.accumulator, FloatAccumulator):
+        return _type_of(str(rule.accumulator.format))
+    return str(rule.accumulator)
+
+
+def _type_of(spelling: str) -> str:
+    """Returns the name of ONNX for a format, else its spelling."""
+    return _TYPES.get(spelling, spelling)
+
+
+OPERAND_BITS = 8
+
+_EIGHT_BITS = Operands(OPERAND_BITS, OPERAND_BITS)
+
+
+@dataclass(frozen=True)
+class Work:
+    """Nodes with their multiplications and additions per run, and the types of both factors.
+
+    Arrays are (nodes,): `muls` and `adds` of the node table, float64; `operand_bits`, the width of
+    the activations, and `weight_bits`. `float_types` are None for nodes that multiply integers,
+    `adders` for those that add integers.
+    """
+
+    nodes: tuple[str, ...]
+    muls: FloatArray = field(repr=False)
+    adds: FloatArray = field(repr=False)
+    operand_bits: FloatArray = field(repr=False)
+    weight_bits: FloatArray = field(repr=False)
+    float_types: tuple[str | None, ...] = field(repr=False)
+    adders: tuple[str | None, ...] = field(repr=False)
+
+    @classmethod
+    def of(cls, counts: pd.DataFrame, operands: Mapping[str, Operands] | None = None) -> Work:
+        """Returns the nodes with MACs of a cost table (indexed by node, `macs`, `muls`, `adds`).
+
+        Without `operands`, all factors are integers of 8 bits. Nodes that they lack are left out.
+        """
+        table = counts[counts["macs"].fillna(0) > 0]
+        if operands is not None:
+            table = table[table.index.isin(list(operands))]
+        nodes = tuple(str(node) for node in table.index)
+        each = [_EIGHT_BITS if operands is None else operands[node] for node in nodes]
+        return cls(
+            nodes,
+            table["muls"].to_numpy(np.float64),
+            table["adds"].to_numpy(np.float64),
+            np.array([operand.activation_bits for operand in each], np.float64),
+            np.array([operand.weight_bits for operand in each], np.float64),
+            tuple(operand.float_type for operand in each),
+            tuple(operand.adder or operand.float_type for operand in each),
+        )
+
+    def widths(self, bits: Mapping[str, int] | int) -> FloatArray:
+        """Returns the accumulator bits of each node, float64 (nodes,). Raises KeyError."""
+        if isinstance(bits, int):
+            return np.full(len(self.nodes), float(bits))
+        return np.array([bits[node] for node in self.nodes], np.float64)
+
+
+EnergyRule: TypeAlias = Callable[[FloatArray, FloatArray, FloatArray], FloatArray]
 """Maps bits of activation, weight and accumulator to the energy of one integer operation."""
 
 
@@ -33,8 +215,8 @@ class EnergyModel:
     name: str
     unit: str
     source: str
-    multiplication: Rule = field(repr=False)
-    addition: Rule = field(repr=False)
+    multiplication: EnergyRule = field(repr=False)
+    addition: EnergyRule = field(repr=False)
     floats: Mapping[str, FloatEnergy] = field(default_factory=dict, repr=False)
 
     def energies(self, work: Work, widths: FloatArray) -> FloatArray:
@@ -50,7 +232,7 @@ class EnergyModel:
 
     def _each(
         self,
-        rule: Rule,
+        rule: EnergyRule,
         bits: tuple[FloatArray, FloatArray, FloatArray],
         types: Sequence[str | None],
         operation: Literal["multiplication", "addition"],

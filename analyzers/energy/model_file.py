@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tracer.analyzers.energy.energy_model import EnergyModel, FloatEnergy, Rule
+from tracer.analyzers.energy.energy_model import EnergyModel, EnergyRule, FloatEnergy
 from tracer.errors import InputError, refusing
 from tracer.support.files import read_regular
 from tracer.support.types import FloatArray
@@ -18,7 +18,7 @@ _FLOATS = frozenset({
     "float16", "bfloat16", "float32", "float64",
     "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
 })  # fmt: skip
-_WIDTHS: dict[str, Rule] = {
+_WIDTHS: dict[str, EnergyRule] = {
     "accumulator": lambda operands, weights, widths: widths,
     "operands": lambda operands, weights, widths: np.sqrt(operands * weights),
 }
@@ -58,7 +58,7 @@ def _floats(path: Path, key: str, table: Any) -> FloatEnergy:
     return FloatEnergy(*(_positive(path, f"{key}.{name}", table[name]) for name in _OPERATIONS))
 
 
-def _rule(path: Path, key: str, table: Any) -> Rule:
+def _rule(path: Path, key: str, table: Any) -> EnergyRule:
     if not isinstance(table, dict):
         raise InputError(f"{path}: {key} is not a table such as [{key}]", _HINT)
     _check_keys(path, f"{key}.", table, {"bits", *_FORMS}, {"bits"})

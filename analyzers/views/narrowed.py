@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-import tracer.analyzers.toolchains.finn
-import tracer.analyzers.toolchains.hls4ml
+import tracer.analyzers.toolchains
 from tracer.analyzers import whatif
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.drawing import HIGH, PLAIN, empty_figure, plain
@@ -93,14 +92,12 @@ def certificate(result: Narrowed, options: ViewOptions) -> bytes:
 
 def finn(result: Narrowed, options: ViewOptions) -> dict[str, Any]:
     """The accumulators of FINN's nodes."""
-    return tracer.analyzers.toolchains.finn.configuration(from_proto(result.proto), _widths(result))
+    return tracer.analyzers.toolchains.configuration(from_proto(result.proto), _widths(result))
 
 
 def hls4ml(result: Narrowed, options: ViewOptions) -> dict[str, Any]:
     """The accumulators of hls4ml's layers."""
-    return tracer.analyzers.toolchains.hls4ml.configuration(
-        from_proto(result.proto), _widths(result)
-    )
+    return tracer.analyzers.toolchains.configuration(from_proto(result.proto), _widths(result))
 
 
 def qonnx(result: Narrowed, options: ViewOptions) -> bytes:

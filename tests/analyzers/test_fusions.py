@@ -13,10 +13,9 @@ import pytest
 from tests import nets
 from tests.graphs import BRANCHES, parse, quantised, residual
 from tracer.analyzers.attribution import attribute
-from tracer.analyzers.fusions import GROUP, OVERHEAD
+from tracer.analyzers.fusions import FOLDED, GROUP, IDLE, OVERHEAD, REMOVED
 from tracer.analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED, TIED, confirm
-from tracer.analyzers.fusions.fates import FOLDED, IDLE, REMOVED
-from tracer.analyzers.fusions.words import sentences
+from tracer.analyzers.fusions.views import sentences
 from tracer.analyzers.timing import RUNTIME, timing
 from tracer.api.fusions import fusions
 from tracer.executors.onnxruntime import calibration

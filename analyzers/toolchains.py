@@ -1,9 +1,19 @@
-"""The products of a model, with the numbers that qonnx gives their nodes."""
+"""Widths of accumulators as the toolchains for FPGAs configure them: FINN and hls4ml.
+
+Both read QONNX models and number the nodes of each operator in the order of the graph. FINN makes
+an MVAU of each product with stored weights, and a VVAU of each depthwise convolution, numbered
+after `convert_to_hw` and before it chooses HLS or RTL; its builder reads the configuration from
+`specialize_layers_config_file`. hls4ml's is in the layout of
+`config_from_onnx_model(granularity="name")`. Its accumulators are in fixed point: `fixed<W, I>` has
+W bits, I of them before the binary point. A sum of W bits in units of 2^-f is `fixed<W, W - f>`;
+f is 0 where hls4ml multiplies integers.
+"""
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.graph.model import Model, Node
@@ -65,3 +75,34 @@ def _exponent(scales: TensorScales, node: Node, name: str) -> int:
 
 _OF_A_POWER = 0.5
 """The mantissa of a power of two, which is 0.5 times 2^exponent."""
+
+
+def finn_configuration(model: Model, widths: Mapping[str, int]) -> dict[str, Any]:
+    """Returns `accDataType` for each node of `model` with a width, by the name that FINN gives it.
+
+    FINN's accumulators are in two's complement, as `widths`, and hold the sum without its bias,
+    which becomes part of the thresholds.
+    """
+    nodes, counts = dict[str, Any](), Counter[str]()
+    for product in products(model):
+        if not product.has_weights:
+            continue
+        unit = "VVAU" if product.is_depthwise else "MVAU"
+        if product.key in widths:
+            nodes[f"{unit}_{counts[unit]}"] = {"accDataType": f"INT{widths[product.key]}"}
+        counts[unit] += 1
+    return {"Defaults": {}, **nodes}
+
+
+def hls4ml_configuration(model: Model, widths: Mapping[str, int]) -> dict[str, Any]:
+    """Returns the type `accum` of each layer of `model` with a width, by the name in QONNX."""
+    layers = {
+        product.name: {"Precision": {"accum": _fixed(widths[product.key], product.fraction_bits)}}
+        for product in products(model)
+        if product.key in widths
+    }
+    return {"LayerName": layers}
+
+
+def _fixed(bits: int, fraction_bits: int) -> str:
+    return f"fixed<{bits},{bits - fraction_bits}>"
