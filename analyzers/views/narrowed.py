@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-import tracer.analyzers.toolchains
-from tracer.analyzers import whatif
+from tracer.analyzers import toolchains, whatif
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.drawing import HIGH, PLAIN, empty_figure, plain
 from tracer.analyzers.views.file_formats.json import fields
@@ -92,12 +91,12 @@ def certificate(result: Narrowed, options: ViewOptions) -> bytes:
 
 def finn(result: Narrowed, options: ViewOptions) -> dict[str, Any]:
     """The accumulators of FINN's nodes."""
-    return tracer.analyzers.toolchains.configuration(from_proto(result.proto), _widths(result))
+    return toolchains.finn_configuration(from_proto(result.proto), _widths(result))
 
 
 def hls4ml(result: Narrowed, options: ViewOptions) -> dict[str, Any]:
     """The accumulators of hls4ml's layers."""
-    return tracer.analyzers.toolchains.configuration(from_proto(result.proto), _widths(result))
+    return toolchains.hls4ml_configuration(from_proto(result.proto), _widths(result))
 
 
 def qonnx(result: Narrowed, options: ViewOptions) -> bytes:

@@ -12,7 +12,7 @@ from tracer.accumulators.spec.policy import Rule
 from tracer.analyzers.cost import cost
 from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.analyzers.coverage import coverage
-from tracer.analyzers.energy import EnergyModel, Work, energy_model
+from tracer.analyzers.energy import EnergyModel, Work, operands
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
@@ -180,7 +180,7 @@ def energy_cost(
     typed = TypedModel(model, infer(model, FeedSet(sample.inputs, None).shapes))
     counts = cost(typed, convention=addition_convention).table
     own = counts.loc[counts.index.isin(list(rules))]
-    work = Work.of(own, energy_model(typed, rules))
+    work = Work.of(own, operands(typed, rules))
     batch = dataset.layout.batch or 1
     per_sample = replace(work, muls=work.muls / batch, adds=work.adds / batch)
     counted = {*work.nodes, *own.index[(own["macs"] == 0).fillna(False)]}

@@ -16,7 +16,7 @@ from tracer.accumulators.spec.policy import Rule
 from tracer.analyzers import energy
 from tracer.analyzers.cost import cost
 from tracer.analyzers.cost.typed_model import TypedModel
-from tracer.analyzers.energy import Operands, Work, energy_model
+from tracer.analyzers.energy import Operands, Work, operands
 from tracer.errors import InputError, UsageError
 from tracer.graph import loading, shape_inference
 
@@ -165,7 +165,7 @@ g (uint8[1,4] x, int4[4,3] w, uint8[4,4] q, float[1,4] f, float[4,3] v, int8[4,3
 
 def test_operands_have_the_types_of_the_graph():
     model = loading.from_proto(parse(TYPES))
-    found = energy_model(TypedModel(model, shape_inference.infer(model, {})))
+    found = operands(TypedModel(model, shape_inference.infer(model, {})))
     assert {
         key: each for key, each in found.items() if not key.startswith(("Deq", "Tra", "Add"))
     } == {
@@ -189,7 +189,7 @@ def test_packed_weights_are_integers_where_activations_are_rounded(level, expect
     inputs = {"a": np.ones((1, 32), np.float32), "b": np.zeros((1, 1, 8), np.uint8),
               "scales": np.ones((1, 1), np.float32)}  # fmt: skip
     model = loading.from_proto(fused("MatMulNBits", inputs, stored=["b", "scales"], **attributes))
-    assert energy_model(TypedModel(model, shape_inference.infer(model, {}))) == {"node": expected}
+    assert operands(TypedModel(model, shape_inference.infer(model, {}))) == {"node": expected}
 
 
 def priced(name, model, rules=None):
