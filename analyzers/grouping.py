@@ -10,12 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracer.analyzers.kernels import by_kernel
+from tracer.accumulators.statistics.sample_sums import QUANTITIES
 from tracer.analyzers.main_nodes import SERVING
 from tracer.analyzers.options import GROUPINGS, KERNEL, NAMES, OF_KERNELS, SAMPLE, refuse_depth
 from tracer.analyzers.roofline import averaged
-from tracer.analyzers.samples import by_sample
-from tracer.analyzers.timing import RUNTIME
+from tracer.analyzers.timing import RUNTIME, timing
 from tracer.errors import UsageError
 from tracer.records.columns import COMMON, EXTREMES, SUMMED, TERMS_MEANS, summed
 from tracer.records.trace import Run
@@ -100,11 +99,11 @@ def _operators(nodes: pd.DataFrame) -> pd.Series[str]:
     of_kernel: dict[int, list[str | None]] = {}
     for kernel, operator, is_known in zip(nodes["kernel"], operators, known, strict=True):
         of_kernel.setdefault(kernel, []).append(operator if is_known else None)
-    joined = {kernel: _joined(operators) for kernel, operators in of_kernel.items()}
+    joined = {kernel: _common_operator(operators) for kernel, operators in of_kernel.items()}
     return pd.Series(joined, dtype="string")
 
 
-def _joined(operators: list[str | None]) -> str | None:
+def _common_operator(operators: list[str | None]) -> str | None:
     known = [operator for operator in operators if operator is not None]
     if len(known) < len(operators):
         return operators[0]
@@ -247,3 +246,80 @@ def _worst(groups: Any) -> pd.DataFrame:
     guaranteed = groups["bits_guaranteed"].count() == groups["bits"].count()
     worst["bits_guaranteed"] = worst["bits_guaranteed"].where(guaranteed)
     return worst
+
+
+def by_kernel(run: Run | None) -> pd.DataFrame:
+    """Returns a row for each kind of kernel of a run.
+
+    `time_us` is its own time. `time_us_total` includes the kernels inside it, if the runtime says
+    which; `time_total_share` is its part of the time of all kernels, and `time_us_per_call` its
+    mean over the calls. A kernel that only calls a kernel of the
+    same name counts as one call with it, as in torch's tables. Raises UsageError without a run.
+    """
+    if run is None:
+        raise UsageError("nothing ran, so there are no kernels", "Group by node, op or module.")
+    times = timing(run, [(str(i),) for i in range(len(run.kernels))])
+    times = times.reindex([str(i) for i in range(len(run.kernels))])
+    outer = ~_handed_on(run)
+    totals = _totals(run, times["time_us"].to_numpy(np.float64))
+    rows = pd.DataFrame(
+        {
+            "op_type": [kernel.op_type for kernel in run.kernels],
+            "calls": times["calls"].where(outer).to_numpy(),
+            "time_us": times["time_us"].to_numpy(),
+            "time_us_raw": times["time_us_raw"].to_numpy(),
+            "time_share": times["time_share"].to_numpy(),
+            "time_us_total": np.where(outer, totals, np.nan),
+        }
+    )
+    folded = rows.groupby("op_type", sort=False).sum(min_count=1).reset_index()
+    folded["time_share"] = folded["time_us"] / (folded["time_us"].sum() or np.nan)
+    folded["time_total_share"] = folded["time_us_total"] / (folded["time_us"].sum() or np.nan)
+    folded["time_us_per_call"] = folded["time_us_total"] / folded["calls"]
+    return folded
+
+
+def _handed_on(run: Run) -> npt.NDArray[np.bool_]:
+    """Returns which kernels are alone inside a kernel of the same name."""
+    names = {kernel.name: kernel.op_type for kernel in run.kernels}
+    inside = Counter(kernel.scope for kernel in run.kernels)
+    return np.array(
+        [names.get(k.scope) == k.op_type and inside[k.scope] == 1 for k in run.kernels], np.bool_
+    )
+
+
+def _totals(run: Run, own: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Returns the time of each kernel with all kernels in its scope; NaN for unknown scopes."""
+    indices = {kernel.name: index for index, kernel in enumerate(run.kernels)}
+    if any(kernel.scope and kernel.scope not in indices for kernel in run.kernels):
+        return np.full(len(own), np.nan)
+    totals = own.copy()
+    for index in reversed(range(len(own))):  # a kernel comes after the kernel around it
+        scope = run.kernels[index].scope
+        if scope:
+            totals[indices[scope]] += totals[index]
+    return totals
+
+
+_SEEN = ("acc_min", "acc_max", "final_min", "final_max", "bits_observed", "max_abs_error")
+"""Quantities that a sample without sums does not have."""
+
+
+def by_sample(run: Run | None) -> pd.DataFrame:
+    """Returns a row for each sample in the order of the data, numbered from 0.
+
+    Columns: `sample`, `worst_node` (missing where nothing overflows), and the overflow columns of
+    the node table over all nodes (Int64). Raises UsageError for a run without these statistics.
+    """
+    if run is None or run.sums_by_sample is None:
+        raise UsageError(
+            "there are no statistics by sample",
+            "Measure them with: tracer interpret MODEL.onnx --accumulator 16 --by sample.",
+        )
+    samples = run.sums_by_sample
+    table = pd.DataFrame(samples.arrays(), columns=list(QUANTITIES)).astype("Int64")
+    table.loc[table["outputs"] == 0, list(_SEEN)] = pd.NA
+    names = dict(enumerate(samples.nodes))
+    table["worst_node"] = table["worst_node"].map(names.get).astype("string")
+    table["sample"] = pd.Series(range(len(table)), dtype="Int64")
+    return table[["sample", "worst_node", *QUANTITIES[:-1]]]

@@ -1,4 +1,4 @@
-"""The main node of a kernel of several nodes: the node whose row has the kernel's time."""
+"""The node of a kernel that has its time, and the node that a constant or a conversion serves."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pandas as pd
 
 from tracer.graph.model import Model
 from tracer.graph.operators import CONVERSIONS
+from tracer.records.topology import Topology
 
 SERVING = CONVERSIONS | {"Constant"}
 """Operators of nodes that only serve others: no kernel is called after one, if it has others."""
@@ -29,11 +30,38 @@ def main_first(
         str(key): (macs, nodes[str(key)].op_type not in SERVING, flops, written)
         for key, macs, flops, written in amounts.itertuples()
     }
-    return tuple(_headed(group, weights) for group in groups)
+    ordered = []
+    for group in groups:
+        main = max(group, key=weights.__getitem__) if len(group) > 1 else None
+        ordered.append(tuple(sorted(group, key=lambda key, main=main: key != main)))
+    return tuple(ordered)
 
 
-def _headed(group: tuple[str, ...], weights: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
-    if len(group) < 2:
-        return group
-    main = max(group, key=lambda key: weights[key])
-    return main, *(key for key in group if key != main)
+_OF_RESULTS = "QuantizeLinear"
+
+
+def served(topology: Topology | None) -> Mapping[str, str]:
+    """Returns for each node of `SERVING` the node that it serves, by key; none if there is none.
+
+    A QuantizeLinear serves the node whose result it converts. All others, and a QuantizeLinear of
+    an input or a weight, serve the first node that reads their result.
+    """
+    if topology is None:
+        return {}
+    readers: list[list[int]] = [[] for _ in topology.nodes]
+    for position, producers in enumerate(topology.producers):
+        for producer in producers:
+            readers[producer].append(position)
+    serving = [kind in SERVING for kind in topology.op_types]
+    served_by: dict[int, int] = {}
+    for position in reversed(range(len(serving))):  # readers come after what they read
+        for reader in readers[position] if serving[position] else ():
+            target = served_by.get(reader, reader)
+            if not serving[target]:
+                served_by[position] = target
+                break
+    for position, kind in enumerate(topology.op_types):
+        makers = [each for each in topology.producers[position] if not serving[each]]
+        if kind == _OF_RESULTS and makers:
+            served_by[position] = makers[0]
+    return {topology.nodes[one]: topology.nodes[other] for one, other in served_by.items()}

@@ -9,15 +9,17 @@ of the file.
 While a body runs, everything around its node is alive, except the outputs of this node.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import heapq
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from graphlib import TopologicalSorter
 
 import pandas as pd
 
 from tracer.analyzers.cost import traffic
-from tracer.analyzers.cost.operation import LARGEST, Address
+from tracer.analyzers.cost.operation import LARGEST
 from tracer.analyzers.cost.traffic import Bytes
 from tracer.analyzers.cost.typed_model import TypedModel
-from tracer.analyzers.schedule import ordered
+from tracer.graph.dataflow import Address, Dataflow
 from tracer.graph.model import Node, Scope
 from tracer.records.trace import Run
 
@@ -30,7 +32,11 @@ def memory(
     Both are of one execution, and missing if the size of a tensor is unknown. `groups` are the
     nodes of the kernels of a run, in the order they ran. Nodes that do not run, `idle`, take 0.
     """
-    graphs = _graphs(typed, groups)
+    ran = {key: index for index, key in enumerate(dict.fromkeys(k for g in groups for k in g))}
+    nodes_of: dict[str, list[Node]] = {}
+    for node in typed.model.nodes:
+        nodes_of.setdefault(node.scope.path, []).append(node)
+    graphs = {path: _schedule(nodes, typed.flow, ran) for path, nodes in nodes_of.items()}
     last = _last_needed(typed, graphs)
     around: dict[str, Bytes] = {"": 0}
     live: dict[str, Bytes] = {}
@@ -63,15 +69,6 @@ def arena(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
         if group and kernel.arena_bytes is not None:
             in_use[group[0]] = max(in_use.get(group[0], 0), kernel.arena_bytes)
     return pd.DataFrame({"arena_bytes": pd.Series(in_use, dtype="Int64")})
-
-
-def _graphs(typed: TypedModel, groups: Sequence[tuple[str, ...]]) -> dict[str, tuple[Node, ...]]:
-    """Returns the nodes of each graph, by its path, in the order they ran."""
-    ran = {key: index for index, key in enumerate(dict.fromkeys(k for g in groups for k in g))}
-    graphs: dict[str, list[Node]] = {}
-    for node in typed.model.nodes:
-        graphs.setdefault(node.scope.path, []).append(node)
-    return {path: ordered(nodes, typed.flow, ran) for path, nodes in graphs.items()}
 
 
 def _last_needed(typed: TypedModel, graphs: Mapping[str, Sequence[Node]]) -> dict[Address, int]:
@@ -130,3 +127,33 @@ def _beside_body(typed: TypedModel, owner: Node, live: Bytes) -> Bytes:
     outputs = (typed.facts.operand(name, owner.scope) for name in owner.outputs if name)
     written = traffic.total(outputs)
     return None if live is None or written is None else live - written
+
+
+def _schedule(nodes: Iterable[Node], flow: Dataflow, ran: Mapping[str, int]) -> tuple[Node, ...]:
+    """Returns the nodes of one graph as they ran; `ran` has the position of each key.
+
+    A folded or removed node has no position and comes as early as possible. If no node has a
+    position, the nodes keep the order of the file.
+    """
+    by_key = {node.key: node for node in nodes}
+    positions = [ran.get(key, -1) for key in by_key]
+    if ran.keys().isdisjoint(by_key) or (-1 not in positions and positions == sorted(positions)):
+        return tuple(by_key.values())
+    sorter: TopologicalSorter[str] = TopologicalSorter(dict.fromkeys(by_key, ()))
+    for node in by_key.values():
+        for tensor in flow.outputs_of(node):
+            for reader in flow.readers.get(tensor, ()):
+                while reader.key not in by_key:  # a reader in a body is read by the body's owner
+                    assert reader.scope.owner is not None
+                    reader = reader.scope.owner
+                sorter.add(reader.key, node.key)
+    sorter.prepare()
+    ready: list[tuple[int, int, str]] = []
+    schedule = []
+    while sorter.is_active():
+        for key in sorter.get_ready():
+            heapq.heappush(ready, (ran.get(key, -1), by_key[key].index, key))
+        key = heapq.heappop(ready)[2]
+        schedule.append(by_key[key])
+        sorter.done(key)
+    return tuple(schedule)

@@ -1,4 +1,4 @@
-"""The overflow columns of each node, from the partial sums of a run."""
+"""Columns of sums by node: overflow of integers and floats, and the share of narrow sums."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from tracer.accumulators.multiplying import MULTIPLYING, PARTLY
 from tracer.accumulators.spec.register import NARROWEST
+from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.records import columns
 from tracer.records.columns import BY_NAME
+from tracer.records.coverage import Coverage
 from tracer.support.types import IntArray
 
 _EXTREMES = ("acc_min", "acc_max", "final_min", "final_max")
@@ -115,12 +118,59 @@ def _row(sums: PartialSums) -> dict[str, int | None]:
         "bits_datatype": sums.datatype,
     }
     for name in (*_EXTREMES, "bits_observed", *_COUNTED, *_EMULATED):
-        row[name] = _joined(by_channel[name], BY_NAME[name].fold)
+        row[name] = _fold_channels(by_channel[name], BY_NAME[name].fold)
     if sums.tally.missing.any():
         row.update(dict.fromkeys(_EMULATED))
     return row
 
 
-def _joined(column: pd.Series[int], how: str) -> int | None:
+def _fold_channels(column: pd.Series[int], how: str) -> int | None:
     present = column.dropna()
     return int(present.agg(how)) if len(present) else None
+
+
+_PERCENTILES = {"rel_error_p50": 50, "rel_error_p99": 99}
+FLOAT_COLUMNS = (
+    "accumulator", "operands", "outputs", "overflow_outputs", "terms", "swamped_share",
+    *_PERCENTILES,
+)  # fmt: skip
+"""The columns that this analyzer fills."""
+
+
+def of_floats(sums: Sequence[FloatPartialSums]) -> pd.DataFrame:
+    """Returns the columns of every node with float sums, indexed by node key.
+
+    Counts cover all inferences. Errors are relative to the sum of the same products in float64.
+    """
+    rows = {each.node: _float_row(each) for each in sums}
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=list(FLOAT_COLUMNS))
+    return table.astype({name: BY_NAME[name].dtype for name in FLOAT_COLUMNS})
+
+
+def _float_row(sums: FloatPartialSums) -> dict[str, object]:
+    tally = sums.tally
+    return {
+        "accumulator": tally.accumulator,
+        "operands": tally.operands,
+        "outputs": tally.outputs,
+        "overflow_outputs": tally.overflow_outputs,
+        "terms": tally.terms,
+        "swamped_share": tally.swamped_share,
+        **{name: tally.error_percentile(percent) for name, percent in _PERCENTILES.items()},
+    }
+
+
+def coverage(nodes: pd.DataFrame, narrow: pd.Series) -> Coverage:
+    """Returns the coverage of the `narrow` nodes, a bool for each row.
+
+    `nodes` has the columns `op_type` and `macs`. A node of unknown MACs multiplies if its operator
+    does. An operator whose products are partly wide is not covered.
+    """
+    macs = nodes["macs"].astype("Float64")
+    multiplies = (macs > 0).fillna(False) | (macs.isna() & nodes["op_type"].isin(MULTIPLYING))
+    covered = multiplies & narrow.astype(bool) & ~nodes["op_type"].isin(PARTLY)
+    known = macs[multiplies]
+    share = None
+    if len(known) and known.notna().all():
+        share = float(macs[covered].sum() / known.sum())
+    return Coverage(int(covered.sum()), int(multiplies.sum()), share)

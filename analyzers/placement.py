@@ -73,6 +73,7 @@ def _placement(name: str, kernels: Sequence[Kernel], rows: pd.DataFrame) -> Plac
     modelled = rows[rows["index"].notna() & ~rows["copies"]]
     sizes = modelled["kernels"].value_counts()
     compiled = [kernel.name for kernel in own if kernel.is_compiled]
+    on_device = [k.device_us for k in own if k.op_type not in COPIES and k.device_us is not None]
     return Placement(
         provider=name,
         nodes=Counter(modelled["op_type"].astype(str)),
@@ -81,10 +82,5 @@ def _placement(name: str, kernels: Sequence[Kernel], rows: pd.DataFrame) -> Plac
         copies=Counter(kernel.op_type for kernel in own if kernel.op_type in COPIES),
         time_us=float(rows["time_us"].sum() - copying["time_us"].sum()),
         copies_us=float(copying["time_us"].sum()),
-        device_us=_sum([kernel.device_us for kernel in own if kernel.op_type not in COPIES]),
+        device_us=sum(on_device) if on_device else None,
     )
-
-
-def _sum(times: Sequence[float | None]) -> float | None:
-    known = [time for time in times if time is not None]
-    return sum(known) if known else None

@@ -168,7 +168,7 @@ def roofline(
     return table.reindex(columns=list(ROOF_COLUMNS))
 
 
-def shown(
+def reached_peaks(
     run: Run, groups: Sequence[tuple[str, ...]], macs: Mapping[str, float]
 ) -> dict[str, Peak]:
     """Returns the highest rate that the products of a run have surely had, by type.

@@ -1,4 +1,4 @@
-"""The node table: the columns of all analyzers, joined to the nodes of the model."""
+"""The node table: columns of values and bit operations, and the columns of all analyzers joined."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from tracer.analyzers.cost.operation import LARGEST
+from tracer.analyzers.cost.typed_model import TypedModel
+from tracer.analyzers.energy.operands import operands
 from tracer.graph.model import Model, Node
 from tracer.graph.shape_inference import TensorTypes
 from tracer.records.columns import BY_NAME, COLUMNS, marked
 from tracer.records.trace import Run, Trace, typed_table
+from tracer.records.node_table import typed
+from tracer.records.trace import NodeValues, Run, Trace
 
 OF_RUN = tuple(name for name in COLUMNS if BY_NAME[name].scope == "run")
 """Columns that depend on the executor; a merged trace has them once for each."""
@@ -93,3 +98,53 @@ def _describe_kernels(table: pd.DataFrame, run: Run, keys: Sequence[str]) -> Non
             table.at[key, "input_shapes"] = ", ".join(map(str, kernel.input_types))
             table.at[key, "output_shapes"] = ", ".join(map(str, kernel.output_types))
             table.at[key, "arena_bytes"] = kernel.arena_bytes
+
+
+_STATISTICS = {
+    "value_min": "minimum", "value_max": "maximum", "value_mean": "mean",
+    "nan_values": "nan", "inf_values": "inf",
+}  # fmt: skip
+DIFFERENCES = {
+    "difference_max": "max_share", "difference_rms": "rms_share", "difference_cosine": "cosine",
+    "difference_max_abs": "max_abs",
+}  # fmt: skip
+"""Columns of the node table, and the fields of `Difference` that they hold."""
+
+
+def value_columns(values: Sequence[NodeValues]) -> pd.DataFrame:
+    """Returns the value columns (float64), indexed by node key; missing where not measured."""
+    rows = {
+        node.node: {
+            **{name: getattr(node.statistics, field, None) for name, field in _STATISTICS.items()},
+            **{name: getattr(node.difference, field, None) for name, field in DIFFERENCES.items()},
+            "difference_own": getattr(node.own, "max_share", None),
+        }
+        for node in values
+    }
+    columns = [*_STATISTICS, "difference_own", *DIFFERENCES]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns).astype("float64")
+
+
+def origins(values: Sequence[NodeValues]) -> Sequence[NodeValues]:
+    """Returns the nodes that differ beyond the tolerance on the reference's own values.
+
+    They are in the order in which they ran. The other nodes that differ pass on the rounding of
+    the nodes before them.
+    """
+    return [node for node in values if node.own is not None and node.own.fault]
+
+
+def bit_operations(typed: TypedModel, macs: pd.Series) -> pd.DataFrame:
+    """Returns the column `bops` (Int64) of the nodes of known MACs, by node key.
+
+    Factors of a quantised model have the width before DequantizeLinear, others that of their type.
+    The value is missing where a type is unknown, or the count needs more than 64 bits.
+    """
+    known = {str(key): int(count) for key, count in macs.dropna().items()}
+    bops = {key: 0 for key, count in known.items() if not count}
+    if len(bops) < len(known):
+        for key, factors in operands(typed).items():
+            total = known.get(key, 0) * factors.activation_bits * factors.weight_bits
+            if 0 < total <= LARGEST:
+                bops[key] = total
+    return pd.DataFrame({"bops": pd.Series(bops, dtype="Int64")})

@@ -97,7 +97,10 @@ def timing(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
             "time_us_raw": raw.mean,
             "time_us_replayed": [_replayed(run, members) for members in rows.members.values()],
             "time_us_device": [_on_device(run, members) for members in rows.members.values()],
-            "kernels": [_joined(run, members) for members in rows.members.values()],
+            "kernels": [
+                "; ".join(dict.fromkeys(run.kernels[m].name for m in ms))
+                for ms in rows.members.values()
+            ],
             "random_us": raw.ci95_half,
             "systematic_us": correction.error,
             "misfit_us": correction.own,
@@ -327,7 +330,3 @@ def _on_device(run: Run, members: Sequence[int]) -> float:
     times = [run.kernels[m].device_us for m in members]
     known = [time for time in times if time is not None]
     return float(sum(known)) if known else float("nan")
-
-
-def _joined(run: Run, members: Sequence[int]) -> str:
-    return "; ".join(dict.fromkeys(run.kernels[m].name for m in members))

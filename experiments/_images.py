@@ -7,7 +7,7 @@ import tracer
 from experiments import _page
 from experiments._evaluating import ACCUMULATOR, BATCH, Sums, by_image
 from tracer.accumulators.spec.policy import Policy
-from tracer.analyzers.samples import by_sample
+from tracer.analyzers.grouping import by_sample
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset, without_split

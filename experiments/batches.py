@@ -23,8 +23,7 @@ from models.training.folder import RunFolder
 from models.training.loop import Epoch
 from models.training.tensorboard import CURVES, Board
 from tracer.analyzers.compare.sweep import WHOLE, Sweep
-from tracer.analyzers.grouping import by_op
-from tracer.analyzers.kernels import by_kernel
+from tracer.analyzers.grouping import by_kernel, by_op
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views import render
 from tracer.api.compare import SideSettings, sweep

@@ -10,7 +10,7 @@ import tracer
 from experiments import _page
 from experiments._page import Page
 from tracer.analyzers.compare import Comparison
-from tracer.analyzers.kernels import by_kernel
+from tracer.analyzers.grouping import by_kernel
 from tracer.analyzers.operations import backward_share
 from tracer.analyzers.views import render
 from tracer.api.compare import SideSettings, compare

@@ -17,8 +17,8 @@ import tracer
 import tracer.cli
 from tests.graphs import parse
 from tracer.accumulators.statistics.sample_sums import QUANTITIES
+from tracer.analyzers.grouping import by_sample
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.samples import by_sample
 from tracer.errors import UsageError
 from tracer.graph import loading
 from tracer.inputs.datasets.opening import open_dataset

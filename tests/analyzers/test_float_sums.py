@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tests.accumulators.test_float_tally import drawn, tally
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
-from tracer.analyzers.float_sums import of_floats
 from tracer.analyzers.grouping import grouped
+from tracer.analyzers.overflow import of_floats
 from tracer.analyzers.views.trace import overflow
 from tracer.records.trace import typed_table
 

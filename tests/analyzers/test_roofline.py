@@ -312,10 +312,10 @@ def test_of_what_is_no_product_and_of_other_executors_nothing_is_shown():
     groups = [(str(position),) for position in range(len(run.kernels))]
     products = [k.op_type in ("Conv", "FusedConv", "Gemm") for k in run.kernels]
     for (node,), is_product in zip(groups, products, strict=True):
-        assert bool(roofline.shown(run, groups, {node: 1e12})) is is_product
+        assert bool(roofline.reached_peaks(run, groups, {node: 1e12})) is is_product
     assert sum(products) == 3
     every = {node: 1e12 for (node,) in groups}
-    assert roofline.shown(replace(run, executor="reference"), groups, every) == {}
+    assert roofline.reached_peaks(replace(run, executor="reference"), groups, every) == {}
 
 
 def test_sizes_that_depend_on_data_come_from_the_run():

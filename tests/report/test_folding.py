@@ -7,7 +7,7 @@ import pytest
 
 import tracer
 from tracer.analyzers.grouping import grouped
-from tracer.analyzers.serving import served
+from tracer.analyzers.main_nodes import served
 from tracer.api.count import count
 
 INT8 = Path("models/lenet/lenet.int8.onnx")

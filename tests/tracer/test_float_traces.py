@@ -16,7 +16,7 @@ import pytest
 import tracer
 import tracer.cli
 from tests.graphs import residual
-from tracer.analyzers.float_sums import COLUMNS, of_floats
+from tracer.analyzers.overflow import FLOAT_COLUMNS, of_floats
 from tracer.errors import InputError, UsageError
 from tracer.records.trace import Trace
 
@@ -45,7 +45,7 @@ def test_the_node_table_has_what_the_sums_say(trace):
     own = trace.nodes.set_index("node")
     assert set(own.index[own["outputs"].notna()]) == NARROW
     expected = of_floats(trace.runs[0].float_sums)
-    found = own.loc[expected.index, list(COLUMNS)]
+    found = own.loc[expected.index, list(FLOAT_COLUMNS)]
     pd.testing.assert_frame_equal(found.reset_index(drop=True), expected.reset_index(drop=True))
     assert own.loc["c1", ["accumulator", "operands"]].tolist() == ["e5m4", "bf16"]
     assert own.loc["c2", "accumulator"] == "fp16"

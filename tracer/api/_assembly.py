@@ -13,19 +13,16 @@ import pandas as pd
 from tracer.accumulators.spec.policy import Rule
 from tracer.analyzers import roofline, split
 from tracer.analyzers.attribution import attribute
-from tracer.analyzers.bit_operations import bit_operations
 from tracer.analyzers.cost import Cost, cost, fused
 from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.analyzers.cost.unavoidable import unavoidable_macs
 from tracer.analyzers.energy import EnergyModel, energy
-from tracer.analyzers.float_sums import of_floats
 from tracer.analyzers.fusions.confirmation import doubted
 from tracer.analyzers.main_nodes import main_first
 from tracer.analyzers.memory import arena, memory
-from tracer.analyzers.overflow import overflow
-from tracer.analyzers.table import node_table
+from tracer.analyzers.overflow import of_floats, overflow
+from tracer.analyzers.table import bit_operations, node_table, value_columns
 from tracer.analyzers.timing import notes, timing
-from tracer.analyzers.values import value_columns
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import TensorTypes
 from tracer.records import environment
@@ -109,7 +106,7 @@ def analyze(
     table.loc[table["node"].isin(counted.idle), "calls"] = 0.0
     measuring = (*notes(run, groups), *split.notes(headed, alone))
     every_note = (*run.notes, *unconfirmed, *measuring, *cost_notes(counted), *unpriced)
-    shown = roofline.shown(run, headed, macs)
+    shown = roofline.reached_peaks(run, headed, macs)
     return Analyzed(run, table, parameter_count(counted), every_note, roofs, shown)
 
 

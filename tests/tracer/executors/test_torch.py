@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tracer.analyzers.kernels import by_kernel
+from tracer.analyzers.grouping import by_kernel
 from tracer.analyzers.operations import backward_share, operation_table
 from tracer.errors import InputError, UsageError
 from tracer.executors.eager.calls import Calls
