@@ -32,8 +32,8 @@ def main_first(
     }
     ordered = []
     for group in groups:
-        main = max(group, key=weights.__getitem__) if len(group) > 1 else None
-        ordered.append(tuple(sorted(group, key=lambda key, main=main: key != main)))
+        main = [max(group, key=weights.__getitem__)] if len(group) > 1 else []
+        ordered.append((*main, *(key for key in group if key not in main)))
     return tuple(ordered)
 
 
