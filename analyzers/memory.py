@@ -19,8 +19,7 @@ from tracer.analyzers.cost import traffic
 from tracer.analyzers.cost.operation import LARGEST
 from tracer.analyzers.cost.traffic import Bytes
 from tracer.analyzers.cost.typed_model import TypedModel
-from tracer.graph.dataflow import Address, Dataflow
-from tracer.graph.model import Node, Scope
+from tracer.graph.model import Address, Dataflow, Node, Scope
 from tracer.records.trace import Run
 
 
