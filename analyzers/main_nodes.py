@@ -8,7 +8,7 @@ import pandas as pd
 
 from tracer.graph.model import Model
 from tracer.graph.operators import CONVERSIONS
-from tracer.records.topology import Topology
+from tracer.records.model_info import Topology
 
 SERVING = CONVERSIONS | {"Constant"}
 """Operators of nodes that only serve others: no kernel is called after one, if it has others."""

@@ -13,7 +13,7 @@ from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.records import columns
 from tracer.records.columns import BY_NAME
-from tracer.records.coverage import Coverage
+from tracer.records.whatif import Coverage
 from tracer.support.types import IntArray
 
 _EXTREMES = ("acc_min", "acc_max", "final_min", "final_max")

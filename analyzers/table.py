@@ -12,9 +12,7 @@ from tracer.analyzers.energy.operands import operands
 from tracer.graph.model import Model, Node
 from tracer.graph.shape_inference import TensorTypes
 from tracer.records.columns import BY_NAME, COLUMNS, marked
-from tracer.records.trace import Run, Trace, typed_table
-from tracer.records.node_table import typed
-from tracer.records.trace import NodeValues, Run, Trace
+from tracer.records.trace import NodeValues, Run, Trace, typed_table
 
 OF_RUN = tuple(name for name in COLUMNS if BY_NAME[name].scope == "run")
 """Columns that depend on the executor; a merged trace has them once for each."""
@@ -143,7 +141,7 @@ def bit_operations(typed: TypedModel, macs: pd.Series) -> pd.DataFrame:
     known = {str(key): int(count) for key, count in macs.dropna().items()}
     bops = {key: 0 for key, count in known.items() if not count}
     if len(bops) < len(known):
-        for key, factors in operands(typed).items():
+        for key, factors in operands(typed_table).items():
             total = known.get(key, 0) * factors.activation_bits * factors.weight_bits
             if 0 < total <= LARGEST:
                 bops[key] = total

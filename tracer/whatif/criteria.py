@@ -11,8 +11,8 @@ from tracer import metrics
 from tracer.accumulators.spec.policy import Rule
 from tracer.analyzers.cost import cost
 from tracer.analyzers.cost.typed_model import TypedModel
-from tracer.analyzers.coverage import coverage
 from tracer.analyzers.energy import EnergyModel, Work, operands
+from tracer.analyzers.overflow import coverage
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset

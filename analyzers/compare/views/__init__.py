@@ -25,7 +25,7 @@ from tracer.analyzers.compare.views.tables import (
     values_check,
 )
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.values import DIFFERENCES
+from tracer.analyzers.table import DIFFERENCES
 from tracer.analyzers.views import environment
 from tracer.analyzers.views.file_formats.json import records
 from tracer.analyzers.views.page import (

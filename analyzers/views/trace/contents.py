@@ -16,6 +16,7 @@ from tracer.analyzers.operations import backward_share
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.overflow import by_width, channels, widths
 from tracer.analyzers.main_nodes import served
+from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.overflow import by_width
 from tracer.analyzers.roofline import INT8, arithmetic
 from tracer.analyzers.timing import coverage, empty, wall, wall_interval

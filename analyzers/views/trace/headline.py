@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from tracer.analyzers.grouping import grouped
+from tracer.analyzers.main_nodes import served
 from tracer.analyzers.operations import backward_share
 from tracer.analyzers.options import SAMPLE, ViewOptions, refuse_depth, sort_column
 from tracer.analyzers.placement import Placement, has_providers, placements, unplaced
-from tracer.analyzers.serving import served
 from tracer.analyzers.table import own_rows
 from tracer.analyzers.timing import coverage, empty, wall
 from tracer.analyzers.views.text import full, micros, percent, plural, quantity, si

@@ -6,12 +6,8 @@ from collections.abc import Callable
 import pandas as pd
 
 from tracer.accumulators.statistics.float_tally import FloatTally
-from tracer.analyzers.coverage import coverage
-from tracer.analyzers.views.text import digits, extent, full, number, percent, plural, si, width
 from tracer.analyzers.overflow import coverage
-from tracer.analyzers.views.text import extent, full, number, percent, plural, width
-from tracer.analyzers.views.trace import float_sums
-from tracer.records.coverage import Coverage
+from tracer.analyzers.views.text import digits, extent, full, number, percent, plural, si, width
 from tracer.records.trace import Trace
 from tracer.records.whatif import Coverage
 from tracer.text import brief

@@ -9,7 +9,7 @@ import pandas as pd
 from tracer.analyzers.advice import advise
 from tracer.analyzers.grouping import remark
 from tracer.analyzers.options import KERNEL, NAMES, SAMPLE, ViewOptions, sort_column
-from tracer.analyzers.values import origins
+from tracer.analyzers.table import origins
 from tracer.analyzers.views.exchange import Value
 from tracer.analyzers.views.page import Column, Table, specified
 from tracer.analyzers.views.text import cosine, digits, full, plural, si
