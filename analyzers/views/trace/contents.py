@@ -12,12 +12,10 @@ from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.analyzers.advice import advise
 from tracer.analyzers.grouping import kernel_numbers, served_numbers
+from tracer.analyzers.main_nodes import served
 from tracer.analyzers.operations import backward_share
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.overflow import by_width, channels, widths
-from tracer.analyzers.main_nodes import served
-from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.overflow import by_width
 from tracer.analyzers.roofline import INT8, arithmetic
 from tracer.analyzers.timing import coverage, empty, wall, wall_interval
 from tracer.analyzers.views import environment
