@@ -8,7 +8,7 @@ import pandas as pd
 
 from tracer.analyzers.cost.operation import LARGEST
 from tracer.analyzers.cost.typed_model import TypedModel
-from tracer.analyzers.energy.operands import operands
+from tracer.analyzers.energy.energy_model import operands
 from tracer.graph.model import Model, Node
 from tracer.graph.shape_inference import TensorTypes
 from tracer.records.columns import BY_NAME, COLUMNS, marked
