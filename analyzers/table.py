@@ -141,7 +141,7 @@ def bit_operations(typed: TypedModel, macs: pd.Series) -> pd.DataFrame:
     known = {str(key): int(count) for key, count in macs.dropna().items()}
     bops = {key: 0 for key, count in known.items() if not count}
     if len(bops) < len(known):
-        for key, factors in operands(typed_table).items():
+        for key, factors in operands(typed).items():
             total = known.get(key, 0) * factors.activation_bits * factors.weight_bits
             if 0 < total <= LARGEST:
                 bops[key] = total
