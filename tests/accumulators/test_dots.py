@@ -131,6 +131,7 @@ def test_groups_of_terms_that_may_or_may_not_stay_within(seed, kinds, shape, ord
     block(seed, kinds, shape, Accumulator(width, overflow, named(order)), 8).count()
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_a_million_sums():
     """Few blocks and large ones: most variants take code of their own, which is soon compiled."""

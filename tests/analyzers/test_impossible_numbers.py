@@ -13,6 +13,7 @@ from functools import cache
 import numpy as np
 import onnx
 import pandas as pd
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
@@ -105,6 +106,7 @@ def run_on(run, machine):
 operators = st.lists(st.sampled_from(["MatMul", "Relu", "Neg"]), max_size=3).map(tuple)
 
 
+@pytest.mark.nightly
 @settings(max_examples=40)
 @given(operators, machines())
 def test_no_view_shows_what_cannot_be(operators, machine):

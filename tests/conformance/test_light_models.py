@@ -9,6 +9,7 @@ from tests.interpreter.models import onnxruntime
 from tracer.interpreter.interpreter import Interpreter
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("path", suite.light_models(), ids=lambda path: path.stem)
 def test_light_model(path):
     model = onnx.load(path)

@@ -14,6 +14,7 @@ def cases():
     return [each for of in shapes.sample().values() for each in of]
 
 
+@pytest.mark.nightly
 def test_differences_from_onnxruntime_are_explained(cases):
     unexplained = [
         f"{each.key[1]} {each.opset} {each.trial.name}: "

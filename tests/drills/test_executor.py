@@ -1,5 +1,7 @@
 """The drill of CONTRIBUTING: an executor is a package with a module `executor`."""
 
+import pytest
+
 EXECUTOR = '''
 """Runs nothing and reports 5 µs for every node."""
 
@@ -48,6 +50,7 @@ executor: Executor[Model, FeedSet, SteadySettings] = Steady()
 '''
 
 
+@pytest.mark.nightly
 def test_an_executor_takes_one_package_and_no_edit(copy, repository):
     copy.add("tracer/executors/steady/__init__.py", "")
     copy.add("tracer/executors/steady/executor.py", EXECUTOR)

@@ -1,5 +1,7 @@
 """The drill of CONTRIBUTING: an overflow mode is a name, and what each file does about it."""
 
+import pytest
+
 MODES = "tracer/accumulators/spec/modes.py"
 ORACLE = "tracer/accumulators/engine/oracle.py"
 KERNEL = "tracer/accumulators/kernels/single_sums.py"
@@ -26,6 +28,7 @@ def test_a_forgotten_overflow_mode_fails_type_checking(copy):
     assert all("mirror" in line for line in errors)
 
 
+@pytest.mark.nightly
 def test_an_overflow_mode_takes_three_edits(copy):
     add_name(copy)
     copy.edit(MODES, '        case "wrap":\n', '        case "wrap" | "mirror":\n')

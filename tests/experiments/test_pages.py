@@ -49,6 +49,7 @@ def check_pictures(page: Page) -> None:
     assert all(data.startswith(b"\x89PNG") for data in page.pictures.values())
 
 
+@pytest.mark.nightly
 def test_resnet20_has_its_66_layers_and_the_same_numbers_in_every_executor():
     page = layers.make(runs=3, sessions=2, threads=1)
     check_pictures(page)
@@ -60,6 +61,7 @@ def test_resnet20_has_its_66_layers_and_the_same_numbers_in_every_executor():
     assert [row[3:] for row in rows(page, "Agreement of values")] == [["66", "0"]] * 3
 
 
+@pytest.mark.nightly
 def test_the_family_calls_as_many_convolutions_as_the_original():
     names = ("plain18", "plain34", "bottleneck18")
     page = family.make(names, batch=2, size=32, sessions=2, runs=1, threads=1)
@@ -82,6 +84,7 @@ def test_the_family_calls_as_many_convolutions_as_the_original():
     assert all(0 < float(row[3].rstrip("%")) <= 100 for row in operators)
 
 
+@pytest.mark.nightly
 def test_batch_sizes_have_operators_with_memory_and_a_training_has_curves(images):
     page = batches.make([1, 2], runs=2, sessions=2, epochs=1, data=images, threads=1)
     check_pictures(page)
@@ -102,6 +105,7 @@ def test_batch_sizes_have_operators_with_memory_and_a_training_has_curves(images
     assert totals == sorted(totals, reverse=True)
 
 
+@pytest.mark.nightly
 def test_a_resumed_training_is_the_same_bit_for_bit(images):
     page = training.make(epochs=2, batch=20, lr=1e-3, data=images, images=None, threads=1)
     check_pictures(page)
@@ -122,6 +126,7 @@ def test_lenet_has_the_published_operations_and_energies():
     assert "17 bits 199,829,594 (published: 199,829,594)" in text
 
 
+@pytest.mark.nightly
 def test_narrower_accumulators_overflow_more_and_cost_less():
     page = accumulators.make(accumulators.MODEL, "digits", 12, [24, 16], budget=0.01)
     check_pictures(page)

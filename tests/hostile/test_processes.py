@@ -10,6 +10,8 @@ from tests.hostile.commands import COMMANDS, meet, warmed_up
 from tests.hostile.corpus import CASES, ENDLESS
 from tests.hostile.trial import BYTES, Warm
 
+pytestmark = pytest.mark.nightly
+
 RUNNING = [each for each in COMMANDS if each.name in ("profile", "fusions", "compare", "report")]
 SOME = [*list(CASES)[::16], "a Loop without end", "an empty input of Sum"]
 

@@ -116,6 +116,7 @@ def test_a_model_is_read_from_standard_input_and_again_after_a_crash(folder):
     assert b"ran node crashing (Div)" in crashed.stderr
 
 
+@pytest.mark.nightly
 @pytest.mark.needs("torch", "onnxscript")
 def test_code_is_exported_once_until_it_changes(folder):
     Path("net.py").write_text(textwrap.dedent(NET))

@@ -8,6 +8,8 @@ from tracer.analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED
 
 torch = pytest.importorskip("torch")
 flop_counter = pytest.importorskip("torch.utils.flop_counter")
+
+pytestmark = pytest.mark.nightly
 nn = torch.nn
 
 

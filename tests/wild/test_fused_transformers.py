@@ -11,6 +11,8 @@ from tests.wild.test_exports import bert, gpt2
 
 torch = pytest.importorskip("torch")
 optimizer = pytest.importorskip("onnxruntime.transformers.optimizer")
+
+pytestmark = pytest.mark.nightly
 nn = torch.nn
 
 WIDTH, HEADS, TOKENS = 32, 4, 8

@@ -10,6 +10,8 @@ from tests.conformance.suite import light_models
 from tracer.analyzers.fusions.confirmation import CONTRADICTED
 from tracer.quantization.options import QuantizationOptions
 
+pytestmark = pytest.mark.nightly
+
 LARGE = ("densenet121", "vgg19")
 """They have the operators of Inception and AlexNet, and 1,746 nodes or 144 million weights, which
 take a minute. `python -m tests.wild` gives all nine to every command."""

@@ -10,6 +10,8 @@ from tracer.analyzers.fusions.confirmation import CONTRADICTED
 pytest.importorskip("sklearn")
 skl2onnx = pytest.importorskip("skl2onnx")
 
+pytestmark = pytest.mark.nightly
+
 
 def logistic():
     from sklearn.linear_model import LogisticRegression

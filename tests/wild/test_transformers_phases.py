@@ -16,6 +16,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 decoders = pytest.importorskip("tests.wild.transformers_decoders")
 
+pytestmark = pytest.mark.nightly
+
 WORDS, WIDTH, FFN, LAYERS, HEADS, SIZE = 50, 32, 80, 2, 4, 8
 FILE = Path(__file__).parent / "transformers_decoders.py"
 DECODERS = {

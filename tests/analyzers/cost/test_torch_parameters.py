@@ -96,6 +96,7 @@ def test_the_exporter_of_torchscript(network, tmp_path):
     assert tracer.count(path).model.params == trained(model)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "dynamo"), [("gpt2", True), ("llama", True), ("whisper", True), ("t5", False)]
 )

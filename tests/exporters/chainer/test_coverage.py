@@ -25,6 +25,7 @@ def test_a_case_passes_and_is_of_the_function_it_stands_for(case):
     assert case.function in outcome.functions
 
 
+@pytest.mark.nightly
 def test_the_page_in_the_docs_is_what_is_measured():
     page = Path(__file__).parents[3] / "docs" / "chainer-coverage.md"
     assert page.read_text(encoding="utf-8") == table(), (

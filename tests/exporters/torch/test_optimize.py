@@ -36,6 +36,7 @@ def test_a_model_that_returns_its_input_is_the_roots(tmp_path):
     assert operators(tmp_path / "m.onnx") == [("Identity", "")]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize(
     ("net", "shape"),

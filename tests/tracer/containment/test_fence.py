@@ -92,6 +92,7 @@ def test_a_command_is_behind_the_fence_unless_it_is_told_not_to_be(folder):
     assert found["outside"] == found["a socket"] == "done"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "line",
     [

@@ -382,6 +382,7 @@ def test_what_was_recorded_is_kept_whatever_follows(module, function, start, fol
     assert len(kept.runs[0].samples) > 0
 
 
+@pytest.mark.nightly
 def test_a_comparison_that_is_ended_keeps_the_complete_sessions(start, folder):
     # its runs are long enough that the thread which looks gets its turn between them
     model = str(Path("models/lenet/lenet.onnx").resolve())
@@ -441,6 +442,7 @@ def test_a_command_that_no_signal_reaches_is_ended_by_its_supervisor(start):
     assert "the time limit was reached" in err
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("lingering", ["freed", "exit"])
 def test_an_error_near_the_deadline_is_one_line_whatever_lingers(lingering, start, folder):
     (folder / "net.py").write_text(LEAVING_NET)

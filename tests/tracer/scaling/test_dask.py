@@ -48,6 +48,7 @@ def test_a_cluster_changes_nothing(files, alone):
         assert client.status == "running"  # it is not ours to close
 
 
+@pytest.mark.nightly
 def test_a_cluster_that_adapts_gets_workers_for_what_waits():
     with (
         distributed.LocalCluster(0, threads_per_worker=1, dashboard_address=None) as cluster,
@@ -68,6 +69,7 @@ def test_a_killed_worker_costs_time_alone(files, alone, dask, small_shards):
     assert victim.wait(10) == -signal.SIGKILL
 
 
+@pytest.mark.nightly
 def test_a_cluster_may_lose_all_its_workers_and_get_others(files, alone, dask, small_shards):
     """The job is sent again: nobody has a copy."""
     victims = [dask.worker(), dask.worker()]
@@ -86,6 +88,7 @@ def opened_jobs():
     return len(worker._opened)
 
 
+@pytest.mark.nightly
 def test_a_worker_that_joins_late_takes_part(files, alone, dask, small_shards):
     dask.worker()
 
@@ -102,6 +105,7 @@ def test_a_worker_that_joins_late_takes_part(files, alone, dask, small_shards):
     assert all(opened.values())
 
 
+@pytest.mark.nightly
 def test_a_scheduler_that_vanishes_ends_the_run_and_the_shards_are_kept(
     tmp_path, files, alone, dask, small_shards, monkeypatch
 ):
@@ -131,6 +135,7 @@ def test_the_command_tells_where_no_scheduler_answers(files):
     assert ended.stderr.startswith("tracer: error: tcp://127.0.0.1:9: no scheduler of Dask answers")
 
 
+@pytest.mark.nightly
 def test_a_worker_with_other_code_is_not_used(tmp_path, files, alone, dask, small_shards):
     other = tmp_path / "other"
     for package in ("tracer", "analyzers", "exporters"):
@@ -153,6 +158,7 @@ def test_a_worker_with_other_code_is_not_used(tmp_path, files, alone, dask, smal
         assert bad.poll() is None
 
 
+@pytest.mark.nightly
 def test_a_worker_without_the_data_is_not_used(dask):
     """Workers of other machines may lack the files; here one of two lacks what the job needs."""
     dask.worker()

@@ -59,6 +59,7 @@ def test_a_worker_that_is_killed_costs_time_alone(files, alone, small_shards):
     assert killed
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_client_that_is_ended_takes_its_workers_with_it_and_goes_on_later(
     tmp_path, files, alone, number
@@ -166,6 +167,7 @@ def test_a_cluster_that_is_none_is_refused(text):
         pass
 
 
+@pytest.mark.nightly
 def test_a_task_that_kills_every_worker_ends():
     from tracer.errors import CrashError
 

@@ -89,6 +89,7 @@ def test_fixed_point_numbers_are_an_alternative_to_quantising():
     assert result.variants[0].answer.rows[0].score == accuracy_of_onnxruntime(FLOAT, 8)
 
 
+@pytest.mark.nightly
 def test_the_cross_product_of_the_axes_runs(tmp_path):
     model, data = networks.model(tmp_path / "m.onnx"), networks.data(tmp_path / "d.npz")
     options = WhatIfOptions(orders=("sequential", "tree"), overflows=("saturate", "wrap"),
