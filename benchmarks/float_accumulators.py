@@ -28,12 +28,15 @@ from tracer.accumulators.engine.sum_runner import OverflowCounter
 from tracer.accumulators.engine.tile_sums import SumLanes
 from tracer.accumulators.floats.casting import cast
 from tracer.accumulators.hardware import presets
-from tracer.accumulators.spec import policy_text
+from tracer.accumulators.spec import policy
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.any_accumulator import ByOperands
 from tracer.accumulators.spec.block_fma import BlockFma
-from tracer.accumulators.spec.float_accumulator import FloatAccumulator, float_accumulator
-from tracer.accumulators.spec.float_format import float_format
+from tracer.accumulators.spec.float_accumulator import (
+    FloatAccumulator,
+    float_accumulator,
+    float_format,
+)
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.spec.policy import Policy
 from tracer.graph import loading
@@ -148,7 +151,7 @@ def _float_network(
     images: Array, threads: int, accumulator: str, operands: str | None
 ) -> Callable[[], Any]:
     model = loading.load(MODELS / "resnet_cifar/resnet20.onnx")
-    emulation = AccumulatorEmulation(model, policy_text.read(accumulator, operands=operands))
+    emulation = AccumulatorEmulation(model, policy.parse_policy(accumulator, operands=operands))
     return _network(model, emulation, images, threads)
 
 

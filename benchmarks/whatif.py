@@ -22,7 +22,7 @@ import onnxruntime
 
 from benchmarks._measure import CHOSEN, Usage, machine, measure, python
 from tracer import metrics
-from tracer.accumulators.spec.policy_text import read
+from tracer.accumulators.spec.policy import parse_policy
 from tracer.graph.loading import open_model
 from tracer.inputs.datasets.opening import open_dataset
 from tracer.whatif.criteria import scorer
@@ -138,7 +138,7 @@ def _sweep(images: int, accumulator: str, batch: int) -> dict[str, float]:
     dataset = open_dataset(f"digits*{again}", model, limit=images)
     scoring = scorer(model, dataset, metrics.find("top1"))
     began = time.perf_counter()
-    evaluator = local(model, read("*=32"), StoredBatches(dataset, batch), scoring)
+    evaluator = local(model, parse_policy("*=32"), StoredBatches(dataset, batch), scoring)
     seconds = {"wide, all overflows": time.perf_counter() - began}
     for bits in plan(accumulator).swept.value:
         began = time.perf_counter()

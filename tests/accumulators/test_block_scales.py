@@ -12,8 +12,7 @@ from onnx import helper
 from tests.accumulators.nodes import RANDOM, int8, multiplied, narrowed, uint8
 from tests.accumulators.test_sum_operators import by_onnxruntime
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.policy import Policy
-from tracer.accumulators.spec.policy_text import read
+from tracer.accumulators.spec.policy import Policy, parse_policy
 from tracer.errors import ModelError
 
 BLOCK = 8
@@ -62,7 +61,7 @@ def test_a_block_is_a_sum_of_its_own(form, bits):
     x, w = uint8(4, 20), int8(20, 5)
     stored = [each.T.copy() if turned else each for each in (w, STEPS, ZEROS)]
     proto = blocked(product, *stored, axis, middle)
-    output, narrowing = narrowed(proto, read(str(bits)), x)
+    output, narrowing = narrowed(proto, parse_policy(str(bits)), x)
     wide = w.astype(np.int64) - np.repeat(ZEROS, BLOCK, 0)[:20]
     sums = in_blocks(x.astype(np.int64) - 100, wide, bits)
     expected = output_of(sums) * (2 if form == "Gemm" else 1)
@@ -72,7 +71,7 @@ def test_a_block_is_a_sum_of_its_own(form, bits):
     assert kept.tally.outputs.sum() == sums.size
     assert kept.tally.outputs_changed.sum() == np.count_nonzero(sums != exact)
     np.testing.assert_allclose(
-        narrowed(proto, read("32"), x)[0], by_onnxruntime(proto, x), rtol=1e-5, atol=1e-4
+        narrowed(proto, parse_policy("32"), x)[0], by_onnxruntime(proto, x), rtol=1e-5, atol=1e-4
     )
 
 
@@ -80,7 +79,7 @@ def test_the_widest_block_is_guaranteed():
     """x - 100 is from -100 to 155."""
     w = int8(20, 5)
     proto = blocked(FORMS["MatMul"][0], w, STEPS, ZEROS, 0)
-    (kept,) = narrowed(proto, read("32"), uint8(4, 20))[1].accumulations().values()
+    (kept,) = narrowed(proto, parse_policy("32"), uint8(4, 20))[1].accumulations().values()
     wide = np.zeros((24, 5), np.int64)
     wide[:20] = w.astype(np.int64) - np.repeat(ZEROS, BLOCK, 0)[:20]
     blocks = wide.reshape(3, BLOCK, 5)
@@ -96,7 +95,7 @@ def test_weights_of_4_bits():
     proto = blocked(FORMS["MatMul"][0], w, STEPS, np.zeros((3, 5), ml_dtypes.int4), 0)
     x = uint8(4, 20)
     sums = in_blocks(x.astype(np.int64) - 100, w.astype(np.int64), 11)
-    np.testing.assert_array_equal(narrowed(proto, read("11"), x)[0], output_of(sums))
+    np.testing.assert_array_equal(narrowed(proto, parse_policy("11"), x)[0], output_of(sums))
 
 
 def test_a_bias_is_added_to_the_scaled_sums():
@@ -106,7 +105,7 @@ def test_a_bias_is_added_to_the_scaled_sums():
     x = uint8(4, 20)
     wide = w.astype(np.int64) - np.repeat(ZEROS, BLOCK, 0)[:20]
     expected = output_of(in_blocks(x.astype(np.int64) - 100, wide, 13)) + c
-    np.testing.assert_array_equal(narrowed(proto, read("13"), x)[0], expected)
+    np.testing.assert_array_equal(narrowed(proto, parse_policy("13"), x)[0], expected)
 
 
 def test_blocks_of_columns_give_the_terms_of_a_sum_different_scales():
@@ -115,14 +114,14 @@ def test_blocks_of_columns_give_the_terms_of_a_sum_different_scales():
         np.zeros((20, 1), np.int8), 1,
     )  # fmt: skip
     with pytest.raises(ModelError, match="the terms of a sum have different scales"):
-        narrowed(proto, read("16"), uint8(4, 20))
+        narrowed(proto, parse_policy("16"), uint8(4, 20))
 
 
 def test_other_operators_add_no_blocks():
     proto = blocked("y = Einsum (xd, wb)", int8(20, 5), STEPS, ZEROS, 0)
     proto.graph.node[-1].attribute.append(helper.make_attribute("equation", "ik,kj->ij"))
     with pytest.raises(ModelError, match="has a scale for each block, whose sums only MatMul"):
-        narrowed(proto, read("16"), uint8(4, 20))
+        narrowed(proto, parse_policy("16"), uint8(4, 20))
 
 
 def test_zero_points_stay_in_no_sum_of_blocks():

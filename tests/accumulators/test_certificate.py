@@ -12,7 +12,7 @@ from onnx import numpy_helper
 from tracer import __version__
 from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.fixed_point import formats
+from tracer.accumulators.spec.operand_format import formats
 from tracer.accumulators.spec.orders import named
 from tracer.accumulators.spec.policy import Policy
 from tracer.accumulators.statistics.certificate import Certificate, DataHash, certificate

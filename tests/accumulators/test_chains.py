@@ -13,8 +13,7 @@ from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine.sum_runner import OverflowCounter, SumRunner
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import named
-from tracer.accumulators.spec.policy import Policy
-from tracer.accumulators.spec.policy_text import read
+from tracer.accumulators.spec.policy import Policy, parse_policy
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import TensorRecorder
@@ -58,7 +57,7 @@ def test_a_shipped_network_keeps_its_bits(path, bits):
     loaded = loading.load(MODELS / f"{path}.int8.onnx")
     channels = loaded.inputs[0].type.tensor_type.shape.dim[1].dim_value
     x = np.random.default_rng(bits).normal(0, 1, (2, channels, 32, 32)).astype(np.float32)
-    whole, fused = compare(loaded, read(f"*={bits}"), x)
+    whole, fused = compare(loaded, parse_policy(f"*={bits}"), x)
     assert len(fused) < len(whole) / 2
 
 
@@ -149,7 +148,7 @@ def draw_size(size, kernel, stride, pad):
 def test_random_chains_keep_their_bits(chain, bits, threads):
     proto, x = chain
     loaded = loading.from_proto(proto)
-    _, fused = compare(loaded, read(f"Conv={bits},MatMul={bits}"), x, threads)
+    _, fused = compare(loaded, parse_policy(f"Conv={bits},MatMul={bits}"), x, threads)
     names = [node.op_type for node in fused]
     assert names.count("Conv") == names.count("MatMul") == 1
     assert len(names) <= 10
@@ -199,7 +198,7 @@ def test_functions_of_a_byte_keep_their_bits(name, first, second, one, two, thre
         **{key: np.asarray(value) for key, value in weights.items()},
     )
     x = random.integers(0, 256, (*shape, 3)).astype(np.uint8)
-    _, fused = compare(loading.from_proto(proto), read("MatMul=12"), x)
+    _, fused = compare(loading.from_proto(proto), parse_policy("MatMul=12"), x)
     assert len(fused) == 3 or "rows" in (first, second)
 
 
@@ -231,7 +230,7 @@ def test_reductions_of_bytes_are_those_of_blocks(node, kind, data, bits):
     )  # fmt: skip
     loaded, info = loading.from_proto(proto), np.iinfo(kind)
     x = random.integers(info.min, info.max + 1, size).astype(kind)
-    emulation = AccumulatorEmulation(loaded, read(str(bits)))
+    emulation = AccumulatorEmulation(loaded, parse_policy(str(bits)))
     results = []
     for gathers in (True, False):
         runners = emulation.new_runners({})
@@ -266,7 +265,7 @@ def test_sums_without_a_tile_keep_their_bits(accumulator):
 def test_constants_are_kept_once():
     loaded = loading.load(MODELS / "lenet/lenet.int8.onnx")
     plan = Planner(loaded, Registry(), None).plan()
-    _, constants = AccumulatorEmulation(loaded, read("*=16")).fuse(plan)
+    _, constants = AccumulatorEmulation(loaded, parse_policy("*=16")).fuse(plan)
     computed = {step.task.writes[0]: step for step in plan.steps}
     assert constants
     for name, value in constants.items():
@@ -276,7 +275,7 @@ def test_constants_are_kept_once():
 
 def test_observers_see_every_node():
     loaded = loading.load(MODELS / "lenet/lenet.int8.onnx")
-    emulation = AccumulatorEmulation(loaded, read("*=16"))
+    emulation = AccumulatorEmulation(loaded, parse_policy("*=16"))
     interpreter = Interpreter(loaded, wrap_kernel=emulation.wrap, fuse=emulation.fuse)
     recorder = TensorRecorder()
     x = np.zeros((1, 3, 32, 32), np.float32)

@@ -9,7 +9,7 @@ import pytest
 from tests.accumulators.nodes import RANDOM, convolved, int8, multiplied, narrowed, plain, uint8
 from tests.accumulators.test_quantized_operators import model, quantised
 from tests.accumulators.test_sum_operators import by_onnxruntime
-from tracer.accumulators.spec.policy_text import read
+from tracer.accumulators.spec.policy import parse_policy
 
 WIDTHS = [9, 13, 16, 32]
 SCALES = np.linspace(0.01, 0.03, 5, dtype=np.float32)
@@ -21,7 +21,7 @@ def small(*shape: int) -> np.ndarray:
 
 
 def check_wide(proto: onnx.ModelProto, *feeds: np.ndarray) -> None:
-    wide, narrowing = narrowed(proto, read("32"), *feeds)
+    wide, narrowing = narrowed(proto, parse_policy("32"), *feeds)
     np.testing.assert_allclose(wide, by_onnxruntime(proto, *feeds), rtol=1e-5, atol=1e-5)
     (sums,) = narrowing.accumulations().values()
     assert sums.tally.outputs.sum() == wide.size
@@ -48,7 +48,7 @@ def test_a_fused_convolution_adds_z_to_the_output(bits):
         w=w, z=z, b=np.zeros(3, np.float32),
     )  # fmt: skip
     x = int8(1, 2, 5, 5)
-    output, _ = narrowed(proto, read(str(bits)), x)
+    output, _ = narrowed(proto, parse_policy(str(bits)), x)
     total = (convolved(x, w, bits) * 0.125).astype(np.float32) + z
     np.testing.assert_array_equal(output, np.where(total < 0, total * np.float32(0.25), total))
     check_wide(proto, x)
@@ -61,7 +61,7 @@ def test_a_fused_gemm_has_its_activation_after_the_sums(bits):
         'y = com.microsoft.FusedGemm <activation = "Relu", transB = 1> (xd, wd)', w=w
     )
     x = int8(4, 30)
-    output, _ = narrowed(proto, read(str(bits)), x)
+    output, _ = narrowed(proto, parse_policy(str(bits)), x)
     sums = multiplied(x, w.T, bits)
     np.testing.assert_array_equal(output, np.maximum(sums, 0) * np.float32(0.125))
     check_wide(proto, x)
@@ -76,7 +76,7 @@ def test_a_fused_product_takes_transposed_operands(left, right, bits):
         w=w.T.copy() if right else w,
     )
     x = a.T.copy() if left else a
-    output, _ = narrowed(proto, read(str(bits)), x)
+    output, _ = narrowed(proto, parse_policy(str(bits)), x)
     np.testing.assert_array_equal(output, multiplied(a, w, bits) * np.float32(0.25))
     check_wide(proto, x)
 
@@ -88,7 +88,7 @@ def test_the_batch_of_a_fused_product_may_come_second():
         w=np.ascontiguousarray(np.moveaxis(b, 0, 1)),
     )
     x = np.ascontiguousarray(np.moveaxis(a, 0, 1))
-    output, _ = narrowed(proto, read("12"), x)
+    output, _ = narrowed(proto, parse_policy("12"), x)
     for batch in range(6):
         sums = multiplied(a[batch], b[batch], 12)
         np.testing.assert_array_equal(output[batch], sums * np.float32(0.125))
@@ -105,7 +105,7 @@ def test_columns_of_a_transposed_factor_have_scales_of_their_own(bits):
         s=np.float32(0.5), z=np.uint8(3), w=w, t=SCALES, v=np.zeros(5, np.int8),
     )  # fmt: skip
     x = uint8(4, 30)
-    output, _ = narrowed(proto, read(str(bits)), x)
+    output, _ = narrowed(proto, parse_policy(str(bits)), x)
     sums = multiplied(x.astype(np.int64) - 3, w.T, bits)
     np.testing.assert_allclose(output, sums * 0.5 * SCALES, rtol=1e-6)
     check_wide(proto, x)
@@ -122,11 +122,11 @@ def test_integers_to_floats(bits, biased):
         w=w, s=np.float32(0.5), t=SCALES, z=np.uint8(120), v=zeros, c=bias,
     )  # fmt: skip
     x = uint8(4, 30)
-    output, _ = narrowed(proto, read(str(bits)), x)
+    output, _ = narrowed(proto, parse_policy(str(bits)), x)
     sums = multiplied(x.astype(np.int64) - 120, w.astype(np.int64) - zeros, bits)
     expected = sums.astype(np.float32) * (np.float32(0.5) * SCALES)
     np.testing.assert_array_equal(output, expected + bias if biased else expected)
-    np.testing.assert_array_equal(narrowed(proto, read("32"), x)[0], plain(proto, x))
+    np.testing.assert_array_equal(narrowed(proto, parse_policy("32"), x)[0], plain(proto, x))
     check_wide(proto, x)
 
 
@@ -139,7 +139,7 @@ def test_activations_rounded_by_their_own_range(bits):
         w=w, t=SCALES, v=np.zeros(5, np.int8), c=bias,
     )  # fmt: skip
     x = RANDOM.normal(1, 3, (4, 30)).astype(np.float32)
-    output, narrowing = narrowed(proto, read(str(bits)), x)
+    output, narrowing = narrowed(proto, parse_policy(str(bits)), x)
     scale = (max(x.max(), 0) - min(x.min(), 0)) / np.float32(255)
     zero = np.rint(-min(x.min(), 0) / scale)
     stored = np.clip(np.rint(x / scale) + zero, 0, 255).astype(np.int64)
@@ -159,7 +159,9 @@ def test_products_of_16_bits(bits):
     )
     x = RANDOM.integers(-9000, 9000, (4, 9)).astype(np.int16)
     w = onnx.numpy_helper.to_array(proto.graph.initializer[0])
-    np.testing.assert_array_equal(narrowed(proto, read(str(bits)), x)[0], multiplied(x, w, bits))
+    np.testing.assert_array_equal(
+        narrowed(proto, parse_policy(str(bits)), x)[0], multiplied(x, w, bits)
+    )
     check_wide(proto, x)
 
 
@@ -177,7 +179,7 @@ def test_a_quantised_convolution_with_channels_at_the_last_axis(bits, last, grou
         u=np.float32(2), q=np.uint8(128), b=bias,
     )  # fmt: skip
     x = uint8(*shape)
-    output, narrowing = narrowed(proto, read(str(bits)), x)
+    output, narrowing = narrowed(proto, parse_policy(str(bits)), x)
     first = np.moveaxis(x, -1, 1) if last else x
     sums = convolved(first.astype(np.int64) - 120, w, bits, bias, 2, 1, group)
     factor = (np.float32(0.1) * SCALES[:4] / np.float32(2)).reshape(-1, 1, 1)
@@ -185,7 +187,7 @@ def test_a_quantised_convolution_with_channels_at_the_last_axis(bits, last, grou
     np.testing.assert_array_equal(output, np.moveaxis(expected, 1, -1) if last else expected)
     (kept,) = narrowing.accumulations().values()
     assert len(kept.tally.outputs) == 4
-    wide = narrowed(proto, read("32"), x)[0]
+    wide = narrowed(proto, parse_policy("32"), x)[0]
     np.testing.assert_array_equal(wide, plain(proto, x))
     np.testing.assert_allclose(
         wide.astype(int), by_onnxruntime(proto, x).astype(int), atol=1
@@ -203,7 +205,7 @@ def test_the_projection_of_a_quantised_attention(bits):
         w=w, b=bias, s=np.float32(0.01), t=np.float32(0.02), z=np.uint8(120), v=np.int8(3),
     )  # fmt: skip
     x = uint8(2, 3, 8)
-    output, narrowing = narrowed(proto, read(str(bits)), x)
+    output, narrowing = narrowed(proto, parse_policy(str(bits)), x)
     rows = x.reshape(6, 8).astype(np.int64) - 120
     sums = multiplied(rows, w.astype(np.int64) - 3, bits)
     projected = (sums * 0.0002 + bias).reshape(2, 3, 3 * width)

@@ -12,8 +12,7 @@ from tests.accumulators.nodes import RANDOM, int8, model, narrowed
 from tests.accumulators.test_sum_operators import by_onnxruntime
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import named
-from tracer.accumulators.spec.policy import Policy
-from tracer.accumulators.spec.policy_text import read
+from tracer.accumulators.spec.policy import Policy, parse_policy
 
 
 def transposed(shape, w, **attributes):
@@ -68,7 +67,7 @@ def test_terms_are_added_by_channel_then_in_the_order_of_the_input(options, bits
     group = options.get("group", 1)
     w, x = int8(4, 3, 3, 4), int8(2, 4, 3, 4)
     proto = transposed(x.shape, w, **options)
-    output, narrowing = narrowed(proto, read(str(bits)), x)
+    output, narrowing = narrowed(proto, parse_policy(str(bits)), x)
     rest = [options.get(name, [1, 1]) for name in ("strides", "dilations")]
     sums = summed(x, w, bits, *rest, options.get("pads", [0] * 4), group)
     np.testing.assert_array_equal(output, sums * np.float32(0.25))
@@ -119,7 +118,7 @@ def test_an_up_convolution_has_one_tap_for_each_channel():
     w = np.full((16, 1, 2, 2), 127, np.int8)
     x = np.stack([np.full((16, 2, 2), -128), np.full((16, 2, 2), 127)]).astype(np.int8)
     proto = transposed(x.shape, w, strides=[2, 2])
-    (kept,) = narrowed(proto, read("32"), x)[1].accumulations().values()
+    (kept,) = narrowed(proto, parse_policy("32"), x)[1].accumulations().values()
     assert kept.tally.acc_min.min() == -260_096
     assert kept.guaranteed == kept.tally.bits_observed.max() == 19
     assert kept.datatype == 20  # 16 · 128 · 128 is 2^18
@@ -136,7 +135,7 @@ def test_pads_may_be_an_input(bits):
     pads, bias = np.array([1, 0, 2, 1]), RANDOM.normal(0, 9, 3).astype(np.float32)
     for name, value in (("pads", pads), ("b", bias)):
         proto.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
-    output, _ = narrowed(proto, read(str(bits)), x)
+    output, _ = narrowed(proto, parse_policy(str(bits)), x)
     sums = summed(x, w, bits, [2, 3], [1, 1], pads.tolist())
     expected = (sums * 0.25 + bias.reshape(-1, 1, 1)).astype(np.float32)
     np.testing.assert_array_equal(output, expected)
@@ -150,6 +149,6 @@ def test_weights_that_are_computed_have_the_bounds_of_their_type():
     )  # fmt: skip
     proto.graph.output[0].type.tensor_type.ClearField("shape")
     feeds = np.full((1, 16, 2, 2), -128, np.int8), np.full((16, 1, 2, 2), -128, np.int8)
-    (kept,) = narrowed(proto, read("32"), *feeds)[1].accumulations().values()
+    (kept,) = narrowed(proto, parse_policy("32"), *feeds)[1].accumulations().values()
     assert kept.tally.acc_max.max() == 1 << 18  # 2^18 does not fit 19 bits
     assert kept.guaranteed == kept.datatype == kept.tally.bits_observed.max() == 20

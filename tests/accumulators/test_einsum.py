@@ -10,7 +10,7 @@ import pytest
 
 from tests.accumulators.nodes import int8, model, narrowed, saturated, uint8
 from tests.accumulators.test_sum_operators import by_onnxruntime
-from tracer.accumulators.spec.policy_text import read
+from tracer.accumulators.spec.policy import parse_policy
 from tracer.errors import ModelError
 
 SIZES = {"b": 2, "h": 3, "i": 4, "j": 5, "k": 6, "d": 3}
@@ -57,7 +57,7 @@ def test_products_of_two_tensors(text, bits):
     left, right = shapes(text)
     x, w = uint8(*left), int8(*right)
     proto = equation(text)
-    output, narrowing = narrowed(proto, read(str(bits)), x, w)
+    output, narrowing = narrowed(proto, parse_policy(str(bits)), x, w)
     sums = summed(text, x.astype(np.int64) - 100, w, bits)
     np.testing.assert_array_equal(output, (sums * 0.125).astype(np.float32))
     (kept,) = narrowing.accumulations().values()
@@ -69,7 +69,7 @@ def test_products_of_two_tensors(text, bits):
 
 def test_an_axis_without_elements_has_no_sums():
     proto = equation("bhid,bhjd->bhij")
-    output, _ = narrowed(proto, read("9"), uint8(3, 2, 0, 1), int8(3, 2, 4, 1))
+    output, _ = narrowed(proto, parse_policy("9"), uint8(3, 2, 0, 1), int8(3, 2, 4, 1))
     assert output.shape == (3, 2, 0, 4)
 
 
@@ -79,7 +79,7 @@ def test_bounds_are_those_of_the_stored_weights(text):
     left, right = shapes(text)
     w = int8(*right)
     proto = equation(text, w=w)
-    (kept,) = narrowed(proto, read("40"), uint8(*left))[1].accumulations().values()
+    (kept,) = narrowed(proto, parse_policy("40"), uint8(*left))[1].accumulations().values()
     wide = np.moveaxis(w.astype(np.int64), right.index(6), 0)
     most = np.maximum(wide * 155, wide * -100).sum(0).max()
     least = np.minimum(wide * 155, wide * -100).sum(0).min()
@@ -94,12 +94,12 @@ def test_stored_weights_may_come_first():
         ' y = Einsum <equation = "jk,bik->bji"> (wd, xd) }',
         s=np.float32(0.5), z=np.uint8(100), w=w, t=np.linspace(0.1, 0.3, 5, dtype=np.float32),
     )  # fmt: skip
-    output, narrowing = narrowed(proto, read("13"), x)
+    output, narrowing = narrowed(proto, parse_policy("13"), x)
     sums = summed("jk,bik->bji", w, x.astype(np.int64) - 100, 13)
     steps = 0.5 * np.linspace(0.1, 0.3, 5, dtype=np.float32).astype(np.float64)
     np.testing.assert_array_equal(output, (sums * steps.reshape(1, 5, 1)).astype(np.float32))
     np.testing.assert_allclose(
-        narrowed(proto, read("40"), x)[0], by_onnxruntime(proto, x), rtol=1e-5, atol=1e-4
+        narrowed(proto, parse_policy("40"), x)[0], by_onnxruntime(proto, x), rtol=1e-5, atol=1e-4
     )
     (kept,) = narrowing.accumulations().values()
     wide = w.astype(np.int64)
@@ -117,7 +117,7 @@ def test_steps_along_a_summed_axis_have_no_unit():
     )
     proto.graph.node[1].attribute.append(onnx.helper.make_attribute("axis", 0))
     with pytest.raises(ModelError, match="the terms of a sum have different scales"):
-        narrowed(proto, read("16"), uint8(2, 4, 6))
+        narrowed(proto, parse_policy("16"), uint8(2, 4, 6))
 
 
 @pytest.mark.parametrize(
@@ -126,4 +126,4 @@ def test_steps_along_a_summed_axis_have_no_unit():
 )
 def test_other_equations_are_refused_with_the_reason(text, why):
     with pytest.raises(ModelError, match=why):
-        narrowed(equation(text), read("16"), uint8(2, 4, 4), int8(4, 4))
+        narrowed(equation(text), parse_policy("16"), uint8(2, 4, 4), int8(4, 4))

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracer.accumulators.floats.casting import cast
-from tracer.accumulators.spec.float_accumulator import FloatRounding
-from tracer.accumulators.spec.float_format import FloatFormat, float_format
+from tracer.accumulators.spec.float_accumulator import FloatFormat, FloatRounding, float_format
 from tracer.errors import UsageError
 
 BYTES = {

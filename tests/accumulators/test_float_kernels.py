@@ -11,8 +11,7 @@ from tracer.accumulators.engine.float_runner import sum_products
 from tracer.accumulators.floats import compiled_sums, oracle
 from tracer.accumulators.floats.casting import cast, paired
 from tracer.accumulators.spec.block_fma import block_fma
-from tracer.accumulators.spec.float_accumulator import float_accumulator
-from tracer.accumulators.spec.float_format import float_format
+from tracer.accumulators.spec.float_accumulator import float_accumulator, float_format
 from tracer.accumulators.spec.operand_format import BLOCKS as BLOCK_SIZES
 from tracer.errors import UsageError
 from tracer.interpreter.numeric import parallel

@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 from tests.accumulators.float_loops import convolved, multiplied, summed
 from tests.accumulators.nodes import model, narrowed, plain
 from tracer.accumulators.emulation import AccumulatorEmulation
-from tracer.accumulators.spec.policy_text import read
+from tracer.accumulators.spec.policy import parse_policy
 from tracer.errors import ModelError, UsageError
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
@@ -80,7 +80,7 @@ def convolutions(draw: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, 
 def test_a_convolution_is_that_of_a_loop(name, case):
     x, w, bias, options = case
     inputs = {"x": x, "w": w} | ({} if bias is None else {"b": bias})
-    output, _ = narrowed(node("Conv", inputs, ("x",), **options), read(name), x)
+    output, _ = narrowed(node("Conv", inputs, ("x",), **options), parse_policy(name), x)
     expected = convolved(x, w, bias, TYPES[name], **options)
     np.testing.assert_array_equal(output, expected.astype(np.float32))
 
@@ -94,7 +94,7 @@ def test_a_convolution_is_that_of_a_loop(name, case):
 def test_a_matrix_product_is_that_of_a_loop(name, left, right):
     rng = np.random.default_rng(7)
     a, b = drawn(rng, *left), drawn(rng, *right)
-    output, _ = narrowed(node("MatMul", {"a": a, "b": b}, ("a", "b")), read(name), a, b)
+    output, _ = narrowed(node("MatMul", {"a": a, "b": b}, ("a", "b")), parse_policy(name), a, b)
     wide = a[None] if a.ndim == 1 else a, b[:, None] if b.ndim == 1 else b
     expected = multiplied(*wide, TYPES[name]).astype(np.float32)
     np.testing.assert_array_equal(output, expected.reshape(np.matmul(a, b).shape))
@@ -107,7 +107,7 @@ def test_gemm_adds_c_first(name, turned):
     a, b, c = drawn(rng, 6, 9), drawn(rng, 9, 4), drawn(rng, 4)
     stored = {"a": a.T.copy() if turned[0] else a, "b": b.T.copy() if turned[1] else b, "c": c}
     proto = node("Gemm", stored, ("a",), transA=turned[0], transB=turned[1])
-    output, _ = narrowed(proto, read(name), stored["a"])
+    output, _ = narrowed(proto, parse_policy(name), stored["a"])
     expected = summed(b.T, a.T, c, TYPES[name]).T
     np.testing.assert_array_equal(output, expected.astype(np.float32))
 
@@ -118,7 +118,7 @@ def test_gemm_agrees_with_onnxruntime_for_any_c(shape, factors):
     rng = np.random.default_rng(9)
     inputs = {"a": drawn(rng, 6, 9), "b": drawn(rng, 9, 4), "c": drawn(rng, *shape)}
     proto = node("Gemm", inputs, ("a",), alpha=factors[0], beta=factors[1])
-    output, _ = narrowed(proto, read("fp32"), inputs["a"])
+    output, _ = narrowed(proto, parse_policy("fp32"), inputs["a"])
     np.testing.assert_allclose(output, reference(proto, inputs["a"]), rtol=1e-5, atol=1e-5)
 
 
@@ -131,7 +131,7 @@ def test_a_transposed_convolution_agrees_with_onnxruntime(group, size):
               "b": drawn(rng, 3 * group)}  # fmt: skip
     proto = node("ConvTranspose", inputs, ("x",), group=group, strides=[2] * rank,
                  pads=[1] * 2 * rank, output_padding=[1] * rank)  # fmt: skip
-    output, _ = narrowed(proto, read("fp32"), inputs["x"])
+    output, _ = narrowed(proto, parse_policy("fp32"), inputs["x"])
     np.testing.assert_allclose(output, reference(proto, inputs["x"]), rtol=1e-5, atol=1e-5)
 
 
@@ -140,7 +140,7 @@ def test_operands_are_cast_as_ml_dtypes_casts_them():
     x, w = drawn(rng, 2, 3, 6, 6), drawn(rng, 4, 3, 3, 3)
     options = {"strides": [1, 1], "dilations": [1, 1], "pads": [0] * 4, "group": 1}
     proto = node("Conv", {"x": x, "w": w}, ("x",), **options)
-    output, emulation = narrowed(proto, read("fp32", operands="fp8-e4m3"), x)
+    output, emulation = narrowed(proto, parse_policy("fp32", operands="fp8-e4m3"), x)
     cast = [v.astype(ml_dtypes.float8_e4m3fn).astype(np.float32) for v in (x, w)]
     np.testing.assert_array_equal(output, convolved(*cast, None, np.float32, **options))
     assert emulation.float_sums[0].tally.operands == "fp8-e4m3"
@@ -157,7 +157,7 @@ def test_scales_of_rows_and_columns_multiply_the_sums():
     rng = np.random.default_rng(21)
     a, b, c = drawn(rng, 6, 40), drawn(rng, 40, 5), drawn(rng, 5)
     proto = node("Gemm", {"a": a, "b": b, "c": c}, ("a",))
-    output, _ = narrowed(proto, read("fp32", operands="int8(channel)"), a)
+    output, _ = narrowed(proto, parse_policy("fp32", operands="int8(channel)"), a)
     (rows, by_row), (columns, by_column) = to_int8(a, 1), to_int8(b, 0)
     np.testing.assert_array_equal(output, rows @ columns * by_row * by_column + c)
 
@@ -168,7 +168,7 @@ def test_scales_follow_their_axes(shapes):
     rng = np.random.default_rng(22)
     a, b = (drawn(rng, *shape) for shape in shapes)
     proto = node("MatMul", {"a": a, "b": b}, ("a",))
-    output, _ = narrowed(proto, read("fp32", operands="int8(channel)"), a)
+    output, _ = narrowed(proto, parse_policy("fp32", operands="int8(channel)"), a)
     expected = np.matmul(a.astype(np.float64), b)
     assert output.shape == expected.shape
     size = np.abs(a).max() * np.abs(b).max()
@@ -181,7 +181,7 @@ def test_weights_of_a_convolution_have_a_scale_for_each_output_channel():
     x, w, bias = drawn(rng, 2, 3, 6, 6), drawn(rng, 4, 3, 3, 3), drawn(rng, 4)
     options = {"strides": [1, 1], "dilations": [1, 1], "pads": [1] * 4, "group": 1}
     proto = node("Conv", {"x": x, "w": w, "b": bias}, ("x",), **options)
-    output, _ = narrowed(proto, read("fp32", operands="int8(channel)"), x)
+    output, _ = narrowed(proto, parse_policy("fp32", operands="int8(channel)"), x)
     images, by_image = to_int8(x.reshape(2, -1), 1)
     kernels, by_map = to_int8(w.reshape(4, -1), 1)
     sums = convolved(images.reshape(x.shape), kernels.reshape(w.shape), None, np.float32, **options)
@@ -194,7 +194,7 @@ def test_blocks_share_a_power_of_2_along_the_terms():
     rng = np.random.default_rng(24)
     a, b = drawn(rng, 3, 70), drawn(rng, 70, 4)
     proto = node("MatMul", {"a": a, "b": b}, ("a",))
-    output, _ = narrowed(proto, read("fp32", operands="mxfp8-e4m3"), a)
+    output, _ = narrowed(proto, parse_policy("fp32", operands="mxfp8-e4m3"), a)
 
     def cast(rows: np.ndarray) -> np.ndarray:
         out = np.empty_like(rows)
@@ -221,7 +221,9 @@ def test_blocks_share_a_power_of_2_along_the_terms():
 )  # fmt: skip
 def test_block_scales_that_a_card_has_no_model_of_are_refused(accumulator, operands, named):
     with pytest.raises(UsageError, match=named):
-        AccumulatorEmulation(loading.from_proto(small()), read(accumulator, operands=operands))
+        AccumulatorEmulation(
+            loading.from_proto(small()), parse_policy(accumulator, operands=operands)
+        )
 
 
 @pytest.mark.parametrize(
@@ -233,8 +235,8 @@ def test_blocks_with_scales_are_multiplied(accumulator, operands):
     rng = np.random.default_rng(25)
     a, b = drawn(rng, 3, 70), drawn(rng, 70, 4)
     proto = node("MatMul", {"a": a, "b": b}, ("a",))
-    output, _ = narrowed(proto, read(accumulator, operands=operands), a)
-    wide, _ = narrowed(proto, read("fp32", operands=operands), a)
+    output, _ = narrowed(proto, parse_policy(accumulator, operands=operands), a)
+    wide, _ = narrowed(proto, parse_policy("fp32", operands=operands), a)
     np.testing.assert_allclose(output, wide, rtol=2e-2, atol=2e-2)
 
 
@@ -242,7 +244,7 @@ def test_blocks_with_scales_are_multiplied(accumulator, operands):
 def test_a_graph_of_half_floats_keeps_its_types(dtype):
     rng = np.random.default_rng(12)
     a, b = (drawn(rng, *shape).astype(dtype) for shape in ((3, 20), (20, 4)))
-    output, _ = narrowed(node("MatMul", {"a": a, "b": b}, ("a",)), read("fp16"), a)
+    output, _ = narrowed(node("MatMul", {"a": a, "b": b}, ("a",)), parse_policy("fp16"), a)
     assert output.dtype == dtype
     np.testing.assert_array_equal(output, multiplied(a, b, np.float16).astype(dtype))
 
@@ -251,15 +253,17 @@ def test_a_card_takes_the_type_of_the_graph_where_it_multiplies_it():
     rng = np.random.default_rng(13)
     a, b = (drawn(rng, *shape).astype(np.float16) for shape in ((3, 20), (20, 4)))
     proto = node("MatMul", {"a": a, "b": b}, ("a",))
-    output, emulation = narrowed(proto, read("tc:a100"), a)
-    cast, _ = narrowed(proto, read("tc:a100", operands="fp16"), a)
+    output, emulation = narrowed(proto, parse_policy("tc:a100"), a)
+    cast, _ = narrowed(proto, parse_policy("tc:a100", operands="fp16"), a)
     np.testing.assert_array_equal(output, cast)
     assert emulation.notes == ()
 
 
 def test_a_card_with_one_format_casts_to_it_and_says_so():
     a = np.ones((2, 3), np.float32)
-    _, emulation = narrowed(node("MatMul", {"a": a, "b": a.T.copy()}, ("a",)), read("tc:v100"), a)
+    _, emulation = narrowed(
+        node("MatMul", {"a": a, "b": a.T.copy()}, ("a",)), parse_policy("tc:v100"), a
+    )
     assert emulation.notes == (
         "operands of tc:v100 are cast to fp16, the only format that it multiplies",
     )
@@ -268,12 +272,14 @@ def test_a_card_with_one_format_casts_to_it_and_says_so():
 def test_a_card_with_several_formats_casts_to_the_first_and_says_so():
     proto = node("MatMul", {"a": np.ones((2, 3), np.float32), "b": np.ones((3, 2), np.float32)},
                  ("a",))  # fmt: skip
-    emulation = AccumulatorEmulation(loading.from_proto(proto), read("tc:a100"))
+    emulation = AccumulatorEmulation(loading.from_proto(proto), parse_policy("tc:a100"))
     assert emulation.notes == (
         "operands of tc:a100 are cast to fp16, the first of 3 formats that it multiplies",
     )
     with pytest.raises(UsageError, match="does not multiply operands of fp8-e4m3"):
-        AccumulatorEmulation(loading.from_proto(proto), read("tc:a100", operands="fp8-e4m3"))
+        AccumulatorEmulation(
+            loading.from_proto(proto), parse_policy("tc:a100", operands="fp8-e4m3")
+        )
 
 
 QDQ = """(float[N,3,5,5] x) => (float[a,b,c,d] y) {
@@ -289,7 +295,7 @@ def test_operands_of_a_quantised_graph_are_its_dequantised_floats():
     w, ws = rng.integers(-128, 128, (4, 3, 2, 2)).astype(np.int8), np.float32([0.5, 0.1, 2, 1])
     xs, xz = np.float32(0.03), np.uint8(100)
     x = drawn(rng, 2, 3, 5, 5)
-    output, _ = narrowed(model(QDQ, w=w, ws=ws, xs=xs, xz=xz), read("fp16"), x)
+    output, _ = narrowed(model(QDQ, w=w, ws=ws, xs=xs, xz=xz), parse_policy("fp16"), x)
     steps = np.clip(np.rint(x / xs) + np.float32(100), 0, 255) - np.float32(100)
     floats = steps.astype(np.float32) * xs, w * ws.reshape(-1, 1, 1, 1)
     expected = convolved(*floats, None, np.float16, strides=[1, 1], dilations=[1, 1],
@@ -324,7 +330,7 @@ def test_outputs_and_statistics_do_not_depend_on_threads_or_batches(accumulator,
     loaded = loading.from_proto(small())
     results = []
     for threads, batch in ((1, 64), (2, 64), (1, 8), (2, 1)):
-        emulation = AccumulatorEmulation(loaded, read(accumulator, operands=operands))
+        emulation = AccumulatorEmulation(loaded, parse_policy(accumulator, operands=operands))
         interpreter = Interpreter(loaded, wrap_kernel=emulation.wrap, threads=threads)
         parts = [interpreter.run(None, {"x": x[i : i + batch]})[0] for i in range(0, 64, batch)]
         results.append((np.concatenate(parts), emulation.float_sums))
@@ -338,17 +344,17 @@ def test_outputs_and_statistics_do_not_depend_on_threads_or_batches(accumulator,
 
 def test_stochastic_rounding_draws_anew_for_each_sample_and_node():
     x = np.repeat(drawn(np.random.default_rng(17), 1, 2, 6, 6), 8, axis=0)
-    output, _ = narrowed(small(), read("e5m7(sr=7)"), x)
+    output, _ = narrowed(small(), parse_policy("e5m7(sr=7)"), x)
     assert len(np.unique(output, axis=0)) > 1
-    again, _ = narrowed(small(), read("e5m7(sr=7)"), x)
+    again, _ = narrowed(small(), parse_policy("e5m7(sr=7)"), x)
     np.testing.assert_array_equal(output, again)
-    other, _ = narrowed(small(), read("e5m7(sr=8)"), x)
+    other, _ = narrowed(small(), parse_policy("e5m7(sr=8)"), x)
     assert (output != other).any()
 
 
 def test_wide_floats_come_close_to_onnxruntime():
     x = drawn(np.random.default_rng(18), 3, 2, 6, 6)
-    output, emulation = narrowed(small(), read("fp32"), x)
+    output, emulation = narrowed(small(), parse_policy("fp32"), x)
     np.testing.assert_allclose(output, reference(small(), x), rtol=1e-4, atol=1e-2)
     assert all(each.tally.error_percentile(50) < 1e-6 for each in emulation.float_sums)
 
@@ -357,7 +363,7 @@ def test_overflow_swamping_and_nan_are_counted():
     rows = [[60000, 60000, 1, 0], [2048, 1, 1, 1], [np.inf, -1, 0, 0], [np.inf, -np.inf, 0, 0]]
     a = np.array(rows, np.float32)
     b = np.ones((4, 1), np.float32)
-    output, emulation = narrowed(node("MatMul", {"a": a, "b": b}, ("a",)), read("fp16"), a)
+    output, emulation = narrowed(node("MatMul", {"a": a, "b": b}, ("a",)), parse_policy("fp16"), a)
     (sums,) = emulation.float_sums
     np.testing.assert_array_equal(output.ravel(), [np.inf, 2048, np.inf, np.nan])
     assert (sums.tally.outputs, sums.tally.nan_outputs) == (4, 1)
@@ -368,7 +374,7 @@ def test_overflow_swamping_and_nan_are_counted():
 
 def test_only_float_nodes_of_a_mixed_policy_are_floats():
     proto = small()
-    policy = read("Conv=fp16,*=20", fixed="8:4")
+    policy = parse_policy("Conv=fp16,*=20", fixed="8:4")
     x = drawn(np.random.default_rng(19), 2, 2, 6, 6)
     _, emulation = narrowed(proto, policy, x)
     assert [each.node for each in emulation.float_sums] == ["Conv_0", "Conv_1"]
@@ -381,14 +387,14 @@ def test_nodes_of_integers_have_no_float_sums():
     with pytest.raises(
         ModelError, match=r"\(MatMulInteger\) cannot be summed in 'fp16': float acc"
     ):
-        AccumulatorEmulation(loading.from_proto(proto), read("fp16"))
+        AccumulatorEmulation(loading.from_proto(proto), parse_policy("fp16"))
 
 
 def test_operands_that_are_no_floats_are_computed_as_usual_and_named():
     rng = np.random.default_rng(20)
     for a in (rng.normal(size=(2, 3)), rng.integers(0, 9, (2, 3)).astype(np.int32)):
         proto = node("MatMul", {"a": a, "b": a.T.copy()}, ("a",))
-        output, emulation = narrowed(proto, read("fp16"), a)
+        output, emulation = narrowed(proto, parse_policy("fp16"), a)
         np.testing.assert_array_equal(output, plain(proto, a))
         assert emulation.float_sums == ()
         (note,) = emulation.notes
@@ -405,4 +411,4 @@ def test_operands_that_are_no_floats_are_computed_as_usual_and_named():
 def test_formats_that_fit_no_accumulator_are_named(accumulator, options, named):
     loaded = loading.from_proto(small())
     with pytest.raises(UsageError, match=named):
-        AccumulatorEmulation(loaded, read(accumulator, **options))
+        AccumulatorEmulation(loaded, parse_policy(accumulator, **options))

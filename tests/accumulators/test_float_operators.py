@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from tests.accumulators.float_loops import multiplied
 from tests.accumulators.nodes import model, narrowed, plain
 from tracer.accumulators.emulation import AccumulatorEmulation
-from tracer.accumulators.spec.policy_text import read
+from tracer.accumulators.spec.policy import parse_policy
 from tracer.errors import ModelError
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
@@ -64,7 +64,7 @@ def test_both_products_of_attention_are_those_of_a_loop():
     rng = np.random.default_rng(1)
     q, k, v = drawn(rng, 2, 4, 5, 8), drawn(rng, 2, 2, 7, 8), drawn(rng, 2, 2, 7, 6)
     proto = node("Attention", {"q": q, "k": k, "v": v}, ("q", "k", "v"))
-    output, emulation = narrowed(proto, read("fp16"), q, k, v)
+    output, emulation = narrowed(proto, parse_policy("fp16"), q, k, v)
     root = np.float32(8**-0.25)
     keys, values = np.repeat(k, 2, axis=1), np.repeat(v, 2, axis=1)  # heads share keys by twos
     scores = multiplied(q * root, (keys * root).swapaxes(2, 3), np.float16).astype(np.float32)
@@ -73,7 +73,7 @@ def test_both_products_of_attention_are_those_of_a_loop():
     (sums,) = emulation.float_sums
     assert sums.tally.outputs == 2 * 4 * 5 * (7 + 6)
     assert emulation.notes == ()
-    wide, _ = narrowed(proto, read("fp32"), q, k, v)
+    wide, _ = narrowed(proto, parse_policy("fp32"), q, k, v)
     want = ReferenceEvaluator(proto).run(None, {"q": q, "k": k, "v": v})[0]
     np.testing.assert_allclose(wide, want, atol=1e-6)
 
@@ -82,14 +82,14 @@ def test_the_fused_attention_of_onnxruntime_has_three_products():
     rng = np.random.default_rng(2)
     x, w, b = drawn(rng, 2, 6, 12), drawn(rng, 12, 24), drawn(rng, 24)
     proto = node("Attention", {"x": x, "w": w, "b": b}, ("x",), CONTRIB, num_heads=2)
-    output, emulation = narrowed(proto, read("fp16"), x)
+    output, emulation = narrowed(proto, parse_policy("fp16"), x)
     projected = multiplied(x, w, np.float16).astype(np.float32) + b
     q, k, v = (heads(part, 2) for part in np.split(projected, 3, axis=-1))
     scores = multiplied(q, k.swapaxes(2, 3), np.float16).astype(np.float32)
     want = multiplied(shares(scores * np.float32(1 / 2)), v, np.float16).astype(np.float32)
     np.testing.assert_array_equal(output, want.transpose(0, 2, 1, 3).reshape(2, 6, 8))
     assert emulation.float_sums[0].tally.outputs == 2 * 6 * (24 + 2 * 6 + 2 * 4)
-    wide, _ = narrowed(proto, read("fp32"), x)
+    wide, _ = narrowed(proto, parse_policy("fp32"), x)
     np.testing.assert_allclose(wide, reference(proto, x), atol=1e-5)
 
 
@@ -107,9 +107,9 @@ def grouped(rng: np.random.Generator, batch: int) -> tuple[onnx.ModelProto, list
 def test_attention_of_language_models_is_close_in_wide_floats_and_not_in_narrow_ones(operands):
     proto, feeds = grouped(np.random.default_rng(3), 3)
     want = reference(proto, *feeds)
-    wide, _ = narrowed(proto, read("fp32", operands=operands), *feeds)
+    wide, _ = narrowed(proto, parse_policy("fp32", operands=operands), *feeds)
     np.testing.assert_allclose(wide, want, atol=1e-5 if operands is None else 0.05)
-    narrow, emulation = narrowed(proto, read("e5m3", operands=operands), *feeds)
+    narrow, emulation = narrowed(proto, parse_policy("e5m3", operands=operands), *feeds)
     assert np.abs(narrow - want).max() > 0.01
     (sums,) = emulation.float_sums
     assert sums.tally.outputs == 3 * 4 * 5 * (5 + 16)
@@ -123,7 +123,7 @@ def test_attention_does_not_depend_on_the_batch(accumulator, operands):
     names = [each.name for each in loaded.inputs]
     results = []
     for batch in (4, 2, 1):
-        emulation = AccumulatorEmulation(loaded, read(accumulator, operands=operands))
+        emulation = AccumulatorEmulation(loaded, parse_policy(accumulator, operands=operands))
         interpreter = Interpreter(loaded, wrap_kernel=emulation.wrap)
         parts = []
         for first in range(0, 4, batch):
@@ -139,7 +139,7 @@ def test_a_scaled_product_of_transposed_matrices_is_that_of_a_loop():
     rng = np.random.default_rng(5)
     a, b = drawn(rng, 2, 9, 4), drawn(rng, 2, 5, 9)
     proto = node("FusedMatMul", {"a": a, "b": b}, ("a",), CONTRIB, transA=1, transB=1, alpha=0.3)
-    output, _ = narrowed(proto, read("fp16"), a)
+    output, _ = narrowed(proto, parse_policy("fp16"), a)
     sums = multiplied(a.swapaxes(1, 2), b.swapaxes(1, 2), np.float16).astype(np.float32)
     np.testing.assert_array_equal(output, sums * np.float32(0.3))
 
@@ -157,9 +157,9 @@ def test_einsum_adds_term_after_term(equation):
     rng = np.random.default_rng(6)
     a, b = (drawn(rng, *shape) for shape in EQUATIONS[equation])
     proto = node("Einsum", {"a": a, "b": b}, ("a", "b"), equation=equation)
-    wide, _ = narrowed(proto, read("fp32"), a, b)
+    wide, _ = narrowed(proto, parse_policy("fp32"), a, b)
     np.testing.assert_allclose(wide, np.einsum(equation, a, b), rtol=1e-4, atol=1e-5)
-    output, emulation = narrowed(proto, read("fp16"), a, b)
+    output, emulation = narrowed(proto, parse_policy("fp16"), a, b)
     assert output.shape == wide.shape
     assert emulation.float_sums[0].tally.outputs == wide.size
     if equation == "bthd,bshd->bhts":
@@ -177,7 +177,7 @@ def test_other_equations_stay_wide_and_are_named(equation, shapes):
     a, b = (np.ones(shape, np.float32) for shape in shapes)
     proto = node("Einsum", {"a": a, "b": b}, ("a", "b"), equation=equation)
     with pytest.raises(ModelError, match=r"node 'y' \(Einsum\) cannot be summed in 'fp16': the eq"):
-        AccumulatorEmulation(loading.from_proto(proto), read("fp16"))
+        AccumulatorEmulation(loading.from_proto(proto), parse_policy("fp16"))
 
 
 MIXED = """(float[1,2,3] x, float[1,2,3] z) => (float[a,b,c] y) {
@@ -198,7 +198,7 @@ def test_sums_that_stay_wide_are_told_in_one_note_and_nodes_without_products_are
     weights = {"w": drawn(rng, 1, 4, 3), "r": drawn(rng, 1, 4, 4), "w3": drawn(rng, 1, 12, 3),
                "r3": drawn(rng, 1, 12, 4), "k": drawn(rng, 4, 3), "one": np.array([1])}  # fmt: skip
     proto, x = model(MIXED, **weights), drawn(rng, 1, 2, 3)
-    output, emulation = narrowed(proto, read("fp32"), x, x)
+    output, emulation = narrowed(proto, parse_policy("fp32"), x, x)
     np.testing.assert_allclose(output, plain(proto, x, x), atol=1e-6)
     assert [each.node for each in emulation.float_sums] == ["MatMul_7"]
     (note,) = emulation.notes
@@ -208,6 +208,6 @@ def test_sums_that_stay_wide_are_told_in_one_note_and_nodes_without_products_are
 def test_an_entry_for_nodes_that_multiply_nothing_is_refused():
     proto = model("(float[2] x) => (float[2] y) { y = Add (x, x) }")
     with pytest.raises(ModelError, match="adds nothing up") as refused:
-        AccumulatorEmulation(loading.from_proto(proto), read("fp16"))
+        AccumulatorEmulation(loading.from_proto(proto), parse_policy("fp16"))
     assert "Add" not in refused.value.hint.split()
     assert "Attention" in refused.value.hint

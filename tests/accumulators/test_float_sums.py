@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracer.accumulators.engine.float_runner import sum_products
-from tracer.accumulators.spec.float_accumulator import float_accumulator
-from tracer.accumulators.spec.float_format import FloatFormat
+from tracer.accumulators.spec.float_accumulator import FloatFormat, float_accumulator
 from tracer.errors import UsageError
 
 

@@ -22,7 +22,7 @@ from tracer.accumulators.engine.sum_runner import (
 )
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms, named
-from tracer.accumulators.spec.policy_text import read
+from tracer.accumulators.spec.policy import parse_policy
 from tracer.accumulators.statistics.tally import Tally
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
@@ -148,7 +148,7 @@ def test_a_network_is_that_of_the_passes_of_numpy(monkeypatch, model, bits):
     x = np.random.default_rng(bits).random((3, 3, 32, 32), np.float32)
 
     def run():
-        emulation = AccumulatorEmulation(loaded, read(f"*={bits}"))
+        emulation = AccumulatorEmulation(loaded, parse_policy(f"*={bits}"))
         outputs = Interpreter(loaded, wrap_kernel=emulation.wrap).run(
             None, {loaded.inputs[0].name: x}
         )

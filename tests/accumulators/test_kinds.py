@@ -7,12 +7,11 @@ from hypothesis import strategies as st
 from tests.graphs import residual
 from tracer.accumulators import hardware
 from tracer.accumulators.hardware import Preset
-from tracer.accumulators.spec import kinds
+from tracer.accumulators.spec import halves, kinds, parts
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.any_accumulator import ByOperands, integer
-from tracer.accumulators.spec.orders.chunked import Chunked
-from tracer.accumulators.spec.policy_text import read
-from tracer.accumulators.spec.spelling import halves, parts
+from tracer.accumulators.spec.orders.basic import Chunked
+from tracer.accumulators.spec.policy import parse_policy
 from tracer.errors import UsageError
 from tracer.graph import loading
 
@@ -21,7 +20,7 @@ WORDS = st.text("a1(),=", max_size=12)
 
 
 def of(text, key="c1", like=None):
-    return read(text, like=like).assign(NODES)[key].accumulator
+    return parse_policy(text, like=like).assign(NODES)[key].accumulator
 
 
 def parsed(text):
@@ -29,7 +28,7 @@ def parsed(text):
 
 
 def test_commas_in_parentheses_do_not_split_entries():
-    policy = read("c1=18(overflow=wrap,order=chunked(32)),Conv=16,*=x86-maddubs")
+    policy = parse_policy("c1=18(overflow=wrap,order=chunked(32)),Conv=16,*=x86-maddubs")
     rules = policy.assign(NODES)
     assert rules["c1"].accumulator == Accumulator(18, "wrap", Chunked(32))
     assert rules["c2"].accumulator == Accumulator(16)
@@ -103,7 +102,7 @@ def test_a_plain_width_is_a_number():
 )
 def test_what_is_possible_is_said(text, message):
     with pytest.raises(UsageError, match=message):
-        read(text)
+        parse_policy(text)
 
 
 def test_options_fill_in_what_an_entry_leaves_out():
@@ -116,7 +115,7 @@ def test_options_fill_in_what_an_entry_leaves_out():
 
 def test_options_that_no_entry_takes_are_refused():
     with pytest.raises(UsageError, match="overflow zero: no accumulator of the policy takes it"):
-        read("x86-maddubs", like=Accumulator(32, "zero"))
+        parse_policy("x86-maddubs", like=Accumulator(32, "zero"))
 
 
 def test_a_file_names_presets_beside_widths(tmp_path):
@@ -138,7 +137,7 @@ def test_a_file_names_presets_beside_widths(tmp_path):
 def test_an_invalid_table_is_named(table, message, tmp_path):
     (tmp_path / "p.toml").write_text(f"[c1]\n{table}\n")
     with pytest.raises(UsageError, match=message):
-        read(str(tmp_path / "p.toml"))
+        parse_policy(str(tmp_path / "p.toml"))
 
 
 def test_a_property_of_a_table_counts_for_its_accumulator(tmp_path):

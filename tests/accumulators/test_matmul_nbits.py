@@ -16,8 +16,7 @@ from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine.sum_runner import LimitedSums, OverflowCounter
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import named
-from tracer.accumulators.spec.policy import Policy
-from tracer.accumulators.spec.policy_text import read
+from tracer.accumulators.spec.policy import Policy, parse_policy
 from tracer.api.whatif import what_if
 from tracer.errors import ModelError
 from tracer.graph import loading
@@ -118,7 +117,7 @@ def test_wide_accumulators_are_the_operator(bits_block, zeros, depth, biased, ki
              for n, v in feeds.items()}  # fmt: skip
     proto, x = node(feeds, bits, block, 4), feeds["a"]
     for accumulator in ("32", "32(zero_points=after)", "mlas-nbits-int8", "two-level(20,16,32)"):
-        output, _ = narrowed(proto, read(accumulator), x)
+        output, _ = narrowed(proto, parse_policy(accumulator), x)
         assert output.dtype == kind
         np.testing.assert_array_equal(output, plain(proto, x))
 
@@ -132,7 +131,7 @@ def test_worst_activations_reach_the_bound_and_go_no_further(bits, block):
     signs = np.where(codes.reshape(columns, -1)[:, :depth] < 0, -1, 1).astype(np.float32)
     feeds["a"] = np.concatenate([signs, -signs])
     proto = node(feeds, bits, block, 4)
-    _, emulation = narrowed(proto, read("32"), feeds["a"])
+    _, emulation = narrowed(proto, parse_policy("32"), feeds["a"])
     (sums,) = emulation.accumulations().values()
     assert sums.tally.bits_observed.tolist() == sums.guaranteed_channels.tolist()
     for width, overflows in ((sums.guaranteed, False), (sums.guaranteed - 1, True)):
@@ -165,7 +164,8 @@ def test_zero_points_in_the_sum_need_more_bits_and_give_the_same():
     feeds = {"a": normal(3, 64), **quantized(normal(64, 5), 4, 32, "packed")}
     proto = node(feeds, 4, 32, 4)
     before, after = (
-        narrowed(proto, read(f"32(zero_points={when})"), feeds["a"]) for when in ("before", "after")
+        narrowed(proto, parse_policy(f"32(zero_points={when})"), feeds["a"])
+        for when in ("before", "after")
     )
     np.testing.assert_array_equal(before[0], after[0])
     centred, stored = (
@@ -178,7 +178,7 @@ def test_activations_that_are_no_numbers_make_outputs_that_are_none():
     feeds = {"a": normal(4, 64), **quantized(normal(64, 5), 4, 32)}
     feeds["a"][0, 3], feeds["a"][1, 40] = np.nan, np.inf
     with np.errstate(invalid="ignore"):
-        output, _ = narrowed(node(feeds, 4, 32, 4), read("32"), feeds["a"])
+        output, _ = narrowed(node(feeds, 4, 32, 4), parse_policy("32"), feeds["a"])
     assert np.isnan(output).any(1).tolist() == [True, True, False, False]
 
 
@@ -189,7 +189,7 @@ def test_the_preset_is_what_onnxruntime_computes(bits, block, depth):
     """Blocks are added in another order there, so up to float32's rounding of the magnitudes."""
     feeds = {"a": normal(5, depth), **quantized(normal(depth, 16), bits, block, "packed")}
     proto = node(feeds, bits, block, 4)
-    output, _ = narrowed(proto, read("mlas-nbits-int8"), feeds["a"])
+    output, _ = narrowed(proto, parse_policy("mlas-nbits-int8"), feeds["a"])
     (theirs,) = onnxruntime(proto, {"a": feeds["a"]})
     _, magnitude = definition(feeds, bits)
     assert (np.abs(output - theirs) <= 8 * np.finfo(np.float32).eps * magnitude).all()
@@ -207,7 +207,7 @@ def test_blocks_are_integers_in_onnxruntime(bits, block):
     proto = node(feeds, bits, block, 4)
     codes, _ = codes_of(feeds, bits, block)
     exact = x.astype(np.int64) @ codes[:, 0].T
-    output, _ = narrowed(proto, read("mlas-nbits-int8"), x)
+    output, _ = narrowed(proto, parse_policy("mlas-nbits-int8"), x)
     np.testing.assert_array_equal(output, exact)
     np.testing.assert_array_equal(onnxruntime(proto, {"a": x})[0], exact)
 
@@ -229,7 +229,7 @@ def groups_of(depth, block):
 def test_products_of_floats_have_no_integer_sums(level, bits, zeros, more, reason):
     feeds = {"a": normal(2, 64), **quantized(normal(64, 3), bits, 16, zeros), **more}
     with pytest.raises(ModelError) as caught:
-        narrowed(node(feeds, bits, 16, level), read("14"), feeds["a"])
+        narrowed(node(feeds, bits, 16, level), parse_policy("14"), feeds["a"])
     assert all(part in str(caught.value) for part in reason.split(".*"))
 
 
@@ -248,7 +248,7 @@ def test_float_sums_are_a_loop_over_float16(bits, level, depth, biased):
     for k in range(depth):
         a = feeds["a"][..., k, None].astype(np.float16)
         wanted = wanted + a * weights[:, k]
-    policy = read("fp16", operands="fp16")
+    policy = parse_policy("fp16", operands="fp16")
     output, emulation = narrowed(node(feeds, bits, 32, level), policy, feeds["a"])
     np.testing.assert_array_equal(output, wanted.astype(np.float32))
     (sums,) = emulation.float_sums
@@ -265,7 +265,7 @@ def test_kinds_of_floats_are_near_the_definition(kind, groups):
     accumulator, operands = {"tc:a100": ("tc:a100", "bf16"), "fp32": ("fp32", None)}.get(
         kind, ("fp32", kind)
     )
-    policy = read(accumulator, operands=operands)
+    policy = parse_policy(accumulator, operands=operands)
     output, _ = narrowed(node(feeds, 4, 16), policy, feeds["a"])
     limit = {"fp32": 1e-6, "tc:a100": 2**-7, "int8(channel)": 0.05}[kind]
     assert (np.abs(output - wanted) <= limit * magnitude).all()
@@ -276,7 +276,7 @@ def test_kinds_of_floats_are_near_the_definition(kind, groups):
 def test_no_rows_have_no_sums():
     feeds = {"a": normal(0, 40), **quantized(normal(40, 6), 4, 16)}
     for accumulator in ("14", "fp16"):
-        output, _ = narrowed(node(feeds, 4, 16, 4), read(accumulator), feeds["a"])
+        output, _ = narrowed(node(feeds, 4, 16, 4), parse_policy(accumulator), feeds["a"])
         assert output.shape == (0, 6)
 
 

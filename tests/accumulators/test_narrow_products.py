@@ -20,7 +20,7 @@ from tests.accumulators.nodes import (
     uint8,
 )
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.policy_text import read
+from tracer.accumulators.spec.policy import parse_policy
 
 
 @pytest.mark.parametrize("bits", [8, 12, 14, 17, 30])
@@ -33,7 +33,7 @@ def test_integer_convolution(bits, group, stride, pad):
         f" pads=[{pad},{pad},{pad},{pad}]> (x, w, xz, wz) }}",
         w=w, xz=np.uint8(130), wz=np.int8(3),
     )  # fmt: skip
-    output, narrowing = narrowed(proto, read(str(bits)), x)
+    output, narrowing = narrowed(proto, parse_policy(str(bits)), x)
     centred = x.astype(np.int64) - 130, w.astype(np.int64) - 3
     np.testing.assert_array_equal(output, convolved(*centred, bits, None, stride, pad, group))
     exact = convolved(*centred, 64, None, stride, pad, group)
@@ -56,7 +56,7 @@ def test_quantised_convolution_with_a_bias(bits):
         w=w, s=np.float32(0.1), z=np.uint8(120), t=np.array([0.1, 0.2, 0.3], np.float32),
         v=np.zeros(3, np.int8), u=np.float32(90), b=bias.astype(np.int32),
     )  # fmt: skip
-    output, _ = narrowed(proto, read(str(bits)), x)
+    output, _ = narrowed(proto, parse_policy(str(bits)), x)
     sums = convolved(x.astype(np.int64) - 120, w, bits, bias)
     scale = np.float32(0.1) * np.array([0.1, 0.2, 0.3], np.float32) / np.float32(90)
     expected = np.clip(np.rint(sums * scale.reshape(-1, 1, 1)) + 120, 0, 255)
@@ -67,7 +67,7 @@ def test_quantised_convolution_with_a_bias(bits):
 def test_convolution_between_dequantised_tensors(bits):
     proto, w, bias, xs, ws = qdq_conv()
     x = RANDOM.normal(0, 3, (1, 2, 5, 5)).astype(np.float32)
-    output, narrowing = narrowed(proto, read(str(bits)), x)
+    output, narrowing = narrowed(proto, parse_policy(str(bits)), x)
     integers = np.clip(np.rint(x / xs) + 100, 0, 255).astype(np.int64) - 100
     step = (xs.astype(np.float64) * ws).reshape(-1, 1, 1)
     sums = convolved(integers, w, bits, bias)
@@ -91,7 +91,7 @@ def test_quantised_transposed_convolution(bits):
         w=w, s=np.float32(0.5), zero=np.int8(0),
     )  # fmt: skip
     proto.graph.node[0].input.append("zero")
-    output, _ = narrowed(proto, read(str(bits)), x)
+    output, _ = narrowed(proto, parse_policy(str(bits)), x)
     whole = plain(proto, x)
     spread = np.zeros((1, 2, 7, 5), np.int64)
     spread[:, :, ::2, ::2] = x
@@ -114,10 +114,12 @@ def test_transposed_convolution_that_does_not_end_with_its_input(pads, more):
         w=w, s=np.float32(0.5), z=np.int8(0),
     )  # fmt: skip
     whole = plain(proto, x)
-    output, _ = narrowed(proto, read("10", None, Accumulator(10, "error")), np.zeros_like(x))
+    output, _ = narrowed(
+        proto, parse_policy("10", None, Accumulator(10, "error")), np.zeros_like(x)
+    )
     assert output.shape == whole.shape
     integers = (whole / 0.25).astype(np.int64)
-    output, narrowing = narrowed(proto, read("60"), x)
+    output, narrowing = narrowed(proto, parse_policy("60"), x)
     np.testing.assert_array_equal(output, whole)
     (result,) = narrowing.accumulations().values()
     extremes = result.tally.final_min.min(), result.tally.final_max.max()
@@ -131,7 +133,7 @@ def test_integer_matmul(bits):
         "(uint8[5,30] a) => (int32[r,c] y) { y = MatMulInteger (a, b, az, bz) }",
         b=b, az=np.uint8(7), bz=np.array([1, 2, 3, -4], np.int8),
     )  # fmt: skip
-    output, _ = narrowed(proto, read(str(bits)), a)
+    output, _ = narrowed(proto, parse_policy(str(bits)), a)
     centred = a.astype(np.int64) - 7, b.astype(np.int64) - np.array([1, 2, 3, -4])
     np.testing.assert_array_equal(output, multiplied(*centred, bits))
 
@@ -144,7 +146,7 @@ def test_quantised_matmul_of_stacks(bits):
         " { y = QLinearMatMul (a, s, z, b, s, z, t, v) }",
         s=np.float32(0.1), z=np.uint8(128), t=np.float32(9), v=np.int8(1),
     )  # fmt: skip
-    output, _ = narrowed(proto, read(str(bits)), a, b)
+    output, _ = narrowed(proto, parse_policy(str(bits)), a, b)
     left, right = (t.astype(np.int64) - 128 for t in (a, b))
     sums = np.stack([multiplied(x, y, bits) for x, y in zip(left, right, strict=True)])
     factor = np.float32(0.1) * np.float32(0.1) / np.float32(9)
@@ -166,7 +168,7 @@ def test_gemm_with_a_scale_for_each_column(bits):
     s, ws = np.float32(0.05), np.array([0.5, 0.25, 0.125], np.float32)
     proto = model(GEMM, w=w, b=bias, s=s, z=np.int8(0), ws=ws, wz=np.zeros(3, np.int8), bs=s * ws)
     x = RANDOM.normal(0, 2, (4, 20)).astype(np.float32)
-    output, _ = narrowed(proto, read(str(bits)), x)
+    output, _ = narrowed(proto, parse_policy(str(bits)), x)
     integers = np.clip(np.rint(x / s), -128, 127).astype(np.int64)
     sums = multiplied(integers, w.T, bits, bias)
     np.testing.assert_array_equal(np.rint(output / (np.float64(s) * ws)), sums)
@@ -179,7 +181,7 @@ def test_a_bias_that_is_no_whole_steps_is_added_to_the_output():
     shift = np.array([0.001, 0.7, -0.3], np.float32)
     proto.graph.initializer.append(numpy_helper.from_array(shift, "fb"))
     x = RANDOM.normal(0, 3, (1, 2, 5, 5)).astype(np.float32)
-    output, _ = narrowed(proto, read("12"), x)
+    output, _ = narrowed(proto, parse_policy("12"), x)
     integers = np.clip(np.rint(x / xs) + 100, 0, 255).astype(np.int64) - 100
     step = (xs.astype(np.float64) * ws).reshape(-1, 1, 1)
     expected = convolved(integers, w, 12) * step + shift.reshape(-1, 1, 1)

@@ -18,7 +18,7 @@ from tests.accumulators.nodes import (
 )
 from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine.sum_runner import LimitedSums, OverflowCounter, SumRunner
-from tracer.accumulators.spec.policy_text import read
+from tracer.accumulators.spec.policy import parse_policy
 from tracer.errors import ModelError
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
@@ -29,7 +29,7 @@ def test_widths_that_are_seen_guaranteed_and_of_the_types(bits):
     w, x = int8(3, 2, 2, 2), uint8(2, 2, 6, 6)
     proto = model("(uint8[2,2,6,6] x) => (int32[a,b,c,d] y) { y = ConvInteger (x, w, z) }",
                   w=w, z=np.uint8(9))  # fmt: skip
-    _, emulation = narrowed(proto, read(str(bits)), x)
+    _, emulation = narrowed(proto, parse_policy(str(bits)), x)
     (result,) = emulation.accumulations().values()
     wide = w.reshape(3, -1).astype(np.int64)
     low = np.minimum(wide * -9, wide * 246).sum(1)
@@ -44,7 +44,7 @@ def test_widths_that_are_seen_guaranteed_and_of_the_types(bits):
 
 def test_two_activations_are_bounded_by_their_types():
     proto = model("(uint8[3,4] a, uint8[4,2] b) => (int32[r,c] y) { y = MatMulInteger (a, b) }")
-    _, emulation = narrowed(proto, read("16"), uint8(3, 4), uint8(4, 2))
+    _, emulation = narrowed(proto, parse_policy("16"), uint8(3, 4), uint8(4, 2))
     (result,) = emulation.accumulations().values()
     assert result.guaranteed == result.datatype == (4 * 255 * 255).bit_length() + 1
     assert result.guaranteed_channels.shape == (2,)
@@ -60,7 +60,7 @@ def test_a_zero_point_that_is_computed_may_be_another_next_time():
     )  # fmt: skip
     loaded = loading.from_proto(proto)
     for feeds in itertools.permutations([np.full(8, 5.0), np.full(8, -5.0), np.eye(8)[0]]):
-        emulation = AccumulatorEmulation(loaded, read("20"))
+        emulation = AccumulatorEmulation(loaded, parse_policy("20"))
         interpreter = Interpreter(loaded, wrap_kernel=emulation.wrap)
         for x in feeds:
             interpreter.run(None, {"x": x.astype(np.float32)[None]})
@@ -81,9 +81,9 @@ def test_integers_that_float16_cannot_tell_apart_are_refused(zero, fit):
     proto.opset_import[0].version = 21  # the first one with 16-bit integers
     if not fit:
         with pytest.raises(ModelError, match="11 bits of precision"):
-            AccumulatorEmulation(loading.from_proto(proto), read("20"))
+            AccumulatorEmulation(loading.from_proto(proto), parse_policy("20"))
         return
-    _, emulation = narrowed(proto, read("20"), x.astype(zero.dtype))
+    _, emulation = narrowed(proto, parse_policy("20"), x.astype(zero.dtype))
     (result,) = emulation.accumulations().values()
     extremes = int(result.tally.final_min.min()), int(result.tally.final_max.max())
     assert extremes == (2 * (limits.min - int(zero)), 2 * (limits.max - int(zero)))
@@ -100,7 +100,7 @@ def test_the_type_of_a_tensor_without_zero_point(quantise, low, high):
         s=np.float32(0.5),
     )  # fmt: skip
     proto.opset_import[0].version = 21
-    _, emulation = narrowed(proto, read("20"), np.array([-1e9, -1, 1, 1e9], np.float32))
+    _, emulation = narrowed(proto, parse_policy("20"), np.array([-1e9, -1, 1, 1e9], np.float32))
     (result,) = emulation.accumulations().values()
     assert (result.tally.final_min.min(), result.tally.final_max.max()) == (
         2 * low,
@@ -114,7 +114,7 @@ def test_an_input_without_zero_point_has_the_type_it_is_declared_with():
         "(int8[4] x) => (float[4] y) { d = DequantizeLinear (x, s) y = Add (d, d) }",
         s=np.float32(0.5),
     )  # fmt: skip
-    output, _ = narrowed(proto, read("8"), np.array([-128, -1, 1, 127], np.int8))
+    output, _ = narrowed(proto, parse_policy("8"), np.array([-128, -1, 1, 127], np.int8))
     np.testing.assert_array_equal(output, np.float32([-64, -1, 1, 63.5]))
 
 
@@ -127,7 +127,7 @@ POOL = """(int8[1,2,H,W] x) => (float[1,2,1,1] y) {
 def test_sizes_may_grow_from_run_to_run():
     """A guarantee is for all that was summed, and not for what was summed first."""
     loaded = loading.from_proto(model(POOL, s=np.float32(0.5), z=np.int8(0)))
-    emulation = AccumulatorEmulation(loaded, read("30"))
+    emulation = AccumulatorEmulation(loaded, parse_policy("30"))
     interpreter = Interpreter(loaded, wrap_kernel=emulation.wrap)
     for size in (2, 20):
         interpreter.run(None, {"x": np.full((1, 2, size, size), -128, np.int8)})
@@ -154,7 +154,7 @@ def test_sums_of_16_bit_activations_and_weights(bits):
     )  # fmt: skip
     proto.opset_import[0].version = 21
     loaded = loading.from_proto(proto)
-    emulation = AccumulatorEmulation(loaded, read(str(bits)))
+    emulation = AccumulatorEmulation(loaded, parse_policy(str(bits)))
     fed = ((x.astype(np.int64) + 3) * 2**-4).astype(np.float32)
     expected = (
         convolved(x.astype(np.int64) + 3, w, bits, pad=1),

@@ -8,8 +8,7 @@ import pytest
 from tests.accumulators.nodes import int8, model, narrowed, plain, saturated, uint8
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import named
-from tracer.accumulators.spec.policy import Policy
-from tracer.accumulators.spec.policy_text import read
+from tracer.accumulators.spec.policy import Policy, parse_policy
 
 
 @pytest.mark.parametrize(
@@ -30,7 +29,7 @@ def test_sums_without_products(node, axes, divisor, bits):
     )  # fmt: skip
     proto.graph.output[0].type.tensor_type.ClearField("shape")
     x = int8(2, 3, 4, 5)
-    output, _ = narrowed(proto, read(str(bits)), x)
+    output, _ = narrowed(proto, parse_policy(str(bits)), x)
     whole = plain(proto, x)
     sums = np.apply_along_axis(
         lambda row: saturated(row.tolist(), bits), -1,
@@ -52,7 +51,7 @@ def test_average_pooling(bits):
         s=np.float32(0.5), z=np.int8(0),
     )  # fmt: skip
     x = int8(2, 3, 5, 5)
-    output, _ = narrowed(proto, read(str(bits)), x)
+    output, _ = narrowed(proto, parse_policy(str(bits)), x)
     wide = np.pad(x.astype(np.int64), ((0, 0), (0, 0), (1, 1), (0, 0)))
     for n, c, i, j in np.ndindex(*output.shape):
         window = wide[n, c, 2 * i : 2 * i + 3, j : j + 2]
@@ -70,7 +69,7 @@ def test_additions_of_one_scale(shapes):
         s=np.float32(0.5), z=np.int8(0),
     )  # fmt: skip
     proto.graph.output[0].type.tensor_type.ClearField("shape")
-    output, _ = narrowed(proto, read("8"), left, right)
+    output, _ = narrowed(proto, parse_policy("8"), left, right)
     sums = np.clip(left.astype(np.int64) + right.astype(np.int64), -128, 127)
     np.testing.assert_array_equal(output, sums * np.float32(0.5))
 

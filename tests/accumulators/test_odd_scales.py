@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from tracer.accumulators.emulation import AccumulatorEmulation
-from tracer.accumulators.spec.policy_text import read
+from tracer.accumulators.spec.policy import parse_policy
 from tracer.errors import TracerError
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
@@ -63,7 +63,7 @@ def computed(model, wrap_kernel=None):
 def test_wide_sums_are_those_of_the_plain_interpreter(proto):
     try:
         model = loading.from_proto(proto)
-        emulation = AccumulatorEmulation(model, read(str(WIDE)))
+        emulation = AccumulatorEmulation(model, parse_policy(str(WIDE)))
         expected = computed(model)
     except TracerError as error:  # it has no integers, or the plain interpreter refuses it, too
         assert str(error)

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from tracer.accumulators.engine.float_operands import cast
-from tracer.accumulators.spec.operand_format import NAMES, operand_format
+from tracer.accumulators.spec.operand_format import OPERAND_NAMES, operand_format
 from tracer.errors import UsageError
 
 TYPES = {
@@ -143,7 +143,7 @@ def test_mxint8_has_elements_of_six_fraction_bits():
     assert cast(values, operand_format("mxint8")).elements[0] == 127 / 64
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OPERAND_NAMES)
 def test_zeros_empty_arrays_and_nan(name):
     form = operand_format(name)
     np.testing.assert_array_equal(cast(np.zeros((2, 40)), form, 1).values, np.zeros((2, 40)))
@@ -170,7 +170,7 @@ def test_the_largest_number_of_a_scale_is_kept(seed, name):
 
 
 @pytest.mark.parametrize(
-    "name", [*NAMES, "fp8-e4m3(saturate)", "fp8-e4m3(tensor)", "int8(channel)", "e4m7:10"]
+    "name", [*OPERAND_NAMES, "fp8-e4m3(saturate)", "fp8-e4m3(tensor)", "int8(channel)", "e4m7:10"]
 )
 def test_a_format_is_spelled_as_it_is_read(name):
     assert operand_format(str(operand_format(name))) == operand_format(name)

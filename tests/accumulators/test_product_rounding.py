@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from tests.interpreter.models import quick
 from tracer.accumulators.engine import dots
-from tracer.accumulators.spec import plain_values
-from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.accumulator import Accumulator, Rounding, rounded, rounding
 from tracer.accumulators.spec.orders import Terms
-from tracer.accumulators.spec.rounding import Rounding, rounded, rounding
 from tracer.errors import UsageError
 
 BY_FRACTIONS = {
@@ -87,10 +85,10 @@ def test_a_draw_depends_on_the_seed_and_not_on_the_cut_into_blocks():
 
 def test_files_keep_the_rounding_and_older_ones_have_none():
     accumulator = Accumulator(18, product_shift=4, product_rounding="stochastic(7)")
-    stored = plain_values.dumped(accumulator)
+    stored = accumulator.to_plain()
     assert (stored["product_shift"], stored["product_rounding"]) == (4, "stochastic(7)")
-    assert plain_values.loaded(stored) == accumulator
-    assert "product_rounding" not in plain_values.dumped(Accumulator(18))
+    assert Accumulator.from_plain(stored) == accumulator
+    assert "product_rounding" not in Accumulator(18).to_plain()
 
 
 @pytest.mark.parametrize("spelling", ["", "nearest", "floor(1)", "stochastic(-1)", "stochastic(a)"])

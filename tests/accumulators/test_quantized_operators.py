@@ -11,7 +11,7 @@ from onnx import numpy_helper
 from tests.accumulators.nodes import int8, narrowed, plain, saturated, uint8
 from tracer.accumulators.multiplying import MULTIPLYING, WIDE
 from tracer.accumulators.nodes import lowerings
-from tracer.accumulators.spec.policy_text import read
+from tracer.accumulators.spec.policy import parse_policy
 from tracer.errors import ModelError
 from tracer.interpreter.operators import standard
 
@@ -43,7 +43,7 @@ def test_qgemm(bits, turned, biased):
         s=np.float32(0.1), z=np.uint8(120), w=w.T.copy() if turned else w, t=scales,
         v=np.zeros(5, np.int8), c=bias, u=np.float32(25), q=np.uint8(128),
     )  # fmt: skip
-    output, narrowing = narrowed(proto, read(str(bits)), x)
+    output, narrowing = narrowed(proto, parse_policy(str(bits)), x)
     centred = x.astype(np.int64) - 120
     sums = np.array(
         [[saturated((row * w[:, n]).tolist(), bits, bias[n] if biased else 0) for n in range(5)]
@@ -62,7 +62,7 @@ def test_qgemm_that_cannot_overflow_keeps_the_bits_of_the_plain_interpreter():
         "(uint8[7,50] x) => (float[a,b] y) { y = com.microsoft.QGemm (x, s, z, w, s, v) }",
         s=np.float32(0.1), z=np.uint8(3), w=int8(50, 6), v=np.int8(0),
     )  # fmt: skip
-    np.testing.assert_array_equal(narrowed(proto, read("32"), x)[0], plain(proto, x))
+    np.testing.assert_array_equal(narrowed(proto, parse_policy("32"), x)[0], plain(proto, x))
 
 
 @pytest.mark.parametrize("bits", [8, 9, 10, 20])
@@ -73,7 +73,7 @@ def test_average_pooling(bits):
         s=np.float32(0.5), z=np.uint8(130), u=np.float32(0.25), q=np.uint8(100),
     )  # fmt: skip
     x = uint8(2, 3, 5, 5)
-    output, _ = narrowed(proto, read(str(bits)), x)
+    output, _ = narrowed(proto, parse_policy(str(bits)), x)
     wide = np.pad(x.astype(np.int64) - 130, ((0, 0), (0, 0), (1, 1), (0, 0)))
     for n, c, i, j in np.ndindex(*output.shape):
         inside = 6 if 0 < i < 2 else 4
@@ -89,7 +89,7 @@ def test_global_average_pooling(bits):
         s=np.float32(0.5), z=np.uint8(100), u=np.float32(0.25), q=np.uint8(90),
     )  # fmt: skip
     x = uint8(2, 3, 4, 5)
-    output, _ = narrowed(proto, read(str(bits)), x)
+    output, _ = narrowed(proto, parse_policy(str(bits)), x)
     rows = (x.astype(np.int64) - 100).reshape(2, 3, 20)
     sums = np.apply_along_axis(lambda row: saturated(row.tolist(), bits), -1, rows)
     np.testing.assert_array_equal(output[..., 0, 0], quantised(sums, 2 / 20, 90))
@@ -105,14 +105,14 @@ def additions(second: float) -> onnx.ModelProto:
 
 def test_additions_of_one_scale():
     a, b = uint8(2, 3), uint8(3)
-    output, _ = narrowed(additions(0.5), read("8"), a, b)
+    output, _ = narrowed(additions(0.5), parse_policy("8"), a, b)
     exact = a.astype(np.int64) - 100 + b.astype(np.int64) - 100
     np.testing.assert_array_equal(output, quantised(np.clip(exact, -128, 127), 0.5, 100))
 
 
 def test_additions_of_two_scales_have_no_unit():
     with pytest.raises(ModelError, match="different scales"):
-        narrowed(additions(0.25), read("8"), uint8(2, 3), uint8(3))
+        narrowed(additions(0.25), parse_policy("8"), uint8(2, 3), uint8(3))
 
 
 def test_nodes_without_a_unit_are_noted_by_reason_and_counted():
@@ -125,7 +125,7 @@ def test_nodes_without_a_unit_are_noted_by_reason_and_counted():
         f" {{ {chain} y = com.microsoft.QLinearAdd (a, s, z, b, s, z, u, z) }}",
         s=np.float32(0.5), t=np.float32(0.25), z=np.uint8(100), u=np.float32(1),
     )  # fmt: skip
-    (note,) = narrowed(proto, read("8"), uint8(2, 3), uint8(2, 3))[1].notes
+    (note,) = narrowed(proto, parse_policy("8"), uint8(2, 3), uint8(2, 3))[1].notes
     assert note.startswith("not narrowed: QLinearAdd_0, QLinearAdd_1, ")
     assert note.count("QLinearAdd") == 6
     assert " and 2 more: " in note
@@ -140,7 +140,7 @@ def test_nodes_with_operands_in_floats_share_a_note_that_names_no_operand():
         s=np.float32(0.5), p=np.uint8(100),
     )  # fmt: skip
     a, b = np.ones((2, 3), np.float32), np.ones((2, 3), np.float32)
-    notes = narrowed(proto, read("8"), a, b, uint8(2, 3))[1].notes
+    notes = narrowed(proto, parse_policy("8"), a, b, uint8(2, 3))[1].notes
     assert notes == ("not narrowed: Gemm_0, Gemm_1: an operand is not integers times a scale",)
 
 
@@ -152,7 +152,7 @@ def test_products_are_noted_before_additions():
         s1=np.float32(0.5), p=np.uint8(100),
     )  # fmt: skip
     a, b = np.ones((2, 3), np.float32), np.ones((3, 3), np.float32)
-    notes = narrowed(proto, read("9"), uint8(2, 3), a, b)[1].notes
+    notes = narrowed(proto, parse_policy("9"), uint8(2, 3), a, b)[1].notes
     assert notes == (
         "not narrowed: MatMul_1: 's' is not integers times a scale",
         "not narrowed: Add_0: 'a' is not integers times a scale",
@@ -165,7 +165,7 @@ def test_integers_such_as_shapes_have_no_fixed_point_numbers():
         " { m = Add (n, n) y = MatMul (a, b) }"
     )
     n, a, b = np.array([300, 4000]), np.full((2, 3), 0.5, np.float32), np.eye(3, dtype=np.float32)
-    doubled, narrowing = narrowed(proto, read("12", fixed="8:4"), n, a, b)
+    doubled, narrowing = narrowed(proto, parse_policy("12", fixed="8:4"), n, a, b)
     np.testing.assert_array_equal(doubled, [600, 8000])
     assert narrowing.notes == ("not narrowed: Add_0: its operands are int64, not floats",)
     assert list(narrowing.accumulations()) == ["MatMul_1"]
@@ -177,7 +177,7 @@ def test_an_operator_with_products_inside_is_noted():
         " { y = com.microsoft.MultiHeadAttention <num_heads = 1> (q, q, q) z = MatMul (b, b) }"
     )
     q, b = np.ones((1, 2, 16), np.float32), np.ones((3, 3), np.float32)
-    _, narrowing = narrowed(proto, read("12", fixed="8:4"), q, b)
+    _, narrowing = narrowed(proto, parse_policy("12", fixed="8:4"), q, b)
     assert narrowing.notes == (
         "not narrowed: MultiHeadAttention_0: its queries, keys and shares of values are floats "
         "inside one operator, which nothing quantises",
@@ -194,7 +194,7 @@ def test_a_vector_of_weights_with_a_step_for_each_term_has_no_sum(operator):
         t=np.array([0.1, 0.2, 0.3], np.float32),
     )  # fmt: skip
     x = uint8(3, 3)
-    output, narrowing = narrowed(proto, read("9"), x, uint8(2))
+    output, narrowing = narrowed(proto, parse_policy("9"), x, uint8(2))
     np.testing.assert_array_equal(output, plain(proto, x, uint8(2)))
     (note,) = narrowing.notes
     assert note.endswith(": the terms of a sum have different scales")
@@ -222,5 +222,5 @@ def test_a_product_of_a_contributed_operator_that_stays_wide_is_noted():
         b=uint8(96), s=np.ones(3, np.float32), t=np.float32(0.5), p=np.uint8(100),
     )  # fmt: skip
     a = np.ones((2, 64), np.float32)
-    (note,) = narrowed(proto, read("9"), a, uint8(2, 3))[1].notes
+    (note,) = narrowed(proto, parse_policy("9"), a, uint8(2, 3))[1].notes
     assert note == "not narrowed: MatMulBnb4_0: its weights are 4-bit floats, which are no integers"

@@ -10,7 +10,7 @@ from onnx import helper
 from tests.accumulators.nodes import RANDOM, int8, multiplied, narrowed, plain
 from tests.accumulators.test_quantized_operators import model
 from tests.accumulators.test_sum_operators import by_onnxruntime
-from tracer.accumulators.spec.policy_text import read
+from tracer.accumulators.spec.policy import parse_policy
 from tracer.errors import ModelError
 
 STEPS, BATCH, INPUTS, HIDDEN = 3, 2, 4, 4
@@ -85,7 +85,7 @@ def by_definition(op_type, drawn, x, bits, linear=0):
 )
 def test_input_and_state_are_summed_apart(op_type, attributes, bits):
     proto, drawn, x = network(op_type, **attributes)
-    output, narrowing = narrowed(proto, read(str(bits), FIXED), x)
+    output, narrowing = narrowed(proto, parse_policy(str(bits), FIXED), x)
     expected = by_definition(op_type, drawn, x, bits, attributes.get("linear_before_reset", 0))
     np.testing.assert_allclose(output[:, 0], expected, atol=1e-5)
     (kept,) = narrowing.accumulations().values()
@@ -100,7 +100,7 @@ def test_input_and_state_are_summed_apart(op_type, attributes, bits):
 @pytest.mark.parametrize("op_type", GATES)
 def test_with_fine_steps_and_wide_sums_the_result_is_that_of_onnxruntime(op_type):
     proto, _, x = network(op_type, 2, direction="bidirectional")
-    output, narrowing = narrowed(proto, read("40", "22:16/22:17"), x)
+    output, narrowing = narrowed(proto, parse_policy("40", "22:16/22:17"), x)
     np.testing.assert_allclose(output, by_onnxruntime(proto, x), atol=1e-3)
     (kept,) = narrowing.accumulations().values()
     assert len(kept.tally.outputs) == 2 * GATES[op_type] * HIDDEN
@@ -112,7 +112,7 @@ def test_the_wider_of_both_products_is_guaranteed():
     for name, scale in (("w", 0.1), ("r", 1.0)):
         (stored,) = (t for t in proto.graph.initializer if t.name == name)
         stored.CopyFrom(onnx.numpy_helper.from_array(drawn[name] * np.float32(scale), name))
-    (kept,) = narrowed(proto, read("32", FIXED), x)[1].accumulations().values()
+    (kept,) = narrowed(proto, parse_policy("32", FIXED), x)[1].accumulations().values()
     r = np.clip(np.rint(drawn["r"][0].astype(np.float64) * 64), -128, 127).astype(np.int64)
     most = np.maximum(r * 127, r * -128).sum(1).max()
     least = np.minimum(r * 127, r * -128).sum(1).min()
@@ -122,7 +122,7 @@ def test_the_wider_of_both_products_is_guaranteed():
 def test_without_a_format_the_state_has_no_integers():
     proto, _, x = network("LSTM")
     with pytest.raises(ModelError, match="the state that it multiplies is floats") as told:
-        narrowed(proto, read("16"), x)
+        narrowed(proto, parse_policy("16"), x)
     assert "--fixed 8:5" in told.value.hint
 
 
@@ -155,7 +155,7 @@ def in_bytes(x):
 @pytest.mark.parametrize("bits", [12, 15, 16, 32])
 def test_a_dynamic_lstm_adds_bytes(bits):
     proto, ((w, ws), (r, rs)), bias, x = dynamic()
-    output, narrowing = narrowed(proto, read(str(bits)), x)
+    output, narrowing = narrowed(proto, parse_policy(str(bits)), x)
     numbers, scale = in_bytes(x)
     h, c, changed = np.zeros((BATCH, HIDDEN), np.float32), np.zeros((BATCH, HIDDEN)), 0
     for place in range(STEPS):
@@ -176,6 +176,6 @@ def test_a_dynamic_lstm_adds_bytes(bits):
 
 def test_a_wide_dynamic_lstm_is_the_one_of_onnxruntime():
     proto, *_, x = dynamic(0)
-    wide = narrowed(proto, read("32"), x)[0]
+    wide = narrowed(proto, parse_policy("32"), x)[0]
     np.testing.assert_allclose(wide, plain(proto, x), atol=1e-5)
     np.testing.assert_allclose(wide, by_onnxruntime(proto, x), atol=0.02)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.accumulators.nodes import int8, model, narrowed, plain, saturated, uint8
 from tracer.accumulators.emulation import AccumulatorEmulation
-from tracer.accumulators.spec.policy_text import read
+from tracer.accumulators.spec.policy import parse_policy
 from tracer.errors import ModelError
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
@@ -47,7 +47,7 @@ def by_onnxruntime(proto: onnx.ModelProto, *feeds: np.ndarray) -> np.ndarray:
 
 
 def check_wide(proto: onnx.ModelProto, *feeds: np.ndarray) -> None:
-    output, emulation = narrowed(proto, read("40"), *feeds)
+    output, emulation = narrowed(proto, parse_policy("40"), *feeds)
     np.testing.assert_allclose(output, by_onnxruntime(proto, *feeds), rtol=3e-7)
     (sums,) = emulation.accumulations().values()
     assert sums.tally.outputs.sum() == output.size
@@ -62,7 +62,7 @@ def test_sums_of_tensors_add_them_in_the_order_of_the_inputs(operator, bits):
         f" y = {operator} (ad, bd, cd) }}"
     )
     feeds = uint8(2, 3, 4), uint8(3, 1), uint8(4)
-    output, _ = narrowed(proto, read(str(bits)), *feeds)
+    output, _ = narrowed(proto, parse_policy(str(bits)), *feeds)
     terms = np.stack(np.broadcast_arrays(*map(centred, feeds)), -1)
     sums = each_row(terms, (3,), bits)[..., 0]
     divisor = 3 if operator == "Mean" else 1
@@ -77,7 +77,7 @@ DIFFERENCE = """(uint8[2,3] a, int8[3] b) => (float y) {
 @pytest.mark.parametrize("bits", [8, 9, 12])
 def test_a_difference_begins_with_the_first_tensor(bits):
     proto, a, b = quantised(DIFFERENCE), uint8(2, 3), int8(3)
-    output, _ = narrowed(proto, read(str(bits)), a, b)
+    output, _ = narrowed(proto, parse_policy(str(bits)), a, b)
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
     first = np.clip(centred(a), low, high)
     sums = np.clip(first - b.astype(np.int64), low, high)
@@ -89,7 +89,7 @@ def test_the_bounds_of_a_difference_are_reached():
     """From 0 - 100 - 127 to 255 - 100 + 128: 10 bits, and no fewer."""
     proto = quantised(DIFFERENCE)
     a, b = np.array([[0, 255, 0]] * 2, np.uint8), np.array([127, -128, 0], np.int8)
-    (sums,) = narrowed(proto, read("32"), a, b)[1].accumulations().values()
+    (sums,) = narrowed(proto, parse_policy("32"), a, b)[1].accumulations().values()
     assert (sums.tally.acc_min.min(), sums.tally.acc_max.max()) == (-227, 283)
     assert sums.guaranteed == sums.tally.bits_observed.max() == 10
 
@@ -104,7 +104,7 @@ def test_tensors_of_different_ranges_have_bounds_of_their_own():
     )
     del proto.graph.input[2:]
     (sums,) = (
-        narrowed(proto, read("32"), np.full(4, 255, np.uint8), np.full(4, 127, np.uint8))[1]
+        narrowed(proto, parse_policy("32"), np.full(4, 255, np.uint8), np.full(4, 127, np.uint8))[1]
         .accumulations()
         .values()
     )
@@ -121,7 +121,7 @@ def test_each_running_sum_begins_at_the_end_that_the_node_names(exclusive, rever
         axis=np.int64(2),
     )
     x = uint8(2, 3, 4, 5)
-    output, emulation = narrowed(proto, read(str(bits)), x)
+    output, emulation = narrowed(proto, parse_policy(str(bits)), x)
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
     total, expected = np.zeros((2, 3, 5), np.int64), np.empty((2, 3, 4, 5), np.int64)
     for place in range(4)[:: -1 if reverse else 1]:
@@ -142,7 +142,7 @@ def test_running_sums_of_a_long_axis_stay_wide_and_say_so():
         axis=np.int64(0),
     )  # fmt: skip
     x = uint8(9000)
-    output, emulation = narrowed(proto, read("9"), x, uint8(2))
+    output, emulation = narrowed(proto, parse_policy("9"), x, uint8(2))
     np.testing.assert_array_equal(output, np.cumsum(centred(x)) * np.float32(STEP))
     (note,) = emulation.notes
     assert note.endswith("CumSum_1: its axis has 9,000 elements; up to 8,192 are narrow")
@@ -154,7 +154,7 @@ def test_running_sums_of_a_long_axis_stay_wide_and_say_so():
 def test_norms_add_magnitudes_or_squares(operator, axes, bits):
     proto = quantised(f"{X}{operator} (xd, axes) }}", axes=np.array(axes))
     x = uint8(2, 3, 4, 5)
-    output, _ = narrowed(proto, read(str(bits)), x)
+    output, _ = narrowed(proto, parse_policy(str(bits)), x)
     terms = np.abs(centred(x)) if operator == "ReduceL1" else centred(x) ** 2
     sums = each_row(terms, axes, bits) * (STEP if operator == "ReduceL1" else STEP**2)
     expected = np.sqrt(sums) if operator == "ReduceL2" else sums
@@ -166,7 +166,7 @@ def test_squares_are_bounded_as_squares():
     """60 squares of up to 155² need 22 bits; 60 products from -155·100 would not be sums below."""
     proto = quantised(f"{X}ReduceSumSquare (xd, axes) }}", axes=np.array([1, 2, 3]))
     x = np.full((2, 3, 4, 5), 255, np.uint8)
-    (sums,) = narrowed(proto, read("32"), x)[1].accumulations().values()
+    (sums,) = narrowed(proto, parse_policy("32"), x)[1].accumulations().values()
     assert sums.guaranteed == sums.tally.bits_observed.max() == (60 * 155**2).bit_length() + 1
 
 
@@ -177,7 +177,7 @@ def test_lp_poolings_add_magnitudes_or_squares_of_a_window(p, bits):
         f"{X}LpPool <p = {p}, kernel_shape = [3,2], pads = [1,0,1,0], strides = [2,1]> (xd) }}"
     )
     x = uint8(2, 3, 4, 5)
-    output, _ = narrowed(proto, read(str(bits)), x)
+    output, _ = narrowed(proto, parse_policy(str(bits)), x)
     wide = np.pad(np.abs(centred(x)) ** p, ((0, 0), (0, 0), (1, 1), (0, 0)))
     for n, c, i, j in np.ndindex(*output.shape):
         row = wide[n, c, 2 * i : 2 * i + 3, j : j + 2].ravel().tolist()
@@ -189,7 +189,7 @@ def test_lp_poolings_add_magnitudes_or_squares_of_a_window(p, bits):
 @pytest.mark.parametrize("bits", [9, 18, 30])
 def test_a_global_lp_pooling_adds_squares_of_a_channel(bits):
     proto, x = quantised(f"{X}GlobalLpPool (xd) }}"), uint8(2, 3, 4, 5)
-    output, _ = narrowed(proto, read(str(bits)), x)
+    output, _ = narrowed(proto, parse_policy(str(bits)), x)
     sums = each_row(centred(x) ** 2, (2, 3), bits)
     np.testing.assert_array_equal(output, np.sqrt(sums * STEP**2).astype(np.float32))
     check_wide(proto, x)
@@ -218,7 +218,7 @@ def test_empty_tensors_have_the_sums_of_nothing(operator, shape):
         axis=np.int64(1), axes=np.array([1]),
     )  # fmt: skip
     x = uint8(*shape)
-    output, emulation = narrowed(proto, read("9"), x)
+    output, emulation = narrowed(proto, parse_policy("9"), x)
     expected = plain(proto, x)
     assert output.shape == expected.shape
     np.testing.assert_array_equal(output, np.zeros_like(expected))
@@ -230,7 +230,7 @@ def test_empty_tensors_have_the_sums_of_nothing(operator, shape):
 def test_a_third_power_is_no_sum_of_integers():
     proto = quantised(f"{X}LpPool <p = 3, kernel_shape = [2,2]> (xd) }}")
     with pytest.raises(ModelError, match="p is 3, and only magnitudes"):
-        narrowed(proto, read("20"), uint8(2, 3, 4, 5))
+        narrowed(proto, parse_policy("20"), uint8(2, 3, 4, 5))
 
 
 def test_squares_of_more_than_32_bits_are_refused():
@@ -240,7 +240,7 @@ def test_squares_of_more_than_32_bits_are_refused():
     )  # fmt: skip
     proto.opset_import[0].version = 21
     with pytest.raises(ModelError, match="its terms reach 4294836225, and terms have"):
-        narrowed(proto, read("40"), np.zeros(9, np.uint16))
+        narrowed(proto, parse_policy("40"), np.zeros(9, np.uint16))
 
 
 @pytest.mark.parametrize("operator", ["Add", "Sub"])
@@ -252,7 +252,7 @@ def test_a_sum_between_element_wise_nodes_is_no_entry_of_a_table(operator):
         b=np.array([0, 50, 100, 150, 200, 255], np.uint8),
     )
     x, loaded = np.array([100, 120, 150, 200, 230, 255], np.uint8), loading.from_proto(proto)
-    emulation = AccumulatorEmulation(loaded, read("8"))
+    emulation = AccumulatorEmulation(loaded, parse_policy("8"))
     interpreter = Interpreter(loaded, wrap_kernel=emulation.wrap, fuse=emulation.fuse)
     (output,) = interpreter.run(None, {"x": x})
     b = centred(np.array([0, 50, 100, 150, 200, 255]))

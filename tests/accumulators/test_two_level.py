@@ -15,7 +15,7 @@ from tracer.accumulators.spec import kinds
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms, named
 from tracer.accumulators.spec.orders.tiles import Level, Tiles
-from tracer.accumulators.spec.policy_text import read
+from tracer.accumulators.spec.policy import parse_policy
 from tracer.accumulators.spec.register import Register
 from tracer.accumulators.statistics.bounds import guaranteed
 from tracer.errors import UsageError
@@ -94,7 +94,7 @@ def test_a_node_counts_tiles_that_overflow():
     """Two tiles of 100 saturate at 127, the third holds 100: 354 in place of 500."""
     x, w = np.full((1, 5), 50, np.int8), np.full((5, 1), 2, np.int8)
     proto = model("(int8[1,5] x) => (int32[r,c] y) { y = MatMulInteger (x, w) }", w=w)
-    output, narrowing = narrowed(proto, read("two-level(8,2,16)"), x)
+    output, narrowing = narrowed(proto, parse_policy("two-level(8,2,16)"), x)
     (sums,) = narrowing.accumulations().values()
     assert output.item() == 127 + 127 + 100
     assert sums.tally.saturation_events.tolist() == [2]
@@ -162,7 +162,7 @@ def test_options_count_for_both_levels():
 )
 def test_what_cannot_be_is_said(text, message):
     with pytest.raises(UsageError, match=message):
-        read(text)
+        parse_policy(text)
 
 
 @given(

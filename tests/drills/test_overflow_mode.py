@@ -2,7 +2,7 @@
 
 import pytest
 
-MODES = "tracer/accumulators/spec/modes.py"
+MODES = "tracer/accumulators/spec/register.py"
 ORACLE = "tracer/accumulators/engine/oracle.py"
 KERNEL = "tracer/accumulators/kernels/single_sums.py"
 MATCHED = (MODES, ORACLE, KERNEL)

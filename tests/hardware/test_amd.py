@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.hardware.exact import exponent, rounded
 from tracer.accumulators.engine.float_runner import sum_products
-from tracer.accumulators.hardware.amd import SUMS
+from tracer.accumulators.hardware.matrix_cores import AMD
 
 FP32 = 23, -126, 2**128 - 2**104, True
 TYPES = {
@@ -19,12 +19,12 @@ TYPES = {
     "fp8-e4m3fnuz": ml_dtypes.float8_e4m3fnuz, "fp8-e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
 }  # fmt: skip
 LEAST = {"fp16": -14, "bf16": -126, "fp8-e4m3fnuz": -7, "fp8-e5m2fnuz": -15}
-CASES = [(card, form) for card, rows in SUMS.items() for form in rows if form in TYPES]
+CASES = [(card, form) for card, rows in AMD.items() for form in rows if form in TYPES]
 
 
 def total(card, form, left, right, start=0.0):
     sides = np.array([left], np.float32), np.array(right, np.float32)[:, None]
-    return sum_products(*sides, np.float32([start]), SUMS[card][form]).values[0, 0]
+    return sum_products(*sides, np.float32([start]), AMD[card][form]).values[0, 0]
 
 
 def mi100(left, right, start, form):
@@ -79,7 +79,7 @@ def test_blocks_are_those_of_exact_fractions(case, seed, depth, spread):
     sides = sides.astype(TYPES[form]).astype(np.float32)
     start = np.float32(random.normal() * 2.0 ** random.integers(-40, 20))
     left, right = ([Fraction(float(x)) for x in side] for side in sides)
-    value, length = Fraction(float(start)), SUMS[card][form].length
+    value, length = Fraction(float(start)), AMD[card][form].length
     for first in range(0, depth, length):
         part = slice(first, first + length)
         value = Fraction(rounded(RULES[card](left[part], right[part], value, form), *FP32))
@@ -114,7 +114,7 @@ def test_one_rounding_or_several():
     assert total("amd:mi300x", "fp16", left, right) == 2.0**24 + 4
 
 
-@pytest.mark.parametrize("card", SUMS)
+@pytest.mark.parametrize("card", AMD)
 def test_infinities_and_nan(card):
     assert total(card, "bf16", [np.inf, 1], [1, 1]) == np.inf
     assert np.isnan(total(card, "bf16", [np.inf, np.inf], [1, -1]))

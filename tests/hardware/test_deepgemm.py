@@ -6,10 +6,10 @@ import pytest
 
 from tracer.accumulators import hardware
 from tracer.accumulators.engine.float_runner import sum_products
-from tracer.accumulators.hardware.nvidia import SUMS
+from tracer.accumulators.hardware.matrix_cores import NVIDIA
 
 DEEPGEMM = hardware.presets()["deepgemm"].accumulator.of("fp8-e4m3")
-HOPPER = SUMS["tc:h100"]["fp8-e4m3"]
+HOPPER = NVIDIA["tc:h100"]["fp8-e4m3"]
 
 
 @pytest.mark.parametrize("depth", [32, 128, 129, 256, 300])

@@ -9,7 +9,7 @@ from tests.interpreter.models import onnxruntime
 from tracer.accumulators import hardware
 from tracer.accumulators.engine import dots, oracle
 from tracer.accumulators.spec.orders import Terms
-from tracer.accumulators.spec.policy_text import read
+from tracer.accumulators.spec.policy import parse_policy
 from tracer.records import environment
 
 FLAGS = " ".join(environment.cpu_flags())
@@ -144,7 +144,7 @@ def test_presets_subtract_zero_points_where_they_say(name):
     proto = model(
         f"({kind}[6,37] x) => (int32[r,c] y) {{ y = MatMulInteger (x, w, p) }}", w=w, p=zero
     )
-    output, _ = narrowed(proto, read(name), x)
+    output, _ = narrowed(proto, parse_policy(name), x)
     in_sum = hardware.presets()[name].zero_points == "after"
     for i, j in np.ndindex(*output.shape):
         offset = 0 if in_sum else 100
@@ -160,7 +160,7 @@ def both(name, x, w, zero=0):
     body = f"({kinds}) => (int32[r,c] y) {{ y = MatMulInteger (x, w, p) }}"
     proto = model(body, w=w, p=x.dtype.type(zero))
     exact_sums = (x.astype(np.int64) - zero) @ w.astype(np.int64)
-    return narrowed(proto, read(name), x)[0], onnxruntime(proto, {"x": x})[0], exact_sums
+    return narrowed(proto, parse_policy(name), x)[0], onnxruntime(proto, {"x": x})[0], exact_sums
 
 
 @pytest.mark.skipif("avx2" not in FLAGS or "vnni" in FLAGS, reason="needs AVX2 without VNNI")

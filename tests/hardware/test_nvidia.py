@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.hardware import exact, vectors
 from tracer.accumulators.engine.float_runner import sum_products
-from tracer.accumulators.hardware.nvidia import SUMS
+from tracer.accumulators.hardware.matrix_cores import NVIDIA
 
 X = (2 - 2.0**-10) * 2.0**-14
 """Of MMA-Sim's assertions: the least number of fp16 with all bits."""
@@ -37,7 +37,7 @@ def floats(words):
 
 
 def total(preset, operands, left, right, start=0.0):
-    accumulator = SUMS[preset][operands]
+    accumulator = NVIDIA[preset][operands]
     sides = np.array([left], np.float32), np.array(right, np.float32)[:, None]
     with np.errstate(all="ignore"):
         return sum_products(*sides, np.float32([start]), accumulator).values[0, 0]
@@ -122,7 +122,7 @@ TYPES = {
     "fp8-e5m2": ml_dtypes.float8_e5m2, "fp4-e2m1": ml_dtypes.float4_e2m1fn,
 }  # fmt: skip
 CASES = [
-    (preset, operands) for preset, rows in SUMS.items() for operands in rows
+    (preset, operands) for preset, rows in NVIDIA.items() for operands in rows
     if operands in TYPES and "hmma" not in preset
 ]  # fmt: skip
 
@@ -135,7 +135,7 @@ def test_blocks_are_those_of_exact_fractions(case, seed, depth, spread):
     random = np.random.default_rng(seed)
     sides = random.normal(size=(2, depth)) * np.exp2(random.integers(-spread, 2, (2, depth)))
     sides = sides.astype(TYPES[operands]).astype(np.float32)
-    accumulator = SUMS[preset][operands]
+    accumulator = NVIDIA[preset][operands]
     half = accumulator.out.exponent_bits == 5
     start = np.float32(random.normal()).astype(np.float16 if half else np.float32)
     want = exact.chain(
@@ -196,7 +196,7 @@ def test_a_wrong_setting_is_noticed():
     random = np.random.default_rng(0)
     left, right = random.normal(size=(2, 400, 16)).astype(np.float16).astype(np.float32)
     start = random.uniform(-1, 1, 400).astype(np.float32)
-    accumulator = SUMS["tc:h100"]["fp16"]
+    accumulator = NVIDIA["tc:h100"]["fp16"]
     want = vectors.diagonal(left, right, start, accumulator)
     for change in ({"fraction": 24}, {"length": 8}, {"rounding": "rne"}):
         got = vectors.diagonal(left, right, start, replace(accumulator, **change))

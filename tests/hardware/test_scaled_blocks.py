@@ -14,9 +14,9 @@ from tests.hardware import exact
 from tracer.accumulators import hardware
 from tracer.accumulators.engine.float_runner import sum_products
 from tracer.accumulators.floats.casting import paired
-from tracer.accumulators.hardware.nvidia import SUMS
+from tracer.accumulators.hardware.matrix_cores import NVIDIA
 from tracer.accumulators.spec.block_fma import block_fma
-from tracer.accumulators.spec.policy_text import read
+from tracer.accumulators.spec.policy import parse_policy
 from tracer.errors import UsageError
 
 FP4, FP8 = ml_dtypes.float4_e2m1fn, ml_dtypes.float8_e4m3fn
@@ -65,7 +65,7 @@ def test_groups_of_16_products_of_fp4_are_those_of_exact_fractions(card, name, s
         scales = (random.normal(size=20) * np.exp2(random.integers(-9, 6, 20))).astype(FP8)
     left, right = (numbers(random, depth, FP4, GROUPS[name], scales) for _ in "ab")
     start = np.float32(random.normal() * 2.0 ** random.integers(-spread, spread))
-    accumulator = SUMS[card][name]
+    accumulator = NVIDIA[card][name]
     assert (accumulator.length, accumulator.fraction) == (64, 35)
     rule = {"group": 16, "least_scale": LEAST_SCALES[name]}
     want = chained(accumulator, fractions(*left), fractions(*right), start, **rule)
@@ -91,7 +91,7 @@ def test_exponents_of_mx_scales_are_added_to_those_of_products(card, name, seed,
     left, right = (numbers(random, depth, dtype, 32, scales) for _ in "ab")
     left[0][:] = np.where(random.random(depth) < 0.3, left[0] * 2.0**least, left[0]).astype(dtype)
     start = np.float32(random.normal())
-    accumulator = SUMS[card][name]
+    accumulator = NVIDIA[card][name]
     assert (accumulator.length, accumulator.fraction) == (32, 25)
     rule = {"group": 1, "least_operand": least}
     want = chained(accumulator, fractions(*left), fractions(*right), start, **rule)
@@ -100,7 +100,7 @@ def test_exponents_of_mx_scales_are_added_to_those_of_products(card, name, seed,
 
 def test_a_group_loses_no_bit_that_its_products_would_lose_alone():
     """36 - 36 + 0.25, beside a term 2^35 times as large: alone, 0.25 would be truncated."""
-    accumulator = SUMS["tc:b200"]["mxfp4"]
+    accumulator = NVIDIA["tc:b200"]["mxfp4"]
     elements = np.float32([6, 6, 0.5] + [0] * 13 + [1] + [0] * 15)
     others = np.float32([6, -6, 0.5] + [0] * 13 + [1] + [0] * 15)
     scales = np.float32([1] * 16 + [2.0**33] + [0] * 15)
@@ -116,9 +116,9 @@ def test_a_group_loses_no_bit_that_its_products_would_lose_alone():
 def test_a_scale_of_nan_gives_nan(name):
     side = np.zeros(64, np.float32), np.ones(64, np.float32)
     scales = side[1].copy()
-    assert total(SUMS["tc:b200"][name], side, (side[0], scales), 1) == 1
+    assert total(NVIDIA["tc:b200"][name], side, (side[0], scales), 1) == 1
     scales[32:] = np.nan
-    got = total(SUMS["tc:b200"][name], side, (side[0], scales), 1)
+    got = total(NVIDIA["tc:b200"][name], side, (side[0], scales), 1)
     assert got.view(np.uint32) == 0x7FFFFFFF
 
 
@@ -166,7 +166,7 @@ def test_deepgemm_scales_rows_by_128_and_weights_by_128_x_128():
             for shape in ((3, 300), (300, 140)))  # fmt: skip
     x, w = x.astype(np.float32), w.astype(np.float32)
     x[1, :128] = 1e-6  # below the least magnitude
-    output, narrowing = narrowed(matmul(w), read("deepgemm"), x)
+    output, narrowing = narrowed(matmul(w), parse_policy("deepgemm"), x)
     elements, scales = to_tiles(np.ascontiguousarray(w.T), True)
     some = [0, 77, 127, 128, 139]
     want = by_deepgemm(to_tiles(x, False), (elements[some], scales[some]))
@@ -203,7 +203,7 @@ def test_blocks_of_a_convolution_have_one_scale_each(group):
         [helper.make_tensor_value_info("y", 1, None)], [numpy_helper.from_array(w, "w")],
     )  # fmt: skip
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
-    output, _ = narrowed(proto, read("tc:b200", operands="nvfp4"), x)
+    output, _ = narrowed(proto, parse_policy("tc:b200", operands="nvfp4"), x)
     channels, maps = 40 // group, 6 // group
     whole_w = np.abs(w).max() / np.float32(6 * 448)
     for image, row, column in ((0, 0, 0), (1, 2, 1)):

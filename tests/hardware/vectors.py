@@ -16,10 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from tracer.accumulators.engine.float_runner import sum_products
-from tracer.accumulators.hardware.nvidia import SUMS
+from tracer.accumulators.hardware.matrix_cores import NVIDIA
 from tracer.accumulators.spec.block_fma import BlockFma
-from tracer.accumulators.spec.float_accumulator import FloatAccumulator
-from tracer.accumulators.spec.float_format import float_format
+from tracer.accumulators.spec.float_accumulator import FloatAccumulator, float_format
 
 CARDS = {
     "V100": "tc:v100", "A100": "tc:a100", "A2": "tc:a100", "Ada": "tc:ada", "L40S": "tc:ada",
@@ -97,7 +96,7 @@ def _accumulator(card, form, half):
     preset = CARDS[card]
     if form in _FP8 and (card == "B200" or (card in _HOPPER and half)):
         preset = "tc:hmma-fp8"  # made with mma.sync
-    return SUMS[preset + "-fp16-sums" * half][FORMATS[form]]
+    return NVIDIA[preset + "-fp16-sums" * half][FORMATS[form]]
 
 
 def mutations(vectors: Vectors) -> dict[str, Vectors]:

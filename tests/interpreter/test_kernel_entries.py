@@ -24,8 +24,7 @@ from tracer.accumulators.floats import casting, compiled_sums
 from tracer.accumulators.floats.casting import paired
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.block_fma import block_fma
-from tracer.accumulators.spec.float_accumulator import float_accumulator
-from tracer.accumulators.spec.float_format import float_format
+from tracer.accumulators.spec.float_accumulator import float_accumulator, float_format
 from tracer.accumulators.spec.orders import Terms, named
 from tracer.accumulators.statistics.float_tally import FloatTally
 from tracer.accumulators.statistics.tally import Tally

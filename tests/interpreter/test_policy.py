@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from tests.graphs import residual
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.fixed_point import FixedPoint, Formats, formats
-from tracer.accumulators.spec.orders.chunked import Chunked
-from tracer.accumulators.spec.policy import Policy
-from tracer.accumulators.spec.policy_text import read
+from tracer.accumulators.spec.operand_format import FixedPoint, Formats, formats
+from tracer.accumulators.spec.orders.basic import Chunked
+from tracer.accumulators.spec.policy import Policy, parse_policy
 from tracer.errors import InputError, UsageError
 from tracer.graph import loading
 
@@ -29,31 +28,31 @@ def bits(policy, nodes):
 
 
 def test_a_number_alone_is_for_every_node(nodes):
-    assert bits(read("18"), nodes) == dict.fromkeys((node.key for node in nodes), 18)
+    assert bits(parse_policy("18"), nodes) == dict.fromkeys((node.key for node in nodes), 18)
 
 
 def test_the_first_entry_that_matches_counts(nodes):
-    widths = bits(read("c1=18, Conv=16,[rs]*=12,*=17"), nodes)
+    widths = bits(parse_policy("c1=18, Conv=16,[rs]*=12,*=17"), nodes)
     assert widths == {"c1": 18, "c2": 16, "r1": 12, "sum": 12, "r2": 12,
                      "pool": 17, "flat": 17, "y": 17}  # fmt: skip
     assert list(widths) == [node.key for node in nodes]
 
 
 def test_nodes_that_nothing_matches_have_no_rule(nodes):
-    assert bits(read("Conv=16"), nodes) == {"c1": 16, "c2": 16}
+    assert bits(parse_policy("Conv=16"), nodes) == {"c1": 16, "c2": 16}
 
 
 def test_modules_match_too():
     proto = residual()
     meta = proto.graph.node[0].metadata_props.add()
     meta.key, meta.value = "io.github.tracer-onnx.module", "stage1.conv1"
-    assert bits(read("stage1.*=9"), loading.from_proto(proto).nodes) == {"c1": 9}
+    assert bits(parse_policy("stage1.*=9"), loading.from_proto(proto).nodes) == {"c1": 9}
 
 
 def test_a_name_with_brackets_is_itself():
     proto = residual()
     proto.graph.node[0].name = "conv[0]"
-    assert bits(read("conv[0]=9"), loading.from_proto(proto).nodes) == {"conv[0]": 9}
+    assert bits(parse_policy("conv[0]=9"), loading.from_proto(proto).nodes) == {"conv[0]": 9}
 
 
 @given(st.text("c12*?y", min_size=1, max_size=3))
@@ -62,23 +61,23 @@ def test_patterns_are_those_of_a_shell(pattern):
     wanted = [n.key for n in nodes if fnmatch.filter([n.key, n.op_type], pattern)]
     if not wanted:
         with pytest.raises(UsageError):
-            read(f"{pattern}=9").assign(nodes)
+            parse_policy(f"{pattern}=9").assign(nodes)
     else:
-        assert list(read(f"{pattern}=9").assign(nodes)) == wanted
+        assert list(parse_policy(f"{pattern}=9").assign(nodes)) == wanted
 
 
 def test_what_an_entry_does_not_say_comes_from_the_defaults(nodes):
     like = Accumulator(2, "wrap", Chunked(32), 16, "last", "magnitude")
-    rule = read("c1=18", like=like).assign(nodes)["c1"]
+    rule = parse_policy("c1=18", like=like).assign(nodes)["c1"]
     assert rule.accumulator == Accumulator(18, "wrap", Chunked(32), 16, "last", "magnitude")
     assert rule.format is None
 
 
 def test_formats_go_by_patterns_of_their_own(nodes):
-    rules = read("16", "c1=16:8,*=8:5/8:7").assign(nodes)
+    rules = parse_policy("16", "c1=16:8,*=8:5/8:7").assign(nodes)
     assert rules["c1"].format == Formats(FixedPoint(16, 8), FixedPoint(16, 8))
     assert rules["y"].format == Formats(FixedPoint(8, 5), FixedPoint(8, 7))
-    only = read("16", "Conv=8:5").assign(nodes)
+    only = parse_policy("16", "Conv=8:5").assign(nodes)
     assert (only["c2"].format is None, only["y"].format) == (False, None)
 
 
@@ -100,7 +99,7 @@ def test_formats_go_by_patterns_of_their_own(nodes):
 )
 def test_an_entry_that_cannot_be_is_named(text, message):
     with pytest.raises(UsageError, match=message):
-        read(text)
+        parse_policy(text)
 
 
 @pytest.mark.parametrize(
@@ -114,17 +113,17 @@ def test_an_entry_that_cannot_be_is_named(text, message):
 )
 def test_an_entry_that_matches_nothing_is_an_error(text, message, nodes):
     with pytest.raises(UsageError, match=message):
-        read(text).assign(nodes)
+        parse_policy(text).assign(nodes)
 
 
 def test_the_rest_may_be_empty(nodes):
     names = ",".join(f"{node.key}=8" for node in nodes)
-    assert set(bits(read(f"{names},*=9"), nodes).values()) == {8}
+    assert set(bits(parse_policy(f"{names},*=9"), nodes).values()) == {8}
 
 
 def test_a_format_that_matches_nothing_is_an_error_too(nodes):
     with pytest.raises(UsageError, match="entry 'conv9=8:5' matches no node"):
-        read("16", "conv9=8:5").assign(nodes)
+        parse_policy("16", "conv9=8:5").assign(nodes)
 
 
 POLICY = """
@@ -147,14 +146,14 @@ bits = 17
 
 def test_a_file_says_everything(nodes, tmp_path):
     (tmp_path / "p.toml").write_text(POLICY)
-    rules = read(str(tmp_path / "p.toml")).assign(nodes)
+    rules = parse_policy(str(tmp_path / "p.toml")).assign(nodes)
     assert rules["c1"].accumulator == Accumulator(18, "wrap", Chunked(32))
     assert rules["c2"].accumulator == Accumulator(
         16, product_bits=12, bias="last", convention="magnitude"
     )
     assert rules["c2"].format == formats("8:5/8:7")
     assert (rules["y"].accumulator.bits, rules["y"].format) == (17, None)
-    over = read(str(tmp_path / "p.toml"), "y=4:2").assign(nodes)
+    over = parse_policy(str(tmp_path / "p.toml"), "y=4:2").assign(nodes)
     assert (over["y"].format, over["c2"].format) == (formats("4:2"), formats("8:5/8:7"))
 
 
@@ -178,15 +177,15 @@ def test_a_file_says_everything(nodes, tmp_path):
 def test_an_invalid_file_is_named_with_its_entry(text, message, tmp_path):
     (tmp_path / "p.toml").write_text(text)
     with pytest.raises(UsageError, match=message):
-        read(str(tmp_path / "p.toml"))
+        parse_policy(str(tmp_path / "p.toml"))
 
 
 def test_a_file_that_cannot_be_read_is_said_so(tmp_path):
     with pytest.raises(InputError, match=r"no\.toml: cannot be read"):
-        read(str(tmp_path / "no.toml"))
+        parse_policy(str(tmp_path / "no.toml"))
     (tmp_path / "p.toml").write_bytes(b"\xff[[[")
     with pytest.raises(InputError, match="not TOML"):
-        read(str(tmp_path / "p.toml"))
+        parse_policy(str(tmp_path / "p.toml"))
 
 
 def test_one_accumulator_for_all(nodes):

@@ -7,7 +7,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
 from tests.interpreter.models import agree, normal, onnxruntime, quick, single
 from tracer.accumulators.emulation import AccumulatorEmulation
-from tracer.accumulators.spec.policy_text import policy
+from tracer.accumulators.spec.policy import as_policy
 from tracer.errors import ModelError
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
@@ -118,7 +118,7 @@ def test_an_output_of_nothing_is_refused_where_onnxruntime_refuses_it(pads, size
 def made_of(model, feeds, bits):
     """Returns the interpreter's output, with accumulators of `bits` bits if set."""
     loaded = loading.from_proto(model)
-    wrap = bits and AccumulatorEmulation(loaded, policy(bits, "8:5/8:7")).wrap
+    wrap = bits and AccumulatorEmulation(loaded, as_policy(bits, "8:5/8:7")).wrap
     return Interpreter(loaded, wrap_kernel=wrap).run(None, feeds)[0]
 
 

@@ -13,7 +13,7 @@ from tests.accumulators.qcdq import network as qcdq_network
 from tests.interpreter.models import quick
 from tests.qonnx.networks import DOMAIN, INPUT, QonnxGraph, a2q_network, network
 from tracer.accumulators.engine.tensor_scales import TensorScales
-from tracer.accumulators.spec.policy_text import read
+from tracer.accumulators.spec.policy import parse_policy
 from tracer.graph import loading
 from tracer.quantization.to_qonnx import to_qonnx
 
@@ -42,7 +42,7 @@ def test_a_network_has_the_widths_of_its_integers(bits):
 def test_wide_accumulators_change_nothing(bits):
     proto, _ = network(bits, bits)
     x = _inputs(2, 3, 16, 16)
-    wide, _ = narrowed(proto, read("32"), x)
+    wide, _ = narrowed(proto, parse_policy("32"), x)
     np.testing.assert_allclose(wide, plain(proto, x), rtol=1e-4, atol=1e-4)
 
 
@@ -93,7 +93,7 @@ def test_certified_networks_overflow_nowhere():
     proto = graph.model(graph.add("Gemm", a, b, name="y", transB=1), (50, 64))
     worst = np.where(integers > 0, 15, 0)  # the inputs that reach furthest
     x = np.float32(np.concatenate([worst, 15 - worst, random.integers(0, 16, (38, 64))])) / 4
-    outputs, narrowing = narrowed(proto, read("12"), x)
+    outputs, narrowing = narrowed(proto, parse_policy("12"), x)
     np.testing.assert_array_equal(outputs, x @ (integers.T * 0.5))
     (found,) = narrowing.accumulations().values()
     assert found.tally.bits_observed.max() <= found.guaranteed <= 12
@@ -106,7 +106,7 @@ def test_networks_of_a2q_overflow_nowhere_at_their_width(width, is_centred):
     random = np.random.default_rng(0)
     x = random.uniform(0, 1, INPUT).astype(np.float32)
     x[:2] = random.integers(0, 2, x[:2].shape)
-    outputs, narrowing = narrowed(proto, read(str(width)), x)
+    outputs, narrowing = narrowed(proto, parse_policy(str(width)), x)
     np.testing.assert_allclose(outputs, plain(proto, x), rtol=1e-5, atol=1e-5)
     assert np.unique(outputs).size > 10
     found = narrowing.accumulations()
@@ -115,7 +115,7 @@ def test_networks_of_a2q_overflow_nowhere_at_their_width(width, is_centred):
         assert each.tally.bits_observed.max() <= each.guaranteed <= width
         assert each.guaranteed > width - 4, "the weights are far from their budget"
         assert not each.tally.saturation_events.any()
-    _, narrowing = narrowed(proto, read(str(width - 6)), x)
+    _, narrowing = narrowed(proto, parse_policy(str(width - 6)), x)
     assert any(each.tally.saturation_events.any() for each in narrowing.accumulations().values())
 
 
@@ -212,7 +212,7 @@ def test_a_float_type_of_few_bits():
 def test_a_width_that_is_too_narrow_overflows():
     proto, _ = network(3, 2)
     x = _inputs(2, 3, 16, 16)
-    outputs, narrowing = narrowed(proto, read("5"), x)
+    outputs, narrowing = narrowed(proto, parse_policy("5"), x)
     assert any(found.tally.bits_observed.max() > 5 for found in narrowing.accumulations().values())
     assert not np.allclose(outputs, plain(proto, x))
 

@@ -8,8 +8,7 @@ import pandas as pd
 from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.hardware import spelling
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.policy import Rule
-from tracer.accumulators.spec.policy_text import policy
+from tracer.accumulators.spec.policy import Rule, as_policy
 from tracer.analyzers import energy as energy_models
 from tracer.analyzers import observed_shapes
 from tracer.analyzers.cost import Cost, cost
@@ -84,7 +83,7 @@ def count(call: Count) -> Trace:
     counts = [_counted(loaded, sizes, call.convention, pricing, rules) for sizes in all_sizes]
     accumulators = None
     if call.accumulator is not None:
-        accumulators = str(policy(call.accumulator, call.fixed, call.operands))
+        accumulators = str(as_policy(call.accumulator, call.fixed, call.operands))
     return Trace(
         model=ModelInfo.of(loaded, counts[0].params),
         environment=environment.observe(),
@@ -183,7 +182,7 @@ def _emulated(model: Model, call: Count) -> tuple[Mapping[str, Rule], tuple[str,
                 "formats of operands are about narrow accumulators", "Set an accumulator as well."
             )
         return {}, ()
-    chosen = policy(call.accumulator, call.fixed, call.operands)
+    chosen = as_policy(call.accumulator, call.fixed, call.operands)
     emulation = AccumulatorEmulation(model, chosen)
     rules = chosen.assign(model.nodes)
     floats = emulation.float_rules

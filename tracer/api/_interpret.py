@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tracer.accumulators.spec.any_accumulator import AnyAccumulator
-from tracer.accumulators.spec.policy import Policy, Rule
-from tracer.accumulators.spec.policy_text import policy
+from tracer.accumulators.spec.policy import Policy, Rule, as_policy
 from tracer.analyzers import energy as energy_models
 from tracer.analyzers import observed_shapes
 from tracer.analyzers.options import DEFAULT_ENERGY_MODEL
@@ -77,7 +76,7 @@ def interpret(
     note: Note | None,
 ) -> Trace:
     """Times the inferences of one batch, or counts the overflow of all batches."""
-    narrowed = None if accumulator is None else policy(accumulator, fixed, operands)
+    narrowed = None if accumulator is None else as_policy(accumulator, fixed, operands)
     said = {"accumulator": accumulator, "fixed": fixed, "operands": operands}
     if energy is None and narrowed is not None and narrowed.adds_integers:
         energy = DEFAULT_ENERGY_MODEL

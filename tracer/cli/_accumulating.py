@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 import cloup
 
-from tracer.accumulators.spec.modes import Bias, Convention, Overflow, ZeroPoints
+from tracer.accumulators.spec.register import Bias, Convention, Overflow, ZeroPoints
 from tracer.cli._messages import tell, tell_written
 from tracer.cli._options import bundle
 from tracer.cli._types import Count, PathName
@@ -194,7 +194,7 @@ def _accumulating(
 ) -> AccumulatorOptions:
     from tracer.accumulators.spec.accumulator import Accumulator
     from tracer.accumulators.spec.any_accumulator import integer
-    from tracer.accumulators.spec.policy_text import read
+    from tracer.accumulators.spec.policy import parse_policy
 
     checked = None if check_certificate is None else _read(check_certificate)
     if accumulator is None:
@@ -211,7 +211,7 @@ def _accumulating(
             "Set --product-shift as well.",
         )
     like = Accumulator(_ANY, convention=_convention(magnitude), **properties)
-    policy = read(accumulator, fixed, like, operands)
+    policy = parse_policy(accumulator, fixed, like, operands)
     if certificate is not None or checked is not None:
         for entry in policy.accumulators:
             integer(entry.value, "certificates")
@@ -222,7 +222,7 @@ def _policy(
     accumulator: str | None, magnitude: bool | None, fixed: str | None, operands: str | None
 ) -> Policy | None:
     from tracer.accumulators.spec.accumulator import Accumulator
-    from tracer.accumulators.spec.policy_text import read
+    from tracer.accumulators.spec.policy import parse_policy
 
     options = {
         "accumulator": accumulator, "magnitude": magnitude, "fixed": fixed, "operands": operands,
@@ -231,7 +231,7 @@ def _policy(
     if accumulator is None:
         return None
     like = Accumulator(_ANY, convention=_convention(bool(magnitude)))
-    return read(accumulator, fixed, like, operands)
+    return parse_policy(accumulator, fixed, like, operands)
 
 
 def _convention(magnitude: bool) -> Convention:

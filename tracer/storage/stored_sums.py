@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 import numpy as np
 
-from tracer.accumulators.spec import plain_values
+from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.statistics import error_bins
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.float_tally import FloatTally
@@ -43,7 +43,7 @@ def dump_sums(sums: PartialSums) -> tuple[str, bytes]:
     """JSON of the scalar fields, and an .npz of the arrays."""
     record = _SumsRecord(
         node=sums.node,
-        accumulator=plain_values.dumped(sums.tally.accumulator),
+        accumulator=sums.tally.accumulator.to_plain(),
         guaranteed=sums.guaranteed,
         guaranteed_any_order=sums.guaranteed_any_order,
         datatype=sums.datatype,
@@ -60,7 +60,7 @@ def dump_sums(sums: PartialSums) -> tuple[str, bytes]:
 def load_sums(text: str, arrays: Mapping[str, Array]) -> PartialSums:
     """The inverse of `dump_sums`. Raises ValueError, TypeError or KeyError for malformed data."""
     record = decoded(text, _SumsRecord)
-    accumulator = plain_values.loaded(record.accumulator)
+    accumulator = Accumulator.from_plain(record.accumulator)
     quantities = {name: array for name, array in arrays.items() if name not in _BY_CHANNEL}
     try:
         tally = Tally.from_arrays(quantities, accumulator)

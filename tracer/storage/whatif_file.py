@@ -15,7 +15,7 @@ from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
-from tracer.accumulators.spec import plain_values
+from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.register import NARROWEST, WIDEST
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.errors import InputError
@@ -162,7 +162,7 @@ def _insert(database: sqlite3.Connection, result: WhatIf) -> None:
 
 
 def _answer(answer: Answer) -> dict[str, Any]:
-    return _record(answer, accumulator=plain_values.dumped(answer.accumulator), sums=None)
+    return _record(answer, accumulator=answer.accumulator.to_plain(), sums=None)
 
 
 def _record(result: WhatIf | Variant | Answer, **converted: Any) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def _variant(values: _Fields, sums: tuple[PartialSums, ...]) -> Variant:
     stored = decoded(values["answer"], _Fields)
     if len(decoded(stored["rows"], list[msgspec.Raw])) > WIDEST:
         raise ValueError(f"it has more than {WIDEST} rows, which are one for each width")
-    accumulator = plain_values.loaded(decoded(stored["accumulator"], dict[str, Any]))
+    accumulator = Accumulator.from_plain(decoded(stored["accumulator"], dict[str, Any]))
     answer = _built(Answer, stored, accumulator=accumulator, sums=sums)
     return _built(Variant, values, answer=answer)
 

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tracer.accumulators.spec.policy_text import policy
+from tracer.accumulators.spec.policy import as_policy
 from tracer.analyzers.compare.contrast import Contrast, of_sessions
 from tracer.errors import TracerError, UsageError
 from tracer.executors import registry
@@ -287,7 +287,7 @@ def _saturation_sentence(setup: Setup, seconds: float, progress: Progress) -> st
 def _changed_sums(setup: Setup, seconds: float, progress: Progress) -> dict[str, int]:
     """Returns how many sums of each node differ in the emulation, of those with any."""
     limits = Limits(seconds=seconds)
-    chosen = {"policy": policy(_PRESET), "limits": limits}
+    chosen = {"policy": as_policy(_PRESET), "limits": limits}
     settings = registry.settings_for(registry.EMULATED, chosen)
     with enforced(limits):
         executor = registry.find(registry.EMULATED)

@@ -17,8 +17,7 @@ import numpy as np
 from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.spec import kinds
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.policy import Policy, Rule
-from tracer.accumulators.spec.policy_text import read
+from tracer.accumulators.spec.policy import Policy, Rule, parse_policy
 from tracer.accumulators.statistics import error_bins
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.float_tally import SUMMED
@@ -87,7 +86,7 @@ def try_accumulators(
 ) -> TriedAccumulators:
     """Returns a row for each accumulator; at the deadline, those that were begun are left out.
 
-    Raises the errors of `policy_text.read`, `AccumulatorEmulation` and `Interpreter`.
+    Raises the errors of `parse_policy`, `AccumulatorEmulation` and `Interpreter`.
     """
     policies = {spelling: _policy(task, spelling) for spelling in spellings}  # errors come first
     plain = _shared(task, task.model, None, batches)
@@ -111,8 +110,8 @@ def try_accumulators(
 def _policy(task: AccumulatorTask, spelling: str) -> Policy:
     """Returns the policy of one accumulator; formats are for the kind that takes them."""
     if isinstance(kinds.parse(spelling, _PLAIN).accumulator, Accumulator):
-        return read(spelling, task.options.fixed)
-    return read(spelling, operands=task.operands)
+        return parse_policy(spelling, task.options.fixed)
+    return parse_policy(spelling, operands=task.operands)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 from tracer.accumulators.spec import orders
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.modes import Bias, Convention, Overflow
+from tracer.accumulators.spec.register import Bias, Convention, Overflow
 from tracer.analyzers.options import DEFAULT_ENERGY_MODEL
 from tracer.errors import UsageError
 from tracer.support.arguments import FLAG, TEXT, amount, check_arguments, integer, maybe, several
@@ -30,7 +30,7 @@ class WhatIfOptions:
 
     Every combination of `orders`, `overflows`, `biases`, `weight_bits` and `activation_bits`
     (None keeps those of the model) is a variant. `range_convention` says which range a width
-    holds. `fixed` are fixed-point formats for a float graph, as `policy_text` reads them.
+    holds. `fixed` are fixed-point formats for a float graph, as `parse_policy` reads them.
     `metric` None chooses one that fits labels and outputs. `accuracy_budget` is how much the
     metric may lose, in its unit [default: a percentage point, 0.05 bits of perplexity, 1 of
     other units]. `search` also searches a width for each node. `explain` makes the evaluations

@@ -16,10 +16,8 @@ from pathlib import Path
 import msgspec
 import onnx
 
-from tracer.accumulators.spec import plain_values
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.policy import Policy, Rule
-from tracer.accumulators.spec.policy_text import policy
+from tracer.accumulators.spec.policy import Policy, Rule, as_policy
 from tracer.accumulators.spec.register import NARROWEST
 from tracer.analyzers.energy import EnergyModel
 from tracer.analyzers.views.redaction import bare_text
@@ -226,7 +224,7 @@ class VariantRunner:
         )
 
     def _policy(self) -> Policy:
-        return policy(self._task.plan.policy(self._accumulator), self._task.options.fixed)
+        return as_policy(self._task.plan.policy(self._accumulator), self._task.options.fixed)
 
     def _rules(self) -> dict[str, Rule]:
         rules = self._policy().assign(self._graph.model.nodes)
@@ -402,7 +400,7 @@ def variant_key(graph: GraphVariant, accumulator: Accumulator, hardest: int | No
 
     `hardest` is the number of samples of evaluations on the hardest samples alone.
     """
-    properties = plain_values.dumped(accumulator)
+    properties = accumulator.to_plain()
     del properties["bits"]
     bits = {"weight_bits": graph.weight_bits, "activation_bits": graph.activation_bits}
     part = {} if hardest is None else {"hardest": hardest}

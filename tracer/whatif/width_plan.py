@@ -5,9 +5,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tracer.accumulators.spec import policy_text
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.policy import Entry, Policy, first_matches
+from tracer.accumulators.spec.policy import (
+    POLICY_FILE,
+    Entry,
+    Policy,
+    first_matches,
+    split_entries,
+)
 from tracer.errors import UsageError
 from tracer.graph.model import Node
 from tracer.records.whatif import Pins
@@ -71,10 +76,10 @@ def read(widths: str | Sequence[int]) -> WidthPlan:
     for other text, and for an empty range.
     """
     text = widths if isinstance(widths, str) else ",".join(map(str, widths))
-    if text.strip().endswith(policy_text.FILE):
+    if text.strip().endswith(POLICY_FILE):
         raise UsageError(f"{text.strip()}: a policy file has one width for each node", _HINT)
     parts: dict[str, list[tuple[str, list[int]]]] = {}
-    for entry, pattern, range_text in policy_text.entries(text, _HINT):
+    for entry, pattern, range_text in split_entries(text, _HINT):
         parts.setdefault(pattern, []).append((entry, _range(entry, range_text)))
     return WidthPlan(tuple(_merge_entries(pattern, entries) for pattern, entries in parts.items()))
 

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracer.accumulators.spec import plain_values
 from tracer.accumulators.statistics import error_bins
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.partial_sums import PartialSums
@@ -127,7 +126,7 @@ def _totals(nodes: pd.DataFrame) -> dict[str, Any]:
 def _sums(sums: PartialSums) -> dict[str, Any]:
     return {
         "node": sums.node,
-        "accumulator": plain_values.dumped(sums.tally.accumulator),
+        "accumulator": sums.tally.accumulator.to_plain(),
         "bits_guaranteed_any_order": sums.guaranteed_any_order,
         "mean_abs_error": None if sums.tally.missing.any() else sums.tally.mean_abs_error,
         "widths": records(widths(sums)),

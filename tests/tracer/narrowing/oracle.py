@@ -7,7 +7,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from tracer.accumulators.emulation import AccumulatorEmulation
-from tracer.accumulators.spec.policy_text import policy
+from tracer.accumulators.spec.policy import as_policy
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
 
@@ -95,7 +95,7 @@ def overflows_on_worst_inputs(stored: Stored, name: str, bits: int) -> bool:
     shape = stored.values[stored.made[node.input[1]].input[0]].shape
     inputs = inputs.reshape(len(inputs), *shape[1:] if node.op_type == "Conv" else (-1,))
     model = loading.from_proto(_alone(stored, node, step, low, high))
-    emulation = AccumulatorEmulation(model, policy(f"{bits}(overflow=error)"))
+    emulation = AccumulatorEmulation(model, as_policy(f"{bits}(overflow=error)"))
     interpreter = Interpreter(model, wrap_kernel=emulation.wrap, fuse=emulation.fuse)
     try:
         interpreter.run(None, {"x": (inputs * step).astype(np.float32)})

@@ -11,7 +11,7 @@ import tracer
 from tests.nets import Builder
 from tests.tracer.narrowing.oracle import Stored, overflows_on_worst_inputs
 from tracer.accumulators.emulation import AccumulatorEmulation
-from tracer.accumulators.spec.policy_text import policy
+from tracer.accumulators.spec.policy import as_policy
 from tracer.analyzers.views import render
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
@@ -130,7 +130,7 @@ def test_tiles_fit_each_on_its_own_and_keep_more(tmp_path):
     assert tiled.nodes[0].guaranteed <= 12
     assert tiled.nodes[0].sqnr_db > whole.nodes[0].sqnr_db + 2
     model = loading.load(output)
-    emulation = AccumulatorEmulation(model, policy("two-level(12,16,32)"))
+    emulation = AccumulatorEmulation(model, as_policy("two-level(12,16,32)"))
     interpreter = Interpreter(model, wrap_kernel=emulation.wrap, fuse=emulation.fuse)
     ours = interpreter.run(None, dict(np.load(data)))[0]
     (sums,) = emulation.accumulations().values()

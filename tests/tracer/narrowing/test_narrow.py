@@ -14,7 +14,7 @@ from tests import graphs
 from tests.nets import Builder
 from tests.tracer.narrowing.oracle import Stored, overflows_on_worst_inputs
 from tracer.accumulators.emulation import AccumulatorEmulation
-from tracer.accumulators.spec.policy_text import policy
+from tracer.accumulators.spec.policy import as_policy
 from tracer.errors import ModelError, UsageError
 from tracer.graph import loading
 from tracer.inputs.datasets.opening import open_dataset
@@ -67,7 +67,7 @@ def test_it_loses_at_most_a_point_where_saturation_loses_most(sixteen):
 def test_onnxruntime_computes_the_same_bit_for_bit(sixteen):
     path, _ = sixteen
     model = loading.load(path)
-    emulation = AccumulatorEmulation(model, policy("16(overflow=error)"))
+    emulation = AccumulatorEmulation(model, as_policy("16(overflow=error)"))
     ours = Interpreter(model, wrap_kernel=emulation.wrap, fuse=emulation.fuse)
     theirs = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
     for batch in open_dataset("digits", model).batches(90):

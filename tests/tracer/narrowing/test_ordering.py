@@ -16,7 +16,7 @@ from tests.interpreter.models import quick
 from tests.nets import Builder
 from tests.tracer.narrowing.oracle import Stored
 from tracer.accumulators.emulation import AccumulatorEmulation
-from tracer.accumulators.spec.policy_text import policy
+from tracer.accumulators.spec.policy import as_policy
 from tracer.analyzers.views import render
 from tracer.errors import UsageError
 from tracer.graph import loading
@@ -121,9 +121,9 @@ def test_it_changes_no_value_and_no_weight(tmp_path, op_type):
     assert np.array_equal(old[:, order], new)
     inputs = dict(np.load(data))
     models = [loading.load(each) for each in (path, output)]
-    emulation = AccumulatorEmulation(models[1], policy("20(overflow=error)"))
+    emulation = AccumulatorEmulation(models[1], as_policy("20(overflow=error)"))
     ours = Interpreter(models[1], wrap_kernel=emulation.wrap, fuse=emulation.fuse).run(None, inputs)
-    wide = AccumulatorEmulation(models[0], policy("32(overflow=error)"))
+    wide = AccumulatorEmulation(models[0], as_policy("32(overflow=error)"))
     want = Interpreter(models[0], wrap_kernel=wide.wrap, fuse=wide.fuse).run(None, inputs)
     assert np.array_equal(ours[0], want[0])
     (theirs,) = ort.InferenceSession(output).run(None, inputs)
@@ -146,7 +146,7 @@ def test_toolchains_without_a_gather_get_no_file(tmp_path):
     qdq, quant = result.save(tmp_path / "n.onnx"), result.save(tmp_path / "n.qonnx.onnx")
     inputs = dict(np.load(data))
     (want,) = ort.InferenceSession(qdq).run(None, inputs)
-    emulation = AccumulatorEmulation(loading.load(quant), policy("20(overflow=error)"))
+    emulation = AccumulatorEmulation(loading.load(quant), as_policy("20(overflow=error)"))
     interpreter = Interpreter(loading.load(quant), wrap_kernel=emulation.wrap, fuse=emulation.fuse)
     assert np.allclose(interpreter.run(None, inputs)[0], want, rtol=1e-5)
     assert "| ordering |" in render(result, "md").decode()

@@ -16,7 +16,7 @@ from tests.analyzers.toolchains import networks
 from tests.nets import Builder
 from tests.tracer.narrowing.oracle import Stored, overflows_on_worst_inputs
 from tracer.accumulators.emulation import AccumulatorEmulation
-from tracer.accumulators.spec.policy_text import policy
+from tracer.accumulators.spec.policy import as_policy
 from tracer.errors import ModelError, UsageError
 from tracer.graph import loading
 from tracer.inputs.datasets.opening import open_dataset
@@ -166,7 +166,7 @@ def test_small_types_stay_and_onnxruntime_runs_them(folder, tmp_path, name, guar
     assert [w.data_type for w in stored_weights(output).values()] == [kind] * 2
     inputs = dict(np.load(folder / "data.npz"))
     model = loading.load(output)
-    emulation = AccumulatorEmulation(model, policy("9(overflow=error)"))
+    emulation = AccumulatorEmulation(model, as_policy("9(overflow=error)"))
     interpreter = Interpreter(model, wrap_kernel=emulation.wrap, fuse=emulation.fuse)
     levels = ort.GraphOptimizationLevel
     level = levels.ORT_DISABLE_ALL if "int2" in name else levels.ORT_ENABLE_ALL

@@ -15,7 +15,7 @@ from tests.interpreter.models import onnxruntime, quick
 from tests.tracer.quantization.test_static import batches, net
 from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine.tensor_scales import TensorScales
-from tracer.accumulators.spec.policy_text import read
+from tracer.accumulators.spec.policy import parse_policy
 from tracer.errors import ModelError, UsageError
 from tracer.graph import loading
 from tracer.inputs.datasets.opening import open_dataset
@@ -103,7 +103,7 @@ def test_narrowed_graphs_run_alike_everywhere_and_sum_in_integers(weights, activ
     np.testing.assert_allclose(ours, theirs, atol=np.abs(theirs).max() / 4)
     assert np.median(np.abs(ours - theirs)) <= 1e-5
     model = loading.from_proto(narrowed)
-    emulation = AccumulatorEmulation(model, read("Conv=32,Gemm=32"))
+    emulation = AccumulatorEmulation(model, parse_policy("Conv=32,Gemm=32"))
     (exact,) = Interpreter(model, wrap_kernel=emulation.wrap).run(None, given_[0])
     np.testing.assert_array_equal(exact, ours)
     assert set(emulation.accumulations()) == {"c", "y"}
@@ -115,7 +115,7 @@ def test_widths_of_sums_know_the_bits():
     bits = {}
     for activations in (8, 6, 4):
         model = loading.from_proto(narrow(proto, 4, activations))
-        emulation = AccumulatorEmulation(model, read("Conv=32"))
+        emulation = AccumulatorEmulation(model, parse_policy("Conv=32"))
         Interpreter(model, wrap_kernel=emulation.wrap).run(None, batches(1)[0])
         bits[activations] = emulation.accumulations()["c"].guaranteed
     assert bits[8] - bits[6] == bits[6] - bits[4] == 2

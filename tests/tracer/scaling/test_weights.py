@@ -7,7 +7,7 @@ import pytest
 
 from tests.tracer.scaling.conftest import asked
 from tests.tracer.whatif import networks
-from tracer.accumulators.spec.policy_text import policy
+from tracer.accumulators.spec.policy import as_policy
 from tracer.errors import InputError
 from tracer.graph import loading
 from tracer.inputs.datasets.opening import open_dataset
@@ -51,7 +51,7 @@ def test_a_worker_with_other_weights_is_refused(apart):
     dataset = open_dataset(data, model)
     batches = StoredBatches(dataset, 8)
     evaluation = EvaluationJob(
-        Arithmetic(model, policy(14)), batches, checked_metric(model, dataset, None)
+        Arithmetic(model, as_policy(14)), batches, checked_metric(model, dataset, None)
     )
     with opened_pool("local:1") as pool:
         tasks = [

@@ -13,7 +13,7 @@ from tests import graphs
 from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import named
-from tracer.accumulators.spec.policy_text import read
+from tracer.accumulators.spec.policy import parse_policy
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
 from tracer.whatif.evaluation import local
@@ -68,7 +68,9 @@ def everything(policy, like=None):
     loaded = model()
     emulation = AccumulatorEmulation(loaded, policy)
     interpreter = Interpreter(loaded, wrap_kernel=emulation.wrap)
-    wide = Interpreter(loaded, wrap_kernel=AccumulatorEmulation(loaded, read("64", like=like)).wrap)
+    wide = Interpreter(
+        loaded, wrap_kernel=AccumulatorEmulation(loaded, parse_policy("64", like=like)).wrap
+    )
     scores = [
         score(interpreter.run(None, b.inputs), b, wide.run(None, b.inputs)) for b in batches()
     ]
@@ -90,7 +92,7 @@ def everything(policy, like=None):
     ids=str,
 )
 def test_an_evaluation_is_what_running_everything_gives(memory, like):
-    evaluator = local(model(), read("*=64", like=like), batches, score, memory=memory)
+    evaluator = local(model(), parse_policy("*=64", like=like), batches, score, memory=memory)
     keys = evaluator.nodes
     assert evaluator.baseline.samples == 20
     for widths in [(64, 64, 64), (16, 64, 12), (11, 13, 14), (9, 9, 9), (12, 10, 12)]:
@@ -99,7 +101,7 @@ def test_an_evaluation_is_what_running_everything_gives(memory, like):
         evaluation = evaluator.evaluate(bits)
         assert evaluator.score(bits, near=bits).score == evaluation.score
         text = ",".join(f"{key}={width}" for key, width in bits.items())
-        expected, accumulations = everything(read(text, like=like), like)
+        expected, accumulations = everything(parse_policy(text, like=like), like)
         assert evaluation.score == expected
         for key, sums in accumulations.items():
             overflow = sums.tally.overflow(bits[key])
@@ -118,8 +120,8 @@ def test_an_evaluation_is_what_running_everything_gives(memory, like):
     st.lists(st.tuples(*[st.integers(8, 16)] * 3), min_size=2, max_size=6),
 )
 def test_a_score_is_that_of_an_evaluation_whatever_was_asked_before(memory, path):
-    evaluator = local(model(), read("*=64"), batches, score, memory=memory)
-    fresh = local(model(), read("*=64"), batches, score, memory=0)
+    evaluator = local(model(), parse_policy("*=64"), batches, score, memory=memory)
+    fresh = local(model(), parse_policy("*=64"), batches, score, memory=0)
     near = None
     for widths in path:
         bits = dict(zip(evaluator.nodes, widths, strict=True))
@@ -130,7 +132,7 @@ def test_a_score_is_that_of_an_evaluation_whatever_was_asked_before(memory, path
 
 def test_a_score_computes_only_what_differs_from_an_earlier_one(monkeypatch):
     """The last node alone is narrowed further: the run begins there."""
-    evaluator = local(model(), read("*=64"), batches, score)
+    evaluator = local(model(), parse_policy("*=64"), batches, score)
     begun = []
     real = Interpreter.advance
 
@@ -162,7 +164,8 @@ def test_threads_change_nothing(threads, count):
         return batches()[:count]
 
     alone, evaluator = (
-        local(model(), read("64"), some, score, threads=n, memory=3000) for n in (1, threads)
+        local(model(), parse_policy("64"), some, score, threads=n, memory=3000)
+        for n in (1, threads)
     )
     assert evaluator.baseline.score == alone.baseline.score
     np.testing.assert_array_equal(evaluator.baseline.needed, alone.baseline.needed)
@@ -174,8 +177,8 @@ def test_threads_change_nothing(threads, count):
 
 
 def test_the_baseline_tells_every_width():
-    evaluator = local(model(), read("64"), batches, score)
-    _, accumulations = everything(read("64"))
+    evaluator = local(model(), parse_policy("64"), batches, score)
+    _, accumulations = everything(parse_policy("64"))
     for key, sums in evaluator.baseline.accumulations.items():
         for name, array in sums.tally.arrays().items():
             np.testing.assert_array_equal(array, accumulations[key].tally.arrays()[name])

@@ -10,7 +10,7 @@ import numpy as np
 
 from tracer.accumulators.floats.casting import cast as cast_numbers
 from tracer.accumulators.floats.casting import paired
-from tracer.accumulators.spec.float_format import float_format
+from tracer.accumulators.spec.float_accumulator import float_format
 from tracer.accumulators.spec.operand_format import BLOCKS, OperandFormat
 from tracer.graph.model import Node
 from tracer.interpreter.constants import MemoryBudget

@@ -11,7 +11,7 @@ import numpy as np
 from tracer.accumulators.engine.tensor_scales import TensorScale, TensorScales
 from tracer.accumulators.engine.value_ranges import integer_range
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.fixed_point import FixedPoint, Formats
+from tracer.accumulators.spec.operand_format import FixedPoint, Formats
 from tracer.errors import InputError, ModelError
 from tracer.graph.model import Node
 from tracer.interpreter.values import Value

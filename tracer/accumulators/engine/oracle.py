@@ -7,11 +7,9 @@ from typing import assert_never
 
 import numpy as np
 
-from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.modes import Overflow
+from tracer.accumulators.spec.accumulator import Accumulator, rounded
 from tracer.accumulators.spec.orders import Terms
-from tracer.accumulators.spec.register import Register
-from tracer.accumulators.spec.rounding import rounded
+from tracer.accumulators.spec.register import Overflow, Register
 from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums
 from tracer.support.types import Array
 

@@ -13,7 +13,7 @@ from tracer.accumulators.engine.node_output import Finish
 from tracer.accumulators.engine.node_pass import ColumnSource, KeptPasses, NodePass
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Order, Terms
-from tracer.accumulators.spec.orders.sequential import Sequential
+from tracer.accumulators.spec.orders.basic import Sequential
 from tracer.accumulators.statistics.bounds import (
     Bounds,
     datatype,

@@ -14,8 +14,7 @@ import numpy as np
 from tracer.accumulators.engine.programs import Matrices, Program, products_may_change
 from tracer.accumulators.kernels import loaded
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.modes import Overflow, effect_of
-from tracer.accumulators.spec.register import Register
+from tracer.accumulators.spec.register import Overflow, Register, effect_of
 from tracer.accumulators.statistics import bins
 from tracer.accumulators.statistics.tally import EXTREMES, Tally
 from tracer.interpreter.numeric import parallel, tile_tasks

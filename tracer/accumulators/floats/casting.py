@@ -16,8 +16,7 @@ from tracer.accumulators.floats.kernels import (
     STEP_STEP,
     loaded,
 )
-from tracer.accumulators.spec.float_accumulator import FloatRounding, FloatRoundingName
-from tracer.accumulators.spec.float_format import FloatFormat
+from tracer.accumulators.spec.float_accumulator import FloatFormat, FloatRounding, FloatRoundingName
 from tracer.interpreter.numeric import parallel
 from tracer.support.types import Array
 

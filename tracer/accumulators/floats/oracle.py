@@ -15,8 +15,7 @@ import numpy as np
 from tracer.accumulators.floats import casting
 from tracer.accumulators.floats.casting import State, odd_sum, parted, unscaled
 from tracer.accumulators.spec.block_fma import SINGLE, BlockFma, Rule
-from tracer.accumulators.spec.float_accumulator import FloatAccumulator
-from tracer.accumulators.spec.float_format import FloatFormat, float_format
+from tracer.accumulators.spec.float_accumulator import FloatAccumulator, FloatFormat, float_format
 from tracer.support.types import Array
 
 _LIMB = 40

@@ -1,7 +1,6 @@
-"""Accumulators of processors and libraries, by name; each module has the presets of one family.
+"""Accumulators of processors and libraries, by name; modules of this package have `PRESETS`.
 
-A new preset is one entry of a module's `PRESETS`, and its test. The modules say what each preset
-does, and from which source that is known.
+A new preset is one entry of a module's `PRESETS`, and its test.
 """
 
 import importlib
@@ -44,10 +43,8 @@ class Preset:
 @cache
 def presets() -> Mapping[str, Preset]:
     """Returns the presets of all modules of this package, by name."""
-    modules = (
-        importlib.import_module(f"{__name__}.{module.name}")
-        for module in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name)
-    )
+    names = (module.name for module in pkgutil.iter_modules(__path__))
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
     return {preset.name: preset for module in modules for preset in module.PRESETS}
 
 

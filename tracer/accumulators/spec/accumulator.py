@@ -1,18 +1,104 @@
-"""The register that a dot product is summed in: its width, and what happens beyond its range."""
+"""An integer accumulator: its width, what happens beyond its range, how products are rounded."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import assert_never, get_args
+from typing import Any, assert_never, get_args
 
 import numpy as np
 
-from tracer.accumulators.spec.modes import Bias, Convention, Overflow, ZeroPoints, effect_of
 from tracer.accumulators.spec.orders import Order, Terms, named
-from tracer.accumulators.spec.orders.sequential import Sequential
-from tracer.accumulators.spec.register import NARROWEST, WIDEST, signed_range
-from tracer.accumulators.spec.rounding import MOST_SHIFT, NAMES, Rounding, rounding
+from tracer.accumulators.spec.orders.basic import Sequential
+from tracer.accumulators.spec.register import (
+    NARROWEST,
+    WIDEST,
+    Bias,
+    Convention,
+    Overflow,
+    RoundingName,
+    ZeroPoints,
+    effect_of,
+    signed_range,
+)
 from tracer.errors import UsageError
 from tracer.support.types import Array
+
+_ROUNDINGS = get_args(RoundingName)
+_MOST_SHIFT = 32
+"""Low bits that may be dropped: rounding then leaves sums below 2^62 within 64 bits."""
+
+_ROUNDING_SPELLING = re.compile(r"([a-z-]+)(?:\((\d{1,9})\))?")
+_POSITION_STEP, _SEED_STEP = 0x9E3779B97F4A7C15, 0xD1342543DE82EF95
+"""Odd numbers that spread positions and seeds over 64 bits."""
+_MIXERS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+"""Shifts and factors of the finaliser of splitmix64 (Steele, Lea and Flood, 2014)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """A rule of rounding; `seed` is for `stochastic` alone.
+
+    `half-even` and `half-away` round to nearest, and ties to even or away from 0. `floor` rounds
+    down, `truncate` towards 0. `stochastic` rounds up with the probability of the dropped part: a
+    draw depends on the seed, the position of the product in its sum and the product alone.
+    """
+
+    name: RoundingName = "half-even"
+    seed: int = 0
+
+    def __str__(self) -> str:
+        """The spelling that `rounding` reads."""
+        return f"{self.name}({self.seed})" if self.name == "stochastic" else self.name
+
+    def salts(self, positions: Array) -> Array:
+        """Returns what the draws at `positions` depend on besides the product, int64."""
+        spread = (positions.astype(np.uint64) + np.uint64(1)) * np.uint64(_POSITION_STEP)
+        return (spread + np.uint64(self.seed * _SEED_STEP % (1 << 64))).view(np.int64)
+
+
+def rounding(spelling: str) -> Rounding:
+    """Parses `half-even`, `stochastic(7)` and so on. Raises UsageError."""
+    match = _ROUNDING_SPELLING.fullmatch(spelling.strip())
+    if match is None or match[1] not in _ROUNDINGS or (match[2] and match[1] != "stochastic"):
+        raise UsageError(
+            f"'{spelling}' is not a rounding",
+            f"It is one of {', '.join(_ROUNDINGS)}; a seed is set as in stochastic(7).",
+        )
+    return Rounding(match[1], int(match[2] or 0))  # type: ignore[arg-type]  # checked above
+
+
+def rounded(values: Array, shift: int, rule: Rounding) -> Array:
+    """Returns `values` / 2^`shift` rounded to integers; `shift` is 1 or more.
+
+    Integers (..., K), where K are the positions of products; int64 for `stochastic`, else also
+    Python integers.
+    """
+    floor = values >> shift
+    rest, half = values - (floor << shift), 1 << (shift - 1)
+    match rule.name:
+        case "floor":
+            return floor
+        case "truncate":
+            up = (values < 0) & (rest > 0)
+        case "half-even":
+            up = (rest > half) | ((rest == half) & (floor % 2 == 1))
+        case "half-away":
+            up = (rest > half) | ((rest == half) & (values > 0))
+        case "stochastic":
+            up = _draws(values, shift, rule) < rest
+        case _:
+            assert_never(rule.name)
+    return np.asarray(floor + np.asarray(up, np.int64))
+
+
+def _draws(values: Array, shift: int, rule: Rounding) -> Array:
+    """Returns integers from 0 to 2^`shift` - 1, one for each value and position."""
+    mixed = (values + rule.salts(np.arange(values.shape[-1]))).astype(np.uint64)
+    for bits, factor in _MIXERS:
+        mixed = (mixed ^ (mixed >> np.uint64(bits))) * np.uint64(factor)
+    mixed ^= mixed >> np.uint64(31)
+    return (mixed >> np.uint64(64 - shift)).astype(np.int64)
+
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "overflow": get_args(Overflow), "bias": get_args(Bias), "convention": get_args(Convention),
@@ -41,9 +127,8 @@ class Accumulator:
     `after`, operands are multiplied as stored, as most byte libraries do, and the contribution of
     the zero points is subtracted from the sum.
 
-    `order` and `product_rounding` may be given as text that `orders.named` and
-    `rounding.rounding` read. Raises UsageError for a width, a word or
-    an order that is not allowed.
+    `order` and `product_rounding` may be given as text that `orders.named` and `rounding` read.
+    Raises UsageError for a width, a word or an order that is not allowed.
     """
 
     bits: int
@@ -57,9 +142,22 @@ class Accumulator:
     product_rounding: Rounding = field(default_factory=Rounding)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "order", _order(self.order))
-        object.__setattr__(self, "product_rounding", _rounding(self.product_rounding))
-        object.__setattr__(self, "product_shift", _shift(self.product_shift))
+        order: object = self.order
+        if isinstance(order, str):
+            object.__setattr__(self, "order", named(order))
+        elif not isinstance(order, Order):
+            raise UsageError(f"order {order!r}", "It is a text such as 'chunked(32)', or an Order.")
+        rule: object = self.product_rounding
+        if isinstance(rule, str):
+            object.__setattr__(self, "product_rounding", rounding(rule))
+        elif not isinstance(rule, Rounding):
+            raise UsageError(f"product_rounding {rule!r}", f"It is one of {', '.join(_ROUNDINGS)}.")
+        shift = whole_number("the number of low bits that a product loses", self.product_shift)
+        if not 0 <= shift <= _MOST_SHIFT:
+            raise UsageError(
+                f"a product loses {shift} low bits", f"It loses from 0 to {_MOST_SHIFT}."
+            )
+        object.__setattr__(self, "product_shift", shift)
         for name, choices in _CHOICES.items():
             choice = getattr(self, name)
             if choice not in choices:
@@ -87,6 +185,22 @@ class Accumulator:
             if getattr(self, each.name) != getattr(usual, each.name)
         ]
         return f"{self.bits}({','.join(changed)})" if changed else f"{self.bits}"
+
+    def to_plain(self) -> dict[str, Any]:
+        """Returns the properties by name for files: numbers, None, order and rounding as text.
+
+        Rounding is left out where products are not rounded.
+        """
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        values |= {"order": str(self.order), "product_rounding": str(self.product_rounding)}
+        if not self.product_shift:  # the keys of older files and evaluations stay valid
+            del values["product_shift"], values["product_rounding"]
+        return values
+
+    @classmethod
+    def from_plain(cls, values: Mapping[str, Any]) -> "Accumulator":
+        """Returns the accumulator that `to_plain` gave. Raises UsageError or TypeError."""
+        return cls(**values)
 
     @property
     def kind(self) -> str:
@@ -157,29 +271,6 @@ def whole_number(what: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise UsageError(f"{what} is {value!r}", "It is a whole number.")
     return int(value)
-
-
-def _order(order: object) -> Order:
-    if isinstance(order, str):
-        return named(order)
-    if not isinstance(order, Order):
-        raise UsageError(f"order {order!r}", "It is a text such as 'chunked(32)', or an Order.")
-    return order
-
-
-def _rounding(rule: object) -> Rounding:
-    if isinstance(rule, str):
-        return rounding(rule)
-    if not isinstance(rule, Rounding):
-        raise UsageError(f"product_rounding {rule!r}", f"It is one of {', '.join(NAMES)}.")
-    return rule
-
-
-def _shift(bits: object) -> int:
-    shift = whole_number("the number of low bits that a product loses", bits)
-    if not 0 <= shift <= MOST_SHIFT:
-        raise UsageError(f"a product loses {shift} low bits", f"It loses from 0 to {MOST_SHIFT}.")
-    return shift
 
 
 def needed(values: Array, symmetric: bool = False) -> Array:

@@ -5,8 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
-from tracer.accumulators.spec.float_accumulator import FloatRoundingName
-from tracer.accumulators.spec.float_format import FloatFormat, float_format, is_float_format
+from tracer.accumulators.spec.float_accumulator import (
+    FloatFormat,
+    FloatRoundingName,
+    float_format,
+    is_float_format,
+)
 from tracer.accumulators.spec.operand_format import BLOCKS, OperandFormat, Scaling, operand_format
 from tracer.errors import UsageError
 
@@ -28,7 +32,6 @@ Schedule = Literal["chain", "split"]
 is rounded each time. `split`: 32 products at a time, those of k = 0, 1, 4, 5, ... in one block that
 begins with 0, the others in a second block on top; C is added to the rounded sum, to nearest."""
 
-NAME = "bfma"
 _SPELLING = re.compile(r"bfma\((\d{1,3}),(\d{1,2})((?:,[a-z0-9:=-]+(?:\([a-z]+\))?)*)\)")
 _NUMBER = re.compile(r"-?\d{1,9}")
 _MOST_LENGTH, _MOST_FRACTION = 128, 35
@@ -147,9 +150,7 @@ class BlockFma:
             for name in _OPTIONS
             if (value := getattr(self, name)) != getattr(usual, name)
         ]
-        return (
-            f"{NAME}({','.join([str(self.length), str(self.fraction), str(self.out), *options])})"
-        )
+        return f"bfma({','.join([str(self.length), str(self.fraction), str(self.out), *options])})"
 
 
 _WORDS = {"rounding": ("rne", "rz"), "rule": get_args(Rule), "schedule": get_args(Schedule)}
@@ -157,11 +158,6 @@ _WORDS = {"rounding": ("rne", "rz"), "rule": get_args(Rule), "schedule": get_arg
 _SPELLED = {"operand_format": "operands"}
 """Properties that are spelled by another name."""
 _OPTIONS = (*_WORDS, "operand_format", "group", "least", "promote")
-
-
-def is_block_fma(spelling: str) -> bool:
-    """Returns whether a text begins as a block multiply-add does."""
-    return spelling.strip().startswith(f"{NAME}(")
 
 
 def block_fma(spelling: str) -> BlockFma:

@@ -1,13 +1,101 @@
-"""Formats that the operands of float sums are cast to, with the scales that go with them."""
+"""Formats that operands are brought into: fixed point, and floats with the scales they share."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from tracer.accumulators.spec.float_accumulator import FloatRounding
-from tracer.accumulators.spec.float_format import NAMES as FLOATS
-from tracer.accumulators.spec.float_format import FloatFormat, float_format, is_float_format
-from tracer.errors import UsageError
+import numpy as np
+
+from tracer.accumulators.spec.float_accumulator import (
+    FORMAT_NAMES,
+    FloatFormat,
+    FloatRounding,
+    float_format,
+    is_float_format,
+)
+from tracer.accumulators.spec.register import signed_range
+from tracer.errors import InputError, UsageError
+from tracer.interpreter.numeric.elementwise import apply
+from tracer.support.types import Array
+
+_WIDEST_OPERAND = 32
+"""Bits of an operand: a product of two must fit 64."""
+
+_MOST_FRACTION_BITS = 64
+_SHORT = 16
+"""Bits of int16."""
+_FIXED_SPELLING = re.compile(r"(\d{1,4}):([+-]?\d{1,4})")
+
+
+@dataclass(frozen=True, slots=True)
+class FixedPoint:
+    """The numbers q / 2^`fraction`, where q is a signed integer of `bits` (two's complement).
+
+    Raises UsageError for widths beyond 2 to 32 or fractions beyond -64 to 64.
+    """
+
+    bits: int
+    fraction: int
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.bits <= _WIDEST_OPERAND:
+            raise UsageError(
+                f"a fixed-point number of {self.bits} bits", f"It has from 2 to {_WIDEST_OPERAND}."
+            )
+        if abs(self.fraction) > _MOST_FRACTION_BITS:
+            raise UsageError(
+                f"a fixed-point number with {self.fraction} fraction bits",
+                f"It has from {-_MOST_FRACTION_BITS} to {_MOST_FRACTION_BITS}.",
+            )
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The lowest and the highest q."""
+        return signed_range(self.bits)
+
+    def quantized(self, values: Array) -> Array:
+        """Returns the nearest q to each of `values`; ties to even, clipped to the range.
+
+        They are int16, or int64 for formats of more bits. Raises InputError for NaN.
+        """
+
+        def compute(block: Array, out: Array) -> None:
+            if np.isnan(block).any():
+                raise InputError("NaN has no fixed-point number", "Find the node that computes it.")
+            scaled = np.rint(np.ldexp(block.astype(np.float64), self.fraction))
+            out[...] = np.clip(scaled, *self.range)
+
+        return apply(compute, values, dtype=np.int16 if self.bits <= _SHORT else np.int64)
+
+    def __str__(self) -> str:
+        """The spelling that `formats` reads."""
+        return f"{self.bits}:{self.fraction}"
+
+
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """The fixed-point formats of a node's activations and weights."""
+
+    activations: FixedPoint
+    weights: FixedPoint
+
+    def __str__(self) -> str:
+        """The spelling that `formats` reads."""
+        return f"{self.activations}/{self.weights}"
+
+
+def formats(spelling: str) -> Formats:
+    """Parses `8:5` (both operands) or `8:5/8:7` (activations/weights). Raises UsageError."""
+    parts = [_FIXED_SPELLING.fullmatch(part.strip()) for part in spelling.split("/")]
+    numbers = [FixedPoint(int(part[1]), int(part[2])) for part in parts if part is not None]
+    if len(numbers) < len(parts) or len(numbers) > 2:
+        raise UsageError(
+            f"'{spelling}' is not a fixed-point format",
+            "It is bits:fraction bits as in 8:5, or activations/weights as in 8:5/8:7.",
+        )
+    return Formats(numbers[0], numbers[-1])
+
 
 Scaling = Literal["none", "tensor", "channel", "tiles", "mx", "nvfp4"]
 """Which numbers share a scale, by which they are divided.
@@ -61,10 +149,9 @@ class OperandFormat:
 
     def __str__(self) -> str:
         """The spelling that `operand_format` reads."""
-        known = (name for name, value in BLOCK_FORMATS.items() if value == self)
-        name = next(known, None)
-        if name is not None:
-            return name
+        for name, value in BLOCK_FORMATS.items():
+            if value == self:
+                return name
         usual = "tensor" if self.element is None else "none"
         options: list[str] = [] if self.scaling == usual else [self.scaling]
         options += ["saturate"] * (self.saturates and self.scaling == "none")
@@ -82,10 +169,10 @@ BLOCK_FORMATS: Mapping[str, OperandFormat] = {
     "nvfp4": OperandFormat(float_format("fp4-e2m1"), "nvfp4"),
 }
 """Formats whose blocks share a scale."""
-NAMES = (*FLOATS, "int8", *BLOCK_FORMATS)
+OPERAND_NAMES = (*FORMAT_NAMES, "int8", *BLOCK_FORMATS)
 _HINT = (
-    f"It is one of {', '.join(NAMES)}, or eXmY; options are saturate, tensor, channel and tiles, "
-    "as in fp8-e4m3(saturate) or int8(channel)."
+    f"It is one of {', '.join(OPERAND_NAMES)}, or eXmY; options are saturate, tensor, channel and "
+    "tiles, as in fp8-e4m3(saturate) or int8(channel)."
 )
 
 

@@ -1,24 +1,32 @@
-"""Assigns to each node of a model its accumulator, and a format of its operands."""
+"""Policies: which accumulator and which format of operands each node has, from text or TOML."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Generic, TypeVar
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from tracer.accumulators.spec import halves, kinds, parts
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.any_accumulator import AnyAccumulator
-from tracer.accumulators.spec.fixed_point import Formats
-from tracer.accumulators.spec.operand_format import OperandFormat
-from tracer.errors import UsageError
+from tracer.accumulators.spec.kinds import PROPERTIES, Parsed
+from tracer.accumulators.spec.operand_format import Formats, OperandFormat, formats, operand_format
+from tracer.errors import InputError, UsageError, refusing
 from tracer.graph.model import Node
 from tracer.graph.operators import CONVERSIONS
+from tracer.support.files import read_regular
 
 ALL = "*"
+POLICY_FILE = ".toml"
 _NAMES_LISTED = 10
-
+_FIELD_TYPES: Mapping[str, type] = {"bits": int, "accumulator": str, **PROPERTIES, "fixed": str,
+                                      "operands": str}  # fmt: skip
+"""Fields of a table in a policy file, and their types."""
 ValueT = TypeVar("ValueT")
 
 
@@ -153,3 +161,169 @@ def _unused(entry: Entry[ValueT], nodes: Sequence[Node]) -> UsageError:
         f"entry '{entry.text}' matches no node, operator or module",
         f"Similar names are {', '.join(near)}." if near else listed,
     )
+
+
+def as_policy(
+    source: int | str | Path | AnyAccumulator | Policy,
+    fixed: str | None = None,
+    operands: str | None = None,
+) -> Policy:
+    """Returns the policy for a width, text that `parse_policy` parses, an accumulator, or a policy.
+
+    `fixed` and `operands` are formats as in `parse_policy`; they take precedence over those in the
+    policy.
+    """
+    if isinstance(source, int | str | Path):
+        return parse_policy(str(source), fixed, operands=operands)
+    base = source if isinstance(source, Policy) else Policy.of(source)
+    return _with_formats(base.accumulators, fixed, operands, base.formats, base.operands)
+
+
+def parse_policy(
+    accumulator: str,
+    fixed: str | None = None,
+    like: Accumulator | None = None,
+    operands: str | None = None,
+) -> Policy:
+    """Parses `accumulator`: `18`, `conv1=18,*=tc:a100`, or the path of a TOML file.
+
+    A value is a spelling of any kind in `spec.kinds`. `fixed` are fixed-point formats of float
+    operands: `8:5`, `conv1=16:8,*=8:5/8:7`; `operands` are those of float accumulators: `bf16`,
+    `conv*=fp8-e4m3,*=bf16`. Both take precedence over formats in a file. `like` has the properties
+    that an entry leaves out. Raises UsageError, naming the entry, where an entry is invalid, and
+    for a property of `like` that no entry takes; InputError for a file that cannot be read.
+    """
+    like = like or Accumulator(32)
+    if accumulator.strip().endswith(POLICY_FILE):
+        parsed = _read_file(Path(accumulator.strip()), like)
+    else:
+        hint = "A policy is one accumulator, or conv1=18,conv2=16,*=17, or a .toml file."
+        entries = _entries(accumulator, "accumulator", hint, lambda text: kinds.parse(text, like))
+        parsed = _Entries(entries)
+    usual = Accumulator(like.bits)
+    for name in PROPERTIES:
+        own = getattr(like, name)
+        if own != getattr(usual, name) and not any(
+            name in entry.value.takes for entry in parsed.accumulators
+        ):
+            raise UsageError(
+                f"{name} {own}: no accumulator of the policy takes it",
+                f"'{parsed.accumulators[0].value.accumulator}' has its own; leave out the option.",
+            )
+    accumulators = tuple(Entry(e.pattern, e.value.accumulator, e.text) for e in parsed.accumulators)
+    return _with_formats(accumulators, fixed, operands, parsed.fixed, parsed.operands)
+
+
+def _with_formats(
+    accumulators: tuple[Entry[AnyAccumulator], ...],
+    fixed: str | None,
+    operands: str | None,
+    further_fixed: tuple[Entry[Formats], ...],
+    further_operands: tuple[Entry[OperandFormat], ...],
+) -> Policy:
+    """Returns the policy with the formats of the texts before further ones."""
+    own_fixed: tuple[Entry[Formats], ...] = ()
+    own_operands: tuple[Entry[OperandFormat], ...] = ()
+    if fixed is not None:
+        hint = "Formats are 8:5, or conv1=16:8,*=8:5/8:7."
+        own_fixed = _entries(fixed, "fixed point", hint, formats)
+    if operands is not None:
+        hint = "Operands are bf16, or conv*=fp8-e4m3,*=bf16."
+        own_operands = _entries(operands, "operands", hint, operand_format)
+    return Policy(accumulators, (*own_fixed, *further_fixed), (*own_operands, *further_operands))
+
+
+class _Entries(NamedTuple):
+    """The entries of a policy, before it is checked which properties they take."""
+
+    accumulators: tuple[Entry[Parsed], ...]
+    fixed: tuple[Entry[Formats], ...] = ()
+    operands: tuple[Entry[OperandFormat], ...] = ()
+
+
+def _entries(
+    text: str, what: str, hint: str, parse: Callable[[str], ValueT]
+) -> tuple[Entry[ValueT], ...]:
+    """Parses entries; messages name `what` an entry is."""
+    result = []
+    for entry, pattern, spelling in split_entries(text, hint):
+        with _naming(f"{what} '{entry}'"):
+            result.append(Entry(pattern, parse(spelling), entry))
+    return tuple(result)
+
+
+def split_entries(text: str, hint: str) -> Iterator[tuple[str, str, str]]:
+    """Yields each entry, its pattern (default `*`), and the value after the last `=`.
+
+    Commas and `=` in parentheses are parts of a value. Raises UsageError, with the hint, for an
+    entry without pattern or value.
+    """
+    for entry in (part.strip() for part in parts(text, ",")):
+        pattern, value = (half.strip() for half in halves(entry, "="))
+        if not value or (not pattern and value != entry):
+            raise UsageError(f"'{text}': the entry '{entry}' is incomplete", hint)
+        yield entry, pattern or ALL, value
+
+
+def _read_file(path: Path, like: Accumulator) -> _Entries:
+    """Reads a TOML file with a table for each pattern."""
+    with refusing(lambda why: InputError(f"{path}: not TOML ({why})")):
+        tables = tomllib.loads(read_regular(path).decode())
+    if not tables:
+        raise UsageError(f"{path}: no table", 'A table is ["conv1"] and below it bits = 18.')
+    accumulators, fixed, operands = [], [], []
+    for pattern, table in tables.items():
+        text = f'["{pattern}"] of {path}'
+        with _naming(text):
+            _check_table(table)
+            if "fixed" in table:
+                fixed.append(Entry(pattern, formats(table["fixed"]), text))
+            if "operands" in table:
+                operands.append(Entry(pattern, operand_format(table["operands"]), text))
+            accumulators.append(Entry(pattern, _table_accumulator(table, like), text))
+    return _Entries(tuple(accumulators), tuple(fixed), tuple(operands))
+
+
+def _table_accumulator(table: Mapping[str, Any], like: Accumulator) -> Parsed:
+    """Returns the accumulator of a table: `bits`, or `accumulator`, and its properties."""
+    properties = {name: value for name, value in table.items() if name in PROPERTIES}
+    own = replace(like, **properties)
+    if "bits" in table:
+        return Parsed(replace(own, bits=table["bits"]), kinds.WIDTH.takes)
+    parsed = kinds.parse(table["accumulator"].strip(), own)
+    untaken = [name for name in properties if name not in parsed.takes]
+    if untaken:
+        raise UsageError(
+            f"'{parsed.accumulator}' has no {untaken[0]} to set",
+            f"Leave out {untaken[0]}, or set a width.",
+        )
+    return parsed
+
+
+def _check_table(table: Any) -> None:
+    """Raises UsageError for an unknown field of a table, or one of another type."""
+    if not isinstance(table, dict):
+        raise UsageError("stands outside any table", 'A table is ["conv1"] and below it bits = 18.')
+    for name, value in table.items():
+        if isinstance(value, dict):
+            raise UsageError(
+                f"a table '{name}' in a table",
+                'A pattern with a dot is quoted, as in ["stage1.conv1"].',
+            )
+        if name not in _FIELD_TYPES:
+            raise UsageError(f"'{name}' is not known", f"A table has {', '.join(_FIELD_TYPES)}.")
+        if type(value) is not _FIELD_TYPES[name]:
+            type_name = "a whole number" if _FIELD_TYPES[name] is int else "a text"
+            raise UsageError(f"{name} = {value!r}", f"It is {type_name}.")
+    if ("bits" in table) == ("accumulator" in table):
+        both = "bits are missing" if "bits" not in table else "bits and accumulator together"
+        raise UsageError(both, 'Every table says bits = … or accumulator = "…".')
+
+
+@contextmanager
+def _naming(entry: str) -> Iterator[None]:
+    """Puts the entry before the message of a UsageError."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"{entry}: {error.what}", error.hint) from error

@@ -16,10 +16,9 @@ from operator import itemgetter, methodcaller
 
 import numpy as np
 
-from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.accumulator import Accumulator, rounded
 from tracer.accumulators.spec.orders import Stage, Terms
 from tracer.accumulators.spec.register import WIDEST, Register, signed_range
-from tracer.accumulators.spec.rounding import rounded
 from tracer.accumulators.statistics.intervals import Interval, limited, stacked
 from tracer.errors import UsageError
 from tracer.support.types import Array

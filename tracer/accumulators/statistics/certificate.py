@@ -13,7 +13,6 @@ import numpy as np
 
 from tracer.accumulators.multiplying import PARTLY
 from tracer.accumulators.nodes import nodes_that_sum
-from tracer.accumulators.spec import plain_values
 from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.accumulators.statistics.statement import Statement, tool
 from tracer.accumulators.statistics.tally import Tally
@@ -39,7 +38,7 @@ class CertifiedNode:
     def of(cls, tally: Tally, rule: Rule) -> CertifiedNode:
         """Returns the record of a node's sums."""
         return cls(
-            plain_values.dumped(tally.accumulator),
+            tally.accumulator.to_plain(),
             int(tally.outputs.sum()),
             int(tally.bits_observed.max()),
             None if rule.format is None else str(rule.format),

@@ -12,7 +12,6 @@ from typing import Literal
 
 import msgspec
 
-from tracer.accumulators.spec import plain_values
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.spec.policy import Policy
 from tracer.accumulators.statistics.certificate import Certificate
@@ -88,7 +87,7 @@ def guarantee(
     has such an accumulator. Products of a width of their own, or rounded, are not covered.
     """
     nodes = {
-        key: GuaranteedNode(plain_values.dumped(each.tally.accumulator), bits)
+        key: GuaranteedNode(each.tally.accumulator.to_plain(), bits)
         for key, each in sums.items()
         if (bits := _needed(each)) is not None and bits <= each.tally.accumulator.bits
     }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracer.accumulators.spec.modes import Overflow, effect_of
+from tracer.accumulators.spec.register import Overflow, effect_of
 from tracer.support.types import Array
 
 

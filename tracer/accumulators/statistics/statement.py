@@ -9,9 +9,8 @@ from typing import Protocol, Self
 import msgspec
 
 from tracer.accumulators.nodes import nodes_that_sum
-from tracer.accumulators.spec import plain_values
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.fixed_point import formats
+from tracer.accumulators.spec.operand_format import formats
 from tracer.accumulators.spec.policy import Entry, Policy, Rule
 from tracer.errors import InputError, ThresholdError, UsageError, refusing
 from tracer.graph.model import Model
@@ -114,7 +113,7 @@ class Statement:
 def _policy(nodes: Mapping[str, StatedNode]) -> Policy:
     return Policy(
         tuple(
-            Entry(key, plain_values.loaded(node.accumulator), key, exact=True)
+            Entry(key, Accumulator.from_plain(node.accumulator), key, exact=True)
             for key, node in nodes.items()
         ),
         tuple(
@@ -144,7 +143,7 @@ def _properties(rule: Rule | None) -> dict[str, object]:
     accumulator = rule.accumulator
     if not isinstance(accumulator, Accumulator):
         return {"accumulator": str(accumulator)}
-    return {**plain_values.dumped(accumulator), "format": rule.format and str(rule.format)}
+    return {**accumulator.to_plain(), "format": rule.format and str(rule.format)}
 
 
 def _listed(properties: Mapping[str, object], names: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Orders in which a dot product can be summed; each order is one module of this package.
+"""Orders in which a dot product can be summed; each is a class of a module of this package.
 
 An order consists of stages: the first stage sums groups of products, each further stage sums
 groups of the previous sums, and the last stage has one group. `sequential` has one stage; a tree
@@ -9,14 +9,15 @@ import importlib
 import pkgutil
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
 
+from tracer.accumulators.spec import parts
 from tracer.accumulators.spec.register import Register
-from tracer.accumulators.spec.spelling import parts
 from tracer.errors import UsageError
 from tracer.support.types import Array
 
@@ -93,20 +94,30 @@ class Order(ABC):
 def named(spelling: str) -> Order:
     """Returns the order for `sequential`, `chunked(32)` and so on. Raises UsageError."""
     match = _SPELLING.fullmatch(spelling.strip())
-    names = [module.name for module in pkgutil.iter_modules(__path__)]
-    if match is None or match[1] not in names:
+    if match is None or match[1] not in _orders():
         raise UsageError(
-            f"'{spelling}' is not an order", f"Orders: {', '.join(names)}; sizes as in chunked(32)."
+            f"'{spelling}' is not an order",
+            f"Orders: {', '.join(_orders())}; sizes as in chunked(32).",
         )
-    module = importlib.import_module(f"{__name__}.{match[1]}")
-    order: type[Order] = getattr(module, match[1].capitalize())
     try:
-        return order.read(parts(match[2], ",") if match[2] else ())
+        return _orders()[match[1]].read(parts(match[2], ",") if match[2] else ())
     except TypeError as error:
         raise UsageError(
             f"order '{spelling}': {'a size is missing' if not match[2] else 'it has no size'}",
             "Sizes are written as in chunked(32).",
         ) from error
+
+
+@cache
+def _orders() -> Mapping[str, type[Order]]:
+    """Returns the orders of all modules of this package by name, in lower case."""
+    orders = {}
+    for found in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{found.name}")
+        for name, value in vars(module).items():
+            if isinstance(value, type) and issubclass(value, Order) and value is not Order:
+                orders[name.lower()] = value
+    return dict(sorted(orders.items()))
 
 
 def rows_of(count: int, length: int) -> Array:

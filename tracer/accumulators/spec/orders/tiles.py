@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracer.accumulators.spec.modes import Overflow
 from tracer.accumulators.spec.orders import Order, Stage, Terms, check_size, one_group, rows_of
-from tracer.accumulators.spec.register import Register
+from tracer.accumulators.spec.register import Overflow, Register
 from tracer.errors import UsageError
 from tracer.support.types import Array
 

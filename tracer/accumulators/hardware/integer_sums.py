@@ -1,0 +1,134 @@
+"""Sums of products of bytes, as integer instructions and libraries of processors add them."""
+
+from tracer.accumulators.hardware import Preset
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.orders.tiles import Level, Tiles
+from tracer.accumulators.spec.register import Register
+
+_FBGEMM_TERMS = 256
+"""Terms of a block (KCB in PackingTraits-inl.h), after which FBGEMM spills its 16 bits."""
+_SATURATING, _WRAPPING = Register(16), Register(16, "wrap")
+
+PRESETS = (
+    # Arm processors with dot products of bytes
+    Preset(
+        name="arm-dot",
+        what="Four products of bytes are added to 32 bits in one step, which wraps.",
+        source="SDOT, UDOT (Arm Architecture Reference Manual)",
+        status="modelled",
+        leaves_out="The order in which a library visits blocks of terms, which changes no sum.",
+        accumulator=Accumulator(32, "wrap", Tiles((Level(4),)), zero_points="after"),
+    ),
+    Preset(
+        name="arm-i8mm",
+        what="Eight products of bytes are added to 32 bits in one step, which wraps.",
+        source="SMMLA, UMMLA, USMMLA (Arm Architecture Reference Manual)",
+        status="modelled",
+        leaves_out="The order in which a library visits blocks of terms, which changes no sum.",
+        accumulator=Accumulator(32, "wrap", Tiles((Level(8),)), zero_points="after"),
+    ),
+    # CMSIS-NN, on Arm's microcontrollers
+    Preset(
+        name="cmsis-s8",
+        what="Pairs of int8 products are added to 32 bits, which wrap.",
+        source="CMSIS-NN, arm_nn_mat_mult_nt_t_s8.c (SMLAD)",
+        status="modelled",
+        leaves_out="The order of lanes with MVE, which changes no sum.",
+        accumulator=Accumulator(32, "wrap", Tiles((Level(2),))),
+    ),
+    Preset(
+        name="cmsis-s16",
+        what="Products of int16 and int8 are added in 64 bits.",
+        source="CMSIS-NN, arm_convolve_s16.c",
+        status="modelled",
+        leaves_out="The multiplier of 16 bits that scales the sum afterwards.",
+        accumulator=Accumulator(64, "wrap"),
+    ),
+    # FBGEMM, the library of PyTorch's quantised models on x86
+    Preset(
+        name="fbgemm-acc16",
+        what="Pairs of uint8 by int8 products, and their sums, saturate at 16 bits; every 256 "
+        "terms these are spilled to 32 bits.",
+        source="FBGEMM, GenerateKernelU8S8S32ACC16.cc and matmul_u8i8acc16_ref",
+        status="modelled",
+        leaves_out="Outlier weights, which the library may take out and add in 32 bits.",
+        accumulator=Accumulator(
+            32,
+            "wrap",
+            Tiles((Level(2, _SATURATING), Level(_FBGEMM_TERMS // 2, _SATURATING))),
+            zero_points="after",
+        ),
+    ),
+    # gemmlowp, and ruy after it, on Arm processors without dot products
+    Preset(
+        name="gemmlowp-2in16",
+        what="Two int8 products are added in 16 bits, which wrap, then go to 32 bits.",
+        source="gemmlowp, kernel_neon.h (SMULL, SMLAL, SADALP)",
+        status="modelled",
+        leaves_out="The shift of uint8 operands to int8; pairs are exact where no weight is -128.",
+        accumulator=Accumulator(32, "wrap", Tiles((Level(2, _WRAPPING),)), zero_points="after"),
+    ),
+    # onnxruntime, for packed weights and activations rounded to 8 bits
+    Preset(
+        name="mlas-nbits-int8",
+        what="In a block of weights, four products are added to 32 bits in one step; blocks are "
+        "scaled and added in float32.",
+        source="onnxruntime, MLAS SQNBitGemm CompInt8 (MatMulNBits, accuracy level 4)",
+        status="checked against another library",
+        leaves_out="The order in which blocks are added, which differs with the processor.",
+        accumulator=Accumulator(32, "wrap", Tiles((Level(4),))),
+    ),
+    # QNNPACK, PyTorch's older library for phones
+    Preset(
+        name="qnnpack-acc16",
+        what="All products are added in 16 bits, which wrap; their sum is then widened to 32.",
+        source="QNNPACK, 4x8-neon_per_channel_16bitAcc.c",
+        status="modelled",
+        leaves_out="Zero points of weights, which the library subtracts before it multiplies.",
+        accumulator=Accumulator(32, "wrap", Tiles((Level(None, _WRAPPING),)), zero_points="after"),
+    ),
+    # onnxruntime on x86 processors: `x86-maddubs` with AVX2 and no VNNI, `x86-vnni` with it, for
+    # uint8 activations and int8 weights; `x86-u8u8` for uint8 weights with AVX2. The instruction of
+    # VNNI that it takes saturates at 32 bits. It never does so: onnxruntime adds blocks of some
+    # hundred terms with it, and their sums wrap.
+    Preset(
+        name="x86-maddubs",
+        what="Pairs of uint8 by int8 products saturate at 16 bits; pairs of pairs go to 32 bits.",
+        source="VPMADDUBSW (Intel SDM 2B); onnxruntime, QgemmU8X8KernelAvx2.S",
+        status="checked against another library",
+        leaves_out="Convolutions pair kernel positions before channels; int8 inputs are shifted.",
+        accumulator=Accumulator(
+            32, "wrap", Tiles((Level(2, _SATURATING), Level(2))), zero_points="after"
+        ),
+    ),
+    Preset(
+        name="x86-vnni",
+        what="Four uint8 by int8 products are added to 32 bits in one step; the sum wraps.",
+        source="VPDPBUSDS (Intel SDM 2C); onnxruntime, QgemmU8X8KernelAvx2.S",
+        status="checked against another library",
+        leaves_out="Int8 inputs are shifted.",
+        accumulator=Accumulator(32, "wrap", Tiles((Level(4),)), zero_points="after"),
+    ),
+    Preset(
+        name="x86-u8u8",
+        what="Pairs of uint8 by uint8 products, widened to 16 bits, are added to 32 bits exactly.",
+        source="VPMADDWD (Intel SDM 2B); onnxruntime, QgemmU8X8KernelAvx2.S",
+        status="checked against another library",
+        leaves_out="Processors with AVX-VNNI-INT8, whose own instruction onnxruntime takes.",
+        accumulator=Accumulator(32, "wrap", Tiles((Level(2),)), zero_points="after"),
+    ),
+    # XNNPACK, on Arm processors without dot products
+    Preset(
+        name="xnnpack-c2",
+        what="Products 8 apart are added in 16 bits, which wrap; neighbours then go to 32 bits.",
+        source="XNNPACK, qs8-gemm c2-neon-mull-dup.c.in (MLAL)",
+        status="modelled",
+        leaves_out="Layouts c4, c8 and c16, and processors with dot products of bytes.",
+        accumulator=Accumulator(
+            32,
+            "wrap",
+            Tiles((Level(2, _WRAPPING, stride=8), Level(2))),
+            zero_points="after",
+        ),
+    ),
+)

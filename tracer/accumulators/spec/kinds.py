@@ -1,0 +1,201 @@
+"""Kinds of accumulators in a policy, and how each is spelled.
+
+A new kind is one entry of `KINDS`, and its class in `spec.any_accumulator`.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from tracer.accumulators import hardware
+from tracer.accumulators.spec import parts
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.any_accumulator import AnyAccumulator
+from tracer.accumulators.spec.block_fma import block_fma
+from tracer.accumulators.spec.float_accumulator import (
+    FORMAT_NAMES,
+    float_accumulator,
+    is_float_accumulator,
+)
+from tracer.accumulators.spec.orders.tiles import ALL, Level, Tiles
+from tracer.accumulators.spec.register import Overflow, Register
+from tracer.errors import UsageError
+
+PROPERTIES: Mapping[str, type] = {
+    "overflow": str, "order": str, "bias": str, "product_bits": int, "convention": str,
+    "zero_points": str, "product_shift": int, "product_rounding": str,
+}  # fmt: skip
+"""Properties of an integer accumulator besides its width, and their types in files."""
+
+_NAMES_LISTED = 6
+_ANY = 32
+"""A width that every spelling replaces."""
+_WIDTH = re.compile(r"([0-9]{1,4})(?:\((.*)\))?")
+_TWO_LEVEL = re.compile(r"two-level\((.*)\)")
+_NUMBERS = ("inner", "tile", "outer")
+_HINT = (
+    "It is two-level(inner bits, terms of a tile, outer bits), and may go on with an overflow as "
+    "wrap or saturate/wrap, and with pairs."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of accumulators; `example` is one of its spellings.
+
+    `parse` takes a text, and an accumulator with the properties in `takes` that the text leaves
+    out. It returns None for a spelling of another kind, and raises UsageError for one of this kind
+    that is invalid. `names` returns the names that spellings begin with, for messages.
+    """
+
+    example: str
+    names: Callable[[], Sequence[str]]
+    parse: Callable[[str, Accumulator], AnyAccumulator | None]
+    takes: frozenset[str] = frozenset()
+
+
+class Parsed(NamedTuple):
+    """An accumulator, and the properties that it takes from options beside its spelling."""
+
+    accumulator: AnyAccumulator
+    takes: frozenset[str]
+
+
+def parse(text: str, like: Accumulator) -> Parsed:
+    """Returns the accumulator with a spelling of any kind, as `Kind.parse` does.
+
+    Raises UsageError for a spelling of no kind; it lists similar names, or what is possible.
+    """
+    for kind in (WIDTH, *KINDS):  # most texts are widths
+        accumulator = kind.parse(text, like)
+        if accumulator is not None:
+            return Parsed(accumulator, kind.takes)
+    names = [name for kind in KINDS for name in kind.names()]
+    near = difflib.get_close_matches(text.partition("(")[0], names, _NAMES_LISTED, cutoff=0.5)
+    raise UsageError(
+        f"'{text}' is not an accumulator",
+        f"Similar names are {', '.join(near)}; tracer interpret --list-accumulators has all."
+        if near
+        else f"It is one as {examples()}; tracer interpret --list-accumulators has all names.",
+    )
+
+
+def listed(text: str) -> tuple[str, ...] | None:
+    """Returns the spellings in a list such as `fp32,tc:h100,18`.
+
+    None for a list of widths alone, and for a policy with patterns.
+    """
+    spellings = tuple(part.strip() for part in parts(text, ","))
+    for spelling in spellings:
+        with suppress(UsageError):
+            parse(spelling, Accumulator(_ANY))
+            if not spelling.isdigit():
+                return spellings
+    return None
+
+
+def examples() -> str:
+    """Returns one spelling of each kind, as a list in a sentence."""
+    *others, last = (kind.example for kind in KINDS)
+    return f"{', '.join(others)} or {last}"
+
+
+def _parse_width(text: str, like: Accumulator) -> Accumulator | None:
+    """Parses `18`, or `18(overflow=wrap,order=chunked(32))`."""
+    match = _WIDTH.fullmatch(text)
+    if match is None:
+        return None
+    properties = dict(map(_property, parts(match[2], ","))) if match[2] else {}
+    return replace(like, bits=int(match[1]), **properties)
+
+
+def _property(text: str) -> tuple[str, Any]:
+    name, _, value = (part.strip() for part in text.partition("="))
+    if name not in PROPERTIES:
+        names = ", ".join(f"{each}=…" for each in PROPERTIES)
+        raise UsageError(f"'{text.strip()}' is not a property", f"It is one of {names}.")
+    if PROPERTIES[name] is str:
+        return name, value
+    if not (value.isascii() and value.isdigit()):
+        raise UsageError(f"{name} = '{value}'", "It is a whole number.")
+    return name, int(value)
+
+
+def _parse_two_level(text: str, like: Accumulator) -> Accumulator | None:
+    """Parses `two-level(16,256,32)`: tiles in an inner register, which an outer one adds up.
+
+    `two-level(inner, tile, outer)` sums `tile` terms in `inner` bits, and the sums in `outer` bits;
+    a tile of `all` has all terms. After them may follow the overflow of both registers, as `wrap`,
+    or of each, as `saturate/wrap`; and `pairs`, where products are added in pairs first, in the
+    inner width. The inner level is the order of the accumulator.
+    """
+    if text.partition("(")[0] != "two-level":
+        return None
+    match = _TWO_LEVEL.fullmatch(text)
+    values = _values([part.strip() for part in parts(match[1], ",")] if match else [])
+    if any(name not in values for name in _NUMBERS):
+        raise UsageError(f"'{text}' lacks a number", _HINT)
+    inner, _, outer = values.get("overflow", "").partition("/")
+    bits = _number(values, "inner") + like.uncounted_bits
+    tile = None if values["tile"] == ALL else _number(values, "tile")
+    usual: Overflow = "saturate" if like.overflow == "error" else like.overflow
+    register = Register(bits, inner or usual)  # type: ignore[arg-type]  # it checks the word
+    levels: tuple[Level, ...] = (Level(tile, register),)
+    if "pairs" in values:
+        if tile is not None and tile % 2:
+            raise UsageError(f"a tile of {tile} terms in pairs", "Its size is even.")
+        levels = (Level(2, register), Level(None if tile is None else tile // 2, register))
+    return replace(
+        like,
+        bits=_number(values, "outer"),
+        overflow=outer or inner or like.overflow,  # type: ignore[arg-type]  # as above
+        order=Tiles(levels),
+    )
+
+
+def _values(words: Sequence[str]) -> dict[str, str]:
+    """Returns the texts in parentheses by name; without `name=`, names follow each other."""
+    names, values = (*_NUMBERS, "overflow"), dict[str, str]()
+    for word in words:
+        name, equals, value = (part.strip() for part in word.rpartition("="))
+        if value == "pairs" and not equals:
+            name = "pairs"
+        elif not equals:
+            name = next((each for each in names if each not in values), "")
+        if name not in (*names, "pairs") or name in values:
+            raise UsageError(f"'{word}' in two-level", _HINT)
+        values[name] = value
+    return values
+
+
+def _number(values: Mapping[str, str], name: str) -> int:
+    text = values[name]
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise UsageError(f"{name} = '{text}' in two-level", _HINT)
+    return int(text)
+
+
+WIDTH = Kind("18", tuple, _parse_width, frozenset(PROPERTIES))
+KINDS = (
+    Kind(
+        "bfma(16,25,fp32)",
+        lambda: ("bfma",),
+        lambda text, _: block_fma(text) if text.startswith("bfma(") else None,
+    ),
+    Kind(
+        "fp16(rz)",
+        lambda: tuple(FORMAT_NAMES),
+        lambda text, _: float_accumulator(text) if is_float_accumulator(text) else None,
+    ),
+    Kind(
+        "x86-maddubs",
+        lambda: tuple(hardware.presets()),
+        lambda text, _: preset.accumulator if (preset := hardware.presets().get(text)) else None,
+    ),
+    Kind("two-level(16,256,32)", lambda: ("two-level",), _parse_two_level, WIDTH.takes - {"order"}),
+    WIDTH,
+)
+"""Kinds in the order of messages."""
