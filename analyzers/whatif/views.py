@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracer.accumulators.statistics.bins import edges
+from tracer.accumulators.statistics.bins import bin_edges
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.analyzers import whatif
 from tracer.analyzers.options import ViewOptions
@@ -163,7 +163,7 @@ def _histogram(axes: Axes, title: str, counts: tuple[Counts, Counts], variant: V
     final, extremes = counts
     filled = np.flatnonzero(final + extremes)
     first, last = (int(filled[0]), int(filled[-1])) if len(filled) else (0, len(final) - 1)
-    bins = edges()[first : last + 2]
+    bins = bin_edges()[first : last + 2]
     axes.set_xscale("symlog", base=2, linthresh=LINEAR)
     axes.stairs(final[first : last + 1], bins, fill=True, color=PLAIN)
     axes.stairs(extremes[first : last + 1], bins, color=EXTREMES, linewidth=1.0)

@@ -24,7 +24,7 @@ from tracer.accumulators.engine.sum_runner import Counts, LimitedSums, OverflowC
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms, named
 from tracer.accumulators.spec.policy import Policy
-from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums
+from tracer.accumulators.statistics.partial_sums import Clipped, UnlimitedSums
 from tracer.errors import ModelError
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter

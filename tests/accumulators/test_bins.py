@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from tests.interpreter.models import quick
 from tracer.accumulators.spec.accumulator import Accumulator, needed
 from tracer.accumulators.statistics import bins
-from tracer.accumulators.statistics.sums import UnlimitedSums
-from tracer.accumulators.statistics.tally import Tally
+from tracer.accumulators.statistics.partial_sums import Tally, UnlimitedSums
 
-LIMITS = [int(limit) for limit in bins.edges()]
+LIMITS = [int(limit) for limit in bins.bin_edges()]
 LARGE = st.integers(0, 63).flatmap(lambda k: st.integers(-(1 << k), (1 << k) - 1))
 
 
@@ -31,7 +30,7 @@ def place(number):
 
 def test_limits_are_whole_increasing_and_mirrored():
     assert LIMITS == sorted(set(LIMITS)) == [-limit for limit in LIMITS[::-1]]
-    assert (bins.edges() == LIMITS).all()
+    assert (bins.bin_edges() == LIMITS).all()
     assert (LIMITS[0], LIMITS[-1]) == (-(2**63), 2**63)
 
 

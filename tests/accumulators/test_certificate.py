@@ -15,7 +15,7 @@ from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.operand_format import formats
 from tracer.accumulators.spec.orders import named
 from tracer.accumulators.spec.policy import Policy
-from tracer.accumulators.statistics.certificate import Certificate, DataHash, certificate
+from tracer.accumulators.statistics.certificates import Certificate, DataHash, certificate
 from tracer.errors import InputError, ThresholdError, UsageError
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.accumulators.float_errors import histogram, relative_errors
-from tracer.accumulators.statistics import error_bins
-from tracer.accumulators.statistics.float_tally import FloatTally
+from tracer.accumulators.statistics import bins
+from tracer.accumulators.statistics.float_partial_sums import FloatTally
 from tracer.errors import UsageError
 
 SIZES = st.lists(st.floats(2.0**-59, 2.0**59), min_size=1, max_size=60)
@@ -43,23 +43,23 @@ def tally(*parts: tuple[np.ndarray, ...]) -> FloatTally:
 def test_a_percentile_is_at_most_an_eighth_above_that_of_numpy(errors, percent):
     counts = histogram(np.array(errors))
     exact = float(np.percentile(errors, percent, method="inverted_cdf"))
-    found = error_bins.percentile(counts, percent)
+    found = bins.error_percentile(counts, percent)
     assert found is not None
     assert exact < found <= exact * 1.125
 
 
 def test_bins_have_all_errors_below_their_limit_and_none_below_the_limit_before():
-    limits = [error_bins.upper_limit(position) for position in range(error_bins.COUNT)]
+    limits = [bins.error_limit(position) for position in range(bins.ERROR_BINS)]
     assert limits[1:-1] == sorted(limits[1:-1])
-    for position in range(1, error_bins.COUNT - 1):
+    for position in range(1, bins.ERROR_BINS - 1):
         below = np.nextafter(limits[position], 0)
         assert histogram(np.array([below])).argmax() == position
         assert histogram(np.array([limits[position]])).argmax() == position + 1
     ends = histogram(np.array([0.0, 1e-300, np.inf, 1e300]))
     assert (ends[0], ends[-1]) == (2, 2)
-    assert error_bins.percentile(ends, 50) == 0.0
-    assert error_bins.percentile(ends, 99) == np.inf
-    assert error_bins.percentile(ends * 0, 50) is None
+    assert bins.error_percentile(ends, 50) == 0.0
+    assert bins.error_percentile(ends, 99) == np.inf
+    assert bins.error_percentile(ends * 0, 50) is None
 
 
 @given(st.integers(0, 2**32), st.integers(0, 40), st.integers(0, 40))

@@ -23,7 +23,7 @@ from tracer.accumulators.engine.sum_runner import (
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms, named
 from tracer.accumulators.spec.policy import parse_policy
-from tracer.accumulators.statistics.tally import Tally
+from tracer.accumulators.statistics.partial_sums import Tally
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.numeric import compiled, parallel

@@ -16,7 +16,7 @@ from tracer.accumulators.engine.programs import checked, program
 from tracer.accumulators.engine.tile_sums import Factors, SumLanes
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
-from tracer.accumulators.statistics.tally import Tally
+from tracer.accumulators.statistics.partial_sums import Tally
 
 ROOT = Path(__file__).parents[2]
 

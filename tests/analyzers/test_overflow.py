@@ -7,8 +7,7 @@ import pytest
 import tracer
 from tests.graphs import integers
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.statistics.partial_sums import PartialSums
-from tracer.accumulators.statistics.tally import Tally
+from tracer.accumulators.statistics.partial_sums import PartialSums, Tally
 from tracer.analyzers.grouping import grouped
 from tracer.analyzers.overflow import COLUMNS, by_width, channels, overflow, widths
 

@@ -26,8 +26,8 @@ from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.block_fma import block_fma
 from tracer.accumulators.spec.float_accumulator import float_accumulator, float_format
 from tracer.accumulators.spec.orders import Terms, named
-from tracer.accumulators.statistics.float_tally import FloatTally
-from tracer.accumulators.statistics.tally import Tally
+from tracer.accumulators.statistics.float_partial_sums import FloatTally
+from tracer.accumulators.statistics.partial_sums import Tally
 from tracer.interpreter.compiled_code import Entry, Task, UnfitError, loaded
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.kernels.tiles import ARRAYS

@@ -19,8 +19,7 @@ from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
 from tracer.accumulators.spec.operand_format import BLOCKS, OperandFormat, Scaling, operand_format
 from tracer.accumulators.spec.policy import Rule
-from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
-from tracer.accumulators.statistics.float_tally import FloatTally
+from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums, FloatTally
 from tracer.errors import UsageError
 from tracer.graph.model import Model, Node
 from tracer.graph.shape_inference import TensorTypes

@@ -9,7 +9,7 @@ import onnx
 
 from tracer.accumulators.multiplying import MULTIPLYING
 from tracer.accumulators.nodes import nodes_that_sum
-from tracer.accumulators.statistics.guarantee import Guarantee, guarantee
+from tracer.accumulators.statistics.certificates import Guarantee, guarantee
 from tracer.analyzers import energy as energy_models
 from tracer.api._narrowed_energy import with_energies
 from tracer.containment import signals

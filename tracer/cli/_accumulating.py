@@ -20,8 +20,7 @@ from tracer.support.files import check_writable, read_regular, write_atomically
 
 if TYPE_CHECKING:
     from tracer.accumulators.spec.policy import Policy
-    from tracer.accumulators.statistics.certificate import Certificate
-    from tracer.accumulators.statistics.guarantee import Guarantee
+    from tracer.accumulators.statistics.certificates import Certificate, Guarantee
     from tracer.graph.model import Model
     from tracer.inputs.feedset import FeedSet
     from tracer.records.trace import Trace
@@ -126,7 +125,7 @@ class Witness:
     _model: Model
 
     def __init__(self, options: AccumulatorOptions) -> None:
-        from tracer.accumulators.statistics.certificate import DataHash
+        from tracer.accumulators.statistics.certificates import DataHash
 
         self._options = options
         self._data = DataHash()
@@ -146,7 +145,7 @@ class Witness:
 
     def finish(self, trace: Trace) -> None:
         """Writes or checks the certificate. Raises ThresholdError where it does not hold."""
-        from tracer.accumulators.statistics.certificate import Certificate, certificate
+        from tracer.accumulators.statistics.certificates import Certificate, certificate
         from tracer.analyzers.views.text import plural
 
         sums = {each.node: each for run in trace.runs for each in run.sums}
@@ -255,10 +254,10 @@ WIDTHS = bundle(
 
 
 def _read(path: Path) -> tuple[Path, Certificate | Guarantee]:
-    from tracer.accumulators.statistics import guarantee
+    from tracer.accumulators.statistics import certificates
 
     content = read_regular(path)
     try:
-        return path, guarantee.read(content)
+        return path, certificates.read_certificate(content)
     except InputError as error:
         raise InputError(f"{path}: {error.what}", error.hint) from error

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import onnx
 
-from tracer.accumulators.statistics.guarantee import Guarantee
+from tracer.accumulators.statistics.certificates import Guarantee
 from tracer.records.model_info import ModelInfo
 from tracer.records.result import Result
 from tracer.records.whatif import EnergyBasis, Judgement, known_sum

@@ -18,9 +18,8 @@ from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.spec import kinds
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy, Rule, parse_policy
-from tracer.accumulators.statistics import error_bins
-from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
-from tracer.accumulators.statistics.float_tally import SUMMED
+from tracer.accumulators.statistics import bins
+from tracer.accumulators.statistics.float_partial_sums import SUMMED, FloatPartialSums
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.analyzers.energy import EnergyModel
 from tracer.executors.emulated.executor import merged_by_node, merged_floats, refuse_draws
@@ -254,8 +253,8 @@ class _Trial:
             "outputs": int(total["outputs"]),
             "overflow_outputs": int(total["overflow_outputs"]),
             "swamped_share": float(total["swamped"] / total["terms"]) if total["terms"] else None,
-            "rel_error_p50": error_bins.percentile(total["error_histogram"], 50),
-            "rel_error_p99": error_bins.percentile(total["error_histogram"], 99),
+            "rel_error_p50": bins.error_percentile(total["error_histogram"], 50),
+            "rel_error_p99": bins.error_percentile(total["error_histogram"], 99),
         }
 
     def _energy(self) -> float | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tracer.accumulators.statistics.bins import edges
+from tracer.accumulators.statistics.bins import bin_edges
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.analyzers.options import CHART_TOP, NAMES, ViewOptions
 from tracer.analyzers.overflow import bits_observed, widest
@@ -203,11 +203,11 @@ def _draw(axes: Axes, name: str, sums: PartialSums) -> None:
     extremes = tally.low_histogram + tally.high_histogram
     counts = tally.final_histogram + extremes
     filled = np.flatnonzero(counts)
-    ends = np.searchsorted(edges(), [low, high + 1])
+    ends = np.searchsorted(bin_edges(), [low, high + 1])
     first = min([ends[0] - 1, *filled[:1]])
     last = max([ends[1] + 1, *(filled[-1:] + 1)])
     shown = slice(max(int(first), 0), min(int(last), len(counts)))
-    bins = edges()[shown.start : shown.stop + 1]
+    bins = bin_edges()[shown.start : shown.stop + 1]
     axes.set_xscale("symlog", base=2, linthresh=LINEAR)
     axes.stairs(tally.final_histogram[shown], bins, fill=True, color=PLAIN, label="final sums")
     axes.stairs(extremes[shown], bins, color=EXTREMES, linewidth=1.1,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracer.accumulators.statistics import error_bins
+from tracer.accumulators.statistics import bins
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.analyzers.advice import advise
@@ -144,7 +144,7 @@ def _float_sums(sums: FloatPartialSums) -> dict[str, Any]:
         **tally.counts(),
         "greatest_error": tally.greatest_error,
         "errors": [
-            {"below": error_bins.upper_limit(position), "outputs": int(counts[position])}
+            {"below": bins.error_limit(position), "outputs": int(counts[position])}
             for position in counts.nonzero()[0].tolist()
         ],
     }

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from tracer.accumulators.statistics.bins import edges
+from tracer.accumulators.statistics.bins import bin_edges
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.timing import coverage, wall
 from tracer.analyzers.views.exchange import (
@@ -284,7 +284,7 @@ def _scalars(section: Section, series: str) -> Iterator[Scalar]:
 def _histograms(run: Run) -> Iterator[Histogram]:
     """Yields the final sums of each node, in the bins of the trace that hold any."""
     for sums in run.sums:
-        counts, ends = sums.tally.final_histogram, edges()
+        counts, ends = sums.tally.final_histogram, bin_edges()
         filled = np.flatnonzero(counts)
         if not len(filled):
             continue

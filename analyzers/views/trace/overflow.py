@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from tracer.accumulators.statistics.float_tally import FloatTally
+from tracer.accumulators.statistics.float_partial_sums import FloatTally
 from tracer.analyzers.overflow import coverage
 from tracer.analyzers.views.text import digits, extent, full, number, percent, plural, si, width
 from tracer.records.trace import Trace

@@ -199,8 +199,7 @@ def test_a_hostile_name_is_drawn_as_text(narrow):
 
 def test_a_node_without_outputs_is_drawn(narrow):
     from tracer.accumulators.spec.accumulator import Accumulator
-    from tracer.accumulators.statistics.partial_sums import PartialSums
-    from tracer.accumulators.statistics.tally import Tally
+    from tracer.accumulators.statistics.partial_sums import PartialSums, Tally
 
     run = replace(narrow.runs[0], sums=(PartialSums("n", Tally.empty(2, Accumulator(64))),))
     assert any("no output" in text for text in svg(replace(narrow, runs=(run,))))

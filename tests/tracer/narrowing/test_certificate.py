@@ -13,7 +13,7 @@ from onnx import numpy_helper
 import tracer
 from tests.nets import Builder
 from tests.tracer.cli.narrow.command import run
-from tracer.accumulators.statistics.guarantee import Guarantee
+from tracer.accumulators.statistics.certificates import Guarantee
 from tracer.errors import InputError
 
 BITS = 13

@@ -24,7 +24,7 @@ from tracer.accumulators.engine.tile_sums import Factors, SumLanes
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.spec.orders.basic import Sorted
-from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums
+from tracer.accumulators.statistics.partial_sums import Clipped, UnlimitedSums
 from tracer.interpreter.numeric import buffer_pool, parallel, products
 from tracer.support.types import Array
 

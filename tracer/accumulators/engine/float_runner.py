@@ -14,7 +14,7 @@ from tracer.accumulators.floats.casting import State
 from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
 from tracer.accumulators.spec.operand_format import BLOCKS
-from tracer.accumulators.statistics.float_tally import FloatTally
+from tracer.accumulators.statistics.float_partial_sums import FloatTally
 from tracer.interpreter.numeric import parallel
 from tracer.interpreter.numeric.convolution import Place, PlacedProduct
 from tracer.support.types import Array

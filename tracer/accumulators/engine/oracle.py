@@ -10,7 +10,7 @@ import numpy as np
 from tracer.accumulators.spec.accumulator import Accumulator, rounded
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.spec.register import Overflow, Register
-from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums
+from tracer.accumulators.statistics.partial_sums import Clipped, UnlimitedSums
 from tracer.support.types import Array
 
 

@@ -21,8 +21,7 @@ from tracer.accumulators.statistics.bounds import (
     guaranteed_of_ranges,
     join,
 )
-from tracer.accumulators.statistics.sums import Clipped, UnlimitedSums, in_rows
-from tracer.accumulators.statistics.tally import Tally
+from tracer.accumulators.statistics.partial_sums import Clipped, Tally, UnlimitedSums, in_rows
 from tracer.errors import ModelError
 from tracer.interpreter.numeric.products import Product, integers
 from tracer.support.types import Array

@@ -9,7 +9,7 @@ terms are dropped together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial, reduce
 from operator import itemgetter, methodcaller
@@ -18,16 +18,62 @@ import numpy as np
 
 from tracer.accumulators.spec.accumulator import Accumulator, rounded
 from tracer.accumulators.spec.orders import Stage, Terms
-from tracer.accumulators.spec.register import WIDEST, Register, signed_range
-from tracer.accumulators.statistics.intervals import Interval, limited, stacked
+from tracer.accumulators.spec.register import WIDEST, Overflow, Register, effect_of, signed_range
 from tracer.errors import UsageError
 from tracer.support.types import Array
 
 _BLOCK = 1 << 18
 """Terms per block, so that memory stays flat in large layers."""
-
 _SAFE = 2.0**62
 """Sums that may reach this use Python integers, which have no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Integers from `low` to `high`, arrays that broadcast together."""
+
+    low: Array
+    high: Array
+
+    def map_ends(self, function: Callable[[Array], Array]) -> Interval:
+        """Returns the interval whose ends are `function` of these ends."""
+        return Interval(function(self.low), function(self.high))
+
+    def hull(self, other: Interval) -> Interval:
+        """Returns the least interval that contains both."""
+        return Interval(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
+
+    def plus(self, other: Interval) -> Interval:
+        """Returns the interval of the sums."""
+        return Interval(self.low + other.low, self.high + other.high)
+
+    def with_zero(self) -> Interval:
+        """Returns the least interval that contains this one and 0."""
+        return self.hull(self.map_ends(np.zeros_like))
+
+
+def _overflowed(values: Interval, low: int, high: int, overflow: Overflow) -> Interval:
+    """Returns the intervals of what an overflow mode makes of `values`."""
+    beyond = (values.low < low) | (values.high > high)
+    clipped = values.map_ends(lambda end: np.clip(end, low, high))
+    match effect_of(overflow).outside:
+        case "end":
+            return clipped
+        case "any":
+            outside = Interval(np.asarray(low), np.asarray(high))
+        case "zero":
+            outside = clipped.with_zero()
+    return Interval(
+        np.where(beyond, outside.low, clipped.low), np.where(beyond, outside.high, clipped.high)
+    )
+
+
+def _concat(intervals: Sequence[Interval]) -> Interval:
+    """Returns intervals one after another, along the first axis."""
+    return Interval(
+        np.concatenate([each.low for each in intervals]),
+        np.concatenate([each.high for each in intervals]),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +154,8 @@ def guaranteed_of_ranges(
 
     A range is the lowest and the highest number, integers or arrays (K,).
     """
-    row = _range(*left).each(lambda end: np.broadcast_to(end, (1, terms.count)))
-    start = _range(*(bias or (0, 0))).each(lambda end: end.reshape(1))
+    row = _range(*left).map_ends(lambda end: np.broadcast_to(end, (1, terms.count)))
+    start = _range(*(bias or (0, 0))).map_ends(lambda end: end.reshape(1))
     return _bounds(row, _range(*right), start, terms, accumulator, padded)
 
 
@@ -149,23 +195,26 @@ def _bounds(
     """Returns bounds of the channels of `left` (M, K) times `right` (K,), with `bias` (M)."""
     rows, depth = left.low.shape
     height = max(_BLOCK // max(depth, 1), 1)
-    parts, inner = [], []
+    in_order, any_order, inner = [], [], []
     for first in range(0, max(rows, 1), height):
         cut = itemgetter(slice(first, first + height))
-        operands = left.each(cut), right, bias.each(cut)
+        operands = left.map_ends(cut), right, bias.map_ends(cut)
         cast = methodcaller("astype", _integer_type(*operands))
-        *factors, start = (interval.each(cast) for interval in operands)
-        products = _added(_products(*factors), accumulator)
+        weights, inputs, start = (interval.map_ends(cast) for interval in operands)
+        products = _products(weights, inputs, accumulator)
         if padded:
             products = products.with_zero()
-        ordered = _in_order(products, start, terms, accumulator)
+        in_order.append(_in_order(products, start, terms, accumulator))
+        any_subset = products.with_zero().map_ends(_total).plus(start.with_zero())
         # a register that wraps may exceed the sum of any of its terms
-        parts.append((ordered, _any_order(products, start).joined(ordered)))
-        inner.append(_inner_bits(products, terms, accumulator))
-    ordered, any_order = (stacked(list(intervals)) for intervals in zip(*parts, strict=True))
+        any_order.append(any_subset.hull(in_order[-1]))
+        own_bits = _inner_bits(products, terms, accumulator)
+        inner += [] if own_bits is None else [own_bits]
+    ordered, unordered = _concat(in_order), _concat(any_order)
     return Bounds(
         ordered.low, ordered.high, _bits(ordered, accumulator),
-        any_order.low, any_order.high, _bits(any_order, accumulator), _joined_bits(inner),
+        unordered.low, unordered.high, _bits(unordered, accumulator),
+        np.concatenate(inner) if inner else None,
     )  # fmt: skip
 
 
@@ -178,37 +227,22 @@ def _integer_type(left: Interval, right: Interval, bias: Interval) -> type:
     return np.int64 if ((a * b).sum(-1) + start < _SAFE).all() else object
 
 
-def _products(left: Interval, right: Interval) -> Interval:
+def _products(left: Interval, right: Interval, accumulator: Accumulator) -> Interval:
+    """Returns the intervals of what is added for products: without their low bits, in their width.
+
+    The ends of a product are among the products of the ends of its factors.
+    """
     corners = [a * b for a in (left.low, left.high) for b in (right.low, right.high)]
-    return Interval(reduce(np.minimum, corners), reduce(np.maximum, corners))
-
-
-def _added(products: Interval, accumulator: Accumulator) -> Interval:
-    """Returns the intervals of what is added for `products`."""
-    narrow = _in_product_width(_rounded(products, accumulator), accumulator)
-    return narrow.each(lambda end: np.asarray(end << accumulator.product_shift))
-
-
-def _rounded(products: Interval, accumulator: Accumulator) -> Interval:
-    """Returns the intervals of products without the low bits that they lose, in their unit."""
+    products = Interval(reduce(np.minimum, corners), reduce(np.maximum, corners))
     shift, rule = accumulator.product_shift, accumulator.product_rounding
-    if not shift:
-        return products
-    if rule.name == "stochastic":
-        return Interval(products.low >> shift, -(-products.high >> shift))
-    return products.each(partial(rounded, shift=shift, rule=rule))
-
-
-def _in_product_width(products: Interval, accumulator: Accumulator) -> Interval:
-    """Returns the intervals of products after reduction to their own width, if they have one."""
-    if accumulator.product_bits is None:
-        return products
-    return limited(products, *accumulator.range_of(accumulator.product_bits), accumulator.overflow)
-
-
-def _any_order(products: Interval, bias: Interval) -> Interval:
-    """Returns the interval of sums of any subset of the products, with and without the bias."""
-    return products.with_zero().each(_total).plus(bias.with_zero())
+    if shift and rule.name == "stochastic":
+        products = Interval(products.low >> shift, -(-products.high >> shift))
+    elif shift:
+        products = products.map_ends(partial(rounded, shift=shift, rule=rule))
+    if accumulator.product_bits is not None:
+        ends = accumulator.range_of(accumulator.product_bits)
+        products = _overflowed(products, *ends, accumulator.overflow)
+    return products.map_ends(lambda end: np.asarray(end << shift))
 
 
 def _in_order(
@@ -217,14 +251,14 @@ def _in_order(
     """Returns the interval of all partial sums in the accumulator's order."""
     if not terms.count:
         return bias.with_zero()
-    start = bias if accumulator.is_bias_first else bias.each(np.zeros_like)
+    start = bias if accumulator.is_bias_first else bias.map_ends(np.zeros_like)
     if accumulator.order.reorders:
         low, _ = accumulator.order.envelope(products.low, products.high, start.low)
         _, high = accumulator.order.envelope(products.low, products.high, start.high)
-        reached, total = Interval(low, high).with_zero(), start.plus(products.each(_total))
+        reached, total = Interval(low, high).with_zero(), start.plus(products.map_ends(_total))
     else:
         reached, total = _staged(products, start, accumulator.order.stages(terms))
-    return reached if accumulator.is_bias_first else reached.joined(total.plus(bias))
+    return reached if accumulator.is_bias_first else reached.hull(total.plus(bias))
 
 
 def _staged(
@@ -238,10 +272,10 @@ def _staged(
             continue
         sums = _partial_sums(terms, stage)
         if stage is stages[-1]:
-            sums = sums.plus(start.each(lambda end: end[:, None, None]))
-        reached = reached.joined(Interval(sums.low.min((1, 2)), sums.high.max((1, 2))))
-        terms = sums.each(lambda end: end[..., -1])
-    return reached, terms.each(lambda end: end[:, 0])
+            sums = sums.plus(start.map_ends(lambda end: end[:, None, None]))
+        reached = reached.hull(Interval(sums.low.min((1, 2)), sums.high.max((1, 2))))
+        terms = sums.map_ends(lambda end: end[..., -1])
+    return reached, terms.map_ends(lambda end: end[:, 0])
 
 
 def _grouped(values: Array, stage: Stage) -> Array:
@@ -251,16 +285,16 @@ def _grouped(values: Array, stage: Stage) -> Array:
 
 def _partial_sums(terms: Interval, stage: Stage) -> Interval:
     """Returns the intervals of all partial sums of each group, (M, groups, longest)."""
-    return terms.each(partial(_grouped, stage=stage)).each(partial(np.cumsum, axis=-1))
+    return terms.map_ends(partial(_grouped, stage=stage)).map_ends(partial(np.cumsum, axis=-1))
 
 
 def _in_register(terms: Interval, stage: Stage, register: Register) -> Interval:
     """Returns the intervals of the sums of a stage with a register of its own."""
-    grouped = terms.each(partial(_grouped, stage=stage))
-    total = grouped.each(lambda end: np.zeros_like(end[..., 0]))
+    grouped = terms.map_ends(partial(_grouped, stage=stage))
+    total = grouped.map_ends(lambda end: np.zeros_like(end[..., 0]))
     for step in range(grouped.low.shape[-1]):
-        term = grouped.each(itemgetter((..., step)))
-        total = limited(total.plus(term), *register.range, register.overflow)
+        term = grouped.map_ends(itemgetter((..., step)))
+        total = _overflowed(total.plus(term), *register.range, register.overflow)
     return total
 
 
@@ -274,17 +308,12 @@ def _inner_bits(products: Interval, terms: Terms, accumulator: Accumulator) -> A
     bits, values = None, products
     for stage in stages[: deepest + 1]:
         sums = _partial_sums(values, stage)
-        values = sums.each(itemgetter((..., -1)))
+        values = sums.map_ends(itemgetter((..., -1)))
         if stage.register is not None and sums.low.size:
             reached = Interval(sums.low.min((1, 2)), sums.high.max((1, 2))).with_zero()
             own = _bits(reached, replace(accumulator, overflow=stage.register.overflow))
             bits = own if bits is None else np.maximum(bits, own)
     return bits
-
-
-def _joined_bits(parts: list[Array | None]) -> Array | None:
-    present = [part for part in parts if part is not None]
-    return np.concatenate(present) if present else None
 
 
 def _total(terms: Array) -> Array:
@@ -293,6 +322,6 @@ def _total(terms: Array) -> Array:
 
 def _bits(interval: Interval, accumulator: Accumulator) -> Array:
     lowest, highest = signed_range(WIDEST)
-    fitting = interval.each(lambda end: np.clip(end, lowest, highest).astype(np.int64))
+    fitting = interval.map_ends(lambda end: np.clip(end, lowest, highest).astype(np.int64))
     beyond = (interval.low < lowest) | (interval.high > highest)
     return np.where(beyond, WIDEST + 1, accumulator.bits_for(fitting.low, fitting.high))

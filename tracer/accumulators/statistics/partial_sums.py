@@ -1,14 +1,295 @@
-"""The statistics of one node's sums together with its guaranteed widths."""
+"""Statistics of all sums of one node: extremes, overflow at every width, errors at one width.
+
+Exact and narrow sums are equal until a partial sum leaves the range. The extremes of exact partial
+sums therefore show which outputs overflow at every width. Only the results of narrow sums depend on
+the width and are recorded for the accumulator's own width alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from tracer.accumulators.statistics.tally import Tally
-from tracer.support.types import IntArray
+from tracer.accumulators.kernels import loaded
+from tracer.accumulators.spec.accumulator import Accumulator, needed
+from tracer.accumulators.spec.register import NARROWEST, WIDEST
+from tracer.accumulators.statistics import bins
+from tracer.errors import InputError, UsageError
+from tracer.support.types import Array, IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class UnlimitedSums:
+    """Sums in an unlimited accumulator: int64 arrays of the block's shape.
+
+    `final` is the sum; `low` and `high` are the least and the greatest partial sum, including 0
+    before the first term. `clips` counts the additions that left a register with a width of its
+    own, such as the pairs of `maddubs`; None where there is no such register.
+    """
+
+    final: Array
+    low: Array
+    high: Array
+    clips: Array | None = None
+
+    def reshaped(self, rows: int) -> UnlimitedSums:
+        """Returns the same sums in `rows` rows."""
+        final, low, high = (in_rows(a, rows) for a in (self.final, self.low, self.high))
+        clips = None if self.clips is None else in_rows(self.clips, rows)
+        return UnlimitedSums(final, low, high, clips)
+
+
+@dataclass(frozen=True, slots=True)
+class Clipped:
+    """Sums in a narrow accumulator, int64; `events` counts the additions that left a range."""
+
+    values: Array
+    events: Array
+
+    def reshaped(self, rows: int) -> Clipped:
+        """Returns the same sums in `rows` rows."""
+        return Clipped(in_rows(self.values, rows), in_rows(self.events, rows))
+
+
+def in_rows(sums: Array, rows: int) -> Array:
+    """Returns the sums in `rows` rows, which may be 0."""
+    return sums.reshape(rows, sums.size // max(rows, 1))
+
+
+_WIDTHS = WIDEST + 2
+_LEAST, _GREATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+_START = {"final_min": _GREATEST, "final_max": _LEAST}
+EXTREMES = ("acc_min", "acc_max", "final_min", "final_max")
+"""Quantities in the order of the kernels' tables."""
+_LATER = ("clipped_widths",)
+"""Quantities that older files lack; they are 0 there."""
+_JOIN = {
+    "acc_min": np.minimum,
+    "acc_max": np.maximum,
+    "final_min": np.minimum,
+    "final_max": np.maximum,
+    "max_abs_error": np.maximum,
+}
+"""How quantities of two tallies are joined; other quantities are added, and start at 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """Numbers of outputs that overflow at one width, int64 (channels,) each.
+
+    `overflow_outputs` have a partial sum outside the range, or outside the range of a stage with a
+    width of its own: `transient_outputs` have a final sum inside the range, `persistent_outputs`
+    outside.
+    """
+
+    outputs: Array
+    overflow_outputs: Array
+    transient_outputs: Array
+    persistent_outputs: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tally:
+    """Statistics of one node's sums; int64 arrays, changed in place by `take` and `merge`.
+
+    Each array has an element for every output channel. `prefix_widths` and `final_widths`
+    (channels, 66) count outputs by the bits, including the sign, that hold all partial sums and the
+    final sum. `acc_min` and `acc_max` are extremes of all partial sums, including 0 before the
+    first term; extremes of a channel without outputs are undefined. `clipped_widths` counts those
+    of the same outputs that leave the range of a stage with a width of its own, as the pairs of
+    `maddubs` do: they overflow at every width.
+
+    At the accumulator's own width, `saturation_events` counts additions that left the range and
+    `outputs_changed` final sums that differ from the exact sum. `error_sum` (channels, 2) is the
+    sum of absolute errors in units of 2^32 and of 1. `missing` counts outputs that overflow and
+    were not emulated; the errors and events are undefined unless it is 0.
+
+    Three histograms of the node in the bins of `bins.bin_edges` count final sums, and the least and
+    the greatest partial sum of each output.
+    """
+
+    accumulator: Accumulator
+    outputs: Array
+    acc_min: Array
+    acc_max: Array
+    final_min: Array
+    final_max: Array
+    prefix_widths: Array
+    final_widths: Array
+    clipped_widths: Array
+    saturation_events: Array
+    outputs_changed: Array
+    max_abs_error: Array
+    error_sum: Array
+    missing: Array
+    final_histogram: Array
+    low_histogram: Array
+    high_histogram: Array
+
+    @classmethod
+    def empty(cls, channels: int, accumulator: Accumulator) -> Tally:
+        """Returns the statistics of no outputs, for `channels` output channels."""
+        arrays = {
+            name: np.full(_shape(name, channels), _START.get(name, 0), np.int64)
+            for name in _quantities()
+        }
+        return cls(accumulator, **arrays)
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array], accumulator: Accumulator) -> Tally:
+        """Returns the tally of `arrays`. Raises InputError for a missing array or another shape."""
+        channels = len(arrays.get("outputs", ()))
+        absent = {name: np.zeros(_shape(name, channels)) for name in _LATER}
+        arrays = {**absent, **arrays}
+        for name in _quantities():
+            stored = arrays.get(name)
+            if stored is None or stored.shape != _shape(name, channels):
+                raise InputError(
+                    f"the stored statistics lack a '{name}' of {channels} channels",
+                    "The file was damaged, or written by another version; measure again.",
+                )
+        return cls(
+            accumulator,
+            **{name: arrays[name].astype(np.int64, copy=False) for name in _quantities()},
+        )
+
+    def arrays(self) -> dict[str, Array]:
+        """Returns all quantities by name, for a file, without copying them."""
+        return {name: getattr(self, name) for name in _quantities()}
+
+    def take(self, channels: slice, part: Tally) -> None:
+        """Adds a tally of `channels`."""
+        for name in _quantities():
+            totals = getattr(self, name)
+            rows = slice(None) if name.endswith("_histogram") else channels
+            totals[rows] = _JOIN.get(name, np.add)(totals[rows], getattr(part, name))
+        _carry(self.error_sum[channels])
+
+    def of(
+        self, sums: UnlimitedSums, clipped: Clipped | None = None, exact: Array | None = None
+    ) -> Tally:
+        """Returns the tally of these outputs alone, with a channel for each row.
+
+        `clipped` may be None where no output overflows, or where only other widths matter. Errors
+        are differences from `exact`: the final sum, unless products have a width of their own.
+        """
+        part = Tally.empty(len(sums.final), self.accumulator)
+        if not sums.final.size:
+            return part
+        kernels = loaded("sum_statistics")
+        low, high, final = (_wide(array) for array in (sums.low, sums.high, sums.final))
+        extremes = np.empty((4, len(final)), np.int64)
+        kernels.spread(
+            low, high, final, self.accumulator.is_symmetric, bins.BIN_FRACTION,
+            part.prefix_widths, part.final_widths,
+            part.low_histogram, part.high_histogram, part.final_histogram, extremes,
+        )  # fmt: skip
+        part.outputs[:] = final.shape[1]
+        if sums.clips is not None:
+            rows, columns = np.nonzero(sums.clips)
+            symmetric = self.accumulator.is_symmetric
+            widths = np.maximum(*(needed(end[rows, columns], symmetric) for end in (low, high)))
+            np.add.at(part.clipped_widths, (rows, widths), 1)
+        for name, values in zip(EXTREMES, extremes, strict=True):
+            getattr(part, name)[:] = values
+        if clipped is None:
+            above = self.accumulator.bits + self.accumulator.uncounted_bits + 1
+            part.missing[:] = part.prefix_widths[:, above:].sum(1)
+            return part
+        part.saturation_events[:] = clipped.events.sum(1)
+        expected = final if exact is None else _wide(exact)
+        kernels.errors(
+            _wide(clipped.values), expected,
+            part.outputs_changed, part.max_abs_error, part.error_sum,
+        )  # fmt: skip
+        return part
+
+    def merge(self, other: Tally) -> None:
+        """Adds another tally of the same node.
+
+        Raises UsageError for one of another accumulator or of other channels.
+        """
+        if other.accumulator != self.accumulator or len(other.outputs) != len(self.outputs):
+            raise UsageError(
+                "statistics of different accumulators or nodes cannot be merged",
+                f"One has {len(self.outputs)} channels under {self.accumulator}, the other"
+                f" {len(other.outputs)} under {other.accumulator}.",
+            )
+        self.take(slice(None), other)
+
+    def folded(self) -> Tally:
+        """Returns the statistics of all channels as one channel."""
+        total = Tally.empty(1, self.accumulator)
+        for name, array in self.arrays().items():
+            if name.endswith("_histogram"):
+                getattr(total, name)[:] = array
+            else:
+                getattr(total, name)[0] = _JOIN.get(name, np.add).reduce(array, axis=0)
+        _carry(total.error_sum)
+        return total
+
+    def overflow(self, bits: int) -> Overflow:
+        """Returns how many outputs overflow in the same accumulator with `bits`.
+
+        Raises UsageError for an invalid width.
+        """
+        accumulator = replace(self.accumulator, bits=bits)  # checks the width
+        above = accumulator.bits + accumulator.uncounted_bits + 1
+        outside = self.prefix_widths[:, above:].sum(1) + self.clipped_widths[:, :above].sum(1)
+        persistent = self.final_widths[:, above:].sum(1)
+        return Overflow(self.outputs.copy(), outside, outside - persistent, persistent)
+
+    @property
+    def bits_observed(self) -> Array:
+        """The least width at which no output overflows, int64 (channels,).
+
+        It does not regard stages with a width of their own, whose overflows no width prevents.
+        """
+        widest = _WIDTHS - 1 - np.argmax(self.prefix_widths[:, ::-1] > 0, axis=1)
+        counted = np.maximum(widest - self.accumulator.uncounted_bits, NARROWEST)
+        return np.where(self.outputs > 0, counted, NARROWEST)
+
+    @property
+    def abs_error_sum(self) -> list[int]:
+        """The sum of absolute errors of each channel."""
+        return [(int(high) << 32) + int(low) for high, low in self.error_sum]
+
+    @property
+    def mean_abs_error(self) -> float:
+        """The mean absolute error over all outputs of the node; 0 without outputs."""
+        return sum(self.abs_error_sum) / max(int(self.outputs.sum()), 1)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Tally):
+            return NotImplemented
+        return self.accumulator == other.accumulator and all(
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in _quantities()
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+
+def _quantities() -> list[str]:
+    return [field.name for field in fields(Tally) if field.name != "accumulator"]
+
+
+def _shape(name: str, channels: int) -> tuple[int, ...]:
+    if name.endswith("_histogram"):
+        return (len(bins.bin_edges()) - 1,)
+    if name.endswith("_widths"):
+        return (channels, _WIDTHS)
+    return (channels, 2) if name == "error_sum" else (channels,)
+
+
+def _wide(array: Array) -> Array:
+    return np.ascontiguousarray(array, np.int64)
+
+
+def _carry(sums: Array) -> None:
+    sums[:, 0] += sums[:, 1] >> 32
+    sums[:, 1] &= 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +322,13 @@ class PartialSums:
         first, *others = parts
         if not others:
             return first
-        tally = _merged_tally([part.tally for part in parts])
-        channels = len(tally.outputs)
+        tallies = [part.tally for part in parts]
+        if len({len(tally.outputs) for tally in tallies}) > 1:
+            tallies = [tally.folded() for tally in tallies]
+        channels = len(tallies[0].outputs)
+        tally = Tally.empty(channels, tallies[0].accumulator)
+        for each in tallies:
+            tally.merge(each)
         return cls(
             first.node,
             tally,
@@ -53,15 +339,6 @@ class PartialSums:
             _greatest([part.guaranteed_inner for part in parts]),
             _by_channel([part.guaranteed_inner_channels for part in parts], channels),
         )
-
-
-def _merged_tally(tallies: Sequence[Tally]) -> Tally:
-    if len({len(tally.outputs) for tally in tallies}) > 1:
-        tallies = [tally.folded() for tally in tallies]
-    total = Tally.empty(len(tallies[0].outputs), tallies[0].accumulator)
-    for tally in tallies:
-        total.merge(tally)
-    return total
 
 
 def _greatest(widths: Sequence[int | None]) -> int | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from tracer.accumulators.statistics.tally import Overflow, Tally
+from tracer.accumulators.statistics.partial_sums import Overflow, Tally
 from tracer.errors import InputError
 from tracer.support.types import Array
 

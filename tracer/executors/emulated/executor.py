@@ -17,8 +17,7 @@ import numpy as np
 from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.spec.float_accumulator import draws
 from tracer.accumulators.spec.policy import Policy
-from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
-from tracer.accumulators.statistics.float_tally import FloatTally
+from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums, FloatTally
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.accumulators.statistics.sample_sums import SampleRecorder, SampleSums
 from tracer.errors import UsageError

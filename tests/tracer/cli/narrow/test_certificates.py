@@ -9,7 +9,7 @@ import pytest
 from models import families
 from tests.graphs import residual
 from tests.tracer.cli.narrow.command import run
-from tracer.accumulators.statistics.certificate import Certificate, DataHash
+from tracer.accumulators.statistics.certificates import Certificate, DataHash
 from tracer.graph.loading import open_model
 from tracer.inputs.datasets.opening import open_dataset
 
