@@ -7,17 +7,20 @@ from typing import Any
 
 from tracer.errors import InputError, UsageError
 from tracer.inputs.datasets.batch import Batch
-from tracer.metrics import user_metric
-from tracer.metrics.language import (
-    bits_per_byte,
-    has_row_per_token,
-    perplexity,
-    scores_tokens,
-)
-from tracer.metrics.metric import Metric, Outputs, Score
-from tracer.metrics.ranking import agreement, has_class_numbers, predictions, top1, top5
+from tracer.metrics.metric import Metric, Outputs, Score, load_user_metric
 from tracer.metrics.reference import channel_noise, noise, one_of, reference_mse
-from tracer.metrics.regression import mse
+from tracer.metrics.scores import (
+    agreement,
+    bits_per_byte,
+    has_class_numbers,
+    has_row_per_token,
+    mse,
+    perplexity,
+    predictions,
+    scores_tokens,
+    top1,
+    top5,
+)
 from tracer.support.types import Array
 
 _BITS = 0.05  # bits of a token that a what-if may lose: 3.5 % of the perplexity
@@ -56,10 +59,14 @@ def find(spec: str) -> Metric:
     if axis is not None:
         return _along(axis[1], int(axis[2]), spec)
     if output is not None:
-        return _of_output(output[1], output[2], spec)
+        score = {"noise": noise, "mse": reference_mse}[output[1]]
+        alone = partial(_score_of_one, score, output[2])
+        return replace(
+            METRICS[output[1]], name=spec, function=alone, needs_labels=False, unlabelled=None
+        )
     file, colon, _ = spec.rpartition(":")
     if colon and file.endswith(".py"):
-        return user_metric.load(spec)
+        return load_user_metric(spec)
     raise UsageError(
         f"there is no metric '{spec}'",
         f"There are {', '.join(METRICS)}; or give FILE.py:NAME. noise is the SQNR as a share: "
@@ -72,11 +79,6 @@ def _along(name: str, axis: int, spec: str) -> Metric:
     score = partial(_IN_ANY_AXIS[name], axis=axis)
     classes = None if metric.predictions is None else partial(predictions, axis=axis)
     return replace(metric, name=spec, function=score, predictions=classes)
-
-
-def _of_output(name: str, output: str, spec: str) -> Metric:
-    score = partial(_score_of_one, {"noise": noise, "mse": reference_mse}[name], output)
-    return replace(METRICS[name], name=spec, function=score, needs_labels=False, unlabelled=None)
 
 
 def _score_of_one(score: Score, output: str, outputs: Outputs, reference: Any) -> Array:
@@ -93,19 +95,15 @@ def suited(metric: Metric, batch: Batch, output: Array) -> Metric:
     if metric.name in _IN_ANY_AXIS and has_row_per_token(output, batch):
         return _along(metric.name, _LAST, metric.name)
     if metric.name == "bits-per-byte":
-        return _by_bytes(metric, batch)
+        if batch.token_bytes is None:
+            raise InputError(
+                f"{metric.name} needs the bytes of a text, which these data do not have",
+                "Give text:FILE, or the metric perplexity, in bits per token.",
+            )
+        return replace(metric, function=partial(bits_per_byte, token_bytes=batch.token_bytes))
     if batch.labels is not None or metric.unlabelled is None:
         return metric
     return replace(metric, function=metric.unlabelled, needs_labels=False)
-
-
-def _by_bytes(metric: Metric, batch: Batch) -> Metric:
-    if batch.token_bytes is None:
-        raise InputError(
-            f"{metric.name} needs the bytes of a text, which these data do not have",
-            "Give text:FILE, or the metric perplexity, in bits per token.",
-        )
-    return replace(metric, function=partial(bits_per_byte, token_bytes=batch.token_bytes))
 
 
 def default_metric(batch: Batch, output: Array) -> Metric | None:

@@ -1,14 +1,25 @@
-"""Errors against the outputs of a reference, for models without labels."""
+"""Errors against the outputs of a reference, without labels, and notes where they prove little."""
 
-from typing import Any
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from tracer.errors import InputError
-from tracer.metrics.channels import channel_axes
-from tracer.metrics.metric import Outputs
+from tracer.metrics.metric import Metric, Outputs
+from tracer.metrics.scores import IMAGE_RANK
 from tracer.support.types import Array, FloatArray
 
+ChannelSquares: TypeAlias = Mapping[tuple[str, int], FloatArray]
+"""Sums of squares (channels,) by the name of an output and the axis of its channels."""
+_UNLIKE = 16
+"""Ratio of the values of two channels from which the noise of one hides the other's: 24 dB."""
+ClassCounts: TypeAlias = tuple[Array, Array]
+"""Classes, and how often each is predicted."""
+_NEARLY_ALL = 0.95
+"""Share of the commonest class from which other predictions are too few to judge by."""
 _FEWEST_AXES = 3
 """Axes of an output whose channels have several values in each sample."""
 
@@ -35,9 +46,9 @@ def channel_noise(outputs: Outputs, reference: Any, axis: int | None = None) -> 
     """
     shares = []
     for ours, theirs in _pairs(outputs, reference):
-        place = _channels(ours, axis)
-        in_channels = (_in_channels(each, place) for each in (ours, theirs))
-        shares.append(_share(*in_channels).max(1))
+        place = _channel_axis(ours, axis)
+        apart = (np.moveaxis(each, place, 1) for each in (ours, theirs))
+        shares.append(_share(*(each.reshape(*each.shape[:2], -1) for each in apart)).max(1))
     return np.asarray(np.max(shares, axis=0))
 
 
@@ -56,6 +67,103 @@ def one_of(outputs: Outputs, name: str) -> Outputs:
     if name not in outputs:
         raise InputError(f"the model has no output '{name}'", f"It has {', '.join(outputs)}.")
     return {name: outputs[name]}
+
+
+def channel_axes(rank: int) -> tuple[int, ...]:
+    """Returns the axes that may be those of the channels in tensors of a rank; axis 0 has samples.
+
+    Images have channels first in ONNX, [N, C, H, W], and rows have them last, [N, C]. A rank of 3
+    does not tell: signals and detectors are [N, C, length], texts [N, tokens, C]. Axis 1 and axis 2
+    are then both looked at.
+    """
+    if rank < 2:
+        return ()
+    return (1, 2) if rank == IMAGE_RANK - 1 else (1,)
+
+
+def squares_along(axis: int, values: Array) -> FloatArray:
+    """Returns the sum of the squares of each slice of float64 `values` along an axis."""
+    before, after = values.shape[:axis], values.shape[axis + 1 :]
+    split = values.reshape(math.prod(before), values.shape[axis], math.prod(after))
+    return np.asarray(np.einsum("bca,bca->c", split, split))
+
+
+def channel_squares(metric: Metric, outputs: Outputs) -> ChannelSquares:
+    """Returns the sums of the squares of the channels of a batch, float64, by name and axis.
+
+    Outputs of three or more axes have several values in each channel of a sample. There are none
+    for a metric that does not sum channels.
+    """
+    if not metric.sums_channels:
+        return {}
+    return {
+        (name, axis): squares_along(axis, value.astype(np.float64))
+        for name, value in outputs.items()
+        for axis in (channel_axes(value.ndim) if value.ndim >= IMAGE_RANK - 1 else ())
+    }
+
+
+def unlike_channels_note(metric: Metric, batches: Iterable[ChannelSquares]) -> str | None:
+    """Returns a note where small channels of an output do not count in `metric`, else None.
+
+    `batches` has the squares of the outputs of the reference, from `channel_squares`; they are
+    added in the order of the batches.
+    """
+    squares: dict[tuple[str, int], list[FloatArray]] = defaultdict(list)
+    for batch in batches:
+        for place, sums in batch.items():
+            squares[place].append(sums)
+    unlike = [(_ratio(sums), name, axis) for (name, axis), sums in squares.items()]
+    ratio, name, axis = max(unlike, default=(0.0, "", 0))
+    if ratio < _UNLIKE:
+        return None
+    return (
+        f"the values of some channels of output '{name}' (axis {axis}) are {ratio:,.0f} times "
+        f"those of others, whose loss {metric.name} does not show. "
+        f"Give --metric channel-noise@{axis}"
+    )
+
+
+def _ratio(sums: list[FloatArray]) -> float:
+    """Returns the greatest RMS of a channel ÷ the least above 0; 0 where it is not known."""
+    if len({each.shape for each in sums}) > 1:  # a length, then
+        return 0.0
+    total = np.sum(sums, axis=0)
+    total = total[(total > 0) & np.isfinite(total)]
+    return float(np.sqrt(total.max() / total.min())) if total.size else 0.0
+
+
+def class_counts(metric: Metric, outputs: Outputs) -> ClassCounts:
+    """Returns the classes that are predicted for a batch, int64, and the number of each.
+
+    Both are empty for a metric that makes no predictions.
+    """
+    if metric.predictions is None:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    classes, counts = np.unique(metric.predictions(outputs), return_counts=True)
+    return classes, counts
+
+
+def one_class_note(metric: Metric, batches: Iterable[ClassCounts]) -> str | None:
+    """Returns a note where 95 % or more of the predictions are one class, else None.
+
+    `batches` has the classes that the reference predicts in each batch, from `class_counts`. A
+    metric that makes no predictions has no note.
+    """
+    if metric.predictions is None:
+        return None
+    numbers, counted = (np.concatenate(each) for each in zip(*batches, strict=True))
+    classes, places = np.unique(numbers, return_inverse=True)
+    counts = np.zeros(len(classes), np.int64)
+    np.add.at(counts, places, counted)
+    share = counts.max() / counts.sum()
+    if share < _NEARLY_ALL:
+        return None
+    return (
+        f"{share:.1%} of the {counts.sum():,} predictions of the reference are class "
+        f"{classes[counts.argmax()]}, which any other model gets right too: {metric.name} proves "
+        "little here. Give more varied samples, or --metric noise"
+    )
 
 
 def _pairs(outputs: Outputs, reference: Any) -> list[tuple[Array, Array]]:
@@ -92,11 +200,7 @@ def _rows(value: Array) -> Array:
     return value.reshape(len(value), 1, -1)
 
 
-def _in_channels(value: Array, axis: int) -> Array:
-    return np.moveaxis(value, axis, 1).reshape(len(value), value.shape[axis], -1)
-
-
-def _channels(output: Array, axis: int | None) -> int:
+def _channel_axis(output: Array, axis: int | None) -> int:
     """Returns the axis of the channels of an output. Raises InputError where it has none."""
     if axis is None and len(channel_axes(output.ndim)) > 1:
         raise InputError(

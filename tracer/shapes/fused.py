@@ -1,55 +1,282 @@
-"""Types of the outputs of onnxruntime's operators that have the shapes of no standard operator.
+"""Types of the outputs of onnxruntime's own operators: images, quantised tensors, texts, attention.
 
 onnx has no shape inference for them. What a rule does not tell is None.
 """
 
-from collections.abc import Mapping
-
 from tracer.graph.tensor_type import Dim, TensorType
-from tracer.shapes import images, quantized, tables
+from tracer.interpreter.numeric.windows import window
+from tracer.interpreter.ops.conv import geometry
 from tracer.shapes.known_node import (
     Known,
     Outputs,
-    Rule,
+    Rules,
     Shape,
     added,
+    broadcast,
     divided,
     like_first,
     times,
 )
 
+RULES = Rules(
+    dict.fromkeys(
+        ("LayerNormalization", "MoE", "QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax",
+         "QMoE", "RotaryEmbedding", "SimplifiedLayerNormalization"),
+        like_first,
+    )
+)  # fmt: skip
+OF_ONNX = ("LayerNormalization", "SimplifiedLayerNormalization")
+"""Operators that onnxruntime has in the domain of ONNX."""
 
+
+def pooled(known: Known, kernel: tuple[int, ...], maps: Dim, last: bool) -> Shape:
+    """Returns the shape of what windows over the first input give, or None.
+
+    `maps` are the channels of the output, None as many as before; `last` says where they are.
+    """
+    shape = known.shape(0)
+    if shape is None or len(shape) != len(kernel) + 2:
+        return None
+    space = shape[1:-1] if last else shape[2:]
+    sizes = tuple(size for size in space if isinstance(size, int))
+    if len(sizes) < len(space):
+        return None
+    slid = window(
+        sizes, kernel, known.integers("strides") or None, known.integers("pads") or None,
+        known.integers("dilations") or None, known.text("auto_pad", "NOTSET"),
+        known.integer("ceil_mode"),
+    )  # fmt: skip
+    channels = maps if maps is not None else shape[-1 if last else 1]
+    return (shape[0], *slid.out, channels) if last else (shape[0], channels, *slid.out)
+
+
+def pooled_whole(shape: Shape, last: bool) -> Shape:
+    """Returns the shape of one value for each channel."""
+    if shape is None or len(shape) < 3:
+        return None
+    ones = (1,) * (len(shape) - 2)
+    return (shape[0], *ones, shape[-1]) if last else (*shape[:2], *ones)
+
+
+def transposed(
+    known: Known, pads: tuple[int, ...] | None, output_shape: tuple[int, ...] | None
+) -> Shape:
+    """Returns the shape of a transposed convolution of the first input, or None."""
+    shape, weights = known.shape(0), known.shape(1)
+    if shape is None or weights is None:
+        return None
+    sizes = [size for size in (*shape[2:], *weights[1:]) if isinstance(size, int)]
+    rank = len(shape) - 2
+    if len(sizes) < 2 * rank + 1:
+        return None
+    ones = [1] * rank
+    *_, cropped = geometry(
+        sizes[:rank], sizes[rank + 1 :], list(known.integers("strides") or ones),
+        list(known.integers("dilations") or ones), pads, known.integers("output_padding") or None,
+        output_shape, known.text("auto_pad", "NOTSET"),
+    )  # fmt: skip
+    return (shape[0], sizes[rank] * known.integer("group", 1), *cropped)
+
+
+@RULES("MaxpoolWithMask", "NhwcMaxPool")
+def _largest(known: Known) -> Outputs:
+    last = known.node.op_type == "NhwcMaxPool"
+    return [known.typed(0, pooled(known, known.integers("kernel_shape"), None, last))]
+
+
+@RULES("CropAndResize")
+def _cropped_regions(known: Known) -> Outputs:
+    images, regions, size = known.shape(0), known.shape(1), known.numbers(3)
+    if images is None or regions is None or size is None:
+        return []
+    return [known.typed(0, (regions[0], images[1], *size))]
+
+
+@RULES("ConvTransposeWithDynamicPads")
+def _convolved_back(known: Known) -> Outputs:
+    pads = known.numbers(2)
+    if known.has(2) and pads is None:
+        return []
+    return [known.typed(0, transposed(known, pads, None))]
+
+
+@RULES("QLinearAdd", "QLinearMul")
+def _of_two(known: Known) -> Outputs:
+    return [known.typed(0, broadcast(known.shape(0), known.shape(3)))]
+
+
+@RULES("QLinearWhere")
+def _where(known: Known) -> Outputs:
+    values = broadcast(known.shape(1), known.shape(4))
+    return [known.typed(1, broadcast(known.shape(0), values))]
+
+
+@RULES("QLinearConcat")
+def _concatenated(known: Known) -> Outputs:
+    shapes = [known.shape(index) for index in range(2, len(known.node.inputs), 3)]
+    first = shapes[0]
+    if first is None or any(shape is None for shape in shapes):
+        return []
+    at = known.integer("axis") % len(first)
+    sizes = [shape[at] for shape in shapes if shape is not None]
+    total: Dim = sum(size for size in sizes if isinstance(size, int))
+    if not all(isinstance(size, int) for size in sizes):
+        total = None
+    return [known.typed(2, (*first[:at], total, *first[at + 1 :]))]
+
+
+@RULES("QLinearConv")
+def _convolved(known: Known) -> Outputs:
+    weights = known.shape(3)
+    if weights is None:
+        return []
+    window = tuple(size for size in weights[2:] if isinstance(size, int))
+    shape = pooled(known, window, weights[0], bool(known.integer("channels_last")))
+    return [known.typed(7, shape)]
+
+
+@RULES("QLinearAveragePool")
+def _averaged(known: Known) -> Outputs:
+    window = known.integers("kernel_shape")
+    return [known.typed(0, pooled(known, window, None, bool(known.integer("channels_last"))))]
+
+
+@RULES("QLinearGlobalAveragePool")
+def _averaged_whole(known: Known) -> Outputs:
+    return [known.typed(0, pooled_whole(known.shape(0), bool(known.integer("channels_last"))))]
+
+
+@RULES("QLinearReduceMean")
+def _mean(known: Known) -> Outputs:
+    shape, keeps = known.shape(0), known.integer("keepdims", 1)
+    if shape is None:
+        return []
+    axes = {axis % len(shape) for axis in known.integers("axes") or range(len(shape))}
+    sizes = [1 if at in axes else size for at, size in enumerate(shape)]
+    return [known.typed(0, tuple(s for at, s in enumerate(sizes) if keeps or at not in axes))]
+
+
+@RULES("QGemm")
+def _quantized_product(known: Known) -> Outputs:
+    left, right = known.shape(0), known.shape(3)
+    if left is None or right is None:
+        return []
+    rows = left[1 if known.integer("transA") else 0]
+    columns = right[0 if known.integer("transB") else 1]
+    if known.has(7):
+        return [known.typed(8, (rows, columns))]
+    return [known.typed(1, (rows, columns))]
+
+
+@RULES("MatMulInteger16")
+def _wide_product(known: Known) -> Outputs:
+    left, right = known.shape(0), known.shape(1)
+    if left is None or right is None or len(left) < 2 or len(right) != 2:
+        return []
+    return [TensorType("int32", (*left[:-1], right[1]))]
+
+
+@RULES("QuantizeLinear")
+def _quantized(known: Known) -> Outputs:
+    shape = known.shape(0)
+    if known.has(2):
+        return [known.typed(2, shape)]
+    return [None if shape is None else TensorType("uint8", shape)]
+
+
+@RULES("DequantizeLinear")
+def _dequantized(known: Known) -> Outputs:
+    return [known.typed(1, known.shape(0))]
+
+
+@RULES("CDist")
+def _distances(known: Known) -> Outputs:
+    left, right = known.shape(0), known.shape(1)
+    return [] if left is None or right is None else [known.typed(0, (left[0], right[0]))]
+
+
+@RULES("WordConvEmbedding")
+def _words(known: Known) -> Outputs:
+    words, filters = known.shape(0), known.shape(1)
+    return [] if words is None or filters is None else [known.typed(3, (words[0], filters[0]))]
+
+
+@RULES("NGramRepeatBlock")
+def _scores(known: Known) -> Outputs:
+    return [known.type_of(1)]
+
+
+@RULES("GatherND")
+def _picked(known: Known) -> Outputs:
+    table, indices = known.shape(0), known.shape(1)
+    if table is None or indices is None or not isinstance(indices[-1], int):
+        return []
+    return [known.typed(0, (*indices[:-1], *table[indices[-1] :]))]
+
+
+@RULES("MurmurHash3")
+def _hashes(known: Known) -> Outputs:
+    shape = known.shape(0)
+    dtype = "uint32" if known.integer("positive", 1) else "int32"
+    return [None if shape is None else TensorType(dtype, shape)]
+
+
+@RULES("UnfoldTensor")
+def _unfolded(known: Known) -> Outputs:
+    shape, size = known.shape(0), known.integer("size")
+    if shape is None:
+        return []
+    at = known.integer("dim", -1) % len(shape)
+    length = shape[at]
+    count = (length - size) // known.integer("step", 1) + 1 if isinstance(length, int) else None
+    return [known.typed(0, (*shape[:at], count, *shape[at + 1 :], size))]
+
+
+@RULES("ExpandDims")
+def _expanded(known: Known) -> Outputs:
+    shape, axis = known.shape(0), known.number(1)
+    if shape is None or axis is None:
+        return []
+    at = axis % (len(shape) + 1)
+    return [known.typed(0, (*shape[:at], 1, *shape[at:]))]
+
+
+@RULES("Pad")
+def _padded(known: Known) -> Outputs:
+    shape, pads = known.shape(0), known.numbers(1)
+    if shape is None or pads is None or len(pads) != 2 * len(shape):
+        return []
+    around = zip(shape, pads[: len(shape)], pads[len(shape) :], strict=True)
+    sizes = tuple(s + b + a if isinstance(s, int) else None for s, b, a in around)
+    return [known.typed(0, sizes)]
+
+
+@RULES("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
 def _sum_and_normalised(known: Known) -> Outputs:
     return [known.type_of(0), None, None, known.type_of(0)]
 
 
-def _embeddings(known: Known) -> Outputs:
-    return _embedded(known, floats=2)
-
-
-def _quantized_embeddings(known: Known) -> Outputs:
-    return _embedded(known, floats=8)[:2]
-
-
-def _embedded(known: Known, floats: int) -> Outputs:
+@RULES("EmbedLayerNormalization", "QEmbedLayerNormalization")
+def _embedded(known: Known) -> Outputs:
+    is_quantized = known.node.op_type.startswith("Q")
     ids, table = known.shape(0), known.shape(2)
     if ids is None or table is None:
         return []
-    whole = known.typed(floats, (*ids, table[-1]))
-    return [whole, TensorType("int32", ids[:1]), whole]
+    rows = known.typed(8 if is_quantized else 2, (*ids, table[-1]))
+    outputs = [rows, TensorType("int32", ids[:1]), rows]
+    return outputs[:2] if is_quantized else outputs
 
 
+@RULES("MatMulBnb4", "MatMulNBits")
 def _packed_product(known: Known) -> Outputs:
     shape = known.shape(0)
-    return [
-        None
-        if shape is None
-        else known.typed(
-            0, (*shape[:-1], known.integer("N" if known.integer("transB", 1) else "K"))
-        )
-    ]
+    if shape is None:
+        return []
+    columns = known.integer("N" if known.integer("transB", 1) else "K")
+    return [known.typed(0, (*shape[:-1], columns))]
 
 
+@RULES("GatherBlockQuantized")
 def _gathered(known: Known) -> Outputs:
     data, indices = known.type_of(0), known.shape(1)
     if data is None or data.shape is None or indices is None:
@@ -61,9 +288,12 @@ def _gathered(known: Known) -> Outputs:
     return [known.typed(2, (*data.shape[:at], *indices, *rest))]
 
 
+@RULES("FusedMatMul", "TransposeMatMul")
 def _transposed_product(known: Known) -> Outputs:
     left, right = (
-        _transposed(known.shape(i), known.integer(f"trans{n}"), known.integer(f"transBatch{n}"))
+        _with_swapped_axes(
+            known.shape(i), known.integer(f"trans{n}"), known.integer(f"transBatch{n}")
+        )
         for i, n in enumerate("AB")
     )
     if left is None or right is None or min(len(left), len(right)) < 2:
@@ -74,7 +304,7 @@ def _transposed_product(known: Known) -> Outputs:
     return [known.typed(0, (*batch, left[-2], right[-1]))]
 
 
-def _transposed(shape: Shape, last: int, batch: int) -> Shape:
+def _with_swapped_axes(shape: Shape, last: int, batch: int) -> Shape:
     """Returns the shape after the first axis moved behind the batch, and the last two changed."""
     if shape is None or len(shape) < 2:
         return shape
@@ -82,6 +312,7 @@ def _transposed(shape: Shape, last: int, batch: int) -> Shape:
     return (*moved[:-2], moved[-1], moved[-2]) if last else moved
 
 
+@RULES("GroupQueryAttention")
 def _grouped_attention(known: Known) -> Outputs:
     query, past = known.shape(0), known.shape(3)
     if query is None or len(query) != 3:
@@ -111,6 +342,7 @@ def _longest(past: Dim, total: Dim, known: Known) -> Dim:
     return max(past, total) if isinstance(past, int) and isinstance(total, int) else None
 
 
+@RULES("MultiHeadAttention")
 def _attention_of_heads(known: Known) -> Outputs:
     query, key, value = (known.shape(index) for index in range(3))
     heads = known.integer("num_heads", 1)
@@ -131,6 +363,7 @@ def _attention_of_heads(known: Known) -> Outputs:
     return [known.typed(0, shape) for shape in shapes]
 
 
+@RULES("DecoderMaskedMultiHeadAttention")
 def _attention_of_a_new_token(known: Known) -> Outputs:
     query, value, past = known.shape(0), known.shape(2), known.shape(5)
     heads = known.integer("num_heads", 1)
@@ -148,15 +381,9 @@ def _attention_of_a_new_token(known: Known) -> Outputs:
     return [output, present, present]
 
 
+@RULES("Attention", "QAttention")
 def _attention_with_projection(known: Known) -> Outputs:
-    return _projected(known, past_at=4, floats=0)
-
-
-def _quantized_attention(known: Known) -> Outputs:
-    return _projected(known, past_at=8, floats=2)
-
-
-def _projected(known: Known, past_at: int, floats: int) -> Outputs:
+    past_at, floats = (8, 2) if known.node.op_type == "QAttention" else (4, 0)
     tokens, weights, past = known.shape(0), known.shape(1), known.shape(past_at)
     if tokens is None or weights is None or len(tokens) != 3:
         return []
@@ -169,6 +396,7 @@ def _projected(known: Known, past_at: int, floats: int) -> Outputs:
     return [known.typed(floats, (*tokens[:2], width)), known.typed(floats, present)]
 
 
+@RULES("LinearAttention")
 def _linear_attention(known: Known) -> Outputs:
     query, value = known.shape(0), known.shape(2)
     if query is None or value is None:
@@ -179,39 +407,10 @@ def _linear_attention(known: Known) -> Outputs:
     return [known.typed(0, output), known.typed(0, (query[0], groups, size, width))]
 
 
+@RULES("CausalConvWithState")
 def _causal_convolution(known: Known) -> Outputs:
     shape, taps = known.shape(0), known.shape(1)
     if shape is None or taps is None or len(shape) != 3 or not isinstance(taps[-1], int):
         return [known.type_of(0)]
     kept = (taps[-1] - 1) * known.integer("dilation", 1)
     return [known.type_of(0), known.typed(0, (*shape[:2], kept))]
-
-
-RULES: Mapping[str, Rule] = {
-    **images.RULES,
-    **quantized.RULES,
-    **tables.RULES,
-    "Attention": _attention_with_projection,
-    "CausalConvWithState": _causal_convolution,
-    "DecoderMaskedMultiHeadAttention": _attention_of_a_new_token,
-    "EmbedLayerNormalization": _embeddings,
-    "FusedMatMul": _transposed_product,
-    "GatherBlockQuantized": _gathered,
-    "GroupQueryAttention": _grouped_attention,
-    "LayerNormalization": like_first,
-    "LinearAttention": _linear_attention,
-    "MatMulBnb4": _packed_product,
-    "MatMulNBits": _packed_product,
-    "MoE": like_first,
-    "MultiHeadAttention": _attention_of_heads,
-    "QAttention": _quantized_attention,
-    "QEmbedLayerNormalization": _quantized_embeddings,
-    "QMoE": like_first,
-    "RotaryEmbedding": like_first,
-    "SimplifiedLayerNormalization": like_first,
-    "SkipLayerNormalization": _sum_and_normalised,
-    "SkipSimplifiedLayerNormalization": _sum_and_normalised,
-    "TransposeMatMul": _transposed_product,
-}
-OF_ONNX = ("LayerNormalization", "SimplifiedLayerNormalization")
-"""Operators that onnxruntime has in the domain of ONNX."""

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import numpy as np
 import onnx
 
 from tracer.containment import activity
-from tracer.graph import shape_inference
+from tracer.errors import ModelError
+from tracer.graph import shape_inference, tensor_type
 from tracer.graph.model import Address, Model, Node, Scope
-from tracer.graph.shape_inference import Shapes, TensorTypes
-from tracer.graph.tensor_type import TensorType, refined
-from tracer.shapes import control_flow
+from tracer.graph.shape_inference import FAILURES, Shapes, TensorTypes
+from tracer.graph.tensor_type import Dim, TensorType, common_type, refined
+from tracer.shapes import rules
 from tracer.shapes.known_values import MOST, KnownValues
-from tracer.shapes.one_node import MisfitError, node_outputs
-from tracer.shapes.rules import rule_of
+from tracer.shapes.rules import as_standard, rule_of, with_one_dtype
 from tracer.support.types import Array, dtype_text
 
+Types = Sequence[TensorType | None]
+_COUNTERS = (TensorType("int64", ()), TensorType("bool", ()))
+"""The first inputs of the body of a Loop: the number of the trip, and the condition."""
+_SCAN_WITHOUT_BATCH = 9
+"""Before this version, Scan had a batch axis."""
 _VISITS = 4
 """Visits of a node, on average, before nested bodies are inferred only once."""
 
@@ -90,8 +96,9 @@ class Inference:
         self._visits_left -= len(nodes)
         for node in nodes:
             if node.key in self._bodies:
-                control_flow.infer(self, node, self._bodies[node.key])
-            elif self._is_corrected(node):
+                infer_bodies(self, node, self._bodies[node.key])
+            elif self._corrected and any(each in self._corrected for each in self._flow.read(node)):
+                # onnx took an input for something else
                 self._infer_again(node)
             elif self._has_rule(node) or any(map(self._is_open, self._flow.outputs_of(node))):
                 self._node(node)
@@ -168,12 +175,6 @@ class Inference:
         """Whether our own rule is to be asked, even where onnx has inferred the outputs."""
         return rule_of(node, self.model.opsets.get(node.domain, 1)) is not None
 
-    def _is_corrected(self, node: Node) -> bool:
-        """Whether onnx took an input of a node for something else."""
-        return bool(self._corrected) and any(
-            address in self._corrected for address in self._flow.read(node)
-        )
-
     def _infer_again(self, node: Node) -> None:
         """Infers the outputs of a node of whose inputs onnx knew something else."""
         before = {address: self.type_of(address) for address in self._flow.outputs_of(node)}
@@ -199,7 +200,10 @@ class Inference:
             if value is not None:
                 self.refine(address, TensorType(dtype_text(value), value.shape))
         inputs = {name: self._flow.address(name, node.scope) for name in node.inputs if name}
-        is_open = any(map(self._is_open, outputs)) and self._is_worthwhile(inputs.values())
+        is_open = any(map(self._is_open, outputs))
+        if is_open:  # onnx may tell more than before: it knew stored values, and the types then
+            more = [self._is_more_known(address) for address in inputs.values()]
+            is_open = any(more) or not any(map(self._is_open, inputs.values()))
         if is_open or self._has_rule(node):
             types = {name: self.type_of(address) for name, address in inputs.items()}
             values = {name: self.values.of(address) for name, address in inputs.items()}
@@ -212,11 +216,6 @@ class Inference:
             for name, found in outputs_found.items():
                 self.refine((node.scope.path, name), found)
 
-    def _is_worthwhile(self, inputs: Iterable[Address]) -> bool:
-        """Whether onnx may tell more than before: it knew stored values, and the types then."""
-        known = [self._is_more_known(address) for address in inputs]
-        return any(known) or not any(map(self._is_open, inputs))
-
     def _is_more_known(self, address: Address) -> bool:
         if address in self._more_known:
             return True
@@ -227,3 +226,172 @@ class Inference:
     def _is_open(self, address: Address) -> bool:
         type_ = self.type_of(address)
         return type_ is None or type_.concrete is None
+
+
+def infer_bodies(inference: Inference, node: Node, scopes: Mapping[str, Scope]) -> None:
+    """Infers the bodies of a node by attribute name, then its outputs as its operator tells."""
+    rule = _BY_OPERATOR.get(node.op_type, _bodies_alone) if not node.domain else _bodies_alone
+    for name, found in zip(node.outputs, rule(inference, node, scopes), strict=False):
+        if name:
+            inference.refine((node.scope.path, name), found)
+
+
+class MisfitError(Exception):
+    """The inputs of a node do not fit together, or do not fit its attributes."""
+
+
+def node_outputs(
+    node: Node,
+    model: Model,
+    types: Mapping[str, TensorType | None],
+    values: Mapping[str, Array | None],
+) -> dict[str, TensorType]:
+    """Returns the types of the outputs by name, as far as onnx can tell them.
+
+    `types` and `values` of the inputs are by name; a value is None where it is not known. Raises
+    MisfitError where a rule or onnx finds a contradiction.
+    """
+    version = model.opsets.get(node.domain)
+    if version is None:
+        return {}
+    like = model.operators.shapes.get((node.domain, node.op_type))
+    if like is not None:
+        kind = types.get(node.inputs[like]) if like < len(node.inputs) else None
+        return {} if kind is None else {node.outputs[0]: kind}
+    try:
+        own = rules.outputs(node, version, types, values)
+    except ModelError as error:
+        raise MisfitError from error
+    if own is not None:
+        return own
+    proto, domain, version = as_standard(node, version)
+    if any(types[name] is None for name in proto.input if name):
+        return {}
+    known = {name: kind for name, kind in types.items() if kind is not None and name in proto.input}
+    if domain != node.domain:
+        known = with_one_dtype(known)
+    protos = {name: tensor_type.to_type_proto(kind) for name, kind in known.items()}
+    data = {n: onnx.numpy_helper.from_array(v, n) for n, v in values.items() if v is not None}
+    try:
+        outputs = onnx.shape_inference.infer_node_outputs(
+            onnx.defs.get_schema(proto.op_type, version, domain), proto, protos, data,
+            opset_imports=[onnx.helper.make_opsetid(domain, version)],
+            ir_version=model.proto.ir_version,
+        )  # fmt: skip
+    except onnx.defs.SchemaError:  # an operator that it does not know
+        return {}
+    except FAILURES as error:
+        raise MisfitError from error
+    found = {name: tensor_type.from_type_proto(kind) for name, kind in outputs.items()}
+    return {name: kind for name, kind in found.items() if kind is not None}
+
+
+def _bodies_alone(inference: Inference, node: Node, scopes: Mapping[str, Scope]) -> Types:
+    """Tells nothing of the outputs."""
+    for scope in scopes.values():
+        inference.graph(scope)
+    return ()
+
+
+def _if(inference: Inference, node: Node, scopes: Mapping[str, Scope]) -> Types:
+    """Outputs have the types of the branch that runs, else what both branches share."""
+    _bodies_alone(inference, node, scopes)
+    taken = inference.values.branch(node)
+    ran = [scope for name, scope in scopes.items() if taken in (None, name)]
+    inference.idle |= {scope.path for scope in scopes.values() if scope not in ran}
+    return [common_type(types) for types in zip(*map(inference.results, ran), strict=False)]
+
+
+def _loop(inference: Inference, node: Node, scopes: Mapping[str, Scope]) -> Types:
+    """States have what is true before and after each trip; scan outputs stack the trips.
+
+    The body is inferred with the states as they come in. If one leaves with another shape, the
+    body is inferred once more, with the shapes of states only as it declares them.
+    """
+    body = scopes["body"]
+    states = inference.inputs(node)[2:]
+    for value in body.graph.input[1:2]:  # a trip begins only where the condition is true
+        inference.values.assume((body.path, value.name), np.array(True))
+    results = _trip(inference, body, [*_COUNTERS, *(states if inference.may_repeat else ())])
+    kept = _common_states(states, results[1:])
+    if inference.may_repeat and kept != states:
+        inference.reset(body)
+        results = _trip(inference, body, _COUNTERS)
+        kept = _common_states(states, results[1:])
+    trips = _loop_trips(inference, node, body)
+    after = results[1 : 1 + len(states)] if trips else kept
+    return [*after, *(_with_axis(type_, 0, trips) for type_ in results[1 + len(states) :])]
+
+
+def _trip(inference: Inference, body: Scope, inputs: Types) -> Types:
+    """Infers a body with inputs of these types; returns the types of its outputs."""
+    for value, type_ in zip(body.graph.input, inputs, strict=False):
+        inference.refine((body.path, value.name), type_)
+    inference.graph(body)
+    return inference.results(body)
+
+
+def _common_states(before: Types, after: Types) -> list[TensorType | None]:
+    return [common_type(pair) for pair in zip(before, after, strict=False)]
+
+
+def _loop_trips(inference: Inference, node: Node, body: Scope) -> int | None:
+    """Returns how often the body of a Loop runs; None if that depends on data."""
+    maximum, begins = inference.input_value(node, 0), inference.input_value(node, 1)
+    if begins is not None and not begins.all():
+        return 0
+    goes_on = inference.values.of(inference.result(body, 0)) if body.graph.output else None
+    is_certain = begins is not None or len(node.inputs) < 2 or not node.inputs[1]
+    if maximum is None or maximum.size != 1 or not is_certain:
+        return None
+    return max(0, int(maximum.item())) if goes_on is not None and goes_on.all() else None
+
+
+def _scan(inference: Inference, node: Node, scopes: Mapping[str, Scope]) -> Types:
+    """A body has one element of each scanned input; states keep their types."""
+    if inference.model.opsets.get("", 1) < _SCAN_WITHOUT_BATCH:
+        return _bodies_alone(inference, node, scopes)
+    attributes = {each.name: each for each in node.proto.attribute}
+    count = attributes["num_scan_inputs"].i if "num_scan_inputs" in attributes else 1
+    inputs = inference.inputs(node)
+    states, scanned = inputs[: len(inputs) - count], inputs[len(inputs) - count :]
+    axes = _axes(attributes.get("scan_input_axes"), len(scanned))
+    elements = [_without_axis(type_, axis) for type_, axis in zip(scanned, axes, strict=False)]
+    results = _trip(inference, scopes["body"], [*states, *elements])
+    stacked = results[len(states) :]
+    axes_out = _axes(attributes.get("scan_output_axes"), len(stacked))
+    sizes = [_size(type_, axis) for type_, axis in zip(scanned, axes, strict=False)]
+    length = next((size for size in sizes if isinstance(size, int)), None)
+    pairs = zip(stacked, axes_out, strict=False)
+    after = _common_states(states, results)
+    return [*after, *(_with_axis(type_, axis, length) for type_, axis in pairs)]
+
+
+def _axes(attribute: onnx.AttributeProto | None, count: int) -> Sequence[int]:
+    return [0] * count if attribute is None else attribute.ints
+
+
+def _size(type_: TensorType | None, axis: int) -> Dim:
+    """Returns the size of an axis; None where it has none."""
+    if type_ is None or type_.shape is None or not -len(type_.shape) <= axis < len(type_.shape):
+        return None
+    return type_.shape[axis]
+
+
+def _without_axis(type_: TensorType | None, axis: int) -> TensorType | None:
+    if type_ is None or type_.shape is None:
+        return type_
+    at = axis % len(type_.shape) if type_.shape else 0
+    return TensorType(type_.dtype, type_.shape[:at] + type_.shape[at + 1 :])
+
+
+def _with_axis(type_: TensorType | None, axis: int, size: int | None) -> TensorType | None:
+    if type_ is None or type_.shape is None:
+        return type_
+    at = axis % (len(type_.shape) + 1)
+    return TensorType(type_.dtype, (*type_.shape[:at], size, *type_.shape[at:]))
+
+
+_BY_OPERATOR: Mapping[str, Callable[[Inference, Node, Mapping[str, Scope]], Types]] = {
+    "If": _if, "Loop": _loop, "Scan": _scan,
+}  # fmt: skip

@@ -99,6 +99,20 @@ class Known:
 
 
 Rule = Callable[[Known], Outputs]
+"""Returns the types of a node's outputs; nothing, or None, where it does not know them."""
+
+
+class Rules(dict[str, Rule]):
+    """The rules of a domain by operator; `@rules("Conv")` adds the function below it."""
+
+    def __call__(self, *op_types: str) -> Callable[[Rule], Rule]:
+        """Returns a decorator that adds a function as the rule of these operators."""
+
+        def add(rule: Rule) -> Rule:
+            self.update(dict.fromkeys(op_types, rule))
+            return rule
+
+        return add
 
 
 def like_first(known: Known) -> Outputs:

@@ -167,7 +167,9 @@ class KnownValues:
                 return ()
             inputs = [np.broadcast_to(np.int8(0), type_.concrete)]  # takes no memory
         opset = self._model.opsets.get(node.domain, 1)
-        return _of_failing(lambda: _run(node, opset, inputs)) or ()
+        with enforced(_LIMITS):
+            computed = _of_failing(lambda: list(evaluated(node, opset, inputs)))
+        return [_small_numbers(output) for output in computed or ()]
 
     def _stored(self, address: Address) -> Array | None:
         """Returns the value of a small initializer; None for a tensor that is fed."""
@@ -177,12 +179,7 @@ class KnownValues:
         return _of_failing(lambda: values.from_tensor(weight))
 
 
-def _run(node: Node, opset: int, inputs: Sequence[Any]) -> Sequence[Array | None]:
-    with enforced(_LIMITS):
-        return [_small(output) for output in evaluated(node, opset, inputs)]
-
-
-def _small(output: Any) -> Array | None:
+def _small_numbers(output: Any) -> Array | None:
     """Returns a small tensor of numbers; None for anything else."""
     array = np.asarray(output) if isinstance(output, np.generic) else output
     is_number = isinstance(array, np.ndarray) and array.dtype != object

@@ -33,35 +33,35 @@ def check(model: Model, shapes: Shapes, fed: Mapping[str, Any] | None = None) ->
     `shapes` are those of the model's inputs, `fed` the values of some of them. A node is left out
     if the type of an input is not known before a run.
     """
-    nodes = _checked(model)
+    found = (
+        (node, standard().find(node.domain, node.op_type, model.opsets.get(node.domain, 1)))
+        for node in model.nodes
+    )
+    nodes = [(node, each) for node, each in found if each is not None and each.check is not None]
     if not nodes:
         return
-    numbers = {name: value for name, value in (fed or {}).items() if _is_small(value)}
+    numbers = {
+        name: value
+        for name, value in (fed or {}).items()
+        if (isinstance(value, np.ndarray) and value.dtype.kind in "biu" and value.size <= MOST)
+    }
     known = inference.inferred(model, shapes, numbers)
     for node, operator in nodes:
         try:
-            _check(node, operator, known)
+            inputs = [
+                _input(known, node, at) if name else None for at, name in enumerate(node.inputs)
+            ]
+            if all(
+                each is not None for name, each in zip(node.inputs, inputs, strict=True) if name
+            ):
+                attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
+                operators.check(operator, inputs, attributes)
         except Exception as error:  # ranks and attributes that no check foresees
             where = describe(model, (node,), model.opsets.get(node.domain, 1))
             if isinstance(error, TracerError):
                 raise type(error)(f"{where}: {error.what}", error.hint) from error
             types = ", ".join(str(kind) for kind in known.inputs(node) if kind is not None)
             raise ModelError(f"{where}: inputs or attributes of no known form: {types}") from error
-
-
-def _check(node: Node, operator: Operator, known: Inference) -> None:
-    inputs = [_input(known, node, at) if name else None for at, name in enumerate(node.inputs)]
-    if all(each is not None for name, each in zip(node.inputs, inputs, strict=True) if name):
-        attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
-        operators.check(operator, inputs, attributes)
-
-
-def _checked(model: Model) -> _Checked:
-    found = (
-        (node, standard().find(node.domain, node.op_type, model.opsets.get(node.domain, 1)))
-        for node in model.nodes
-    )
-    return [(node, each) for node, each in found if each is not None and each.check is not None]
 
 
 def _input(known: Inference, node: Node, index: int) -> Input | None:
@@ -87,8 +87,3 @@ def _stored(node: Node, name: str) -> Array | None:
             return None if weight.external_data else values.from_tensor(weight)
         scope = scope.parent
     return None
-
-
-def _is_small(value: Any) -> bool:
-    """Whether a fed value may be a length, a position or a mask."""
-    return isinstance(value, np.ndarray) and value.dtype.kind in "biu" and value.size <= MOST

@@ -13,8 +13,12 @@ from hypothesis import strategies as st
 from tracer import metrics
 from tracer.errors import InputError, UsageError
 from tracer.inputs.datasets.batch import Batch
-from tracer.metrics.channels import channel_squares, unlike_channels_note
-from tracer.metrics.variety import class_counts, one_class_note
+from tracer.metrics.reference import (
+    channel_squares,
+    class_counts,
+    one_class_note,
+    unlike_channels_note,
+)
 
 quick = settings(max_examples=60, deadline=None)
 

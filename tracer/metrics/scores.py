@@ -1,4 +1,4 @@
-"""Metrics of classifiers: top-1 and top-5 accuracy, and agreement with a reference.
+"""Scores of classifiers, language models and regressions: accuracy, agreement, perplexity, MSE.
 
 Most classifiers have a score for each class, [N, classes]; those of scikit-learn have the number
 of the class as their first output, integers [N].
@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from tracer.errors import InputError
+from tracer.inputs.datasets.batch import Batch
 from tracer.metrics.metric import Outputs, only
 from tracer.support.types import Array, FloatArray
 
+_RANK = 3  # [N, tokens, vocabulary]
 IMAGE_RANK = 4
 _HINT = "Labels are the numbers of the classes, from 0, one for each sample."
 
@@ -77,6 +79,87 @@ def predictions(outputs: Outputs, axis: int | None = None) -> Array:
     return np.asarray(output.argmax(_axis_of(output) if axis is None else axis))
 
 
+def mse(outputs: Outputs, labels: Any) -> FloatArray:
+    """Returns the mean squared error of each sample, over its values, float64 (N,).
+
+    Labels have the shape of the output [N, ...]; [N] fits [N, 1] too. Raises InputError for labels
+    of another shape.
+    """
+    output, truth = only(outputs), np.asarray(labels)
+    if truth.dtype.kind not in "buif" or output.size != truth.size or len(output) != len(truth):
+        raise InputError(
+            f"labels {truth.dtype}{list(truth.shape)} do not fit an output {list(output.shape)}",
+            "The mean squared error needs a number for each number of the output.",
+        )
+    if output.shape != truth.shape and truth.ndim != 1:
+        raise InputError(
+            f"labels {list(truth.shape)} are not in the shape of the output {list(output.shape)}",
+            "Reshape the labels.",
+        )
+    error = output.astype(np.float64).reshape(truth.shape) - truth.astype(np.float64)
+    return np.asarray((error**2).reshape(len(error), -1).mean(1))
+
+
+def perplexity(outputs: Outputs, labels: Any) -> FloatArray:
+    """Returns the mean of -log2 p(next token) over the tokens of each sample, float64 (N,).
+
+    It is the log2 of the perplexity, in bits per token: the cross-entropy of softmax, in base 2.
+    The first output has the logits [N, tokens, vocabulary]; labels [N, tokens] are the tokens that
+    follow. Raises InputError for outputs and labels that are not.
+    """
+    logits, tokens = only(outputs), np.asarray(labels)
+    if not scores_tokens(logits, tokens):
+        raise InputError(
+            f"labels {tokens.dtype}{list(tokens.shape)} are not the next tokens of an output "
+            f"{list(logits.shape)}",
+            "perplexity needs logits [N, tokens, vocabulary] and data such as text:FILE.",
+        )
+    if tokens.size and not 0 <= tokens.min() <= tokens.max() < logits.shape[2]:
+        raise InputError(
+            f"the next tokens are {tokens.min()} to {tokens.max()}, and the output has "
+            f"{logits.shape[2]} logits",
+            "Give text in the tokens of the model; text:FILE has bytes, 0 to 255.",
+        )
+    pairs = zip(logits, tokens.astype(np.int64), strict=True)
+    return np.array([_bits(scores, own) for scores, own in pairs], np.float64)
+
+
+def bits_per_byte(outputs: Outputs, labels: Any, token_bytes: float = 1.0) -> FloatArray:
+    """Returns `perplexity` ÷ `token_bytes`, the mean bytes of text in a token, float64 (N,).
+
+    The mean of all samples is the bits of all tokens ÷ the bytes that they stand for, which can be
+    compared between tokenizers. Raises the errors of `perplexity`.
+    """
+    return perplexity(outputs, labels) / token_bytes
+
+
+def scores_tokens(output: Array, labels: Array) -> bool:
+    """Returns whether `labels` may be the tokens that follow those that `output` is of."""
+    return output.ndim == _RANK and labels.shape == output.shape[:2] and labels.dtype.kind in "iu"
+
+
+def has_row_per_token(output: Array, batch: Batch) -> bool:
+    """Returns whether `output` is [N, tokens, values], with integers [N, tokens] among the inputs.
+
+    The last axis has the logits of a decoder, or the classes of a tagger, for each token.
+    """
+    return output.ndim == _RANK and any(
+        isinstance(value, np.ndarray)
+        and value.dtype.kind in "iu"
+        and value.shape[1:] == output.shape[1:2]
+        for value in batch.inputs.values()
+    )
+
+
+def _bits(logits: Array, tokens: Array) -> float:
+    """Returns the mean bits of one sample; float64 copies of more would be large."""
+    numbers = logits.astype(np.float64)
+    numbers -= numbers.max(1, keepdims=True)
+    own = np.take_along_axis(numbers, tokens[:, None], 1)[:, 0]
+    nats = np.log(np.exp(numbers).sum(1)) - own
+    return float(nats.mean() / np.log(2))
+
+
 def has_class_numbers(output: Array) -> bool:
     """Whether an output is the number of a class for each sample, integers [N], not scores."""
     return output.ndim == 1 and output.dtype.kind in "iu"
@@ -118,15 +201,6 @@ def lead(output: Array) -> FloatArray:
 
 
 def _among_best(best: int, scores: Array, labels: Array) -> FloatArray:
-    _check(best, scores, labels)
-    index = np.arange(len(scores))
-    own = scores[index, labels][:, None]
-    earlier = np.arange(scores.shape[1]) < labels[:, None]
-    ahead = (scores > own) | ((scores == own) & earlier)
-    return np.asarray(ahead.sum(1) < best, np.float64)
-
-
-def _check(best: int, scores: Array, labels: Array) -> None:
     if scores.ndim != 2:
         raise InputError(
             f"the output {list(scores.shape)} is not the scores of classes, [samples, classes]",
@@ -142,6 +216,11 @@ def _check(best: int, scores: Array, labels: Array) -> None:
             f"a label is {wrong[0]}, but the model has {classes} classes, 0 to {classes - 1}", _HINT
         )
     _check_numbers(scores)
+    index = np.arange(len(scores))
+    own = scores[index, labels][:, None]
+    earlier = np.arange(scores.shape[1]) < labels[:, None]
+    ahead = (scores > own) | ((scores == own) & earlier)
+    return np.asarray(ahead.sum(1) < best, np.float64)
 
 
 def _check_labels(outputs: Array, labels: Array) -> None:
