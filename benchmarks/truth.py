@@ -34,7 +34,7 @@ from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.executors.onnxruntime.turns import recorder
 from tracer.graph import loading
 from tracer.graph.loading import open_model
-from tracer.inputs.model_feeds import make_feeds
+from tracer.inputs.request import make_feeds
 from tracer.records.disturbance import Usage
 from tracer.records.trace import Run, Trace
 from tracer.support.timing import elapsed_us

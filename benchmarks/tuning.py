@@ -30,7 +30,7 @@ from tracer.errors import TracerError
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import loading
 from tracer.graph.model import Model
-from tracer.inputs.model_feeds import make_feeds
+from tracer.inputs.request import make_feeds
 from tracer.support.progress import silent
 from tracer.tuning.bench import OnnxruntimeBench
 from tracer.tuning.candidates import Candidate, Request, Workshop, wanted

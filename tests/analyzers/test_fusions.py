@@ -23,7 +23,7 @@ from tracer.executors.onnxruntime.executor import executor
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS, OrtSettings
 from tracer.graph import loading
 from tracer.inputs.feedset import FeedSet
-from tracer.inputs.model_feeds import make_feeds
+from tracer.inputs.request import make_feeds
 from tracer.limits import Limits
 from tracer.support.progress import silent
 

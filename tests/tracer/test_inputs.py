@@ -11,8 +11,9 @@ from tests.graphs import embedding, parse, residual
 from tracer.errors import InputError, LimitError, UsageError
 from tracer.graph import loading
 from tracer.inputs import random
+from tracer.inputs.feedset import check_feeds
 from tracer.inputs.files import read_arrays
-from tracer.inputs.model_feeds import check_feeds, make_feeds
+from tracer.inputs.request import make_feeds
 from tracer.limits import Limits, enforced
 
 

@@ -20,8 +20,7 @@ from tracer.api._generation import generate, measure, planned
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.executors import registry
 from tracer.graph.loading import open_model
-from tracer.inputs.decoder import Step, recognise
-from tracer.inputs.phases import Phases
+from tracer.inputs.decoder import Phases, Step, recognise
 from tracer.support.progress import silent
 
 TOKEN_BYTES = 2 * LAYERS * KV_HEADS * SIZE * 4

@@ -11,8 +11,9 @@ import tracer
 from tests.graphs import parse
 from tracer.errors import InputError, UsageError
 from tracer.graph import loading
-from tracer.inputs.choice import choose
-from tracer.inputs.model_feeds import check_feeds, make_feeds
+from tracer.inputs.feedset import check_feeds
+from tracer.inputs.request import make_feeds
+from tracer.inputs.sizes import choose
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> '
 

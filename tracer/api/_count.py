@@ -29,12 +29,10 @@ from tracer.executors import registry
 from tracer.exporters.subject import open_subject
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import Shapes, TensorTypes
-from tracer.inputs.choice import choose
-from tracer.inputs.decoder import Decoder, recognise
+from tracer.inputs.decoder import Decoder, Phase, PhaseRequest, Phases, recognise
 from tracer.inputs.dims import batch_of
-from tracer.inputs.overrides import with_overrides
-from tracer.inputs.phases import Phase, PhaseRequest, Phases
-from tracer.inputs.request import Request, on_sizes_that_run, request_for
+from tracer.inputs.request import Request, on_sizes_that_run, request_for, with_overrides
+from tracer.inputs.sizes import choose
 from tracer.limits import Limits, enforced
 from tracer.quantization.stand_in import for_onnxruntime
 from tracer.records import environment
@@ -75,7 +73,7 @@ def count(call: Count) -> Trace:
             refuse_other_inputs(call.dims, call.feeds)
             decoder = recognise(loaded)
             generation = planned(decoder, phases)
-            all_sizes = [_of_a_phase(decoder, call, each) for each in phases.each()]
+            all_sizes = [_of_a_phase(decoder, call, each) for each in phases.in_order()]
         else:
             request = request_for(call.model, loaded, call.batch, call.dims or {}, call.feeds)
             all_sizes = [_of_a_run(request) if runs else _inferred(request)]
@@ -160,7 +158,7 @@ def _of_a_run(request: Request) -> _Sizes:
     model, runtime = request.model, registry.find_optimizing(_EXECUTOR)
     settings = registry.settings_for(_EXECUTOR, {"optimization": "none"})
     feedset, graph = on_sizes_that_run(
-        request.cut(), lambda feeds: runtime.optimize(model, feeds, settings)
+        request.first_batch(), lambda feeds: runtime.optimize(model, feeds, settings)
     )
     seen = observed_shapes.of(model, graph.kernels)
     types, differences = seen.applied(model, infer(model, feedset.shapes))

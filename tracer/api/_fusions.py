@@ -8,8 +8,7 @@ from tracer.api._pipeline import matched
 from tracer.errors import TracerError
 from tracer.executors import registry
 from tracer.exporters.subject import Subject, open_subject
-from tracer.inputs.overrides import with_overrides
-from tracer.inputs.request import on_sizes_that_run, request_for
+from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
 from tracer.limits import Limits, fair_share
 from tracer.quantization.stand_in import for_onnxruntime
 from tracer.records import environment
@@ -45,7 +44,7 @@ def fusions(
         requests[0], lambda feedset: runtime.optimize(loaded, feedset, settings)
     )
     feed_sets = [first, *(request.feeds() for request in requests[1:])]
-    feed_sets += requests[0].others(first)
+    feed_sets += requests[0].further_feeds(first)
     most = limits or Limits(live_bytes=min(_COMPARED_BYTES, fair_share()))
     matches = matched(graph, feed_sets, most, progress or silent)
     failure = matches if isinstance(matches, TracerError) else None

@@ -10,9 +10,8 @@ from tracer.executors import registry
 from tracer.executors.protocol import Step as Stepping
 from tracer.executors.protocol import SteppingExecutor
 from tracer.graph.model import Model
-from tracer.inputs.decoder import Decoder, Step, recognise
+from tracer.inputs.decoder import PREFILL, Decoder, Phase, PhaseRequest, Phases, Step, recognise
 from tracer.inputs.feedset import FeedSet
-from tracer.inputs.phases import PREFILL, Phase, PhaseRequest, Phases
 from tracer.records.trace import CacheSize, Generated, Generation, Trace
 from tracer.support.progress import Progress, silent
 

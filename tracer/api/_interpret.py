@@ -18,8 +18,14 @@ from tracer.executors.protocol import Receive
 from tracer.exporters.subject import Subject, open_subject
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
-from tracer.inputs.overrides import with_overrides
-from tracer.inputs.request import InputPaths, Request, Samples, on_sizes_that_run, request_for
+from tracer.inputs.request import (
+    InputPaths,
+    Request,
+    Samples,
+    on_sizes_that_run,
+    request_for,
+    with_overrides,
+)
 from tracer.limits import Limits, enforced
 from tracer.quantization.stand_in import for_onnxruntime
 from tracer.records.trace import Run, Trace

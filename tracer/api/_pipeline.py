@@ -17,8 +17,8 @@ from tracer.errors import TracerError, out_of_memory
 from tracer.executors.protocol import Executor, OptimizedGraph
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import TensorTypes
+from tracer.inputs.decoder import Phase
 from tracer.inputs.feedset import FeedSet
-from tracer.inputs.phases import Phase
 from tracer.inputs.request import Request, on_sizes_that_run
 from tracer.limits import Limits, fair_share
 from tracer.records.tensor_match import Evidence
@@ -73,7 +73,7 @@ class Pipeline:
         evidence = None
         fused = any(len(group) > 1 for group in groups)
         if self.confirm and fused and graph is not None and graph.comparable:
-            feed_sets = [feedset, *request.others(feedset)]
+            feed_sets = [feedset, *request.further_feeds(feedset)]
             most = Limits(live_bytes=min(_COMPARED_BYTES, fair_share()), seconds=_COMPARED_S)
             matches = matched(graph, feed_sets, most, self.progress)
             if isinstance(matches, TracerError):

@@ -58,7 +58,7 @@ def by_plan(
         )
     plan = plans.read_plan(path)
     batch = plans.batch_of(plan) if start.batch is None else start.batch
-    feedset = request_for(subject, start.model, batch, dims, feeds, seed).cut().feeds()
+    feedset = request_for(subject, start.model, batch, dims, feeds, seed).first_batch().feeds()
     before = Setup(start.model.executed, feedset, start.settings[0])
     steps = ", ".join(f"{change}={value}" for change, value in plan.steps) or "no change"
     notes = (f"tuned: {steps}", *plans.differences(plan, before, Machine.this()))

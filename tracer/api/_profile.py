@@ -16,9 +16,8 @@ from tracer.containment import signals
 from tracer.executors import registry
 from tracer.exporters.subject import Subject, open_subject
 from tracer.graph.model import Model
-from tracer.inputs.overrides import with_overrides
-from tracer.inputs.phases import Phases
-from tracer.inputs.request import InputPaths, Samples, request_for
+from tracer.inputs.decoder import Phases
+from tracer.inputs.request import InputPaths, Samples, request_for, with_overrides
 from tracer.quantization.stand_in import for_onnxruntime
 from tracer.records.environment import Peaks
 from tracer.records.trace import INCOMPLETE, Trace
@@ -96,7 +95,7 @@ def profile(
         "split": split, "phases": None if phases is None else asdict(phases),
         "plan": None if plan is None else str(plan),
     }  # fmt: skip
-    planned = list(product(each(batch), settings, phases.each() if phases else [None]))
+    planned = list(product(each(batch), settings, phases.in_order() if phases else [None]))
 
     def trace_of(analyzed: Sequence[Analyzed]) -> Trace:
         found = [roofs.under(count, analyzed) for count in counts]  # the default's, 0, are first
@@ -115,7 +114,7 @@ def profile(
             request = (
                 phased.request(size, setting, phase)
                 if phased and phase
-                else request_for(model, loaded, size, dims, feeds, seed).cut()
+                else request_for(model, loaded, size, dims, feeds, seed).first_batch()
             )
             analyzed.append(pipeline.run(request, setting, phase))
             if signals.ending():

@@ -17,8 +17,13 @@ from tracer.executors import registry
 from tracer.exporters import writing
 from tracer.exporters.subject import Subject, open_subject
 from tracer.graph import stored_weights
-from tracer.inputs.overrides import with_overrides
-from tracer.inputs.request import InputPaths, Samples, on_sizes_that_run, request_for
+from tracer.inputs.request import (
+    InputPaths,
+    Samples,
+    on_sizes_that_run,
+    request_for,
+    with_overrides,
+)
 from tracer.quantization.stand_in import for_onnxruntime
 from tracer.records.model_info import ModelInfo
 from tracer.records.trace import Trace
@@ -64,7 +69,7 @@ class Start:
                 pass
 
         asked = request_for(self.model, loaded, self.batch, self.dims, self.feeds, self.seed)
-        feedset, _ = on_sizes_that_run(asked.cut(), runs)
+        feedset, _ = on_sizes_that_run(asked.first_batch(), runs)
         return Setup(loaded, feedset, chosen)
 
     def profile(self, base: Setup, report: Progress) -> Trace:

@@ -184,7 +184,7 @@ def profile(
     CrashError if the child dies.
     """
     from tracer.api import _profile
-    from tracer.inputs.phases import Phases
+    from tracer.inputs.decoder import Phases
 
     phases = Phases.of(prefill, decode, past)
     return _profile.profile(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,20 +18,21 @@ import ml_dtypes
 import numpy as np
 
 from tracer import shapes
-from tracer.errors import InputError, ModelError
+from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType, bits_of
 from tracer.inputs import random
-from tracer.inputs.caches_met import cache_sizes
 from tracer.inputs.dims import declared_shapes
-from tracer.inputs.feedset import Feeds
+from tracer.inputs.feedset import Feeds, FeedSet
+from tracer.inputs.request import Request
+from tracer.inputs.sizes import sizes_from_attention
 
+PREFILL, DECODE = "prefill", "decode"
 _CACHE = re.compile(r"(?i)^(past|present)(_key_values?|_kv)?(?=[._]|\d)")
 _TOKENS = re.compile(r"(?i)^(input_ids|inputs?_embeds|input_embeddings)$")
 _KEY_AND_VALUE = 2
 """Tensors of a layer; the form of GPT-2 has both in one, along a first axis of this size."""
-
 _LOOKED_FOR = (
     "A decoder with a cache has inputs input_ids, past_key_values.0.key and .value [batch, heads, "
     "past, size] or past_0 [2, batch, heads, past, size], and outputs present.0.key and so on."
@@ -90,15 +91,15 @@ class CacheEntry:
 class Decoder:
     """A model that reads new tokens and a cache of past ones, and returns the extended cache.
 
-    `batch` is the batch size that the model fixes, None where it is open. `others` are the inputs
-    that say lengths and positions, each with what its shape and values are.
+    `batch` is the batch size that the model fixes, None where it is open. `lengths_by_input` has
+    the shape and values of each input that says lengths and positions.
     """
 
     model: Model = field(repr=False)
     tokens: str
     cache: tuple[CacheEntry, ...]
     batch: int | None
-    others: Mapping[str, _Told] = field(repr=False)
+    lengths_by_input: Mapping[str, InputRule] = field(repr=False)
 
     @property
     def layers(self) -> int:
@@ -117,7 +118,10 @@ class Decoder:
         sizes = {
             self.tokens: (step.batch, step.new, *(int(size or 0) for size in tokens[2:])),
             **{entry.past: entry.at(step.batch, step.past) for entry in self.cache},
-            **{name: told.shape(step, len(declared[name])) for name, told in self.others.items()},
+            **{
+                name: told.shape(step, len(declared[name]))
+                for name, told in self.lengths_by_input.items()
+            },
         }
         return {value.name: sizes[value.name] for value in self.model.inputs}
 
@@ -143,7 +147,7 @@ class Decoder:
         declared = declared_shapes(self.model)
         types = {v.name: tensor_type.from_type_proto(v.type) for v in self.model.inputs}
         feeds: dict[str, Any] = {}
-        for name, told in self.others.items():
+        for name, told in self.lengths_by_input.items():
             shape = told.shape(step, len(declared[name]))
             kind = types[name]
             dtype = kind.dtype if kind is not None else "int64"
@@ -182,7 +186,7 @@ class Decoder:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class InputRule:
     """An input that says lengths or positions: its shape for a rank, and its values, of a step."""
 
     ranks: tuple[int, ...]
@@ -194,18 +198,97 @@ def _places(step: Step) -> Any:
     return np.arange(step.past, step.total)
 
 
-_TOLD = {
-    "attention_mask": _Told((2,), lambda s, r: (s.batch, s.total), lambda s: 1),
-    "position_ids": _Told(
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One inference of a phase: `new` tokens of each entry after `past` tokens in the cache."""
+
+    name: str
+    new: int
+    past: int
+
+    def step(self, batch: int) -> Step:
+        """Returns the step of this phase for a batch size."""
+        return Step(batch, self.new, self.past)
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """Which phases to look at: `prefill` tokens, then `decode` steps; `pasts` of single steps.
+
+    Without `pasts`, the single step is the middle one of `decode`. Raises UsageError for steps
+    without a prefill before them, and for pasts without steps.
+    """
+
+    prefill: int
+    decode: int | None = None
+    pasts: Sequence[int] = ()
+
+    @classmethod
+    def of(
+        cls, prefill: int | None, decode: int | None, past: int | Sequence[int] | None
+    ) -> Phases | None:
+        """Returns the phases that arguments of a command name; None if they name none."""
+        if prefill is None and decode is None and past is None:
+            return None
+        if prefill is None:
+            raise UsageError(
+                f"{'decode' if decode else 'past'} is set, and no prefill comes before it",
+                "Set --prefill, the number of tokens of the prompt, as well.",
+            )
+        if past is not None and decode is None:
+            raise UsageError(
+                "past is set, and there are no decode steps", "Set --decode, their number, as well."
+            )
+        pasts = () if past is None else (past,) if isinstance(past, int) else tuple(past)
+        return cls(prefill, decode, tuple(dict.fromkeys(pasts)))
+
+    def in_order(self) -> tuple[Phase, ...]:
+        """Returns the phases in their order: the prefill, then a decode step at each past."""
+        prefill = Phase(PREFILL, self.prefill, 0)
+        if self.decode is None:
+            return (prefill,)
+        pasts = self.pasts or (self.prefill + self.decode // 2,)
+        return (prefill, *(Phase(DECODE, 1, past) for past in pasts))
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRequest(Request):
+    """A request for random tokens and a random cache of one phase of a decoder."""
+
+    decoder: Decoder | None = None
+    phase: Phase | None = None
+
+    def choices(self) -> Iterator[FeedSet]:
+        """Yields the feeds of the phase; there are no other sizes to try."""
+        yield self._fed(self.seed)
+
+    def further_feeds(self, first: FeedSet) -> Sequence[FeedSet]:
+        """Returns the feeds from the next seed."""
+        return (self._fed(self.seed + 1),)
+
+    def first_batch(self) -> PhaseRequest:
+        """Returns the request as it is: its inputs are one inference."""
+        return self
+
+    def _fed(self, seed: int) -> FeedSet:
+        assert self.decoder is not None and self.phase is not None
+        batch = self.batch or self.decoder.batch or 1
+        feeds = self.decoder.feeds(self.phase.step(batch), seed)
+        return FeedSet(feeds, batch, (f"inputs are random tokens and caches, seed {seed}",))
+
+
+INPUT_RULES = {
+    "attention_mask": InputRule((2,), lambda s, r: (s.batch, s.total), lambda s: 1),
+    "position_ids": InputRule(
         (1, 2), lambda s, r: (s.batch, s.new) if r == 2 else (s.new,), _places
     ),
-    "cache_position": _Told((1,), lambda s, r: (s.new,), _places),
-    "seqlens_k": _Told(
+    "cache_position": InputRule((1,), lambda s, r: (s.new,), _places),
+    "seqlens_k": InputRule(
         (1, 2), lambda s, r: (s.batch, 1)[:r], lambda s: s.total - 1
     ),
-    "past_sequence_length": _Told((0, 1), lambda s, r: (1,) * r, lambda s: s.past),
-    "total_sequence_length": _Told((0, 1), lambda s, r: (1,) * r, lambda s: s.total),
-    "use_cache_branch": _Told((0, 1), lambda s, r: (1,) * r, lambda s: s.past > 0),
+    "past_sequence_length": InputRule((0, 1), lambda s, r: (1,) * r, lambda s: s.past),
+    "total_sequence_length": InputRule((0, 1), lambda s, r: (1,) * r, lambda s: s.total),
+    "use_cache_branch": InputRule((0, 1), lambda s, r: (1,) * r, lambda s: s.past > 0),
 }  # fmt: skip
 """Inputs by name; a mask of ones keeps every token."""
 
@@ -221,17 +304,17 @@ def recognise(model: Model) -> Decoder:
     if tokens is None or not pasts:
         missing = "cache: no input past…" if tokens else "input of tokens: no input_ids"
         raise ModelError(
-            f"{model.name} has no {missing}; its inputs are {_listed(kinds)}", _LOOKED_FOR
+            f"{model.name} has no {missing}; its inputs are {_list_names(kinds)}", _LOOKED_FOR
         )
     presents = {_place(v.name): v.name for v in model.graph.output if _is_cache(v.name, "present")}
     cache = tuple(_entry(model, name, kinds[name], presents) for name in pasts)
-    others = {name: _told(model, name) for name in kinds if name not in (tokens, *pasts)}
-    return Decoder(model, tokens, cache, _fixed_batch(model, tokens, cache), others)
+    rules = {name: _input_rule(model, name) for name in kinds if name not in (tokens, *pasts)}
+    return Decoder(model, tokens, cache, _fixed_batch(model, tokens, cache), rules)
 
 
 def _is_cache(name: str, which: str) -> bool:
     match = _CACHE.match(name)
-    return match is not None and match[1].lower() == which and name not in _TOLD
+    return match is not None and match[1].lower() == which and name not in INPUT_RULES
 
 
 def _place(name: str) -> str:
@@ -248,12 +331,12 @@ def _entry(
     if _place(name) not in presents:
         raise ModelError(
             f"{model.name}: no output returns the cache '{name}'; its outputs are "
-            f"{_listed([value.name for value in model.graph.output])}",
+            f"{_list_names([value.name for value in model.graph.output])}",
             _LOOKED_FOR,
         )
     batch = len(shape) - 4
     if any(not isinstance(size, int) for size in (shape[1], shape[3])) and not batch:
-        met = cache_sizes(model, name)
+        met = sizes_from_attention(model, name)
         shape = tuple(met.get(axis, size) for axis, size in enumerate(shape))
     open_axes = [axis for axis in range(batch + 1, len(shape)) if not isinstance(shape[axis], int)]
     if len(open_axes) > 1:
@@ -265,12 +348,12 @@ def _entry(
     return CacheEntry(name, presents[_place(name)], shape, kind.dtype, batch, time)
 
 
-def _told(model: Model, name: str) -> _Told:
-    told, rank = _TOLD.get(name.lower()), len(declared_shapes(model).get(name, ()))
+def _input_rule(model: Model, name: str) -> InputRule:
+    told, rank = INPUT_RULES.get(name.lower()), len(declared_shapes(model).get(name, ()))
     if told is None or rank not in told.ranks:
         raise ModelError(
             f"{model.name}: nothing tells the values of input '{name}' of rank {rank} in a phase",
-            f"Inputs beside tokens and cache may be {', '.join(_TOLD)}.",
+            f"Inputs beside tokens and cache may be {', '.join(INPUT_RULES)}.",
         )
     return told
 
@@ -299,7 +382,7 @@ def _scalar(dtype: str) -> np.dtype[Any]:
     return np.dtype(getattr(ml_dtypes, dtype, dtype))
 
 
-def _listed(names: Sequence[str] | Mapping[str, object]) -> str:
+def _list_names(names: Sequence[str] | Mapping[str, object]) -> str:
     shown = list(names)[:6]
     more = len(names) - len(shown)
     return (", ".join(shown) or "none") + (f" and {more} more" if more else "")

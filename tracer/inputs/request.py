@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from tracer import shapes
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph.model import Model
-from tracer.inputs import files
+from tracer.graph.stored_weights import overridable, with_fed_weights
+from tracer.inputs import dims as dimensions
+from tracer.inputs import files, random
 from tracer.inputs import random as drawn
-from tracer.inputs.batches import FeedBatches, open_batches
-from tracer.inputs.choice import choices
+from tracer.inputs.datasets.archive import refuse_unknown
+from tracer.inputs.datasets.dataset import Dataset, Description
 from tracer.inputs.datasets.labelled import DEFAULT_FOLDER
-from tracer.inputs.datasets.opening import open_dataset
-from tracer.inputs.feedset import FeedSet
-from tracer.inputs.model_feeds import make_feeds, random_feeds
+from tracer.inputs.datasets.opening import open_dataset, open_files, reopened
+from tracer.inputs.dims import batch_of
+from tracer.inputs.feedset import FeedSet, check_feeds
+from tracer.inputs.files import numeric_order, test_data_sets
+from tracer.inputs.sizes import Sizes, choices, choose
 
 _Result = TypeVar("_Result")
-
 InputPaths: TypeAlias = str | Path | Sequence[str | Path] | None
 """Files and folders with a model's inputs; None for random inputs."""
-
 _DEFAULT_BATCH = 64
 """Samples of a data set per batch."""
 
@@ -86,7 +88,7 @@ class Request:
             return (random_feeds(self.model, each, self.seed) for each in sizes)
         return iter((self._read(),))
 
-    def others(self, first: FeedSet) -> Sequence[FeedSet]:
+    def further_feeds(self, first: FeedSet) -> Sequence[FeedSet]:
         """Returns random inputs from the next seed; none where inputs are not random or absent."""
         if not self.random or not first.feeds:
             return ()
@@ -106,7 +108,7 @@ class Request:
         path = next(iter(self.paths), self._own_test_data())
         return make_feeds(self.model, batch=self.batch, dims=self.dims, path=path, seed=self.seed)
 
-    def cut(self) -> Request:
+    def first_batch(self) -> Request:
         """Returns the request for the first `batch` samples, if its data may hold more of them.
 
         A single file without a `batch` is one inference as it is.
@@ -145,6 +147,22 @@ class Request:
         return next(iter(files.nested_test_data_sets(self.folder)), None)
 
 
+def request_for(
+    source: object,
+    model: Model,
+    batch: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    feeds: InputPaths | Samples = None,
+    seed: int = 0,
+) -> Request:
+    """Returns the request for feeds of `model`, opened from `source`, by a command's options."""
+    folder = Path(source) if isinstance(source, str | Path) and Path(source).is_dir() else None
+    if isinstance(feeds, Samples):
+        return Request(model, folder, batch, dims, (), seed, feeds)
+    paths = [feeds] if isinstance(feeds, str | Path) else feeds or []
+    return Request(model, folder, batch, dims, tuple(Path(path) for path in paths), seed)
+
+
 def on_sizes_that_run(
     request: Request, run: Callable[[FeedSet], _Result]
 ) -> tuple[FeedSet, _Result]:
@@ -168,17 +186,165 @@ def on_sizes_that_run(
     raise type(refusal)(refusal.what, f"No usual sizes fit; set them: {options}") from refusal
 
 
-def request_for(
-    source: object,
+def with_overrides(model: Model, feeds: InputPaths | Samples) -> Model:
+    """Returns the model with those weights as inputs that an .npz of `feeds` has an array for.
+
+    Only weights that the model lists among its inputs can be overridden. Raises InputError for an
+    archive that cannot be read.
+    """
+    names = {value.name for value in overridable(model)}
+    if not names:
+        return model
+    held = {name for path in _archives(feeds) for name in files.npz_members(path)}
+    fed = names & held
+    return with_fed_weights(model, fed) if fed else model
+
+
+@dataclass(frozen=True, slots=True)
+class FeedBatches:
+    """Feeds for `model` from `datasets` in order; may be iterated any number of times.
+
+    A batch has `size` samples, or (None) as many as a file holds. Labels are ignored.
+    `description` names the data in notes. Of a part, `total` is the number of all batches.
+    """
+
+    model: Model = field(repr=False)
+    datasets: tuple[Dataset, ...]
+    size: int | None
+    description: str
+    total: int | None = None
+
+    def __reduce__(self) -> tuple[Callable[..., FeedBatches], tuple[object, ...]]:
+        descriptions = tuple(dataset.description for dataset in self.datasets)
+        return _reopened, (self.model, descriptions, self.size, self.description, self.total)
+
+    @property
+    def may_be_cut(self) -> bool:
+        """Whether `part` has the same batches: it is one data set of a known size."""
+        return len(self.datasets) == 1 and self.size is not None and self.__length_hint__() > 0
+
+    def part(self, first: int, count: int) -> FeedBatches:
+        """Returns `count` batches from number `first` on; reading them reads no others."""
+        (dataset,) = self.datasets
+        size = dataset.layout.batch or self.size
+        assert size is not None
+        own = dataset.part(first * size, count * size)
+        return replace(self, datasets=(own,), total=self.__length_hint__())
+
+    def __length_hint__(self) -> int:
+        """The number of batches; 0 if only reading the data tells."""
+        counts = [dataset.count(self.size) for dataset in self.datasets]
+        return 0 if None in counts else sum(count or 0 for count in counts)
+
+    def __iter__(self) -> Iterator[FeedSet]:
+        """Yields feeds.
+
+        Raises InputError for data that do not fit the model or cannot be read, ModelError for data
+        that do not fit a node.
+        """
+        count = self.total or self.__length_hint__()
+        notes = [self.description + (f", in {count:,} batches" if count > 1 else "")]
+        for dataset in self.datasets:
+            for batch in dataset.batches(self.size):
+                sizes = FeedSet(batch.inputs, None).shapes
+                shapes.check(self.model, sizes, batch.inputs)
+                rows = dimensions.batch_of(self.model, sizes)
+                yield FeedSet(batch.inputs, rows, (*notes, *_padding_note(dataset, batch.size)))
+
+
+def open_batches(model: Model, paths: Sequence[Path], size: int | None = None) -> FeedBatches:
+    """Opens the inputs in `paths`: .npz files, test_data_set folders, and folders of either.
+
+    Arrays in an .npz with more rows than the model takes, or than `size`, are cut along their
+    first axis. Raises InputError for a path that holds no inputs, or arrays of unknown names.
+    """
+    files = [file for path in paths for file in _input_files(path)]
+    for file in files:
+        if file.suffix == ".npz":
+            refuse_unknown(file, model)
+    datasets = tuple(open_files(file, model) for file in files)
+    return FeedBatches(model, datasets, size, f"inputs are those of {', '.join(map(str, paths))}")
+
+
+def make_feeds(
     model: Model,
+    *,
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,
-    feeds: InputPaths | Samples = None,
+    path: Path | None = None,
     seed: int = 0,
-) -> Request:
-    """Returns the request for feeds of `model`, opened from `source`, by a command's options."""
-    folder = Path(source) if isinstance(source, str | Path) and Path(source).is_dir() else None
+) -> FeedSet:
+    """Returns feeds for `model`: read from `path`, or (default) random with `seed`.
+
+    `batch` sets the batch dimension, `dims` other open dimensions by symbol or `INPUT:AXIS`; the
+    rest is chosen. Raises InputError if a dimension is unknown or fixed, or a file does not fit the
+    model; UsageError for sizes that contradict each other.
+    """
+    if path is None:
+        return random_feeds(model, choose(model, batch, dims or {}), seed)
+    if batch is not None or dims:
+        raise UsageError(
+            f"{path}: the inputs' own shapes decide; they cannot be changed by a batch or dim",
+            "Leave out the batch and dims, or leave out the inputs.",
+        )
+    feeds = files.read_feeds(model, path)
+    check_feeds(model, feeds)
+    batch = batch_of(model, FeedSet(feeds, None).shapes)
+    return FeedSet(feeds, batch, (f"inputs are those of {path}",))
+
+
+def random_feeds(model: Model, sizes: Sizes, seed: int) -> FeedSet:
+    """Returns random feeds of these sizes. Raises the errors of `random.generate`."""
+    feeds = random.generate(model, sizes.shapes, seed)
+    note = f"inputs are random, seed {seed}" if feeds else "the model has no inputs"
+    notes = (*sizes.notes, note)
+    return FeedSet(feeds, batch_of(model, sizes.shapes), notes, sizes.chosen)
+
+
+def _reopened(
+    model: Model,
+    descriptions: Sequence[Description],
+    size: int | None,
+    description: str,
+    total: int | None,
+) -> FeedBatches:
+    datasets = tuple(reopened(each, model) for each in descriptions)
+    return FeedBatches(model, datasets, size, description, total)
+
+
+def _input_files(path: Path) -> Sequence[Path]:
+    """Returns a file or test_data_set folder itself, or those inside another folder."""
+    if not path.exists():
+        raise InputError(f"{path}: no such inputs", "Name an .npz file or a test_data_set folder.")
+    if not path.is_dir():
+        return [path]
+    paths = sorted([*test_data_sets(path), *path.glob("*.npz")], key=numeric_order)
+    if path in paths:
+        return [path]
+    if not paths:
+        raise InputError(
+            f"{path}: holds no inputs", "Inputs are .npz files or test_data_set folders."
+        )
+    return paths
+
+
+def _padding_note(dataset: Dataset, size: int) -> tuple[str, ...]:
+    rows = dataset.layout.batch
+    if rows is None or size >= rows:
+        return ()
+    return (
+        f"{dataset.name}: the model takes {rows:,} rows; the last batch has {size:,} and "
+        "repeats its last sample",
+    )
+
+
+def _archives(feeds: InputPaths | Samples) -> Iterator[Path]:
+    sources: Sequence[str | Path]
     if isinstance(feeds, Samples):
-        return Request(model, folder, batch, dims, (), seed, feeds)
-    paths = [feeds] if isinstance(feeds, str | Path) else feeds or []
-    return Request(model, folder, batch, dims, tuple(Path(path) for path in paths), seed)
+        sources = [feeds.name]
+    else:
+        sources = [feeds] if isinstance(feeds, str | Path) else feeds or ()
+    for path in map(Path, sources):
+        yield from sorted(path.glob("*.npz")) if path.is_dir() else ()
+        if path.suffix == ".npz" and path.is_file():
+            yield path

@@ -10,8 +10,7 @@ import numpy as np
 from tracer.errors import InputError
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
-from tracer.inputs.feedset import Feeds
-from tracer.inputs.model_feeds import check_feeds
+from tracer.inputs.feedset import Feeds, check_feeds
 from tracer.support.progress import Progress, silent
 
 

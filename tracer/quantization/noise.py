@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tracer.metrics.channels import channel_axes, squares_along
+from tracer.metrics.reference import channel_axes, squares_along
 from tracer.records.transformed import WorstChannel
 from tracer.support.types import Array, FloatArray
 

@@ -14,7 +14,7 @@ from onnxruntime.quantization import calibrate
 
 from tracer.errors import UsageError
 from tracer.graph.model import Model
-from tracer.inputs.datasets.description import Description
+from tracer.inputs.datasets.dataset import Description
 from tracer.inputs.datasets.opening import reopened
 from tracer.quantization.calibration import CalibrationReader, CalibrationSamples
 from tracer.quantization.options import METHODS, QuantizationOptions

@@ -18,8 +18,7 @@ import numpy as np
 from tracer.graph.model import Model
 from tracer.graph.stored_weights import findable
 from tracer.inputs.datasets.batch import Batch
-from tracer.inputs.datasets.dataset import Dataset
-from tracer.inputs.datasets.description import Description
+from tracer.inputs.datasets.dataset import Dataset, Description
 from tracer.inputs.datasets.opening import reopened
 from tracer.interpreter import values
 from tracer.interpreter.values import Value

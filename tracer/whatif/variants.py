@@ -27,8 +27,7 @@ from tracer.graph import loading
 from tracer.graph.model import Model
 from tracer.graph.operators import adds_integers
 from tracer.graph.stored_weights import WeightFiles
-from tracer.inputs.datasets.chosen import chosen
-from tracer.inputs.datasets.dataset import Dataset
+from tracer.inputs.datasets.dataset import Dataset, choose_samples
 from tracer.inputs.datasets.opening import open_dataset
 from tracer.limits import Limits
 from tracer.metrics import Metric
@@ -271,7 +270,7 @@ class VariantRunner:
         def screen() -> Screen:
             if self._screen_evaluator is None:
                 hardest = criteria.hardest(self._task.metric, self._evaluator.wide_batches, size)
-                screened = chosen(dataset, hardest)
+                screened = choose_samples(dataset, hardest)
                 self._screen_deadline = self._task.deadline.part(_SCREEN_TIME)
                 batches = StoredBatches(screened, batch)
                 self._screen_evaluator = self._evaluating(batches, self._screen_deadline, size)

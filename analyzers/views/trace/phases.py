@@ -19,7 +19,7 @@ from tracer.analyzers.timing import wall, wall_interval
 from tracer.analyzers.views.page import Column, Table, name_column, number_column
 from tracer.analyzers.views.text import FORMATS, full, micros, percent, plural, quantity, roof, si
 from tracer.analyzers.views.trace.headline import Section, displayed, folded, sections
-from tracer.inputs.phases import DECODE
+from tracer.inputs.decoder import DECODE
 from tracer.records.trace import Generated, Generation, Trace
 
 _Configuration: TypeAlias = "tuple[object, ...]"

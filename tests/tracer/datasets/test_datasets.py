@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.tracer.datasets.sets import images, model, table, whole, write_test_data
 from tracer.errors import InputError, UsageError
 from tracer.graph import loading
-from tracer.inputs.datasets.layout import SampleLayout
+from tracer.inputs.datasets.batch import SampleLayout
 from tracer.inputs.datasets.opening import open_dataset
 
 quick = settings(
@@ -60,7 +60,7 @@ def test_a_fingerprint_is_of_the_samples_and_not_of_their_storage(tmp_path, coun
     squeezed = tmp_path / "squeezed.npz"
     np.savez_compressed(squeezed, labels=np.arange(count), x=np.asfortranarray(x))
     assert open_dataset(squeezed, model()).fingerprint() == first
-    from tracer.inputs.datasets.fingerprint import fingerprint
+    from tracer.inputs.datasets.dataset import fingerprint
 
     pieces = open_dataset(path, model()).batches(chunk)
     assert fingerprint(pieces, frozenset({"x"})) == first

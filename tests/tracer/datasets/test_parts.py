@@ -26,7 +26,7 @@ from tests.tracer.datasets.sets import (
 from tracer import metrics
 from tracer.errors import InputError, UsageError
 from tracer.graph import loading
-from tracer.inputs.datasets.chosen import chosen
+from tracer.inputs.datasets.dataset import choose_samples
 from tracer.inputs.datasets.opening import open_dataset, reopened
 from tracer.whatif import variants
 from tracer.whatif.options import WhatIfOptions
@@ -191,13 +191,13 @@ def test_a_description_opens_the_same_samples(source, data):
     whole = open_dataset(f"{spec}*2", loaded, limit=data.draw(st.none() | st.integers(1, 40)))
     picked = data.draw(st.sets(st.integers(0, whole.samples - 1), min_size=1))
     first, count = data.draw(st.integers(0, 50)), data.draw(st.integers(0, 50))
-    some = chosen(whole, np.array(sorted(picked)))
+    some = choose_samples(whole, np.array(sorted(picked)))
     for dataset in (
         whole,
         whole.part(first, count),
         some,
         some.part(first, count),
-        chosen(some.part(0, 3), np.array([0])),
+        choose_samples(some.part(0, 3), np.array([0])),
     ):
         sent = pickle.dumps(dataset.description)
         again = reopened(pickle.loads(sent), loaded)

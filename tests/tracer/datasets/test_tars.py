@@ -11,8 +11,7 @@ import pytest
 
 from tests.tracer.datasets.sets import encoded, images, model, whole, write_tar
 from tracer.errors import InputError
-from tracer.inputs.datasets.opening import open_dataset
-from tracer.inputs.datasets.patterns import files_of
+from tracer.inputs.datasets.opening import files_of, open_dataset
 
 
 def pictures(count: int):
@@ -109,7 +108,7 @@ def test_patterns_are_those_of_webdataset_and_the_shell(tmp_path):
 
 def test_braces_expand_as_those_of_webdataset():
     braceexpand = pytest.importorskip("braceexpand")
-    from tracer.inputs.datasets.patterns import _expanded
+    from tracer.inputs.datasets.opening import _expanded
 
     for pattern in ("a{000..012}.tar", "{a,b}/x-{1..3}{c,d}.tar", "plain.tar"):
         assert _expanded(pattern) == list(braceexpand.braceexpand(pattern))

@@ -11,7 +11,7 @@ import numpy as np
 import tracer
 from tracer.executors.onnxruntime.settings import OrtSettings, SessionSettings
 from tracer.graph import loading
-from tracer.inputs.model_feeds import make_feeds
+from tracer.inputs.request import make_feeds
 from tracer.tuning.findings import Findings
 from tracer.tuning.setup import Machine, Setup
 

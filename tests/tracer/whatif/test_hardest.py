@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests import graphs
 from tracer import metrics
 from tracer.graph import loading
-from tracer.inputs.datasets.chosen import chosen
+from tracer.inputs.datasets.dataset import choose_samples
 from tracer.inputs.datasets.opening import open_dataset
-from tracer.metrics.ranking import lead
+from tracer.metrics.scores import lead
 from tracer.whatif.criteria import hardest, summary
 
 
@@ -62,7 +62,7 @@ def test_chosen_samples_are_those_rows_in_any_batches(tmp_path, batch):
     np.savez(tmp_path / "d.npz", x=x, labels=labels)
     dataset = open_dataset(tmp_path / "d.npz", loading.load(tmp_path / "m.onnx"), limit=21)
     numbers = np.array([0, 3, 4, 5, 9, 16, 20])
-    some = chosen(dataset, numbers)
+    some = choose_samples(dataset, numbers)
     assert (some.samples, dataset.samples) == (7, 21)
     for size in (1, 3, 5, 20):
         batches = list(some.batches(size))

@@ -38,7 +38,7 @@ from tracer.exporters.registry import exporter_of
 from tracer.exporters.source import load_source, names_code, runs_in_framework
 from tracer.exporters.subject import Code, open_subject
 from tracer.graph.model import Model
-from tracer.inputs import files, npz
+from tracer.inputs import files
 from tracer.inputs.request import on_sizes_that_run
 from tracer.quantization.stand_in import for_onnxruntime
 from tracer.records import providers
@@ -251,7 +251,7 @@ def with_own_inputs(
     models = [side for side in sides if isinstance(side, OnnxSide)]
     if settings.feeds is None or settings.feeds.suffix != ".npz" or not models:
         return list(sides), ()
-    given = list(npz.members(settings.feeds))
+    given = list(files.npz_members(settings.feeds))
     declared = {value.name for side in models for value in side.model.inputs}
     if not declared.issuperset(given):
         return list(sides), ()

@@ -21,7 +21,7 @@ from tracer.api.compare import SideSettings, naming, values
 from tracer.api.compare.sides import LiveSide, NamedSide, OnnxSide, Recorded, Runner
 from tracer.containment import signals
 from tracer.executors.alternation import Pace, by_side, keeping, sessions, timed
-from tracer.inputs.overrides import with_overrides
+from tracer.inputs.request import with_overrides
 from tracer.records.trace import INCOMPLETE, Turns
 from tracer.support.progress import Progress, silent
 from tracer.support.temporary import TemporaryFolder

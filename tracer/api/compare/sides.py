@@ -140,7 +140,7 @@ class OnnxSide:
                 with executor.ready(self.model, feedset, chosen):
                     pass
 
-        feedset, _ = on_sizes_that_run(self.request(settings).cut(), opens)
+        feedset, _ = on_sizes_that_run(self.request(settings).first_batch(), opens)
         return _OnnxRunner(self.model, feedset, executor, chosen)
 
     def request(self, settings: SideSettings) -> Request:

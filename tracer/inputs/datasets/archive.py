@@ -10,10 +10,9 @@ from tracer.errors import InputError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.inputs import dims as dimensions
-from tracer.inputs import npz
-from tracer.inputs.datasets.batch import Batch
-from tracer.inputs.datasets.layout import SampleLayout
-from tracer.inputs.npz import Member
+from tracer.inputs import files
+from tracer.inputs.datasets.batch import Batch, SampleLayout
+from tracer.inputs.files import Member
 
 _LABELS = ("labels", "y")
 _ONLY_INPUT = "x"  # name in an archive for the only input of a model
@@ -43,7 +42,7 @@ class Archive:
             yield self._single(common)
             return
         members = self._with_rows()
-        with npz.opened(self.path, members, first) as streams:
+        with files.npz_opened(self.path, members, first) as streams:
             readers = zip(members, streams, strict=True)
             for arrays in zip(*(m.rows(s, rows, first) for m, s in readers), strict=True):
                 count = len(self.inputs)
@@ -54,8 +53,8 @@ class Archive:
 
     def _common(self) -> dict[str, np.ndarray]:
         members = list(self.shared.values())
-        with npz.opened(self.path, members) as streams:
-            arrays = [m.whole(stream) for m, stream in zip(members, streams, strict=True)]
+        with files.npz_opened(self.path, members) as streams:
+            arrays = [m.read_all(stream) for m, stream in zip(members, streams, strict=True)]
         return dict(zip(self.shared, arrays, strict=True))
 
     def _with_rows(self) -> list[Member]:
@@ -74,7 +73,7 @@ def open_archive(path: Path, model: Model, layout: SampleLayout, split: str) -> 
     An archive without `_test` arrays serves both splits. Raises InputError if an input is
     missing, or if members have different numbers of rows.
     """
-    members = npz.members(path)
+    members = files.npz_members(path)
     names = [value.name for value in model.inputs]
     held_out = {f"{name}{_HELD_OUT}" for name in (*names, _ONLY_INPUT)} & set(members)
     suffix = _HELD_OUT if split == "test" and held_out else ""
@@ -106,7 +105,7 @@ def refuse_unknown(path: Path, model: Model) -> None:
     known = {*names, *(value.name for value in model.graph.output), *_LABELS}
     known |= {_ONLY_INPUT} if len(names) == 1 else set()
     known |= {f"{name}{_HELD_OUT}" for name in known}
-    unknown = [name for name in npz.members(path) if name not in known]
+    unknown = [name for name in files.npz_members(path) if name not in known]
     if unknown:
         raise InputError(
             f"{path}: {model.name} has no input '{unknown[0]}'",

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 
 from tracer.errors import InputError
+from tracer.graph import tensor_type
+from tracer.graph.model import Model
+from tracer.graph.tensor_type import Dim, TensorType
+from tracer.inputs import dims as dimensions
 from tracer.inputs.feedset import Feeds
+from tracer.support.types import Array
+
+LABELS = ("labels", "label", "y", "cls")
+"""Names of a label, best first."""
+_ONLY_INPUT = ("x", "image", "img")
+"""Names of the field for the only input of a model, beside that of the input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +40,14 @@ class Batch:
     outputs: Mapping[str, Any] | None = field(default=None, repr=False)
     token_bytes: float | None = None
 
-    def cut(self, start: int, stop: int, rows: frozenset[str]) -> Batch:
+    def part(self, start: int, stop: int, rows: frozenset[str]) -> Batch:
         """Returns samples `start` to `stop` - 1; inputs outside `rows` belong to all samples."""
         if start == 0 and stop == self.size:
             return self
         return self._of(slice(start, stop), stop - start, rows)
 
     def chosen(self, numbers: NDArray[np.int64], rows: frozenset[str]) -> Batch:
-        """Returns the samples of these numbers, as `cut` does."""
+        """Returns the samples of these numbers, as `part` does."""
         return self._of(numbers, len(numbers), rows)
 
     def _of(self, part: slice | NDArray[np.int64], size: int, rows: frozenset[str]) -> Batch:
@@ -67,16 +78,154 @@ def regrouped(pieces: Iterable[Batch], size: int, rows: frozenset[str]) -> Itera
     for piece in pieces:
         start = 0
         while piece.size - start >= missing:
-            yield _joined([*pending, piece.cut(start, start + missing, rows)], rows)
+            yield _concatenate([*pending, piece.part(start, start + missing, rows)], rows)
             start, pending, missing = start + missing, [], size
         if start < piece.size:
-            pending.append(piece.cut(start, piece.size, rows))
+            pending.append(piece.part(start, piece.size, rows))
             missing -= piece.size - start
     if pending:
-        yield _joined(pending, rows)
+        yield _concatenate(pending, rows)
 
 
-def _joined(pieces: list[Batch], rows: frozenset[str]) -> Batch:
+class SampleSource(Protocol):
+    """Yields samples; reading twice yields the same samples in the same order."""
+
+    @property
+    def samples(self) -> int | None:
+        """The number of samples; None if only reading them tells."""
+
+    def pieces(self, rows: int, first: int = 0) -> Iterator[Batch]:
+        """Yields samples from number `first` on, about `rows` at a time.
+
+        Memory holds one batch. `first` is 0 where inputs cannot be cut into samples.
+        Raises InputError for samples that cannot be read.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The inputs of one sample by the model's names, without an axis of samples, and its label."""
+
+    inputs: Mapping[str, Array] = field(repr=False)
+    label: Array | None = None
+
+
+def stacked(samples: Iterable[Sample], rows: int) -> Iterator[Batch]:
+    """Yields `rows` samples at a time, and fewer before one of other shapes."""
+    pending: list[Sample] = []
+    for sample in samples:
+        if pending and _sample_shapes(sample) != _sample_shapes(pending[0]):
+            yield _stack(pending)
+            pending = []
+        pending.append(sample)
+        if len(pending) == rows:
+            yield _stack(pending)
+            pending = []
+    if pending:
+        yield _stack(pending)
+
+
+@dataclass(frozen=True, slots=True)
+class SampleLayout:
+    """`rows` are the inputs whose axis 0 counts samples; other inputs belong to all samples.
+
+    `batch` is the fixed number of rows, None if any is allowed. Without `rows` the inputs cannot
+    be cut into samples.
+    """
+
+    rows: frozenset[str]
+    batch: int | None = None
+
+    @classmethod
+    def of(cls, model: Model) -> SampleLayout:
+        """Derives the layout from the declared inputs and outputs."""
+        inputs = _declared_shapes(model.inputs)
+        axes = dimensions.batch_axes(inputs)
+        unknown = {v.name for v in model.inputs if _is_unshaped(v)}
+        outputs = [shape[:1] for shape in _declared_shapes(model.graph.output).values()]
+        if axes or unknown:
+            cuts = set(axes.values()) <= {0} and not any(_fixed(lead) for lead in outputs)
+            return cls(frozenset({*axes, *unknown} if cuts else ()))
+        leading = {shape[0] for shape in inputs.values() if len(shape) > 1}
+        if len(leading) != 1 or any(lead != tuple(leading) for lead in outputs if _fixed(lead)):
+            return cls(frozenset())
+        (batch,) = leading
+        if not isinstance(batch, int) or batch < 1:
+            return cls(frozenset())
+        return cls(frozenset(n for n, shape in inputs.items() if shape[:1] == (batch,)), batch)
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The field of each input by its name, the field of the label, and the types of the inputs."""
+
+    inputs: Mapping[str, str]
+    label: str | None
+    types: Mapping[str, TensorType | None]
+
+
+def choose_fields(
+    where: str, present: Iterable[str], model: Model, extra: Iterable[str] = ()
+) -> Fields:
+    """Returns which fields of those `present` the model takes.
+
+    The only input of a model takes x, image or img as well, or one called as in `extra`. Raises
+    InputError, which begins with `where`, for an input without a field, and for a model whose
+    inputs cannot be cut into samples.
+    """
+    layout, names = SampleLayout.of(model), list(present)
+    shared = [value.name for value in model.inputs if value.name not in layout.rows]
+    if shared:
+        raise InputError(
+            f"{where}: holds samples, and input '{shared[0]}' of {model.name} has no row for each",
+            "Name an .npz file with an array for each input.",
+        )
+    others = (*_ONLY_INPUT, *extra) if len(model.inputs) == 1 else ()
+    inputs = {
+        value.name: next((n for n in (value.name, *others) if n in names), "")
+        for value in model.inputs
+    }
+    missing = [name for name, field in inputs.items() if not field]
+    if missing:
+        known = ", ".join((missing[0], *others))
+        raise InputError(
+            f"{where} has no field for input '{missing[0]}' of {model.name}; it has "
+            f"{', '.join(names) or 'none'}",
+            f"Name the field {known}.",
+        )
+    types = {value.name: tensor_type.from_type_proto(value.type) for value in model.inputs}
+    free = [name for name in LABELS if name in names and name not in inputs.values()]
+    return Fields(inputs, next(iter(free), None), types)
+
+
+def _sample_shapes(sample: Sample) -> list[tuple[int, ...]]:
+    labels = [] if sample.label is None else [sample.label]
+    return [value.shape for value in (*sample.inputs.values(), *labels)]
+
+
+def _stack(samples: list[Sample]) -> Batch:
+    first = samples[0]
+    inputs = {name: np.stack([each.inputs[name] for each in samples]) for name in first.inputs}
+    labels = [each.label for each in samples if each.label is not None]
+    return Batch(inputs, len(samples), np.stack(labels) if labels else None)
+
+
+def _fixed(lead: tuple[Dim, ...]) -> bool:
+    """Whether an output declares a fixed number of rows, or has none."""
+    return not lead or isinstance(lead[0], int)
+
+
+def _declared_shapes(values: Iterable[onnx.ValueInfoProto]) -> Mapping[str, tuple[Dim, ...]]:
+    kinds = {value.name: tensor_type.from_type_proto(value.type) for value in values}
+    return {n: k.shape for n, k in kinds.items() if k is not None and k.shape is not None}
+
+
+def _is_unshaped(value: onnx.ValueInfoProto) -> bool:
+    kind = tensor_type.from_type_proto(value.type)
+    return kind is not None and kind.shape is None
+
+
+def _concatenate(pieces: list[Batch], rows: frozenset[str]) -> Batch:
     first = pieces[0]
     if len(pieces) == 1:
         return first

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Never
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tracer.errors import InputError, UsageError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType
 from tracer.inputs.datasets import images
-from tracer.inputs.datasets.batch import Batch, regrouped
-from tracer.inputs.datasets.description import Description
-from tracer.inputs.datasets.fingerprint import fingerprint
-from tracer.inputs.datasets.layout import SampleLayout
-from tracer.inputs.datasets.source import SampleSource
-from tracer.inputs.model_feeds import check_feeds
+from tracer.inputs.datasets.batch import Batch, SampleLayout, SampleSource, regrouped
+from tracer.inputs.feedset import check_feeds
 
 _PIXELS = ("float16", "float32", "float64")
 _GREY, _COLOURS = 3, 4  # ranks of images without and with a channel axis
@@ -119,7 +118,7 @@ class Dataset:
             return
         for piece in self._repeated(rows):
             if remaining is not None and self.layout.rows and piece.size > remaining:
-                piece = piece.cut(0, remaining, self.layout.rows)
+                piece = piece.part(0, remaining, self.layout.rows)
             yield piece
             if remaining is not None:
                 remaining -= piece.size
@@ -173,6 +172,113 @@ class Dataset:
             check_feeds(self.model, batch.inputs)
         except InputError as error:
             raise InputError(f"{self.name}: {error.what}", error.hint) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """Samples `first` to `stop` - 1 of a data set, which `opening.reopened` opens for a model.
+
+    `name` is what the user named. `base` is its data without split and repetitions, and relative
+    paths start at the folder `home`. `limit` is the limit that the data set was opened with. With
+    `numbers`, `first` and `stop` count these samples instead of all. Two equal descriptions are of
+    the same samples, as long as nobody changes the files.
+    """
+
+    name: str
+    base: str
+    split: str
+    repeat: int
+    limit: int | None
+    folder: Path
+    home: Path
+    numbers: tuple[int, ...] | None = None
+    first: int = 0
+    stop: int | None = None
+
+    def chosen(self, numbers: NDArray[np.int64]) -> Description:
+        """Returns the description of some of these samples, by their numbers, ascending."""
+        total = [int(number) + self.first for number in numbers]
+        if self.numbers is not None:
+            total = [self.numbers[number] for number in total]
+        return replace(self, numbers=tuple(total), first=0, stop=None)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenSamples:
+    """The samples `numbers` (n,) of a data set, as converted for its model."""
+
+    dataset: Dataset = field(repr=False)
+    numbers: NDArray[np.int64] = field(repr=False)
+
+    @property
+    def samples(self) -> int:
+        """How many samples were chosen."""
+        return len(self.numbers)
+
+    def pieces(self, rows: int, first: int = 0) -> Iterator[Batch]:
+        """Yields the chosen samples of each batch; reads none before the first of them."""
+        numbers = self.numbers[first:]
+        if not len(numbers):
+            return
+        start, last = int(numbers[0]), int(numbers[-1])
+        for batch in self.dataset.part(start, last + 1 - start).batches(rows):
+            begun, ended = np.searchsorted(numbers, (start, start + batch.size))
+            if begun < ended:
+                yield batch.chosen(numbers[begun:ended] - start, self.dataset.layout.rows)
+            start += batch.size
+
+
+def choose_samples(dataset: Dataset, numbers: NDArray[np.int64]) -> Dataset:
+    """Returns a data set of the samples `numbers`, ascending, of one that is cut into samples."""
+    return replace(
+        dataset,
+        source=ChosenSamples(dataset, numbers),
+        origin=dataset.description.chosen(numbers),
+        repeat=1,
+        first=0,
+        limit=None,
+    )
+
+
+def fingerprint(pieces: Iterable[Batch], rows: frozenset[str]) -> str:
+    """Returns the SHA-256, in hexadecimal, of all samples in order.
+
+    Each input, expected output and the labels has its own hash over element type, shape and bytes
+    (per row for inputs in `rows`); the result hashes all names and hashes.
+    """
+    hashes: dict[str, Any] = {}
+    for piece in pieces:
+        for name, value in _tensors(piece):
+            digest = hashes.setdefault(name, hashlib.sha256())
+            shared = name in {f"input {own}" for own in piece.inputs if own not in rows}
+            for each in value if rows and not shared else [value]:
+                _update(digest, each)
+    total = hashlib.sha256()
+    for name in sorted(hashes):
+        total.update(f"{name}\0{hashes[name].hexdigest()}\0".encode())
+    return total.hexdigest()
+
+
+def _tensors(piece: Batch) -> Iterable[tuple[str, Any]]:
+    yield from ((f"input {name}", value) for name, value in piece.inputs.items())
+    yield from ((f"output {name}", value) for name, value in (piece.outputs or {}).items())
+    if piece.labels is not None:
+        yield "labels", piece.labels
+
+
+def _update(digest: Any, value: Any) -> None:
+    if value is None or isinstance(value, list):
+        digest.update(b"absent" if value is None else f"sequence of {len(value)}".encode())
+        for each in value or ():
+            _update(digest, each)
+        return
+    array = np.asarray(value)
+    digest.update(f"{array.dtype}{array.shape}".encode())
+    if array.dtype.hasobject:  # strings
+        for text in array.ravel():
+            digest.update(f"{len(str(text))}:{text}".encode())
+    else:
+        digest.update(np.ascontiguousarray(array).data)
 
 
 def _bytes(piece: Batch) -> int:

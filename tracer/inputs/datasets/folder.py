@@ -11,8 +11,7 @@ from tracer.errors import InputError
 from tracer.graph.model import Model
 from tracer.inputs import dims as dimensions
 from tracer.inputs import files
-from tracer.inputs.datasets.batch import Batch
-from tracer.inputs.datasets.layout import SampleLayout
+from tracer.inputs.datasets.batch import Batch, SampleLayout
 
 _DIMS = 0x08
 """The tag of field 1 as a number, in the wire format of protobuf."""
@@ -45,10 +44,10 @@ class TestDataFolders:
         begun = bisect.bisect_right(ends, first) if first else 0
         skipped = first - ends[begun - 1] if begun else first
         for path in self.paths[begun:]:
-            feeds = files.read(self.model, path)
+            feeds = files.read_feeds(self.model, path)
             outputs = files.read_outputs(self.model, path)
             batch = Batch(feeds, self._size(path, feeds, outputs), None, outputs or None)
-            yield batch.cut(skipped, batch.size, self.layout.rows)
+            yield batch.part(skipped, batch.size, self.layout.rows)
             skipped = 0
 
     def _size(self, path: Path, feeds: Mapping[str, Any], outputs: Mapping[str, Any]) -> int:
@@ -90,7 +89,7 @@ def _samples(path: Path, model: Model, layout: SampleLayout) -> int:
     rows = _leading_size(file)
     if rows is not None:
         return rows
-    feeds = files.read(model, path)
+    feeds = files.read_feeds(model, path)
     return max((_rows(v) or 0 for n, v in feeds.items() if n in layout.rows), default=0)
 
 

@@ -16,9 +16,8 @@ from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType
 from tracer.inputs.datasets import images
-from tracer.inputs.datasets.batch import Batch
-from tracer.inputs.datasets.named import image_input
-from tracer.inputs.datasets.sample import Sample, stacked
+from tracer.inputs.datasets.batch import Batch, Sample, stacked
+from tracer.inputs.datasets.labelled import image_input
 
 _SUFFIXES = frozenset((".jpeg", ".jpg", ".png", ".bmp", ".pgm", ".ppm", ".tif", ".tiff", ".webp"))
 _SPLITS = {"train": ("train",), "test": ("val", "test", "validation")}

@@ -1,5 +1,6 @@
 """Opens data sets: streams of batches, with labels or expected outputs where known."""
 
+import itertools
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,18 +10,12 @@ import numpy as np
 from tracer.errors import InputError, UsageError
 from tracer.graph.model import Model
 from tracer.inputs.datasets.archive import open_archive
-from tracer.inputs.datasets.batch import Batch
-from tracer.inputs.datasets.chosen import chosen
-from tracer.inputs.datasets.dataset import Dataset
-from tracer.inputs.datasets.description import Description
+from tracer.inputs.datasets.batch import Batch, SampleLayout, SampleSource
+from tracer.inputs.datasets.dataset import Dataset, Description, choose_samples
 from tracer.inputs.datasets.folder import open_folder
 from tracer.inputs.datasets.image_folder import open_image_folder
-from tracer.inputs.datasets.labelled import DEFAULT_FOLDER, names
-from tracer.inputs.datasets.layout import SampleLayout
-from tracer.inputs.datasets.named import open_named
+from tracer.inputs.datasets.labelled import DEFAULT_FOLDER, names, open_named
 from tracer.inputs.datasets.parquet import open_parquet
-from tracer.inputs.datasets.patterns import files_of
-from tracer.inputs.datasets.source import SampleSource
 from tracer.inputs.datasets.tar_files import open_tars
 from tracer.inputs.datasets.text import SPEC as TEXT
 from tracer.inputs.datasets.text import explicit, open_text
@@ -28,19 +23,17 @@ from tracer.inputs.datasets.user_samples import SPEC as USER
 from tracer.inputs.datasets.user_samples import open_user_samples
 from tracer.inputs.files import test_data_sets
 
+_BRACES = re.compile(r"\{([^{}]+)\}")
+_RANGE = re.compile(r"([0-9]+)\.\.([0-9]+)")
+_WILD = re.compile(r"[*?\[]")
 SPLITS = ("test", "train")
 _SPEC = re.compile(
     rf"(?P<base>.+?)(?::(?P<split>{'|'.join(SPLITS)}))?(?:\*(?P<times>[0-9]{{1,9}}))?"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Spec:
-    """What `digits:train*28` names; without a split the caller chooses."""
-
-    base: str
-    split: str | None = None
-    repeat: int = 1
+__all__ = [
+    "DEFAULT_FOLDER", "SPLITS", "Batch", "Dataset", "names", "open_dataset", "open_files",
+    "reopened", "without_split",
+]  # fmt: skip
 
 
 def open_dataset(
@@ -91,8 +84,66 @@ def reopened(description: Description, model: Model) -> Dataset:
     """
     dataset = _opened(description, model)
     if description.numbers is not None:
-        dataset = chosen(dataset, np.array(description.numbers, np.int64))
+        dataset = choose_samples(dataset, np.array(description.numbers, np.int64))
     return replace(dataset, first=description.first, limit=description.stop)
+
+
+def without_split(spec: str | Path) -> str:
+    """Returns the spec of the same data, without a split."""
+    parsed = _parsed(spec)
+    return parsed.base if parsed.repeat == 1 else f"{parsed.base}*{parsed.repeat}"
+
+
+def files_of(pattern: Path) -> list[Path]:
+    """Returns the file `pattern`, or those that a pattern names, which are sorted within each `*`.
+
+    {000..127} is every number, {a,b} is each of these. Raises InputError where no file matches.
+    """
+    if pattern.is_file():
+        return [pattern]
+    found = [path for each in _expanded(str(pattern)) for path in _matching(Path(each))]
+    if not found:
+        raise InputError(
+            f"{pattern}: no such file",
+            "Name a file, or several: 'part-*.tar', 'part-{000..127}.tar' (in quotes).",
+        )
+    return found
+
+
+def _expanded(pattern: str) -> list[str]:
+    """Returns a pattern for each choice in braces."""
+    literal_and_choices = _BRACES.split(pattern)
+    choices = [
+        _choices(text) if index % 2 else [text] for index, text in enumerate(literal_and_choices)
+    ]
+    return ["".join(parts) for parts in itertools.product(*choices)]
+
+
+def _choices(text: str) -> list[str]:
+    numbers = _RANGE.fullmatch(text)
+    if numbers is None:
+        return text.split(",")
+    first, last = numbers.groups()
+    return [f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1)]
+
+
+def _matching(path: Path) -> list[Path]:
+    wild = next((i for i, part in enumerate(path.parts) if _WILD.search(part)), None)
+    if wild is None:
+        if not path.is_file():
+            raise InputError(f"{path}: no such file", "Name files that exist.")
+        return [path]
+    folder = Path(*path.parts[:wild])
+    return sorted(each for each in folder.glob("/".join(path.parts[wild:])) if each.is_file())
+
+
+@dataclass(frozen=True, slots=True)
+class _Spec:
+    """What `digits:train*28` names; without a split the caller chooses."""
+
+    base: str
+    split: str | None = None
+    repeat: int = 1
 
 
 def _opened(origin: Description, model: Model) -> Dataset:
@@ -109,12 +160,6 @@ def _opened(origin: Description, model: Model) -> Dataset:
         source = _files(home / origin.base, model, layout, origin.split)
     whole = replace(origin, numbers=None, first=0, stop=origin.limit)
     return Dataset(origin.name, model, source, layout, whole, origin.repeat, origin.limit)
-
-
-def without_split(spec: str | Path) -> str:
-    """Returns the spec of the same data, without a split."""
-    parsed = _parsed(spec)
-    return parsed.base if parsed.repeat == 1 else f"{parsed.base}*{parsed.repeat}"
 
 
 def _parsed(spec: str | Path) -> _Spec:
@@ -156,9 +201,3 @@ def _files(path: Path, model: Model, layout: SampleLayout, split: str) -> Sample
         "FILE.py:NAME, or a folder of images or test_data_sets; :train after a name, an .npz or a "
         "folder of images chooses its training split.",
     )
-
-
-__all__ = [
-    "DEFAULT_FOLDER", "SPLITS", "Batch", "Dataset", "names", "open_dataset", "open_files",
-    "reopened", "without_split",
-]  # fmt: skip

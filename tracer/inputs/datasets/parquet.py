@@ -15,9 +15,7 @@ import numpy as np
 from tracer.errors import InputError, refusing
 from tracer.graph.model import Model
 from tracer.inputs.datasets import images
-from tracer.inputs.datasets.batch import Batch
-from tracer.inputs.datasets.fields import Fields, fields
-from tracer.inputs.datasets.sample import Sample, stacked
+from tracer.inputs.datasets.batch import Batch, Fields, Sample, choose_fields, stacked
 from tracer.support.imports import require
 from tracer.support.types import Array
 
@@ -104,7 +102,7 @@ def open_parquet(paths: Sequence[Path], model: Model) -> ParquetRows:
     for path in paths:
         with _opened(path) as file:
             names = file.schema_arrow.names
-            own = fields(str(path), names, model)
+            own = choose_fields(str(path), names, model)
             count = file.metadata.num_row_groups
             groups.append(tuple(file.metadata.row_group(i).num_rows for i in range(count)))
         chosen = chosen or own

@@ -16,9 +16,7 @@ import numpy as np
 from tracer.errors import InputError, refusing
 from tracer.graph.model import Model
 from tracer.inputs.datasets import images
-from tracer.inputs.datasets.batch import Batch
-from tracer.inputs.datasets.fields import LABELS, Fields, fields
-from tracer.inputs.datasets.sample import Sample, stacked
+from tracer.inputs.datasets.batch import LABELS, Batch, Fields, Sample, choose_fields, stacked
 from tracer.support.types import Array
 
 _IMAGES = ("jpg", "jpeg", "png", "ppm", "pgm", "webp", "bmp", "tif", "tiff")
@@ -108,7 +106,7 @@ def open_tars(paths: Sequence[Path], model: Model) -> TarSamples:
     path, offsets = filled[0]
     with _opened(path, offsets[0]) as tar:
         _, members = next(_samples(path, tar))
-        chosen = fields(f"{path}: the first sample", members, model, (*_IMAGES, _ARRAY))
+        chosen = choose_fields(f"{path}: the first sample", members, model, (*_IMAGES, _ARRAY))
         if chosen.label is None and _JSON in members and _in_json(members[_JSON]) is not None:
             chosen = Fields(chosen.inputs, _JSON, chosen.types)
     return TarSamples(tuple(p for p, _ in filled), tuple(each for _, each in filled), chosen)

@@ -14,9 +14,7 @@ from tracer.errors import InputError, TracerError
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType
 from tracer.inputs.datasets import images
-from tracer.inputs.datasets.batch import Batch
-from tracer.inputs.datasets.fields import Fields, fields
-from tracer.inputs.datasets.sample import Sample, stacked
+from tracer.inputs.datasets.batch import Batch, Fields, Sample, choose_fields, stacked
 from tracer.support import imports
 from tracer.support.types import Array
 
@@ -99,7 +97,7 @@ def open_user_samples(spec: str, model: Model, home: Path) -> UserSamples:
         first = next(iter(_values(spec, made, 0)), None)
     if first is None:
         raise InputError(f"{spec}: holds no samples", _FORM)
-    chosen = fields(f"{spec}: the first sample", _by_field(first), model)
+    chosen = choose_fields(f"{spec}: the first sample", _by_field(first), model)
     return UserSamples(spec, file, make, samples, chosen)
 
 

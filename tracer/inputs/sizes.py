@@ -1,0 +1,448 @@
+"""Chooses sizes for the dimensions of inputs that neither the model nor the user has set.
+
+What every command runs or counts at is chosen here. The rules of a dimension stand in the order of
+trust: weights and attention demand a size; names, types and the nodes that read the input tell what
+it counts. Of the sizes that are usual for that, the first at which the shapes in the model fit
+together is chosen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tracer import shapes
+from tracer.errors import InputError, ModelError, UsageError
+from tracer.graph import operators, shape_inference, tensor_type
+from tracer.graph.model import Address, Model, Node
+from tracer.graph.tensor_type import Dim
+from tracer.inputs import dims as dimensions
+from tracer.inputs.dims import Declared, label
+from tracer.inputs.feedset import CHOSEN
+
+_MOST_NODES = 5_000
+"""Inference on a larger model takes seconds: its usual sizes are not tried out."""
+_COMMON = (32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 384, 416, 448, 512, 576, 640, 768, 1024)
+"""Networks halve images and sequences up to five times; few inputs are longer than 1024."""
+_COLOURS, _SPEAKERS = frozenset({1, 3, 4}), frozenset({1, 2})
+"""Channels of an image, and of a sound."""
+_KEEPS_AXES = frozenset(
+    {"Cast", "DequantizeLinear", "DynamicQuantizeLinear", "Identity", "QuantizeLinear"}
+)
+"""Operators whose output 0 has the axes of input 0."""
+_BEFORE_FEATURES = frozenset({
+    "Cast", "Concat", "Div", "Identity", "Mul", "Pad", "Reshape", "Slice", "Squeeze", "Sub",
+    "Transpose", "Unsqueeze",
+})  # fmt: skip
+"""Operators that prepare a sound before the first node that computes features of it."""
+_STATES, _STATE_WEIGHTS = (5, 6), 2
+"""Inputs of a recurrent layer that are states, and the weights that they meet."""
+_CACHES = {"GroupQueryAttention": (3, 4), "MultiHeadAttention": (6, 7)}
+"""Inputs of an attention that are past keys and values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """A shape of each input, and the chosen sizes in it, by what the dimensions are called.
+
+    `notes` says what was chosen.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    chosen: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """What a dimension counts, and sizes to try: the usual one, then larger, then smaller ones."""
+
+    what: str
+    sizes: tuple[int, ...]
+
+    @classmethod
+    def around(cls, what: str, usual: int, others: Sequence[int] = ()) -> Usual:
+        """Returns sizes that are common, and `others`, around the usual one."""
+        sizes = sorted({*_COMMON, *others, 16, 8, 4, 2, 1} - {usual})
+        smaller = [size for size in reversed(sizes) if size < usual]
+        return cls(what, (usual, *(size for size in sizes if size > usual), *smaller))
+
+
+IMAGE = Usual.around("image", 224, (299, 112, 56, 48, 28, 14, 7))
+TOKENS = Usual.around("tokens", 128, (77, 50))
+SEQUENCE = Usual.around("sequence", 128, (100, 1500, 3000))
+OTHER = Usual.around("kind unknown", 16)
+AUDIO = Usual("audio", (16000, 48000, 8000, 4096, 2048, *reversed(_COMMON), 16, 8, 4, 2, 1))
+CHANNELS = Usual("channels", (3, 1, 4, 2, 8, 16, 32, 64))
+PAST = Usual("past", (0, 1))
+
+_NAMED = (
+    # the name of a dimension, and what it counts
+    (re.compile(r"(?i)past|cache"), PAST),
+    (re.compile(r"(?i)seq|len|tok|time|step|frame"), SEQUENCE),
+    (re.compile(r"(?i)^[hw]$|height|width|size|rows|cols"), IMAGE),
+)
+
+
+def choose(model: Model, batch: int | None, dims: Mapping[str, int]) -> Sizes:
+    """Returns the first of `choices`."""
+    return next(choices(model, batch, dims))
+
+
+def choices(model: Model, batch: int | None, dims: Mapping[str, int]) -> Iterator[Sizes]:
+    """Yields sizes in the order to try them; there is always one.
+
+    `dims` are sizes by symbol or `INPUT:AXIS`. Raises InputError for a name in `dims` that no
+    dimension has, a batch if none is open, or an input whose rank nothing tells; UsageError if
+    `dims` sizes the batch as well.
+    """
+    freedom = _freedom(model, batch, dims)
+    if not freedom.free or len(model.nodes) > _MOST_NODES:
+        return (freedom.at(chosen) for chosen in freedom.candidates())
+    return _fitting(model, freedom)
+
+
+@dataclass(frozen=True, slots=True)
+class _Freedom:
+    """What the model and the user leave free, by what the dimensions are called.
+
+    `fixed` are sizes, `summed` are the terms of a dimension called `past + sequence`.
+    """
+
+    declared: Declared
+    fixed: Mapping[str, int]
+    free: Mapping[str, Usual]
+    summed: Mapping[str, Sequence[str]]
+
+    def at(self, chosen: Mapping[str, int]) -> Sizes:
+        """Returns all sizes where those of the free dimensions are `chosen`."""
+        known = {**self.fixed, **chosen}
+        for called, terms in self.summed.items():
+            known[called] = sum(known[term] if term in known else int(term) for term in terms)
+        sized, parts = dict[str, tuple[int, ...]](), []
+        for name, shape in self.declared.items():
+            labels = [label(self.declared, name, axis) for axis in range(len(shape))]
+            dims = zip(shape, labels, strict=True)
+            sized[name] = tuple(dim if isinstance(dim, int) else known[at] for dim, at in dims)
+            kinds = dict.fromkeys(self.free[each].what for each in labels if each in self.free)
+            if kinds:
+                parts.append(f"{name}[{','.join(map(str, sized[name]))}] ({', '.join(kinds)})")
+        options = " ".join(f"--dim {called}={size}" for called, size in chosen.items())
+        note = f"{CHOSEN}{', '.join(parts)}; change them with {options}"
+        return Sizes(sized, chosen, (note,) if chosen else ())
+
+    def candidates(self) -> Iterator[dict[str, int]]:
+        """Yields sizes of the free dimensions: the usual ones, then all of them larger, smaller."""
+        for turn in range(max((len(usual.sizes) for usual in self.free.values()), default=1)):
+            yield {
+                called: usual.sizes[min(turn, len(usual.sizes) - 1)]
+                for called, usual in self.free.items()
+            }
+
+
+def _freedom(model: Model, batch: int | None, dims: Mapping[str, int]) -> _Freedom:
+    declared = _with_ranks(model, dims)
+    fixed = dimensions.given_sizes(model, declared, dims)
+    axes = dimensions.batch_axes(declared)
+    batches = {label(declared, name, axis) for name, axis in axes.items()}
+    if batch is not None:
+        leading = {shape[0] for shape in declared.values() if len(shape) > 1}
+        if not axes and leading != {batch}:
+            sizes = ", ".join(str(size) for size in leading) or "absent"
+            raise InputError(
+                f"{model.name}: the batch is {sizes}, not {batch}, and it is not symbolic",
+                "Export the model with a dynamic batch dimension.",
+            )
+        if batches & set(fixed):
+            twice = min(batches & set(fixed))
+            raise UsageError(f"'{twice}' is the batch: set the batch or the dim, not both")
+    given = next((fixed[each] for each in batches if each in fixed), 1)
+    fixed |= dict.fromkeys(batches - set(fixed), batch or given)
+    places = dimensions.open_places(declared)
+    rest = [called for called in places if called not in fixed]
+    summed = {called: terms for called in rest if (terms := _terms(called, {*rest, *fixed}))}
+    free = {
+        called: usual_sizes(model, declared, *places[called])
+        for called in rest
+        if called not in summed
+    }
+    return _Freedom(declared, fixed, free, summed)
+
+
+def _terms(called: str, known: Iterable[str]) -> Sequence[str]:
+    """Returns the terms of a dimension called `past + sequence`; none of any other."""
+    terms = [term.strip() for term in called.split("+")]
+    if len(terms) > 1 and all(term.isdecimal() or term in known for term in terms):
+        return terms
+    return ()
+
+
+def _fitting(model: Model, freedom: _Freedom) -> Iterator[Sizes]:
+    """Yields the candidates at which the shapes in the model fit; all of them if none does.
+
+    Before each comes one with as many dimensions at their usual size as fit.
+    """
+    trial = shape_inference.Trial(model)
+
+    def fits(at: Sizes) -> bool:  # the first finds most of what does not fit, and takes less time
+        if not trial.fits(at.shapes) or not shapes.fits(model, at.shapes):
+            return False
+        try:
+            shapes.check(model, at.shapes)
+        except ModelError:
+            return False
+        return True
+
+    seen: list[Mapping[str, int]] = []
+    for chosen in freedom.candidates():
+        if not fits(freedom.at(chosen)):
+            continue
+        usual = dict(chosen)
+        for called in reversed(chosen):
+            changed = usual | {called: freedom.free[called].sizes[0]}
+            if changed != usual and fits(freedom.at(changed)):
+                usual = changed
+        for each in (usual, chosen):
+            if each not in seen:
+                seen.append(each)
+                yield freedom.at(each)
+    if not seen:
+        yield from map(freedom.at, freedom.candidates())
+
+
+def _with_ranks(model: Model, dims: Mapping[str, int]) -> dict[str, tuple[Dim, ...]]:
+    """Returns a shape of each tensor input, in their order; open where nothing is declared.
+
+    `dims` may set each axis of an input, as in `x:0`, `x:1`. Raises InputError, with all that is to
+    be set, for inputs whose rank nothing tells.
+    """
+    declared = dimensions.declared_shapes(model)
+    ranked: dict[str, tuple[Dim, ...]] = {}
+    unknown = []
+    for value in model.inputs:
+        name = value.name
+        if tensor_type.from_type_proto(value.type) is None:
+            continue
+        if name in declared:
+            ranked[name] = declared[name]
+            continue
+        axes = {axis for owner, _, axis in (key.rpartition(":") for key in dims) if owner == name}
+        is_given = axes == {str(axis) for axis in range(len(axes))}
+        rank = (len(axes) if is_given else 0) or _rank_from_weights(model, name)
+        if rank:
+            ranked[name] = (None,) * rank
+        else:
+            unknown.append(name)
+    if unknown:
+        names = ", ".join(f"'{name}'" for name in unknown)
+        sizes = " ".join(f"--dim {name}:0=1 --dim {name}:1=16" for name in unknown)
+        raise InputError(
+            f"{names} of {model.name} declare{'s' * (len(unknown) == 1)} no shape",
+            f"Set every axis: {sizes} and so on; or give values: --inputs FILE.npz.",
+        )
+    return ranked
+
+
+def usual_sizes(model: Model, declared: Declared, name: str, axis: int) -> Usual:
+    """Returns what the open dimension `axis` of input `name` counts, and its usual sizes."""
+    kind = next(tensor_type.from_type_proto(v.type) for v in model.inputs if v.name == name)
+    assert kind is not None
+    dimension = _Dimension(model, name, axis, declared[name], kind.dtype)
+    return next(usual for rule in _RULES if (usual := rule(dimension)) is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Dimension:
+    """An open dimension: axis `axis` of the input `name`, which has this shape and dtype."""
+
+    model: Model
+    name: str
+    axis: int
+    shape: tuple[Dim, ...]
+    dtype: str
+
+
+def _by_weights(of: _Dimension) -> Usual | None:
+    size = sizes_from_weights(of.model, of.name, len(of.shape)).get(of.axis)
+    return None if size is None else Usual("weights", (size,))
+
+
+def _by_attention(of: _Dimension) -> Usual | None:
+    size = sizes_from_attention(of.model, of.name).get(of.axis) if len(of.shape) == 4 else None
+    return None if size is None else Usual("heads", (size,))
+
+
+def _by_past(of: _Dimension) -> Usual | None:
+    dim = of.shape[of.axis]
+    return PAST if _kind_named(of.name if dim is None else dim) is PAST else None
+
+
+def _by_sound(of: _Dimension) -> Usual | None:
+    """The last axis of a waveform: [samples], [batch, samples] or [batch, 1 or 2, samples]."""
+    if not of.dtype.startswith(("float", "bfloat")) or not len(of.shape) - 1 == of.axis < 3:
+        return None
+    if len(of.shape) == 3 and of.shape[1] not in _SPEAKERS:
+        return None
+    return AUDIO if any(_first_features(of.model, ("", of.name))) else None
+
+
+def _by_name(of: _Dimension) -> Usual | None:
+    usual = _kind_named(of.shape[of.axis])
+    return TOKENS if usual is SEQUENCE and of.dtype.startswith("int") else usual
+
+
+def _by_type(of: _Dimension) -> Usual | None:
+    rank = len(of.shape)
+    if of.dtype.startswith(("int32", "int64", "bool")):
+        return TOKENS if rank <= 2 else OTHER
+    if rank == 4:  # channels are first unless they are last
+        is_last = of.shape[3] in _COLOURS and of.shape[1] not in _COLOURS
+        return IMAGE if of.axis in ((1, 2) if is_last else (2, 3)) else CHANNELS
+    return SEQUENCE if rank == 3 else OTHER
+
+
+_RULES = (_by_weights, _by_attention, _by_past, _by_sound, _by_name, _by_type)
+"""What a dimension counts, in the order of trust; the last rule always answers."""
+
+
+def _kind_named(name: Dim) -> Usual | None:
+    text = name if isinstance(name, str) else ""
+    return next((usual for pattern, usual in _NAMED if pattern.search(text)), None)
+
+
+def _first_features(model: Model, tensor: Address) -> Iterator[bool]:
+    """Yields whether the first nodes that compute features of `tensor` do so along one axis."""
+    visited, waiting = {tensor}, [tensor]
+    while waiting:
+        for node in model.dataflow.readers.get(waiting.pop(), ()):
+            if node.op_type in ("STFT", "DFT"):
+                yield True
+            elif node.op_type == "Conv":
+                yield len(_weight_shape(model, node, 1) or ()) == 3
+            elif node.op_type in _BEFORE_FEATURES:
+                new = set(model.dataflow.outputs_of(node)) - visited
+                visited |= new
+                waiting += new
+
+
+def sizes_from_weights(model: Model, name: str, rank: int) -> dict[int, int]:
+    """Returns the sizes that the weights it meets demand of input `name`, by axis.
+
+    The channels of a convolution, the features of a matrix product or a recurrent layer.
+    """
+    return {
+        axis % rank: size
+        for node, position in _readers(model, ("", name))
+        for axis, size in _demand(model, node, position).items()
+        if -rank <= axis < rank and size > 0
+    }
+
+
+def _demand(model: Model, node: Node, position: int) -> Mapping[int, int]:
+    """Returns the sizes that the weights of `node` demand of its input `position`, by axis."""
+    product = operators.PRODUCTS.get(node.op_type)
+    if product is None or product.weights is None or node.domain:
+        return {}
+    is_state = product.kind == operators.RECURRENT and position in _STATES
+    weight = _weight_shape(model, node, _STATE_WEIGHTS if is_state else product.weights)
+    if weight is None or not (is_state or position == 0):
+        return {}
+    attributes = {each.name: each.i for each in node.proto.attribute}
+    match product.kind:
+        case operators.CONVOLUTION if len(weight) > 2:
+            return {1: weight[1] * attributes.get("group", 1)}
+        case operators.TRANSPOSED if len(weight) > 2:
+            return {1: weight[0]}
+        case operators.MATRIX if len(weight) >= 2:
+            is_transposed = node.op_type == "Gemm" and attributes.get("transB", 0)
+            axis = 0 if attributes.get("transA", 0) else -1
+            return {axis: weight[-1 if is_transposed else -2]}
+        case operators.RECURRENT if len(weight) == 3:
+            return {0: weight[0], 2: weight[2]} if is_state else {2: weight[2]}
+    return {}
+
+
+_KNOWN_RANK = operators.product_types(
+    operators.CONVOLUTION, operators.TRANSPOSED, operators.MATRIX, operators.RECURRENT
+)
+
+
+def _rank_from_weights(model: Model, name: str) -> int:
+    """Returns the rank that the weights it meets demand of input `name`; 0 if none does."""
+    for node, position in _readers(model, ("", name)):
+        product = operators.PRODUCTS.get(node.op_type)
+        if position or product is None or product.weights is None:
+            continue
+        if node.op_type in _KNOWN_RANK and "MatMul" not in node.op_type:  # which takes any rank
+            weight = _weight_shape(model, node, product.weights)
+            if weight is not None:
+                return len(weight)
+    return 0
+
+
+def _weight_shape(model: Model, node: Node, position: int) -> tuple[int, ...] | None:
+    """Returns the shape of the stored weight that is input `position` of `node`; None for others.
+
+    A weight may be a Constant, or stored in integers and converted first.
+    """
+    if position >= len(node.inputs) or not node.inputs[position]:
+        return None
+    path, name = model.dataflow.address(node.inputs[position], node.scope)
+    maker = model.dataflow.makers.get((path, name))
+    while maker is not None and maker.op_type in _KEEPS_AXES and maker.inputs[0]:
+        node = maker
+        path, name = model.dataflow.address(node.inputs[0], node.scope)
+        maker = model.dataflow.makers.get((path, name))
+    if maker is not None and maker.op_type == "Constant":
+        tensors = (a.t for a in maker.proto.attribute if a.name == "value")
+        return next((tuple(tensor.dims) for tensor in tensors), None)
+    if maker is not None:
+        return None
+    scope = next(each for each in node.scope.outward() if each.path == path)
+    return next((tuple(w.dims) for w in scope.graph.initializer if w.name == name), None)
+
+
+def _readers(model: Model, tensor: Address) -> list[tuple[Node, int]]:
+    """Returns the nodes that read `tensor`, or what has its axes, and the input that it is."""
+    found, same_axes = [], [tensor]
+    for each in same_axes:  # grows
+        for node in model.dataflow.readers.get(each, ()):
+            names = (model.dataflow.address(n, node.scope) if n else None for n in node.inputs)
+            found += [(node, position) for position, at in enumerate(names) if at == each]
+            if node.op_type in _KEEPS_AXES and found[-1][1] == 0:
+                same_axes.append((node.scope.path, node.outputs[0]))
+    return found
+
+
+def sizes_from_attention(model: Model, name: str) -> dict[int, int]:
+    """Returns the sizes of input `name`, a cache [batch, heads, tokens, size], by axis.
+
+    Those of heads and size, as far as they follow from a node that reads it; else none.
+    onnxruntime-genai's builder leaves the size of a head open, which then follows from the query.
+    """
+    for node in model.dataflow.readers.get(("", name), ()):
+        if node.domain != operators.MICROSOFT or name not in [
+            node.inputs[at] for at in _CACHES.get(node.op_type, ()) if at < len(node.inputs)
+        ]:
+            continue
+        attributes = {each.name: each.i for each in node.proto.attribute}
+        heads = of_query = attributes.get("num_heads", 0)
+        if node.op_type == "GroupQueryAttention":
+            heads = attributes.get("kv_num_heads", 0)
+            of_query += 0 if node.inputs[1] else 2 * heads  # keys and values are packed behind it
+        query = shapes.infer(model, _smallest(model)).of(node.inputs[0], node.scope)
+        width = query.shape[-1] if query is not None and query.shape else None
+        if not isinstance(width, int) or not of_query:
+            return {1: heads}
+        packed = 2 if attributes.get("kv_cache_bit_width", 0) == 4 else 1
+        return {1: heads, 3: width // of_query // packed}
+    return {}
+
+
+def _smallest(model: Model) -> dict[str, tuple[int, ...]]:
+    """Returns shapes of the inputs with 1 for each open size: inference stops at symbols."""
+    return {
+        name: tuple(size if isinstance(size, int) else 1 for size in shape)
+        for name, shape in dimensions.declared_shapes(model).items()
+    }
