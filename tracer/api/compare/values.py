@@ -35,8 +35,8 @@ from tracer.graph.operators import has_rounded_weights, precisions
 from tracer.inputs.datasets.batch import Batch
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset
-from tracer.inputs.feedset import FeedSet
-from tracer.inputs.request import Samples, check_feeds
+from tracer.inputs.feedset import FeedSet, check_feeds
+from tracer.inputs.request import Samples
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import Isolation
 from tracer.metrics import Metric, default_metric, suited
