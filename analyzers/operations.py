@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracer.analyzers.timing import timing
-from tracer.executors.eager.calls import BACKWARD, BACKWARD_PHASE
+from tracer.executors.calls import BACKWARD, BACKWARD_PHASE
 from tracer.executors.protocol import Profiled
 from tracer.records.trace import Run, typed_table
 

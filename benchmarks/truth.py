@@ -30,8 +30,8 @@ from tracer.analyzers.timing import empty, timing, wall
 from tracer.api.compare import SideSettings
 from tracer.executors.alternation import Pace, by_side, sessions
 from tracer.executors.onnxruntime import feeding
+from tracer.executors.onnxruntime.executor import turn_recorder
 from tracer.executors.onnxruntime.settings import OrtSettings
-from tracer.executors.onnxruntime.turns import recorder
 from tracer.graph import loading
 from tracer.graph.loading import open_model
 from tracer.inputs.request import make_feeds
@@ -221,7 +221,7 @@ def apart(model: Model, threads: int) -> float:
 
     @contextmanager
     def beside() -> Iterator[Runs]:
-        with recorder(loaded, feedset, settings) as open_model:
+        with turn_recorder(loaded, feedset, settings) as open_model:
             yield Runs(open_model.plain, open_model.record)
 
     made = sessions(

@@ -19,7 +19,7 @@ import onnx
 from numpy.typing import NDArray
 
 from tracer.errors import ModelError
-from tracer.executors.chainer.links import LinkCalls, state_restorer
+from tracer.executors.chainer.hooks import LinkCalls, state_restorer
 from tracer.exporters.chainer import compat
 from tracer.exporters.chainer.constants import ChainerTrace, no_function, origins
 from tracer.exporters.chainer.corrections import correct

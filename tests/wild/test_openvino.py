@@ -9,7 +9,7 @@ import tracer.cli
 from tests.graphs import divided
 from tracer.analyzers.placement import placements, unplaced
 from tracer.analyzers.timing import coverage
-from tracer.executors.onnxruntime import compiled_subgraphs
+from tracer.executors.onnxruntime import kernel_nodes
 
 OPENVINO = "OpenVINOExecutionProvider"
 if OPENVINO not in onnxruntime.get_available_providers():
@@ -58,7 +58,7 @@ def test_subgraphs_and_nodes_of_the_cpu_have_rows(runs):
 
 def test_the_nodes_derived_from_events_are_those_that_it_tells(monkeypatch):
     told = profiled(divided(), runs=1).runs[0].kernels
-    monkeypatch.setattr(compiled_subgraphs, "recorded", lambda session: ())
+    monkeypatch.setattr(kernel_nodes, "recorded_parts", lambda session: ())
     derived = profiled(divided(), runs=1).runs[0].kernels
     assert [kernel.parts for kernel in derived] == [kernel.parts for kernel in told]
 

@@ -12,8 +12,9 @@ from tracer.analyzers.placement import unplaced
 from tracer.analyzers.timing import RUNTIME, timing
 from tracer.api._assembly import analyze, assembled
 from tracer.errors import UsageError
-from tracer.executors.eager.calls import RANGE
-from tracer.executors.foreign import kinds, onnxruntime_profile, torch_trace
+from tracer.executors import foreign
+from tracer.executors.calls import RANGE
+from tracer.executors.foreign import onnxruntime_profile, torch_trace
 from tracer.executors.foreign.onnxruntime_profile import Profile
 from tracer.graph import loading, provenance
 from tracer.graph.model import Model
@@ -31,7 +32,7 @@ def foreign_trace(path: Path, model: Path | None) -> Trace:
 
     Raises UsageError for a model beside a trace of torch, InputError for a file that is no profile.
     """
-    if kinds.kind_of(path) == "torch":
+    if foreign.kind_of(path) == "torch":
         if model is not None:
             raise UsageError(
                 f"{path}: is of torch, and has no nodes of an ONNX model", "Leave out --model."

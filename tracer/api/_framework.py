@@ -18,9 +18,9 @@ from tracer.api._assembly import configured
 from tracer.api._sweep import each
 from tracer.errors import InputError, TracerError, UsageError
 from tracer.executors import registry
-from tracer.executors.eager.calls import BACKWARD, RANGE, described
-from tracer.executors.eager.settings import EagerSettings
+from tracer.executors.calls import BACKWARD, RANGE, described
 from tracer.executors.protocol import AlternatingExecutor, Profiled
+from tracer.executors.settings import EagerSettings
 from tracer.exporters.records import InputSpec, draw, inputs_of
 from tracer.exporters.registry import exporter_of
 from tracer.exporters.source import load_source

@@ -74,7 +74,7 @@ def profile_framework(
     runs code of the target. `input_shape` has the batch first; its default is the model's attribute
     `input_shape`, without the batch. Random weights and inputs are drawn from `seed`. Or `inputs`
     are the arrays, by position; `batch`, `input_shape` and `input_dtype` then do nothing. `runs` to
-    `optimizer` are described in `executors.eager.settings`; `compiled` adds a run of the model
+    `optimizer` are described in `executors.settings`; `compiled` adds a run of the model
     after torch.compile. The model is restored afterwards.
 
     The model runs in a child process, within `seconds` and `process_bytes` of `limits`, or with

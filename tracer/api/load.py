@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tracer.executors.foreign import kinds
+from tracer.executors import foreign
 from tracer.records.trace import Trace
 from tracer.records.whatif import WhatIf
 from tracer.storage import trace_file, whatif_file
@@ -31,7 +31,7 @@ def load_result(path: str | Path, model: Path | None = None) -> Trace | WhatIf:
 
 def is_profile(path: str | Path) -> bool:
     """Returns whether a file is JSON, as profilers of other programs write it."""
-    return kinds.kind_of(Path(path)) is not None
+    return foreign.kind_of(Path(path)) is not None
 
 
 def load_profile(path: str | Path, model: Path | None = None) -> Trace:

@@ -19,7 +19,7 @@ from tracer.cli._code import (
 )
 from tracer.cli._options import bundle
 from tracer.errors import UsageError
-from tracer.executors.eager.settings import DEVICES, LOSSES, OPTIMIZERS
+from tracer.executors.settings import DEVICES, LOSSES, OPTIMIZERS
 
 if TYPE_CHECKING:
     from tracer.api.framework import FrameworkOptions

@@ -18,7 +18,7 @@ from tracer.cli._code import ARGUMENTS, input_arguments, input_options
 from tracer.cli._messages import reading, tell
 from tracer.cli._types import Count, Integers, Percent
 from tracer.errors import UsageError
-from tracer.executors.eager.settings import DEVICES
+from tracer.executors.settings import DEVICES
 from tracer.exporters.frameworks import frameworks
 from tracer.support.arguments import BOUNDS
 

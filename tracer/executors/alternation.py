@@ -3,6 +3,8 @@
 What slows the machine for longer than a block slows all sides alike, so it leaves the ratio of the
 blocks of one turn. The memory layout makes one session slightly faster than the next on the same
 model, by more than blocks scatter: so all sessions are opened anew several times.
+
+A side is `Timed`, whose runs are undisturbed, or a `Recorder` of runs under a profiler.
 """
 
 import math
@@ -18,6 +20,7 @@ from typing import Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from tracer.containment import activity, signals
+from tracer.records.turns import Turns
 from tracer.support.progress import Progress
 from tracer.support.timing import SPINNING_S
 from tracer.support.types import FloatArray
@@ -33,6 +36,7 @@ _LEAST_TURNS = 3
 _AWAKE_BLOCK_US = 5_000.0
 """With several threads: each block waits until those of the side before sleep, and must be worth
 it."""
+
 
 MeasuredT = TypeVar("MeasuredT", covariant=True)
 Measured = TypeVar("Measured")
@@ -106,7 +110,10 @@ def sessions(
     chance = random.Random(order.seed)  # noqa: S311
     openings, turns = (_orders(len(openers), chance) for _ in range(2))
     began = time.monotonic()
-    seconds, made = _seconds() if seconds is None else seconds, list[list[Measured]]()
+    if seconds is None:
+        left = signals.seconds_left()
+        seconds = _SHARE * left if math.isfinite(left) else _SECONDS
+    made = list[list[Measured]]()
     session = _session if together else _one_by_one
     rest = (lambda: None) if order.threads == 1 else partial(time.sleep, SPINNING_S)
     if order.threads != 1:
@@ -122,57 +129,6 @@ def sessions(
         if not signals.ending():
             raise
         return made
-
-
-@dataclass
-class Timed:
-    """A side whose undisturbed runs are timed; `medians` has an entry for each block, µs."""
-
-    timed: Callable[[], float]
-    medians: list[float] = field(default_factory=list)
-
-    def take_turn(self, runs: int, rest: Callable[[], object]) -> None:
-        """Times `runs` after one that fills caches and wakes threads."""
-        rest()
-        self.timed()
-        self.medians.append(statistics.median(self.timed() for _ in range(runs)))
-
-    def finish(self) -> FloatArray:
-        """Returns the blocks."""
-        return np.array(self.medians)
-
-
-@contextmanager
-def timed(ready: Callable[[], AbstractContextManager[Callable[[], float]]]) -> Iterator[Timed]:
-    """Opens a side by `ready`, whose calls time a run in µs, for turns of undisturbed runs."""
-    with ready() as run:
-        yield Timed(run)
-
-
-def by_side(made: Sequence[Sequence[Measured]], sides: int) -> list[list[Measured]]:
-    """Returns what was measured by side and session."""
-    return [[session[side] for session in made] for side in range(sides)]
-
-
-def counting(progress: Progress, what: str) -> Callable[[int, int], object]:
-    """Returns a progress of seconds."""
-    return lambda done, total: progress(done, total, what)
-
-
-def keeping(progress: Progress, what: str) -> Callable[[int, int], object]:
-    """Returns a progress of seconds of what is kept, as far as it is complete, after a signal."""
-    count = counting(progress, what)
-
-    def report(done: int, total: int) -> None:
-        activity.keep(True)
-        count(done, total)
-
-    return report
-
-
-def _seconds() -> float:
-    left = signals.seconds_left()
-    return _SHARE * left if math.isfinite(left) else _SECONDS
 
 
 def _session(
@@ -225,3 +181,113 @@ def _orders(sides: int, chance: random.Random) -> Iterator[Sequence[int]]:
         order = chance.sample(range(sides), sides)
         yield order
         yield order[::-1]
+
+
+@dataclass
+class Timed:
+    """A side whose undisturbed runs are timed; `medians` has an entry for each block, µs."""
+
+    timed: Callable[[], float]
+    medians: list[float] = field(default_factory=list)
+
+    def take_turn(self, runs: int, rest: Callable[[], object]) -> None:
+        """Times `runs` after one that fills caches and wakes threads."""
+        rest()
+        self.timed()
+        self.medians.append(statistics.median(self.timed() for _ in range(runs)))
+
+    def finish(self) -> FloatArray:
+        """Returns the blocks."""
+        return np.array(self.medians)
+
+
+@contextmanager
+def timed(ready: Callable[[], AbstractContextManager[Callable[[], float]]]) -> Iterator[Timed]:
+    """Opens a side by `ready`, whose calls time a run in µs, for turns of undisturbed runs."""
+    with ready() as run:
+        yield Timed(run)
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimes:
+    """Recorded runs in order: own times (runs × kernels) and durations (runs), in µs."""
+
+    kernels: Sequence[str]
+    samples_us: FloatArray
+    profiled_us: FloatArray
+
+
+@dataclass
+class Recorder:
+    """A session of one subject, open beside the sessions of others.
+
+    `plain` makes an undisturbed run and returns its time, µs; `empty` a run without nodes. `record`
+    makes a number of recorded runs, and `read` returns all of them. Runs that the profiler lost are
+    missing at the end.
+    """
+
+    plain: Callable[[], float]
+    record: Callable[[int], object]
+    read: Callable[[], RunTimes]
+    empty: Callable[[], float] | None = None
+    _turns: int = 0
+    _runs: int = 0
+    _wall: list[float] = field(default_factory=list, repr=False)
+    _empty: list[float] = field(default_factory=list, repr=False)
+
+    def timed(self) -> float:
+        """Makes an undisturbed run and returns its time, µs."""
+        return self.plain()
+
+    def take_turn(self, runs: int, rest: Callable[[], object]) -> None:
+        """Records `runs`, the same number in every turn; before the first come undisturbed runs.
+
+        A `rest` comes before both.
+        """
+        if not self._turns:
+            rest()
+            self.plain()  # fills caches and wakes threads; not counted
+            for _ in range(runs):
+                self._wall.append(self.plain())
+                activity.step()
+                if self.empty is not None:  # in caches as a run leaves them
+                    self._empty.append(self.empty())
+        rest()
+        self.record(runs)
+        activity.step()
+        self._turns, self._runs = self._turns + 1, runs
+
+    def finish(self) -> Turns:
+        """Returns the turns whose recorded runs are complete."""
+        times, runs = self.read(), self._runs
+        turns = min(self._turns, len(times.profiled_us) // runs)
+        count = turns * runs
+        kernels = tuple(times.kernels)
+        return Turns(
+            kernels,
+            times.samples_us[:count].reshape(turns, runs, len(kernels)),
+            times.profiled_us[:count].reshape(turns, runs),
+            np.array(self._wall),
+            None if self.empty is None else np.array(self._empty),
+        )
+
+
+def by_side(made: Sequence[Sequence[Measured]], sides: int) -> list[list[Measured]]:
+    """Returns what was measured by side and session."""
+    return [[session[side] for session in made] for side in range(sides)]
+
+
+def counting(progress: Progress, what: str) -> Callable[[int, int], object]:
+    """Returns a progress of seconds."""
+    return lambda done, total: progress(done, total, what)
+
+
+def keeping(progress: Progress, what: str) -> Callable[[int, int], object]:
+    """Returns a progress of seconds of what is kept, as far as it is complete, after a signal."""
+    count = counting(progress, what)
+
+    def report(done: int, total: int) -> None:
+        activity.keep(True)
+        count(done, total)
+
+    return report

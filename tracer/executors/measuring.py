@@ -1,88 +1,24 @@
-"""How many runs an executor makes: settings that executors share, and the runs still missing."""
+"""Warms up, and says of the runs so far how precise they are and how busy the machine was."""
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import numpy as np
 
 from tracer.containment import activity
-from tracer.support.arguments import check_arguments
+from tracer.executors.settings import PRECISION, MeasuringSettings
+from tracer.records.disturbance import MachineUse, Usage
+from tracer.support import processors
 from tracer.support.progress import Progress, silent
+from tracer.support.statistics import summarize
+from tracer.support.timing import HAS_USAGE, Moment, RunTimer
+from tracer.support.types import FloatArray
 
-_LEAST_RUNS, _FEWEST_RUNS = 10, 3
-"""Default runs at least, and of a slow model: two have no spread worth the name."""
-_DEFAULT_SECONDS = 0.5
-_PRECISE_SECONDS = 1.5
-"""Seconds of runs by default, and the most for rows that are not precise yet."""
-PRECISION = 0.05
-"""Share of the times of the slowest rows to which they are known by default."""
-_MOST_SECONDS = 10.0
-"""Seconds of runs after which fewer than `_LEAST_RUNS` are enough, unless their number is set.
-Undisturbed and warm-up runs take about as long again."""
+_TOP = 10
+"""Rows that are to be precise: those that a reader looks at."""
+
 _WARMUP_SECONDS = 3.0
 """Seconds after which warm-up ends, unless the number of runs is set."""
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuringSettings:
-    """Number of runs; `threads` 0 is the runtime's default.
-
-    `runs` is the least number of runs [default: 10, or 10 s of them but 3]. Runs are repeated until
-    they take `min_time` seconds [default: 0.5 without `runs`, else 0], and without both until each
-    of the ten slowest kernels is known within `precision` [default: 5 %] of its time or told from
-    its neighbours, for 1.5 s at most, or 10 s with a `precision` of one's own.
-    """
-
-    runs: int | None = None
-    warmup: int = 5
-    min_time: float | None = None
-    threads: int = 0
-    precision: float | None = None
-
-    def __post_init__(self) -> None:
-        """Raises UsageError for values out of range."""
-        names = ["runs", "warmup", "min_time", "threads"]
-        names += [] if self.precision is None else ["precision"]
-        check_arguments({name: getattr(self, name) for name in names})
-
-    def missing_runs(
-        self, runs: int, seconds: float, expected_s: float = 0.0, spread: float = 0.0
-    ) -> int:
-        """Returns how many runs to add, by number, time and precision, to `runs` of `seconds`.
-
-        `expected_s` is the time of a run where none is recorded yet, if it is known. `spread` is
-        that of the kernels so far (see `tracer.executors.precision`).
-        """
-        min_seconds = self.min_time
-        if min_seconds is None:
-            min_seconds = 0.0 if self.runs is not None else _DEFAULT_SECONDS
-        by_time = 0
-        if runs and seconds < min_seconds:
-            by_time = int(runs / max(seconds, 1e-9) * (min_seconds - seconds)) + 1
-        least = self._least(seconds / runs if runs else expected_s)
-        return max(0, least - runs, by_time, self._for_precision(runs, seconds, spread))
-
-    def _for_precision(self, runs: int, seconds: float, spread: float) -> int:
-        """Returns the runs after which `spread`, which shrinks as their root grows, would be 1."""
-        if spread <= 1 or not runs:
-            return 0
-        most_s = _PRECISE_SECONDS if self.precision is None else _MOST_SECONDS
-        affordable = int((most_s - seconds) / max(seconds, 1e-9) * runs)
-        return max(0, min(int(runs * (spread**2 - 1)) + 1, affordable))
-
-    def notes(self, runs: int, seconds: float) -> tuple[str, ...]:
-        """Returns a note where `runs` are fewer than usual, as they took `seconds`."""
-        if self.runs is not None or not 0 < runs < _LEAST_RUNS:
-            return ()
-        return (
-            f"{runs} runs instead of {_LEAST_RUNS}, as one takes {seconds / runs:.2g} s; --runs "
-            "sets their number",
-        )
-
-    def _least(self, run_s: float) -> int:
-        if self.runs is not None:
-            return self.runs
-        affordable = _LEAST_RUNS if run_s <= 0 else int(_MOST_SECONDS / run_s)
-        return min(_LEAST_RUNS, max(_FEWEST_RUNS, affordable))
 
 
 def warm_up(
@@ -97,3 +33,35 @@ def warm_up(
         run()
         activity.step()
     progress(settings.warmup, settings.warmup, "warming up")
+
+
+def spread(
+    settings: MeasuringSettings, samples: FloatArray, bias: FloatArray, tick: float
+) -> float:
+    """Returns the uncertainty of the ten slowest kernels ÷ what it may be; 0 if any will do.
+
+    `samples` (runs × kernels) hold an overhead of `bias`, µs, by a clock of whole `tick`s. A kernel
+    whose interval excludes those of its neighbours is told from them, however wide.
+    """
+    if settings.runs is not None or settings.min_time is not None or not samples.size:
+        return 0.0
+    summary = summarize(samples, tick)
+    order = np.argsort(bias - summary.mean)[: _TOP + 1]
+    times, half = (summary.mean - bias)[order], summary.ci95_half[order]
+    overlaps = times[:-1] - half[:-1] < times[1:] + half[1:]
+    unclear = np.append(overlaps, False) | np.append(False, overlaps)
+    allowed = np.maximum((settings.precision or PRECISION) * times, tick / 2)
+    ratios = np.where(unclear & (allowed > 0), half / np.maximum(allowed, 1e-9), 0.0)[:_TOP]
+    return float(np.nan_to_num(ratios).max(initial=0.0))
+
+
+def use_of(wall: RunTimer, recorded: RunTimer, began: Moment) -> MachineUse | None:
+    """Returns how the machine was used since `began`; None where the system does not tell."""
+    if not HAS_USAGE:
+        return None
+    load, usages = began.until_now(), []
+    for timer in (wall, recorded):
+        usages.append(Usage(np.array(timer.switches, np.float64), np.array(timer.cpu_us)))
+    # What the host of a virtual machine took is as lost as what other programs had.
+    others = None if load.others is None else min(1.0, load.others + (load.stolen or 0.0))
+    return MachineUse(usages[0], usages[1], processors.available(), others)

@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from tracer.executors.eager.calls import OperatorRow
-from tracer.executors.turns import Recorder
+from tracer.executors.alternation import Recorder
+from tracer.executors.calls import OperatorRow
 from tracer.graph.model import Node
 from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.limits import Limits

@@ -28,7 +28,7 @@ def prepare(model: Model, folder: Path) -> onnx.ModelProto:
     _refuse_quantized(model)
     path = folder / "optimized.onnx"
     options = OrtSettings(optimization="basic")
-    sessions.Factory(model, node_names.serialize(model), options).open(optimized=path)
+    sessions.Factory.of(model, options).open(optimized=path)
     proto = onnx.load(path, load_external_data=False)
     _list_inputs_alone(proto, model)
     _rename(proto, model)

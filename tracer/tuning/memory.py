@@ -64,13 +64,13 @@ def _measure(job: _Job) -> int:
     """Returns by how many bytes a process grows."""
     import onnx
 
-    from tracer.executors.onnxruntime import feeding, node_names, sessions
+    from tracer.executors.onnxruntime import feeding, sessions
     from tracer.graph.model import Model, expanded_keys
 
     proto = onnx.ModelProto.FromString(job.proto)
     path = None if job.path is None else Path(job.path)
     model = Model(proto, path, "", expanded_keys(proto))
-    factory = sessions.Factory(model, node_names.serialize(model), job.settings)
+    factory = sessions.Factory.of(model, job.settings)
 
     def growth() -> int:
         before = _kibibytes("VmRSS")

@@ -12,7 +12,7 @@ import pytest
 from tracer.api.compare import SideSettings, running
 from tracer.containment import signals
 from tracer.executors import alternation
-from tracer.executors.turns import Recorder, RunTimes
+from tracer.executors.alternation import Recorder, RunTimes
 from tracer.support.progress import silent
 
 

@@ -6,7 +6,7 @@ import onnxruntime as ort
 import pytest
 
 from tests.graphs import parse
-from tracer.executors.onnxruntime import all_outputs, body_outputs
+from tracer.executors.onnxruntime import all_outputs
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import loading
 from tracer.graph.model import bodies
@@ -63,7 +63,7 @@ def first_runs(text, feeds):
         node.name = node.output[0]
     model = loading.from_proto(proto)
     values = {**feeds, **all_outputs.tensors(model, feeds, OrtSettings(threads=1))}
-    return proto, dict(body_outputs.first_runs(model, model, values, 1))
+    return proto, dict(all_outputs.first_runs(model, model, values, 1))
 
 
 def handed_out(proto, owner, body, name, feeds):

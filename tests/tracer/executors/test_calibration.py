@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracer.executors.onnxruntime import calibration, calibration_models
+from tracer.executors.onnxruntime import calibration
 from tracer.executors.onnxruntime.calibration import Bias
 from tracer.graph.tensor_type import TensorType
 from tracer.records.trace import Kernel
 from tracer.support import cache
 
-SIZES = [kind.size for kind in calibration_models.KINDS]
+SIZES = [kind.size for kind in calibration.CHAIN_KINDS]
 parts = st.floats(0, 10)
 
 
@@ -51,8 +51,8 @@ def test_a_bias_is_never_negative_and_a_shape_may_be_unknown():
 def test_chains_are_what_their_kind_says():
     import onnx
 
-    for kind in calibration_models.KINDS:
-        proto = calibration_models._proto(kind)
+    for kind in calibration.CHAIN_KINDS:
+        proto = calibration._chain(kind)
         onnx.checker.check_model(proto, full_check=True)
         for node in proto.graph.node:
             assert (len(node.input), len(node.output)) == (kind.inputs, kind.outputs)
@@ -68,7 +68,7 @@ def counted(monkeypatch, tmp_path):
         return SIZES, np.linspace(2, 4, len(SIZES))
 
     monkeypatch.setattr(cache, "folder", lambda: tmp_path / "tracer")
-    monkeypatch.setattr(calibration_models, "excess", excess)
+    monkeypatch.setattr(calibration, "measure_excess", excess)
     calibration.measure.cache_clear()
     yield measured, tmp_path / "tracer"
     calibration.measure.cache_clear()

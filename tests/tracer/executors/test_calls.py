@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracer.errors import UsageError
-from tracer.executors.eager import rounds
-from tracer.executors.eager.calls import Calls, Kind, Span
-from tracer.executors.eager.profile import Measured, Overhead, profile_of
-from tracer.executors.eager.settings import EagerSettings
+from tracer.executors import eager
+from tracer.executors.calls import Calls, Kind, Span
+from tracer.executors.eager import Measured, Overhead, profile_of
+from tracer.executors.settings import EagerSettings
 from tracer.support.timing import RunTimer
 
 NAMES = st.sampled_from(["a::x", "a::y", "z"])
@@ -100,7 +100,7 @@ def test_no_more_is_taken_than_recording_cost_in_all():
 @given(st.integers(1, 300), st.integers(1, 40))
 def test_every_run_asked_for_is_made_with_undisturbed_ones_on_both_sides(runs, most):
     order = []
-    walls, recorded = rounds.alternate(
+    walls, recorded = eager.alternate(
         EagerSettings(runs=runs),
         lambda: order.append("W") or 1.0,
         lambda count: order.append("P") or RunTimer([1.0] * count, [0] * count, [1.0] * count),

@@ -9,7 +9,7 @@ import pytest
 
 from tracer.analyzers.operations import backward_share, operation_table
 from tracer.errors import InputError, UsageError
-from tracer.executors.eager.settings import EagerSettings
+from tracer.executors.settings import EagerSettings
 
 if find_spec("chainer") is None:
     pytest.skip("Chainer is not installed", allow_module_level=True)

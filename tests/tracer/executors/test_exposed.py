@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 import tracer
 from tests.graphs import residual
-from tracer.executors.onnxruntime import int8_workaround
+from tracer.executors.onnxruntime import all_outputs
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]>'
 SCALES = {"xs": np.float32(0.02), "ws": np.float32(0.01), "ys": np.float32(0.5)}
@@ -39,7 +39,7 @@ def test_weights_in_uint8_mean_the_same(op, zero, tmp_path):
     size = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
     feeds = {"x": rng.integers(0, 256, size).astype(np.uint8)}
     before = ReferenceEvaluator(model).run(None, feeds)
-    int8_workaround.shift(model, tmp_path)
+    all_outputs.shift_int8_weights(model, tmp_path)
     kinds = {w.name: w.data_type for w in model.graph.initializer}
     place = 1 if op.endswith("Integer") else 3
     assert kinds[model.graph.node[0].input[place]] == onnx.TensorProto.UINT8
@@ -58,7 +58,7 @@ def test_external_weights_in_uint8_stay_external(tmp_path):
     path = tmp_path / "m.onnx"
     onnx.save(model, path, save_as_external_data=True, location="w.bin", size_threshold=1024)
     apart = onnx.load(path, load_external_data=False)
-    int8_workaround.shift(apart, tmp_path)
+    all_outputs.shift_int8_weights(apart, tmp_path)
     assert apart.ByteSize() < size**2 / 10
     onnx.save(apart, path)
     (after,) = ort.InferenceSession(path).run(None, feeds)

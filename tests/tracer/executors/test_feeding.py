@@ -6,7 +6,7 @@ from onnx import TensorProto
 
 from tests.graphs import parse
 from tracer.errors import InputError
-from tracer.executors.onnxruntime import denormals, feeding, interruption, sessions
+from tracer.executors.onnxruntime import feeding, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings, SessionSettings
 from tracer.graph import loading
 
@@ -93,7 +93,7 @@ def test_text_beside_a_type_that_numpy_lacks_is_refused_in_one_line():
 
 def test_a_run_with_bound_values_finds_its_option():
     """Without the option, onnxruntime raises and catches an exception in each run: 29 µs."""
-    assert interruption.options().get_run_config_entry("gpu_graph_id") == "-1"
+    assert feeding.run_options().get_run_config_entry("gpu_graph_id") == "-1"
 
 
 PRODUCT = """
@@ -117,7 +117,9 @@ def test_bound_runs_compute_what_others_do_in_memory_that_stays():
     assert [each.data_ptr() for each in first] == [each.data_ptr() for each in second]
 
 
-@pytest.mark.skipif(not denormals.is_known(), reason="the control register is not known here")
+@pytest.mark.skipif(
+    not feeding.can_flush_denormals(), reason="the control register is not known here"
+)
 def test_denormals_are_flushed_in_runs_of_a_session_alone():
     x = np.full((2, 4), 1e-20, np.float32)  # its square is denormal
     made = factory(SessionSettings(flushes_denormals=True))

@@ -12,12 +12,7 @@ import tracer
 from tests.graphs import BRANCHES, DATA_DEPENDENT, residual
 from tracer.analyzers import observed_shapes
 from tracer.errors import ModelError, UsageError
-from tracer.executors.onnxruntime import (
-    calibration,
-    chunk_plan,
-    profile_events,
-    self_times,
-)
+from tracer.executors.onnxruntime import calibration, profile_events, recording, self_times
 from tracer.executors.onnxruntime.executor import executor
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS, OrtSettings
 from tracer.graph import loading
@@ -51,8 +46,8 @@ BRANCH_FEEDS = {
 
 
 def test_every_run_asked_for_is_recorded_in_as_many_chunks_as_it_takes(monkeypatch):
-    monkeypatch.setattr(chunk_plan, "_EVENT_BUDGET", 100)
-    monkeypatch.setattr(chunk_plan, "_WORTHWHILE_RUNS", 1)
+    monkeypatch.setattr(recording, "_EVENT_BUDGET", 100)
+    monkeypatch.setattr(recording, "_WORTHWHILE_RUNS", 1)
     seen = []
     model = loading.from_proto(residual())
     result = profiled(

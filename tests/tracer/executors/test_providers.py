@@ -16,15 +16,8 @@ from tracer.analyzers.placement import placements, unplaced
 from tracer.api.compare import naming
 from tracer.api.load import load_result
 from tracer.errors import ModelError, UsageError
-from tracer.executors.onnxruntime import (
-    calibration,
-    compiled_subgraphs,
-    device_notes,
-    kernel_nodes,
-    profile_events,
-    sessions,
-)
-from tracer.executors.onnxruntime.compiled_subgraphs import Part
+from tracer.executors.onnxruntime import calibration, kernel_nodes, profile_events, sessions
+from tracer.executors.onnxruntime.kernel_nodes import Part
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import loading
 from tracer.records import providers
@@ -68,7 +61,7 @@ def test_nodes_of_subgraphs_are_those_that_onnxruntime_told(model, recorded, tmp
     """Derived from the events alone, they are the same."""
     graph = saved(model, tmp_path)[1]
     parts = recorded if is_told else []
-    subgraphs = compiled_subgraphs.nodes_of_subgraphs(labels(), parts, graph.nodes)
+    subgraphs = kernel_nodes.nodes_of_subgraphs(labels(), parts, graph.nodes)
     names = [[name for name, _ in subgraphs[place]] for place in (0, 2)]
     assert names == [list(GROUPS[0]), list(GROUPS[2])]
 
@@ -83,7 +76,7 @@ def test_a_subgraph_has_the_nodes_of_its_parts(model, recorded, tmp_path):
 def test_a_subgraph_that_did_not_run_shifts_no_other(recorded, model, tmp_path):
     graph = saved(model, tmp_path)[1]
     second = [label for label in labels() if label.name.endswith("_1")]
-    subgraphs = compiled_subgraphs.nodes_of_subgraphs(second, recorded, graph.nodes)
+    subgraphs = kernel_nodes.nodes_of_subgraphs(second, recorded, graph.nodes)
     assert [name for name, _ in subgraphs[0]] == list(GROUPS[2])
 
 
@@ -91,7 +84,7 @@ def test_nodes_that_cannot_be_told_apart_are_in_no_subgraph(model, tmp_path):
     """Two subgraphs without a kernel between them: nothing shows where one ends."""
     graph = saved(model, tmp_path)[1]
     compiled = [label for label in labels() if label.provider == OPENVINO]
-    assert compiled_subgraphs.nodes_of_subgraphs(compiled, (), graph.nodes) == {}
+    assert kernel_nodes.nodes_of_subgraphs(compiled, (), graph.nodes) == {}
 
 
 def test_a_profile_of_another_program_has_a_row_for_each_subgraph(model):
@@ -246,7 +239,7 @@ def test_an_option_of_a_provider_is_a_name_and_a_text(tmp_path, capfd):
 def test_cuda_that_blocks_is_told(monkeypatch, recorded):
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
     trace = load_result(FOLDER / "cuda_launch_blocking.json")
-    notes = device_notes.notes(trace.runs[0].kernels)
+    notes = kernel_nodes.device_notes(trace.runs[0].kernels)
     assert any("CUDA_LAUNCH_BLOCKING=1 made each launch wait" in note for note in notes)
     assert np.isnan(trace.nodes["time_us_device"]).all()
 

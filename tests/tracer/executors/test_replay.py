@@ -6,7 +6,7 @@ import pytest
 
 import tracer
 from tests.graphs import BRANCHES, parse, residual
-from tracer.executors.onnxruntime import empty_run, kernel_models, replay
+from tracer.executors.onnxruntime import plain_runs, replay
 from tracer.executors.onnxruntime.all_outputs import tensors
 from tracer.executors.onnxruntime.executor import executor
 from tracer.executors.onnxruntime.settings import OrtSettings
@@ -22,7 +22,7 @@ def cut(proto, optimization):
     model = loading.from_proto(proto)
     feedset = make_feeds(model)
     graph = executor.optimize(model, feedset, OrtSettings(threads=1, optimization=optimization))
-    pieces = kernel_models.cut(model, graph.folder.graph, feedset.feeds, graph.kernels)
+    pieces = replay.cut_kernels(model, graph.folder.graph, feedset.feeds, graph.kernels)
     GRAPHS.append(graph)
     return model, feedset, graph.kernels, pieces
 
@@ -92,7 +92,7 @@ def test_kernels_in_bodies_and_with_bodies_are_left_out():
     }  # fmt: skip
     settings = OrtSettings(threads=1, optimization="none")
     graph = executor.optimize(model, FeedSet(feeds, None), settings)
-    pieces = kernel_models.cut(model, graph.folder.graph, feeds, graph.kernels)
+    pieces = replay.cut_kernels(model, graph.folder.graph, feeds, graph.kernels)
     for kernel, piece in zip(graph.kernels, pieces, strict=True):
         assert (piece is None) == (bool(kernel.scope) or kernel.op_type in ("If", "Loop"))
 
@@ -118,7 +118,7 @@ def test_an_empty_run_has_outputs_of_one_element_and_no_node():
     model = loading.from_proto(residual())
     feeds = make_feeds(model).feeds
     results = [np.full((1, 2), 7, np.float32) for _ in model.proto.graph.output]
-    run = empty_run.runner(model, feeds, results, OrtSettings(threads=1))
+    run = plain_runs.empty_runner(model, feeds, results, OrtSettings(threads=1))
     assert [(value.shape, value.dtype) for value in run()] == [
         ((1,) * result.ndim, result.dtype) for result in results
     ]
@@ -128,14 +128,14 @@ def test_an_empty_run_has_outputs_of_one_element_and_no_node():
 def test_where_no_output_can_be_stored_there_is_no_empty_run():
     model = loading.from_proto(residual())
     sequences = [[np.ones(2)] for _ in model.proto.graph.output]
-    assert empty_run.runner(model, make_feeds(model).feeds, sequences, OrtSettings()) is None
+    assert plain_runs.empty_runner(model, make_feeds(model).feeds, sequences, OrtSettings()) is None
 
 
 def test_a_node_alone_makes_the_values_it_makes_in_the_model_whatever_it_is_fused_with():
     model = loading.from_proto(residual())
     feeds = make_feeds(model).feeds
     expected = tensors(model, feeds, OrtSettings(threads=1))
-    pieces = kernel_models.cut_unfused(model, feeds, model.nodes)
+    pieces = replay.cut_nodes(model, feeds, model.nodes)
     for node, piece in zip(model.nodes, pieces, strict=True):
         (value,) = replay.runner(piece, 3, 2, OrtSettings(threads=1))()
         np.testing.assert_allclose(value, expected[node.outputs[0]], rtol=1e-5, atol=1e-6)
@@ -146,7 +146,7 @@ def test_nodes_in_bodies_and_with_bodies_cannot_run_alone():
     feeds = {
         "x": np.ones(4, np.float32), "flag": np.array(True), "trips": np.array(3, np.int64),
     }  # fmt: skip
-    pieces = kernel_models.cut_unfused(model, feeds, model.nodes)
+    pieces = replay.cut_nodes(model, feeds, model.nodes)
     for node, piece in zip(model.nodes, pieces, strict=True):
         left_out = node.scope.owner is not None or node.op_type in ("If", "Loop")
         assert (piece is None) == left_out

@@ -10,9 +10,9 @@ import pytest
 from tracer.analyzers.grouping import by_kernel
 from tracer.analyzers.operations import backward_share, operation_table
 from tracer.errors import InputError, UsageError
-from tracer.executors.eager.calls import Calls
-from tracer.executors.eager.profile import Measured, Overhead, profile_of
-from tracer.executors.eager.settings import EagerSettings
+from tracer.executors.calls import Calls
+from tracer.executors.eager import Measured, Overhead, profile_of
+from tracer.executors.settings import EagerSettings
 
 torch = pytest.importorskip("torch")
 

@@ -8,7 +8,7 @@ from onnx import numpy_helper
 from tests.graphs import embedding, parse, residual
 from tests.tracer.tuning.told import CPU, findings, machine, timed
 from tracer.errors import ModelError, TracerError, UsageError
-from tracer.executors.onnxruntime import denormals
+from tracer.executors.onnxruntime import feeding
 from tracer.executors.onnxruntime.settings import SessionSettings
 from tracer.records import environment
 from tracer.support.progress import silent
@@ -164,7 +164,9 @@ def test_binding():
     assert why("binding", findings(parse(ELEMENTWISE))) is None
 
 
-@pytest.mark.skipif(not denormals.is_known(), reason="the control register is not known here")
+@pytest.mark.skipif(
+    not feeding.can_flush_denormals(), reason="the control register is not known here"
+)
 def test_denormals():
     tiny = findings(parse(PRODUCT, w=np.full((64, 64), 1e-39, np.float32)))
     assert "numbers in weights and tensors are denormal" in why("denormals", tiny)

@@ -14,9 +14,9 @@ from tracer.api.framework import profile_framework
 from tracer.api.profile import profile
 from tracer.errors import InputError, TracerError
 from tracer.executors import registry
-from tracer.executors.eager.settings import EagerSettings
+from tracer.executors.alternation import Recorder
 from tracer.executors.protocol import AlternatingExecutor, Tensors
-from tracer.executors.turns import Recorder
+from tracer.executors.settings import EagerSettings
 from tracer.exporters.source import names_code
 from tracer.graph import footprint
 from tracer.graph.model import Model

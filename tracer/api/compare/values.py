@@ -25,7 +25,7 @@ from tracer.api.compare import SideSettings
 from tracer.api.compare.naming import Arrays
 from tracer.api.compare.sides import FrameworkSide, LiveSide, NamedSide, OnnxSide, Recorded
 from tracer.errors import ModelError, TracerError, UsageError
-from tracer.executors.eager.failure import failing_clearly
+from tracer.executors.eager import failing_clearly
 from tracer.exporters.records import ExportOptions, InputSpec
 from tracer.exporters.registry import exporter_of
 from tracer.exporters.source import load_source

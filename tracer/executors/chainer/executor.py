@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from functools import reduce
+from operator import add
+from typing import Any, TypeAlias
 
 import chainer
+import numpy as np
+from threadpoolctl import threadpool_limits
 
 from tracer.errors import UsageError
-from tracer.executors.chainer import calibration, hooks, objective
-from tracer.executors.chainer.hooks import CallRecorder, Functions, Links, Types
-from tracer.executors.chainer.links import state_restorer
-from tracer.executors.chainer.state import preserved
-from tracer.executors.eager import rounds
-from tracer.executors.eager.calls import BACKWARD_PHASE, Calls
-from tracer.executors.eager.failure import failing_clearly
-from tracer.executors.eager.profile import Arrays, Measured, profile_of
-from tracer.executors.eager.settings import EagerSettings
-from tracer.executors.eager.turns import recorder
-from tracer.executors.measuring import warm_up
-from tracer.executors.precision import use_of
+from tracer.executors import eager
+from tracer.executors.alternation import Recorder
+from tracer.executors.calls import BACKWARD_PHASE, Calls, described
+from tracer.executors.chainer import hooks
+from tracer.executors.chainer.hooks import CallRecorder, Functions, Links, Types, state_restorer
+from tracer.executors.eager import Arrays, Measured, failing_clearly, profile_of, turn_recorder
+from tracer.executors.measuring import use_of, warm_up
 from tracer.executors.protocol import FrameworkExecutor, Profiled
-from tracer.executors.turns import Recorder
+from tracer.executors.settings import EagerSettings
 from tracer.support.progress import Progress
 from tracer.support.timing import Moment, RunTimer
+
+_LEARNING_RATE = 1e-3
 
 _BLOCK = 100
 """Most recorded runs between undisturbed runs."""
 
 
-Mark = Callable[[str], AbstractContextManager[object]]
-
-
-def _unmarked(name: str) -> AbstractContextManager[object]:
-    return nullcontext()
+Mark: TypeAlias = Callable[[str], AbstractContextManager[object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ class _Step:
     loss: Callable[[Any], chainer.Variable] | None
     optimizer: Any
 
-    def timed(self, phase: Mark = _unmarked, operator: Mark = _unmarked) -> float:
+    def timed(self, phase: Mark = nullcontext, operator: Mark = nullcontext) -> float:
         """Makes one run, which marks its phases; returns its time, µs."""
         self.restore()
         self.model.cleargrads()
@@ -81,11 +79,95 @@ def _step(model: chainer.Link, arrays: Arrays, settings: EagerSettings) -> _Step
     restore()
     with failing_clearly(model, arrays):
         outputs = model(*(array.copy() for array in arrays))
-    loss = objective.loss_for(outputs, settings)
+    loss = loss_for(outputs, settings)
     if loss is not None:
         with failing_clearly(model, arrays):
             loss(outputs).backward()
-    return _Step(model, restore, arrays, loss, objective.optimizer_for(model, settings))
+    return _Step(model, restore, arrays, loss, optimizer_for(model, settings))
+
+
+def loss_for(outputs: Any, settings: EagerSettings) -> Callable[[Any], chainer.Variable] | None:
+    """Returns the loss for a model with these `outputs`; None without a backward pass.
+
+    `sum` adds all outputs that have a gradient. `cross-entropy` compares the first output,
+    [N, classes, …], with random targets. Raises UsageError for outputs that do not suit.
+    """
+    if not settings.backward:
+        return None
+    if not _differentiable(outputs):
+        raise UsageError(
+            "no output of the model has a gradient",
+            "Leave --backward out, or let the model return outputs of Chainer functions.",
+        )
+    if settings.loss != "cross-entropy":
+        return lambda results: reduce(add, map(chainer.functions.sum, _differentiable(results)))
+    first = _differentiable(outputs)[0]
+    if first.ndim < 2:
+        raise UsageError(
+            f"cross-entropy needs an output [N, classes, …], and the first is {described(first)}",
+            "Give --loss sum.",
+        )
+    shape = (first.shape[0], *first.shape[2:])
+    targets = np.random.default_rng(settings.seed).integers(first.shape[1], size=shape)
+    targets = targets.astype(np.int32)
+    entropy = chainer.functions.softmax_cross_entropy
+    return lambda results: entropy(_differentiable(results)[0], targets)
+
+
+def _differentiable(outputs: Any) -> list[Any]:
+    """Returns the outputs with a gradient; a model returns one, a list, a tuple or a dict."""
+    if isinstance(outputs, dict):
+        outputs = list(outputs.values())
+    values = outputs if isinstance(outputs, list | tuple) else [outputs]
+    return [v for v in values if isinstance(v, chainer.Variable) and v.creator_node is not None]
+
+
+def optimizer_for(model: chainer.Link, settings: EagerSettings) -> Any:
+    """Returns the optimizer, set up for `model`; None if not set."""
+    if settings.optimizer is None:
+        return None
+    kinds = {"sgd": chainer.optimizers.SGD, "adam": chainer.optimizers.Adam}
+    return kinds[settings.optimizer](_LEARNING_RATE).setup(model)
+
+
+@contextmanager
+def preserved(model: chainer.Link, settings: EagerSettings) -> Iterator[None]:
+    """Sets test mode or, with `settings`, training mode; seeds; limits BLAS to `threads`.
+
+    At the end it restores the gradients, parameters, update rules, persistent values and states of
+    `model`, and the random generators of dropout.
+    """
+    params = [(p, p.grad_var, p.update_rule) for p in model.params() if p.array is not None]
+    arrays = [p.array for p, _, _ in params] if settings.optimizer else []
+    held = [
+        (link, name, getattr(link, name))
+        for link in model.links()
+        for name in sorted(link._persistent)
+    ]
+    arrays += [value for _, _, value in held if isinstance(value, np.ndarray)]
+    copies = [(array, array.copy()) for array in arrays if settings.training]
+    states = np.random.get_state(), random.getstate()
+    restore = state_restorer(model)
+    try:
+        np.random.seed(settings.seed)
+        for param, _, _ in params:
+            param.cleargrad()
+        with (
+            threadpool_limits(settings.threads or None),
+            chainer.using_config("train", settings.training),
+            chainer.using_config("enable_backprop", settings.training),
+        ):
+            yield
+    finally:
+        restore()
+        for array, copy in copies:
+            array[...] = copy
+        for link, name, value in held:
+            setattr(link, name, value)
+        for param, gradient, rule in params:
+            param.grad_var, param.update_rule = gradient, rule
+        np.random.set_state(states[0])
+        random.setstate(states[1])
 
 
 @dataclass
@@ -130,7 +212,7 @@ class _Chainer:
             recording = _Recording(step, hooks.recorder_of(model))
             recording.observe()
             began = Moment.now()
-            walls, recorded = rounds.alternate(
+            walls, recorded = eager.alternate(
                 settings,
                 step.timed,
                 recording.runs,
@@ -139,7 +221,7 @@ class _Chainer:
                 progress,
             )
         notes = settings.notes(len(recorded.us), sum(recorded.us) / 1e6)
-        bias = calibration.measure()
+        bias = hooks.measure_overhead()
         use = use_of(walls, recorded, began)
         measured = Measured("chainer", "cpu", arrays, walls.us, recorded.us, bias, notes, use)
         return profile_of(recording.calls, measured)
@@ -160,7 +242,7 @@ class _Chainer:
         with preserved(model, settings):
             step = _step(model, arrays, settings)
             recording = _Recording(step, hooks.recorder_of(model))
-            yield recorder(step.timed, recording.runs, recording.calls)
+            yield turn_recorder(step.timed, recording.runs, recording.calls)
 
     def parameters(self, model: chainer.Link) -> Iterator[tuple[str, int, bytes]]:
         """Yields name, number of elements and content of each parameter that has a shape, once."""

@@ -1,21 +1,26 @@
-"""Hooks that record every call of a function and of a link in Chainer.
+"""Hooks that record every call of a function and of a link in Chainer, and their overhead.
 
 Chainer's `TimerHook` accumulates over all runs. These hooks hand out the calls of each run apart.
 """
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import cache, wraps
 from typing import Any
 
 import chainer
+import numpy as np
 
-from tracer.executors.chainer.links import LinkCalls
-from tracer.executors.eager.calls import Kind, Span
+from tracer.executors.calls import Kind, Span
+from tracer.executors.eager import Overhead
 from tracer.graph.tensor_type import TensorType
+
+_EMPTY_CALLS = 2000
 
 _SUFFIX = "Function"
 
@@ -83,6 +88,18 @@ class CallRecorder:
         return spans
 
 
+def recorder_of(model: chainer.Link) -> CallRecorder:
+    """Returns a CallRecorder for the links of `model` and the arrays of their parameters."""
+    paths = {id(link): _dotted(name) for name, link in reversed(list(model.namedlinks()))}
+    named = reversed(list(model.namedparams(include_uninit=False)))
+    owners = {id(param.array): _dotted(name.rpartition("/")[0]) for name, param in named}
+    return CallRecorder(paths, owners)
+
+
+def _dotted(path: str) -> str:
+    return path.strip("/").replace("/", ".")
+
+
 class Functions(chainer.FunctionHook):  # type: ignore[misc]
     """Records every function, forward and backward."""
 
@@ -129,6 +146,61 @@ class Types(Functions):
         self._recorder.running[-1].inputs = types
 
 
+class LinkCalls(chainer.LinkHook):  # type: ignore[misc]
+    """A hook on every call of a link of `model`.
+
+    Chainer calls hooks in `Link.__call__`. A class that defines `__call__`, as code for Chainer
+    before 5 does, hides that; while the hook is set, such classes of `model` call it themselves.
+    """
+
+    def __init__(self, model: chainer.Link) -> None:
+        super().__init__()
+        kinds = {type(link) for link in model.links()}
+        self._kinds = [kind for kind in kinds if kind.__call__ is not chainer.Link.__call__]
+        self._own: list[tuple[Any, Any]] = []
+
+    def enter(self, link: chainer.Link) -> None:
+        """Is called before a link."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """Is called after a link."""
+        raise NotImplementedError
+
+    def forward_preprocess(self, args: Any) -> None:
+        """Is called by Chainer before a link."""
+        self.enter(args.link)
+
+    def forward_postprocess(self, args: Any) -> None:
+        """Is called by Chainer after a link."""
+        self.leave()
+
+    def added(self, link: chainer.Link | None) -> None:
+        """Is called by Chainer as the hook is set."""
+        self._own = [(kind, vars(kind).get("__call__")) for kind in self._kinds]
+        hooked = [self._hooked(kind.__call__) for kind in self._kinds]
+        for kind, call in zip(self._kinds, hooked, strict=True):
+            kind.__call__ = call
+
+    def deleted(self, link: chainer.Link | None) -> None:
+        """Is called by Chainer as the hook is removed."""
+        for kind, own in self._own:
+            if own is None:
+                del kind.__call__  # inherited
+            else:
+                kind.__call__ = own
+
+    def _hooked(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(call)
+        def hooked(link: chainer.Link, *args: Any, **kwargs: Any) -> Any:
+            self.enter(link)
+            outputs = call(link, *args, **kwargs)
+            self.leave()
+            return outputs
+
+        return hooked
+
+
 class Links(LinkCalls):
     """Records the running link; a link outside the model counts as part of its caller."""
 
@@ -151,13 +223,48 @@ class Links(LinkCalls):
         self._recorder.end()
 
 
-def recorder_of(model: chainer.Link) -> CallRecorder:
-    """Returns a CallRecorder for the links of `model` and the arrays of their parameters."""
-    paths = {id(link): _dotted(name) for name, link in reversed(list(model.namedlinks()))}
-    named = reversed(list(model.namedparams(include_uninit=False)))
-    owners = {id(param.array): _dotted(name.rpartition("/")[0]) for name, param in named}
-    return CallRecorder(paths, owners)
+def state_restorer(model: chainer.Link, *, alone: bool = False) -> Callable[[], None]:
+    """Returns a function that gives links the state they have now, as `h` and `c` of an LSTM.
+
+    A state is an attribute that is None or a variable and no parameter; `alone`, variables come
+    without the functions that computed them.
+    """
+    held = [
+        (link, name, chainer.Variable(value.array, requires_grad=False))
+        if alone and value is not None
+        else (link, name, value)
+        for link in model.links()
+        for name, value in vars(link).items()
+        if _may_be_state(value)
+    ]
+
+    def restore() -> None:
+        for link, name, value in held:
+            now = getattr(link, name)
+            if now is not value and _may_be_state(now):
+                setattr(link, name, value)
+
+    return restore
 
 
-def _dotted(path: str) -> str:
-    return path.strip("/").replace("/", ".")
+def _may_be_state(value: Any) -> bool:
+    variable = isinstance(value, chainer.Variable) and not isinstance(value, chainer.Parameter)
+    return variable or value is None
+
+
+@cache
+def measure_overhead() -> Overhead:
+    """Returns the interval that the hook records for an empty call, and the time outside it."""
+    recorder = CallRecorder({}, {})
+    hook = Functions(recorder)
+    function: Any = object()
+    data = (np.ones(1, np.float32), np.ones(1, np.float32))
+    calls = []
+    for _ in range(_EMPTY_CALLS):
+        start = time.perf_counter_ns()
+        hook.forward_preprocess(function, data)
+        hook.forward_postprocess(function, data)
+        calls.append(time.perf_counter_ns() - start)
+    inside = statistics.median(span.end - span.start for span in recorder.take())
+    outside = max(0.0, statistics.median(calls) - inside)
+    return Overhead(inside / 1e3, outside / 1e3)

@@ -1,1 +1,31 @@
 """Profiles that other programs recorded, with onnxruntime's or torch's profiler, as runs."""
+
+from pathlib import Path
+from typing import Literal
+
+from tracer.errors import InputError
+
+Kind = Literal["onnxruntime", "torch"]
+
+_BEGIN = 4096
+_PACKED = b"\x1f\x8b"
+
+
+def kind_of(path: Path) -> Kind | None:
+    """Returns whose profile a file is; None for what is no JSON.
+
+    onnxruntime writes a list of events, torch an object. Raises InputError for a file that cannot
+    be read, and for a compressed one.
+    """
+    try:
+        if not path.is_file():
+            return None
+        with path.open("rb") as stream:
+            begin = stream.read(_BEGIN).lstrip(b"\xef\xbb\xbf \t\r\n")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+    if begin.startswith(_PACKED) and ".json" in path.name:
+        raise InputError(f"{path}: is compressed", "Unpack it first: gunzip FILE.")
+    if begin.startswith(b"["):
+        return "onnxruntime"
+    return "torch" if begin.startswith(b"{") else None

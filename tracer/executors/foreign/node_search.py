@@ -1,8 +1,13 @@
-"""Finds the nodes of a model that the kernels of a profile are, by index, name and order.
+"""Tells the kernels of a profile apart, and finds the nodes of a model that they are.
 
-onnxruntime numbers the nodes of each graph in the order of the file, without Constants; nodes that
-it makes have higher numbers. An event has the name of its node or, of a nameless one, operator and
-number (`Conv_3`), which may be the name of another node as well.
+Events name kernels only within a graph: `node_index` begins at 0 in each body, and old versions
+wrote no index, or no names. In which body an event is follows from the event around it; the
+branches of an If differ by what ran in them.
+
+Nodes are found by index, name and order. onnxruntime numbers the nodes of each graph in the order
+of the file, without Constants; nodes that it makes have higher numbers. An event has the name of
+its node or, of a nameless one, operator and number (`Conv_3`), which may be the name of another
+node as well.
 """
 
 from __future__ import annotations
@@ -10,13 +15,22 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
-from tracer.executors.foreign.separate_kernels import SeparateKernel
-from tracer.executors.onnxruntime import kernel_nodes, node_names
+import numpy as np
+
+from tracer.executors.onnxruntime import kernel_nodes, node_names, self_times
 from tracer.executors.onnxruntime.kernel_nodes import SavedNodes
-from tracer.executors.onnxruntime.profile_events import Label
+from tracer.executors.onnxruntime.profile_events import EXECUTE, Events, Label
 from tracer.graph.model import Model, Node, bodies
+from tracer.graph.tensor_type import common_types
+
+_FIRST = EXECUTE + 1
+_MAIN, _BROKEN = -1, -2
+
+_Kind: TypeAlias = tuple[str, str, str, int]
+"""Name, operator and index of a kernel, and its `place`."""
 
 _FUSED = "fused "
 """Begins the name of a fused kernel of older versions; the name of its first node follows."""
@@ -35,6 +49,106 @@ _LEAST = 2
 
 _DIGITS = 9
 """Digits that an index has at most."""
+
+
+@dataclass(slots=True)
+class SeparateKernel:
+    """One kernel: how the profile describes it, and where it ran.
+
+    `owner` is the position of the kernel in whose `body` it ran; None in the main graph. Where the
+    profile has no index, `place` is the one among the kernels of its name and operator there.
+    `numbers` are those of its labels, one for each combination of types.
+    """
+
+    label: Label
+    owner: int | None
+    body: Hashable
+    place: int
+    numbers: set[int] = field(default_factory=set)
+
+    @property
+    def name(self) -> str:
+        """The name in the profile; for a kernel without one, its operator and its number."""
+        number = f"_{self.label.node_index}" if self.label.node_index else f"#{self.place + 1}"
+        return self.label.name or self.label.op_type + number
+
+    def add(self, number: int, label: Label) -> None:
+        """Adds the calls of one label."""
+        if number not in self.numbers:
+            self.numbers.add(number)
+            self.label = replace(
+                self.label,
+                first_us=min(self.label.first_us, label.first_us),
+                input_types=common_types([self.label.input_types, label.input_types]),
+                output_types=common_types([self.label.output_types, label.output_types]),
+            )
+
+
+def tell_apart(
+    events: Events, labels: Sequence[Label]
+) -> tuple[Events, tuple[SeparateKernel, ...]]:
+    """Returns the events with a label for each kernel, and the kernels; owners come first.
+
+    `labels` have calls of other types apart. Nodes of a body whose owner has no event, as the run
+    failed in it, are left out.
+    """
+    owners, frames = _nesting(events)
+    numbers = (events.label - _FIRST).tolist()
+    kinds = _kinds(events, frames, labels)
+    ran: dict[int, set[_Kind]] = defaultdict(set)
+    for node, kind in kinds.items():
+        ran[frames[node]].add(kind)
+    kernels: list[SeparateKernel] = []
+    known: dict[Hashable, int] = {}
+    kernel_of: dict[int, int | None] = {_MAIN: None}
+    label = events.label.copy()
+    for node, kind in kinds.items():
+        if owners[node] not in kernel_of:
+            label[node] = -1
+            continue
+        owner = kernel_of[owners[node]]
+        divides = owner is not None and kernels[owner].label.op_type == "If"
+        key = owner, frozenset(ran[frames[node]]) if divides else None, kind
+        place = known.setdefault(key, len(kernels))
+        if place == len(kernels):
+            kernels.append(SeparateKernel(labels[numbers[node]], *key[:2], kind[-1]))
+        kernels[place].add(numbers[node], labels[numbers[node]])
+        kernel_of[node] = place
+        label[node] = place + _FIRST
+    return replace(events, label=label).take(label >= 0), tuple(kernels)
+
+
+def _nesting(events: Events) -> tuple[list[int], list[int]]:
+    """Returns the node in whose body each event is, and the execution of a graph that it is in.
+
+    The latter is the event of the execution or, where no event is around it, a number of its run.
+    """
+    runs = self_times.run_events(events)
+    of_run = self_times.runs_around(events, runs, np.arange(len(events)))
+    owners, frames = [_MAIN] * len(events), (-1 - of_run).tolist()
+    for outer, inner in self_times.parents(events):
+        frames[inner] = outer
+        owners[inner] = owners[outer]
+        if events.label[outer] > EXECUTE:
+            owners[inner] = outer
+        elif events.label[outer] == events.label[inner] == EXECUTE:
+            owners[inner] = _BROKEN
+    return owners, frames
+
+
+def _kinds(events: Events, frames: Sequence[int], labels: Sequence[Label]) -> Mapping[int, _Kind]:
+    """Returns what tells each node from others in its graph, in the order in which they began."""
+    nodes = np.flatnonzero(events.label >= _FIRST)
+    nodes = nodes[np.lexsort((-nodes, -events.dur[nodes], events.ts[nodes]))]
+    seen: Counter[Hashable] = Counter()
+    kinds: dict[int, _Kind] = {}
+    for node in nodes.tolist():
+        label = labels[events.label[node] - _FIRST]
+        kind = label.name, label.op_type, label.node_index
+        place = 0 if label.node_index else seen[frames[node], kind]
+        seen[frames[node], kind] += 1
+        kinds[node] = *kind, place
+    return kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +196,10 @@ class NodeSearch:
             paths = [self.model.root] if owner is None else self._bodies(found[owner])
             labels = [kernels[position].label for position in positions]
             path, nodes = self._fit(paths, labels)
-            inside = by_path[path] if path is not None else _in_bodies(by_path)
+            if path is None:
+                inside = [node for name, each in by_path.items() if name for node in each]
+            else:
+                inside = by_path[path]
             both = zip(positions, nodes, self._in_order(inside, labels, nodes), strict=True)
             found |= {position: Match(path, node, match) for position, node, match in both}
         return tuple(found[position] for position in range(len(kernels)))
@@ -118,7 +235,7 @@ class NodeSearch:
         """Returns the node among `saved` for each label, of which `nodes` are known."""
         by_name = {(node.proto.name, node.op_type): node for node in saved}
         found = [n and by_name.get((node_names.safe(n.index), n.op_type)) for n in nodes]
-        for alias in (_own, _of_fused, _of_nameless):
+        for alias in (_name_of, _name_without_prefix, _no_name):
             taken = {id(node) for node in found}
             offered: dict[Hashable, list[Node]] = defaultdict(list)
             for node in saved:
@@ -163,15 +280,15 @@ class NodeSearch:
         return None if node is None or _is_numbered(label) else node.key
 
 
-def _own(label: Label) -> str | None:
+def _name_of(label: Label) -> str | None:
     return label.name
 
 
-def _of_fused(label: Label) -> str | None:
+def _name_without_prefix(label: Label) -> str | None:
     return label.name.removeprefix(_FUSED) if label.name.startswith(_FUSED) else None
 
 
-def _of_nameless(label: Label) -> str | None:
+def _no_name(label: Label) -> str | None:
     return "" if _is_numbered(label) else None
 
 
@@ -181,39 +298,34 @@ def _is_numbered(label: Label) -> bool:
     return stem == label.op_type and number == (label.node_index or number)
 
 
-def _in_bodies(by_path: Mapping[str, Sequence[Node]]) -> list[Node]:
-    return [node for path, nodes in by_path.items() if path for node in nodes]
-
-
 def _nodes_of(graph: Sequence[Node], labels: Sequence[Label]) -> list[Node | None]:
     """Returns the node of each label by its index or, without one, by its name.
 
     If an index is that of another node, the graph is another one: names alone count.
     """
     named = _unique(graph)
-    alike = [_of_name(named, label) for label in labels]
-    numbers = [_number(label, named) for label in labels]
+    by_name = [named.get(label.name) for label in labels]
+    alike = [
+        node if node is not None and label.op_type in ("", node.op_type) else None
+        for node, label in zip(by_name, labels, strict=True)
+    ]
+    numbers = [_index_of(label, named) for label in labels]
     for table in (_without_constants(graph), graph):
         found = [_at(table, number) for number in numbers]
-        if all(map(_may_be, found, labels, numbers)):
+        if all(map(_fits, found, labels, numbers)):
             both = zip(numbers, found, alike, strict=True)
             return [by_index if number else by_name for number, by_index, by_name in both]
     return alike
 
 
-def _number(label: Label, named: Collection[str]) -> str:
+def _index_of(label: Label, named: Collection[str]) -> str:
     """Returns the index of a kernel's node, which only its name may tell; '' if unknown."""
     if label.node_index or label.name in named:
         return label.node_index
     return label.name.rpartition("_")[2] if _is_numbered(label) else ""
 
 
-def _of_name(named: Mapping[str, Node], label: Label) -> Node | None:
-    node = named.get(label.name)
-    return node if node is not None and label.op_type in ("", node.op_type) else None
-
-
-def _may_be(node: Node | None, label: Label, number: str) -> bool:
+def _fits(node: Node | None, label: Label, number: str) -> bool:
     """Returns whether a kernel can be the node with its index."""
     if node is None:
         return True

@@ -1,11 +1,14 @@
 """Reads the profile that onnxruntime wrote in any program, as a Run without a correction.
 
-With the model, kernels are joined to the graph that onnxruntime makes of it here, whose tensors
-say which nodes they stand for. Without it, they are only names.
+Runs that are not whole are left out, and durations that cannot be. With the model, kernels are
+joined to the graph that onnxruntime makes of it here, whose tensors say which nodes they stand for.
+A profile does not say which level of optimisation ran: it is the one whose graph fits best. Without
+the model, kernels are only names.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,13 +16,33 @@ from pathlib import Path
 import numpy as np
 
 from tracer.errors import InputError, ModelError
-from tracer.executors.foreign import separate_kernels, whole_runs
-from tracer.executors.foreign.joining import Join, join_kernels
-from tracer.executors.foreign.separate_kernels import SeparateKernel
-from tracer.executors.onnxruntime import device_notes, kernel_nodes, profile_events, self_times
+from tracer.executors.foreign import node_search
+from tracer.executors.foreign.node_search import Match, NodeSearch, SeparateKernel
+from tracer.executors.onnxruntime import (
+    kernel_nodes,
+    node_names,
+    profile_events,
+    self_times,
+    sessions,
+)
+from tracer.executors.onnxruntime.executor import Folder
+from tracer.executors.onnxruntime.kernel_nodes import SavedNodes
+from tracer.executors.onnxruntime.profile_events import EXECUTE, MODEL_RUN, Events, Label
 from tracer.executors.onnxruntime.self_times import RunTable
-from tracer.graph.model import Model
+from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.graph.encoding import encoded
+from tracer.graph.model import Model, Node, expanded_keys
 from tracer.records.trace import Kernel, Run
+from tracer.support.types import BoolArray, IntArray
+
+_LEVELS = ("all", "extended", "basic", "none")
+_COPIES = ("MemcpyFromHost", "MemcpyToHost")
+
+_ROUNDING_US = 1
+"""Times are whole µs, so an event may seem to end so much after the one around it."""
+
+_NAMED = 3
+"""Kernels that a note names."""
 
 _TICK_US = 1.0
 
@@ -56,7 +79,7 @@ def read(path: Path, model: Model | None) -> Profile:
     calls = table.calls.mean(axis=0).tolist()
     if model is None:
         note = "rows are kernels: --model FILE joins them to nodes, and counts their work"
-        joined = Join(tuple(map(_bare, recorded.kernels, calls)), notes=(note,))
+        joined = Join(tuple(map(_kernel_by_name, recorded.kernels, calls)), notes=(note,))
     else:
         joined = join_kernels(model, recorded.kernels, calls)
     kernels = _with_own_names(joined.kernels)
@@ -75,43 +98,47 @@ def read(path: Path, model: Model | None) -> Profile:
         notes=(
             *recorded.notes,
             *joined.notes,
-            *device_notes.notes(kernels, table.apart_us, here=False),
+            *kernel_nodes.device_notes(kernels, table.apart_us, here=False),
         ),
         tick_us=_TICK_US,
     )
     return Profile(run, joined.absent)
 
 
-def _read_runs(path: Path) -> _Recorded:
-    labels = profile_events.Labels(by_types=True)
-    try:
-        events = profile_events.read(path, labels, may_be_cut=True)
-        if (np.maximum(events.ts, -events.ts - 1) > _LATEST_US).any():
-            raise OverflowError("an event is ages away")
-    except (ModelError, OverflowError) as error:
-        raise InputError(
-            f"{path}: not a profile of onnxruntime", "Name the .json file that it wrote."
-        ) from error
-    if not len(self_times.run_events(events)) or not labels.kernels:
-        raise InputError(
-            f"{path}: holds no run of a model", "Run the model before you end the profile."
-        )
-    events, is_spoiled, impossible = whole_runs.bound_durations(events, labels.kernels)
-    events, outside = whole_runs.keep_inside(events)
-    events, kernels = separate_kernels.tell_apart(events, labels.kernels)
-    table = self_times.tabulate(events, len(kernels))
-    is_whole, unfinished = whole_runs.find_whole(events, kernels, table)
-    if not kernels or not is_whole.any():
-        raise InputError(
-            f"{path}: holds no whole run of a model", "Take a file that was not cut off."
-        )
-    if (is_whole & ~is_spoiled).any():
-        is_whole &= ~is_spoiled
-    runs = np.flatnonzero(is_whole)
-    counted = runs[1:] if runs[0] == 0 and len(runs) > 1 else runs
-    cut = (f"{path.name} is cut off, and was read as far as it goes",) if events.is_cut else ()
-    notes = (*_about(path, len(runs), len(counted)), *cut, *outside, *unfinished, *impossible)
-    return _Recorded(table.take(counted), kernels, notes)
+def _kernel_by_name(separate: SeparateKernel, calls: float) -> Kernel:
+    """Returns what the profile alone says of a kernel."""
+    label = separate.label
+    return Kernel(
+        name=separate.name,
+        op_type=label.op_type,
+        domain="",
+        provider=label.provider,
+        node=None,
+        scope="",
+        inputs=(),
+        outputs=(),
+        attributes=(),
+        input_types=label.input_types,
+        output_types=label.output_types,
+        calls=calls,
+        arena_bytes=label.arena_bytes,
+        arena_peak_bytes=label.arena_peak_bytes,
+    )
+
+
+def _with_own_names(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
+    """Returns the kernels; those with the name of another are called after their node."""
+    taken: set[str] = set()
+    named = []
+    for index, kernel in enumerate(kernels):
+        name = kernel.name
+        if name in taken and kernel.node is not None:
+            name = kernel.node
+        while name in taken:
+            name = f"{name}#{index}"
+        taken.add(name)
+        named.append(replace(kernel, name=name))
+    return tuple(named)
 
 
 def input_shapes(model: Model, run: Run) -> dict[str, tuple[int, ...]]:
@@ -138,7 +165,39 @@ def _read_by_parts(kernel: Kernel) -> list[str]:
     return list(dict.fromkeys(read))
 
 
-def _about(path: Path, runs: int, counted: int) -> Iterator[str]:
+def _read_runs(path: Path) -> _Recorded:
+    labels = profile_events.Labels(by_types=True)
+    try:
+        events = profile_events.read(path, labels, may_be_cut=True)
+        if (np.maximum(events.ts, -events.ts - 1) > _LATEST_US).any():
+            raise OverflowError("an event is ages away")
+    except (ModelError, OverflowError) as error:
+        raise InputError(
+            f"{path}: not a profile of onnxruntime", "Name the .json file that it wrote."
+        ) from error
+    if not len(self_times.run_events(events)) or not labels.kernels:
+        raise InputError(
+            f"{path}: holds no run of a model", "Run the model before you end the profile."
+        )
+    events, is_spoiled, impossible = bound_durations(events, labels.kernels)
+    events, outside = keep_inside(events)
+    events, kernels = node_search.tell_apart(events, labels.kernels)
+    table = self_times.tabulate(events, len(kernels))
+    is_whole, unfinished = find_whole(events, kernels, table)
+    if not kernels or not is_whole.any():
+        raise InputError(
+            f"{path}: holds no whole run of a model", "Take a file that was not cut off."
+        )
+    if (is_whole & ~is_spoiled).any():
+        is_whole &= ~is_spoiled
+    runs = np.flatnonzero(is_whole)
+    counted = runs[1:] if runs[0] == 0 and len(runs) > 1 else runs
+    cut = (f"{path.name} is cut off, and was read as far as it goes",) if events.is_cut else ()
+    notes = (*_run_notes(path, len(runs), len(counted)), *cut, *outside, *unfinished, *impossible)
+    return _Recorded(table.take(counted), kernels, notes)
+
+
+def _run_notes(path: Path, runs: int, counted: int) -> Iterator[str]:
     yield (
         f"times are those that onnxruntime's profiler wrote to {path.name}, with its overhead: "
         "only a calibrated run (tracer profile MODEL.onnx) can be corrected"
@@ -150,37 +209,240 @@ def _about(path: Path, runs: int, counted: int) -> Iterator[str]:
         yield "the only run is the first, in which memory is allocated and caches are filled"
 
 
-def _with_own_names(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
-    """Returns the kernels; those with the name of another are called after their node."""
-    taken: set[str] = set()
-    named = []
-    for index, kernel in enumerate(kernels):
-        name = kernel.name
-        if name in taken and kernel.node is not None:
-            name = kernel.node
-        while name in taken:
-            name = f"{name}#{index}"
-        taken.add(name)
-        named.append(replace(kernel, name=name))
-    return tuple(named)
+def bound_durations(
+    events: Events, labels: Sequence[Label]
+) -> tuple[Events, BoolArray, tuple[str, ...]]:
+    """Returns the events without impossible durations, which runs had some, and a note on them.
+
+    A duration is impossible if it is negative, or longer than what is around it: for a node its
+    run, for a run the time until the next one of its thread, for the last one the file. Such a node
+    gets the duration 0, such a run the longest that is possible.
+    """
+    runs = self_times.run_events(events)
+    longest = _longest_runs(events, runs)
+    bounded = events.dur.copy()
+    bounded[runs] = np.where(events.dur[runs] < 0, longest, np.minimum(events.dur[runs], longest))
+    events, given = replace(events, dur=bounded), events.dur
+    around = self_times.runs_around(events, runs, np.arange(len(events)))
+    left = events.ts[runs[around]] + bounded[runs[around]] - events.ts + _ROUNDING_US
+    wrong = (given != bounded) | (given < 0) | ((around >= 0) & (bounded > left))
+    spoiled = np.isin(np.arange(len(runs)), around[wrong])
+    events = replace(events, dur=np.where(wrong & (events.label != MODEL_RUN), 0, bounded))
+    return events, spoiled, _impossible(events.label[wrong], given[wrong], labels)
 
 
-def _bare(separate: SeparateKernel, calls: float) -> Kernel:
-    """Returns what the profile alone says of a kernel."""
-    label = separate.label
-    return Kernel(
-        name=separate.name,
-        op_type=label.op_type,
-        domain="",
-        provider=label.provider,
-        node=None,
-        scope="",
-        inputs=(),
-        outputs=(),
-        attributes=(),
-        input_types=label.input_types,
-        output_types=label.output_types,
-        calls=calls,
-        arena_bytes=label.arena_bytes,
-        arena_peak_bytes=label.arena_peak_bytes,
+def _longest_runs(events: Events, runs: IntArray) -> IntArray:
+    """Returns how long each run can be, µs."""
+    ts, tid = events.ts[runs], events.tid[runs]
+    span = int(np.ptp(events.ts)) if len(events) else 0
+    others = events.label != MODEL_RUN
+    ends = events.ts[others] + np.clip(events.dur[others], 0, span)
+    longest = int(ends.max(initial=0)) + span - ts
+    if len(runs) == 1:  # nothing else tells how long it can be
+        longest = np.maximum(longest, events.dur[runs])
+    for thread in np.unique(tid):
+        own = np.flatnonzero(tid == thread)
+        longest[own[:-1]] = np.diff(ts[own]) + _ROUNDING_US
+    return longest
+
+
+def _impossible(wrong: IntArray, durations: IntArray, labels: Sequence[Label]) -> tuple[str, ...]:
+    """Returns a note on events with impossible durations, by their labels."""
+    if not len(wrong):
+        return ()
+    names = [_event_name(labels, int(number)) for number in wrong]
+    counts = Counter(names)
+    first = {name: int(took) for name, took in zip(reversed(names), durations[::-1], strict=True)}
+    told = [f"{n:,} of {name} ({first[name]:,} µs)" for name, n in counts.most_common(_NAMED)]
+    more = f" and {len(counts) - _NAMED:,} more kernels" if len(counts) > _NAMED else ""
+    return (
+        f"durations that cannot be, negative or longer than the run: {', '.join(told)}{more}. Runs "
+        "with one are left out; if no others remain, it counts as 0",
     )
+
+
+def _event_name(labels: Sequence[Label], number: int) -> str:
+    if number <= EXECUTE:
+        return "model_run" if number == MODEL_RUN else "SequentialExecutor::Execute"
+    label = labels[number - EXECUTE - 1]
+    return label.name or label.op_type
+
+
+def keep_inside(events: Events) -> tuple[Events, tuple[str, ...]]:
+    """Returns the events without nodes that are in no run, and a note that counts these."""
+    nodes = np.flatnonzero(events.label > EXECUTE)
+    around = self_times.runs_around(events, self_times.run_events(events), nodes)
+    kept = np.full(len(events), True)
+    kept[nodes[around < 0]] = False
+    lost = int((~kept).sum())
+    note = (
+        f"{lost:,} events of kernels are in no whole run, and are left out: the last run did not "
+        "finish, or the file was cut off in it"
+    )
+    return events.take(kept), (note,) if lost else ()
+
+
+def find_whole(
+    events: Events, kernels: Sequence[SeparateKernel], table: RunTable
+) -> tuple[BoolArray, tuple[str, ...]]:
+    """Returns which runs of `table` are whole, and a note on the others.
+
+    A run that failed has only the first kernels that another one has in the main graph. If the file
+    begins with what begins first, and is cut off, the last run may lack kernels of a body as well.
+    """
+    runs = self_times.run_events(events)
+    main = np.array([kernel.owner is None for kernel in kernels], np.bool_)
+    nodes = np.flatnonzero(events.label > EXECUTE)
+    nodes = nodes[main[events.label[nodes] - EXECUTE - 1]]
+    around = self_times.runs_around(events, runs, nodes)
+    order = np.lexsort((events.ts[nodes], around))
+    ends = np.searchsorted(around[order], np.arange(1, len(runs)))
+    ran = np.split(events.label[nodes[order]], ends)
+    longest = max(ran, key=len)
+    whole = np.array([len(r) == len(longest) or (r != longest[: len(r)]).any() for r in ran])
+    last = int(np.argmax(runs))
+    if events.is_cut and runs[0] < min(nodes, default=0):
+        others = np.delete(table.calls, last, axis=0)
+        whole[last] &= bool((others == table.calls[last]).all(axis=1).any())
+    broken = int((~whole).sum())
+    note = f"{broken:,} of {len(runs):,} runs did not finish, and are left out"
+    return whole, (note,) if broken else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """The kernels of a profile in the order they ran, and notes on what fits no node.
+
+    `absent` are kernels of the graph that the profile does not name, each with the position of the
+    kernel that it would have run before.
+    """
+
+    kernels: tuple[Kernel, ...]
+    absent: tuple[tuple[int, Kernel], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    """The graph of one level of optimisation, and what each kernel is in it."""
+
+    level: str
+    saved: SavedNodes
+    matches: Sequence[Match]
+
+    @property
+    def fitting(self) -> int:
+        """How many kernels it has."""
+        return sum(match.saved is not None for match in self.matches)
+
+
+def join_kernels(model: Model, separate: Sequence[SeparateKernel], calls: Sequence[float]) -> Join:
+    """Returns a kernel for each of `separate`, joined to its node of the closest graph."""
+    search = NodeSearch.of(model)
+    labels = [each.label for each in separate]
+    listed = [search.listed_nodes(label) for label in labels]
+    needs = [_needs_node(*each) for each in zip(labels, listed, strict=True)]
+    proto = node_names.with_safe_names(model)
+    renamed = replace(model, proto=proto, keys=expanded_keys(proto))
+    graph = _closest_graph(search, renamed, separate, sum(needs))
+    nodes = [
+        renamed.nodes[each.node.index] if each.node and not each.saved else each.saved
+        for each in graph.matches
+    ]
+    named = [
+        replace(label, name=node.proto.name) if node else label
+        for label, node in zip(labels, nodes, strict=True)
+    ]
+    strange = sum(node is None and need for node, need in zip(nodes, needs, strict=True))
+    # a compiled subgraph has the nodes without an event, unless a strange kernel may have them
+    divided = replace(graph.saved, nodes=()) if strange else graph.saved
+    others = {(node_names.safe(node.index), node.op_type) for nodes in listed for node in nodes}
+    joined = kernel_nodes.kernels(model, divided, named, calls, matches=nodes, others=others)
+    kernels = [
+        _place(search, *each) for each in zip(joined, separate, graph.matches, listed, strict=True)
+    ]
+    has_parts = any(kernel.parts for kernel in kernels)
+    absent = () if has_parts else tuple(_absent_kernels(model, graph, listed))
+    return Join(tuple(kernels), absent, tuple(_join_notes(graph.level, strange, len(kernels))))
+
+
+def _needs_node(label: Label, listed: Sequence[Node]) -> bool:
+    """Returns whether a kernel is one of the graph, not a copy or several nodes."""
+    return not (listed or kernel_nodes.is_compiled(label) or label.op_type in _COPIES)
+
+
+def _closest_graph(
+    search: NodeSearch, renamed: Model, separate: Sequence[SeparateKernel], needed: int
+) -> _Graph:
+    """Returns the graph that most kernels are in, of which `needed` should be."""
+    factory = sessions.Factory(search.model, encoded(renamed.proto, renamed.name), OrtSettings())
+    compiles = any(kernel_nodes.is_compiled(each.label) for each in separate)
+    tried: list[_Graph] = []
+    folder = Folder()
+    with folder:
+        for level in _LEVELS[:1] if compiles else _LEVELS:
+            settings = replace(factory.settings, optimization=level)
+            if compiles:
+                factory.save_on_cpu(folder.graph)
+            else:
+                replace(factory, settings=settings).open(optimized=folder.graph)
+            saved = SavedNodes.read(folder.graph, elsewhere=True)
+            tried.append(_Graph(level, saved, search.matches(saved, separate)))
+            if tried[-1].fitting >= needed:
+                break
+    return max(tried, key=lambda each: each.fitting)
+
+
+def _place(
+    search: NodeSearch,
+    kernel: Kernel,
+    separate: SeparateKernel,
+    match: Match,
+    listed: Sequence[Node],
+) -> Kernel:
+    """Returns a kernel with the name in the profile, its graph, and its node by name alone."""
+    kernel = replace(kernel, name=separate.name, scope=kernel.scope or match.path or "")
+    if listed:
+        made = {name for node in listed for name in node.outputs}
+        read = dict.fromkeys(name for node in listed for name in node.inputs if name not in made)
+        node, outputs = listed[0].key, listed[-1].outputs
+        return replace(kernel, node=node, inputs=tuple(read), outputs=outputs)
+    if kernel.outputs or kernel.parts:
+        return kernel
+    return replace(kernel, node=search.nearest_node(separate.label, match.path))
+
+
+def _absent_kernels(
+    model: Model, graph: _Graph, listed: Sequence[Sequence[Node]]
+) -> Iterator[tuple[int, Kernel]]:
+    """Yields the kernels of the graph that none of the profile is, or has the nodes of."""
+    saved = graph.saved.nodes
+    names = {node.proto.name: rank for rank, node in enumerate(saved)}
+    ranks = {id(node): rank for rank, node in enumerate(saved)}
+    before = [len(listed)] * (len(saved) + 1)
+    for place, (match, nodes) in enumerate(zip(graph.matches, listed, strict=True)):
+        own = nodes or (match.node,)
+        also = [names.get(node_names.safe(node.index)) for node in own if node is not None]
+        for rank in [ranks[id(match.saved)]] if match.saved else also:
+            if rank is not None:
+                before[rank] = place
+    left = [rank for rank in range(len(saved)) if before[rank] == len(listed)]
+    for rank in reversed(range(len(saved))):
+        before[rank] = min(before[rank], before[rank + 1])
+    labels = [Label(saved[n].proto.name, 0, saved[n].op_type, "", (), (), None, None) for n in left]
+    nodes = [saved[rank] for rank in left]
+    kernels = kernel_nodes.kernels(model, graph.saved, labels, [0.0] * len(left), matches=nodes)
+    return zip((before[rank] for rank in left), kernels, strict=True)
+
+
+def _join_notes(level: str, strange: int, kernels: int) -> Iterator[str]:
+    if level != _LEVELS[0]:
+        yield (
+            f"kernels are joined to the graph that onnxruntime makes with --optimization {level}: "
+            f"in the one with --optimization {_LEVELS[0]} are fewer of them"
+        )
+    if strange:
+        yield (
+            f"{strange:,} of {kernels:,} kernels are not in the graph that onnxruntime makes of "
+            "the model here: another version, level of optimisation or model may have run"
+        )

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from tracer.errors import InputError, refusing
-from tracer.executors.eager.calls import Calls, Kind, Span
-from tracer.executors.eager.profile import Measured, Overhead, profile_of
+from tracer.executors.calls import Calls, Kind, Span
+from tracer.executors.eager import Measured, Overhead, profile_of
 from tracer.executors.protocol import Profiled
 from tracer.graph.tensor_type import TensorType
 from tracer.support.files import read_regular

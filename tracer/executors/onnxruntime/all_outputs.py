@@ -1,22 +1,56 @@
 """Runs a graph under onnxruntime without optimisation, with chosen tensors as its outputs.
 
-Tensors inside the bodies of If, Loop and Scan cannot be outputs.
+Tensors inside the bodies of If, Loop and Scan cannot be outputs. So each body is made a model of
+its own, which is fed what the body reads the first time that it runs: its inputs, and tensors of
+the graphs around it.
+
+Every processor computes the same products of a saved graph. Without VNNI, x86 kernels add pairs of
+uint8 × int8 products in 16 bits, and saturate. The same weights in uint8, with a zero point 128
+higher, are multiplied in more bits: the results are exact.
 """
 
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from __future__ import annotations
 
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
 import onnx
+from onnx import helper, numpy_helper
+from onnx.external_data_helper import set_external_data, uses_external_data
 
 from tracer.accumulators.engine.stored_values import StoredValues
-from tracer.executors.onnxruntime import feeding, int8_workaround, node_names, sessions
+from tracer.errors import InputError, ModelError
+from tracer.executors.onnxruntime import feeding, node_names, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings
-from tracer.graph import footprint
+from tracer.graph import footprint, stored_weights
 from tracer.graph.encoding import encoded
-from tracer.graph.model import Model, expanded_keys
+from tracer.graph.model import Model, bodies, expanded_keys, node_protos
 from tracer.inputs.feedset import Feeds
+from tracer.support.types import Array
+
+_LEAST_SCAN = 9
+"""The opset since which Scan has no batches."""
+
+_SIGN_BIT = 128
+"""Turned over, it makes the byte of v + 128 in uint8 of the byte of v in int8."""
+
+_SHIFTED_FILE = "unsaturated.weights"
+"""The file of weights that were external data before."""
+
+_WEIGHTS_AND_ZERO_POINTS = {
+    # operator: positions of the weights and of their zero point
+    "ConvInteger": (1, 3),
+    "DynamicQuantizeMatMul": (1, 3),
+    "MatMulInteger": (1, 3),
+    "MatMulIntegerToFloat": (1, 5),
+    "QGemm": (3, 5),
+    "QLinearConv": (3, 5),
+    "QLinearMatMul": (3, 5),
+}
 
 _CPU = OrtSettings()
 
@@ -66,7 +100,7 @@ def runner_of_saved(
     raises InputError for feeds that it does not run on.
     """
     proto = onnx.load(path, load_external_data=False)
-    int8_workaround.shift(proto, path.parent)
+    shift_int8_weights(proto, path.parent)
     weights = {weight.name for weight in proto.graph.initializer}
     for value in list(proto.graph.input):
         if value.name not in inputs and value.name not in weights:
@@ -103,13 +137,197 @@ def runner(
     def run(feeds: Feeds) -> Mapping[str, Any]:
         with sessions.running(model):
             values = feeding.runner(model, session, feeds)()
-        return {name: _as_numpy(value) for name, value in zip(order, values, strict=True)}
+        tensors: dict[str, Any] = dict.fromkeys(order)
+        for name, value in zip(order, values, strict=True):
+            with suppress(RuntimeError):  # no tensor
+                tensors[name] = feeding.as_array(value)
+        return tensors
 
     return run
 
 
-def _as_numpy(value: Any) -> Any:
-    try:
-        return feeding.as_array(value)
-    except RuntimeError:
+def first_runs(
+    model: Model,
+    saved: Model,
+    values: Mapping[str, Any],
+    threads: int,
+    register: Sequence[str | Path] = (),
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yields the path of each body that runs, and all tensors that it reads or computes.
+
+    `saved` is a form of `model`, and `values` has the tensors of its main graph. The paths are
+    those of `model`; `register` are libraries of operators. A body that cannot run alone is left
+    out, and so are those inside it.
+    """
+    stored = {tensor.name: tensor for tensor in saved.graph.initializer}
+    settings = OrtSettings(threads=threads, register=register)
+    yield from _run_bodies(saved.graph, Surroundings(model, saved, settings, values, stored))
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a body of the graph `saved` may read: `values` and stored tensors around it, by name.
+
+    `saved` is a form of `model`; its stored tensors may lie beside its file.
+    """
+
+    model: Model
+    saved: Model
+    settings: OrtSettings
+    values: Mapping[str, Any] = field(repr=False)
+    stored: Mapping[str, onnx.TensorProto] = field(repr=False)
+
+    def read(self, name: str) -> Any:
+        """Returns the value of a tensor; None if it is left out, or numpy lacks its type."""
+        if name in self.stored:
+            path = self.saved.path
+            return numpy_helper.to_array(self.stored[name], str(path.parent) if path else "")
+        return self.values.get(name)
+
+
+def _run_bodies(
+    graph: onnx.GraphProto, around: Surroundings
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for node in graph.node:
+        for attribute, body in bodies(node):
+            inputs = _first_inputs(node, attribute, body, around)
+            computed = None if inputs is None else _compute(body, inputs, around)
+            if inputs is None or computed is None:
+                continue
+            path = f"{node_names.original(around.model, node.name)}.{attribute}"
+            stored = {**around.stored, **{tensor.name: tensor for tensor in body.initializer}}
+            read = {
+                name: around.values[name] for name in _names_read(body) if name in around.values
+            }
+            yield path, {**read, **inputs, **computed}
+            within = {**around.values, **inputs, **computed}
+            yield from _run_bodies(body, replace(around, values=within, stored=stored))
+
+
+def _first_inputs(
+    node: onnx.NodeProto, attribute: str, body: onnx.GraphProto, around: Surroundings
+) -> Mapping[str, Array] | None:
+    """Returns the inputs of a body the first time, by name; None if it does not run."""
+    given = [around.read(name) if name else None for name in node.input]
+    match node.op_type:
+        case "If" if given[0] is not None:
+            return {} if (attribute == "then_branch") == bool(np.all(given[0])) else None
+        case "Loop":
+            trips, goes_on, *states = given
+            if (trips is not None and not np.all(trips > 0)) or np.any(goes_on == np.False_):
+                return None
+            first = [np.zeros((), np.int64), np.ones((), np.bool_), *states]
+        case "Scan" if around.saved.opsets.get("", 1) >= _LEAST_SCAN:
+            first = _first_of_scan(node, given)
+        case _:
+            return None
+    if any(value is None or not isinstance(value, np.ndarray | np.generic) for value in first):
         return None
+    values = [np.asarray(value) for value in first]
+    named = zip(body.input, values, strict=False)
+    inputs = {}
+    for declared, value in named:
+        # the number of a trip, or whether to go on, where a body declares a shape of [1]
+        is_vector = len(declared.type.tensor_type.shape.dim) == 1
+        inputs[declared.name] = value.reshape(1) if not value.shape and is_vector else value
+    return inputs
+
+
+def _first_of_scan(node: onnx.NodeProto, given: list[Any]) -> list[Any]:
+    """Returns the states, and the first slice of each sequence; None for what is not known."""
+    settings = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+    count = settings["num_scan_inputs"]
+    axes = settings.get("scan_input_axes", [0] * count)
+    backwards = settings.get("scan_input_directions", [0] * count)
+    states, sequences = given[: len(given) - count], given[len(given) - count :]
+    slices = [
+        None
+        if not isinstance(sequence, np.ndarray) or not sequence.shape[axis]
+        else sequence.take(-1 if back else 0, axis)
+        for sequence, axis, back in zip(sequences, axes, backwards, strict=True)
+    ]
+    return [*states, *slices]
+
+
+def _compute(
+    body: onnx.GraphProto, inputs: Mapping[str, Array], around: Surroundings
+) -> Mapping[str, Any] | None:
+    """Returns the tensors that the nodes of a body compute; None if it cannot run alone."""
+    known = {**around.values, **inputs}
+    feeds = {name: known[name] for name in (*inputs, *_names_read(body)) if name in known}
+    if not all(isinstance(value, np.ndarray) for value in feeds.values()):
+        return None
+    own = {tensor.name: tensor for tensor in body.initializer}
+    weights = {**around.stored, **own}
+    stored = [weights[name] for name in _names_read(body) if name in weights]
+    listed = [
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape
+        )
+        for name, value in feeds.items()
+    ]
+    proto = helper.make_model(
+        helper.make_graph(body.node, "body", listed, [], stored),
+        opset_imports=around.saved.proto.opset_import,
+        ir_version=around.saved.proto.ir_version,
+    )
+    names = [name for node in body.node for name in node.output if name]
+    try:
+        return runner(around.saved, proto, names, around.settings)(feeds)
+    except (InputError, ModelError):  # it is less known, and the rest is known as before
+        return None
+
+
+def _names_read(body: onnx.GraphProto) -> list[str]:
+    """Returns the names that the nodes of a body and of bodies inside it read."""
+    names = []
+    for node in node_protos(body):
+        names += [*node.input, *(value.name for _, each in bodies(node) for value in each.output)]
+    return list(dict.fromkeys(filter(None, names)))
+
+
+def shift_int8_weights(proto: onnx.ModelProto, folder: Path) -> None:
+    """Converts the int8 weights of `proto` to uint8, in place; external data lie in `folder`.
+
+    What is external data stays so: converted weights go to a file of their own, one at a time.
+    """
+    stored = {tensor.name: tensor for tensor in proto.graph.initializer}
+    int8 = {name for name, tensor in stored.items() if tensor.data_type == tensor.INT8}
+    with (folder / _SHIFTED_FILE).open("wb") as stream:
+        for node in proto.graph.node:
+            weights, zero = _WEIGHTS_AND_ZERO_POINTS.get(node.op_type, (0, 0))
+            if zero and len(node.input) > weights and node.input[weights] in int8:
+                node.input.extend([""] * (zero + 1 - len(node.input)))
+                name = f"{node.input[weights]}_{node.input[zero]}_unsaturated"
+                for position in (weights, zero):
+                    before = stored.get(node.input[position])
+                    node.input[position] = f"{name}_{position}"
+                    if node.input[position] not in stored:
+                        tensor = _shift(before, node.input[position], folder, stream)
+                        stored[tensor.name] = tensor
+                        proto.graph.initializer.append(tensor)
+
+
+def _shift(
+    tensor: onnx.TensorProto | None, name: str, folder: Path, stream: BinaryIO
+) -> onnx.TensorProto:
+    """Returns `tensor` + 128 in uint8, called `name`; an absent zero point counts as 0.
+
+    The values of external data are appended to `stream`.
+    """
+    if tensor is None or not uses_external_data(tensor):
+        values = np.zeros((), np.int8) if tensor is None else numpy_helper.to_array(tensor)
+        return numpy_helper.from_array(_flip_signs(values), name)
+    offset = stream.tell()
+    values = stored_weights.read_external(tensor, folder)
+    stream.write(_flip_signs(values).data)
+    stored_weights.unmap(values)
+    shifted = onnx.TensorProto(name=name, data_type=onnx.TensorProto.UINT8, dims=tensor.dims)
+    shifted.raw_data = b""  # onnx refuses external data of a tensor without this field
+    set_external_data(shifted, _SHIFTED_FILE, offset, stream.tell() - offset)
+    shifted.ClearField("raw_data")
+    return shifted
+
+
+def _flip_signs(values: Array) -> Array:
+    return np.asarray(values).view(np.uint8) ^ np.uint8(_SIGN_BIT)

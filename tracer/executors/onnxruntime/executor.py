@@ -1,37 +1,51 @@
 """Runs a model under onnxruntime's profiler, alternating with runs that are not profiled."""
 
+from __future__ import annotations
+
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnxruntime as ort
+
 from tracer.containment import memory, signals
+from tracer.errors import LimitError
+from tracer.executors.alternation import Recorder, RunTimes
 from tracer.executors.measuring import warm_up
 from tracer.executors.onnxruntime import (
     all_outputs,
     calibration,
-    chunk_plan,
-    empty_run,
     feeding,
+    fusion_check,
     node_names,
-    outputs_returned,
+    plain_runs,
+    profile_events,
     recording,
+    replay,
+    self_times,
     sessions,
-    turns,
 )
-from tracer.executors.onnxruntime.plain_session import PlainSession
-from tracer.executors.onnxruntime.saved_graph import Folder, SavedGraph
+from tracer.executors.onnxruntime.plain_runs import PlainSession
 from tracer.executors.onnxruntime.settings import OrtSettings
-from tracer.executors.onnxruntime.stepping import Stepper
-from tracer.executors.protocol import OptimizingExecutor, Profiled, Tensors
-from tracer.executors.turns import Recorder
+from tracer.executors.protocol import OptimizingExecutor, Profiled, Stepped, Tensors
 from tracer.graph import footprint
-from tracer.graph.model import Model
+from tracer.graph.model import Model, Node
 from tracer.inputs.feedset import Feeds, FeedSet
-from tracer.records.trace import Run
+from tracer.limits import Limits, size_text
+from tracer.records import providers
+from tracer.records.tensor_match import Evidence
+from tracer.records.trace import Kernel, Run
 from tracer.support.progress import Progress, silent
+from tracer.support.temporary import TemporaryFolder
 from tracer.support.timing import elapsed_us
+from tracer.support.types import FloatArray
+
+_ELEMENT_BYTES = 8
+"""All tensors are held at once and compared as float64."""
 
 _UNCALIBRATED = (
     "no time was left to measure the profiler's overhead, which takes about a second and is then "
@@ -39,10 +53,98 @@ _UNCALIBRATED = (
 )
 
 
-def _recorded(
+class _Onnxruntime:
+    settings = OrtSettings
+
+    def profile(
+        self, model: Model, feedset: FeedSet, settings: OrtSettings, progress: Progress = silent
+    ) -> Profiled:
+        """Profiles `model` on `feedset`; every run of `settings` is recorded, or an error raised.
+
+        A signal leaves the runs recorded until then, and `signals.ending` tells it.
+
+        Raises ModelError or InputError for what onnxruntime refuses, UsageError for an absent
+        provider, LimitError where one inference makes more events than the profiler holds.
+        """
+        model, folder = model.executed, Folder()
+        with _running(model, feedset):
+            run = _record(model, feedset, settings, folder, progress)
+        return Profiled(run, SavedGraph(model, settings, run.kernels, folder))
+
+    @contextmanager
+    def ready(
+        self, model: Model, feedset: FeedSet, settings: OrtSettings
+    ) -> Iterator[Callable[[], float]]:
+        """Opens a session and runs it once; inside the block a call times one inference, in µs."""
+        model = model.executed
+        with _running(model, feedset):
+            factory = sessions.Factory.of(model, settings)
+            run = feeding.prepared(factory, factory.open(), feedset.feeds)
+            run()
+            yield lambda: elapsed_us(run)
+
+    @contextmanager
+    def recording(
+        self, model: Model, feedset: FeedSet, settings: OrtSettings
+    ) -> Iterator[Recorder]:
+        """Opens a session without and one with the profiler."""
+        model = model.executed
+        with _running(model, feedset), turn_recorder(model, feedset, settings) as recorder:
+            yield recorder
+
+    @contextmanager
+    def stepping(self, model: Model, settings: OrtSettings) -> Iterator[Stepper]:
+        """Opens a session; inside the block, each call runs one inference of any sizes."""
+        model = model.executed
+        with sessions.running(model):
+            yield Stepper(model, settings)
+
+    @contextmanager
+    def outputs(
+        self, model: Model, settings: OrtSettings
+    ) -> Iterator[Callable[[Feeds], Sequence[Any]]]:
+        """Opens a session; inside the block, each call runs it on feeds of any sizes."""
+        model = model.executed
+        with sessions.running(model):
+            factory = sessions.Factory.of(model, settings)
+            session = factory.open()
+
+            def run(feeds: Feeds) -> Sequence[Any]:
+                return [
+                    feeding.as_array(each) for each in feeding.prepared(factory, session, feeds)()
+                ]
+
+            yield run
+
+    def optimize(self, model: Model, feedset: FeedSet, settings: OrtSettings) -> SavedGraph:
+        """Returns the graph that onnxruntime runs, from one inference; raises as `profile`."""
+        model, folder = model.executed, Folder()
+        with _running(model, feedset):
+            kernels = recording.record_once(model, feedset, settings, folder.graph)
+        return SavedGraph(model, settings, kernels, folder)
+
+    def tensors(self, model: Model, feedset: FeedSet, settings: OrtSettings) -> Tensors:
+        """Returns the optimised graph's outputs, and the tensors of nodes without optimisation.
+
+        Both are computed on the provider of `settings`. Raises ModelError or InputError for what
+        onnxruntime refuses.
+        """
+        model = model.executed
+        with _running(model, feedset):
+            by_name = all_outputs.tensors(model, feedset.feeds, settings)
+            if settings.optimization == "none":
+                return Tensors([by_name[value.name] for value in model.graph.output], by_name)
+            session = sessions.Factory.of(model, settings).open()
+            return Tensors(feeding.runner(model, session, feedset.feeds)(), by_name)
+
+
+executor: OptimizingExecutor[Model, FeedSet, OrtSettings] = _Onnxruntime()
+
+
+def _record(
     model: Model, feedset: FeedSet, settings: OrtSettings, folder: Folder, progress: Progress
 ) -> Run:
-    factory = sessions.Factory(model, node_names.serialize(model), settings)
+    factory = sessions.Factory.of(model, settings)
     if sessions.opens_slowly(model):
         progress(0, 0, "onnxruntime opens the model")
     plain = PlainSession(factory, feedset)
@@ -50,18 +152,18 @@ def _recorded(
     began = time.perf_counter()
     results = plain.run()
     run_s = time.perf_counter() - began
-    empty = empty_run.runner(model, feedset.feeds, results, settings)
+    empty = plain_runs.empty_runner(model, feedset.feeds, results, settings)
     bias = calibration.in_time(settings.threads)
     record = recording.Recording(
         factory, feedset, folder.graph, progress, plain, empty, run_s,
         bias=bias or calibration.NONE,
-        returning=outputs_returned.comparison(factory, feedset.feeds, results, plain, empty),
+        returning=plain_runs.compare_returning(factory, feedset.feeds, results, plain, empty),
     )  # fmt: skip
     try:
         while missing := (done := record.measured()).missing(settings):
             if signals.ending():
                 break
-            warmup, count = chunk_plan.plan(done, settings)
+            warmup, count = recording.plan_session(done, settings)
             record.total = done.runs + missing
             record.add_profiled(warmup, count)
     except signals.ENDINGS:
@@ -83,88 +185,160 @@ def _running(model: Model, feedset: FeedSet) -> Iterator[None]:
         yield
 
 
-def _arrays(outputs: Sequence[Any]) -> Sequence[Any]:
-    """Returns outputs whose memory is onnxruntime's as arrays of their own."""
-    return [feeding.as_array(each) for each in outputs]
+@contextmanager
+def turn_recorder(model: Model, feedset: FeedSet, settings: OrtSettings) -> Iterator[Recorder]:
+    """Opens a session and a profiled one, and runs both once.
+
+    Where both do not fit in memory beside each other, the profiled one replaces the other in the
+    first turn, which must be the only one. The profiler writes its events when it ends, in the
+    order in which the runs were made: so the runs of a turn are told apart by their number.
+    """
+    factory = sessions.Factory.of(model, settings)
+    plain = PlainSession(factory, feedset)
+    empty = plain_runs.empty_runner(model, feedset.feeds, plain.run(), settings)
+    folder = Folder()
+    profiled = _ProfiledSession(plain, folder.path)
+    if not plain.closes_for_profiler:
+        profiled.record(0)
+    yield Recorder(
+        plain=lambda: elapsed_us(plain.run),
+        record=profiled.record,
+        read=profiled.read,
+        empty=None if empty is None else lambda: elapsed_us(empty),
+    )
 
 
-class _Onnxruntime:
-    settings = OrtSettings
+@dataclass
+class _ProfiledSession:
+    """A session under the profiler; `counted` tells which of its runs count."""
 
-    def profile(
-        self, model: Model, feedset: FeedSet, settings: OrtSettings, progress: Progress = silent
-    ) -> Profiled:
-        """Profiles `model` on `feedset`; every run of `settings` is recorded, or an error raised.
+    plain: PlainSession
+    folder: Path
+    counted: list[bool] = field(default_factory=list)
+    session: Any = None
+    run: Callable[[], object] | None = None
 
-        A signal leaves the runs recorded until then, and `signals.ending` tells it.
+    def record(self, runs: int) -> None:
+        """Makes `runs` that count, after one that fills caches and wakes threads."""
+        if self.run is None:
+            if self.plain.closes_for_profiler:
+                self.plain.close()
+            factory, feeds = self.plain.factory, self.plain.feedset.feeds
+            self.session = factory.open(profile=self.folder / "profile")
+            self.run = feeding.prepared(factory, self.session, feeds)
+        for index in range(1 + runs):
+            self.run()
+            self.counted.append(index > 0)
 
-        Raises ModelError or InputError for what onnxruntime refuses, UsageError for an absent
-        provider, LimitError where one inference makes more events than the profiler holds.
+    def read(self) -> RunTimes:
+        """Reads and deletes the profile."""
+        path, labels = Path(self.session.end_profiling()), profile_events.Labels()
+        events = profile_events.read(path, labels)
+        path.unlink()
+        table = self_times.tabulate(events, len(labels.kernels))
+        rows = np.flatnonzero(self.counted[: len(table.dur)])
+        model = self.plain.factory.model
+        names = [node_names.original(model, label.name) for label in labels.kernels]
+        return RunTimes(names, table.self_us[rows], table.dur[rows].astype(np.float64))
+
+
+class Stepper:
+    """One session on a model; a call runs one inference, on outputs of calls before: a cache.
+
+    Values stay onnxruntime's own and are bound to the session before the clock starts: a step
+    neither copies the cache to Python and back, nor waits for Python to look at it.
+    """
+
+    def __init__(self, model: Model, settings: OrtSettings) -> None:
+        self._model = model
+        self._session = sessions.Factory.of(model, settings).open()
+        self._names = [value.name for value in model.graph.output]
+        self._options = feeding.run_options()
+
+    def __call__(self, feeds: Feeds, carried: Mapping[str, Any]) -> Stepped:
+        """Runs on arrays `feeds` and on `carried`, outputs of earlier calls by input name.
+
+        Raises InputError for what onnxruntime refuses.
         """
-        model, folder = model.executed, Folder()
-        with _running(model, feedset):
-            run = _recorded(model, feedset, settings, folder, progress)
-        return Profiled(run, SavedGraph(model, settings, run.kernels, folder))
+        inputs = {**feeding.values(self._model, feeds), **carried}
+        binding = feeding.bind(self._session, inputs)
+        run = sessions.translated(
+            self._model, lambda: self._session.run_with_iobinding(binding, self._options)
+        )
+        took = elapsed_us(run)
+        return Stepped(took, dict(zip(self._names, binding.get_outputs(), strict=True)))
 
-    @contextmanager
-    def ready(
-        self, model: Model, feedset: FeedSet, settings: OrtSettings
-    ) -> Iterator[Callable[[], float]]:
-        """Opens a session and runs it once; inside the block a call times one inference, in µs."""
-        model = model.executed
-        with _running(model, feedset):
-            factory = sessions.Factory(model, node_names.serialize(model), settings)
-            run = feeding.prepared(factory, factory.open(), feedset.feeds)
-            run()
-            yield lambda: elapsed_us(run)
+    @staticmethod
+    def nbytes(value: ort.OrtValue) -> int:
+        """Returns the bytes that a value of an output takes."""
+        return int(value.tensor_size_in_bytes())
 
-    @contextmanager
-    def recording(
-        self, model: Model, feedset: FeedSet, settings: OrtSettings
-    ) -> Iterator[Recorder]:
-        """Opens a session without and one with the profiler."""
-        model = model.executed
-        with _running(model, feedset), turns.recorder(model, feedset, settings) as recorder:
-            yield recorder
 
-    @contextmanager
-    def stepping(self, model: Model, settings: OrtSettings) -> Iterator[Stepper]:
-        """Opens a session; inside the block, each call runs one inference of any sizes."""
-        model = model.executed
-        with sessions.running(model):
-            yield Stepper(model, settings)
+class Folder(TemporaryFolder):
+    """The folder of a saved graph and of profiles."""
 
-    @contextmanager
-    def outputs(
-        self, model: Model, settings: OrtSettings
-    ) -> Iterator[Callable[[Feeds], Sequence[Any]]]:
-        """Opens a session; inside the block, each call runs it on feeds of any sizes."""
-        model = model.executed
-        with sessions.running(model):
-            factory = sessions.Factory(model, node_names.serialize(model), settings)
-            session = factory.open()
-            yield lambda feeds: _arrays(feeding.prepared(factory, session, feeds)())
+    @property
+    def graph(self) -> Path:
+        """The file of the optimised graph; its weights lie in a file beside it."""
+        return self.path / "optimized.onnx"
 
-    def optimize(self, model: Model, feedset: FeedSet, settings: OrtSettings) -> SavedGraph:
-        """Returns the graph that onnxruntime runs, from one inference; raises as `profile`."""
-        model, folder = model.executed, Folder()
-        with _running(model, feedset):
-            kernels = recording.record_once(model, feedset, settings, folder.graph)
-        return SavedGraph(model, settings, kernels, folder)
 
-    def tensors(self, model: Model, feedset: FeedSet, settings: OrtSettings) -> Tensors:
-        """Returns the optimised graph's outputs, and the tensors of nodes without optimisation.
+@dataclass(frozen=True, slots=True)
+class SavedGraph:
+    """The graph in `folder` that onnxruntime runs for `model` with `settings`."""
 
-        Both are computed on the provider of `settings`. Raises ModelError or InputError for what
-        onnxruntime refuses.
+    model: Model
+    settings: OrtSettings
+    kernels: tuple[Kernel, ...]
+    folder: Folder
+
+    @property
+    def comparable(self) -> bool:
+        """Whether the graph is optimised for the CPU, on which its tensors can be computed."""
+        return providers.is_cpu(self.settings.provider)
+
+    def match_tensors(
+        self, feed_sets: Sequence[FeedSet], limits: Limits, progress: Progress
+    ) -> Evidence:
+        """Returns which tensors of the model equal each tensor of the graph on all `feed_sets`.
+
+        `limits` are limits of the interpreter; the tensors of the graph may together take as much
+        memory again. Raises LimitError beyond that, and the errors of onnxruntime and interpreter.
         """
-        model = model.executed
-        with _running(model, feedset):
-            by_name = all_outputs.tensors(model, feedset.feeds, settings)
-            if settings.optimization == "none":
-                return Tensors([by_name[value.name] for value in model.graph.output], by_name)
-            session = sessions.Factory(model, node_names.serialize(model), settings).open()
-            return Tensors(feeding.runner(model, session, feedset.feeds)(), by_name)
+        types = [kind for kernel in self.kernels for kind in kernel.output_types]
+        held = len(feed_sets) if footprint.is_large(self.model) else 1
+        need = held * sum(_ELEMENT_BYTES * (kind.size or 0) for kind in types)
+        most = limits.in_proportion(None).live_bytes or 0
+        if need > most:
+            raise LimitError(
+                f"all tensors of the optimised graph take {size_text(need)} at once, and at most "
+                f"{size_text(most)} are compared",
+                "Set a smaller batch or dim.",
+            )
+        feeds = [feedset.feeds for feedset in feed_sets]
+        threads = self.settings.threads
+        return fusion_check.evidence(
+            self.model, self.folder.graph, feeds, threads, limits, progress, self.settings.register
+        )
 
+    def replay(self, feedset: FeedSet, kernels: Sequence[Kernel], progress: Progress) -> FloatArray:
+        """Returns the time of one call of each kernel, run alone, as a share of a whole run."""
+        pieces = replay.cut_kernels(self.model, self.folder.graph, feedset.feeds, kernels)
+        return replay.shares(self.model, pieces, feedset, self.settings, progress)
 
-executor: OptimizingExecutor[Model, FeedSet, OrtSettings] = _Onnxruntime()
+    def replay_unfused(
+        self, feedset: FeedSet, nodes: Sequence[Node], progress: Progress
+    ) -> FloatArray:
+        """Returns the time of one call of each node, run alone, as a share of a whole run."""
+        pieces = replay.cut_nodes(self.model, feedset.feeds, nodes)
+        return replay.shares(self.model, pieces, feedset, self.settings, progress)
+
+    def unoptimized_kernels(self, feedset: FeedSet) -> tuple[Kernel, ...]:
+        """Returns the kernels of one run of the model without optimisation, on the CPU.
+
+        There every node is a kernel, whatever other providers compile.
+        """
+        settings = replace(self.settings, optimization="none", provider="cpu", provider_options={})
+        folder = Folder()
+        with sessions.running(self.model):
+            return recording.record_once(self.model, feedset, settings, folder.graph)

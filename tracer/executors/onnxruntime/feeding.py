@@ -1,22 +1,47 @@
-"""Makes a function of one inference; feeds are converted for onnxruntime once, in advance."""
+"""Makes a function of one inference; feeds are converted for onnxruntime once, in advance.
+
+A signal or a time limit ends a run, in which no signal handler of Python runs.
+"""
 
 import ctypes
+import ctypes.util
+import platform
 import re
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 from onnx import helper, numpy_helper
 
-from tracer.containment import search
-from tracer.errors import InputError
-from tracer.executors.onnxruntime import crash_search, denormals, interruption, sessions
+from tracer.containment import search, signals
+from tracer.errors import InputError, UsageError
+from tracer.executors.onnxruntime import node_names, sessions
+from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import tensor_type
+from tracer.graph.encoding import encoded
 from tracer.graph.model import Model
 from tracer.inputs.feedset import Feeds
+
+_Result = TypeVar("_Result")
+_FENV_WORDS = 8
+"""32-bit words of the largest `fenv_t` of the C libraries below."""
+
+_REGISTERS = {
+    "x86_64": (7, 0x8040),  # MXCSR: flush to zero, denormals are zero
+    "aarch64": (0, 1 << 24),  # FPCR: flush to zero
+}
+"""By the machine's name: the word of `fenv_t` that holds the control register, and its bits to set,
+as glibc lays it out (sysdeps/*/fpu/bits/fenv.h)."""
+
+_NO_CAPTURE = ("gpu_graph_id", "-1")
+"""Records no graph of a GPU, which nobody asked for.
+
+A run with bound values looks the entry up, and without one onnxruntime 1.31 raises and catches an
+exception in each run: 29 µs, as much as all of a small model.
+"""
 
 _FOREIGN = re.compile(r"tensor\((bfloat16|u?int[24]|float[48]e\w+)\)")
 """onnxruntime's names of the tensors that numpy has no element type for."""
@@ -39,16 +64,23 @@ def runner(model: Model, session: Any, feeds: Feeds) -> Callable[[], list[Any]]:
     for feeds that cannot be passed or do not run.
     """
     if search.is_on():
-        crash_search.find(model, lambda part: runner(model, part, feeds)())
-    options = interruption.options()
+        find_crashing_node(model, lambda part: runner(model, part, feeds)())
+    options = run_options()
     is_foreign = any(map(_is_foreign, feeds.values()))
-    if not is_foreign and (_has_text(feeds) or not _gives_foreign(session)):
+    gives_foreign = any(_FOREIGN.fullmatch(output.type) for output in session.get_outputs())
+    if not is_foreign and (any(map(_is_text, feeds.values())) or not gives_foreign):
         arrays = dict(feeds)
         if len(arrays) > _MANY and _is_bindable(session):
-            bound = sessions.translated(model, lambda: _bound(session, arrays, options))()
+            bound = sessions.translated(model, lambda: _bind_inputs(session, arrays, options))()
             return sessions.translated(model, bound)
         return sessions.translated(model, lambda: session.run(None, arrays, options))
-    _refuse_text(model, feeds)
+    for name in (name for name, value in feeds.items() if _is_text(value)):
+        other = next(other for other, value in feeds.items() if _is_foreign(value))
+        raise InputError(
+            f"{model.name}: onnxruntime's Python interface takes no text, as input '{name}' "
+            f"is, beside a type that numpy lacks, as that of '{other}'",
+            sessions.WITHOUT,
+        )
     own = values(model, feeds)
     return sessions.translated(model, lambda: session.run_with_ort_values(None, own, options))
 
@@ -62,20 +94,15 @@ def prepared(factory: sessions.Factory, session: Any, feeds: Feeds) -> Callable[
     if not chosen.bound or not _is_bindable(session):
         run = runner(factory.model, session, feeds)
     else:
-        run = _in_place(factory.model, session, feeds)
-    return denormals.flushed(run) if chosen.flushes_denormals else run
+        run = _run_in_place(factory.model, session, feeds)
+    return flush_denormals(run) if chosen.flushes_denormals else run
 
 
-def _in_place(model: Model, session: Any, feeds: Feeds) -> Callable[[], list[Any]]:
+def _run_in_place(model: Model, session: Any, feeds: Feeds) -> Callable[[], list[Any]]:
     """Returns a function that runs on memory bound to inputs and outputs, which stay there."""
-    options = interruption.options()
+    options = run_options()
     arrays = {name: np.asarray(value, order="C") for name, value in feeds.items()}
-    binding = session.io_binding()
-    for name, value in values(model, arrays).items():
-        binding.bind_ortvalue_input(name, value)
-    for output in session.get_outputs():
-        binding.bind_output(output.name)
-
+    binding = bind(session, values(model, arrays))
     sessions.translated(model, lambda: session.run_with_iobinding(binding, options))()
     outputs = list(binding.get_outputs())
     for output, value in zip(session.get_outputs(), outputs, strict=True):
@@ -93,15 +120,84 @@ def _run_beside(run: Callable[[], Any], arrays: Feeds) -> Any:
     return run()
 
 
+def unreturned(model: Model, session: Any, feeds: Feeds) -> Callable[[], object] | None:
+    """Returns a function that runs one inference whose outputs stay with onnxruntime.
+
+    None where inputs or outputs cannot be bound to the session.
+    """
+    if not _is_bindable(session) or any(map(_is_foreign, feeds.values())):
+        return None
+    binding, options = bind(session, values(model, feeds)), run_options()
+    return partial(_run_beside, lambda: session.run_with_iobinding(binding, options), feeds)
+
+
+def _bind_inputs(
+    session: Any, arrays: dict[str, Any], options: ort.RunOptions
+) -> Callable[[], list[Any]]:
+    """Returns a function that runs with these arrays, which are bound to the session here."""
+    binding = bind(session, {name: _share_memory(array) for name, array in arrays.items()})
+
+    def run() -> list[Any]:
+        session.run_with_iobinding(binding, options)
+        return list(binding.copy_outputs_to_cpu())
+
+    return run
+
+
+def bind(session: Any, inputs: Mapping[str, ort.OrtValue]) -> Any:
+    """Returns a binding of a session to its inputs, and to outputs that it allocates itself."""
+    binding = session.io_binding()
+    for name, value in inputs.items():
+        binding.bind_ortvalue_input(name, value)
+    for output in session.get_outputs():
+        binding.bind_output(output.name)
+    return binding
+
+
+def _is_bindable(session: Any) -> bool:
+    """Returns whether all inputs and outputs are tensors of numbers, the only ones it binds."""
+    types = [each.type for each in (*session.get_inputs(), *session.get_outputs())]
+    return all(each.startswith("tensor(") and each != "tensor(string)" for each in types)
+
+
+def _is_text(value: Any) -> bool:
+    return np.asarray(value).dtype.kind in "OSU"
+
+
 def values(model: Model, feeds: Feeds) -> dict[str, ort.OrtValue]:
     """Returns arrays as onnxruntime's own values, by input."""
     types = {value.name: value.type.tensor_type.elem_type for value in model.inputs}
     return {
-        name: ort.OrtValue.ortvalue_from_numpy_with_onnx_type(_raw(value), types[name])
+        name: ort.OrtValue.ortvalue_from_numpy_with_onnx_type(_packed_bytes(value), types[name])
         if _is_foreign(value)
-        else _shared(value)
+        else _share_memory(value)
         for name, value in feeds.items()
     }
+
+
+def _share_memory(array: Any) -> ort.OrtValue:
+    """Returns a value of onnxruntime's in the memory of an array."""
+    return ort.OrtValue.ortvalue_from_numpy(np.asarray(array, order="C"))
+
+
+def _is_foreign(value: Any) -> bool:
+    """Returns whether the element type is of ml_dtypes: bfloat16, float8, int4."""
+    return getattr(getattr(value, "dtype", None), "isbuiltin", 0) == _REGISTERED
+
+
+def _packed_bytes(value: Any) -> Any:
+    """Returns the bytes of an array of ml_dtypes, in its shape.
+
+    A byte holds two 4-bit elements, the low one first. onnxruntime takes a packed tensor in an
+    array of the unpacked shape and reads the front of the array.
+    """
+    data = np.asarray(value, order="C").view(f"u{value.dtype.itemsize}")
+    if tensor_type.bits_of(value.dtype.name) != _NIBBLE:
+        return data
+    pairs = np.resize(np.append(data & 0xF, 0), (-(-data.size // 2), 2)).astype(np.uint8)
+    raw = np.zeros(data.size, np.uint8)
+    raw[: len(pairs)] = pairs[:, 0] | pairs[:, 1] << _NIBBLE
+    return raw.reshape(value.shape)
 
 
 def as_array(value: Any) -> Any:
@@ -120,85 +216,105 @@ def as_array(value: Any) -> Any:
     return numpy_helper.to_array(onnx.TensorProto(data_type=element, dims=shape, raw_data=raw))
 
 
-def _gives_foreign(session: Any) -> bool:
-    """Returns whether an output has an element type that numpy lacks."""
-    return any(_FOREIGN.fullmatch(output.type) for output in session.get_outputs())
+def run_options() -> ort.RunOptions:
+    """Returns the options of all runs; a signal sets their `terminate`, and runs in progress end.
 
-
-def _has_text(feeds: Feeds) -> bool:
-    return any(np.asarray(value).dtype.kind in "OSU" for value in feeds.values())
-
-
-def _is_bindable(session: Any) -> bool:
-    """Returns whether all inputs and outputs are tensors of numbers, the only ones it binds."""
-    types = [each.type for each in (*session.get_inputs(), *session.get_outputs())]
-    return all(each.startswith("tensor(") and each != "tensor(string)" for each in types)
-
-
-def _bound(
-    session: Any, arrays: dict[str, Any], options: ort.RunOptions
-) -> Callable[[], list[Any]]:
-    """Returns a function that runs with these arrays, which are bound to the session here."""
-    binding = session.io_binding()
-    for name, array in arrays.items():
-        binding.bind_ortvalue_input(name, _shared(array))
-    for output in session.get_outputs():
-        binding.bind_output(output.name)
-
-    def run() -> list[Any]:
-        session.run_with_iobinding(binding, options)
-        return list(binding.copy_outputs_to_cpu())
-
-    return run
-
-
-def unreturned(model: Model, session: Any, feeds: Feeds) -> Callable[[], object] | None:
-    """Returns a function that runs one inference whose outputs stay with onnxruntime.
-
-    None where inputs or outputs cannot be bound to the session.
+    The run then fails, and the exception of the signal replaces the failure.
     """
-    if not _is_bindable(session) or any(map(_is_foreign, feeds.values())):
+    shared = _shared_options()
+    shared.terminate = False
+    return shared
+
+
+@cache
+def _shared_options() -> ort.RunOptions:
+    made = ort.RunOptions()
+    made.add_run_config_entry(*_NO_CAPTURE)
+
+    def terminate() -> None:
+        made.terminate = True
+
+    signals.on_arrival(terminate)
+    return made
+
+
+def can_flush_denormals() -> bool:
+    """Returns whether the control register of this machine can be set."""
+    return _math_library() is not None
+
+
+def flush_denormals(run: Callable[[], _Result]) -> Callable[[], _Result]:
+    """Returns `run` with denormal inputs and results of arithmetic replaced by 0.
+
+    onnxruntime sets the threads of a session so, but the thread that calls it only for the first
+    session of a process. So this sets the control register of the calling thread around each run,
+    by the C library's `fesetenv`, and restores it. Raises UsageError on a machine whose control
+    register is not known.
+    """
+    library = _math_library()
+    if library is None:
+        raise UsageError(
+            f"denormal numbers cannot be flushed to 0 on {platform.machine()} with this C library",
+            "Set session.set_denormal_as_zero in a program of your own.",
+        )
+    word, bits = _REGISTERS[platform.machine()]
+
+    def flushing() -> _Result:
+        before = (ctypes.c_uint32 * _FENV_WORDS)()
+        library.fegetenv(before)
+        during = (ctypes.c_uint32 * _FENV_WORDS)(*before)
+        during[word] |= bits
+        library.fesetenv(during)
+        try:
+            return run()
+        finally:
+            library.fesetenv(before)
+
+    return flushing
+
+
+@cache
+def _math_library() -> Any:
+    """Returns the C library of mathematics; None where `fenv_t` is laid out otherwise."""
+    name = ctypes.util.find_library("m")
+    if platform.machine() not in _REGISTERS or name is None:
         return None
-    binding, options = session.io_binding(), interruption.options()
-    for name, value in values(model, feeds).items():
-        binding.bind_ortvalue_input(name, value)
-    for output in session.get_outputs():
-        binding.bind_output(output.name)
-    return partial(_run_beside, lambda: session.run_with_iobinding(binding, options), feeds)
+    return ctypes.CDLL(name) if platform.libc_ver()[0] == "glibc" else None
 
 
-def _refuse_text(model: Model, feeds: Feeds) -> None:
-    """Raises InputError for text, which onnxruntime takes in arrays alone."""
-    for name, value in feeds.items():
-        if np.asarray(value).dtype.kind in "OSU":
-            others = (n for n, v in feeds.items() if _is_foreign(v))
-            raise InputError(
-                f"{model.name}: onnxruntime's Python interface takes no text, as input '{name}' "
-                f"is, beside a type that numpy lacks, as that of '{next(others)}'",
-                sessions.WITHOUT,
-            )
+def find_crashing_node(model: Model, run: Callable[[Any], object]) -> None:
+    """Tells the node of the main graph with which `model` crashes; returns where it does not.
 
-
-def _shared(array: Any) -> ort.OrtValue:
-    """Returns a value of onnxruntime's in the memory of an array."""
-    return ort.OrtValue.ortvalue_from_numpy(np.asarray(array, order="C"))
-
-
-def _is_foreign(value: Any) -> bool:
-    """Returns whether the element type is of ml_dtypes: bfloat16, float8, int4."""
-    return getattr(getattr(value, "dtype", None), "isbuiltin", 0) == _REGISTERED
-
-
-def _raw(value: Any) -> Any:
-    """Returns the bytes of an array of ml_dtypes, in its shape.
-
-    A byte holds two 4-bit elements, the low one first. onnxruntime takes a packed tensor in an
-    array of the unpacked shape and reads the front of the array.
+    `run` runs a session once. The parts run without optimisation, and begin with the first node:
+    the last node of the smallest part that crashes is the cause.
     """
-    data = np.asarray(value, order="C").view(f"u{value.dtype.itemsize}")
-    if tensor_type.bits_of(value.dtype.name) != _NIBBLE:
-        return data
-    pairs = np.resize(np.append(data & 0xF, 0), (-(-data.size // 2), 2)).astype(np.uint8)
-    raw = np.zeros(data.size, np.uint8)
-    raw[: len(pairs)] = pairs[:, 0] | pairs[:, 1] << _NIBBLE
-    return raw.reshape(value.shape)
+    proto = onnx.ModelProto.FromString(node_names.serialize(model))
+
+    def dies(count: int) -> bool:
+        return search.crashes(lambda: run(_session_of_first(model, proto, count)))
+
+    runs, crashes = 0, len(proto.graph.node)
+    if not dies(crashes):
+        return
+    while crashes - runs > 1:
+        middle = (runs + crashes) // 2
+        if dies(middle):
+            crashes = middle
+        else:
+            runs = middle
+    node = proto.graph.node[crashes - 1]
+    key = node_names.named_node(model, node.name) or node.name
+    search.tell(model.name, sessions.ran(f"node {key} ({node.op_type})"), sessions.WITHOUT)
+
+
+def _session_of_first(model: Model, proto: onnx.ModelProto, count: int) -> Any:
+    """Returns a session on the first `count` nodes; its outputs are the tensors that none reads."""
+    part = onnx.ModelProto()
+    part.CopyFrom(proto)
+    graph = part.graph
+    del graph.node[count:], graph.output[:]
+    read = {name for node in graph.node for name in node.input}
+    made = dict.fromkeys(name for node in graph.node for name in node.output if name)
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in made if name not in read)
+    settings = OrtSettings(threads=1, optimization="none")
+    return sessions.Factory(model, encoded(part, model.name), settings).open()

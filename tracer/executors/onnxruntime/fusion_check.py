@@ -18,7 +18,7 @@ from typing import Any
 
 import onnx
 
-from tracer.executors.onnxruntime import all_outputs, body_outputs
+from tracer.executors.onnxruntime import all_outputs
 from tracer.executors.onnxruntime.node_kernels import NodeKernels
 from tracer.graph import footprint
 from tracer.graph.model import Model, Node, expanded_keys
@@ -113,7 +113,7 @@ def _optimized(
 
     def tensors(feeds: Feeds) -> Mapping[str, Mapping[str, Any]]:
         main = {**feeds, **run(feeds)}
-        return {_MAIN: main, **dict(body_outputs.first_runs(model, graph, main, threads, register))}
+        return {_MAIN: main, **dict(all_outputs.first_runs(model, graph, main, threads, register))}
 
     return iter([*map(tensors, inputs)]) if footprint.is_large(model) else map(tensors, inputs)
 

@@ -1,22 +1,41 @@
-"""Joins profiled kernels to the nodes of the optimised graph that onnxruntime saved."""
+"""Joins profiled kernels to the nodes of the optimised graph that onnxruntime saved.
+
+A compiling provider takes parts of the graph that onnxruntime has optimised up to the level `basic`
+(graph_partitioner.cc), and runs them as kernels. A profile names each part
+`<provider>_<its name>_<number>`, and no nodes. onnxruntime from 1.24 on can tell the nodes of each
+part. Of older versions, and of profiles of other programs, they are derived: a node without an
+event of its own is in a part.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import onnx
 
-from tracer.executors.onnxruntime import compiled_subgraphs, node_names
-from tracer.executors.onnxruntime.compiled_subgraphs import Name, Part
+from tracer.executors.onnxruntime import node_names
 from tracer.executors.onnxruntime.profile_events import Label
 from tracer.graph.model import Model, Node, expanded_keys
 from tracer.records import providers
 from tracer.records.trace import Kernel
 from tracer.support.types import FloatArray
+
+RECORD = "session.record_ep_graph_assignment_info"
+"""The entry of a session's configuration that makes it record who runs which node."""
+
+_SUBGRAPH_NUMBER = re.compile(r"_(\d+)$")
+
+Name: TypeAlias = tuple[str, str]
+"""Name and operator of a node in the graph that a provider divided."""
+
+_BLOCKING = "CUDA_LAUNCH_BLOCKING"
 
 
 @dataclass(frozen=True)
@@ -80,42 +99,12 @@ def kernels(
     if matches is None:
         matches = [_take(graph, queues, each) or _take(graph, later, each) for each in labels]
     joined = [_kernel(model, *each) for each in zip(labels, matches, calls, strict=True)]
-    subgraphs = compiled_subgraphs.nodes_of_subgraphs(labels, parts, graph.nodes, others)
+    subgraphs = nodes_of_subgraphs(labels, parts, graph.nodes, others)
     for place, names in subgraphs.items():
         joined[place] = replace(
             joined[place], parts=_parts(model, graph, queues, labels[place], names, calls[place])
         )
     return tuple(joined)
-
-
-def timed_on_device(kernels: Sequence[Kernel], device_us: FloatArray) -> tuple[Kernel, ...]:
-    """Returns the kernels with their times on the device, µs per run.
-
-    A kernel of the CPU launches nothing there.
-    """
-    return tuple(
-        kernel if providers.is_cpu(kernel.provider) else replace(kernel, device_us=float(time))
-        for kernel, time in zip(kernels, device_us, strict=True)
-    )
-
-
-def _parts(
-    model: Model,
-    graph: SavedNodes,
-    queues: Mapping[tuple[str, str], deque[Node]],
-    subgraph: Label,
-    names: Sequence[Name],
-    calls: float,
-) -> tuple[Kernel, ...]:
-    """Returns the nodes `names` of a compiled subgraph as kernels, in the order of `graph`."""
-    places = {id(node): place for place, node in enumerate(graph.nodes)}
-    found = []
-    for name, op_type in names:
-        label = Label(name, subgraph.first_us, op_type, subgraph.provider, (), (), None, None)
-        node = _take(graph, queues, label)
-        place = len(places) if node is None else places[id(node)]
-        found.append((place, _kernel(model, label, node, calls)))
-    return tuple(kernel for _, kernel in sorted(found, key=lambda each: each[0]))
 
 
 def _queues(graph: SavedNodes, nodes: Sequence[Node]) -> Mapping[tuple[str, str], deque[Node]]:
@@ -138,6 +127,25 @@ def _take(
         if queue:
             return queue.popleft()
     return None
+
+
+def _parts(
+    model: Model,
+    graph: SavedNodes,
+    queues: Mapping[tuple[str, str], deque[Node]],
+    subgraph: Label,
+    names: Sequence[Name],
+    calls: float,
+) -> tuple[Kernel, ...]:
+    """Returns the nodes `names` of a compiled subgraph as kernels, in the order of `graph`."""
+    places = {id(node): place for place, node in enumerate(graph.nodes)}
+    found = []
+    for name, op_type in names:
+        label = Label(name, subgraph.first_us, op_type, subgraph.provider, (), (), None, None)
+        node = _take(graph, queues, label)
+        place = len(places) if node is None else places[id(node)]
+        found.append((place, _kernel(model, label, node, calls)))
+    return tuple(kernel for _, kernel in sorted(found, key=lambda each: each[0]))
 
 
 def _kernel(model: Model, label: Label, node: Node | None, calls: float) -> Kernel:
@@ -168,3 +176,172 @@ def scope_path(model: Model, node: Node) -> str:
         return ""
     attribute = node.scope.path.rpartition(".")[2]
     return f"{node_names.original(model, owner.proto.name)}.{attribute}"
+
+
+def timed_on_device(kernels: Sequence[Kernel], device_us: FloatArray) -> tuple[Kernel, ...]:
+    """Returns the kernels with their times on the device, µs per run.
+
+    A kernel of the CPU launches nothing there.
+    """
+    return tuple(
+        kernel if providers.is_cpu(kernel.provider) else replace(kernel, device_us=float(time))
+        for kernel, time in zip(kernels, device_us, strict=True)
+    )
+
+
+def device_notes(
+    kernels: Sequence[Kernel], apart_us: float = 0.0, here: bool = True
+) -> Iterator[str]:
+    """Yields notes on providers that queue kernels, and return before they are done.
+
+    `apart_us` is the time on the device that belongs to no node. A profile that was not recorded
+    `here` does not say whether launches waited.
+    """
+    queueing = sorted({k.provider for k in kernels if providers.queues(k.provider)})
+    for name in queueing:
+        if not here:
+            meaning = (
+                f"its kernels have the times of their launch, unless {_BLOCKING}=1 made each "
+                "launch wait for its kernel"
+            )
+        elif name.startswith("CUDA") and os.environ.get(_BLOCKING) == "1":
+            meaning = f"{_BLOCKING}=1 made each launch wait, so its kernels have the times of both"
+        else:
+            meaning = "its kernels have the times of their launch"
+        yield f"{name} runs asynchronously: {meaning}"
+    measured = sum(kernel.device_us for kernel in kernels if kernel.device_us is not None)
+    if any(kernel.device_us is not None for kernel in kernels):
+        yield (
+            f"kernels took {measured:,.1f} µs per run on the device itself (time_us_device), which "
+            "overlaps with the launches and is no part of their times"
+        )
+    elif queueing:
+        yield (
+            "the time on the device was not recorded: builds of onnxruntime with CUDA or ROCm "
+            "profiling write it"
+        )
+    if apart_us > 0:
+        yield (
+            f"{apart_us:,.1f} µs on the device, in all runs, belong to no node: copies of inputs "
+            "and outputs, and kernels whose launch the profile does not name"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Nodes that one provider took together; a single one may be a kernel, or compiled as well."""
+
+    provider: str
+    nodes: tuple[Name, ...]
+
+
+def recorded_parts(session: Any) -> tuple[Part, ...]:
+    """Returns the parts of the graph in the order they were taken; none before onnxruntime 1.24."""
+    ask = getattr(session, "get_provider_graph_assignment_info", None)
+    if ask is None:
+        return ()
+    return tuple(
+        Part(part.ep_name, tuple((node.name, node.op_type) for node in part.get_nodes()))
+        for part in ask()
+    )
+
+
+def is_compiled(label: Label) -> bool:
+    """Returns whether a kernel of a profile is a subgraph that a provider compiled."""
+    return providers.is_compiled(label.provider, label.op_type, label.name)
+
+
+def nodes_of_subgraphs(
+    labels: Sequence[Label],
+    parts: Sequence[Part],
+    graph: Sequence[Node],
+    others: Collection[Name] = (),
+) -> Mapping[int, tuple[Name, ...]]:
+    """Returns the nodes of each compiled subgraph by its position in `labels`.
+
+    `parts` are those that the session recorded; `graph` is what providers divided, in the order in
+    which it runs. `others` are in no subgraph, though no label has their name. Subgraphs whose
+    nodes cannot be told apart are missing.
+    """
+    compiled = [place for place, label in enumerate(labels) if is_compiled(label)]
+    compiled.sort(key=lambda place: _subgraph_number(labels[place]))
+    own = {_unnumbered(label.name, label.op_type) for label in labels} | {*others}
+    if not compiled:
+        return {}
+    if parts:
+        return _by_parts(labels, compiled, parts, own)
+    nodes = [node for node in graph if node.scope.owner is None]
+    derived = _derive_parts(nodes, own)
+    if len(compiled) == 1:
+        derived = [tuple(name for part in derived for name in part)]
+    if len(derived) != len(compiled):
+        return {}
+    return dict(zip(compiled, derived, strict=True))
+
+
+def _by_parts(
+    labels: Sequence[Label], compiled: Sequence[int], parts: Sequence[Part], own: set[Name]
+) -> Mapping[int, tuple[Name, ...]]:
+    """Pairs subgraphs with the parts of their provider that have no event of their own.
+
+    onnxruntime numbers the parts that it compiles in the order in which it records them. A subgraph
+    that never ran, in a branch that was not taken, has no event.
+    """
+    found: dict[int, tuple[Name, ...]] = {}
+    for provider in {labels[place].provider for place in compiled}:
+        places = [place for place in compiled if labels[place].provider == provider]
+        taken = [
+            part.nodes
+            for part in parts
+            if part.provider == provider
+            and not (len(part.nodes) == 1 and _unnumbered(*part.nodes[0]) in own)
+        ]
+        numbers = [_subgraph_number(labels[place]) for place in places]
+        if len(taken) == len(places):
+            found |= dict(zip(places, taken, strict=True))
+        elif numbers[-1] < len(taken):
+            found |= {place: taken[n] for place, n in zip(places, numbers, strict=True)}
+    return found
+
+
+def _subgraph_number(label: Label) -> int:
+    match = _SUBGRAPH_NUMBER.search(label.name)
+    return int(match[1]) if match else 0
+
+
+def _derive_parts(nodes: Sequence[Node], own: set[Name]) -> list[tuple[Name, ...]]:
+    """Returns the nodes without an event of their own, by what they wait for.
+
+    A part runs at once, so nothing of it waits for a kernel that itself waits for the part. The
+    nodes behind the same number of kernels in a row, and connected, are taken for one part.
+    """
+    depths: dict[str, int] = defaultdict(int)
+    members: dict[int, list[Node]] = defaultdict(list)
+    for node in nodes:
+        depth = max((depths[name] for name in node.inputs), default=0)
+        if _unnumbered(node.proto.name, node.op_type) in own:
+            depth += 1
+        else:
+            members[depth].append(node)
+        depths.update(dict.fromkeys(node.outputs, depth))
+    return [
+        tuple(_unnumbered(node.proto.name, node.op_type) for node in part)
+        for depth in sorted(members)
+        for part in _connected_parts(members[depth])
+    ]
+
+
+def _unnumbered(name: str, op_type: str) -> Name:
+    return node_names.unnumbered(name), op_type
+
+
+def _connected_parts(nodes: Sequence[Node]) -> list[list[Node]]:
+    """Returns the nodes that tensors connect, in their order."""
+    part_of: dict[str, list[Node]] = {}
+    parts: list[list[Node]] = []
+    for node in nodes:
+        touched = {id(part_of[name]): part_of[name] for name in node.inputs if name in part_of}
+        merged = [each for part in touched.values() for each in part] + [node]
+        parts = [part for part in parts if id(part) not in touched] + [merged]
+        part_of |= {name: merged for each in merged for name in each.outputs}
+    return parts

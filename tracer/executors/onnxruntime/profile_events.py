@@ -2,6 +2,18 @@
 
 The meaning of fields, and which are absent, differs by version. The order of the file does not
 matter here. See `onnxruntime/core/common/profiler.cc` and `sequential_executor.cc`.
+
+Builds of onnxruntime with CUDA or ROCm profiling write an event of the category `Kernel` for each
+kernel of the device, with its time there. Two shapes are published:
+
+- Up to onnxruntime 1.13 the event follows the event of its node in the file, and names the node's
+  operator in `op_name` (onnxruntime #8406, #9567).
+- Later ones follow it as well, matched by CUPTI's correlation ids, and name the event that launched
+  them in `parent_name` (include/onnxruntime/core/common/gpu_profiler_common.h). Where no event has
+  the start time that the id stands for, both names are missing.
+
+The times of nodes themselves are those on the host: of launches, unless CUDA_LAUNCH_BLOCKING=1 made
+each launch wait for its kernel.
 """
 
 from __future__ import annotations
@@ -18,12 +30,15 @@ import numpy as np
 from tracer.errors import ModelError, TracerError, refusing
 from tracer.executors.onnxruntime.device_events import DeviceEvent, by_parent
 from tracer.graph.tensor_type import CallTypes, TensorType, Types, types_of_calls
+from tracer.graph.refinement import Types, of_all_calls
+from tracer.graph.tensor_type import CallTypes, TensorType
 from tracer.records import providers
 from tracer.support.temporary import check_room
 from tracer.support.types import BoolArray, FloatArray, IntArray
 
 MODEL_RUN, EXECUTE = 0, 1
 """Labels of the two kinds of session events that enclose the nodes."""
+_ENCLOSING = {"model_run": MODEL_RUN, "SequentialExecutor::Execute": EXECUTE}
 
 IGNORED, _UNKNOWN, _DEVICE = -1, -2, -3
 
@@ -56,6 +71,9 @@ class _Event(msgspec.Struct):
     args: msgspec.Raw = msgspec.Raw(b"{}")
 
 
+_DECODER = msgspec.json.Decoder(list[_Event])
+
+
 class _Args(msgspec.Struct):
     """Arguments of an event; every field is absent in some version."""
 
@@ -68,9 +86,6 @@ class _Args(msgspec.Struct):
     mem_bytes_in_use: str = ""
     mem_in_use_peak: str = ""
     parent_name: str = ""
-
-
-_DECODER = msgspec.json.Decoder(list[_Event])
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +107,6 @@ class Label:
     varying: tuple[CallTypes, ...] = ()
 
 
-def _enclosing() -> dict[str, int]:
-    return {"model_run": MODEL_RUN, "SequentialExecutor::Execute": EXECUTE}
-
-
 @dataclass(slots=True)
 class Labels:
     """The labels of kernels, numbered in the order of their first event; 0 and 1 enclose runs.
@@ -111,7 +122,7 @@ class Labels:
     by_types: bool = False
     repeated: frozenset[str] = frozenset()
     kernels: list[Label] = field(default_factory=list)
-    numbers: dict[str, int] = field(default_factory=_enclosing)
+    numbers: dict[str, int] = field(default_factory=lambda: dict(_ENCLOSING))
     by_index: dict[tuple[str, Hashable], int] = field(default_factory=dict)
     _calls: dict[int, Counter[tuple[Types, Types]]] = field(default_factory=dict)
 
@@ -133,24 +144,23 @@ class Labels:
             return number
         original = event.name
         if compiled:
-            _number_alone(event, args)
-        key = (event.name, self._distinction(args, compiled))
+            # OpenVINO counts its subgraphs over all sessions of a process: `…_subgraph_1_0` is
+            # `…_subgraph_2_0` in the next. The number in the session tells them apart.
+            stem = _COUNT.sub("", args.op_name)
+            event.name = event.name.replace(f"_{args.op_name}_", f"_{stem}_")
+            args.op_name = stem
+        # what tells a kernel from others of its name: they may be in different graphs
+        index: Hashable = "" if compiled else args.node_index or args.graph_index
+        types = _types(args.input_type_shape), _types(args.output_type_shape)
+        key = event.name, (args.op_name, index, *types) if self.by_types else index
         if key not in self.by_index:
             self.by_index[key] = self._add(event, args)
         number = self.by_index[key]
         if compiled:
             self.by_index[original, ""] = number  # which kernels of a device name
         if not self.by_types:
-            types = _types(args.input_type_shape), _types(args.output_type_shape)
             self._calls.setdefault(number - EXECUTE - 1, Counter())[types] += 1
         return number
-
-    def _distinction(self, args: _Args, compiled: bool) -> Hashable:
-        """Returns what tells a kernel from others of its name: they may be in different graphs."""
-        index = "" if compiled else args.node_index or args.graph_index
-        if not self.by_types:
-            return index
-        return args.op_name, index, _types(args.input_type_shape), _types(args.output_type_shape)
 
     def finish(self) -> None:
         """Sets the types of kernels of which all calls were looked at."""
@@ -183,12 +193,13 @@ class Labels:
         """
         if args.parent_name:
             number = self.numbers.get(args.parent_name, IGNORED)
-            return frozenset({number} if number >= MODEL_RUN else self._indexed(args.parent_name))
+            if number >= MODEL_RUN:
+                return frozenset({number})
+            return frozenset(
+                n for (name, _), n in self.by_index.items() if name == args.parent_name
+            )
         ops = enumerate((kernel.op_type for kernel in self.kernels), EXECUTE + 1)
         return frozenset(number for number, op_type in ops if op_type == args.op_name)
-
-    def _indexed(self, name: str) -> list[int]:
-        return [number for (each, _), number in self.by_index.items() if each == name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +239,15 @@ def read(path: Path, labels: Labels, may_be_cut: bool = False) -> Events:
     columns: list[IntArray] = []
     device: list[DeviceEvent] = []
     is_cut = False
-    with refusing(_refusal):
+
+    def refusal(why: str) -> TracerError:
+        check_room()
+        return ModelError(
+            f"onnxruntime wrote a profile that is not valid JSON ({why})",
+            "A newer onnxruntime may help.",
+        )
+
+    with refusing(refusal):
         for block, is_last in _blocks(path):
             events, is_cut = _decoded(block, may_be_cut and is_last)
             rows, launched = _labelled(events, labels, sum(map(len, columns)))
@@ -241,7 +260,7 @@ def read(path: Path, labels: Labels, may_be_cut: bool = False) -> Events:
     found = Events(table[:, 0], table[:, 1], table[:, 2], table[:, 3], is_cut=is_cut)
     if not device:
         return found
-    device_us, stray_us = by_parent(device, table[:, 3], host)
+    device_us, stray_us = device_us_by_event(device, table[:, 3], host)
     return replace(found, device_us=device_us, stray_us=stray_us)
 
 
@@ -253,28 +272,14 @@ def _decoded(lines: bytes, may_be_cut: bool) -> tuple[list[_Event], bool]:
     try:
         return _DECODER.decode(b"[" + body + b"]"), is_cut
     except msgspec.DecodeError:
-        whole = _whole(body) if may_be_cut else b""
-        if not whole:
+        depth = end = 0  # of the last whole event
+        for match in _BRACES.finditer(body) if may_be_cut else ():
+            depth += {b"{": 1, b"}": -1}.get(match[0], 0)
+            if match[0] == b"}" and not depth:
+                end = match.end()
+        if not end:
             raise
-        return _DECODER.decode(b"[" + whole + b"]"), True
-
-
-def _whole(events: bytes) -> bytes:
-    """Returns `events` up to the end of the last whole one."""
-    depth = end = 0
-    for match in _BRACES.finditer(events):
-        depth += {b"{": 1, b"}": -1}.get(match[0], 0)
-        if match[0] == b"}" and not depth:
-            end = match.end()
-    return events[:end]
-
-
-def _refusal(why: str) -> TracerError:
-    check_room()
-    return ModelError(
-        f"onnxruntime wrote a profile that is not valid JSON ({why})",
-        "A newer onnxruntime may help.",
-    )
+        return _DECODER.decode(b"[" + body[:end] + b"]"), True
 
 
 def _labelled(
@@ -324,15 +329,39 @@ def _blocks(path: Path) -> Iterator[tuple[bytes, bool]]:
         yield held + rest, True
 
 
-def _number_alone(event: _Event, args: _Args) -> None:
-    """Gives a compiled subgraph the same name in each session: its number there tells it apart.
+@dataclass(frozen=True, slots=True)
+class DeviceEvent:
+    """A kernel of the device: its position among the events of a file, and its time in µs.
 
-    OpenVINO counts its subgraphs over all sessions of a process: `…_subgraph_1_0` is
-    `…_subgraph_2_0` in the next.
+    `parents` are the labels that the event which launched it can have; none if it is not known.
     """
-    stem = _COUNT.sub("", args.op_name)
-    event.name = event.name.replace(f"_{args.op_name}_", f"_{stem}_")
-    args.op_name = stem
+
+    position: int
+    dur: int
+    parents: frozenset[int]
+
+
+def device_us_by_event(
+    events: Sequence[DeviceEvent], label: IntArray, position: IntArray
+) -> tuple[FloatArray, float]:
+    """Returns µs on the device for each event of the host, and those that no event launched.
+
+    `label` and `position` are of the events of the host, in the order of the file. The parent is
+    the last of them before a kernel that has one of its labels.
+    """
+    times = np.zeros(len(label))
+    rows: dict[frozenset[int], IntArray] = {}
+    stray = 0.0
+    for event in events:
+        if event.parents not in rows:
+            rows[event.parents] = np.flatnonzero(np.isin(label, [*event.parents]))
+        candidates = rows[event.parents]
+        place = int(np.searchsorted(position[candidates], event.position)) - 1
+        if place < 0:
+            stray += event.dur
+        else:
+            times[candidates[place]] += event.dur
+    return times, stray
 
 
 def _types(shapes: list[dict[str, list[int]]]) -> tuple[TensorType, ...]:

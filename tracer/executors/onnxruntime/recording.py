@@ -2,7 +2,10 @@
 
 The profiler drops events beyond a million without a warning. So runs are recorded in chunks, each
 in its own session, whose profile is read, checked and deleted before the next session opens.
+`plan_session` says how many runs are next, and how many warm-up runs before them.
 """
+
+from __future__ import annotations
 
 import math
 import time
@@ -16,22 +19,18 @@ import numpy as np
 
 from tracer.containment import activity, signals
 from tracer.errors import LimitError
+from tracer.executors.measuring import spread, use_of
 from tracer.executors.onnxruntime import (
     calibration,
-    chunk_plan,
-    compiled_subgraphs,
-    device_notes,
     feeding,
     kernel_nodes,
-    node_names,
-    outputs_returned,
+    plain_runs,
     profile_events,
     self_times,
     sessions,
 )
-from tracer.executors.onnxruntime.plain_session import PlainSession
+from tracer.executors.onnxruntime.plain_runs import PlainSession
 from tracer.executors.onnxruntime.settings import OrtSettings
-from tracer.executors.precision import spread, use_of
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.records import providers
@@ -40,6 +39,26 @@ from tracer.records.trace import Kernel, Run
 from tracer.support.progress import Progress, silent
 from tracer.support.timing import SPINNING_S, Moment, RunTimer, elapsed_us
 from tracer.support.types import FloatArray, type_text
+
+MOST_EVENTS = 900_000
+"""onnxruntime's profiler drops events beyond 1,000,000 without a warning."""
+
+_EVENT_BUDGET = 50_000
+"""Events of a session where runs are short: some 40 MB of profile."""
+
+_WORTHWHILE_RUNS = 20
+"""Least runs for which a session is opened, if the profiler can hold their events."""
+
+_PLAIN_SHARE = 10
+"""Profiled runs for each undisturbed run, once there are many."""
+
+_PLAIN_MOST, _PLAIN_LEAST = 20, 3
+"""Undisturbed runs in a session of few runs: as many as these, within these limits."""
+_PROFILED_TURN, _MOST_TURNS = 20, 3
+
+_SESSION_WARMUP = 5
+_WAKING_S = 0.1
+"""Seconds of runs after which threads are awake and caches are full."""
 
 EXECUTOR = "onnxruntime"
 _TICK_US = 1.0
@@ -58,7 +77,7 @@ def record_once(
 
     A dimension that differs between the calls of a kernel is None.
     """
-    factory = sessions.Factory(model, node_names.serialize(model), settings)
+    factory = sessions.Factory.of(model, settings)
     recording = Recording(factory, feedset, saved)
     recording.labels.every_shape = True
     recording.add_profiled(0, 1)
@@ -81,7 +100,7 @@ class Recording:
     run_s: float = 0.0
     total: int = 0
     bias: calibration.Bias = calibration.NONE
-    returning: outputs_returned.Comparison | None = None
+    returning: plain_runs.ReturnComparison | None = None
     wall: RunTimer = field(default_factory=RunTimer)
     profiled: RunTimer = field(default_factory=RunTimer)
     empty_us: list[float] = field(default_factory=list)
@@ -89,33 +108,31 @@ class Recording:
     tables: list[self_times.RunTable] = field(default_factory=list)
     labels: profile_events.Labels = field(default_factory=profile_events.Labels)
     nodes: kernel_nodes.SavedNodes | None = None
-    parts: Sequence[compiled_subgraphs.Part] = ()
+    parts: Sequence[kernel_nodes.Part] = ()
     events_per_run: int = 0
 
     @property
-    def state(self) -> chunk_plan.Done:
+    def state(self) -> RunsSoFar:
         """Returns the runs so far, whose precision is left open."""
-        return chunk_plan.Done(
+        return RunsSoFar(
             runs=sum(len(table.dur) for table in self.tables),
             seconds=sum(self.profiled.us) / 1e6,
             events=self.events_per_run or len(self.factory.model.nodes) + 2,
             expected_s=self.run_s,
         )
 
-    def measured(self) -> chunk_plan.Done:
+    def measured(self) -> RunsSoFar:
         """Returns what the plan of the next chunk depends on."""
-        return replace(self.state, spread=self._spread())
-
-    def _spread(self) -> float:
-        """Returns the uncertainty of the slowest kernels ÷ what it may be; 0 before any run."""
         if not self.tables or not self.wall.us:
-            return 0.0
+            return self.state
         kernels, order = self.kernels()
-        samples = self._joined([table.self_us for table in self.tables])[:, order]
+        samples = self._stack_chunks([table.self_us for table in self.tables])[:, order]
         bias = self._bias(kernels, self._bodies(order)) * [kernel.calls for kernel in kernels]
         counted = counted_runs(np.array(self.wall.us), self._durations(), samples, self._use())
         uncertain = spread(self.factory.settings, samples[counted.profiled], bias, _TICK_US)
-        return max(uncertain, _BUSY_SPREAD) if uncertain and counted.is_busy else uncertain
+        if uncertain and counted.is_busy:
+            uncertain = max(uncertain, _BUSY_SPREAD)
+        return replace(self.state, spread=uncertain)
 
     def add_profiled(self, warmup: int, count: int) -> None:
         """Records `count` runs in a new session, and checks that no event is missing.
@@ -124,14 +141,14 @@ class Recording:
         runs alike. The `warmup` profiled runs after each turn of undisturbed runs are dropped.
         Sessions that do not fit side by side take turns once: opening one takes seconds.
         """
-        turn = chunk_plan.undisturbed(count)[1]
-        if self.plain is not None and self.plain.gives_way:
+        turn = plain_turns(count)[1]
+        if self.plain is not None and self.plain.closes_for_profiler:
             self._add_plain(turn, max(1, warmup))
             self.plain.close()
             fewer = self._add_session(warmup, [count], 0)
             self._add_plain(turn, max(1, warmup))
         else:
-            fewer = self._add_session(warmup, chunk_plan.parts(count), turn)
+            fewer = self._add_session(warmup, split_runs(count), turn)
         if fewer:
             self.add_profiled(0, fewer)
 
@@ -231,7 +248,7 @@ class Recording:
                 return session, kernel_nodes.SavedNodes.read(self.saved)
         self.factory.save_on_cpu(self.saved)
         session = self.factory.open(profile=prefix)
-        self.parts = compiled_subgraphs.recorded(session)
+        self.parts = kernel_nodes.recorded_parts(session)
         if self.parts and all(providers.is_cpu(part.provider) for part in self.parts):
             self.factory.save_on_cpu(self.saved, divided=False)  # it took nothing
         return session, kernel_nodes.SavedNodes.read(self.saved, elsewhere=True)
@@ -240,14 +257,16 @@ class Recording:
         """Returns the kernels in the order in which they first ran, and the label of each."""
         assert self.nodes is not None
         nodes = self._with_later_nodes(self.nodes)
-        calls = self._joined([table.calls for table in self.tables]).mean(axis=0)
+        calls = self._stack_chunks([table.calls for table in self.tables]).mean(axis=0)
         labels = self.labels.kernels
         kernels = kernel_nodes.kernels(
             self.factory.model, nodes, labels, calls.tolist(), self.parts
         )
         on_device = [table.device_us for table in self.tables if table.device_us is not None]
         if on_device:
-            kernels = kernel_nodes.timed_on_device(kernels, self._joined(on_device).mean(axis=0))
+            kernels = kernel_nodes.timed_on_device(
+                kernels, self._stack_chunks(on_device).mean(axis=0)
+            )
         order = sorted(range(len(labels)), key=lambda i: labels[i].first_us)
         return tuple(kernels[i] for i in order), order
 
@@ -257,7 +276,7 @@ class Recording:
         They are optimised further after the graph was divided.
         """
         labels = self.labels.kernels
-        if not any(map(compiled_subgraphs.is_compiled, labels)) or not nodes.lacks(labels):
+        if not any(map(kernel_nodes.is_compiled, labels)) or not nodes.lacks(labels):
             return nodes
         later = self.saved.with_name("later.onnx")
         self.factory.save_on_cpu(later, divided=False)
@@ -270,7 +289,7 @@ class Recording:
     def _bodies(self, order: Sequence[int]) -> FloatArray:
         """Returns how many bodies run in a call of each kernel; `order` are their labels."""
         calls, bodies = (
-            self._joined(tables).sum(axis=0)[order]
+            self._stack_chunks(tables).sum(axis=0)[order]
             for tables in ([t.calls for t in self.tables], [t.bodies for t in self.tables])
         )
         each: FloatArray = bodies / np.maximum(calls, 1)
@@ -289,7 +308,7 @@ class Recording:
         kernels, order = self.kernels()
         bodies = self._bodies(order)
         apart = sum(table.apart_us for table in self.tables)
-        samples = self._joined([table.self_us for table in self.tables])[:, order]
+        samples = self._stack_chunks([table.self_us for table in self.tables])[:, order]
         return Run(
             executor=EXECUTOR,
             batch=self.feedset.batch,
@@ -301,9 +320,9 @@ class Recording:
             kernels=kernels,
             notes=(
                 *self.feedset.notes,
-                *self._few(),
+                *self.factory.settings.notes(self.state.runs, self.state.seconds),
                 *self._idle(kernels),
-                *device_notes.notes(kernels, apart),
+                *kernel_nodes.device_notes(kernels, apart),
             ),
             # each body loses the same part of a tick, between none and a whole one
             bias_error_us=np.hypot(self.bias.error, bodies * _TICK_US / math.sqrt(12)),
@@ -323,10 +342,63 @@ class Recording:
             "machine, or it has none of these operators",
         )
 
-    def _few(self) -> tuple[str, ...]:
-        return self.factory.settings.notes(self.state.runs, self.state.seconds)
-
-    def _joined(self, tables: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    def _stack_chunks(self, tables: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
         """Concatenates chunks; a kernel absent from a chunk ran 0 times in it."""
         width = len(self.labels.kernels)
         return np.concatenate([np.pad(t, ((0, 0), (0, width - t.shape[1]))) for t in tables])
+
+
+@dataclass(frozen=True, slots=True)
+class RunsSoFar:
+    """The runs recorded so far; `events` is the number in one run, a guess before the first.
+
+    `expected_s` is the time of a run before the first, 0 if unknown, and `spread` the uncertainty
+    of the slowest kernels ÷ what it may be.
+    """
+
+    runs: int
+    seconds: float
+    events: int
+    expected_s: float = 0.0
+    spread: float = 0.0
+
+    def missing(self, settings: OrtSettings) -> int:
+        """Returns how many runs to add."""
+        return settings.missing_runs(self.runs, self.seconds, self.expected_s, self.spread)
+
+    def waking(self, settings: OrtSettings) -> int:
+        """Returns how many runs wake threads and fill caches: one is enough of long runs."""
+        run_s = self.seconds / self.runs if self.runs else self.expected_s
+        enough = 1 + int(_WAKING_S / run_s) if run_s > 0 else _SESSION_WARMUP
+        return min(settings.warmup, _SESSION_WARMUP, enough)
+
+
+def plain_turns(profiled: int) -> tuple[int, int]:
+    """Returns the turns of undisturbed runs beside `profiled` runs, and the runs in a turn.
+
+    There are at least two turns, one before the profiled runs and one after them.
+    """
+    total = max(profiled // _PLAIN_SHARE, min(profiled, _PLAIN_MOST), _PLAIN_LEAST)
+    turns = min(_MOST_TURNS, 2 + profiled // _PROFILED_TURN)
+    return turns, -(-total // turns)
+
+
+def split_runs(profiled: int) -> Sequence[int]:
+    """Returns how many of the `profiled` runs lie between consecutive turns of undisturbed runs."""
+    count = plain_turns(profiled)[0] - 1
+    return [profiled * (i + 1) // count - profiled * i // count for i in range(count)]
+
+
+def plan_session(done: RunsSoFar, settings: OrtSettings) -> tuple[int, int]:
+    """Returns the warm-up runs before each part of the next session, and the runs of the session.
+
+    The first session makes at most half the runs, and few: the number of events in a run is only
+    known after it.
+    """
+    missing = done.missing(settings)
+    room = MOST_EVENTS // done.events
+    warmup = min(done.waking(settings), max(0, room - 1) // (_MOST_TURNS - 1))
+    if done.runs:
+        fitting = max(_EVENT_BUDGET // done.events, _WORTHWHILE_RUNS)
+        return warmup, min(missing, fitting, max(1, room - warmup * (_MOST_TURNS - 1)))
+    return min(warmup, 1), min(-(-missing // 2), max(1, _EVENT_BUDGET // (4 * done.events)))

@@ -9,27 +9,39 @@ threads, those of the session before sleep by then, and those of the next are aw
 Copies share their inputs, which are warm in the cache, as in the model they were just written.
 Copies have weights of their own until the copies hold as many bytes as the weights of the model:
 so many bytes pass between two uses of a weight in the model.
+
+A `Piece` is a node that was cut out of a graph, with its weights and its input values in one run.
+The graph is the optimised one, whose nodes are kernels, or the model itself. A kernel is located by
+the tensors it computes.
 """
 
+from __future__ import annotations
+
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
+from onnx import helper
+from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
 
 from tracer.errors import InputError, ModelError
-from tracer.executors.onnxruntime import feeding, node_names, sessions
-from tracer.executors.onnxruntime.kernel_models import Copies, Piece
-from tracer.executors.onnxruntime.plain_session import PlainSession
+from tracer.executors.onnxruntime import all_outputs, feeding, node_names, sessions
+from tracer.executors.onnxruntime.plain_runs import PlainSession
 from tracer.executors.onnxruntime.settings import OrtSettings
-from tracer.graph import footprint
+from tracer.graph import footprint, stored_weights, tensor_type
 from tracer.graph.encoding import encoded
-from tracer.graph.model import Model, expanded_keys
-from tracer.inputs.feedset import FeedSet
+from tracer.graph.model import Model, Node, bodies, expanded_keys
+from tracer.inputs.feedset import Feeds, FeedSet
+from tracer.records.trace import Kernel
 from tracer.support.progress import Progress
 from tracer.support.timing import SPINNING_S, times_us
-from tracer.support.types import FloatArray
+from tracer.support.types import Array, FloatArray
 
 _SECONDS = 0.4
 """Time spent on each piece."""
@@ -59,7 +71,7 @@ def shares(
 
     NaN stands for what is no piece, or onnxruntime refuses to run alone.
     """
-    factory = sessions.Factory(model, node_names.serialize(model), settings)
+    factory = sessions.Factory.of(model, settings)
     plain = PlainSession(factory, feedset)
     rest_s = 0.0 if settings.threads == 1 else SPINNING_S
 
@@ -67,7 +79,7 @@ def shares(
         with sessions.running(model):
             return _block_us(plain.run, rest_s)
 
-    if not plain.gives_way:
+    if not plain.closes_for_profiler:
         return _shares(model, pieces, whole_us, settings, progress)
     before = whole_us()
     plain.close()
@@ -92,6 +104,39 @@ def _shares(
     return shares
 
 
+def _share(
+    piece: Piece, whole_us: Callable[[], float], model_bytes: int, settings: OrtSettings
+) -> float:
+    """Returns the median over rounds; NaN where onnxruntime refuses the piece."""
+    distinct, most_more = 1, _MOST_MORE
+    if piece.weight_bytes:
+        is_much = footprint.is_much(model_bytes)
+        most = _MOST_BESIDE_A_LARGE_MODEL if is_much else _MOST_BYTES
+        fitting = max(1, most // piece.weight_bytes)
+        # weights that are nodes, not initializers, are no bytes of the model
+        distinct = max(1, min(-(-model_bytes // piece.weight_bytes), fitting))
+        if is_much:  # each copy packs its weights
+            most_more = max(1, model_bytes // piece.weight_bytes // 2)
+    try:
+        few = runner(piece, _FEW, distinct, settings)
+        fit = int(whole_us() / max(_block_us(few, 0) / _FEW, 1e-9))
+        more = min(max(_LEAST_MORE, min(_MOST_MORE, fit)), most_more)
+        many = runner(piece, _FEW + more, distinct, settings)
+        many()
+    except (InputError, ModelError):
+        return float("nan")
+    rest_s = 0.0 if settings.threads == 1 else SPINNING_S
+    rounds: list[float] = []
+    end = time.monotonic() + _SECONDS
+    before = whole_us()
+    while len(rounds) < _LEAST_ROUNDS or time.monotonic() < end:
+        long, short = (_block_us(run, rest_s) for run in (many, few))
+        after = whole_us()
+        rounds.append((long - short) / more / (before + after) * 2)
+        before = after
+    return float(np.median(rounds))
+
+
 def runner(
     piece: Piece, count: int, distinct: int, settings: OrtSettings
 ) -> Callable[[], list[object]]:
@@ -111,44 +156,191 @@ def _run(run: Callable[[], list[object]], copies: Copies) -> list[object]:
     return run()
 
 
-def _share(
-    piece: Piece, whole_us: Callable[[], float], model_bytes: int, settings: OrtSettings
-) -> float:
-    """Returns the median over rounds; NaN where onnxruntime refuses the piece."""
-    distinct, most_more = 1, _MOST_MORE
-    if piece.weight_bytes:
-        is_much = footprint.is_much(model_bytes)
-        most = _MOST_BESIDE_A_LARGE_MODEL if is_much else _MOST_BYTES
-        fitting = max(1, most // piece.weight_bytes)
-        # weights that are nodes, not initializers, are no bytes of the model
-        distinct = max(1, min(-(-model_bytes // piece.weight_bytes), fitting))
-        if is_much:  # each copy packs its weights
-            most_more = max(1, model_bytes // piece.weight_bytes // 2)
-    try:
-        few = runner(piece, _FEW, distinct, settings)
-        more = min(_extra_copies(few, whole_us()), most_more)
-        many = runner(piece, _FEW + more, distinct, settings)
-        many()
-    except (InputError, ModelError):
-        return float("nan")
-    rest_s = 0.0 if settings.threads == 1 else SPINNING_S
-    rounds: list[float] = []
-    end = time.monotonic() + _SECONDS
-    before = whole_us()
-    while len(rounds) < _LEAST_ROUNDS or time.monotonic() < end:
-        long, short = (_block_us(run, rest_s) for run in (many, few))
-        after = whole_us()
-        rounds.append((long - short) / more / (before + after) * 2)
-        before = after
-    return float(np.median(rounds))
-
-
-def _extra_copies(few: Callable[[], object], whole_us: float) -> int:
-    copies = whole_us / max(_block_us(few, 0) / _FEW, 1e-9)
-    return max(_LEAST_MORE, min(_MOST_MORE, int(copies)))
-
-
 def _block_us(run: Callable[[], object], rest_s: float) -> float:
     """Returns the median time of a few runs, after a run that wakes threads and fills caches."""
     time.sleep(rest_s)
     return sorted(times_us(run, _RUNS, warmup=1))[_RUNS // 2]
+
+
+def cut_kernels(
+    model: Model, saved: Path, feeds: Feeds, kernels: Sequence[Kernel]
+) -> list[Piece | None]:
+    """Returns a piece of the graph `saved` for each kernel.
+
+    None stands for a kernel with a body or inside one, or of element types that numpy lacks.
+    """
+    proto = onnx.load(saved, load_external_data=False)
+    model = Model(proto, saved, "", expanded_keys(proto), subject=model.name)
+    makers = {name: node for node in proto.graph.node for name in node.output if name}
+    return _pieces(model, proto, feeds, [_node_of(kernel, makers) for kernel in kernels])
+
+
+def cut_nodes(model: Model, feeds: Feeds, nodes: Sequence[Node]) -> list[Piece | None]:
+    """Returns a piece of `model` itself for each of its nodes.
+
+    None stands for a node with a body or inside one, or of element types that numpy lacks.
+    """
+    proto = onnx.ModelProto.FromString(node_names.serialize(model))
+    protos = [
+        None if node.scope.owner is not None or bodies(node.proto) else node.proto for node in nodes
+    ]
+    return _pieces(model, proto, feeds, protos)
+
+
+def _pieces(
+    model: Model,
+    proto: onnx.ModelProto,
+    feeds: Feeds,
+    nodes: Sequence[onnx.NodeProto | None],
+) -> list[Piece | None]:
+    """Returns a piece for each of `nodes` of the main graph of `proto`, a form of `model`."""
+    weights = {tensor.name: tensor for tensor in (*proto.graph.initializer, *_constants(proto))}
+    names = {n for node in nodes if node is not None for n in node.input if n} - set(weights)
+    values = _values_in_a_run(model, proto, feeds, sorted(names))
+    folder = None if model.path is None else model.path.parent
+    return [
+        None if node is None else _piece(proto, node, weights, values, folder) for node in nodes
+    ]
+
+
+def _piece(
+    proto: onnx.ModelProto,
+    node: onnx.NodeProto,
+    weights: Mapping[str, onnx.TensorProto],
+    values: Mapping[str, Any],
+    folder: Path | None,
+) -> Piece | None:
+    fed = {name: values[name] for name in node.input if name in values}
+    if not all(_is_plain(value) for value in fed.values()):
+        return None
+    stored = {name: weights[name] for name in node.input if name in weights}
+    return Piece(node, stored, fed, list(proto.opset_import), proto.ir_version, folder)
+
+
+def _constants(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yields the tensors of Constant nodes, under the names of their outputs."""
+    for node in proto.graph.node:
+        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
+            tensor = onnx.TensorProto()
+            tensor.CopyFrom(node.attribute[0].t)
+            tensor.name = node.output[0]
+            yield tensor
+
+
+def _node_of(kernel: Kernel, makers: Mapping[str, onnx.NodeProto]) -> onnx.NodeProto | None:
+    if kernel.scope or any(_is_foreign(kind.dtype) for kind in kernel.input_types):
+        return None
+    node = makers.get(next(filter(None, kernel.outputs), ""))
+    if node is None or any(a.HasField("g") or a.graphs for a in node.attribute):
+        return None
+    return node
+
+
+def _is_foreign(dtype: str) -> bool:
+    """Returns whether numpy lacks the element type: bfloat16, float8, int4, sequences."""
+    try:
+        return np.dtype(dtype).kind not in "biufc"
+    except TypeError:
+        return True
+
+
+def _is_plain(value: Any) -> bool:
+    """Returns whether a value is an array of numbers: None is of a type that numpy lacks."""
+    return isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
+
+
+def _values_in_a_run(
+    model: Model, proto: onnx.ModelProto, feeds: Feeds, names: Sequence[str]
+) -> Mapping[str, Any]:
+    """Returns the values of the tensors `names` in one run of the optimised graph."""
+    values = {name: feeds[name] for name in names if name in feeds}
+    intermediate = [name for name in names if name not in values]
+    if not intermediate:
+        return values
+    copy = type(proto)()
+    copy.CopyFrom(proto)
+    return {**values, **all_outputs.runner(model, copy, intermediate)(feeds)}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One node, the stored tensors it reads, and the values (numpy) of its other inputs.
+
+    `opsets` and `ir_version` are taken from the graph of the node. External data are in `folder`,
+    and are read when a model is made.
+    """
+
+    node: onnx.NodeProto
+    weights: Mapping[str, onnx.TensorProto] = field(repr=False)
+    feeds: Mapping[str, Any] = field(repr=False)
+    opsets: Sequence[onnx.OperatorSetIdProto] = field(repr=False)
+    ir_version: int
+    folder: Path | None = None
+
+    @property
+    def weight_bytes(self) -> int:
+        """Size of the stored tensors."""
+        kinds = map(tensor_type.from_initializer, self.weights.values())
+        return sum(kind.nbytes or 0 for kind in kinds)
+
+    def copies(self, count: int, distinct: int) -> Copies:
+        """Returns `count` copies of the node side by side, which share `distinct` sets of weights.
+
+        All copies read the same inputs; the output is the output of the last copy. Without
+        optimisation the runtime also computes the copies whose output nobody reads.
+        """
+        nodes = []
+        for index in range(count):
+            node = type(self.node)()
+            node.CopyFrom(self.node)
+            node.name = f"copy{index}"
+            node.input[:] = [self._copied(name, index % distinct) for name in self.node.input]
+            node.output[:] = [f"{name}#{index}" if name else "" for name in self.node.output]
+            nodes.append(node)
+        stored, values = self._stored(min(count, distinct))
+        inputs = [
+            helper.make_tensor_value_info(
+                name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape
+            )
+            for name, value in self.feeds.items()
+        ]
+        graph = helper.make_graph(nodes, "replay", inputs, [], stored)
+        graph.output.add(name=next(name for name in nodes[-1].output if name))
+        proto = helper.make_model(graph, opset_imports=self.opsets, ir_version=self.ir_version)
+        return Copies(proto, values)
+
+    def _stored(self, sets: int) -> tuple[list[onnx.TensorProto], dict[str, Array]]:
+        """Returns so many sets of the weights, and the values of external ones.
+
+        The first set of these stays in its file, which is mapped; further sets are copies.
+        """
+        stored, values = [], {}
+        for name, tensor in self.weights.items():
+            read: Array | None = None  # external data of a type that numpy has
+            if uses_external_data(tensor) and self.folder is not None:
+                mapped = stored_weights.read_external(tensor, self.folder)
+                read = mapped if _is_plain(mapped) else None
+            for index in range(sets):
+                copied = self._copied(name, index)
+                if read is None:
+                    whole = onnx.TensorProto()
+                    whole.CopyFrom(tensor)
+                    whole.name = copied
+                    if uses_external_data(tensor):
+                        load_external_data_for_tensor(whole, str(self.folder))
+                    stored.append(whole)
+                else:
+                    values[copied] = read.copy() if index else read
+                    stored.append(sessions.elsewhere(copied, read))
+        return stored, values
+
+    def _copied(self, name: str, index: int) -> str:
+        return f"{name}#{index}" if name in self.weights else name
+
+
+@dataclass(frozen=True)
+class Copies:
+    """A model of copies of a node, and the values (numpy) of weights that are not in it."""
+
+    proto: onnx.ModelProto = field(repr=False)
+    values: Mapping[str, Array] = field(repr=False)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import onnx
 import onnxruntime as ort
@@ -14,7 +14,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from tracer.containment import activity
 from tracer.errors import InputError, ModelError, UsageError, out_of_memory
-from tracer.executors.onnxruntime import compiled_subgraphs, node_names
+from tracer.executors.onnxruntime import kernel_nodes, node_names
 from tracer.executors.onnxruntime.settings import OrtSettings, SessionSettings
 from tracer.graph.model import Model
 from tracer.records import providers
@@ -103,6 +103,11 @@ class Factory:
     stored: Mapping[str, Any] = field(default_factory=dict, repr=False)
     arena: bool = True
 
+    @classmethod
+    def of(cls, model: Model, settings: OrtSettings) -> Self:
+        """Returns the factory of sessions on `model` itself, with safe names of nodes."""
+        return cls(model, node_names.serialize(model), settings)
+
     def open(self, profile: Path | None = None, optimized: Path | None = None) -> Any:
         """Returns an InferenceSession.
 
@@ -135,7 +140,7 @@ class Factory:
         if self.stored:
             settings.add_external_initializers(list(self.stored), list(self.stored.values()))
         provider = _provider(self.settings.provider)
-        settings.add_session_config_entry(compiled_subgraphs.RECORD, "1")
+        settings.add_session_config_entry(kernel_nodes.RECORD, "1")
         chosen = [(provider, dict(self.settings.provider_options))]
         try:
             with activity.doing(self.model.name, *_OPTIMISING[self.settings.optimization]):
@@ -175,19 +180,16 @@ def _register(options: ort.SessionOptions, libraries: Sequence[str | Path]) -> N
         except Exception as error:
             if not _is_onnxruntimes(error):
                 raise
-            raise _no_library(library, " ".join(str(error).split())) from error
-
-
-def _no_library(library: str | Path, message: str) -> InputError:
-    if _ENTRY in message and "symbol" in message:
-        return InputError(
-            f"{library} is no library of custom operators: it has no function {_ENTRY}",
-            "Build it as onnxruntime's documentation of custom operators shows.",
-        )
-    return InputError(
-        f"{library} cannot be loaded as a library: {message.rpartition(': ')[2]}",
-        "--register takes a shared library that was built for this system and processor.",
-    )
+            message = " ".join(str(error).split())
+            if _ENTRY in message and "symbol" in message:
+                raise InputError(
+                    f"{library} is no library of custom operators: it has no function {_ENTRY}",
+                    "Build it as onnxruntime's documentation of custom operators shows.",
+                ) from error
+            raise InputError(
+                f"{library} cannot be loaded as a library: {message.rpartition(': ')[2]}",
+                "--register takes a shared library that was built for this system and processor.",
+            ) from error
 
 
 def _configure(options: ort.SessionOptions, session: SessionSettings) -> None:

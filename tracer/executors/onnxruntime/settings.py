@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tracer.errors import InputError, UsageError
-from tracer.executors.measuring import MeasuringSettings
+from tracer.executors.settings import MeasuringSettings
 
 OPTIMIZATIONS = ("none", "basic", "extended", "all")
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from tracer.executors.alternation import Recorder as TurnRecorder
+from tracer.executors.alternation import RunTimes
 from tracer.executors.protocol import Profiled, Receive, TensorExecutor, Tensors
-from tracer.executors.turns import Recorder as TurnRecorder
-from tracer.executors.turns import RunTimes
 from tracer.graph.model import Model
 from tracer.graph.operators import precisions
 from tracer.graph.tensor_type import types_of_calls

@@ -4,29 +4,40 @@ torch's profiler records operators, in sessions whose records fit in memory. Hoo
 of each operator; autograd's sequence numbers join backward operators to forward operators.
 """
 
-from collections.abc import Callable, Iterator
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from functools import reduce
+from operator import add
+from typing import Any, TypeAlias
 
 import torch
 
 from tracer.errors import UsageError
-from tracer.executors.eager import rounds
-from tracer.executors.eager.calls import RANGE, Calls
-from tracer.executors.eager.failure import failing_clearly
-from tracer.executors.eager.profile import Arrays, Measured, Overhead, profile_of
-from tracer.executors.eager.settings import EagerSettings
-from tracer.executors.eager.turns import recorder
-from tracer.executors.measuring import warm_up
-from tracer.executors.precision import use_of
+from tracer.executors import eager
+from tracer.executors.alternation import Recorder
+from tracer.executors.calls import RANGE, Calls, described
+from tracer.executors.eager import (
+    Arrays,
+    Measured,
+    Overhead,
+    failing_clearly,
+    profile_of,
+    turn_recorder,
+)
+from tracer.executors.measuring import use_of, warm_up
 from tracer.executors.protocol import FrameworkExecutor, Profiled
-from tracer.executors.torch import calibration, objective, spans
-from tracer.executors.torch.state import preserved
-from tracer.executors.torch.step import Step
-from tracer.executors.turns import Recorder
+from tracer.executors.settings import EagerSettings
+from tracer.executors.torch import spans
+from tracer.executors.torch.spans import RUN, mark, phase
 from tracer.support.progress import Progress
-from tracer.support.timing import Moment, RunTimer
+from tracer.support.timing import Moment, RunTimer, elapsed_us
+
+Loss: TypeAlias = Callable[[Any], torch.Tensor]
+
+_LEARNING_RATE = 1e-3
 
 _SESSION_SPANS = 100_000
 """Most spans of one session of the profiler: some 100 MB."""
@@ -54,35 +65,19 @@ def _profile(
         warm_up(step.timed, settings, progress)
         recording.observe()
         began = Moment.now()
-        walls, recorded = rounds.alternate(
-            settings, step.timed, recording.runs, recording.most, recording.calls.samples, progress
+        walls, recorded = eager.alternate(
+            settings,
+            step.timed,
+            recording.runs,
+            recording.most_runs,
+            recording.calls.samples,
+            progress,
         )
-    overhead = calibration.measure() if settings.device == "cpu" else Overhead(0.0, 0.0)
+    overhead = spans.measure_overhead() if settings.device == "cpu" else Overhead(0.0, 0.0)
     notes = settings.notes(len(recorded.us), sum(recorded.us) / 1e6)
     use = use_of(walls, recorded, began)
     measured = Measured(name, settings.device, arrays, walls.us, recorded.us, overhead, notes, use)
     return profile_of(recording.calls, measured)
-
-
-def _step(
-    model: torch.nn.Module,
-    arrays: Arrays,
-    settings: EagerSettings,
-    compiled: Callable[..., Any] | None,
-) -> Step:
-    """Returns a step of `model`, or of its compiled form, after a first run that may fail."""
-    run = model if compiled is None else compiled
-    inputs = [torch.tensor(array, device=settings.device) for array in arrays]
-    with failing_clearly(model, inputs), torch.set_grad_enabled(settings.training):
-        outputs = run(*inputs)
-    loss = objective.loss_for(outputs, settings)
-    if loss is not None:
-        with failing_clearly(model, inputs):
-            loss(outputs).backward()  # type: ignore[no-untyped-call]
-    optimizer = objective.optimizer_for(model, settings)
-    return Step(
-        run, inputs, tuple(model.parameters()), settings.device, settings.training, loss, optimizer
-    )
 
 
 @dataclass
@@ -107,7 +102,7 @@ class _Recording:
             if row.op_type != RANGE:  # memory belongs to the operators inside
                 row.peak_bytes = row.peak_bytes or 0
 
-    def most(self) -> int:
+    def most_runs(self) -> int:
         """Returns the most runs of one session."""
         return _SESSION_SPANS // max(1, self.spans_per_run)
 
@@ -121,6 +116,156 @@ class _Recording:
         for run in spans.runs(profile, self.session.device)[1:]:
             self.calls.add(run)
         return timer
+
+
+def _step(
+    model: torch.nn.Module,
+    arrays: Arrays,
+    settings: EagerSettings,
+    compiled: Callable[..., Any] | None,
+) -> Step:
+    """Returns a step of `model`, or of its compiled form, after a first run that may fail."""
+    run = model if compiled is None else compiled
+    inputs = [torch.tensor(array, device=settings.device) for array in arrays]
+    with failing_clearly(model, inputs), torch.set_grad_enabled(settings.training):
+        outputs = run(*inputs)
+    loss = loss_for(outputs, settings)
+    if loss is not None:
+        with failing_clearly(model, inputs):
+            loss(outputs).backward()  # type: ignore[no-untyped-call]
+    optimizer = optimizer_for(model, settings)
+    return Step(
+        run, inputs, tuple(model.parameters()), settings.device, settings.training, loss, optimizer
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A run of `model` on `inputs`; with `loss` a training step, which ends with `optimizer`.
+
+    `recorded` is whether autograd records the forward pass. `parameters` keep gradients after a
+    step.
+    """
+
+    model: Callable[..., Any]
+    inputs: Sequence[torch.Tensor]
+    parameters: Sequence[torch.nn.Parameter]
+    device: str
+    recorded: bool = False
+    loss: Loss | None = None
+    optimizer: torch.optim.Optimizer | None = None
+
+    def timed(self) -> float:
+        """Makes one run and returns its time, µs, on an accelerator until all work is done."""
+        self.clear()
+        self._synchronize()
+        return elapsed_us(self._run)
+
+    def clear(self) -> None:
+        """Drops the gradients of the previous step."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def _run(self) -> None:
+        with mark(RUN):
+            with torch.set_grad_enabled(self.recorded):
+                outputs = self.model(*self.inputs)
+            if self.loss is not None:
+                with phase("loss"):
+                    loss = self.loss(outputs)
+                with phase("backward"):
+                    loss.backward()  # type: ignore[no-untyped-call]
+                if self.optimizer is not None:
+                    with phase("optimizer"):
+                        self.optimizer.step()
+            self._synchronize()
+
+    def _synchronize(self) -> None:
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+
+def loss_for(outputs: Any, settings: EagerSettings) -> Loss | None:
+    """Returns the loss for a model with these `outputs`; None without a backward pass.
+
+    `sum` adds all outputs that have a gradient. `cross-entropy` compares the first output,
+    [N, classes, …], with random targets. Raises UsageError for outputs that do not suit.
+    """
+    if not settings.backward:
+        return None
+    if not any(leaf.requires_grad for leaf in _tensors(outputs)):
+        raise UsageError(
+            "no output of the model has a gradient",
+            "Leave --backward out, or let a parameter require its gradient.",
+        )
+    if settings.loss != "cross-entropy":
+        return lambda results: reduce(add, (t.sum() for t in _tensors(results) if t.requires_grad))
+    first = _tensors(outputs)[0]
+    if first.dim() < 2 or not first.requires_grad:
+        raise UsageError(
+            f"cross-entropy needs an output [N, classes, …], and the first is {described(first)}",
+            "Give --loss sum.",
+        )
+    random = torch.Generator().manual_seed(settings.seed)
+    shape = (first.shape[0], *first.shape[2:])
+    targets = torch.randint(first.shape[1], shape, generator=random).to(first.device)
+    return lambda results: torch.nn.functional.cross_entropy(_tensors(results)[0], targets)
+
+
+def _tensors(outputs: Any) -> list[torch.Tensor]:
+    leaves = torch.utils._pytree.tree_leaves(outputs)
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def optimizer_for(model: torch.nn.Module, settings: EagerSettings) -> torch.optim.Optimizer | None:
+    """Returns the optimizer of the parameters that require a gradient; None if not set."""
+    if settings.optimizer is None:
+        return None
+    kind: Any = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[settings.optimizer]
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    optimizer: torch.optim.Optimizer = kind(parameters, lr=_LEARNING_RATE)
+    return optimizer
+
+
+@contextmanager
+def preserved(model: torch.nn.Module, settings: EagerSettings) -> Iterator[None]:
+    """Puts `model` on the device, seeded, in evaluation mode or, with `settings`, training mode.
+
+    At the end it restores the modes, gradients, buffers and parameters of `model`, the number of
+    threads and torch's random generators.
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
+    tensors = [*model.buffers(), *(model.parameters() if settings.optimizer else ())]
+    values = [(tensor, tensor.detach().clone()) for tensor in tensors if settings.training]
+    threads = torch.get_num_threads()
+    home = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), None)
+    cards = [torch.cuda.current_device()] if settings.device == "cuda" else []
+    try:
+        with torch.random.fork_rng(cards):
+            torch.manual_seed(settings.seed)
+            if settings.threads:
+                torch.set_num_threads(settings.threads)
+            for module, _ in modes:
+                module.training = settings.training
+            for parameter, _ in gradients:
+                parameter.grad = None
+            if home is not None and settings.device != home.type:
+                model.to(settings.device)
+            yield
+    finally:
+        for parameter, _ in gradients:
+            parameter.grad = None
+        if home is not None:
+            model.to(home)
+        with torch.no_grad():
+            for tensor, value in values:
+                tensor.copy_(value)
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+        for module, training in modes:
+            module.training = training
+        torch.set_num_threads(threads)
 
 
 class _Compiled:
@@ -168,7 +313,7 @@ class _Torch:
             recording = _Recording(
                 step, spans.Session(settings.device), lambda: spans.marked(model)
             )
-            yield recorder(step.timed, recording.runs, recording.calls)
+            yield turn_recorder(step.timed, recording.runs, recording.calls)
 
     def parameters(self, model: torch.nn.Module) -> Iterator[tuple[str, int, bytes]]:
         """Yields name, number of elements and content of each parameter, a shared one once."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tracer.executors.onnxruntime import denormals
+from tracer.executors.onnxruntime import feeding
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
 from tracer.records.trace import Kernel
 from tracer.tuning.changes import change, one_form
@@ -68,7 +68,7 @@ def _why_binding(findings: Findings) -> str | None:
 )
 def _why_denormals(findings: Findings) -> str | None:
     """Numbers too small to be normal become 0: arithmetic on them is slow on many processors."""
-    if findings.setup.session.flushes_denormals or not denormals.is_known():
+    if findings.setup.session.flushes_denormals or not feeding.can_flush_denormals():
         return None
     if not findings.denormals:
         return None

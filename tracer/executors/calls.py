@@ -9,7 +9,7 @@ take different paths agree on the call sites they share.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
@@ -169,7 +169,12 @@ class _Walk:
                 stack.pop()
             outer = stack[-1] if stack else _Frame(span.end, "", None)
             if span.kind is Kind.MEMORY:
-                self._hold(stack, span.nbytes)
+                # an allocation is counted for the row of the outermost frame that has one
+                holder = next((frame for frame in stack if frame.node is not None), None)
+                if holder is not None and holder.node is not None:
+                    holder.held += span.nbytes
+                    row = self._calls.operations[holder.node]
+                    row.peak_bytes = max(row.peak_bytes or 0, holder.held)
             elif span.kind in (Kind.MODULE, Kind.PHASE):
                 module = span.name if span.kind is Kind.MODULE else None
                 stack.append(_Frame(span.end, span.name, module, outer.node, outer.column))
@@ -213,7 +218,11 @@ class _Walk:
         if span.kind is Kind.BACKWARD and span.origin in self._origins:
             self._last_backward = self._origins[span.origin]
         if self._last_backward and (span.kind is Kind.BACKWARD or outer.label == BACKWARD_PHASE):
-            return self._backward_row(self._last_backward)  # sums of gradients included
+            forward = self._calls.operations[self._last_backward]  # sums of gradients included
+            node = self._last_backward + BACKWARD
+            row = OperatorRow(node, forward.module, forward.op_type + BACKWARD, forward.domain)
+            self._calls.operations.setdefault(node, row)
+            return node
         module = outer.module if span.module is None else span.module
         label = outer.label if span.module is None else span.module
         domain, colons, op_type = span.name.rpartition("::")
@@ -227,22 +236,6 @@ class _Walk:
     def _unique(self, key: str) -> str:
         self._key_counts[key] += 1
         return _numbered(key, self._key_counts[key] - 1)
-
-    def _backward_row(self, forward: str) -> str:
-        row = self._calls.operations[forward]
-        node = forward + BACKWARD
-        back = OperatorRow(node, row.module, row.op_type + BACKWARD, row.domain)
-        self._calls.operations.setdefault(node, back)
-        return node
-
-    def _hold(self, stack: Sequence[_Frame], nbytes: int) -> None:
-        """Counts an allocation for the row of the outermost frame that has one."""
-        frame = next((f for f in stack if f.node is not None), None)
-        if frame is None or frame.node is None:
-            return
-        frame.held += nbytes
-        row = self._calls.operations[frame.node]
-        row.peak_bytes = max(row.peak_bytes or 0, frame.held)
 
 
 def _numbered(name: str, nth: int) -> str:

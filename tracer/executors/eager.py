@@ -1,0 +1,226 @@
+"""Profiles a live model of a framework: its runs in blocks, its errors, and its calls as rows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tracer.errors import InputError, LimitError, TracerError
+from tracer.executors.alternation import Recorder, RunTimes
+from tracer.executors.calls import Calls, described
+from tracer.executors.measuring import spread
+from tracer.executors.protocol import Profiled
+from tracer.executors.settings import MeasuringSettings
+from tracer.records.disturbance import MachineUse
+from tracer.records.trace import Kernel, Run
+from tracer.support.progress import Progress
+from tracer.support.timing import RunTimer
+from tracer.support.types import FloatArray
+
+_OUT_OF_MEMORY = ("can't allocate memory", "out of memory")
+
+_PLAIN_SHARE = 10
+"""Recorded runs for each undisturbed run, once there are many."""
+_PLAIN_MOST, _PLAIN_LEAST = 20, 5
+"""Limits of the undisturbed runs before and after the first recorded runs."""
+
+_BLOCK_US = 2e6
+_FIRST_BLOCK = 20
+"""Most runs of the first block, before which the time of a run is unknown."""
+
+Arrays: TypeAlias = Sequence[Any]
+"""The inputs of a model by position: numpy arrays, the batch first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """µs that recording adds for each call: `inside` its own time, and to the enclosing call."""
+
+    inside: float
+    outside: float
+
+    @property
+    def total(self) -> float:
+        """µs for each call, inside and outside."""
+        return self.inside + self.outside
+
+    def at_most(self, limit: float) -> Overhead:
+        """Returns the overhead, scaled down where its total exceeds `limit`, µs a call."""
+        share = min(1.0, max(0.0, limit) / self.total) if self.total else 0.0
+        return Overhead(self.inside * share, self.outside * share)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One executor on one batch: the times of undisturbed and of recorded runs, µs."""
+
+    executor: str
+    provider: str
+    arrays: Arrays
+    wall_us: Sequence[float]
+    recorded_us: Sequence[float]
+    overhead: Overhead
+    notes: Sequence[str] = ()
+    use: MachineUse | None = None
+
+    @property
+    def batch(self) -> int | None:
+        """The first dimension of the first input; None for a scalar."""
+        return int(self.arrays[0].shape[0]) if self.arrays and self.arrays[0].ndim else None
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """Types of the inputs, which frameworks know only by position."""
+        return {f"input{i}": described(array) for i, array in enumerate(self.arrays)}
+
+
+def profile_of(calls: Calls, measured: Measured) -> Profiled:
+    """Returns the profile, with a note on the overhead of recording."""
+    kernels = _kernels(calls, measured.provider)
+    wall, recorded = np.array(measured.wall_us), np.array(measured.recorded_us)
+    count = sum(kernel.calls for kernel in kernels)
+    excess_us = np.median(recorded) - np.median(wall)
+    overhead = measured.overhead.at_most(excess_us / max(count, 1.0))
+    children: dict[str, float] = defaultdict(float)
+    for kernel in kernels:
+        children[kernel.scope] += kernel.calls
+    bias = [
+        overhead.inside + overhead.outside * children[kernel.name] / kernel.calls
+        for kernel in kernels
+    ]
+    subtracted = f"recording adds {overhead.total:.2f} µs to each of {count:,.0f} calls a run"
+    negligible = "the overhead of recording is too small to measure, and is not subtracted"
+    note = (
+        f"{subtracted if overhead.total else negligible}: a recorded run took "
+        f"{np.median(recorded):,.0f} µs, an undisturbed run {np.median(wall):,.0f} µs (medians)"
+    )
+    run = Run(
+        executor=measured.executor,
+        batch=measured.batch,
+        inputs=measured.inputs,
+        wall_us=wall,
+        instrumented_us=recorded,
+        samples=calls.samples(),
+        bias_us=np.array(bias),
+        kernels=kernels,
+        notes=(note, *measured.notes),
+        use=measured.use,
+    )
+    return Profiled(run, operations=tuple(calls.operations.values()))
+
+
+def _kernels(calls: Calls, provider: str) -> tuple[Kernel, ...]:
+    """Returns a kernel for each operator at each call site; `scope` names the enclosing kernel."""
+    rows = {site.path: site.node for site in calls.sites}
+    outermost = {site.path for site in calls.sites if rows.get(site.scope) != site.node}
+    return tuple(
+        Kernel(
+            name=site.path,
+            op_type=site.name,
+            domain=calls.operations[site.node].domain,
+            provider=provider,
+            node=site.node,
+            scope=site.scope,
+            inputs=(),
+            outputs=(),
+            attributes=(),
+            input_types=() if site.path not in outermost else calls.operations[site.node].inputs,
+            output_types=(),
+            calls=count,
+        )
+        for site, count in zip(calls.sites, calls.calls(), strict=True)
+    )
+
+
+def alternate(
+    settings: MeasuringSettings,
+    plain: Callable[[], float],
+    recorded: Callable[[int], RunTimer],
+    most_runs: Callable[[], int],
+    samples: Callable[[], FloatArray],
+    progress: Progress,
+) -> tuple[RunTimer, RunTimer]:
+    """Returns the times of undisturbed runs and of recorded runs in blocks W P P W …
+
+    `plain` makes one run and returns its time, µs; `recorded` makes a number of runs, at most
+    `most_runs()`, and `samples` has the times of their kernels. The order alternates from block to
+    block, so that drift cancels out. A block takes some seconds. The first makes at most half of
+    the runs, so that undisturbed runs lie on both sides.
+    """
+    walls, timer = RunTimer(), RunTimer()
+    times = timer.us
+    blocks = 0
+    expected_s = plain() / 1e6
+    uncertain = 0.0
+    while missing := settings.missing_runs(len(times), sum(times) / 1e6, expected_s, uncertain):
+        if times:
+            fitting = min(missing, max(1, int(_BLOCK_US * len(times) / max(sum(times), 1e-9))))
+        else:
+            fitting = min(-(-missing // 2), _FIRST_BLOCK)
+        count = min(fitting, max(1, most_runs()))
+        least = max(min(count, _PLAIN_MOST), _PLAIN_LEAST) if blocks < 2 else 1
+        plain_count = max(count // _PLAIN_SHARE, least)
+        if blocks % 2 == 0:
+            _add_block(walls, plain, plain_count)
+        made = recorded(count)
+        timer.add(made, range(len(made.us)))
+        if blocks % 2:
+            _add_block(walls, plain, plain_count)
+        blocks += 1
+        known = samples()
+        uncertain = spread(settings, known, np.zeros(known.shape[1]), 0.0)
+        seconds = sum(times) / 1e6
+        total = len(times) + settings.missing_runs(len(times), seconds, spread=uncertain)
+        progress(len(times), total, "profiling")
+    return walls, timer
+
+
+def _add_block(walls: RunTimer, plain: Callable[[], float], count: int) -> None:
+    plain()  # wakes threads and fills caches that slept since the last block; not counted
+    for _ in range(count):
+        walls.take(plain)
+
+
+def turn_recorder(
+    plain: Callable[[], float], recorded: Callable[[int], RunTimer], calls: Calls
+) -> Recorder:
+    """Returns the recorder of a model.
+
+    `recorded` makes a number of runs, adds them to `calls` and returns their times.
+    """
+    durations: list[float] = []
+
+    def read() -> RunTimes:
+        return RunTimes([s.path for s in calls.sites], calls.samples(), np.array(durations))
+
+    return Recorder(plain, lambda runs: durations.extend(recorded(runs).us), read)
+
+
+@contextmanager
+def failing_clearly(model: object, inputs: Sequence[Any]) -> Iterator[None]:
+    """Translates errors of the block: LimitError when out of memory, else InputError."""
+    shapes = ", ".join(map(described, inputs))
+    try:
+        yield
+    except TracerError:  # the code of the model may raise our errors
+        raise
+    except SystemExit as error:
+        raise InputError(
+            f"{type(model).__name__} ends the program (sys.exit) when it is run on {shapes}",
+            "Take that out of its code.",
+        ) from error
+    except Exception as error:  # any exception of the model's own code
+        if isinstance(error, MemoryError) or any(t in str(error) for t in _OUT_OF_MEMORY):
+            what = f"not enough memory to run {type(model).__name__} on {shapes}"
+            raise LimitError(what, "Use a smaller batch.") from error
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = "; ".join(lines[:3]).rstrip(".:") or type(error).__name__
+        raise InputError(
+            f"{type(model).__name__} does not run on {shapes}: {reason}",
+            "Check --input-shape and --batch first; --debug shows where.",
+        ) from error
