@@ -29,8 +29,7 @@ from tracer.inputs.request import (
 from tracer.limits import Limits, enforced
 from tracer.quantization.stand_in import for_onnxruntime
 from tracer.records.trace import Run, Trace
-from tracer.scaling.opening import opened_pool
-from tracer.scaling.pool import Note, Pool
+from tracer.scaling.pool import Note, Pool, opened_pool
 from tracer.shapes import infer
 from tracer.support.progress import Progress
 from tracer.support.tolerance import Tolerance

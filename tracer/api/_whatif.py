@@ -23,8 +23,8 @@ from tracer.metrics import Metric
 from tracer.records import environment
 from tracer.records.model_info import ModelInfo
 from tracer.records.whatif import AccumulatorSweep, EnergyBasis, WhatIf
-from tracer.scaling.collecting import first_answer
 from tracer.scaling.pool import Pool
+from tracer.scaling.shards import first_answer
 from tracer.storage.whatif_file import WhatIfFile
 from tracer.support.progress import Progress, silent
 from tracer.support.temporary import refuse_in_use

@@ -64,7 +64,7 @@ def what_if(
     The model runs in a child process, within `limits`, or with `in_process` in this one. Raises the
     errors of `tracer.errors`; a `trace` is continued; `force` begins anew.
     """
-    from tracer.scaling.opening import opened_pool
+    from tracer.scaling.pool import opened_pool
 
     with opened_pool(cluster, threads, note, ("tracer.whatif.shard_runs",)) as pool:
         from tracer.api import _whatif  # while the workers start

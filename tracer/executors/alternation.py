@@ -20,7 +20,7 @@ from typing import Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from tracer.containment import activity, signals
-from tracer.records.turns import Turns
+from tracer.records.trace import Turns
 from tracer.support.progress import Progress
 from tracer.support.timing import SPINNING_S
 from tracer.support.types import FloatArray

@@ -18,9 +18,8 @@ from tracer.inputs.datasets.dataset import Description
 from tracer.inputs.datasets.opening import reopened
 from tracer.quantization.calibration import CalibrationReader, CalibrationSamples
 from tracer.quantization.options import METHODS, QuantizationOptions
-from tracer.scaling.collecting import shared_out
 from tracer.scaling.pool import Pool
-from tracer.scaling.shards import Shard
+from tracer.scaling.shards import Shard, run_on_shards
 from tracer.support.progress import Progress, silent
 from tracer.support.temporary import TemporaryFolder
 
@@ -114,7 +113,7 @@ def shared_ranges(
     """Returns the ranges of all tensors of `graph`, a model without external data."""
     dataset = batches.dataset
     job = _RangesJob(graph, model, dataset.description, batches.size, tuple(operators))
-    parts = shared_out(pool, job, "ranges", dataset.count(batches.size) or 0, progress)
+    parts = run_on_shards(pool, job, "ranges", dataset.count(batches.size) or 0, progress)
     ranges = reduce(_folded, (part.ranges for part in parts))
     return ort.TensorsData(ort.CalibrationMethod.MinMax, dict(ranges))
 

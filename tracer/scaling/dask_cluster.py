@@ -18,7 +18,7 @@ from typing import Any
 import distributed
 
 from tracer.errors import ClusterError
-from tracer.scaling import version, worker
+from tracer.scaling import worker
 from tracer.scaling.dispatcher import Dispatcher, Done, LostError
 from tracer.scaling.pool import Job, Note, Task
 
@@ -45,7 +45,7 @@ class DaskPool:
 
     def __init__(self, cluster: Any, threads: int | None, note: Note) -> None:
         self._owns_client = isinstance(cluster, str)
-        self._client = _connected(cluster) if self._owns_client else cluster
+        self._client = _connect(cluster) if self._owns_client else cluster
         self._threads = threads
         self._note = note
         self._data: dict[str, bytes] = {}
@@ -170,7 +170,7 @@ class DaskPool:
         """Follows who joins and leaves, until the pool is closed or the cluster is gone."""
         last_seen = last_worker = time.monotonic()
         while not self._closing.is_set():
-            found = self._found()
+            found = self._known_workers()
             now = time.monotonic()
             last_seen = now if found is not None else last_seen
             if found is not None:
@@ -201,7 +201,7 @@ class DaskPool:
             with contextlib.suppress(OSError, TimeoutError, ValueError, RuntimeError):
                 self._wanted += self._client.map(abs, missing, key=keys, resources=_NOWHERE)
 
-    def _found(self) -> Mapping[str, Any] | None:
+    def _known_workers(self) -> Mapping[str, Any] | None:
         """The workers by address, with what the scheduler tells of them; None without one."""
         if self._client.status != "running":
             return None
@@ -244,25 +244,24 @@ class DaskPool:
                 seat.cancel()
         new = [each for each in found if each not in self._seats and each not in self._refused]
         for address, told in self._versions(new).items():
-            if told != version.version():
-                self._refuse(address, told)
+            if told != worker.version():
+                reason = f"it has tracer {told}, and this process {worker.version()}"
+                self._refused[address] = reason
+                self._note(f"worker {address} is not used: {reason}")
                 continue
             seat = self._seats[address] = _DaskWorker(address, found[address]["nthreads"], self)
             self._dispatcher.add(seat)
-
-    def _refuse(self, address: str, told: str) -> None:
-        reason = f"it has tracer {told}, and this process {version.version()}"
-        self._refused[address] = reason
-        self._note(f"worker {address} is not used: {reason}")
 
     def _versions(self, addresses: Sequence[str]) -> dict[str, str]:
         """What each worker says of its code; a function of Python itself tells if it has any."""
         if not addresses:
             return {}
-        packages = self._asked(addresses, metadata.version, version.PACKAGE)
+        packages = self._asked(addresses, metadata.version, worker.PACKAGE)
         having = [each for each, told in packages.items() if not isinstance(told, Exception)]
-        codes = self._asked(having, version.version) if having else {}
-        return {address: _told(codes.get(address, told)) for address, told in packages.items()}
+        codes = self._asked(having, worker.version) if having else {}
+        return {
+            address: _version_text(codes.get(address, told)) for address, told in packages.items()
+        }
 
     def _asked(self, addresses: Sequence[str], function: Any, *arguments: Any) -> dict[str, Any]:
         """What a function returns or raises on each worker; those that leave are left out."""
@@ -302,11 +301,11 @@ class _DaskWorker:
             return
         self._futures.add(future)
 
-        def ended(result: Any, error: BaseException | None) -> None:
+        def finish(result: Any, error: BaseException | None) -> None:
             self._futures.discard(future)
             done(result, error)
 
-        self._pool.when_done(future, ended)
+        self._pool.when_done(future, finish)
 
     def cancel(self) -> None:
         """Cancels what was sent and does not run yet; what runs ends unheard."""
@@ -316,7 +315,7 @@ class _DaskWorker:
         self._futures.clear()
 
 
-def _connected(address: str) -> Any:
+def _connect(address: str) -> Any:
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are told once, by us
     try:
         client: Any = distributed.Client  # it has no types
@@ -328,7 +327,7 @@ def _connected(address: str) -> Any:
         ) from error
 
 
-def _told(answer: Any) -> str:
+def _version_text(answer: Any) -> str:
     if isinstance(answer, metadata.PackageNotFoundError):
         return "not installed"
     return f"that fails ({answer})" if isinstance(answer, Exception) else str(answer)

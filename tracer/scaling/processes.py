@@ -104,12 +104,16 @@ class _Process:
         self._thread.join()
 
     def _serve(self) -> None:
-        """Runs tasks, in the thread that the process dies with."""
-        self._load()
+        """Runs tasks, in the thread that the process dies with.
+
+        Before, it loads what the jobs need, while this process reads the data.
+        """
+        with contextlib.suppress(CrashError, LimitError):  # the first task will meet it again
+            self._open_worker().call(Call(_import, {"names": self._pool.modules}, (), None, None))
         while (item := self._tasks.get()) is not None and not self._ended:
             task, done = item
             try:
-                reply = self._running().call(self._pool.call(task, self._threads))
+                reply = self._open_worker().call(self._pool.call(task, self._threads))
             except (CrashError, LimitError) as error:
                 self._drop()
                 done(None, error)
@@ -119,12 +123,7 @@ class _Process:
                 done(reply.value, reply.error)
         self._drop()
 
-    def _load(self) -> None:
-        """Starts the process, and loads what the jobs need while this one reads the data."""
-        with contextlib.suppress(CrashError, LimitError):  # the first task will meet it again
-            self._running().call(Call(_import, {"names": self._pool.modules}, (), None, None))
-
-    def _running(self) -> Worker:
+    def _open_worker(self) -> Worker:
         with self._lock:
             if self._ended:
                 raise CrashError("the process was asked to end")

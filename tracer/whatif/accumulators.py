@@ -32,9 +32,8 @@ from tracer.interpreter.values import Value
 from tracer.limits import Limits
 from tracer.metrics import Metric
 from tracer.records.whatif import REFERENCE_BITS, SweptAccumulator, known_sum
-from tracer.scaling.collecting import shared_out
 from tracer.scaling.pool import Pool
-from tracer.scaling.shards import Shard
+from tracer.scaling.shards import Shard, run_on_shards
 from tracer.support.progress import Progress
 from tracer.support.types import Array
 from tracer.whatif.criteria import energy_cost, scorer
@@ -282,4 +281,6 @@ def _shared(
     """Runs all the data; workers share it out. Raises OutOfTimeError at the deadline."""
     job = TrialJob(model, task.model, policy, batches, task.metric, task.limits, task.deadline)
     with task.deadline.reached():
-        return shared_out(task.pool, job, "run", batches.count, task.progress, task.deadline.check)
+        return run_on_shards(
+            task.pool, job, "run", batches.count, task.progress, task.deadline.check
+        )

@@ -21,10 +21,8 @@ from tracer.accumulators.spec.policy import Policy
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.graph.model import Model
 from tracer.records.whatif import Evaluation, NodeOverflows, Widths
-from tracer.scaling.collecting import collected, seconds_of_a_batch
-from tracer.scaling.pool import Job, Pool, Task
-from tracer.scaling.serial import SerialPool
-from tracer.scaling.shards import Shard, cut, equal_size
+from tracer.scaling.pool import Job, Pool, SerialPool, Task
+from tracer.scaling.shards import Shard, collect_results, cut_shards, equal_size, seconds_of_a_batch
 from tracer.storage.whatif_file import WhatIfFile
 from tracer.support.progress import Progress, silent
 from tracer.support.types import Array
@@ -231,7 +229,7 @@ class Evaluator:
             self._deadline.check()
             self._begin_expected()
 
-        return collected(futures, progress, keep, check)
+        return collect_results(futures, progress, keep, check)
 
     def _score(self, parts: Mapping[int, ShardEvaluation]) -> float:
         """The mean score, with the batches of `parts`, by number of the shard, as they are there.
@@ -275,7 +273,7 @@ class Evaluator:
             batch_s = seconds_of_a_batch(self._pool, self._job, "measure", self._progress)
             size = equal_size(batches, batch_s, self._pool.workers)
             self._kept.keep_size(size)
-        return cut(batches, size)
+        return cut_shards(batches, size)
 
     def _measured(self) -> tuple[list[ShardBaseline], dict[str, PartialSums]]:
         """Runs all shards in wide accumulators, and adds up their sums as they come.

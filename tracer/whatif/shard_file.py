@@ -18,7 +18,7 @@ from tracer.accumulators.engine.sum_runner import Counts
 from tracer.errors import InputError
 from tracer.records.whatif import Widths
 from tracer.scaling.shards import Shard
-from tracer.scaling.version import version
+from tracer.scaling.worker import version
 from tracer.storage import stored_sums
 from tracer.storage.stored_file import MALFORMED, StoredFile
 from tracer.whatif.criteria import WideBatch

@@ -13,8 +13,7 @@ import pytest
 
 from tests.tracer.scaling.conftest import ROOT, asked
 from tracer.errors import ClusterError, InputError
-from tracer.scaling.opening import opened_pool
-from tracer.scaling.pool import Task
+from tracer.scaling.pool import Task, opened_pool
 
 distributed = pytest.importorskip("distributed", reason="the extra dask is not installed")
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from tracer.scaling.collecting import collected
-from tracer.scaling.opening import opened_pool
-from tracer.scaling.pool import Task
+from tracer.scaling.pool import Task, opened_pool
+from tracer.scaling.shards import collect_results
 from tracer.support.progress import silent
 
 pytestmark = pytest.mark.nightly
@@ -50,7 +49,7 @@ def squares_despite_kills(pool):
             since = 0
         return square
 
-    return collected(futures, silent, keep), killed
+    return collect_results(futures, silent, keep), killed
 
 
 def test_processes_that_are_killed_twenty_times():

@@ -16,8 +16,7 @@ from tests.tracer.scaling.conftest import OPTIONS, ROOT, asked, rendered
 from tests.tracer.whatif import networks
 from tracer.api.whatif import what_if
 from tracer.errors import UsageError
-from tracer.scaling.opening import opened_pool
-from tracer.scaling.pool import Task
+from tracer.scaling.pool import Task, opened_pool
 
 
 def children(of):

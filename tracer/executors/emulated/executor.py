@@ -33,9 +33,8 @@ from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import NodeRecord, Recorder
 from tracer.limits import Limits
 from tracer.records.trace import EMULATED, Kernel, Run
-from tracer.scaling.collecting import shared_out
 from tracer.scaling.pool import Pool
-from tracer.scaling.shards import Shard
+from tracer.scaling.shards import Shard, run_on_shards
 from tracer.support.progress import Progress, silent
 from tracer.support.types import Array
 
@@ -96,7 +95,7 @@ def shared_run(
 ) -> Run:
     """Returns the run of all batches, put together from the runs of shards."""
     job = _RunsJob(model, batches, run_batches)
-    parts = shared_out(pool, job, "run", length_hint(batches), progress)
+    parts = run_on_shards(pool, job, "run", length_hint(batches), progress)
     return merged([part.run for part in parts])
 
 

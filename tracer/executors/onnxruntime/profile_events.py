@@ -28,10 +28,7 @@ import msgspec
 import numpy as np
 
 from tracer.errors import ModelError, TracerError, refusing
-from tracer.executors.onnxruntime.device_events import DeviceEvent, by_parent
 from tracer.graph.tensor_type import CallTypes, TensorType, Types, types_of_calls
-from tracer.graph.refinement import Types, of_all_calls
-from tracer.graph.tensor_type import CallTypes, TensorType
 from tracer.records import providers
 from tracer.support.temporary import check_room
 from tracer.support.types import BoolArray, FloatArray, IntArray
