@@ -32,7 +32,7 @@ from tracer.interpreter.values import Value
 from tracer.limits import Limits, enforced
 from tracer.support import processors
 from tracer.support.progress import Progress
-from tracer.support.types import Array, dtype_text
+from tracer.support.types import dtype_text
 
 
 class Interpreter:
@@ -245,7 +245,13 @@ class Interpreter:
         type_ = tensor_type.from_type_proto(declared.type)
         if type_ is None:
             return value
-        array = _read_only(value)
+        array = np.asarray(value)
+        if array.dtype.kind in "US":
+            array = array.astype(object)
+        if not array.flags.aligned:  # compiled code takes no other
+            array = array.copy()
+        array = array.view()
+        array.flags.writeable = False  # no operator can modify the caller's array
         fed = tensor_type.TensorType(dtype_text(array), array.shape)
         fits = type_.shape is None or (len(array.shape) == len(type_.shape) and all(
             size == dim or not isinstance(dim, int)
@@ -256,15 +262,3 @@ class Interpreter:
                 f"input '{declared.name}' of {self.model.name} is {type_}, but {fed} was fed"
             )
         return array
-
-
-def _read_only(value: Value) -> Array:
-    """Returns a read-only view, so that no operator can modify the caller's array."""
-    array = np.asarray(value)
-    if array.dtype.kind in "US":
-        array = array.astype(object)
-    if not array.flags.aligned:  # compiled code takes no other
-        array = array.copy()
-    array = array.view()
-    array.flags.writeable = False
-    return array

@@ -101,20 +101,16 @@ class Recorder:
         if self.describe:
             record.types[_types(inputs), _types(outputs)] += 1
             record.statistics = statistics(outputs[0]) if outputs else None
-            record.difference = self._difference(node, outputs)
+            differences = [
+                compare(value, self.expected[name], self.tolerance, self.precisions.get(name))
+                for name, value in named_tensors(node, outputs)
+                if name in self.expected
+            ]
+            record.difference = worst(differences) if differences else None
         left = self.clock()
         self.own_us += (left - ended) / 1e3
         if self._open:
             self._open[-1][1] += left - entered
-
-    def _difference(self, node: Node, outputs: Sequence[Value]) -> Difference | None:
-        """Returns the worst difference of the outputs; None where the reference has none."""
-        differences = [
-            compare(value, self.expected[name], self.tolerance, self.precisions.get(name))
-            for name, value in named_tensors(node, outputs)
-            if name in self.expected
-        ]
-        return worst(differences) if differences else None
 
 
 class TensorRecorder:

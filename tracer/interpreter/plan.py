@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tracer.graph.model import Node
@@ -116,7 +116,11 @@ def schedule(
     last = {
         slot: number
         for number, step in enumerate(placed)
-        for slot in _touched(step)
+        for slot in (
+            *step.reads,
+            *(outside for body in step.bodies.values() for outside, _ in body.links),
+            *(slot for _, slot in step.writes),
+        )
         if slot in slots.owned and slot not in output_slots
     }
     frees: list[list[int]] = [[] for _ in placed]
@@ -179,10 +183,3 @@ def _placed(task: Task, slots: _Slots) -> Step:
     needed = writes[-1][0] + 1 if writes else 0
     kernel = None if bodies else task.kernel
     return Step(task, kernel, bodies, reads, writes, needed, ())
-
-
-def _touched(step: Step) -> Iterator[int]:
-    yield from step.reads
-    for body in step.bodies.values():
-        yield from (outside for outside, _ in body.links)
-    yield from (slot for _, slot in step.writes)

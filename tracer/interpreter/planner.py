@@ -36,7 +36,7 @@ from tracer.interpreter.operators import (
 )
 from tracer.interpreter.plan import Expand, Plan, Task, schedule
 from tracer.interpreter.values import Value
-from tracer.support.types import Array, type_text
+from tracer.support.types import type_text
 
 WrapKernel = Callable[[Node, Kernel], Kernel]
 """Returns the kernel that replaces a node's kernel; the seam for other arithmetic."""
@@ -91,21 +91,17 @@ class Planner:
     def _graph(self, graph: onnx.GraphProto, path: str) -> Plan:
         nodes = self._nodes[path]
         outputs = tuple(value.name for value in graph.output)
-        weights = self._weights(graph)
-        inputs = tuple(value.name for value in graph.input if value.name not in weights)
-        types = tuple(tensor_type.from_type_proto(value.type) for value in graph.output)
-        constants = {"", *weights}
-        tasks = [self._task(node, constants) for node in nodes]
-        return schedule(_postponed(tasks, constants), inputs, outputs, types, weights)
-
-    def _weights(self, graph: onnx.GraphProto) -> dict[str, Array]:
         try:
             weights = {w.name: values.from_tensor(w, self._folder) for w in graph.initializer}
             for sparse in graph.sparse_initializer:
                 weights[sparse.values.name] = values.from_sparse(sparse, self._folder)
         except TracerError as error:
             raise type(error)(f"{self._model.name}: {error.what}", error.hint) from error
-        return weights
+        inputs = tuple(value.name for value in graph.input if value.name not in weights)
+        types = tuple(tensor_type.from_type_proto(value.type) for value in graph.output)
+        constants = {"", *weights}
+        tasks = [self._task(node, constants) for node in nodes]
+        return schedule(_postponed(tasks, constants), inputs, outputs, types, weights)
 
     def _task(self, node: Node, constants: set[str]) -> Task:
         """Returns the task of a node; adds its outputs to `constants` if the inputs are among them.

@@ -68,20 +68,18 @@ def _compiled_task(
         compiled([INDEX.as_pointer(), INDEX], write),
         Place(np.dtype(f"f{bits // 8}")),
     )
+    results = [
+        np.dtype(f"i{kind.width // 8}") if isinstance(kind, ir.IntType)
+        else np.dtype(np.float32 if isinstance(kind, ir.FloatType) else np.float64)
+        for kind in store.kinds
+    ]  # fmt: skip
     kinds = {
         "left": factors, "source": Place(source), "begin": factors, "end": factors,
         "memory": Place(np.dtype(np.uint8), True), "slots": Place(INTEGERS.dtype, True),
         "parameters": Place(np.dtype(np.float64)), "tables": Place(INTEGERS.dtype, True),
-    } | {f"out_{n}": Place(_dtype(kind), True) for n, kind in enumerate(store.kinds)}  # fmt: skip
+    } | {f"out_{n}": Place(kind, True) for n, kind in enumerate(results)}  # fmt: skip
     size = TileSize(step, store, bits, rows, vectors, frozenset(used))
     return Task("a tile", address, tuple(kinds.get(name, INTEGERS) for name in ARRAYS), size.fits)
-
-
-def _dtype(kind: Any) -> np.dtype[Any]:
-    """The element type of a result, given as one of LLVM."""
-    if isinstance(kind, ir.IntType):
-        return np.dtype(f"i{kind.width // 8}")
-    return np.dtype(np.float32 if isinstance(kind, ir.FloatType) else np.float64)
 
 
 @dataclass(frozen=True)

@@ -296,18 +296,14 @@ class Band:
             for n, (old, *state) in enumerate(self._with_states(carried)):
                 if n % self.vectors == 0:
                     factor = v.spread(b.load(v.at(factors[n // self.vectors], k)))
-                added = self._multiplied(factor, columns[n % self.vectors], old)
-                after.append(step(v, added, state, limit))
+                column, scale = columns[n % self.vectors], factor
+                if self.step.product is not None:
+                    column = self.step.product(v, words, factor, column)
+                    scale = words.halves("unit")
+                after.append(step(v, v.add_product(scale, column, old), state, limit))
             return _by_array(after)
 
         return v.loop(count, begun, term, unrolled=False)
-
-    def _multiplied(self, factor: Any, column: Any, added: Any) -> Any:
-        """A product added to a sum."""
-        if self.step.product is None:
-            return self.v.add_product(factor, column, added)
-        product = self.step.product(self.v, self.words, factor, column)
-        return self.v.add_product(self.words.halves("unit"), product, added)
 
     def _of_rows(self, name: str) -> list[Any]:
         """A number of each row, in all lanes of its sums."""

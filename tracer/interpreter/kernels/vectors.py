@@ -200,7 +200,10 @@ class Vectors:
             phi.add_incoming(value, b.block)
         repeat = b.cbranch(b.icmp_signed("<", following, stop), body, done)
         if not unrolled:
-            repeat.set_metadata("llvm.loop", _kept_whole(b.module))
+            rule = b.module.add_metadata(["llvm.loop.unroll.disable"])
+            loop = ir.values.MDValue(b.module, [], str(len(b.module.metadata)))
+            loop.operands = (loop, rule)  # the first part is the loop itself
+            repeat.set_metadata("llvm.loop", loop)
         b.position_at_end(done)
         return after
 
@@ -223,14 +226,6 @@ class Vectors:
             return carried
 
         self.loop(stop, [], carrying, stride)
-
-
-def _kept_whole(module: Any) -> Any:
-    """What LLVM reads of a loop that is not unrolled; the first part is the loop itself."""
-    rule = module.add_metadata(["llvm.loop.unroll.disable"])
-    loop = ir.values.MDValue(module, [], str(len(module.metadata)))
-    loop.operands = (loop, rule)
-    return loop
 
 
 def compiled(arguments: Sequence[Any], write: Callable[[Any, Sequence[Any]], None]) -> int:

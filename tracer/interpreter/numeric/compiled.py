@@ -108,7 +108,14 @@ def max_pool(x: Array, window: Window) -> Array:
     adjacent = window.kernel == window.strides == (2, 2) and window.dilations == (1, 1)
     inside = all(2 * n <= size for n, size in zip(window.out, x.shape[2:], strict=True))
     if adjacent and inside and not any(window.before):
-        _halve(x, window, out)
+        kernel, source_images = loaded("pooling").halve, np.ascontiguousarray(x)
+        parts = parallel.pieces(len(x), max(parallel.BLOCK * len(x) // x.size, 1))
+
+        def block(index: int) -> None:
+            part = source_images[parts[index]].reshape(-1)
+            kernel(part, *x.shape[2:], *window.out, out[parts[index]].reshape(-1))
+
+        parallel.run_blocks(len(parts), block)
         return out
     arranged = layout(window)
     images, offsets = source(x, window, arranged, -np.inf), arranged.offsets(1)
@@ -118,17 +125,6 @@ def max_pool(x: Array, window: Window) -> Array:
                 (arranged.size, planes, each, arranged.count, arranged.grid, arranged.width,
                  window.pixels))  # fmt: skip
     return out
-
-
-def _halve(x: Array, window: Window, out: Array) -> None:
-    kernel, images = loaded("pooling").halve, np.ascontiguousarray(x)
-    parts = parallel.pieces(len(x), max(parallel.BLOCK * len(x) // images.size, 1))
-
-    def block(index: int) -> None:
-        part = parts[index]
-        kernel(images[part].reshape(-1), *x.shape[2:], *window.out, out[part].reshape(-1))
-
-    parallel.run_blocks(len(parts), block)
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,25 +132,19 @@ def depthwise(x: Array, weights: Array, window: Window, group: int) -> Array:
         image, part = work[index]
         view = patches(padded(x[image : image + 1, part], window), window)[0]
         target = out[image].reshape(group, repeat, *window.out)[part]
-        _accumulate(view, kernels[part], window, target)
+        product, planes = np.empty_like(target), view[:, None]
+        factors = kernels[part].reshape(*kernels[part].shape, *[1] * len(window.out))
+        for number, position in enumerate(window.positions):  # in row-major order
+            at: Any = (slice(None), slice(None), *position)
+            plane, factor = planes[at], factors[:, :, number]
+            if number == 0:
+                np.multiply(plane, factor, out=target)
+            else:
+                np.multiply(plane, factor, out=product)
+                np.add(target, product, out=target)
 
     parallel.run_blocks(len(work), block)
     return out
-
-
-def _accumulate(view: Array, kernels: Array, window: Window, target: Array) -> None:
-    """Sums over the kernel positions in row-major order."""
-    product = np.empty_like(target)
-    planes = view[:, None]
-    factors = kernels.reshape(*kernels.shape, *[1] * len(window.out))
-    for number, position in enumerate(window.positions):
-        index: Any = (slice(None), slice(None), *position)
-        plane, factor = planes[index], factors[:, :, number]
-        if number == 0:
-            np.multiply(plane, factor, out=target)
-        else:
-            np.multiply(plane, factor, out=product)
-            np.add(target, product, out=target)
 
 
 def _empty(x: Array, maps: int, window: Window, dtype: Any) -> Array:

@@ -119,7 +119,11 @@ def scan_8(
             num_scan_inputs=num_scan_inputs,
             scan_input_directions=directions,
         )
-        results.append([*outputs[:count], *(_padded(o, longest) for o in outputs[count:])])
+        results.append([
+            *outputs[:count],
+            *(np.pad(o, [(0, longest - len(o)), *[(0, 0)] * (o.ndim - 1)])
+              for o in outputs[count:]),
+        ])  # fmt: skip
     return tuple(np.stack(column) for column in zip(*results, strict=True))
 
 
@@ -148,8 +152,3 @@ class Stacks:
         ]
         limits.in_force().release(self._bytes)
         return stacks
-
-
-def _padded(array: Array, length: int) -> Array:
-    missing = [(0, length - array.shape[0])] + [(0, 0)] * (array.ndim - 1)
-    return np.pad(array, missing)

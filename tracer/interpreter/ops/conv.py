@@ -10,7 +10,7 @@ from tracer.errors import ModelError
 from tracer.interpreter.numeric import compiled, parallel
 from tracer.interpreter.numeric.convolution import check, convolve, depthwise
 from tracer.interpreter.numeric.tensors import is_half, widened
-from tracer.interpreter.numeric.windows import Window, window
+from tracer.interpreter.numeric.windows import window
 from tracer.interpreter.operators import MICROSOFT, Arguments, operator
 from tracer.interpreter.ops.activation import swish
 from tracer.support.types import Array
@@ -33,26 +33,23 @@ def conv(
     if is_half(dtype):
         X, W = X.astype(np.float32), W.astype(np.float32)
     slid = window(X.shape[2:], W.shape[2:], strides, pads, dilations, auto_pad)
-    shift = None if B is None else B.astype(X.dtype, copy=False)
-    return _convolved(X, W, shift, slid, group).astype(dtype, copy=False)
-
-
-def _convolved(x: Array, w: Array, bias: Array | None, slid: Window, group: int) -> Array:
-    """Uses compiled kernels if the work is large enough, else numpy."""
-    by_channel = w.shape[1] == 1 and group > 1
-    rows, depth = len(w) // (1 if by_channel else group), math.prod(w.shape[1:])
+    bias = None if B is None else B.astype(X.dtype, copy=False)
+    by_channel = W.shape[1] == 1 and group > 1
+    rows, depth = len(W) // (1 if by_channel else group), math.prod(W.shape[1:])
     if (
-        x.ndim <= 4
+        X.ndim <= 4
         and not (by_channel and slid.pointwise)
-        and compiled.takes_product(x.dtype, rows, depth, len(x) * slid.pixels)
+        and compiled.takes_product(X.dtype, rows, depth, len(X) * slid.pixels)
     ):
         if by_channel:
-            return compiled.depthwise(x, w, slid, bias)
-        return compiled.convolve(x, w, slid, group, bias)
-    result = (depthwise if by_channel else convolve)(x, w, slid, group)
-    if bias is not None:
-        result += bias.reshape(-1, *[1] * (x.ndim - 2))
-    return result
+            result = compiled.depthwise(X, W, slid, bias)
+        else:
+            result = compiled.convolve(X, W, slid, group, bias)
+    else:
+        result = (depthwise if by_channel else convolve)(X, W, slid, group)
+        if bias is not None:
+            result += bias.reshape(-1, *[1] * (X.ndim - 2))
+    return result.astype(dtype, copy=False)
 
 
 @operator("ConvTranspose")

@@ -65,8 +65,7 @@ def check_inputs(given: Arguments) -> None:
     batch, _, tokens, size = heads = _head_shape(given)
     if (given.q_norm_weight is None) != (given.k_norm_weight is None):
         raise ModelError("q_norm_weight and k_norm_weight are both given, or neither")
-    longest = _longest(given.total_sequence_length, tokens)
-    pasts = _check_lengths(given.seqlens_k, longest, batch, tokens)
+    longest, pasts = _lengths(given, batch, tokens)
     if given.do_rotary:
         _check_rotary(given, pasts, tokens == longest, heads)
     if window > 0 and not given.causal:
@@ -221,28 +220,26 @@ def _head_shape(given: Arguments) -> Shape4:
     return q
 
 
-def _longest(total_sequence_length: Input | None, tokens: int) -> int | None:
-    """Returns the tokens of the longest entry, past and new; None if they are not known."""
-    total = value_of(total_sequence_length)
-    if total is None:
-        return None
-    if total.size != 1:
-        raise ModelError(f"total_sequence_length has {total.size} numbers, not one")
-    longest = int(total.reshape(-1)[0])
-    if longest < tokens:
-        raise ModelError(f"total_sequence_length is {longest}, and there are {tokens} new tokens")
-    return longest
+def _lengths(given: Arguments, batch: int, tokens: int) -> tuple[int | None, Array | None]:
+    """Returns the tokens of the longest entry, past and new, and the past tokens of each.
 
-
-def _check_lengths(
-    seqlens_k: Input | None, longest: int | None, batch: int, tokens: int
-) -> Array | None:
-    """Returns the past tokens of each entry, if they are known. Raises ModelError."""
+    None stands for what is not known. Raises ModelError.
+    """
+    seqlens_k, total = given.seqlens_k, value_of(given.total_sequence_length)
+    longest = None
+    if total is not None:
+        if total.size != 1:
+            raise ModelError(f"total_sequence_length has {total.size} numbers, not one")
+        longest = int(total.reshape(-1)[0])
+        if longest < tokens:
+            raise ModelError(
+                f"total_sequence_length is {longest}, and there are {tokens} new tokens"
+            )
     if seqlens_k is not None and seqlens_k.size != batch:
         raise ModelError(f"seqlens_k is {list(seqlens_k.shape)}, and the batch has {batch} entries")
     lengths = value_of(seqlens_k)
     if lengths is None or longest is None:
-        return None
+        return longest, None
     totals = lengths.reshape(-1).astype(np.int64) + 1
     least = 1 if tokens == longest else tokens
     if totals.size and not least <= totals.min() <= totals.max() <= longest:
@@ -250,7 +247,7 @@ def _check_lengths(
             f"seqlens_k is {lengths.reshape(-1).tolist()}",
             f"It is the number of tokens less 1: {least - 1} to {longest - 1} here.",
         )
-    return pasts_of(totals, longest, tokens)
+    return longest, pasts_of(totals, longest, tokens)
 
 
 def _check_rotary(given: Arguments, pasts: Array | None, is_prompt: bool, heads: Shape4) -> None:

@@ -227,15 +227,12 @@ def _kernel(name: str, x: Array, y: Array, parameters: Sequence[float]) -> Array
     return _KERNELS[name](x, y, gamma, shift, degree)
 
 
-def _radial(x: Array, y: Array, gamma: Array, shift: Array, degree: Array) -> Array:
-    distances = np.stack([((x - each) ** 2).sum(1) for each in y], axis=1)
-    return np.asarray(np.exp(-gamma * distances))
-
-
 _KERNELS: Mapping[str, Callable[[Array, Array, Array, Array, Array], Array]] = {
     "LINEAR": lambda x, y, gamma, shift, degree: x @ y.T,
     "POLY": lambda x, y, gamma, shift, degree: (gamma * (x @ y.T) + shift) ** degree,
-    "RBF": _radial,
+    "RBF": lambda x, y, gamma, shift, degree: np.exp(
+        -gamma * np.stack([((x - each) ** 2).sum(1) for each in y], axis=1)
+    ),
     "SIGMOID": lambda x, y, gamma, shift, degree: np.tanh(gamma * (x @ y.T) + shift),
 }
 

@@ -61,12 +61,12 @@ def _tokens(
                 raise ModelError(
                     f"the separator '{expression}' matches an empty text, and separates none"
                 )
-            pieces = [part for piece in pieces for part in _parts(separator, piece)]
+            pieces = [part for piece in pieces for part in _split(separator, piece)]
             pieces = [part for part in pieces if len(part) >= least]
     return [piece for piece in pieces if piece and len(piece) >= least]
 
 
-def _parts(separator: re.Pattern[str], text: str) -> list[str]:
+def _split(separator: re.Pattern[str], text: str) -> list[str]:
     """Returns what lies between the matches, without what groups in them match."""
     spans = [match.span() for match in separator.finditer(text)]
     starts = [0, *(end for _, end in spans)]
