@@ -113,15 +113,12 @@ class Recorder:
             self._open[-1][1] += left - entered
 
 
-class TensorRecorder:
+class TensorRecorder(Observer):
     """An observer that keeps the tensors of the main graph; of these `names` alone, if set."""
 
     def __init__(self, names: Container[str] | None = None) -> None:
         self._names = names
         self.tensors: dict[str, Value] = {}
-
-    def before(self, node: Node, inputs: Sequence[Value]) -> None:
-        """Does nothing: there are no outputs yet."""
 
     def after(self, node: Node, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
         """Keeps the outputs of the node."""
@@ -131,7 +128,7 @@ class TensorRecorder:
         )
 
 
-class Isolation:
+class Isolation(Observer):
     """An observer that replaces what a node computes by what the reference has for it.
 
     So each node of the main graph reads values of the reference, and its difference is what it adds
@@ -144,9 +141,6 @@ class Isolation:
         self._tolerance = tolerance
         self._precisions = precisions(model, expected, given=expected)
         self.differences: dict[str, Difference] = {}
-
-    def before(self, node: Node, inputs: Sequence[Value]) -> None:
-        """Does nothing: there are no outputs yet."""
 
     def after(
         self, node: Node, inputs: Sequence[Value], outputs: Sequence[Value]

@@ -43,6 +43,32 @@ def check_groups(heads: int, groups: int) -> None:
         raise ModelError(f"{heads} query heads are no multiple of {groups} of keys and values")
 
 
+def check_past(past: Input, new: Shape4, name: str) -> None:
+    """Raises ModelError for a past of other heads than the new tokens."""
+    batch, heads, _, size = new
+    if past.ndim != 4 or past.shape != (batch, heads, past.shape[2], size):
+        raise ModelError(
+            f"{name} is {list(past.shape)}, not [{batch}, {heads}, tokens, {size}]",
+            "That is batch, heads, tokens and the size of a head.",
+        )
+
+
+def check_pasts(
+    past_key: Input | None, past_value: Input | None, key: Shape4, value: Shape4
+) -> int:
+    """Returns the tokens of a past, 0 without one. Raises ModelError if it does not fit the new."""
+    if (past_key is None) != (past_value is None):
+        raise ModelError("past_key and past_value are both given, or neither")
+    if past_key is None or past_value is None:
+        return 0
+    check_past(past_key, key, "past_key")
+    check_past(past_value, value, "past_value")
+    tokens = past_key.shape[2]
+    if past_value.shape[2] != tokens:
+        raise ModelError(f"past_key has {tokens} tokens, and past_value {past_value.shape[2]}")
+    return tokens
+
+
 def joined_heads(x: Array) -> Array:
     """Reshapes (N, heads, L, size) to (N, L, heads * size)."""
     batch, heads, tokens, size = x.shape

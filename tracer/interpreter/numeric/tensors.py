@@ -26,6 +26,11 @@ def flat(x: Array, start: int, stop: int) -> Array:
     return x.reshape(*shape[:start], math.prod(shape[start:stop]), *shape[stop:])
 
 
+def are_indices(values: Array, stop: int) -> bool:
+    """Whether all values are from 0 to `stop` - 1."""
+    return not values.size or bool(0 <= values.min() <= values.max() < stop)
+
+
 @cache
 def is_half(dtype: np.dtype[Any]) -> bool:
     """Whether `dtype` is float16 or bfloat16."""

@@ -15,6 +15,9 @@ from tracer.errors import ModelError
 from tracer.interpreter.compiled_code import UnfitError
 from tracer.support.types import Array, type_text
 
+_Ints = Sequence[int] | None
+_Sizes = tuple[int, ...]
+
 
 @dataclass(frozen=True)
 class Window:
@@ -50,14 +53,9 @@ class Window:
 
 
 def window(
-    size: Sequence[int],
-    kernel: Sequence[int],
-    strides: Sequence[int] | None,
-    pads: Sequence[int] | None,
-    dilations: Sequence[int] | None,
-    auto_pad: str,
-    ceil_mode: int = 0,
-) -> Window:
+    size: Sequence[int], kernel: Sequence[int], strides: _Ints, pads: _Ints, dilations: _Ints,
+    auto_pad: str, ceil_mode: int = 0,
+) -> Window:  # fmt: skip
     """Returns the windows over axes of `size` by the attributes of Conv or a pooling.
 
     With `ceil_mode` the last window may reach beyond the padding after the input. Raises
@@ -69,14 +67,9 @@ def window(
 
 @lru_cache(maxsize=1024)
 def _window(
-    size: tuple[int, ...],
-    kernel: tuple[int, ...],
-    strides: Sequence[int] | None,
-    pads: tuple[int, ...] | None,
-    dilations: Sequence[int] | None,
-    auto_pad: str,
+    size: _Sizes, kernel: _Sizes, strides: _Ints, pads: _Ints, dilations: _Ints, auto_pad: str,
     ceil_mode: int,
-) -> Window:
+) -> Window:  # fmt: skip
     """Returns the windows, of shapes known from the last run without computing them again."""
     rank = len(size)
     strides = _per_axis("strides", strides, rank)

@@ -6,54 +6,37 @@ import onnx
 from tracer.errors import ModelError
 from tracer.interpreter.numeric.attention import (
     check_groups,
+    check_pasts,
     grouped_product,
     joined_heads,
     split_heads,
     split_shape,
 )
-from tracer.interpreter.operators import Arguments, Body, Input, operator, value_of
+from tracer.interpreter.numeric.tensors import are_indices
+from tracer.interpreter.operators import Arguments, Body, operator, value_of
 from tracer.interpreter.ops.softmax import softmax
 from tracer.support.types import Array
 
 
 def check_inputs(given: Arguments) -> None:
     """Raises ModelError for inputs that do not fit each other or the attributes."""
-    Q, K, V, past_key, past_value = given.Q, given.K, given.V, given.past_key, given.past_value
-    flat, seqlen = Q.ndim == 3, given.nonpad_kv_seqlen
+    Q, K, V, seqlen = given.Q, given.K, given.V, given.nonpad_kv_seqlen
+    flat = Q.ndim == 3
     q = split_shape(Q, given.q_num_heads) if flat else Q.shape
     k, v = (split_shape(each, given.kv_num_heads) if flat else each.shape for each in (K, V))
     if not len(q) == len(k) == len(v) == 4 or k[:3] != v[:3] or (k[0], k[3]) != (q[0], q[3]):
         shapes = ", ".join(str(list(each.shape)) for each in (Q, K, V))
         raise ModelError(f"Q, K and V do not fit each other as heads: {shapes}")
     check_groups(q[1], k[1])
-    if (past_key is None) != (past_value is None):
-        raise ModelError("past_key and past_value are both given, or neither")
-    if past_key is not None and past_value is not None:
-        _check_cache(past_key, past_value, k, v)
+    check_pasts(given.past_key, given.past_value, k, v)
     if seqlen is not None and seqlen.shape != q[:1]:
         raise ModelError(
             f"nonpad_kv_seqlen is {list(seqlen.shape)}, and the batch has {q[0]} entries"
         )
     lengths = value_of(seqlen)
-    if lengths is not None and lengths.size and not 0 <= lengths.min() <= lengths.max() <= k[2]:
+    if lengths is not None and not are_indices(lengths, k[2] + 1):
         raise ModelError(
             f"nonpad_kv_seqlen is {lengths.tolist()}", f"Keys of an entry are 0 to {k[2]} here."
-        )
-
-
-def _check_cache(
-    past_key: Input, past_value: Input, key: tuple[int, ...], value: tuple[int, ...]
-) -> None:
-    """Refuses a cache of other heads than the new keys and values, or of two lengths."""
-    for name, past, new in (("past_key", past_key, key), ("past_value", past_value, value)):
-        if past.ndim != 4 or past.shape != (*new[:2], past.shape[2], new[3]):
-            raise ModelError(
-                f"{name} is {list(past.shape)}, not [{new[0]}, {new[1]}, tokens, {new[3]}]",
-                "That is batch, heads, tokens and the size of a head.",
-            )
-    if past_key.shape[2] != past_value.shape[2]:
-        raise ModelError(
-            f"past_key has {past_key.shape[2]} tokens, and past_value {past_value.shape[2]}"
         )
 
 

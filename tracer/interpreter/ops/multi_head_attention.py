@@ -15,6 +15,8 @@ from tracer.interpreter.numeric.attention import (
     Shape4,
     added_to_scores,
     check_mask,
+    check_past,
+    check_pasts,
     grouped_product,
     joined_heads,
     split_heads,
@@ -40,22 +42,14 @@ SHARED_BUFFER = "past and present that share a buffer are of onnxruntime's CUDA 
 
 def check_inputs(given: Arguments) -> None:
     """Raises ModelError for inputs of MultiHeadAttention that do not fit each other."""
-    bias, past_key, past_value = given.bias, given.past_key, given.past_value
+    bias = given.bias
     if given.past_sequence_length is not None:  # the past has room for more tokens than there are
         return
     q, k, v = _head_shapes(given.query, given.key, given.value, given.num_heads)
     widths = [each[1] * each[3] for each in (q, k, v)]
     if bias is not None and bias.shape != (sum(widths),):
         raise ModelError(f"the bias is {list(bias.shape)}, and the heads have {widths} channels")
-    if (past_key is None) != (past_value is None):
-        raise ModelError("past_key and past_value are both given, or neither")
-    tokens = 0
-    if past_key is not None and past_value is not None:
-        check_past(past_key, k, "past_key")
-        check_past(past_value, v, "past_value")
-        tokens = past_key.shape[2]
-        if past_value.shape[2] != tokens:
-            raise ModelError(f"past_key has {tokens} tokens, and past_value {past_value.shape[2]}")
+    tokens = check_pasts(given.past_key, given.past_value, k, v)
     check_added(given.key_padding_mask, given.attention_bias, (*q[:3], tokens + k[2]))
 
 
@@ -161,16 +155,6 @@ def _biased(heads: Heads, bias: Array | None, query_alone: bool) -> Heads:
         for each, part in zip(heads, parts, strict=True)
     )
     return q, k, v
-
-
-def check_past(past: Input, new: Shape4, name: str) -> None:
-    """Raises ModelError for a past of other heads than the new tokens."""
-    batch, heads, _, size = new
-    if past.ndim != 4 or past.shape != (batch, heads, past.shape[2], size):
-        raise ModelError(
-            f"{name} is {list(past.shape)}, not [{batch}, {heads}, tokens, {size}]",
-            "That is batch, heads, tokens and the size of a head.",
-        )
 
 
 def after(past: Array, new: Array) -> Array:

@@ -14,7 +14,7 @@ from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import compiled
 from tracer.interpreter.numeric.elementwise import apply
-from tracer.interpreter.numeric.tensors import nonnegative_axis, widened
+from tracer.interpreter.numeric.tensors import are_indices, nonnegative_axis, widened
 from tracer.interpreter.operators import MICROSOFT, operator
 from tracer.interpreter.ops.quantization import dequantize_linear
 from tracer.support.types import Array
@@ -316,7 +316,7 @@ def _total(input: Array, skip: Array, bias: Array | None, gamma: Array) -> Array
 
 def _looked_up(table: Array, ids: Array, name: str) -> Array:
     """Returns the rows of a table, in float32 for half precision. Raises ModelError."""
-    if ids.size and not 0 <= ids.min() <= ids.max() < len(table):
+    if not are_indices(ids, len(table)):
         wrong = int(ids.min() if ids.min() < 0 else ids.max())
         raise ModelError(f"{name} has {wrong}, and its table has {len(table)} rows, from 0")
     return widened(table[ids])

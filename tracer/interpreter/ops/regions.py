@@ -6,6 +6,7 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
+from tracer.interpreter.numeric.tensors import are_indices
 from tracer.interpreter.operators import MICROSOFT, Arguments, operator, value_of
 from tracer.support.types import Array
 
@@ -140,7 +141,7 @@ def check_crops(given: Arguments) -> None:
     if given.crop_size.shape != (2,):
         raise ModelError(f"crop_size is {list(given.crop_size.shape)}, not [2]: height and width")
     images = value_of(batch_indices)
-    if images is not None and images.size and not 0 <= images.min() <= images.max() < X.shape[0]:
+    if images is not None and not are_indices(images, X.shape[0]):
         raise ModelError(f"batch_indices has {images.tolist()}, and there are {X.shape[0]} images")
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from tracer.errors import ModelError
 from tracer.interpreter.numeric.attention import Shape4, joined_heads, split_heads, split_shape
-from tracer.interpreter.numeric.tensors import widened
+from tracer.interpreter.numeric.tensors import are_indices, widened
 from tracer.interpreter.operators import MICROSOFT, Arguments, Input, operator, value_of
 from tracer.support.types import Array
 
@@ -127,7 +127,7 @@ def _check_positions(positions: Input, tokens: tuple[int, int], table: Input) ->
 
 def check_places(places: Array, rows: int) -> None:
     """Raises ModelError for positions that a table of `rows` does not have."""
-    if places.size and not 0 <= places.min() <= places.max() < rows:
+    if not are_indices(places, rows):
         raise ModelError(
             f"positions {places.min()} to {places.max()}, and a table of {rows}, from 0"
         )

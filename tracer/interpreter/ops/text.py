@@ -9,6 +9,7 @@ import numpy as np
 from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import products
+from tracer.interpreter.numeric.tensors import are_indices
 from tracer.interpreter.operators import MICROSOFT, Arguments, operator, value_of
 from tracer.support.types import Array
 
@@ -128,11 +129,7 @@ def check_letters(given: Arguments) -> None:
     if Sequence.shape[1] < W.shape[2]:
         raise ModelError(f"words of {Sequence.shape[1]} letters, and a window of {W.shape[2]}")
     letters = value_of(Sequence)
-    if (
-        letters is not None
-        and letters.size
-        and not 0 <= letters.min() <= letters.max() < C.shape[0]
-    ):
+    if letters is not None and not are_indices(letters, C.shape[0]):
         raise ModelError(f"a letter is not in the alphabet, which has {C.shape[0]}, from 0")
 
 
@@ -169,7 +166,7 @@ def check_tokens(given: Arguments) -> None:
     if given.ngram_size < 1:
         raise ModelError(f"ngram_size is {given.ngram_size}, and must be at least 1")
     tokens, vocabulary = value_of(input_ids), scores.shape[1]
-    if tokens is not None and tokens.size and not 0 <= tokens.min() <= tokens.max() < vocabulary:
+    if tokens is not None and not are_indices(tokens, vocabulary):
         raise ModelError(f"a token has no score: there are {vocabulary}, from 0")
 
 
