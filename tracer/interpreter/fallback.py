@@ -27,7 +27,7 @@ _FAILURES = (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, 
              ValueError, IndexError)  # fmt: skip
 """What inference raises for inputs that do not fit, and for types that it does not know."""
 _SMALL = 64
-"""Inputs of up to so many elements may hold sizes."""
+"""Inputs with at most this many elements are read as shapes or axes, so their values are needed."""
 _WIDE, _PIECES = 12, 32
 """Bytes that operators on texts need ÷ those of the texts: numpy's own strings have four bytes a
 character, and pieces of a text are objects of 50 bytes."""

@@ -23,7 +23,7 @@ _SMALLER_MAGNITUDE = _WORD(2)
 _ROUND_AS_SET = _WORD(4)
 
 _ENGINES: list[Any] = []
-"""They own the compiled code."""
+"""LLVM engines. Compiled functions are freed with them, so they are never dropped."""
 
 
 def _has(feature: str) -> bool:
