@@ -18,15 +18,9 @@ _READ = types.Array(types.float32, 1, "C", readonly=True)
 _WRITE = types.Array(types.float32, 1, "C")
 
 
-@task(
-    READ,
-    READ,
-    READ,
-    WRITTEN,
-    fits=lambda _, x, scale, shift, out, planes, each, size: (
-        x.size == out.size == planes * size and scale.size == shift.size > 0 < each
-    ),
-)
+@task(READ, READ, READ, WRITTEN, fits=lambda _, x, scale, shift, out, planes, each, size: (
+    x.size == out.size == planes * size and scale.size == shift.size > 0 < each
+))  # fmt: skip
 @cfunc(TASK, cache=True, error_model="numpy")
 def affine(words: Any, block: int) -> None:
     """Applies scale and shift of the channel to some planes.
@@ -71,12 +65,8 @@ def _with_array(operation: int, a: Any, b: Any, out: Any) -> None:
             out[i] = a[i] / b[i]
 
 
-@njit(
-    types.void(types.intp, _READ, types.float32, _WRITE),
-    nogil=True,
-    cache=True,
-    error_model="numpy",
-)
+@njit(types.void(types.intp, _READ, types.float32, _WRITE),
+      nogil=True, cache=True, error_model="numpy")  # fmt: skip
 def _with_scalar(operation: int, a: Any, b: Any, out: Any) -> None:
     if operation == ADD:
         for i in range(out.size):
@@ -121,14 +111,9 @@ def binary(words: Any, block: int) -> None:
             _with_array(operation, a[start : start + b.size], b, out[start : start + b.size])
 
 
-@task(
-    READ,
-    READ,
-    WRITTEN,
-    fits=lambda _, x, coefficients, out, each: (
-        x.size == out.size and coefficients.size == 14 and each > 0
-    ),
-)
+@task(READ, READ, WRITTEN, fits=lambda _, x, coefficients, out, each: (
+    x.size == out.size and coefficients.size == 14 and each > 0
+))  # fmt: skip
 @cfunc(TASK, cache=True, error_model="numpy")
 def ratio(words: Any, block: int) -> None:
     """x P(x^2) / Q(x^2) of some elements, with x and the result clipped.

@@ -69,13 +69,9 @@ def _squares(x: Any, mean: Any) -> Any:
     return total
 
 
-@task(
-    READ,
-    WRITTEN,
-    fits=lambda _, x, out, size, each: (
-        x.size == out.size and size > 0 < each and x.size % size == 0
-    ),
-)
+@task(READ, WRITTEN, fits=lambda _, x, out, size, each: (
+    x.size == out.size and size > 0 < each and x.size % size == 0
+))  # fmt: skip
 @cfunc(TASK, cache=True, error_model="numpy")
 def softmax(words: Any, block: int) -> None:
     """Softmax of some rows. Arguments: x, out; elements of a row, rows of a block."""
@@ -93,20 +89,14 @@ def softmax(words: Any, block: int) -> None:
 
 
 @task(
-    READ,
-    READ,
-    READ,
-    READ,
-    WRITTEN,
-    WRITTEN,
-    WRITTEN,
+    READ, READ, READ, READ, WRITTEN, WRITTEN, WRITTEN,
     fits=lambda _, x, scale, shift, epsilon, out, means, inverses, each: (
         x.size == out.size == means.size * scale.size
         and scale.size == shift.size > 0 < each
         and means.size == inverses.size
         and epsilon.size == 1
     ),
-)
+)  # fmt: skip
 @cfunc(TASK, cache=True, error_model="numpy")
 def normalize(words: Any, block: int) -> None:
     """Normalises some rows by mean and deviation; applies scale and shift element by element.

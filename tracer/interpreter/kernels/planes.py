@@ -131,12 +131,8 @@ STRETCH sums of `weights[first + k] * source[offsets[k] + base:]`. Arrays are fl
 nothing is checked."""
 
 
-@njit(
-    types.void(_READ, _INT, _INT, _INT, _INT, _INT, _INT, _WRITE, _INT, _INT),
-    nogil=True,
-    cache=True,
-    error_model="numpy",
-)
+@njit(types.void(_READ, _INT, _INT, _INT, _INT, _INT, _INT, _WRITE, _INT, _INT),
+      nogil=True, cache=True, error_model="numpy")  # fmt: skip
 def unpack(
     product: Any, stride: int, rows: int, start: int, count: int, grid: int, width: int,
     out: Any, base: int, pixels: int,
@@ -177,26 +173,14 @@ def _is_within(
 
 
 @task(
-    READ,
-    INTEGERS,
-    READ,
-    READ,
-    WRITTEN,
+    READ, INTEGERS, READ, READ, WRITTEN,
     fits=lambda _, source, offsets, weights, bias, out, size, repeat, planes, each, *shape: (
         repeat > 0 < bias.size
         and weights.size == bias.size * offsets.size
-        and _is_within(
-            source,
-            offsets,
-            out,
-            (planes - 1) // repeat * size,
-            -(-shape[0] // STRETCH) * STRETCH,
-            planes,
-            each,
-            shape,
-        )
+        and _is_within(source, offsets, out, (planes - 1) // repeat * size,
+                       -(-shape[0] // STRETCH) * STRETCH, planes, each, shape)
     ),
-)
+)  # fmt: skip
 @cfunc(TASK, cache=True, error_model="numpy")
 def depthwise(words: Any, block: int) -> None:
     """Computes some planes of a depthwise convolution.

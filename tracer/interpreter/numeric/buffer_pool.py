@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tracer import limits
 from tracer.support.types import Array
 
 _SMALLEST = 1 << 16
@@ -71,3 +72,9 @@ def empty(shape: Sequence[int], dtype: Any) -> Array:
     if pool is None or nbytes < _SMALLEST or kind.hasobject:
         return np.empty(tuple(shape), kind)
     return pool.take(nbytes)[:nbytes].view(kind).reshape(shape)
+
+
+def empty_within_limits(shape: Sequence[int], dtype: Any) -> Array:
+    """Returns an array as `empty` does. Raises LimitError for one beyond the limits in force."""
+    limits.allow(shape, dtype)
+    return empty(shape, dtype)

@@ -64,8 +64,7 @@ def matmul(a: Array, b: Array, out: Array) -> None:
 
 def convolve(x: Array, weights: Array, window: Window, group: int, bias: Array | None) -> Array:
     """Convolves float32 `x` (N, C, *size) over one or two axes; adds the bias."""
-    limits.allow((len(x), len(weights), *window.out), np.float32)
-    out = buffer_pool.empty((len(x), len(weights), *window.out), np.float32)
+    out = buffer_pool.empty_within_limits((len(x), len(weights), *window.out), np.float32)
     maps, deep, pixels = len(weights) // group, weights.shape[1], window.pixels
     shift = np.zeros(len(weights), np.float32) if bias is None else bias
     arranged = layout(window)
@@ -87,8 +86,7 @@ def _multiply(left: Array, begins: Array, columns: Columns, out: Array) -> None:
 
 def depthwise(x: Array, weights: Array, window: Window, bias: Array | None) -> Array:
     """Convolves float32 `x` with one or several kernels per channel; adds the bias."""
-    limits.allow((len(x), len(weights), *window.out), np.float32)
-    out = buffer_pool.empty((len(x), len(weights), *window.out), np.float32)
+    out = buffer_pool.empty_within_limits((len(x), len(weights), *window.out), np.float32)
     arranged = layout(window)
     images, offsets = source(x, window, arranged), arranged.offsets(1)
     shift = np.zeros(len(weights), np.float32) if bias is None else np.ascontiguousarray(bias)
@@ -103,8 +101,7 @@ def depthwise(x: Array, weights: Array, window: Window, bias: Array | None) -> A
 
 def max_pool(x: Array, window: Window) -> Array:
     """Returns the maximum of each window of float32 `x` (N, C, *size); NaN is the largest."""
-    limits.allow((*x.shape[:2], *window.out), np.float32)
-    out = buffer_pool.empty((*x.shape[:2], *window.out), np.float32)
+    out = buffer_pool.empty_within_limits((*x.shape[:2], *window.out), np.float32)
     adjacent = window.kernel == window.strides == (2, 2) and window.dilations == (1, 1)
     inside = all(2 * n <= size for n, size in zip(window.out, x.shape[2:], strict=True))
     if adjacent and inside and not any(window.before):
@@ -315,8 +312,7 @@ def _numbers(scale: Array, zero: Array | None) -> tuple[Any, Any]:
 def _piecewise(
     kernel: Callable[..., None], x: Array, numbers: tuple[Any, ...], dtype: np.dtype[Any]
 ) -> Array:
-    limits.allow(x.shape, dtype)
-    out = buffer_pool.empty(x.shape, dtype)
+    out = buffer_pool.empty_within_limits(x.shape, dtype)
     source, target = np.ascontiguousarray(x).reshape(-1), out.reshape(-1)
     parts = parallel.pieces(out.size, parallel.BYTES_BLOCK)
     parallel.run_blocks(

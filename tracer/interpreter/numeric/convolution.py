@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.numeric.products import Product, blas, replacement, split
@@ -73,7 +72,8 @@ def convolve(
         )  # fmt: skip
     check(x, weights, group)
     maps = weights.shape[0]
-    out = _empty(x, maps, window, dtype)
+    kind = x.dtype if dtype is None else dtype
+    out = buffer_pool.empty_within_limits((len(x), maps, *window.out), kind)
     rows = weights.reshape(group, maps // group, math.prod(weights.shape[1:]))
     work = _work(len(x), rows.shape[2], window, _TILE, group)
     shared = replacement() or (split if len(work) < _FEWEST else blas)
@@ -101,7 +101,8 @@ def convolve_placed(
     """
     check(x, weights, group)
     maps = weights.shape[0]
-    out = _empty(x, maps, window, dtype)
+    kind = x.dtype if dtype is None else dtype
+    out = buffer_pool.empty_within_limits((len(x), maps, *window.out), kind)
     rows = weights.reshape(group, maps // group, math.prod(weights.shape[1:]))
     work = _work(len(x), max(rows.shape[1:]), window, _WIDEST, group)
 
@@ -122,8 +123,7 @@ def depthwise(x: Array, weights: Array, window: Window, group: int) -> Array:
     """Convolves `x` (N, C, *size) with `weights` (C * m, 1, *kernel) into (N, C * m, *out)."""
     maps = len(weights)
     repeat = maps // group
-    limits.allow((len(x), maps, *window.out), x.dtype)
-    out = buffer_pool.empty((len(x), maps, *window.out), x.dtype)
+    out = buffer_pool.empty_within_limits((len(x), maps, *window.out), x.dtype)
     channels = parallel.pieces(group, max(_DEPTHWISE_TILE // (window.pixels * repeat), 1))
     kernels = weights.reshape(group, repeat, len(window.positions))
     work = [(image, part) for image in range(len(x)) for part in channels]
@@ -145,12 +145,6 @@ def depthwise(x: Array, weights: Array, window: Window, group: int) -> Array:
 
     parallel.run_blocks(len(work), block)
     return out
-
-
-def _empty(x: Array, maps: int, window: Window, dtype: Any) -> Array:
-    kind = x.dtype if dtype is None else np.dtype(dtype)
-    limits.allow((len(x), maps, *window.out), kind)
-    return buffer_pool.empty((len(x), maps, *window.out), kind)
 
 
 def _work(

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from tracer import limits
 from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.numeric.tensors import is_narrow, nonnegative_axis
 from tracer.support.types import Array
@@ -18,8 +17,7 @@ def apply(compute: Compute, *arrays: Array, dtype: Any = None) -> Array:
     """Applies `compute` to broadcast arrays; `dtype` defaults to the type of the first."""
     shape = broadcast_shape(*arrays)
     kind = arrays[0].dtype if dtype is None else np.dtype(dtype)
-    limits.allow(shape, kind)
-    out = buffer_pool.empty(shape, kind)
+    out = buffer_pool.empty_within_limits(shape, kind)
     if out.size < 2 * parallel.BLOCK:
         compute(*arrays, out=out)
         return out

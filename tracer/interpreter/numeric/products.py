@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from tracer import limits
 from tracer.interpreter.numeric import buffer_pool, compiled, parallel
 from tracer.interpreter.numeric.tensors import flat, is_half
 from tracer.support.types import Array
@@ -87,8 +86,7 @@ def matmul(a: Array, b: Array) -> Array:
         return np.matmul(a, b)
     batch = a.shape[:-2] if b.ndim == 2 else np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     shape = (*batch, a.shape[-2], b.shape[-1])
-    limits.allow(shape, a.dtype)
-    out = buffer_pool.empty(shape, a.dtype)
+    out = buffer_pool.empty_within_limits(shape, a.dtype)
     if b.ndim == 2:  # one product of all rows
         split(flat(a, 0, -1), b, flat(out, 0, -1))
         return out

@@ -151,8 +151,7 @@ def maxpool_with_mask(
 
 def _slide(x: Array, slid: Window, fill: Any, fold: np.ufunc) -> Array:
     """Folds the values at all kernel positions of each window into one."""
-    limits.allow((*x.shape[:2], *slid.out), x.dtype)
-    out = buffer_pool.empty((*x.shape[:2], *slid.out), x.dtype)
+    out = buffer_pool.empty_within_limits((*x.shape[:2], *slid.out), x.dtype)
     channels = parallel.pieces(x.shape[1], max(_TILE // slid.pixels, 1))
     work = [(image, part) for image in range(len(x)) for part in channels]
 
