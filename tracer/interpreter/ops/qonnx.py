@@ -117,17 +117,14 @@ def float_quant(
         most = most if max_val is None else np.minimum(most, max_val.astype(kind))
         clipped = np.clip(rounded, -most, most)
         if not saturation:
-            clipped = np.where(np.abs(rounded) > most, _beyond(rounded, has_inf, has_nan), clipped)
+            if has_inf:
+                beyond = np.copysign(np.inf, rounded).astype(rounded.dtype)
+            elif has_nan:
+                beyond = np.full_like(rounded, np.nan)
+            else:
+                raise ModelError("the format does not saturate, and has neither infinities nor NaN")
+            clipped = np.where(np.abs(rounded) > most, beyond, clipped)
         return (clipped * scale).astype(kind)
-
-
-def _beyond(x: Array, has_inf: int, has_nan: int) -> Array:
-    """What a format has beyond its greatest number, in the shape of `x`."""
-    if has_inf:
-        return np.copysign(np.inf, x).astype(x.dtype)
-    if has_nan:
-        return np.full_like(x, np.nan)
-    raise ModelError("the format does not saturate, and has neither infinities nor NaN")
 
 
 @operator("MultiThreshold", domain=QONNX_DOMAIN)

@@ -180,7 +180,8 @@ def qlinear_add(
         (A.astype(np.float32), _number(A_zero_point), A_scale / C_scale),
         (B.astype(np.float32), _number(B_zero_point), B_scale / C_scale),
     ]
-    if _is_repeated(A.shape, B.shape):
+    axes = zip_longest(reversed(A.shape), reversed(B.shape), fillvalue=1)
+    if next((own == 1 for own, other in axes if (own, other) != (1, 1)), False):
         terms.reverse()
     (last, last_zero, last_step), (first, first_zero, first_step) = terms
     zeros = _fused(last_zero, last_step, first_zero * first_step)
@@ -196,14 +197,6 @@ def _fused(factor: Array, step: Array, addend: Array) -> Array:
     """Returns factor * step + addend in float32, rounded once; factors have few bits."""
     product = factor.astype(np.float64) * step.astype(np.float64)
     return np.asarray(product + addend, np.float32)
-
-
-def _is_repeated(shape: Sequence[int], other: Sequence[int]) -> bool:
-    """Whether broadcasting repeats a shape along the last axis that is not 1 in both."""
-    for own, theirs in zip_longest(reversed(shape), reversed(other), fillvalue=1):
-        if (own, theirs) != (1, 1):
-            return own == 1
-    return False
 
 
 @operator("QLinearMul", domain=MICROSOFT)
