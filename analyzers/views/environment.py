@@ -1,7 +1,7 @@
 """The view of an Environment: the machine, the versions of packages, and the machine's peaks."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -39,7 +39,11 @@ def _facts(observed: Environment) -> Iterator[tuple[str, str]]:
     yield "instructions", " ".join(observed.cpu_flags) or "unknown"
     memory = observed.memory_bytes
     yield "memory", f"{memory / 2**30:.1f} GiB" if memory else "unknown"
-    yield "GPU", _cards(observed.gpus) or "none"
+    yield (
+        "GPU",
+        "; ".join(f"{n} x {name}" if n > 1 else name for name, n in Counter(observed.gpus).items())
+        or "none",
+    )
     yield "CUDA", observed.cuda or "none"
     yield "OS", ", ".join(filter(None, (observed.distribution, observed.os)))
     yield "Python", observed.python
@@ -52,11 +56,6 @@ def _facts(observed: Environment) -> Iterator[tuple[str, str]]:
         yield "peaks", "not measured: tracer env --peaks"
     else:
         yield from _peaks(observed.peaks)
-
-
-def _cards(gpus: Sequence[str]) -> str:
-    """`2 x NVIDIA H100, 81559 MiB`: equal cards are counted."""
-    return "; ".join(f"{n} x {name}" if n > 1 else name for name, n in Counter(gpus).items())
 
 
 def _compiled(code: CompiledCode) -> Iterator[tuple[str, str]]:

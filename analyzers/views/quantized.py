@@ -1,7 +1,6 @@
 """The view of a Quantized: accuracy before and after, and the layers with the largest errors."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -74,7 +73,10 @@ def page(result: Quantized, options: ViewOptions) -> Page:
     scores = (
         [] if result.accuracy is None else [_accuracy(result.accuracy, result.settings["test"])]
     )
-    head = (*scores, *_outputs(result.outputs))
+    worst_first = sorted(result.outputs, key=lambda each: (each.worst_channel or each).sqnr_db)
+    lines = [_output(each) for each in worst_first[:_MOST_OUTPUTS]]
+    more = len(result.outputs) - len(lines)
+    head = (*scores, *lines, *([f"{more} more outputs: --json"] if more > 0 else []))
     return Page((Table(_title(result), _COLUMNS, layers, head=head, is_long=True),), result.notes)
 
 
@@ -130,14 +132,6 @@ def _accuracy(accuracy: Accuracy, data: str) -> str:
     )
     samples = f"{accuracy.samples:,} samples of {data}"
     return f"{accuracy.metric}: {before} before, {after} after ({samples})"
-
-
-def _outputs(outputs: Sequence[OutputError]) -> tuple[str, ...]:
-    """Returns a line for each of the outputs with the worst channels, and one for the others."""
-    worst_first = sorted(outputs, key=lambda each: (each.worst_channel or each).sqnr_db)
-    lines = [_output(each) for each in worst_first[:_MOST_OUTPUTS]]
-    more = len(outputs) - len(lines)
-    return (*lines, *((f"{more} more outputs: --json",) if more > 0 else ()))
 
 
 def _output(output: OutputError) -> str:

@@ -67,21 +67,18 @@ def _show_table(table: Table, top: int, console: Console) -> None:
         if remark:
             console.print(Text(remark, style="dim"))
     if len(rows) < len(table.rows) and columns:
-        console.print(Text(_hidden_rows(table, len(rows)), style="dim"))
+        part = ""
+        if table.weight is not None:
+            field, what = table.weight
+            amounts = table.rows[field]
+            share = float(amounts.iloc[len(rows) :].sum() / (amounts.sum() or 1))
+            part = f" ({share:.1%} of the {what})"
+        hidden = f"… {len(table.rows) - len(rows):,} more{part}; --top 0 shows all"
+        console.print(Text(hidden, style="dim"))
     for line in table.lines:
         console.print(Text(safe_line(line)))
     for line in table.advice:
         console.print(Text(f"- {safe_line(line)}", style="cyan"))
-
-
-def _hidden_rows(table: Table, shown: int) -> str:
-    held = ""
-    if table.weight is not None:
-        field, what = table.weight
-        amounts = table.rows[field]
-        share = float(amounts.iloc[shown:].sum() / (amounts.sum() or 1))
-        held = f" ({share:.1%} of the {what})"
-    return f"… {len(table.rows) - shown:,} more{held}; --top 0 shows all"
 
 
 def _fit(

@@ -23,7 +23,8 @@ _LONGEST = 34
 def page(result: Tuned, options: ViewOptions) -> Page:
     """The combination, the trials, and the lines that open the session."""
     rows = table(result, options)
-    lines = (*_made(result), *_why(result))
+    reasons = {trial.change: trial.why for trial in result.trials}
+    lines = (*_made(result), *((f"{change}: {why}" for change, why in reasons.items())))
     tried = Table(
         _title(result), _COLUMNS, rows, lines=lines, head=(_sentence(result),), is_long=True
     )
@@ -86,12 +87,6 @@ def _sentence(result: Tuned) -> str:
     if result.difference is not None:
         parts.append(f"largest difference {_share(result.difference)}")
     return "; ".join(parts)
-
-
-def _why(result: Tuned) -> Iterator[str]:
-    """Yields a line for each change: why it was tried."""
-    reasons = {trial.change: trial.why for trial in result.trials}
-    return (f"{change}: {why}" for change, why in reasons.items())
 
 
 def _made(result: Tuned) -> Iterator[str]:

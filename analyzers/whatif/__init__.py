@@ -1,6 +1,6 @@
-"""Tables of a what-if: a row per width, a row per node, and the properties of each variant."""
+"""A what-if in words and tables: its answers, a row a width, a row a node, what variants are."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
@@ -9,7 +9,6 @@ from tracer.analyzers.views import text
 from tracer.analyzers.views.text import percent, plural, si
 from tracer.records.whatif import (
     REFERENCE_BITS,
-    Answer,
     Judgement,
     Variant,
     WhatIf,
@@ -24,13 +23,30 @@ _MOST_LISTED = 8
 def sentences(result: WhatIf, variant: Variant) -> Iterator[str]:
     """Yields the answers A, B and C, after the pins; then what ended the search early."""
     if variant.pinned.text:
-        yield _pinned(variant)
-    yield _safe(variant)
+        pins = len(variant.pinned.bits)
+        others = plural(len(variant.work) - pins, "node")
+        yield (
+            f"Pinned: {variant.pinned.text}, {plural(pins, 'node')}; A, B and C are about the "
+            f"other {others}."
+        )
+    answer = variant.answer
+    guaranteed = f">{_WIDEST}" if answer.guaranteed > _WIDEST else str(answer.guaranteed)
+    covered = variant.coverage
+    where = "" if covered is None or covered.is_whole else f" in {text.extent(covered)}"
+    yield (
+        f"A: {answer.observed} bits are safe on this data ({answer.limiting} needs them); "
+        f"{guaranteed} bits are safe for any input{where}."
+    )
     yield _within_budget(result, variant)
-    if variant.answer.each is not None:
-        yield _each_choice_text(result, variant, variant.answer.each)
-    if variant.answer.ended:
-        yield _end_text(result, variant.answer)
+    if answer.each is not None:
+        yield _each_choice_text(result, variant, answer.each)
+    if answer.ended:
+        swept = {row.bits for row in answer.rows}
+        missing = [str(bits) for bits in result.settings["widths"] if bits not in swept]
+        unknown = f"; not evaluated: {', '.join(missing)} bits" if missing else ""
+        if answer.each is None and result.settings["search"]:
+            unknown += "; C was not searched"
+        yield (f"Ended early, {answer.ended}: A, B and C are the best found until then{unknown}.")
 
 
 def effort(result: WhatIf, variant: Variant) -> str:
@@ -68,25 +84,6 @@ def energy(result: WhatIf, value: float) -> str:
     return f"{si(value)} {result.energy.unit}".strip()
 
 
-def _pinned(variant: Variant) -> str:
-    pins = len(variant.pinned.bits)
-    return (
-        f"Pinned: {variant.pinned.text}, {plural(pins, 'node')}; A, B and C are about the other "
-        f"{plural(len(variant.work) - pins, 'node')}."
-    )
-
-
-def _safe(variant: Variant) -> str:
-    answer = variant.answer
-    guaranteed = f">{_WIDEST}" if answer.guaranteed > _WIDEST else str(answer.guaranteed)
-    covered = variant.coverage
-    where = "" if covered is None or covered.is_whole else f" in {text.extent(covered)}"
-    return (
-        f"A: {answer.observed} bits are safe on this data ({answer.limiting} needs them); "
-        f"{guaranteed} bits are safe for any input{where}."
-    )
-
-
 def _within_budget(result: WhatIf, variant: Variant) -> str:
     judgement, answer, choice = result.judgement, variant.answer, variant.answer.uniform
     lost = f"{budget(judgement)} of {judgement.metric}"
@@ -108,20 +105,6 @@ def _within_budget(result: WhatIf, variant: Variant) -> str:
         f"B: {bits} bits lose at most {lost} ({score(judgement, choice.score)}, {wide} in wide "
         f"accumulators) and need {energy(result, choice.energy)} per sample, {less}{limit}."
     )
-
-
-def _end_text(result: WhatIf, answer: Answer) -> str:
-    """Returns what is missing from a search that ended early."""
-    missing = [f"{bits}" for bits in result.settings["widths"] if bits not in _evaluated(answer)]
-    width_rows = f"; not evaluated: {', '.join(missing)} bits" if missing else ""
-    each = "; C was not searched" if answer.each is None and result.settings["search"] else ""
-    return (
-        f"Ended early, {answer.ended}: A, B and C are the best found until then{width_rows}{each}."
-    )
-
-
-def _evaluated(answer: Answer) -> set[int]:
-    return {row.bits for row in answer.rows}
 
 
 def _limit(choice: WidthChoice, limiting: str, less: str) -> str:
@@ -149,9 +132,13 @@ def _each_choice_text(result: WhatIf, variant: Variant, choice: WidthChoice) -> 
     if choice.energy >= uniform.energy:
         return f"C: a width for each node saves nothing over B: {_reason(variant, choice)}."
     limit = _limit(choice, "{} limits it most", "with one bit less")
+    swept = variant.swept(choice)
+    widths = f"{min(swept)} to {max(swept)} bits"
+    if len(swept) <= _MOST_LISTED:
+        widths = " ".join(map(str, swept))
     reference = variant.energy(REFERENCE_BITS)
     return (
-        f"C: a width for each node, {_widths(variant, choice)}, needs "
+        f"C: a width for each node, {widths}, needs "
         f"{energy(result, choice.energy)}, {_share(choice.energy, uniform.energy)} than B and "
         f"{_share(choice.energy, reference)} than {REFERENCE_BITS} bits "
         f"({score(result.judgement, choice.score)}){limit}."
@@ -173,14 +160,6 @@ def _reason(variant: Variant, choice: WidthChoice) -> str:
         "one bit less in any single node exceeds the budget, and no search from A ends at less "
         "energy"
     )
-
-
-def _widths(variant: Variant, choice: WidthChoice) -> str:
-    """Returns `16 to 21 bits`, or the list if it is short."""
-    widths = variant.swept(choice)
-    if len(widths) > _MOST_LISTED:
-        return f"{min(widths)} to {max(widths)} bits"
-    return " ".join(str(bits) for bits in widths)
 
 
 def _share(energy: float, reference: float) -> str:
@@ -217,7 +196,17 @@ def label(result: WhatIf, variant: Variant) -> str:
     varied = [n for n in values if len({str(axes(other)[n]) for other in result.variants}) > 1]
     shown = varied or ["order", "overflow"]
     shown += ["pinned"] if values["pinned"] and "pinned" not in shown else []
-    return ", ".join(_described(name, values[name]) for name in shown)
+    weights, activations = values["weight_bits"], values["activation_bits"]
+    texts = {
+        "pinned": f"pinned {values['pinned']}",
+        "bias": f"bias {values['bias']}",
+        "product_bits": f"products of {values['product_bits']} bits",
+        "weight_bits": f"{weights}-bit weights" if weights is not None else "original weights",
+        "activation_bits": f"{activations}-bit activations"
+        if activations
+        else "original activations",
+    }
+    return ", ".join(texts.get(name, str(values[name])) for name in shown)
 
 
 def width_rows(variant: Variant) -> pd.DataFrame:
@@ -258,7 +247,10 @@ def nodes(variant: Variant) -> pd.DataFrame:
                 "observed": int(sums.tally.bits_observed.max()) if sums else None,
                 "bits_pinned": variant.pinned.bits.get(work.node),
                 **{f"bits_{name}": c.widths[index] if c else None for name, c in choices.items()},
-                **{f"energy_{n}": _energy(variant, c, index) for n, c in choices.items()},
+                **{
+                    f"energy_{n}": None if c is None else variant.energies[c.widths[index]][index]
+                    for n, c in choices.items()
+                },
                 "muls": work.muls,
                 "adds": work.adds,
             }
@@ -269,20 +261,3 @@ def nodes(variant: Variant) -> pd.DataFrame:
 def saved(energy: float, reference: float) -> float | None:
     """Returns the share of `reference` that `energy` saves; None for a reference of 0."""
     return 1 - energy / reference if reference else None
-
-
-def _energy(variant: Variant, choice: WidthChoice | None, index: int) -> float | None:
-    return None if choice is None else variant.energies[choice.widths[index]][index]
-
-
-def _described(name: str, value: Any) -> str:
-    texts: Mapping[str, str] = {
-        "pinned": f"pinned {value}",
-        "bias": f"bias {value}",
-        "product_bits": f"products of {value} bits",
-        "weight_bits": "original weights" if value is None else f"{value}-bit weights",
-        "activation_bits": (
-            "original activations" if value is None else f"{value}-bit activations"
-        ),
-    }
-    return texts.get(name, str(value))

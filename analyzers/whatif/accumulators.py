@@ -21,7 +21,7 @@ from tracer.analyzers.views.drawing import (
     plain,
 )
 from tracer.analyzers.views.file_formats.json import fields, records
-from tracer.analyzers.views.page import Column, Page, Table, name_column, number_column
+from tracer.analyzers.views.page import Page, Table, name_column, number_column
 from tracer.analyzers.views.text import FORMATS, number, percent, plural, score, si
 from tracer.records.whatif import AccumulatorSweep
 
@@ -43,13 +43,42 @@ def page(result: AccumulatorSweep, options: ViewOptions) -> Page:
     """The answer in words, and a row for each accumulator."""
     title = f"{result.model.name} · {plural(len(result.rows), 'accumulator')}"
     rows = table(result, options)
-    rows.insert(1, "answer", _marks(result))
+    sufficient, cheapest = result.sufficient, result.cheapest
+    rows.insert(
+        1,
+        "answer",
+        [
+            _CHEAPEST if row is cheapest else _WITHIN if row in sufficient else ""
+            for row in result.rows
+        ],
+    )
     basis = result.energy
     about = (
         f"energy is per sample, by the model {basis.model} ({basis.source}); additions are counted "
         f"by the convention {basis.convention}"
     )
-    found = Table(title, _columns(result), rows, head=tuple(_sentences(result)))
+    unit = result.judgement.unit
+    found = Table(
+        title,
+        [
+            name_column("accumulator", "accumulator", 0),
+            name_column("", "answer", 1),
+            name_column("operands", "operands", 9),
+            number_column(whatif.metric(result.judgement), "score", lambda v: score(v, unit), 2),
+            number_column(
+                "change", "change", lambda v: f"{v:+.2f}" if unit == "%" else f"{v:+.3g}", 3
+            ),
+            number_column("overflow", "overflow_share", percent, 5),
+            number_column("swamped", "swamped_share", percent, 6),
+            number_column("error p50", "rel_error_p50", FORMATS["difference"], 8),
+            number_column("error p99", "rel_error_p99", FORMATS["difference"], 7),
+            number_column(f"energy {result.energy.unit}".strip(), "energy", si, 4),
+            number_column("saved", "saved", percent, 10),
+            number_column("sums", "outputs", number, 11),
+        ],
+        rows,
+        head=tuple(_sentences(result)),
+    )
     return Page((found,), (*result.notes, about), result.environment.summary)
 
 
@@ -120,32 +149,6 @@ def _draw_errors(axes: Axes, result: AccumulatorSweep) -> None:
 def _finish(axes: Axes) -> None:
     axes.tick_params(axis="x", labelsize=7)
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def _columns(result: AccumulatorSweep) -> list[Column]:
-    unit = result.judgement.unit
-    return [
-        name_column("accumulator", "accumulator", 0),
-        name_column("", "answer", 1),
-        name_column("operands", "operands", 9),
-        number_column(whatif.metric(result.judgement), "score", lambda v: score(v, unit), 2),
-        number_column("change", "change", lambda v: f"{v:+.2f}" if unit == "%" else f"{v:+.3g}", 3),
-        number_column("overflow", "overflow_share", percent, 5),
-        number_column("swamped", "swamped_share", percent, 6),
-        number_column("error p50", "rel_error_p50", FORMATS["difference"], 8),
-        number_column("error p99", "rel_error_p99", FORMATS["difference"], 7),
-        number_column(f"energy {result.energy.unit}".strip(), "energy", si, 4),
-        number_column("saved", "saved", percent, 10),
-        number_column("sums", "outputs", number, 11),
-    ]
-
-
-def _marks(result: AccumulatorSweep) -> list[str]:
-    sufficient, cheapest = result.sufficient, result.cheapest
-    return [
-        _CHEAPEST if row is cheapest else _WITHIN if row in sufficient else ""
-        for row in result.rows
-    ]
 
 
 def _sentences(result: AccumulatorSweep) -> Iterator[str]:

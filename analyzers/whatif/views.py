@@ -32,7 +32,6 @@ from tracer.analyzers.views.report import Accuracy, Content, RunContent, Widths,
 from tracer.analyzers.views.text import count, number, percent, score, si, width
 from tracer.analyzers.whatif import axes, label, nodes, width_rows
 from tracer.records.columns import ColumnSpec
-from tracer.records.model_info import ModelInfo
 from tracer.records.whatif import Variant, WhatIf, known_sum
 from tracer.storage import whatif_file
 
@@ -78,7 +77,8 @@ def draw_panels(result: WhatIf, top: int) -> Figure:
         for panel, name, sums in zip(panels[_FIRST:], names, shown, strict=False):
             tally = sums.tally
             extremes = tally.low_histogram + tally.high_histogram
-            _histogram(panel, _node_title(name, sums), (tally.final_histogram, extremes), variant)
+            widths = f"{bits_observed(sums)} bits observed, {sums.guaranteed} guaranteed"
+            _histogram(panel, f"{name}: {widths}", (tally.final_histogram, extremes), variant)
         for panel in panels[_FIRST + len(shown) :]:
             panel.set_axis_off()
     return chart
@@ -153,11 +153,6 @@ def _together(all_sums: Sequence[PartialSums]) -> tuple[Counts, Counts]:
     return final, np.sum([tally.low_histogram + tally.high_histogram for tally in tallies], axis=0)
 
 
-def _node_title(name: str, sums: PartialSums) -> str:
-    widths = f"{bits_observed(sums)} bits observed, {sums.guaranteed} guaranteed"
-    return f"{name}: {widths}"
-
-
 def _histogram(axes: Axes, title: str, counts: tuple[Counts, Counts], variant: Variant) -> None:
     """Draws final sums, extremes of partial sums, and the ends of accumulators by width."""
     final, extremes = counts
@@ -213,32 +208,46 @@ _OBSERVED = ("bits_datatype", "acc_min", "acc_max", "final_min", "final_max", "o
 def of_what_if(result: WhatIf, page: Page) -> Content:
     """Returns each variant as a run."""
     graphs, (graph,) = drawings([result.model])
-    position = _positions(result.model)
+    keys = () if result.model.topology is None else result.model.topology.nodes
+    position = {node: index for index, node in enumerate(keys)}
     variants = list(enumerate(result.variants))
+    bits: dict[str, Any] = {"dtype": "Int64", "unit": "bits", "format": "width"}
+    energy: dict[str, Any] = {"dtype": "float64", "unit": result.energy.unit, "format": "si"}
     return Content(
         title=result.model.name,
         kind="whatif",
         page=page,
         runs=tuple(_run(result, variant, position, graph) for _, variant in variants),
         graphs=graphs,
-        specs=_specs(result),
+        specs=(
+            ColumnSpec(
+                "bits_uniform", "B", 1, "width in answer B, the same for all nodes", "max", **bits
+            ),
+            ColumnSpec("bits_each", "C", 1, "width in answer C, one for each node", "max", **bits),
+            ColumnSpec("bits_pinned", "pinned", 3, "width that was given", "max", **bits),
+            ColumnSpec(
+                "energy_uniform", "energy B", 5, "energy per sample in answer B", "sum", **energy
+            ),
+            ColumnSpec(
+                "energy_each", "energy C", 6, "energy per sample in answer C", "sum", **energy
+            ),
+        ),
         accuracy=tuple(_accuracy(result, variant, run) for run, variant in variants),
         environment=environment.told(result.environment),
         notes=page.notes,
     )
 
 
-def _positions(model: ModelInfo) -> Mapping[str, int]:
-    """Returns the positions of the nodes in the model, none where they are not known."""
-    keys = () if model.topology is None else model.topology.nodes
-    return {node: index for index, node in enumerate(keys)}
-
-
 def _run(
     result: WhatIf, variant: Variant, position: Mapping[str, int], graph: int | None
 ) -> RunContent:
     title = label(result, variant)
-    width_rows = _rows(variant, position)
+    table = nodes(variant).rename(columns=_NAMES)
+    index = pd.array([position.get(node) for node in table["node"]], "Int64")
+    observed = overflow(variant.answer.sums)[list(_OBSERVED)]
+    table = table.assign(index=index).join(observed, on="node")
+    bits = [name for name in table.columns if name.startswith("bits_")]
+    width_rows = table.astype(dict.fromkeys(bits, "Int64"))
     row_of = {node: row for row, node in enumerate(width_rows["node"])}
     return RunContent(
         label=title,
@@ -264,30 +273,6 @@ def _widths(variant: Variant, row_of: Mapping[str, int]) -> Widths | None:
         persistent=tuple(tuple(c.persistent_outputs for c in each) for each in counts.values()),
         outputs=tuple(each[0].outputs for each in counts.values()),
     )
-
-
-def _rows(variant: Variant, position: Mapping[str, int]) -> pd.DataFrame:
-    """Returns a row for each narrow node, in columns of the node table and those of `_specs`."""
-    table = nodes(variant).rename(columns=_NAMES)
-    index = pd.array([position.get(node) for node in table["node"]], "Int64")
-    observed = overflow(variant.answer.sums)[list(_OBSERVED)]
-    table = table.assign(index=index).join(observed, on="node")
-    bits = [name for name in table.columns if name.startswith("bits_")]
-    return table.astype(dict.fromkeys(bits, "Int64"))
-
-
-def _specs(result: WhatIf) -> tuple[ColumnSpec, ...]:
-    bits: dict[str, Any] = {"dtype": "Int64", "unit": "bits", "format": "width"}
-    energy: dict[str, Any] = {"dtype": "float64", "unit": result.energy.unit, "format": "si"}
-    return (
-        ColumnSpec("bits_uniform", "B", 1, "width in answer B, the same for all nodes", "max",
-                   **bits),
-        ColumnSpec("bits_each", "C", 1, "width in answer C, one for each node", "max", **bits),
-        ColumnSpec("bits_pinned", "pinned", 3, "width that was given", "max", **bits),
-        ColumnSpec("energy_uniform", "energy B", 5, "energy per sample in answer B", "sum",
-                   **energy),
-        ColumnSpec("energy_each", "energy C", 6, "energy per sample in answer C", "sum", **energy),
-    )  # fmt: skip
 
 
 def _accuracy(result: WhatIf, variant: Variant, run: int) -> Accuracy:
@@ -370,7 +355,14 @@ def _variant(variant: Variant) -> dict[str, Any]:
 def _tables(result: WhatIf, variant: Variant) -> Iterator[Table]:
     title = f"{result.model.name} · {label(result, variant)}"
     head = (*whatif.sentences(result, variant), whatif.effort(result, variant))
-    yield Table(title, _width_columns(result), _marked(variant), head=head)
+    table, answer = width_rows(variant), variant.answer
+    marks = {answer.observed: "A"}
+    if answer.uniform is not None:
+        bits = variant.swept(answer.uniform)[0]
+        marks[bits] = f"{marks[bits]} B" if bits in marks else "B"
+    table["answer"] = [marks.get(bits, "") for bits in table["bits"]]
+    table["share"] = table["overflow_outputs"] / table["outputs"].where(table["outputs"] > 0)
+    yield Table(title, _width_columns(result), table, head=head)
     yield Table("Node by node", _node_columns(result), nodes(variant), is_long=True)
 
 
@@ -393,17 +385,6 @@ def _width_columns(result: WhatIf) -> list[Column]:
         number_column("saved", "saved", percent, 5),
         number_column("vs A", "saved_against_safe", percent, 9),
     ]
-
-
-def _marked(variant: Variant) -> pd.DataFrame:
-    table, answer = width_rows(variant), variant.answer
-    marks = {answer.observed: "A"}
-    if answer.uniform is not None:
-        bits = variant.swept(answer.uniform)[0]
-        marks[bits] = f"{marks[bits]} B" if bits in marks else "B"
-    table["answer"] = [marks.get(bits, "") for bits in table["bits"]]
-    table["share"] = table["overflow_outputs"] / table["outputs"].where(table["outputs"] > 0)
-    return table
 
 
 def _node_columns(result: WhatIf) -> list[Column]:

@@ -41,8 +41,9 @@ def render(table: pd.DataFrame, options: ViewOptions) -> bytes:
     """A notebook in JSON (ASCII); columns without any value are left out."""
     table = table.dropna(axis="columns", how="all")
     data = base64.b64encode(gzip.compress(table.to_csv(index=False).encode(), mtime=0)).decode()
-    cells = [
-        {"cell_type": "markdown", "id": "title", "metadata": {}, "source": _title(table)},
+    title = f"# tracer\n\n{len(table):,} rows, {len(table.columns)} columns, in `table`."
+    cells: list[dict[str, Any]] = [
+        {"cell_type": "markdown", "id": "title", "metadata": {}, "source": title},
         _code("table", _READ.format(data=data, rows=_SHOWN_ROWS), {"text/html": _html(table)}),
     ]
     column, rows = longest_rows(table)
@@ -56,8 +57,20 @@ def render(table: pd.DataFrame, options: ViewOptions) -> bytes:
     return compact({"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5})
 
 
-def _title(table: pd.DataFrame) -> str:
-    return f"# tracer\n\n{len(table):,} rows, {len(table.columns)} columns, in `table`."
+def _bars(column: str, rows: Sequence[tuple[str, float]]) -> str:
+    """A bar for each row, as SVG."""
+    most = max(value for _, value in rows) or 1.0
+    parts = [f'<text x="{_LABEL}" y="14" font-weight="bold">{escape(column)}</text>']
+    for place, (name, value) in enumerate(rows, 1):
+        top, length = place * (_BAR + 4), max(value, 0.0) / most * (_WIDTH - _LABEL - 80)
+        parts += [
+            f'<text x="{_LABEL - 6}" y="{top + 13}" text-anchor="end">{escape(name)}</text>',
+            f'<rect x="{_LABEL}" y="{top}" width="{length:.1f}" height="{_BAR}" fill="{_BLUE}"/>',
+            f'<text x="{_LABEL + length + 4:.1f}" y="{top + 13}">{value:.4g}</text>',
+        ]
+    size = f'width="{_WIDTH}" height="{(len(rows) + 1) * (_BAR + 4) + 6}"'
+    style = 'font-family="sans-serif" font-size="12"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>{"".join(parts)}</svg>'
 
 
 def _code(name: str, source: str, shown: dict[str, str]) -> dict[str, Any]:
@@ -86,22 +99,6 @@ def _cell(value: Any) -> str:
     if pd.isna(value):
         return ""
     return f"{value:.6g}" if isinstance(value, float) else printable(str(value))
-
-
-def _bars(column: str, rows: Sequence[tuple[str, float]]) -> str:
-    """A bar for each row, the name before it and the value behind it."""
-    most = max(value for _, value in rows) or 1.0
-    parts = [f'<text x="{_LABEL}" y="14" font-weight="bold">{escape(column)}</text>']
-    for place, (name, value) in enumerate(rows, 1):
-        top, length = place * (_BAR + 4), max(value, 0.0) / most * (_WIDTH - _LABEL - 80)
-        parts += [
-            f'<text x="{_LABEL - 6}" y="{top + 13}" text-anchor="end">{escape(name)}</text>',
-            f'<rect x="{_LABEL}" y="{top}" width="{length:.1f}" height="{_BAR}" fill="{_BLUE}"/>',
-            f'<text x="{_LABEL + length + 4:.1f}" y="{top + 13}">{value:.4g}</text>',
-        ]
-    size = f'width="{_WIDTH}" height="{(len(rows) + 1) * (_BAR + 4) + 6}"'
-    style = 'font-family="sans-serif" font-size="12"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>{"".join(parts)}</svg>'
 
 
 FORMATS = (Format("ipynb", "table", render),)

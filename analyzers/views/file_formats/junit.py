@@ -16,19 +16,15 @@ def render(checks: Sequence[Check], options: ViewOptions) -> bytes:
     suite.attrib["failures"] = str(sum(check.fault == "failure" for check in checks))
     suite.attrib["errors"] = str(sum(check.fault == "error" for check in checks))
     for check in checks:
-        _add(suite, check)
+        case = SubElement(suite, "testcase", classname=line(check.group), name=line(check.name))
+        case.attrib["time"] = "0"
+        if check.fault:
+            SubElement(case, check.fault, message=line(check.text), type=check.fault)
+        SubElement(case, "system-out").text = line(check.text)
     root = Element("testsuites")
     root.append(suite)
     xml: bytes = tostring(root, encoding="utf-8", xml_declaration=True)
     return xml + b"\n"
-
-
-def _add(suite: Element, check: Check) -> None:
-    case = SubElement(suite, "testcase", classname=line(check.group), name=line(check.name))
-    case.attrib["time"] = "0"
-    if check.fault:
-        SubElement(case, check.fault, message=line(check.text), type=check.fault)
-    SubElement(case, "system-out").text = line(check.text)
 
 
 FORMATS = (Format("junit.xml", "checks", render),)

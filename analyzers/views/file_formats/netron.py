@@ -24,13 +24,14 @@ def render(values: NodeValues, options: ViewOptions) -> bytes:
 
 def _metrics(kind: str, target: str, values: Mapping[str, Value]) -> list[dict[str, Any]]:
     return [
-        {"kind": kind, "target": target, "name": escaped(name), "value": _shown(value)}
+        {
+            "kind": kind,
+            "target": target,
+            "name": escaped(name),
+            "value": escaped(value) if isinstance(value, str) else value,
+        }
         for name, value in values.items()
     ]
-
-
-def _shown(value: Value) -> Value:
-    return escaped(value) if isinstance(value, str) else value
 
 
 FORMATS = (Format("netron.json", "node_values", render),)

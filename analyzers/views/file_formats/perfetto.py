@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views.exchange import Counter, Process, Timeline, Track
+from tracer.analyzers.views.exchange import Process, Timeline
 from tracer.analyzers.views.file_formats import Format
 from tracer.analyzers.views.file_formats.json import compact
 from tracer.text import escaped, printable
@@ -33,30 +33,26 @@ def _process(number: int, process: Process) -> Iterator[_Event]:
     for thread, track in enumerate(process.tracks, 1):
         yield _about("thread_name", number, thread, {"name": printable(track.name)})
         yield _about("thread_sort_index", number, thread, {"sort_index": thread})
-        yield from _slices(number, thread, track)
+        for time, begun in track.boundaries():
+            event: _Event = {"ph": "E", "pid": number, "tid": thread, "ts": time / 1000}
+            if begun is not None:
+                args = {k: escaped(v) if isinstance(v, str) else v for k, v in begun.values.items()}
+                event |= {"ph": "B", "cat": track.name, "name": printable(begun.name), "args": args}
+            yield event
     for counter in process.counters:
-        yield from _points(number, counter)
+        for time, value in counter.points:
+            yield {
+                "ph": "C",
+                "name": counter.name,
+                "pid": number,
+                "tid": 0,
+                "ts": time / 1000,
+                "args": {"bytes": value},
+            }
 
 
 def _about(name: str, pid: int, tid: int, args: dict[str, str | int]) -> _Event:
     return {"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args}
-
-
-def _slices(pid: int, tid: int, track: Track) -> Iterator[_Event]:
-    for time, begun in track.boundaries():
-        event: _Event = {"ph": "E", "pid": pid, "tid": tid, "ts": time / 1000}
-        if begun is not None:
-            args = {k: escaped(v) if isinstance(v, str) else v for k, v in begun.values.items()}
-            event |= {"ph": "B", "cat": track.name, "name": printable(begun.name), "args": args}
-        yield event
-
-
-def _points(pid: int, counter: Counter) -> Iterator[_Event]:
-    for time, value in counter.points:
-        yield {
-            "ph": "C", "name": counter.name, "pid": pid, "tid": 0, "ts": time / 1000,
-            "args": {"bytes": value},
-        }  # fmt: skip
 
 
 FORMATS = (Format("perfetto.json", "timeline", render),)

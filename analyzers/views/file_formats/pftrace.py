@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views.exchange import Counter, Process, Timeline, Track, Value
+from tracer.analyzers.views.exchange import Counter, Process, Timeline, Track
 from tracer.analyzers.views.file_formats import Extra, Format
 from tracer.text import escaped, printable
 
@@ -74,7 +74,13 @@ class _Writer:
             event = self._event(time, uuid, kinds.TYPE_SLICE_BEGIN)
             event.name = printable(begun.name)
             for name, value in begun.values.items():
-                _annotate(event.debug_annotations.add(name=name), value)
+                annotation = event.debug_annotations.add(name=name)
+                if isinstance(value, str):
+                    annotation.string_value = escaped(value)
+                elif isinstance(value, int):
+                    annotation.int_value = value
+                else:
+                    annotation.double_value = value
 
     def _points(self, around: int, counter: Counter) -> None:
         described = self._track()
@@ -84,15 +90,6 @@ class _Writer:
         for time, value in counter.points:
             event = self._event(time, described.uuid, self._protos.TrackEvent.TYPE_COUNTER)
             event.counter_value = value
-
-
-def _annotate(annotation: Any, value: Value) -> None:
-    if isinstance(value, str):
-        annotation.string_value = escaped(value)
-    elif isinstance(value, int):
-        annotation.int_value = value
-    else:
-        annotation.double_value = value
 
 
 FORMATS = (

@@ -64,7 +64,16 @@ def _events(board: Board) -> Iterator[bytes]:
     yield _event(file_version="brain.Event:2")
     names = _names(board.nodes)
     if board.nodes:
-        yield _event(graph_def=_graph(board.nodes, names))
+        graph = _new("GraphDef")
+        graph.versions.producer = _PRODUCER
+        for node, name in zip(board.nodes, names, strict=True):
+            inputs = [names[position] for position in node.inputs]
+            added = graph.node.add(
+                name=name, op=printable(node.op_type), input=inputs, device=_DEVICE
+            )
+            added.attr.add(key=_KEY).value.s = escaped(node.key).encode()
+        content: bytes = graph.SerializeToString()
+        yield _event(graph_def=content)
     known = {node.key: name for node, name in zip(board.nodes, names, strict=True)}
     for label, times in board.times.items():
         told = _new("RunMetadata")
@@ -87,17 +96,6 @@ def _events(board: Board) -> Iterator[bytes]:
         yield _event(step=scalar.step, summary=summary)
     for histogram in board.histograms:
         yield _event(step=histogram.step, summary=_histogram(histogram))
-
-
-def _graph(nodes: Sequence[BoardNode], names: Sequence[str]) -> bytes:
-    graph = _new("GraphDef")
-    graph.versions.producer = _PRODUCER
-    for node, name in zip(nodes, names, strict=True):
-        inputs = [names[position] for position in node.inputs]
-        added = graph.node.add(name=name, op=printable(node.op_type), input=inputs, device=_DEVICE)
-        added.attr.add(key=_KEY).value.s = escaped(node.key).encode()
-    content: bytes = graph.SerializeToString()
-    return content
 
 
 def _names(nodes: Sequence[BoardNode]) -> list[str]:

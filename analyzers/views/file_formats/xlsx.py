@@ -38,22 +38,19 @@ def render(table: pd.DataFrame, options: ViewOptions) -> bytes:
     with xlsxwriter.Workbook(content, {"in_memory": True}) as book:
         book.set_properties({"created": _CREATED})
         sheet = book.add_worksheet("table")
-        _fill(sheet, table, book.add_format({"bold": True, "bottom": 1}))
+        heading = book.add_format({"bold": True, "bottom": 1})
+        for place, name in enumerate(table.columns):
+            values = table[name].astype(object).where(table[name].notna(), None).tolist()
+            sheet.write_string(0, place, printable(str(name)), heading)
+            for row, value in enumerate(values, 1):
+                _write(sheet, row, place, value)
+            shown = [str(name), *(v for v in values[:100] if isinstance(v, str))]
+            sheet.set_column(place, place, min(max(map(len, shown)) + 2, _WIDEST))
+        sheet.freeze_panes(1, 1)
+        if len(table.columns):
+            sheet.autofilter(0, 0, len(table), len(table.columns) - 1)
         _draw(book, *longest_rows(table))
     return content.getvalue()
-
-
-def _fill(sheet: Any, table: pd.DataFrame, heading: Any) -> None:
-    for place, name in enumerate(table.columns):
-        values = table[name].astype(object).where(table[name].notna(), None).tolist()
-        sheet.write_string(0, place, printable(str(name)), heading)
-        for row, value in enumerate(values, 1):
-            _write(sheet, row, place, value)
-        shown = [str(name), *(v for v in values[:100] if isinstance(v, str))]
-        sheet.set_column(place, place, min(max(map(len, shown)) + 2, _WIDEST))
-    sheet.freeze_panes(1, 1)
-    if len(table.columns):
-        sheet.autofilter(0, 0, len(table), len(table.columns) - 1)
 
 
 def _write(sheet: Any, row: int, column: int, value: object) -> None:

@@ -4,7 +4,7 @@ import base64
 import gzip
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import cache, partial
 from html import escape
@@ -18,11 +18,11 @@ import rcssmin
 import rjsmin
 
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views.page import Page, Table, html
+from tracer.analyzers.views.page import Page, html
 from tracer.analyzers.views.redaction import without_paths
 from tracer.analyzers.views.report import Content, RunContent
 from tracer.analyzers.views.trace.overflow import has_overflow
-from tracer.records.columns import JOINT, ColumnSpec, specs_of
+from tracer.records.columns import JOINT, specs_of
 from tracer.text import line, printable
 
 _STATIC = ViewOptions(top=30)
@@ -46,7 +46,9 @@ def assembled(content: Content) -> bytes:
         "data": data,
         "script": script(),
     }
-    return _filled(_ROOT.joinpath("index.html").read_text("utf-8"), parts).encode()
+    return _PLACE.sub(
+        lambda place: parts[place[1]], _ROOT.joinpath("index.html").read_text("utf-8")
+    ).encode()
 
 
 @cache
@@ -90,11 +92,6 @@ def _digest(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _filled(template: str, parts: Mapping[str, str]) -> str:
-    """Returns the template with every `{{part}}`, once: what is filled in is not read again."""
-    return _PLACE.sub(lambda place: parts[place[1]], template)
-
-
 _SYSTEM = ("OS", "compiled code")
 """Facts of the environment that tell of the system rather than of what was measured."""
 
@@ -108,44 +105,38 @@ def redacted(content: Content) -> Content:
     columns = (run.rows[name] for run in content.runs for name in _NAMES if name in run.rows)
     names = {name for column in columns for name in column.dropna()}
     write = partial(without_paths, names=frozenset(names))
+    tables = tuple(
+        replace(
+            table,
+            title=write(table.title),
+            rows=_rows(table.rows),
+            head=tuple(map(write, table.head)),
+            lines=tuple(map(write, table.lines)),
+            advice=tuple(map(write, table.advice)),
+        )
+        for table in content.page.tables
+    )
     return replace(
         content,
         title=write(content.title),
-        page=_page(content.page, write),
-        runs=tuple(_redacted_run(run, write) for run in content.runs),
+        page=Page(tables, tuple(map(write, content.page.notes)), ""),
+        runs=tuple(
+            replace(
+                run,
+                label=write(run.label),
+                lines=tuple(map(write, run.lines)),
+                rows=_rows(run.rows),
+                findings=tuple(replace(each, text=write(each.text)) for each in run.findings),
+                notes=tuple(map(write, run.notes)),
+            )
+            for run in content.runs
+        ),
         sources={},
         environment=tuple(
             (name, write(value)) for name, value in content.environment if name not in _SYSTEM
         ),
         notes=tuple(map(write, content.notes)),
         redacted=True,
-    )
-
-
-def _page(page: Page, write: Callable[[str], str]) -> Page:
-    tables = tuple(_table(table, write) for table in page.tables)
-    return Page(tables, tuple(map(write, page.notes)), "")
-
-
-def _table(table: Table, write: Callable[[str], str]) -> Table:
-    return replace(
-        table,
-        title=write(table.title),
-        rows=_rows(table.rows),
-        head=tuple(map(write, table.head)),
-        lines=tuple(map(write, table.lines)),
-        advice=tuple(map(write, table.advice)),
-    )
-
-
-def _redacted_run(run: RunContent, write: Callable[[str], str]) -> RunContent:
-    return replace(
-        run,
-        label=write(run.label),
-        lines=tuple(map(write, run.lines)),
-        rows=_rows(run.rows),
-        findings=tuple(replace(each, text=write(each.text)) for each in run.findings),
-        notes=tuple(map(write, run.notes)),
     )
 
 
@@ -173,26 +164,24 @@ def encoded(content: Content) -> tuple[str, bool]:
     Plain JSON has no character that could end its element; compressed JSON is gzip in base64. The
     same content always gives the same text.
     """
-    data = msgspec.json.encode(_document(content))
+    data = msgspec.json.encode(
+        {
+            "title": content.title,
+            "kind": content.kind,
+            "redacted": content.redacted,
+            "specs": _specs(content),
+            "runs": [_run(run) for run in content.runs],
+            "graphs": content.graphs,
+            "pairs": content.pairs,
+            "accuracy": content.accuracy,
+            "sources": content.sources or {},
+            "environment": content.environment,
+            "notes": content.notes,
+        }
+    )
     if len(data) < PLAIN:
         return data.decode().translate(_ESCAPES), False
     return base64.b64encode(gzip.compress(data, compresslevel=6, mtime=0)).decode(), True
-
-
-def _document(content: Content) -> dict[str, Any]:
-    return {
-        "title": content.title,
-        "kind": content.kind,
-        "redacted": content.redacted,
-        "specs": _specs(content),
-        "runs": [_run(run) for run in content.runs],
-        "graphs": content.graphs,
-        "pairs": content.pairs,
-        "accuracy": content.accuracy,
-        "sources": content.sources or {},
-        "environment": content.environment,
-        "notes": content.notes,
-    }
 
 
 def _specs(content: Content) -> dict[str, dict[str, Any]]:
@@ -207,11 +196,14 @@ def _specs(content: Content) -> dict[str, dict[str, Any]]:
     at = [spec.name for spec in known].index("executor")
     every = (*known[:at], *content.specs, *known[at:])
     specs = (s for s in every if s.name in names or s.kind != "stored")
-    return {spec.name: _spec(replace(spec, rank=ranks.get(spec.name, spec.rank))) for spec in specs}
-
-
-def _spec(spec: ColumnSpec) -> dict[str, Any]:
-    return {key: value for key, value in asdict(spec).items() if key not in ("name", "_", "scope")}
+    return {
+        spec.name: {
+            key: value
+            for key, value in asdict(replace(spec, rank=ranks.get(spec.name, spec.rank))).items()
+            if key not in ("name", "_", "scope")
+        }
+        for spec in specs
+    }
 
 
 def _run(run: RunContent) -> dict[str, Any]:

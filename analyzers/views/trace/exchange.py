@@ -66,42 +66,44 @@ def timeline(trace: Trace, options: ViewOptions) -> Timeline:
         whole = Slice(
             "mean run", 0, total, {"wall_us": wall(run)["mean"], "runs": len(run.wall_us)}
         )
+        top: list[Slice] = []
+        stack: list[Slice] = []
+        path: tuple[str, ...] = ()
+        for row, own in zip(rows, slices, strict=True):
+            pairs = zip(path, row.path, strict=False)
+            common = next(
+                (i for i, (a, b) in enumerate(pairs) if a != b), min(len(path), len(row.path))
+            )
+            del stack[common:]
+            for depth in range(common, len(row.path)):
+                module = ".".join(row.path[: depth + 1])
+                opened = Slice(row.path[depth], own.begin_ns, own.end_ns, {"module": module})
+                (stack[-1].inner if stack else top).append(opened)
+                stack.append(opened)
+            for module_slice in stack:
+                module_slice.end_ns = own.end_ns
+            (stack[-1].inner if stack else top).append(own)
+            path = row.path
         tracks = (
             Track("runs", [whole]),
-            Track("modules and nodes", _by_module(rows, slices)),
+            Track("modules and nodes", top),
             *_kernel_tracks(run, rows, slices),
         )
+        begins = {each.values["node"]: each.begin_ns for each in slices}
+        counters = []
+        for column, name in _MEMORY:
+            known = present(section.nodes[section.nodes[column].notna()], ("node", column))
+            points = [
+                (begins[row["node"]], int(row[column])) for row in known if row["node"] in begins
+            ]
+            if points:
+                counters.append(Counter(name, sorted([*points, (slices[-1].end_ns, 0)])))
         processes.append(
-            Process(
-                f"{title}: mean run, without profiler overhead", tracks, _memory(section, slices)
-            )
+            Process(f"{title}: mean run, without profiler overhead", tracks, tuple(counters))
         )
         if len(run.samples) and run.kernels:
             processes.append(_recorded(title, run, rows))
     return Timeline(trace.model.name, tuple(processes), trace.notes)
-
-
-def _by_module(rows: Sequence[TimedRow], slices: Sequence[Slice]) -> list[Slice]:
-    """Returns nodes inside the slices of their modules; a module that is left ends."""
-    top: list[Slice] = []
-    stack: list[Slice] = []
-    path: tuple[str, ...] = ()
-    for row, own in zip(rows, slices, strict=True):
-        pairs = zip(path, row.path, strict=False)
-        common = next(
-            (i for i, (a, b) in enumerate(pairs) if a != b), min(len(path), len(row.path))
-        )
-        del stack[common:]
-        for depth in range(common, len(row.path)):
-            module = ".".join(row.path[: depth + 1])
-            opened = Slice(row.path[depth], own.begin_ns, own.end_ns, {"module": module})
-            (stack[-1].inner if stack else top).append(opened)
-            stack.append(opened)
-        for module_slice in stack:
-            module_slice.end_ns = own.end_ns
-        (stack[-1].inner if stack else top).append(own)
-        path = row.path
-    return top
 
 
 def _kernel_tracks(run: Run, rows: Sequence[TimedRow], slices: Sequence[Slice]) -> list[Track]:
@@ -165,18 +167,6 @@ def _kernel_values(kernel: Kernel, of_row: Mapping[str, Value]) -> dict[str, Val
     """Returns the operator of a kernel, and the node, module and source line that it runs."""
     origin = {name: of_row[name] for name in ("node", "module", "source") if name in of_row}
     return {"op_type": kernel.op_type, **origin, "calls": kernel.calls}
-
-
-def _memory(section: Section, slices: Sequence[Slice]) -> tuple[Counter, ...]:
-    """Returns the bytes at the begin of each node that has a figure; the last node's at its end."""
-    begins = {each.values["node"]: each.begin_ns for each in slices}
-    counters = []
-    for column, name in _MEMORY:
-        known = present(section.nodes[section.nodes[column].notna()], ("node", column))
-        points = [(begins[row["node"]], int(row[column])) for row in known if row["node"] in begins]
-        if points:
-            counters.append(Counter(name, sorted([*points, (slices[-1].end_ns, 0)])))
-    return tuple(counters)
 
 
 def _ends(times_us: Sequence[float], start: int = 0) -> list[int]:

@@ -330,11 +330,17 @@ def laid_out(topology: Topology) -> Layout | None:
     fold(root)
     every = list(boxes(root))
     for box in every:
-        box.label = _label(box)
+        box.label = cut(printable(box.label), _LABEL)
     insides = list(_insides(every))
+    number = {box: at for at, box in enumerate(every)}
+    rows = []
+    for at, (box, inside) in enumerate(zip(every, insides, strict=True)):
+        for link in sorted(inside.points):
+            source, target = (-1 if i == OUTSIDE else number[box.children[i]] for i in link)
+            rows.append((at, source, target, tuple(chain.from_iterable(inside.points[link]))))
     return Layout(
         boxes=_boxes(every, insides),
-        edges=_edges(every, insides),
+        edges=Edges(*map(tuple, zip(*rows, strict=True))) if rows else Edges((), (), (), ()),
         opened=tuple(_opened(every)),
         **_ends(topology, every),
     )
@@ -348,10 +354,6 @@ def _insides(every: list[Box]) -> Iterator[Arrangement]:
         if key not in known:
             known[key] = arranged(*key)
         yield known[key]
-
-
-def _label(box: Box) -> str:
-    return cut(printable(box.label), _LABEL)
 
 
 def _size(box: Box) -> Size:
@@ -386,16 +388,6 @@ def _boxes(every: list[Box], insides: list[Arrangement]) -> Boxes:
         inner_w=tuple(inside.size[0] for inside in insides),
         inner_h=tuple(inside.size[1] for inside in insides),
     )
-
-
-def _edges(every: list[Box], insides: list[Arrangement]) -> Edges:
-    number = {box: at for at, box in enumerate(every)}
-    rows = []
-    for at, (box, inside) in enumerate(zip(every, insides, strict=True)):
-        for link in sorted(inside.points):
-            source, target = (-1 if i == OUTSIDE else number[box.children[i]] for i in link)
-            rows.append((at, source, target, tuple(chain.from_iterable(inside.points[link]))))
-    return Edges(*map(tuple, zip(*rows, strict=True))) if rows else Edges((), (), (), ())
 
 
 def _opened(every: list[Box]) -> Iterator[int]:

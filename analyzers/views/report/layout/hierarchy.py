@@ -131,7 +131,13 @@ def connections(topology: Topology) -> Connections:
         node in makers or (owner is not None and not readers[node])
         for node, owner in enumerate(topology.owners)
     ]
-    varies = _varying(topology, reads)
+    varies = [False] * len(reads)
+    for node in chain.from_iterable(topology.inputs.values()):
+        for each in (node, *topology.around(node)):
+            varies[each] = True
+    for node, owner in enumerate(topology.owners):
+        inherits = owner is not None and varies[owner]
+        varies[node] = varies[node] or inherits or any(varies[each] for each in reads[node])
     return Connections(reads, readers, enters, leaves, _places(reads, varies))
 
 
@@ -153,18 +159,6 @@ def _reads(topology: Topology) -> tuple[list[list[int]], list[bool]]:
                 of_bodies.setdefault(owner, set()).add(producer)
                 enters[node] = True
     return reads, enters
-
-
-def _varying(topology: Topology, reads: list[list[int]]) -> list[bool]:
-    """Returns which nodes depend on the inputs of the model."""
-    varies = [False] * len(reads)
-    for node in chain.from_iterable(topology.inputs.values()):
-        for each in (node, *topology.around(node)):
-            varies[each] = True
-    for node, owner in enumerate(topology.owners):
-        inherits = owner is not None and varies[owner]
-        varies[node] = varies[node] or inherits or any(varies[each] for each in reads[node])
-    return varies
 
 
 def _places(reads: list[list[int]], varies: Iterable[bool]) -> list[int]:
