@@ -171,7 +171,9 @@ def report(trace: Trace, options: ViewOptions) -> Content:
         kind=_kind(trace),
         page=page,
         runs=tuple(
-            run_content(trace, section, label, (*phases.told(trace, section), *lines(some)), graph)
+            run_content(
+                trace, section, label, (*phases.phase_lines(trace, section), *lines(some)), graph
+            )
             for section, label, some in zip(shown, labels, by_section, strict=True)
         ),
         graphs=graphs,

@@ -35,8 +35,8 @@ from tracer.analyzers.views.trace.run_tables import (
     in_graph_order,
     module_path,
     present,
+    rows_with_times,
     timed,
-    timed_rows,
 )
 from tracer.records.model_info import Topology
 from tracer.records.trace import Kernel, Run, Trace, distinctions
@@ -56,7 +56,7 @@ def timeline(trace: Trace, options: ViewOptions) -> Timeline:
     processes = []
     for section, run in timed(trace, "a timeline"):
         title = headline(trace, section)
-        rows = timed_rows(section, run)
+        rows = rows_with_times(section, run)
         ends = _ends([row.time_us for row in rows])
         slices = [
             Slice(row.name, begin, end, row.values)

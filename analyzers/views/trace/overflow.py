@@ -1,7 +1,6 @@
 """The overflow table of a trace: what narrow accumulators did, in words and by row."""
 
 import math
-from collections.abc import Callable
 
 import pandas as pd
 
@@ -35,7 +34,19 @@ def float_words(floats: pd.DataFrame) -> tuple[str, ...]:
             f"{nodes:,} of {plural(len(floats), 'node')} {verb} {kind}, in {over:,} of "
             f"{outputs:,} outputs ({percent(over / outputs)})"
         )
-    return first, f"{_lost(floats)}; {_errors(floats)}"
+    share, error = floats["swamped_share"], floats["rel_error_p99"]
+    lost, errors = "no sum loses a term", "no sum has an error that is known"
+    if (share > 0).any():
+        most, node = float(share.max()), brief(str(floats["node"].iloc[int(share.argmax())]))
+        part = percent(most) if most >= _LEAST else f"less than {percent(_LEAST)}"
+        lost = f"sums of {node} lose {part} of their terms{', the most' * (len(floats) > 1)}"
+    if error.notna().any():
+        node = brief(str(floats["node"].iloc[int(error.argmax())]))
+        errors = (
+            f"99 % of the sums of {node} have a relative error of at most "
+            f"{digits(float(error.max()))}"
+        )
+    return first, f"{lost}; {errors}"
 
 
 def float_totals(floats: pd.DataFrame) -> str:
@@ -46,32 +57,6 @@ def float_totals(floats: pd.DataFrame) -> str:
     return (
         f"{plural(len(floats), 'node')} with float accumulators: "
         f"{int(floats['outputs'].sum()):,} outputs, {si(terms)} terms{share}"
-    )
-
-
-def _lost(floats: pd.DataFrame) -> str:
-    share = floats["swamped_share"]
-    if not (share > 0).any():
-        return "no sum loses a term"
-    worst = floats.iloc[int(share.argmax())]
-    return (
-        f"sums of {brief(str(worst['node']))} lose {_part(float(worst['swamped_share']))} of their "
-        "terms" + (", the most" if len(floats) > 1 else "")
-    )
-
-
-def _part(share: float) -> str:
-    return percent(share) if share >= _LEAST else f"less than {percent(_LEAST)}"
-
-
-def _errors(floats: pd.DataFrame) -> str:
-    error = floats["rel_error_p99"]
-    if error.isna().all():
-        return "no sum has an error that is known"
-    worst = floats.iloc[int(error.argmax())]
-    return (
-        f"99 % of the sums of {brief(str(worst['node']))} have a relative error of at most "
-        f"{digits(float(worst['rel_error_p99']))}"
     )
 
 
@@ -106,7 +91,11 @@ def sums_words(nodes: pd.DataFrame) -> tuple[str, ...]:
     """
     narrow, floats = _by_kind(nodes)
     covered = coverage(nodes, pd.Series(nodes.index.isin(narrow.index), nodes.index))
-    integers = _of_integers(narrow, covered) if len(narrow) or floats.empty else ()
+    integers: tuple[str, ...] = ()
+    if len(narrow) or floats.empty:
+        widths = narrow["bits"].dropna().unique()  # a damaged trace may lack them
+        at = f"at {widths[0]} bits" if len(widths) == 1 else "at their widths"
+        integers = _overflows(narrow, at), _sufficient(narrow, covered)
     return (*integers, *(float_words(floats) if len(floats) else ()))
 
 
@@ -115,12 +104,6 @@ def _by_kind(nodes: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     counted = nodes[nodes["outputs"].notna()]
     is_float = counted["accumulator"].notna() & counted["bits"].isna()
     return counted[~is_float], counted[is_float]
-
-
-def _of_integers(narrow: pd.DataFrame, covered: Coverage) -> tuple[str, str]:
-    widths = narrow["bits"].dropna().unique()  # a damaged trace may lack them
-    at = f"at {widths[0]} bits" if len(widths) == 1 else "at their widths"
-    return _overflows(narrow, at), _sufficient(narrow, covered)
 
 
 def of_samples(samples: pd.DataFrame) -> str:
@@ -196,26 +179,24 @@ def sums_text(rows: pd.DataFrame, full_numbers: bool = False) -> pd.DataFrame:
     low, high = (rows[name].astype("float64") for name in ("acc_min", "acc_max"))
     return rows.assign(
         overflow_share=(rows["overflow_outputs"] / outputs).astype("float64"),
-        partial_sums=[_range(*ends, write) for ends in zip(low, high, strict=True)],
+        partial_sums=[
+            "" if math.isnan(least) else f"{write(least)} … {write(most)}"
+            for least, most in zip(low, high, strict=True)
+        ],
     )
 
 
 def sums_totals(nodes: pd.DataFrame, full_numbers: bool = False) -> tuple[str, ...]:
     """The counts over all nodes with narrow accumulators, and with float accumulators."""
     narrow, floats = _by_kind(nodes)
-    integers = (_total_of_integers(narrow, full_numbers),) if len(narrow) or floats.empty else ()
-    return (*integers, *((float_totals(floats),) if len(floats) else ()))
-
-
-def _total_of_integers(narrow: pd.DataFrame, full_numbers: bool) -> str:
+    floating = (float_totals(floats),) if len(floats) else ()
+    if narrow.empty and floating:
+        return floating
     parts = [f"{int(narrow['outputs'].sum()):,} outputs"]
     if len(narrow) and narrow["saturation_events"].notna().all():
         parts.append(f"{int(narrow['saturation_events'].sum()):,} saturation events")
         parts.append(f"{int(narrow['outputs_changed'].sum()):,} outputs changed")
         largest = float(narrow["max_abs_error"].max())
         parts.append(f"largest error {full(largest) if full_numbers else number(largest)}")
-    return f"{plural(len(narrow), 'node')} with narrow accumulators: {', '.join(parts)}"
-
-
-def _range(low: float, high: float, write: Callable[[float], str]) -> str:
-    return "" if math.isnan(low) else f"{write(low)} … {write(high)}"
+    integers = f"{plural(len(narrow), 'node')} with narrow accumulators: {', '.join(parts)}"
+    return (integers, *floating)

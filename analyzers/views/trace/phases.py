@@ -42,9 +42,12 @@ _FURTHER = 6
 def tables(trace: Trace, known: Generation, options: ViewOptions) -> Iterator[Table]:
     """Yields for each configuration a table of the phases, and one of how decode grows."""
     for some in _by_configuration(sections(trace)).values():
-        fold = [_rows(section, options) for section in some]
+        fold = [
+            section.nodes if options.by == SAMPLE else displayed(folded(section, options))
+            for section in some
+        ]
         labels = _labels(some)
-        rows = _joined(some, fold, labels, options)
+        rows = _join_phases(some, fold, labels, options)
         timed = any(section.run is not None for section in some)
         name = NAMES[options.by]
         columns = [name_column(options.by, name, 0)]
@@ -81,7 +84,7 @@ def tables(trace: Trace, known: Generation, options: ViewOptions) -> Iterator[Ta
             yield _growth(fits)
 
 
-def told(trace: Trace, section: Section) -> tuple[str, ...]:
+def phase_lines(trace: Trace, section: Section) -> tuple[str, ...]:
     """Returns the speeds and the cache of the configuration of `section`; none without phases."""
     if trace.generation is None:
         return ()
@@ -114,13 +117,13 @@ def generation(trace: Trace) -> dict[str, Any] | None:
 def _configuration(some: Sequence[Section], known: Generation) -> dict[str, Any]:
     generated, total = _generated(some, known), known.prefill + (known.decode or 0)
     batch = some[0].batch or 1
-    speed = (
-        {"prefill": speeds.prefill(known, generated), "decode": speeds.decode(known, generated)}
-        if generated
-        else {}
-    )
+    speed: dict[str, Speed | None] = {}
+    if generated:
+        speed["prefill"] = speeds.prefill(known, generated)
+        speed["decode"] = speeds.decode(known, generated)
     return {
-        **({"batch": batch} | {n: some[0].key[n] for n in ("threads", "optimization")}),
+        "batch": batch,
+        **{name: some[0].key[name] for name in ("threads", "optimization")},
         "generations": len(generated.prefill_us) if generated else 0,
         "speed": {name: _plain(each) for name, each in speed.items()},
         "cache_bytes": known.cache.nbytes(batch, total),
@@ -155,13 +158,7 @@ def _labels(some: Sequence[Section]) -> list[str]:
     ]  # fmt: skip
 
 
-def _rows(section: Section, options: ViewOptions) -> pd.DataFrame:
-    if options.by == SAMPLE:
-        return section.nodes
-    return displayed(folded(section, options))
-
-
-def _joined(
+def _join_phases(
     some: Sequence[Section],
     fold: Sequence[pd.DataFrame],
     labels: Sequence[str],
@@ -213,9 +210,10 @@ def _head(some: Sequence[Section], known: Generation, labels: Sequence[str]) -> 
     for section, label in zip(some, labels, strict=True):
         if section.run is not None:
             low, high = wall_interval(section.run)
+            tokens = plural(1 if section.phase == DECODE else known.prefill, "token")
             yield (
                 f"{label}: {micros(wall(section.run)['mean'])} µs ± {micros((high - low) / 2)} a "
-                f"run of {_tokens(section, known)} with {section.past:,} in the cache"
+                f"run of {tokens} with {section.past:,} in the cache"
             )
     cache, batch = known.cache, some[0].batch or 1
     total = known.prefill + (known.decode or 0)
@@ -228,10 +226,6 @@ def _head(some: Sequence[Section], known: Generation, labels: Sequence[str]) -> 
     entries = f" of a batch of {batch:,}" if batch > 1 else ""
     got = f", {quantity(generated.allocated_bytes, 'B', full)} allocated" if generated else ""
     yield f"KV cache of {total:,} tokens{entries}: {of_all} by formula{got}"
-
-
-def _tokens(section: Section, known: Generation) -> str:
-    return plural(1 if section.phase == DECODE else known.prefill, "token")
 
 
 def _per_second(speed: Speed) -> str:
@@ -255,13 +249,13 @@ def _totals(some: Sequence[Section], labels: Sequence[str], options: ViewOptions
 
 def _advice(trace: Trace, some: Sequence[Section], labels: Sequence[str]) -> Iterator[str]:
     """Yields the advice on the phases, the largest share first; that of one rule once a phase."""
-    told = [
+    sentences = [
         (section.phase, label, advice)
         for section, label in zip(some, labels, strict=True)
         for advice in advise(trace, section.run, section.nodes)
     ]
-    told.sort(key=lambda each: -each[2].weight)
-    first = {(phase, each.rule): (label, each) for phase, label, each in reversed(told)}
+    sentences.sort(key=lambda each: -each[2].weight)
+    first = {(phase, each.rule): (label, each) for phase, label, each in reversed(sentences)}
     ordered = sorted(first.values(), key=lambda each: -each[1].weight)
     for label, advice in ordered[:_ADVICE]:
         yield f"{label}: {advice.text}"
@@ -292,26 +286,23 @@ def _growth(fits: Sequence[Fit]) -> Table:
     """The table of the lines."""
     names = [fit.name or "a decode step" for fit in fits]
     rows = pd.DataFrame([asdict(fit) for fit in fits]).assign(name=names)
-    whole = [f"{fit.name or 'a decode step'}: {_words(fit)}" for fit in fits[:1]]
+    first, text = fits[0], "no growth beyond its uncertainty"
+    if first.grows:
+        text = f"{micros(first.constant_us)} µs + {first.slope_us:.3g} µs per token in the cache"
+
+    def slope(value: float) -> str:
+        """Writes µs per 1000 tokens; times of less than 0 have a sign."""
+        return f"-{micros(-value * 1000)}" if value < 0 else micros(value * 1000)
+
     return Table(
         "time of a decode step by the tokens in the cache",
         (
             name_column("node", "name", 0),
             number_column("constant µs", "constant_us", micros, 1),
             number_column("±", "constant_plus_minus", micros, 3),
-            number_column("µs/1000 tokens", "slope_us", lambda v: _signed(v * 1000), 2),
+            number_column("µs/1000 tokens", "slope_us", slope, 2),
             number_column("± /1000", "slope_plus_minus", lambda v: micros(v * 1000), 4),
         ),
         rows,
-        lines=tuple(whole),
+        lines=(f"{names[0]}: {text}",),
     )
-
-
-def _words(fit: Fit) -> str:
-    if fit.grows:
-        return f"{micros(fit.constant_us)} µs + {fit.slope_us:.3g} µs per token in the cache"
-    return "no growth beyond its uncertainty"
-
-
-def _signed(value: float) -> str:
-    return f"-{micros(-value)}" if value < 0 else micros(value)

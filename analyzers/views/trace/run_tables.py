@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pandas as pd
 
@@ -62,18 +61,7 @@ def tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Tab
             is_long=True,
         )
         title, counted = "", False
-    yield _of_work(title, trace, section, groups, options, counted)
-
-
-def _of_work(
-    title: str,
-    trace: Trace,
-    section: Section,
-    groups: pd.DataFrame,
-    options: ViewOptions,
-    counted: bool,
-) -> Table:
-    """Returns the table of times and work, and of overflow too if it was `counted` elsewhere."""
+    # The table of times and work, and of overflow too if it was counted elsewhere.
     head = headline.verdict(section.run, section.nodes) if section.run else ()
     head = (*head, *headline.other_columns(trace, section))
     which: tuple[TableName, ...] = ("work",)
@@ -84,7 +72,7 @@ def _of_work(
         which = ("work", "overflow")
         below = overflow.sums_totals(section.nodes, options.full_numbers)
     rows = headline.ordered(groups, options)
-    return Table(
+    yield Table(
         title,
         _columns(rows, which, NAMES[options.by], options),
         rows,
@@ -99,8 +87,10 @@ def _of_work(
 def _lines(
     trace: Trace, section: Section, groups: pd.DataFrame, options: ViewOptions
 ) -> Iterator[str]:
-    if options.sort is not None and not _has_values(groups, options):
-        yield f"no row has a value of {options.sort}, so the rows are in their usual order"
+    if options.sort is not None:
+        name = sort_column(options.sort, options.by).name
+        if name not in groups or not groups[name].notna().any():
+            yield f"no row has a value of {options.sort}, so the rows are in their usual order"
     others = remark(groups, options.by)
     if others:
         yield others
@@ -126,11 +116,6 @@ def _columns(
         for spec in specs_of(rows.columns)
         if spec.header is not None and (spec.table is None or spec.table in which)
     ]
-
-
-def _has_values(rows: pd.DataFrame, options: ViewOptions) -> bool:
-    name = sort_column(options.sort or "", options.by).name
-    return name in rows and bool(rows[name].notna().any())
 
 
 def has_agreement(nodes: pd.DataFrame) -> bool:
@@ -237,7 +222,7 @@ def timed(trace: Trace, what: str) -> tuple[tuple[Section, Run], ...]:
     return tuple(having)
 
 
-def timed_rows(section: Section, run: Run) -> list[TimedRow]:
+def rows_with_times(section: Section, run: Run) -> list[TimedRow]:
     """Returns the rows with a time, in the order in which their kernels ran."""
     nodes = in_graph_order(section.nodes, run)
     others = nodes[nodes["timed_in"].notna()]
@@ -245,7 +230,15 @@ def timed_rows(section: Section, run: Run) -> list[TimedRow]:
     for name, host in zip(others["node"], others["timed_in"], strict=True):
         held.setdefault(host, []).append(name)
     fused = {host: ", ".join(names) for host, names in held.items()}
-    return [_row(values, fused) for values in present(nodes[nodes["time_us"].notna()], SHOWN)]
+    timed_rows = []
+    for values in present(nodes[nodes["time_us"].notna()], SHOWN):
+        name, module, time_us = str(values["node"]), values.get("module"), values["time_us"]
+        path = module_path(None if module is None else str(module))
+        kernels = tuple(str(values.get("kernels", "")).split("; "))
+        if name in fused:
+            values["also holds"] = fused[name]
+        timed_rows.append(TimedRow(name, path, float(time_us), kernels, values))
+    return timed_rows
 
 
 def in_graph_order(nodes: pd.DataFrame, run: Run | None) -> pd.DataFrame:
@@ -273,10 +266,3 @@ def present(rows: pd.DataFrame, names: tuple[str, ...]) -> Iterator[dict[str, Va
 def module_path(module: str | None) -> tuple[str, ...]:
     """Returns the names of a dotted module path, outermost first; the deepest stay together."""
     return tuple(module.split(".", DEEPEST - 1)) if module else ()
-
-
-def _row(record: dict[str, Any], fused: Mapping[str, str]) -> TimedRow:
-    name = record["node"]
-    kernels = tuple(str(record.get("kernels", "")).split("; "))
-    values = {**record, "also holds": fused[name]} if name in fused else record
-    return TimedRow(name, module_path(record.get("module")), record["time_us"], kernels, values)
