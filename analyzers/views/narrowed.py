@@ -12,7 +12,15 @@ from tracer.analyzers import toolchains, whatif
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.drawing import HIGH, PLAIN, empty_figure, plain
 from tracer.analyzers.views.file_formats.json import fields
-from tracer.analyzers.views.page import Column, Page, Table, name_column, number_column
+from tracer.analyzers.views.page import (
+    Column,
+    Page,
+    Table,
+    name_column,
+    number_column,
+    record_columns,
+    record_table,
+)
 from tracer.analyzers.views.text import plural, score, si
 from tracer.errors import UsageError
 from tracer.graph import stored_weights
@@ -27,23 +35,8 @@ if TYPE_CHECKING:
 _INCHES = (6.4, 3.6)
 _ASKED, _NOT_ASKED = 2, 7
 """Ranks of the widths that the guarantee is about, and of the others."""
-_COLUMNS = (
-    name_column("node", "node", 0),
-    name_column("op", "op_type", 3),
-    name_column("module", "module", 5),
-    number_column("bits", "bits", "{:.0f}".format, 1),
-    number_column("any input before", "guaranteed_before", "{:.0f}".format, _ASKED),
-    number_column("any input after", "guaranteed", "{:.0f}".format, _ASKED),
-    number_column("on data before", "observed_before", "{:.0f}".format, _NOT_ASKED),
-    number_column("on data after", "observed", "{:.0f}".format, _NOT_ASKED),
-    number_column("input bits", "activation_bits", "{:.0f}".format, 4),
-    number_column("SQNR dB", "sqnr_db", "{:.1f}".format, 3),
-    number_column("nodes", "parts", "{:.0f}".format, 6),
-    number_column("overflows", "overflows", "{:,.0f}".format, 5),
-    name_column("changed", "measure", 4),
-    number_column("energy before", "energy_before", si, 9),
-    number_column("energy after", "energy", si, 8),
-)
+_LAST = ("measure", "energy_before", "energy")
+_COLUMNS = sorted(record_columns(NarrowedNode), key=lambda column: column.field in _LAST)
 
 _USUAL = {"parts": 1, "overflows": 0}
 """Columns that are left out where all nodes have this number."""
@@ -60,10 +53,7 @@ def page(result: Narrowed, options: ViewOptions) -> Page:
 
 def table(result: Narrowed, options: ViewOptions) -> pd.DataFrame:
     """A row for each node that sums, in the order of the graph."""
-    names = list(NarrowedNode.__slots__)
-    rows = pd.DataFrame([asdict(node) for node in result.nodes], columns=names)
-    floats = dict.fromkeys(("sqnr_db", "energy_before", "energy"), "float64")
-    return rows.astype({"activation_bits": "Int64", **floats})
+    return record_table(NarrowedNode, result.nodes)
 
 
 def document(result: Narrowed, options: ViewOptions) -> dict[str, Any]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from html import escape
 from typing import Any, Literal, TypeAlias
 
 import pandas as pd
 
 from tracer.analyzers.options import DEFAULT_TOP, ViewOptions
-from tracer.analyzers.views.text import FORMATS, FULL_FORMATS, micros, plural
+from tracer.analyzers.views.text import FORMATS, FULL_FORMATS, RESULT_FORMATS, micros, plural
 from tracer.inputs.feedset import CHOSEN
 from tracer.records.columns import PAGE_RANK, ColumnSpec
 from tracer.text import brief, line
@@ -220,6 +220,29 @@ def name_column(header: str, field: str, rank: int) -> Column:
 
 def _cut(field: str) -> Cut:
     return "end" if field in _OPERATORS else "middle"
+
+
+def record_columns(record: type) -> list[Column]:
+    """The columns that the fields of a record class declare: see `tracer.records.columns.shown`."""
+    specs = [(each.name, each.metadata.get("column")) for each in fields(record)]
+    return [
+        name_column(spec.header, name, spec.rank)
+        if spec.format == "name"
+        else number_column(spec.header, name, RESULT_FORMATS[spec.format], spec.rank)
+        for name, spec in specs
+        if spec is not None
+    ]
+
+
+def record_table(record: type, rows: Iterable[Any]) -> pd.DataFrame:
+    """A row for each record of a class, a column for each field, with the types of the fields."""
+    columns = {each.name: each.type for each in fields(record)}
+    table = pd.DataFrame([asdict(row) for row in rows], columns=list(columns))
+    dtypes = {name: _DTYPES[kind] for name, kind in columns.items() if kind in _DTYPES}
+    return table.astype(dtypes)
+
+
+_DTYPES: Mapping[Any, str] = {int | None: "Int64", float | None: "float64", float: "float64"}
 
 
 def times(value: float) -> str:

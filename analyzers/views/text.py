@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import takewhile
 from typing import Any
 
+from tracer.limits import size_text
 from tracer.records.columns import Format
 from tracer.records.whatif import Coverage
 from tracer.text import line, printable
@@ -211,6 +212,18 @@ def cosine(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.6f}"
 
 
+def decibels(value: float) -> str:
+    """`23.4`; a signal without noise is exact."""
+    if math.isinf(value):
+        return "exact" if value > 0 else "nothing left"
+    return f"{value:.1f}"
+
+
+def exponent(value: float) -> str:
+    """`1.2e-07`, and `0`."""
+    return "0" if value == 0 else f"{value:.1e}"
+
+
 def cell(value: object) -> str:
     """Names come from files: nothing in one may end the cell or begin a tag."""
     text = line(str(value))
@@ -235,6 +248,17 @@ FORMATS: Mapping[Format, Callable[[Any], str]] = {
     "cosine": cosine,
 }
 """The text of a cell, by the format of its `ColumnSpec`; '' for a missing value."""
+
+RESULT_FORMATS: Mapping[str, Callable[[Any], str]] = {str(n): f for n, f in FORMATS.items()} | {
+    "whole": "{:.0f}".format,
+    "tenths": "{:.1f}".format,
+    "thousands": "{:,.0f}".format,
+    "decibels": decibels,
+    "noise": lambda share: f"{100 * share:.2g} %",
+    "size": lambda amount: size_text(int(amount)),
+    "exponent": exponent,
+}
+"""The text of a cell, by the format of a record's field: see `tracer.records.columns.shown`."""
 
 FULL_FORMATS: Mapping[Format, Callable[[Any], str]] = {**FORMATS, "si": full, "number": full}
 """The same with every digit of large numbers."""

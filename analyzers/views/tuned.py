@@ -1,6 +1,6 @@
 """The view of a Tuned: every change that was tried, the best combination, and its code."""
 
-from collections.abc import Iterator
+import math
 from textwrap import shorten
 from typing import Any
 
@@ -9,8 +9,15 @@ import pandas as pd
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.file_formats.json import fields
 from tracer.analyzers.views.page import Column as PageColumn
-from tracer.analyzers.views.page import Page, Row, Table, name_column, number_column
-from tracer.analyzers.views.text import plural
+from tracer.analyzers.views.page import (
+    Page,
+    Row,
+    Table,
+    number_column,
+    record_columns,
+    record_table,
+)
+from tracer.analyzers.views.text import exponent, plural
 from tracer.errors import UsageError
 from tracer.graph import stored_weights
 from tracer.limits import size_text
@@ -23,21 +30,29 @@ _LONGEST = 34
 def page(result: Tuned, options: ViewOptions) -> Page:
     """The combination, the trials, and the lines that open the session."""
     rows = table(result, options)
+    code = [f"    {line}" for line in (*result.commands, *result.code)]
     reasons = {trial.change: trial.why for trial in result.trials}
-    lines = (*_made(result), *((f"{change}: {why}" for change, why in reasons.items())))
-    tried = Table(
-        _title(result), _COLUMNS, rows, lines=lines, head=(_sentence(result),), is_long=True
-    )
+    lines = (*code, *(f"{change}: {why}" for change, why in reasons.items()))
+    forms = plural(len(result.trials), "form")
+    what = f"{forms} of changes tried for {result.settings['goal']}"
+    if result.plan.steps and not result.trials:
+        what = "changes made, not measured"
+    title = f"{result.model.name} · {what}"
+    tried = Table(title, _COLUMNS, rows, lines=lines, head=(_sentence(result),), is_long=True)
     return Page((tried,), result.notes)
 
 
 def table(result: Tuned, options: ViewOptions) -> pd.DataFrame:
     """A row for each form of a change, those that were kept first."""
-    names = ["change", "value", "verdict", "kept", "effect", "speedup", "speedup_low",
-             "speedup_high", "memory_bytes", "difference", "why"]  # fmt: skip
-    rows = pd.DataFrame([_row(trial) for trial in result.trials], columns=names)
-    numbers = ("speedup", "speedup_low", "speedup_high", "difference")
-    return rows.astype({**dict.fromkeys(numbers, "float64"), "memory_bytes": "Int64"})
+    rows = record_table(Trial, result.trials)
+    speedups = [trial.speedup or Speedup(*[math.nan] * 3) for trial in result.trials]
+    rows["speedup"] = pd.Series([each.ratio for each in speedups], dtype="float64")
+    rows["speedup_low"] = pd.Series([each.low for each in speedups], dtype="float64")
+    rows["speedup_high"] = pd.Series([each.high for each in speedups], dtype="float64")
+    return rows[
+        ["change", "value", "verdict", "kept", "effect", "speedup", "speedup_low", "speedup_high",
+         "memory_bytes", "difference", "why"]
+    ]  # fmt: skip
 
 
 def document(result: Tuned, options: ViewOptions) -> dict[str, Any]:
@@ -59,51 +74,26 @@ def model(result: Tuned, options: ViewOptions) -> bytes:
     return result.proto.SerializeToString()
 
 
-def _row(trial: Trial) -> list[Any]:
-    speedup = trial.speedup or Speedup(*[float("nan")] * 3)
-    return [
-        trial.change, trial.value, trial.verdict, trial.kept, trial.effect, speedup.ratio,
-        speedup.low, speedup.high, trial.memory_bytes, trial.difference, trial.why,
-    ]  # fmt: skip
-
-
-def _title(result: Tuned) -> str:
-    if result.plan.steps and not result.trials:
-        return f"{result.model.name} · changes made, not measured"
-    forms = plural(len(result.trials), "form")
-    return f"{result.model.name} · {forms} of changes tried for {result.settings['goal']}"
-
-
 def _sentence(result: Tuned) -> str:
     if not result.plan.steps:
         return "nothing that was tried is shown to be better than the unchanged model"
     chosen = ", ".join(f"{change}={value}" for change, value in result.plan.steps)
     parts = [f"best: {chosen}" if result.trials else chosen]
     if result.speedup:
-        parts.append(f"{_times(result.speedup.ratio)} as fast ({_interval(result.speedup)})")
+        ratio, low, high = map(
+            _times, (result.speedup.ratio, result.speedup.low, result.speedup.high)
+        )
+        parts.append(f"{ratio} as fast ({low} to {high})")
     if result.memory_bytes and result.memory_before:
         before, after = map(size_text, (result.memory_before, result.memory_bytes))
         parts.append(f"memory {after}, before {before}")
     if result.difference is not None:
-        parts.append(f"largest difference {_share(result.difference)}")
+        parts.append(f"largest difference {exponent(result.difference)}")
     return "; ".join(parts)
-
-
-def _made(result: Tuned) -> Iterator[str]:
-    """Yields the commands and the lines of code, indented."""
-    yield from (f"    {line}" for line in (*result.commands, *result.code))
-
-
-def _interval(speedup: Speedup) -> str:
-    return f"{_times(speedup.low)} to {_times(speedup.high)}"
 
 
 def _times(value: float) -> str:
     return f"{value:.3g}x" if value < 10 else f"{value:.0f}x"
-
-
-def _share(value: float) -> str:
-    return "0" if value == 0 else f"{value:.1e}"
 
 
 def _range(row: Row) -> str:
@@ -116,12 +106,11 @@ def _verdict(row: Row) -> str:
     return shorten(str(row["verdict"]), _LONGEST, placeholder=" …")
 
 
+_DECLARED = record_columns(Trial)
 _COLUMNS = (
-    name_column("change", "change", 0),
-    name_column("form", "value", 0),
+    *_DECLARED[:2],
     number_column("speed-up", "speedup", _times, 1),
     PageColumn("99 % interval", "speedup_low", _range, 3),
-    number_column("memory", "memory_bytes", lambda value: size_text(int(value)), 4),
-    number_column("difference", "difference", _share, 2),
+    *_DECLARED[2:],
     PageColumn("result", "verdict", _verdict, 0),
 )

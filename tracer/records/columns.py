@@ -6,9 +6,9 @@ it.
 """
 
 from collections.abc import Iterable
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 Dtype = Literal["string", "Int64", "float64", "Float64"]
 Fold = Literal["none", "sum", "min", "max", "time_mean", "time_mode", "roof_mean", "terms_mean",
@@ -59,6 +59,23 @@ class ColumnSpec:
     def is_name(self) -> bool:
         """Whether the cells are text, which a narrow terminal may cut."""
         return self.format in ("name", "path")
+
+
+@dataclass(frozen=True, slots=True)
+class ResultColumn:
+    """How views show a field of a result's record: see `ColumnSpec` for header, rank and format."""
+
+    header: str
+    rank: int
+    format: str
+
+
+def shown(header: str, rank: int, format_: str = "name", **options: Any) -> Any:
+    """Returns a field of a dataclass with its column; `options` are those of `dataclasses.field`.
+
+    Formats are those of `tracer.analyzers.views.text.RESULT_FORMATS`.
+    """
+    return field(metadata={"column": ResultColumn(header, rank, format_)}, **options)
 
 
 PAGE_RANK = 12

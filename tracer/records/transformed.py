@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 import onnx
 
 from tracer.accumulators.statistics.certificates import Guarantee
+from tracer.accumulators.statistics.guarantee import Guarantee
+from tracer.records.columns import shown
 from tracer.records.model_info import ModelInfo
 from tracer.records.result import Result
 from tracer.records.whatif import EnergyBasis, Judgement, known_sum
@@ -48,11 +50,11 @@ class LayerError:
     for a layer that averages noise out. `worst_channel` is None where there are no channels.
     """
 
-    node: str
-    op_type: str
-    module: str | None
-    sqnr_db: float
-    added_noise: float
+    node: str = shown("node", 0)
+    op_type: str = shown("op", 3)
+    module: str | None = shown("module", 4)
+    sqnr_db: float = shown("SQNR dB", 2, "decibels")
+    added_noise: float = shown("added noise", 1, "noise")
     worst_channel: WorstChannel | None = None
 
 
@@ -110,21 +112,21 @@ class NarrowedNode:
     its energy is unknown.
     """
 
-    node: str
-    op_type: str
-    module: str | None
-    bits: int
-    guaranteed_before: int
-    guaranteed: int
-    observed_before: int
-    observed: int
-    measure: str = ""
-    activation_bits: int | None = None
-    sqnr_db: float | None = None
-    parts: int = 1
-    overflows: int = 0
-    energy_before: float | None = None
-    energy: float | None = None
+    node: str = shown("node", 0)
+    op_type: str = shown("op", 3)
+    module: str | None = shown("module", 5)
+    bits: int = shown("bits", 1, "whole")
+    guaranteed_before: int = shown("any input before", 2, "whole")
+    guaranteed: int = shown("any input after", 2, "whole")
+    observed_before: int = shown("on data before", 7, "whole")
+    observed: int = shown("on data after", 7, "whole")
+    measure: str = shown("changed", 4, default="")
+    activation_bits: int | None = shown("input bits", 4, "whole", default=None)
+    sqnr_db: float | None = shown("SQNR dB", 3, "tenths", default=None)
+    parts: int = shown("nodes", 6, "whole", default=1)
+    overflows: int = shown("overflows", 5, "thousands", default=0)
+    energy_before: float | None = shown("energy before", 9, "si", default=None)
+    energy: float | None = shown("energy after", 8, "si", default=None)
 
     @property
     def fits(self) -> bool:
@@ -211,15 +213,15 @@ class Trial:
     `verdict` says in words whether the change was kept, and why not.
     """
 
-    change: str
-    value: str
-    why: str
-    effect: str
-    verdict: str
+    change: str = shown("change", 0)
+    value: str = shown("form", 0)
+    why: str = field()
+    effect: str = field()
+    verdict: str = field()
     kept: bool = False
     speedup: Speedup | None = None
-    memory_bytes: int | None = None
-    difference: float | None = None
+    memory_bytes: int | None = shown("memory", 4, "size", default=None)
+    difference: float | None = shown("difference", 2, "exponent", default=None)
 
 
 @dataclass(frozen=True, slots=True)
