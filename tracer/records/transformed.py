@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import onnx
 
 from tracer.accumulators.statistics.certificates import Guarantee
-from tracer.accumulators.statistics.guarantee import Guarantee
 from tracer.records.columns import shown
 from tracer.records.model_info import ModelInfo
 from tracer.records.result import Result
