@@ -6,9 +6,9 @@ it.
 """
 
 from collections.abc import Iterable
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 Dtype = Literal["string", "Int64", "float64", "Float64"]
 Fold = Literal["none", "sum", "min", "max", "time_mean", "time_mode", "roof_mean", "terms_mean",
@@ -70,12 +70,12 @@ class ResultColumn:
     format: str
 
 
-def shown(header: str, rank: int, format_: str = "name", **options: Any) -> Any:
-    """Returns a field of a dataclass with its column; `options` are those of `dataclasses.field`.
+def shown(header: str, rank: int, format_: str = "name") -> dict[str, ResultColumn]:
+    """Returns the metadata of a field of a dataclass that views show as this column.
 
     Formats are those of `tracer.analyzers.views.text.RESULT_FORMATS`.
     """
-    return field(metadata={"column": ResultColumn(header, rank, format_)}, **options)
+    return {"column": ResultColumn(header, rank, format_)}
 
 
 PAGE_RANK = 12

@@ -49,11 +49,11 @@ class LayerError:
     for a layer that averages noise out. `worst_channel` is None where there are no channels.
     """
 
-    node: str = shown("node", 0)
-    op_type: str = shown("op", 3)
-    module: str | None = shown("module", 4)
-    sqnr_db: float = shown("SQNR dB", 2, "decibels")
-    added_noise: float = shown("added noise", 1, "noise")
+    node: str = field(metadata=shown("node", 0))
+    op_type: str = field(metadata=shown("op", 3))
+    module: str | None = field(metadata=shown("module", 4))
+    sqnr_db: float = field(metadata=shown("SQNR dB", 2, "decibels"))
+    added_noise: float = field(metadata=shown("added noise", 1, "noise"))
     worst_channel: WorstChannel | None = None
 
 
@@ -111,21 +111,21 @@ class NarrowedNode:
     its energy is unknown.
     """
 
-    node: str = shown("node", 0)
-    op_type: str = shown("op", 3)
-    module: str | None = shown("module", 5)
-    bits: int = shown("bits", 1, "whole")
-    guaranteed_before: int = shown("any input before", 2, "whole")
-    guaranteed: int = shown("any input after", 2, "whole")
-    observed_before: int = shown("on data before", 7, "whole")
-    observed: int = shown("on data after", 7, "whole")
-    measure: str = shown("changed", 4, default="")
-    activation_bits: int | None = shown("input bits", 4, "whole", default=None)
-    sqnr_db: float | None = shown("SQNR dB", 3, "tenths", default=None)
-    parts: int = shown("nodes", 6, "whole", default=1)
-    overflows: int = shown("overflows", 5, "thousands", default=0)
-    energy_before: float | None = shown("energy before", 9, "si", default=None)
-    energy: float | None = shown("energy after", 8, "si", default=None)
+    node: str = field(metadata=shown("node", 0))
+    op_type: str = field(metadata=shown("op", 3))
+    module: str | None = field(metadata=shown("module", 5))
+    bits: int = field(metadata=shown("bits", 1, "whole"))
+    guaranteed_before: int = field(metadata=shown("any input before", 2, "whole"))
+    guaranteed: int = field(metadata=shown("any input after", 2, "whole"))
+    observed_before: int = field(metadata=shown("on data before", 7, "whole"))
+    observed: int = field(metadata=shown("on data after", 7, "whole"))
+    measure: str = field(default="", metadata=shown("changed", 4))
+    activation_bits: int | None = field(default=None, metadata=shown("input bits", 4, "whole"))
+    sqnr_db: float | None = field(default=None, metadata=shown("SQNR dB", 3, "tenths"))
+    parts: int = field(default=1, metadata=shown("nodes", 6, "whole"))
+    overflows: int = field(default=0, metadata=shown("overflows", 5, "thousands"))
+    energy_before: float | None = field(default=None, metadata=shown("energy before", 9, "si"))
+    energy: float | None = field(default=None, metadata=shown("energy after", 8, "si"))
 
     @property
     def fits(self) -> bool:
@@ -212,15 +212,15 @@ class Trial:
     `verdict` says in words whether the change was kept, and why not.
     """
 
-    change: str = shown("change", 0)
-    value: str = shown("form", 0)
-    why: str = field()
-    effect: str = field()
-    verdict: str = field()
+    change: str = field(metadata=shown("change", 0))
+    value: str = field(metadata=shown("form", 0))
+    why: str
+    effect: str
+    verdict: str
     kept: bool = False
     speedup: Speedup | None = None
-    memory_bytes: int | None = shown("memory", 4, "size", default=None)
-    difference: float | None = shown("difference", 2, "exponent", default=None)
+    memory_bytes: int | None = field(default=None, metadata=shown("memory", 4, "size"))
+    difference: float | None = field(default=None, metadata=shown("difference", 2, "exponent"))
 
 
 @dataclass(frozen=True, slots=True)
