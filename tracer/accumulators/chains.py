@@ -1,4 +1,16 @@
-"""Finds the chains of a plan, and replaces each by one task."""
+"""Fuses the nodes of quantised graphs: bytes in, bytes out, with the same bits as node by node.
+
+A graph in QDQ form dequantises before every node and quantises after it:
+
+    DequantizeLinear -> Conv -> Relu -> QuantizeLinear -> DequantizeLinear -> Add -> ...
+
+A narrow sum takes the bytes before DequantizeLinear, and ends with QuantizeLinear. Element-wise
+nodes in between are functions of one or two bytes, looked up in a table that the nodes themselves
+compute. Nodes that only move elements move bytes. Observers see every node, so they are given the
+graph as it is.
+"""
+
+from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,6 +34,318 @@ from tracer.support.types import Array
 BYTES = tuple(map(np.dtype, ("int8", "uint8")))
 _QUANTIZED, _SCALE, _ZERO = range(3)
 """Inputs of QuantizeLinear and DequantizeLinear."""
+OF_ONE = ("Abs", "Ceil", "Celu", "Clip", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid",
+          "HardSwish", "LeakyRelu", "Log", "Mish", "Neg", "Reciprocal", "Relu", "Round", "Selu",
+          "Sigmoid", "Softplus", "Softsign", "Sqrt", "Swish", "Tanh",
+          "ThresholdedRelu")  # fmt: skip
+OF_TWO = ("Add", "Sub", "Mul", "Div")
+"""Operators that compute an element in the same way wherever it is."""
+_CONVERSIONS = ("QuantizeLinear", "DequantizeLinear")
+
+_BYTES = 256
+_Kernel = Callable[[Sequence[Value], Mapping[str, Body]], Sequence[Value]]
+MEASURES = ("Shape", "Size")
+MOVES = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather",
+             "Expand", "Tile")  # fmt: skip
+SUMS = ("Conv", "Gemm", "MatMul", "AveragePool", "GlobalAveragePool", "ReduceMean",
+             "ReduceSum")  # fmt: skip
+_OPERANDS = 2
+_FOLDED = 1 << 16
+"""Bytes of a constant that is kept for all runs, rather than computed in each."""
+
+
+def fused(
+    plan: Plan,
+    scales: TensorScales,
+    summings: Mapping[str, ComputeSums | None],
+    runner: Callable[[str], SumRunner],
+) -> tuple[Sequence[Task], Mapping[str, Array]]:
+    """Returns the tasks of a plan with its chains fused, and the constants that they read.
+
+    `summings` are the sums of narrow nodes by key, None for operands that are not bytes; `runner`
+    returns the runner of a node during a run.
+    """
+    tasks = [step.task for step in plan.steps]
+    folded = _folded(tasks, plan.weights)
+    wiring = Wiring(tasks, plan.outputs, scales, folded, summings)
+    replaced: dict[str, Task] = {}
+    gone: set[str] = set()
+    for task in tasks:
+        made = None
+        if task.nodes[0].key in gone or task.nodes[0].key in replaced:
+            continue
+        if task.nodes[0].key in summings:
+            made = _sum(task, summings[task.nodes[0].key], runner, wiring)
+        elif wiring.is_plain(task, *OF_ONE, *OF_TWO):
+            made = fused_table(task, wiring)
+        elif wiring.is_plain(task, *MOVES):
+            made = fused_move(task, wiring)
+        elif wiring.is_plain(task, *MEASURES):
+            made = measured(task, wiring), ()
+        if made is not None:
+            chain, followers = made
+            last = followers[-1] if followers else task
+            replaced[last.nodes[0].key] = chain
+            gone.update(each.nodes[0].key for each in (task, *followers[:-1]) if each is not last)
+    fused_tasks = [replaced.get(s.nodes[0].key, s) for s in tasks if s.nodes[0].key not in gone]
+    return _read([task for task in fused_tasks if task.writes[0] not in folded], plan), folded
+
+
+def _sum(
+    task: Task, summing: ComputeSums | None, runner: Callable[[str], SumRunner], wiring: Wiring
+) -> tuple[Task, tuple[Task, ...]] | None:
+    key = task.nodes[0].key
+    if summing is None or not wiring.is_plain(task, *SUMS):
+        return None
+    return fused_sum(task, summing, lambda: runner(key), wiring)
+
+
+def _read(tasks: Sequence[Task], plan: Plan) -> list[Task]:
+    """The tasks without conversions that nothing reads any more."""
+    readers = Counter(name for task in tasks for name in task.captures)
+    readers.update(plan.outputs)
+    return [
+        task
+        for task in tasks
+        if task.nodes[0].op_type != "DequantizeLinear" or any(readers[name] for name in task.writes)
+    ]
+
+
+def _folded(tasks: Sequence[Task], weights: Mapping[str, Array]) -> dict[str, Array]:
+    """Small constants of DequantizeLinear.
+
+    They are computed from the very arrays of a run, so that the tasks themselves keep them too.
+    """
+    known, folded = dict(weights), {}
+    for task in tasks:
+        operator = task.nodes[0].op_type
+        if operator not in ("Constant", "DequantizeLinear") or task.kernel is None:
+            continue
+        if any(name and name not in known for name in task.reads):
+            continue
+        stored = [known.get(name) for name in task.reads]
+        if sum(value.nbytes for value in stored[:1] if value is not None) <= _FOLDED:
+            known[task.writes[0]] = apply(task, stored)
+            if operator == "DequantizeLinear":
+                folded[task.writes[0]] = known[task.writes[0]]
+    return folded
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The tasks after a sum, the last of which quantises, and what they do to its floats."""
+
+    tasks: tuple[Task, ...]
+    constants: tuple[list[Value], ...]
+    bytes: Bytes
+
+    def __call__(self, floats: Array) -> Array:
+        """The bytes, one by one."""
+        for task, constants in zip(self.tasks, self.constants, strict=True):
+            floats = apply(task, [floats, *constants])
+        return floats
+
+
+def fused_sum(
+    task: Task, summing: ComputeSums, runner: Callable[[], SumRunner], wiring: Wiring
+) -> tuple[Task, tuple[Task, ...]]:
+    """Returns the task that sums bytes, and the tasks that it replaces besides `task`."""
+    ending = _ending(task, wiring)
+    followers = () if ending is None else ending.tasks
+
+    def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
+        sums = summing(inputs, runner())
+        if ending is None:
+            return (sums.output,)
+        if isinstance(sums.restore, Dequantize) and sums.restore.dtype == np.float32:
+            out = sums.compute(Finish(sums.restore, ending.bytes))
+            if out is not None:
+                return (out,)
+        return (ending(sums.output),)
+
+    operands = [wiring.bytes_before(name) for name in task.reads[:_OPERANDS]]
+    reads = (*operands, *task.reads[_OPERANDS:])
+    return chain(task, followers, kernel, reads), followers
+
+
+def _ending(task: Task, wiring: Wiring) -> Ending | None:
+    tasks, constants, last = [], [], task
+    least, most = -np.inf, np.inf
+    between = wiring.only_reader(task, "Relu", "Clip")
+    if between is not None:
+        known = wiring.constants(between, 1)
+        if known is None or between.nodes[0].proto.attribute:
+            return None
+        limits = [0.0] if between.nodes[0].op_type == "Relu" else known
+        least, most = (
+            end if value is None else float(np.asarray(value).reshape(()))
+            for value, end in zip([*limits, None, None][:2], (least, most), strict=True)
+        )
+        tasks, constants, last = [between], [known], between
+    quantizer = wiring.only_reader(last, "QuantizeLinear")
+    scale = None if quantizer is None else wiring.scale(quantizer)
+    known = None if quantizer is None else wiring.constants(quantizer, 1)
+    if quantizer is None or scale is None or known is None:
+        return None
+    made = Bytes(least, most, float(scale.scale), scale.zero, scale.dtype)
+    return Ending((*tasks, quantizer), (*constants, known), made)
+
+
+def fused_table(task: Task, wiring: Wiring) -> tuple[Task, tuple[Task, ...]] | None:
+    """Returns the task that looks up bytes, and the tasks that it replaces besides `task`."""
+    sources = [wiring.source(name) for name in task.reads]
+    width = _width(task, wiring)
+    two = width is None and task.nodes[0].op_type in OF_TWO and None not in sources
+    if not two and (width is None or sources[0] is None):
+        return None
+    followers = _followers(task, wiring, 1 if width is None else width, two)
+    if not followers:
+        return None
+    found = [each for each in (sources if two else sources[:1]) if each is not None]
+    constants = [[] if two else wiring.constants(task, 1)]
+    constants += [wiring.constants(follower, 1) for follower in followers]
+
+    def computed(*values: Array) -> Array:
+        for each, known in zip((task, *followers), constants, strict=True):
+            values = (apply(each, [*values, *(known or ())]),)
+        return values[0]
+
+    rank = max((value.ndim for known in constants for value in known or ()
+                if value is not None), default=0)  # fmt: skip
+    if two:
+        kernel = _of_two(found, rank, computed)
+    else:
+        every = [_width(each, wiring) or 1 for each in (task, *followers)]
+        kernel = _of_one(found[0], max(every), rank, computed)
+    reads = tuple(source.reads[0] for source, _ in found)
+    return chain(task, followers, kernel, reads), followers
+
+
+def _followers(task: Task, wiring: Wiring, width: int, two: bool) -> tuple[Task, ...]:
+    """The element-wise tasks after `task`, up to the last one that quantises.
+
+    Their constants may differ for as many columns as those of `task`, `width`.
+    """
+    found: list[Task] = []
+    end, last = 0, task
+    while (following := wiring.only_reader(last, *OF_ONE, *OF_TWO, *_CONVERSIONS)) is not None:
+        needed = _width(following, wiring)
+        unknown = wiring.is_plain(following, *_CONVERSIONS) and wiring.scale(following) is None
+        if needed is None or unknown or (needed > 1 and (two or width not in (1, needed))):
+            break
+        width = max(width, needed)
+        found.append(following)
+        end = len(found) if wiring.is_plain(following, "QuantizeLinear") else end
+        last = following
+    return tuple(found[:end])
+
+
+def _width(task: Task, wiring: Wiring) -> int | None:
+    """The columns, along the last axis, for which the constants of a task differ.
+
+    1 if they are single numbers; None if they are not stored, or differ along other axes.
+    """
+    known = wiring.constants(task, 1)
+    if known is None or (task.nodes[0].op_type in OF_TWO and len(known) != 1):
+        return None
+    sizes = {value.size for value in known if value is not None and value.size > 1}
+    rows = all(value.shape[-1] == value.size for value in known
+               if value is not None and value.size > 1)  # fmt: skip
+    return max(sizes, default=1) if rows and len(sizes) < 2 else None
+
+
+def _of_one(
+    source: tuple[Task, Scale], width: int, rank: int, computed: Callable[[Array], Array]
+) -> _Kernel:
+    """Looks up a byte; constants of `rank` may differ for `width` columns, the last axis."""
+    tables: list[Array] = []
+
+    def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
+        x = inputs[0]
+        if x.ndim < rank or (width > 1 and x.shape[-1] != width):  # the constants broadcast
+            return (computed(_floats(source, x)),)
+        if not tables:
+            every = _floats(source, every_byte(source[1].dtype))
+            tables.append(computed(np.repeat(every[:, None], width, 1)).reshape(_BYTES, width))
+        return (looked_up(tables[0], x),)
+
+    return kernel
+
+
+def _of_two(
+    sources: Sequence[tuple[Task, Scale]], rank: int, computed: Callable[[Array, Array], Array]
+) -> _Kernel:
+    """Looks up two bytes; constants after them have a `rank`."""
+    tables: list[Array] = []
+
+    def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
+        left, right = np.broadcast_arrays(*inputs)
+        if left.ndim < rank:
+            return (computed(_floats(sources[0], left), _floats(sources[1], right)),)
+        if not tables:
+            rows, columns = (_floats(source, every_byte(source[1].dtype)) for source in sources)
+            pairs = computed(np.repeat(rows[:, None], _BYTES, 1), columns[None])
+            tables.append(pairs.reshape(_BYTES, _BYTES))
+        return (looked_up(tables[0], left, right),)
+
+    return kernel
+
+
+def looked_up(table: Array, x: Array, other: Array | None = None) -> Array:
+    """Bytes of a `table` (256, width) by `x`, and by `other` or the last axis of `x`."""
+    limits.allow(x.shape, table.dtype)
+    out = buffer_pool.empty(x.shape, table.dtype)
+    kernels, table = loaded("tables"), np.ascontiguousarray(table).view(np.uint8)
+    flat = [_flat(each) for each in (x, other, out) if each is not None]
+    width = table.shape[1] if other is None else 1
+    parts = parallel.pieces(out.size // width, max(parallel.BYTES_BLOCK // width, 1))
+
+    def block(index: int) -> None:
+        part = slice(parts[index].start * width, parts[index].stop * width)
+        pieces = [each[part] for each in flat]
+        kernels.by_pair(table, *pieces) if other is not None else kernels.by_column(table, *pieces)
+
+    parallel.run_blocks(len(parts), block)
+    return out
+
+
+def _floats(source: tuple[Task, Scale], x: Array) -> Array:
+    task, scale = source
+    return apply(task, [x, scale.scale, np.asarray(scale.zero, scale.dtype)])
+
+
+def every_byte(dtype: np.dtype[Any]) -> Array:
+    """Every byte of a type, in the order of its bits."""
+    return np.arange(_BYTES, dtype=np.uint8).view(dtype)
+
+
+def _flat(array: Array) -> Array:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def measured(task: Task, wiring: Wiring) -> Task:
+    """Returns the task that measures bytes in place of the floats made of them."""
+    return replace(task, reads=(wiring.bytes_before(task.reads[0]),))
+
+
+def fused_move(task: Task, wiring: Wiring) -> tuple[Task, tuple[Task, ...]] | None:
+    """Returns the task that moves bytes, and the QuantizeLinear that it replaces besides `task`."""
+    found, quantizer = wiring.source(task.reads[0]), wiring.only_reader(task, "QuantizeLinear")
+    if found is None or quantizer is None or wiring.scale(quantizer) is None:
+        return None
+    dequantizer, scale = found
+    before, after = wiring.constants(dequantizer, 1), wiring.constants(quantizer, 1)
+    every = every_byte(scale.dtype)
+    table = apply(quantizer, [apply(dequantizer, [every, *(before or ())]), *(after or ())])
+    is_same = table.dtype == every.dtype and np.array_equal(table, every)
+
+    def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
+        x, *others = inputs
+        moved = apply(task, [x, *others])
+        return (moved if is_same else looked_up(table[:, None], moved),)
+
+    reads = (dequantizer.reads[0], *task.reads[1:])
+    return chain(task, (quantizer,), kernel, reads), (quantizer,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,325 +450,3 @@ def apply(task: Task, inputs: Sequence[Value]) -> Array:
     assert task.kernel is not None
     with np.errstate(all="ignore"):
         return np.asarray(task.kernel(inputs, {})[0])
-
-
-OF_ONE = ("Abs", "Ceil", "Celu", "Clip", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid",
-          "HardSwish", "LeakyRelu", "Log", "Mish", "Neg", "Reciprocal", "Relu", "Round", "Selu",
-          "Sigmoid", "Softplus", "Softsign", "Sqrt", "Swish", "Tanh",
-          "ThresholdedRelu")  # fmt: skip
-OF_TWO = ("Add", "Sub", "Mul", "Div")
-"""Operators that compute an element in the same way wherever it is."""
-_CONVERSIONS = ("QuantizeLinear", "DequantizeLinear")
-
-_BYTES = 256
-
-
-def fused_table(task: Task, wiring: Wiring) -> tuple[Task, tuple[Task, ...]] | None:
-    """Returns the task that looks up bytes, and the tasks that it replaces besides `task`."""
-    sources = [wiring.source(name) for name in task.reads]
-    width = _width(task, wiring)
-    two = width is None and task.nodes[0].op_type in OF_TWO and None not in sources
-    if not two and (width is None or sources[0] is None):
-        return None
-    followers = _followers(task, wiring, 1 if width is None else width, two)
-    if not followers:
-        return None
-    found = [each for each in (sources if two else sources[:1]) if each is not None]
-    constants = [[] if two else wiring.constants(task, 1)]
-    constants += [wiring.constants(follower, 1) for follower in followers]
-
-    def computed(*values: Array) -> Array:
-        for each, known in zip((task, *followers), constants, strict=True):
-            values = (apply(each, [*values, *(known or ())]),)
-        return values[0]
-
-    rank = max((value.ndim for known in constants for value in known or ()
-                if value is not None), default=0)  # fmt: skip
-    if two:
-        kernel = _of_two(found, rank, computed)
-    else:
-        every = [_width(each, wiring) or 1 for each in (task, *followers)]
-        kernel = _of_one(found[0], max(every), rank, computed)
-    reads = tuple(source.reads[0] for source, _ in found)
-    return chain(task, followers, kernel, reads), followers
-
-
-def _followers(task: Task, wiring: Wiring, width: int, two: bool) -> tuple[Task, ...]:
-    """The element-wise tasks after `task`, up to the last one that quantises.
-
-    Their constants may differ for as many columns as those of `task`, `width`.
-    """
-    found: list[Task] = []
-    end, last = 0, task
-    while (following := wiring.only_reader(last, *OF_ONE, *OF_TWO, *_CONVERSIONS)) is not None:
-        needed = _width(following, wiring)
-        unknown = wiring.is_plain(following, *_CONVERSIONS) and wiring.scale(following) is None
-        if needed is None or unknown or (needed > 1 and (two or width not in (1, needed))):
-            break
-        width = max(width, needed)
-        found.append(following)
-        end = len(found) if wiring.is_plain(following, "QuantizeLinear") else end
-        last = following
-    return tuple(found[:end])
-
-
-def _width(task: Task, wiring: Wiring) -> int | None:
-    """The columns, along the last axis, for which the constants of a task differ.
-
-    1 if they are single numbers; None if they are not stored, or differ along other axes.
-    """
-    known = wiring.constants(task, 1)
-    if known is None or (task.nodes[0].op_type in OF_TWO and len(known) != 1):
-        return None
-    sizes = {value.size for value in known if value is not None and value.size > 1}
-    rows = all(value.shape[-1] == value.size for value in known
-               if value is not None and value.size > 1)  # fmt: skip
-    return max(sizes, default=1) if rows and len(sizes) < 2 else None
-
-
-_Kernel = Callable[[Sequence[Value], Mapping[str, Body]], Sequence[Value]]
-
-
-def _of_one(
-    source: tuple[Task, Scale], width: int, rank: int, computed: Callable[[Array], Array]
-) -> _Kernel:
-    """Looks up a byte; constants of `rank` may differ for `width` columns, the last axis."""
-    tables: list[Array] = []
-
-    def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
-        x = inputs[0]
-        if x.ndim < rank or (width > 1 and x.shape[-1] != width):  # the constants broadcast
-            return (computed(_floats(source, x)),)
-        if not tables:
-            every = _floats(source, every_byte(source[1].dtype))
-            tables.append(computed(np.repeat(every[:, None], width, 1)).reshape(_BYTES, width))
-        return (looked_up(tables[0], x),)
-
-    return kernel
-
-
-def _of_two(
-    sources: Sequence[tuple[Task, Scale]], rank: int, computed: Callable[[Array, Array], Array]
-) -> _Kernel:
-    """Looks up two bytes; constants after them have a `rank`."""
-    tables: list[Array] = []
-
-    def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
-        left, right = np.broadcast_arrays(*inputs)
-        if left.ndim < rank:
-            return (computed(_floats(sources[0], left), _floats(sources[1], right)),)
-        if not tables:
-            rows, columns = (_floats(source, every_byte(source[1].dtype)) for source in sources)
-            pairs = computed(np.repeat(rows[:, None], _BYTES, 1), columns[None])
-            tables.append(pairs.reshape(_BYTES, _BYTES))
-        return (looked_up(tables[0], left, right),)
-
-    return kernel
-
-
-def looked_up(table: Array, x: Array, other: Array | None = None) -> Array:
-    """Bytes of a `table` (256, width) by `x`, and by `other` or the last axis of `x`."""
-    limits.allow(x.shape, table.dtype)
-    out = buffer_pool.empty(x.shape, table.dtype)
-    kernels, table = loaded("tables"), np.ascontiguousarray(table).view(np.uint8)
-    flat = [_flat(each) for each in (x, other, out) if each is not None]
-    width = table.shape[1] if other is None else 1
-    parts = parallel.pieces(out.size // width, max(parallel.BYTES_BLOCK // width, 1))
-
-    def block(index: int) -> None:
-        part = slice(parts[index].start * width, parts[index].stop * width)
-        pieces = [each[part] for each in flat]
-        kernels.by_pair(table, *pieces) if other is not None else kernels.by_column(table, *pieces)
-
-    parallel.run_blocks(len(parts), block)
-    return out
-
-
-def _floats(source: tuple[Task, Scale], x: Array) -> Array:
-    task, scale = source
-    return apply(task, [x, scale.scale, np.asarray(scale.zero, scale.dtype)])
-
-
-def every_byte(dtype: np.dtype[Any]) -> Array:
-    """Every byte of a type, in the order of its bits."""
-    return np.arange(_BYTES, dtype=np.uint8).view(dtype)
-
-
-def _flat(array: Array) -> Array:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-
-
-MEASURES = ("Shape", "Size")
-MOVES = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather",
-             "Expand", "Tile")  # fmt: skip
-
-
-def measured(task: Task, wiring: Wiring) -> Task:
-    """Returns the task that measures bytes in place of the floats made of them."""
-    return replace(task, reads=(wiring.bytes_before(task.reads[0]),))
-
-
-def fused_move(task: Task, wiring: Wiring) -> tuple[Task, tuple[Task, ...]] | None:
-    """Returns the task that moves bytes, and the QuantizeLinear that it replaces besides `task`."""
-    found, quantizer = wiring.source(task.reads[0]), wiring.only_reader(task, "QuantizeLinear")
-    if found is None or quantizer is None or wiring.scale(quantizer) is None:
-        return None
-    dequantizer, scale = found
-    before, after = wiring.constants(dequantizer, 1), wiring.constants(quantizer, 1)
-    every = every_byte(scale.dtype)
-    table = apply(quantizer, [apply(dequantizer, [every, *(before or ())]), *(after or ())])
-    is_same = table.dtype == every.dtype and np.array_equal(table, every)
-
-    def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
-        x, *others = inputs
-        moved = apply(task, [x, *others])
-        return (moved if is_same else looked_up(table[:, None], moved),)
-
-    reads = (dequantizer.reads[0], *task.reads[1:])
-    return chain(task, (quantizer,), kernel, reads), (quantizer,)
-
-
-SUMS = ("Conv", "Gemm", "MatMul", "AveragePool", "GlobalAveragePool", "ReduceMean",
-             "ReduceSum")  # fmt: skip
-_OPERANDS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """The tasks after a sum, the last of which quantises, and what they do to its floats."""
-
-    tasks: tuple[Task, ...]
-    constants: tuple[list[Value], ...]
-    bytes: Bytes
-
-    def __call__(self, floats: Array) -> Array:
-        """The bytes, one by one."""
-        for task, constants in zip(self.tasks, self.constants, strict=True):
-            floats = apply(task, [floats, *constants])
-        return floats
-
-
-def fused_sum(
-    task: Task, summing: ComputeSums, runner: Callable[[], SumRunner], wiring: Wiring
-) -> tuple[Task, tuple[Task, ...]]:
-    """Returns the task that sums bytes, and the tasks that it replaces besides `task`."""
-    ending = _ending(task, wiring)
-    followers = () if ending is None else ending.tasks
-
-    def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
-        sums = summing(inputs, runner())
-        if ending is None:
-            return (sums.output,)
-        if isinstance(sums.restore, Dequantize) and sums.restore.dtype == np.float32:
-            out = sums.compute(Finish(sums.restore, ending.bytes))
-            if out is not None:
-                return (out,)
-        return (ending(sums.output),)
-
-    operands = [wiring.bytes_before(name) for name in task.reads[:_OPERANDS]]
-    reads = (*operands, *task.reads[_OPERANDS:])
-    return chain(task, followers, kernel, reads), followers
-
-
-def _ending(task: Task, wiring: Wiring) -> Ending | None:
-    tasks, constants, last = [], [], task
-    least, most = -np.inf, np.inf
-    between = wiring.only_reader(task, "Relu", "Clip")
-    if between is not None:
-        known = wiring.constants(between, 1)
-        if known is None or between.nodes[0].proto.attribute:
-            return None
-        limits = [0.0] if between.nodes[0].op_type == "Relu" else known
-        least, most = (
-            end if value is None else float(np.asarray(value).reshape(()))
-            for value, end in zip([*limits, None, None][:2], (least, most), strict=True)
-        )
-        tasks, constants, last = [between], [known], between
-    quantizer = wiring.only_reader(last, "QuantizeLinear")
-    scale = None if quantizer is None else wiring.scale(quantizer)
-    known = None if quantizer is None else wiring.constants(quantizer, 1)
-    if quantizer is None or scale is None or known is None:
-        return None
-    made = Bytes(least, most, float(scale.scale), scale.zero, scale.dtype)
-    return Ending((*tasks, quantizer), (*constants, known), made)
-
-
-_FOLDED = 1 << 16
-"""Bytes of a constant that is kept for all runs, rather than computed in each."""
-
-
-def fused(
-    plan: Plan,
-    scales: TensorScales,
-    summings: Mapping[str, ComputeSums | None],
-    runner: Callable[[str], SumRunner],
-) -> tuple[Sequence[Task], Mapping[str, Array]]:
-    """Returns the tasks of a plan with its chains fused, and the constants that they read.
-
-    `summings` are the sums of narrow nodes by key, None for operands that are not bytes; `runner`
-    returns the runner of a node during a run.
-    """
-    tasks = [step.task for step in plan.steps]
-    folded = _folded(tasks, plan.weights)
-    wiring = Wiring(tasks, plan.outputs, scales, folded, summings)
-    replaced: dict[str, Task] = {}
-    gone: set[str] = set()
-    for task in tasks:
-        made = None
-        if task.nodes[0].key in gone or task.nodes[0].key in replaced:
-            continue
-        if task.nodes[0].key in summings:
-            made = _sum(task, summings[task.nodes[0].key], runner, wiring)
-        elif wiring.is_plain(task, *OF_ONE, *OF_TWO):
-            made = fused_table(task, wiring)
-        elif wiring.is_plain(task, *MOVES):
-            made = fused_move(task, wiring)
-        elif wiring.is_plain(task, *MEASURES):
-            made = measured(task, wiring), ()
-        if made is not None:
-            chain, followers = made
-            last = followers[-1] if followers else task
-            replaced[last.nodes[0].key] = chain
-            gone.update(each.nodes[0].key for each in (task, *followers[:-1]) if each is not last)
-    fused_tasks = [replaced.get(s.nodes[0].key, s) for s in tasks if s.nodes[0].key not in gone]
-    return _read([task for task in fused_tasks if task.writes[0] not in folded], plan), folded
-
-
-def _sum(
-    task: Task, summing: ComputeSums | None, runner: Callable[[str], SumRunner], wiring: Wiring
-) -> tuple[Task, tuple[Task, ...]] | None:
-    key = task.nodes[0].key
-    if summing is None or not wiring.is_plain(task, *SUMS):
-        return None
-    return fused_sum(task, summing, lambda: runner(key), wiring)
-
-
-def _read(tasks: Sequence[Task], plan: Plan) -> list[Task]:
-    """The tasks without conversions that nothing reads any more."""
-    readers = Counter(name for task in tasks for name in task.captures)
-    readers.update(plan.outputs)
-    return [
-        task
-        for task in tasks
-        if task.nodes[0].op_type != "DequantizeLinear" or any(readers[name] for name in task.writes)
-    ]
-
-
-def _folded(tasks: Sequence[Task], weights: Mapping[str, Array]) -> dict[str, Array]:
-    """Small constants of DequantizeLinear.
-
-    They are computed from the very arrays of a run, so that the tasks themselves keep them too.
-    """
-    known, folded = dict(weights), {}
-    for task in tasks:
-        operator = task.nodes[0].op_type
-        if operator not in ("Constant", "DequantizeLinear") or task.kernel is None:
-            continue
-        if any(name and name not in known for name in task.reads):
-            continue
-        stored = [known.get(name) for name in task.reads]
-        if sum(value.nbytes for value in stored[:1] if value is not None) <= _FOLDED:
-            known[task.writes[0]] = apply(task, stored)
-            if operator == "DequantizeLinear":
-                folded[task.writes[0]] = known[task.writes[0]]
-    return folded

@@ -24,6 +24,8 @@ _LARGEST_BIAS = 2.0**62
 _BYTES = tuple(map(np.dtype, ("int8", "uint8")))
 _TO_ZERO_POINT = 2
 """Inputs from a quantised tensor to its zero point; a scale or the other operand is between."""
+Subtract = Callable[[Array, Array | None], Array]
+"""Returns a tensor minus its zero point, int32."""
 
 
 class NoIntegerForm(Exception):  # noqa: N818 - a reason, not a fault
@@ -42,10 +44,6 @@ def minus_zero_point(tensor: Array, zero_point: Array | None) -> Array:
     """The tensor, int32, minus a zero point that is one number or one for each column."""
     wide = tensor.astype(np.int32)
     return wide if zero_point is None else wide - zero_point.astype(np.int32)
-
-
-Subtract = Callable[[Array, Array | None], Array]
-"""Returns a tensor minus its zero point, int32."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Turns orders of accumulation into programs, and computes sums one by one.
 
-A program lists groups of terms: each group is added up as soon as its terms are.
+A program lists groups of terms: each group is added up as soon as its terms are. `Matrices` are
+those of a block of dot products, checked, with bounds of the sums that they can have.
 """
 
 from dataclasses import dataclass
@@ -21,6 +22,10 @@ _DTYPES = tuple(map(np.dtype, ("int8", "uint8", "int16", "int32", "int64")))
 
 LIMIT = 1 << 62
 """Sums of magnitudes stay below it, so that no step leaves 64 bits."""
+_COPIED = 1 << 20
+"""Products of one block."""
+Outs = tuple[Array, Array, Array]
+"""int64 (M, P): final sums, and their least and greatest partial sums or, twice, their events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +139,6 @@ def _exact_bound(left: Array, right: Array, bias: Array) -> int:
     sizes, other_sizes = (np.abs(side.astype(np.float64)) for side in (left, right))
     sums = sizes @ other_sizes + np.abs(bias.astype(np.float64))[:, None]
     return int(sums.max(initial=0) * (1 + 1e-9))  # more than float64 can have rounded off
-
-
-_COPIED = 1 << 20
-"""Products of one block."""
-
-Outs = tuple[Array, Array, Array]
-"""int64 (M, P): final sums, and their least and greatest partial sums or, twice, their events."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,6 +1,7 @@
 """Sums by the tiles of `interpreter.kernels.tiles`: limited, counted or observed.
 
-`sum_lanes` says which sums tiles compute exactly.
+`SumLanes` says which floats compute sums exactly in tiles, and what their lanes hold: all follows
+from bounds. `kernels.steps` explains when a lane is exact. `TileTables` has statistics of sums.
 """
 
 from __future__ import annotations
@@ -14,15 +15,124 @@ import numpy as np
 from tracer.accumulators.engine.programs import Matrices, Program, products_may_change
 from tracer.accumulators.kernels import loaded
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.register import Overflow, Register, effect_of
+from tracer.accumulators.spec.modes import Overflow, effect_of
+from tracer.accumulators.spec.register import Register
 from tracer.accumulators.statistics import bins
-from tracer.accumulators.statistics.partial_sums import EXTREMES, Tally
+from tracer.accumulators.statistics.tally import EXTREMES, Tally
 from tracer.interpreter.numeric import parallel, tile_tasks
 from tracer.interpreter.numeric.tile_tasks import Columns, Groups, Lanes
 from tracer.support.types import Array
 
 _EXACT = {32: 1 << 24, 64: 1 << 53}
 """Floats of so many bits hold every integer up to these."""
+_INT64 = 64
+"""Bits of a word of a table."""
+
+
+@dataclass(frozen=True)
+class Factors:
+    """The rows of a matrix (M, K) as floats, in the order of the terms; `bias` (M), int64."""
+
+    left: Array
+    bias: Array
+    lanes: SumLanes
+    groups: Groups
+
+    @classmethod
+    def of(cls, lanes: SumLanes, plan: Program, bits: int) -> Factors:
+        """The left matrix, in floats of `bits`, with a bias for each row."""
+        matrices = lanes.matrices
+        in_order = np.array_equal(plan.sequence, np.arange(matrices.depth))
+        left = matrices.left if in_order else matrices.left[:, plan.sequence]
+        floats = left.astype(f"float{bits}")
+        if lanes.accumulator.product_shift:
+            floats *= 2.0**-lanes.accumulator.product_shift
+        return cls(floats, np.broadcast_to(matrices.bias[:, 0], len(left)), lanes, plan.groups)
+
+    def clip(
+        self, columns: Columns, values: Array, events: Array | None,
+        parameters: Array | None = None,
+    ) -> None:  # fmt: skip
+        """Writes limited sums, and the number of steps that left the range if asked.
+
+        Without events `parameters` (M, 8) may say what bytes are written in place of sums.
+        """
+        steps, overflow = loaded("steps"), self.lanes.overflow
+        if events is None:
+            store = steps.VALUES if parameters is None else steps.BYTES
+            self._run(steps.limiting(overflow), store, columns, [values], True, parameters)
+        else:
+            store = steps.VALUES_AND_EVENTS
+            self._run(steps.counting(overflow), store, columns, [values, events], True)
+
+    def count(self, columns: Columns, out: Array, parameters: Array | None, rare: bool) -> Array:
+        """Writes limited sums, or bytes by `parameters` (M, 8); returns the four counts.
+
+        `rare` is faster where few sums leave the range; sums without a range must be exact.
+        """
+        steps, overflow = loaded("steps"), self.lanes.overflow
+        if rare:
+            step, store = steps.EXTREMES, steps.rare_counts(overflow, parameters is not None)
+        else:
+            step = steps.counting(overflow)
+            store = steps.COUNTS if parameters is None else steps.BYTES_AND_COUNTS
+        tables = np.zeros((parallel.allowed(), steps.COUNTS_SIZE), np.int64)
+        self._run(step, store, columns, [out], True, parameters, tables)
+        counts: Array = tables.sum(0)[:4]
+        return counts
+
+    def tally(self, columns: Columns, out: Array, parameters: Array | None) -> Tally:
+        """Writes limited sums, or bytes by `parameters` (M, 8); returns statistics by row.
+
+        Sums without a range must be exact.
+        """
+        store = loaded("tally_stores").tally(self.lanes.overflow, parameters is not None)
+        tables = TileTables.empty(8 * self.left.itemsize, len(self.left))
+        step = loaded("steps").EXTREMES
+        self._run(step, store, columns, [out], True, parameters, tables.words)
+        return tables.tally(columns.count, self.lanes.accumulator)
+
+    def observe(self, columns: Columns, final: Array, low: Array, high: Array) -> None:
+        """Writes sums without a range, and their extremes on the way from 0."""
+        step, store = loaded("steps").EXTREMES, loaded("steps").SUMS_AND_EXTREMES
+        self._run(step, store, columns, [final, low, high], False)
+
+    def own_events(self, columns: Columns, final: Array, events: Array) -> None:
+        """Writes sums without a range, and the steps that left a register with its own width."""
+        store = loaded("steps").VALUES_AND_EVENTS
+        self._run(loaded("steps").FREE, store, columns, [final, events], False)
+
+    def _run(
+        self, step: Any, store: Any, columns: Columns, outs: list[Array], limited: bool,
+        parameters: Array | None = None, tables: Array | None = None,
+    ) -> None:  # fmt: skip
+        parts, lanes = columns.matrices, self.lanes.lanes(limited)
+        left = self.left.reshape(parts, -1, self.left.shape[1])
+        bias = self.bias.reshape(parts, -1)
+        ends = None if self.lanes.accumulator.is_bias_first else bias.astype(left.dtype)
+        begins = (bias * (ends is None) + 0.5 * lanes.half).astype(left.dtype)
+        if parameters is not None:
+            parameters = parameters.reshape(parts, -1, parameters.shape[1])
+        step = replace(step, grouped=self.groups.registers > 0, ends=ends is not None,
+                       inner=self._inner(step), product=self.lanes.product)  # fmt: skip
+        flat = [out.reshape(-1).view(f"i{out.itemsize}") for out in outs]
+        tile_tasks.run(step, store, left, begins, columns, flat, lanes, parameters, ends,
+                       self.groups, tables)  # fmt: skip
+
+    def _inner(self, step: Any) -> Any:
+        """The step of register 0, if it has a range of its own."""
+        inner, steps = self.lanes.inner, loaded("steps")
+        if inner is None:
+            return None
+        same = steps.counting if step.states == 1 else steps.limiting
+        return same(inner.overflow).code
+
+
+def of_matrix(matrices: Matrices, sequence: Array) -> Columns:
+    """The columns of the right matrix, in the order of the terms, for results (M, P)."""
+    columns = matrices.right.shape[1]
+    return Columns(matrices.right.reshape(-1), sequence * columns, (1, 1, columns),
+                   (0, 0, 1), (0, columns, 1))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -159,10 +269,6 @@ def _lane(most: int, is_symmetric: bool) -> tuple[int, int]:
     return 2 * most + half, half
 
 
-_INT64 = 64
-"""Bits of a word of a table."""
-
-
 @dataclass(frozen=True, slots=True)
 class TileTables:
     """Statistics of `rows` rows of sums in floats of `bits`, a table for each thread.
@@ -236,117 +342,11 @@ def _layout(bits: int) -> Any:
 
 @cache
 def _bins(bits: int) -> Array:
-    """The bin of `bins.bin_edges` that each bin of lanes lies in."""
+    """The bin of `bins.edges` that each bin of lanes lies in."""
     names, layout = loaded("tally_stores"), _layout(bits)
     number = np.arange(layout.signed)
     parts = 1 << names.PART_BITS
     octaves = np.exp2((number // parts + names.FIRST).astype(np.float64))
     least = np.ceil(octaves * (1 + number % parts / parts) - 0.5)
     sums = np.concatenate([least, -least - 1])
-    return np.searchsorted(bins.bin_edges(), sums, side="right") - 1
-
-
-@dataclass(frozen=True)
-class Factors:
-    """The rows of a matrix (M, K) as floats, in the order of the terms; `bias` (M), int64."""
-
-    left: Array
-    bias: Array
-    lanes: SumLanes
-    groups: Groups
-
-    @classmethod
-    def of(cls, lanes: SumLanes, plan: Program, bits: int) -> Factors:
-        """The left matrix, in floats of `bits`, with a bias for each row."""
-        matrices = lanes.matrices
-        in_order = np.array_equal(plan.sequence, np.arange(matrices.depth))
-        left = matrices.left if in_order else matrices.left[:, plan.sequence]
-        floats = left.astype(f"float{bits}")
-        if lanes.accumulator.product_shift:
-            floats *= 2.0**-lanes.accumulator.product_shift
-        return cls(floats, np.broadcast_to(matrices.bias[:, 0], len(left)), lanes, plan.groups)
-
-    def clip(
-        self, columns: Columns, values: Array, events: Array | None,
-        parameters: Array | None = None,
-    ) -> None:  # fmt: skip
-        """Writes limited sums, and the number of steps that left the range if asked.
-
-        Without events `parameters` (M, 8) may say what bytes are written in place of sums.
-        """
-        steps, overflow = loaded("steps"), self.lanes.overflow
-        if events is None:
-            store = steps.VALUES if parameters is None else steps.BYTES
-            self._run(steps.limiting(overflow), store, columns, [values], True, parameters)
-        else:
-            store = steps.VALUES_AND_EVENTS
-            self._run(steps.counting(overflow), store, columns, [values, events], True)
-
-    def count(self, columns: Columns, out: Array, parameters: Array | None, rare: bool) -> Array:
-        """Writes limited sums, or bytes by `parameters` (M, 8); returns the four counts.
-
-        `rare` is faster where few sums leave the range; sums without a range must be exact.
-        """
-        steps, overflow = loaded("steps"), self.lanes.overflow
-        if rare:
-            step, store = steps.EXTREMES, steps.rare_counts(overflow, parameters is not None)
-        else:
-            step = steps.counting(overflow)
-            store = steps.COUNTS if parameters is None else steps.BYTES_AND_COUNTS
-        tables = np.zeros((parallel.allowed(), steps.COUNTS_SIZE), np.int64)
-        self._run(step, store, columns, [out], True, parameters, tables)
-        counts: Array = tables.sum(0)[:4]
-        return counts
-
-    def tally(self, columns: Columns, out: Array, parameters: Array | None) -> Tally:
-        """Writes limited sums, or bytes by `parameters` (M, 8); returns statistics by row.
-
-        Sums without a range must be exact.
-        """
-        store = loaded("tally_stores").tally(self.lanes.overflow, parameters is not None)
-        tables = TileTables.empty(8 * self.left.itemsize, len(self.left))
-        step = loaded("steps").EXTREMES
-        self._run(step, store, columns, [out], True, parameters, tables.words)
-        return tables.tally(columns.count, self.lanes.accumulator)
-
-    def observe(self, columns: Columns, final: Array, low: Array, high: Array) -> None:
-        """Writes sums without a range, and their extremes on the way from 0."""
-        step, store = loaded("steps").EXTREMES, loaded("steps").SUMS_AND_EXTREMES
-        self._run(step, store, columns, [final, low, high], False)
-
-    def own_events(self, columns: Columns, final: Array, events: Array) -> None:
-        """Writes sums without a range, and the steps that left a register with its own width."""
-        store = loaded("steps").VALUES_AND_EVENTS
-        self._run(loaded("steps").FREE, store, columns, [final, events], False)
-
-    def _run(
-        self, step: Any, store: Any, columns: Columns, outs: list[Array], limited: bool,
-        parameters: Array | None = None, tables: Array | None = None,
-    ) -> None:  # fmt: skip
-        parts, lanes = columns.matrices, self.lanes.lanes(limited)
-        left = self.left.reshape(parts, -1, self.left.shape[1])
-        bias = self.bias.reshape(parts, -1)
-        ends = None if self.lanes.accumulator.is_bias_first else bias.astype(left.dtype)
-        begins = (bias * (ends is None) + 0.5 * lanes.half).astype(left.dtype)
-        if parameters is not None:
-            parameters = parameters.reshape(parts, -1, parameters.shape[1])
-        step = replace(step, grouped=self.groups.registers > 0, ends=ends is not None,
-                       inner=self._inner(step), product=self.lanes.product)  # fmt: skip
-        flat = [out.reshape(-1).view(f"i{out.itemsize}") for out in outs]
-        tile_tasks.run(step, store, left, begins, columns, flat, lanes, parameters, ends,
-                       self.groups, tables)  # fmt: skip
-
-    def _inner(self, step: Any) -> Any:
-        """The step of register 0, if it has a range of its own."""
-        inner, steps = self.lanes.inner, loaded("steps")
-        if inner is None:
-            return None
-        same = steps.counting if step.states == 1 else steps.limiting
-        return same(inner.overflow).code
-
-
-def of_matrix(matrices: Matrices, sequence: Array) -> Columns:
-    """The columns of the right matrix, in the order of the terms, for results (M, P)."""
-    columns = matrices.right.shape[1]
-    return Columns(matrices.right.reshape(-1), sequence * columns, (1, 1, columns),
-                   (0, 0, 1), (0, columns, 1))  # fmt: skip
+    return np.searchsorted(bins.edges(), sums, side="right") - 1

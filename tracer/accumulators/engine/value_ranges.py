@@ -1,7 +1,10 @@
 """The range of every tensor for any input, in one pass in the order of the graph.
 
-Ranges begin where types, Relu, Clip, QuantizeLinear and QONNX's Quant set them, and go on through
-operators that move elements. Sums set none: in a narrow accumulator they may wrap.
+Ranges begin where types, Relu, Clip, QuantizeLinear and QONNX's operators set them, and go on
+through operators that move elements. Sums set none: in a narrow accumulator they may wrap.
+
+QONNX's Quant, BipolarQuant, Trunc and MultiThreshold return integers times a scale, where their
+parameters are stored. They never decrease, so the ends of their input give those of their output.
 """
 
 from __future__ import annotations
@@ -30,126 +33,6 @@ from tracer.interpreter.ops.quantization import (
 )
 from tracer.support.types import Array
 
-Stored = Callable[[int], "Array | None"]
-"""Returns the constant input of a node at an index; None if it is not constant, or left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class RoundedIntegers:
-    """Integers from `low` to `high`, minus their zero point, times `step`.
-
-    `step` has the shape of the node's scale. `zero` is the zero point, None if it is not one
-    number. `least` and `most` are the ends times the step.
-    """
-
-    low: int
-    high: int
-    step: Array
-    zero: int | None
-    least: float
-    most: float
-
-
-def rounds_to_integers(node: Node) -> bool:
-    """Whether a node is one of QONNX's that return integers times a scale."""
-    return node.domain == QONNX_DOMAIN and node.op_type in INTEGER_QUANTIZERS
-
-
-def qonnx_integers(node: Node, low: float, high: float, stored: Stored) -> RoundedIntegers | None:
-    """Returns the integers that a node makes of numbers from `low` to `high`.
-
-    None where parameters are not stored or not positive, where the zero point is no integer, or
-    where nothing clips numbers without ends.
-    """
-    parameters = [stored(index) for index in range(1, len(node.inputs))]
-    given = [each for each in parameters if each is not None]
-    attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
-    if len(given) < len(parameters) or not given:
-        return None
-    try:
-        with np.errstate(all="ignore"):
-            return _ENDS[node.op_type](low, high, given, attributes)
-    except (ModelError, ValueError, IndexError, TypeError):  # a run tells at its own node
-        return None
-
-
-def stored_integers(node: Node, x: Array, stored: Stored) -> Array | None:
-    """Returns the integers, int64, that Quant makes of stored numbers, minus its zero point."""
-    given = [stored(index) for index in range(1, len(node.inputs))]
-    parameters = [each for each in given if each is not None]
-    if node.op_type not in ("Quant", "IntQuant") or len(parameters) < len(given):
-        return None
-    attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
-    try:
-        integers = quant_integers(x, *parameters, **attributes)
-    except (ModelError, ValueError, TypeError):  # a run tells at its own node
-        return None
-    return integers.astype(np.int64) if np.array_equal(integers, np.rint(integers)) else None
-
-
-def _of_quant(
-    low: float, high: float, parameters: list[Array], attributes: dict[str, Any]
-) -> RoundedIntegers | None:
-    scale, zero, _ = parameters
-    integers = quant_integers(_both_ends(low, high, parameters), *parameters, **attributes)
-    return _checked(integers, scale, zero)
-
-
-def _of_bipolar(
-    low: float, high: float, parameters: list[Array], attributes: dict[str, Any]
-) -> RoundedIntegers | None:
-    signs = np.where(_both_ends(low, high, parameters) >= 0, np.float32(1), np.float32(-1))
-    return _checked(signs, parameters[0], np.zeros(1))
-
-
-def _of_trunc(
-    low: float, high: float, parameters: list[Array], attributes: dict[str, Any]
-) -> RoundedIntegers | None:
-    return _checked(*trunc_integers(_both_ends(low, high, parameters), *parameters, **attributes))
-
-
-def _of_thresholds(
-    low: float, high: float, parameters: list[Array], attributes: dict[str, Any]
-) -> RoundedIntegers | None:
-    """Counts of thresholds times a scale, plus a bias that is a multiple of half the scale."""
-    (thresholds,) = parameters
-    scale, bias = (np.float32(attributes.get(f"out_{name}", value))
-                   for name, value in (("scale", 1), ("bias", 0)))  # fmt: skip
-    halves = 2 * bias / scale
-    step = scale if halves % 2 == 0 else scale / 2
-    counts = [np.sum(thresholds <= end, axis=-1) for end in (low, high)]
-    integers = (scale * np.array([counts[0].min(), counts[1].max()]) + bias) / step
-    return _checked(integers.astype(np.float32), np.asarray(step), np.zeros(1))
-
-
-def _both_ends(low: float, high: float, parameters: list[Array]) -> Array:
-    """Both ends, for each number that a parameter has: (2, …)."""
-    shape = np.broadcast_shapes(*(each.shape for each in parameters))
-    ends = np.array([low, high], np.float32).reshape(2, *(1 for _ in shape))
-    return np.broadcast_to(ends, (2, *shape))
-
-
-def _checked(integers: Array, step: Array, zero: Array) -> RoundedIntegers | None:
-    """Returns the integers; None where they are none, or a step is not above 0."""
-    is_whole = np.isfinite(integers).all() and np.array_equal(integers, np.rint(integers))
-    if not is_whole or not (step > 0).all() or not np.isfinite(step).all() or not step.size:
-        return None
-    is_single = bool(zero.size) and zero.min() == zero.max()
-    ends = integers * step.astype(np.float32)
-    return RoundedIntegers(
-        int(integers.min()), int(integers.max()), step.astype(np.float32),
-        int(zero.flat[0]) if is_single else None, float(ends.min()), float(ends.max()),
-    )  # fmt: skip
-
-
-_ENDS: dict[str, Callable[..., RoundedIntegers | None]] = {
-    "Quant": _of_quant,
-    "IntQuant": _of_quant,
-    "BipolarQuant": _of_bipolar,
-    "Trunc": _of_trunc,
-    "MultiThreshold": _of_thresholds,
-}
-
 _OTHER_TYPES = frozenset(
     {
         onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING, onnx.TensorProto.BOOL,
@@ -157,6 +40,9 @@ _OTHER_TYPES = frozenset(
     }
 )  # fmt: skip
 """Elements without an order."""
+_ROUNDING = ("output_dtype", "precision")
+Stored = Callable[[int], "Array | None"]
+"""Returns the constant input of a node at an index; None if it is not constant, or left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +261,6 @@ def _number(value: Array | None) -> float:
     return math.nan if value is None or value.size != 1 else float(value.item())
 
 
-_ROUNDING = ("output_dtype", "precision")
 _Rule = Callable[[_Known, Node], ValueRange]
 _RULES: dict[str, _Rule] = {
     "QuantizeLinear": _quantized,
@@ -394,3 +279,120 @@ _RULES: dict[str, _Rule] = {
     ),
 }  # fmt: skip
 """How the range of an operator's output follows from the ranges of its inputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundedIntegers:
+    """Integers from `low` to `high`, minus their zero point, times `step`.
+
+    `step` has the shape of the node's scale. `zero` is the zero point, None if it is not one
+    number. `least` and `most` are the ends times the step.
+    """
+
+    low: int
+    high: int
+    step: Array
+    zero: int | None
+    least: float
+    most: float
+
+
+def rounds_to_integers(node: Node) -> bool:
+    """Whether a node is one of QONNX's that return integers times a scale."""
+    return node.domain == QONNX_DOMAIN and node.op_type in INTEGER_QUANTIZERS
+
+
+def qonnx_integers(node: Node, low: float, high: float, stored: Stored) -> RoundedIntegers | None:
+    """Returns the integers that a node makes of numbers from `low` to `high`.
+
+    None where parameters are not stored or not positive, where the zero point is no integer, or
+    where nothing clips numbers without ends.
+    """
+    parameters = [stored(index) for index in range(1, len(node.inputs))]
+    given = [each for each in parameters if each is not None]
+    attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
+    if len(given) < len(parameters) or not given:
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            return _ENDS[node.op_type](low, high, given, attributes)
+    except (ModelError, ValueError, IndexError, TypeError):  # a run tells at its own node
+        return None
+
+
+def stored_integers(node: Node, x: Array, stored: Stored) -> Array | None:
+    """Returns the integers, int64, that Quant makes of stored numbers, minus its zero point."""
+    given = [stored(index) for index in range(1, len(node.inputs))]
+    parameters = [each for each in given if each is not None]
+    if node.op_type not in ("Quant", "IntQuant") or len(parameters) < len(given):
+        return None
+    attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
+    try:
+        integers = quant_integers(x, *parameters, **attributes)
+    except (ModelError, ValueError, TypeError):  # a run tells at its own node
+        return None
+    return integers.astype(np.int64) if np.array_equal(integers, np.rint(integers)) else None
+
+
+def _of_quant(
+    low: float, high: float, parameters: list[Array], attributes: dict[str, Any]
+) -> RoundedIntegers | None:
+    scale, zero, _ = parameters
+    integers = quant_integers(_both_ends(low, high, parameters), *parameters, **attributes)
+    return _checked(integers, scale, zero)
+
+
+def _of_bipolar(
+    low: float, high: float, parameters: list[Array], attributes: dict[str, Any]
+) -> RoundedIntegers | None:
+    signs = np.where(_both_ends(low, high, parameters) >= 0, np.float32(1), np.float32(-1))
+    return _checked(signs, parameters[0], np.zeros(1))
+
+
+def _of_trunc(
+    low: float, high: float, parameters: list[Array], attributes: dict[str, Any]
+) -> RoundedIntegers | None:
+    return _checked(*trunc_integers(_both_ends(low, high, parameters), *parameters, **attributes))
+
+
+def _of_thresholds(
+    low: float, high: float, parameters: list[Array], attributes: dict[str, Any]
+) -> RoundedIntegers | None:
+    """Counts of thresholds times a scale, plus a bias that is a multiple of half the scale."""
+    (thresholds,) = parameters
+    scale, bias = (np.float32(attributes.get(f"out_{name}", value))
+                   for name, value in (("scale", 1), ("bias", 0)))  # fmt: skip
+    halves = 2 * bias / scale
+    step = scale if halves % 2 == 0 else scale / 2
+    counts = [np.sum(thresholds <= end, axis=-1) for end in (low, high)]
+    integers = (scale * np.array([counts[0].min(), counts[1].max()]) + bias) / step
+    return _checked(integers.astype(np.float32), np.asarray(step), np.zeros(1))
+
+
+def _both_ends(low: float, high: float, parameters: list[Array]) -> Array:
+    """Both ends, for each number that a parameter has: (2, …)."""
+    shape = np.broadcast_shapes(*(each.shape for each in parameters))
+    ends = np.array([low, high], np.float32).reshape(2, *(1 for _ in shape))
+    return np.broadcast_to(ends, (2, *shape))
+
+
+def _checked(integers: Array, step: Array, zero: Array) -> RoundedIntegers | None:
+    """Returns the integers; None where they are none, or a step is not above 0."""
+    is_whole = np.isfinite(integers).all() and np.array_equal(integers, np.rint(integers))
+    if not is_whole or not (step > 0).all() or not np.isfinite(step).all() or not step.size:
+        return None
+    is_single = bool(zero.size) and zero.min() == zero.max()
+    ends = integers * step.astype(np.float32)
+    return RoundedIntegers(
+        int(integers.min()), int(integers.max()), step.astype(np.float32),
+        int(zero.flat[0]) if is_single else None, float(ends.min()), float(ends.max()),
+    )  # fmt: skip
+
+
+_ENDS: dict[str, Callable[..., RoundedIntegers | None]] = {
+    "Quant": _of_quant,
+    "IntQuant": _of_quant,
+    "BipolarQuant": _of_bipolar,
+    "Trunc": _of_trunc,
+    "MultiThreshold": _of_thresholds,
+}

@@ -1,4 +1,8 @@
-"""Rounds numbers to a float format."""
+"""Numbers in a float format: rounded, at random too, with scales, and sums on their way.
+
+A scaled number is a complex64: the element is its real part, the scale of its block its imaginary
+part. So arrays of them are moved, padded with 0 and gathered as any other, and are never added.
+"""
 
 from __future__ import annotations
 
@@ -20,123 +24,10 @@ from tracer.accumulators.spec.float_accumulator import FloatFormat, FloatRoundin
 from tracer.interpreter.numeric import parallel
 from tracer.support.types import Array
 
-
-def paired(elements: Array, scales: Array) -> Array:
-    """Returns scaled numbers; both are float32, of shapes that numpy broadcasts."""
-    out = np.empty(np.broadcast_shapes(elements.shape, scales.shape), np.complex64)
-    out.real, out.imag = elements, scales
-    return out
-
-
-def parted(numbers: Array) -> tuple[Array, Array]:
-    """Returns elements and scales, float64, row after row.
-
-    Numbers that are not scaled have scales of 1.
-    """
-    scales = numbers.imag if np.iscomplexobj(numbers) else np.ones_like(numbers)
-    return np.ascontiguousarray(numbers.real, np.float64), np.ascontiguousarray(scales, np.float64)
-
-
-def unscaled(numbers: Array) -> Array:
-    """Returns elements times the magnitudes of their scales, float64."""
-    elements, scales = parted(numbers)
-    return elements * np.abs(scales)
-
-
-def draw_key(rule_seed: int, seed: int) -> int:
-    """Returns 64 bits for the seed of a rounding rule and the seed of, say, a node."""
-    first = int(_mixed(np.array([rule_seed * SEED_STEP % (1 << 64)], np.uint64))[0])
-    second = np.array([(first + seed * SEED_STEP) % (1 << 64)], np.uint64)
-    return int(_mixed(second)[0])
-
-
-def draw_words(key: int, indices: Array) -> Array:
-    """Returns 64 bits, uint64, for each output index."""
-    return _mixed(np.uint64(key) + indices.astype(np.uint64) * np.uint64(INDEX_STEP))
-
-
-def draws_at_step(outputs: Array, step: int) -> Array:
-    """Returns numbers of `BITS` bits, float64, one for each of `outputs` at a step."""
-    spread = np.uint64((step + 1) * STEP_STEP % (1 << 64))
-    return (_mixed(outputs + spread) >> np.uint64(64 - BITS)).astype(np.float64)
-
-
-def _mixed(words: Array) -> Array:
-    for bits, factor in MIXERS:
-        words = (words ^ (words >> np.uint64(bits))) * np.uint64(factor)
-    return words ^ (words >> np.uint64(LAST_SHIFT))
-
-
 _FRACTION, _SINGLE_FRACTION = 52, 23
 """Bits of a float64, and of a float32, after the first one."""
 NO_EXPONENT = -400
 """Below the exponent of any number."""
-
-
-def wide_format(form: FloatFormat, saturates: bool = False) -> tuple[float, ...]:
-    """Returns a format for lanes of float64: `kernels.lanes.FORMAT`."""
-    unit = 2.0**-form.fraction_bits
-    is_kept = form.subnormals == "kept"
-    return (
-        1.5 * 2.0**_FRACTION * unit, unit, form.least_normal if is_kept else 2.0**NO_EXPONENT,
-        0.0 if is_kept else form.least_normal, form.largest,
-        form.largest if saturates else form.beyond,
-    )  # fmt: skip
-
-
-def single_format(form: FloatFormat) -> tuple[np.float32, np.float32]:
-    """Returns a format for lanes of float32: `kernels.singles.FORMAT`."""
-    big = 1.5 * 2.0 ** (_SINGLE_FRACTION - form.fraction_bits)
-    return np.float32(big), np.float32(form.least_normal)
-
-
-def odd_sum(a: Array, b: Array) -> Array:
-    """Returns a + b in float64, rounded to odd: any later rounding to 51 bits or fewer is exact.
-
-    Where the sum is no float64, the neighbour whose last bit is 1 (Boldo and Melquiond, 2008). The
-    error of the sum is exact (Knuth's TwoSum).
-    """
-    total = np.asarray(a + b)
-    part = total - a
-    error = (a - (total - part)) + (b - part)
-    is_even = (total.view(np.int64) & 1) == 0
-    beside = np.nextafter(total, np.copysign(np.inf, error))
-    inexact = np.isfinite(total) & (error != 0) & is_even
-    return np.where(inexact, beside, total)
-
-
-@dataclass
-class State:
-    """Sums (M, P), float64; counts are those of `floats.sums.FloatSums`."""
-
-    values: Array
-    overflowed: Array
-    swamped: Array
-    terms: Array
-    exact: Array
-
-    @classmethod
-    def beginning(cls, start: Array) -> State:
-        """Returns sums that begin with `start`, without any term."""
-        none = np.zeros(start.shape, np.int64)
-        return cls(start.copy(), none != 0, none, none.copy(), start.copy())
-
-    def count(self, products: Array, is_unchanged: Array) -> None:
-        """Counts products (M, P) other than 0, and those of them that changed nothing."""
-        self.terms += products != 0
-        self.swamped += (products != 0) & is_unchanged
-        self.exact += products
-
-    def put(
-        self, values: Array, form: FloatFormat, name: FloatRoundingName = "rne",
-        saturates: bool = False, random: Array | None = None,
-    ) -> Array:  # fmt: skip
-        """Returns `values` in a format; notes which were outside its range. 0 is +0."""
-        result, outside = limited(to_grid(values, form, name, random), form, saturates)
-        self.overflowed |= outside
-        return result + 0.0
-
-
 _NEAREST = FloatRounding()
 
 
@@ -219,3 +110,113 @@ def _integers(units: Array, name: FloatRoundingName, random: Array | None) -> Ar
             return whole + np.copysign(up.astype(np.float64), units)
         case _:
             assert_never(name)
+
+
+def wide_format(form: FloatFormat, saturates: bool = False) -> tuple[float, ...]:
+    """Returns a format for lanes of float64: `kernels.lanes.FORMAT`."""
+    unit = 2.0**-form.fraction_bits
+    is_kept = form.subnormals == "kept"
+    return (
+        1.5 * 2.0**_FRACTION * unit, unit, form.least_normal if is_kept else 2.0**NO_EXPONENT,
+        0.0 if is_kept else form.least_normal, form.largest,
+        form.largest if saturates else form.beyond,
+    )  # fmt: skip
+
+
+def single_format(form: FloatFormat) -> tuple[np.float32, np.float32]:
+    """Returns a format for lanes of float32: `kernels.singles.FORMAT`."""
+    big = 1.5 * 2.0 ** (_SINGLE_FRACTION - form.fraction_bits)
+    return np.float32(big), np.float32(form.least_normal)
+
+
+def odd_sum(a: Array, b: Array) -> Array:
+    """Returns a + b in float64, rounded to odd: any later rounding to 51 bits or fewer is exact.
+
+    Where the sum is no float64, the neighbour whose last bit is 1 (Boldo and Melquiond, 2008). The
+    error of the sum is exact (Knuth's TwoSum).
+    """
+    total = np.asarray(a + b)
+    part = total - a
+    error = (a - (total - part)) + (b - part)
+    is_even = (total.view(np.int64) & 1) == 0
+    beside = np.nextafter(total, np.copysign(np.inf, error))
+    inexact = np.isfinite(total) & (error != 0) & is_even
+    return np.where(inexact, beside, total)
+
+
+@dataclass
+class State:
+    """Sums (M, P), float64; counts are those of `floats.sums.FloatSums`."""
+
+    values: Array
+    overflowed: Array
+    swamped: Array
+    terms: Array
+    exact: Array
+
+    @classmethod
+    def beginning(cls, start: Array) -> State:
+        """Returns sums that begin with `start`, without any term."""
+        none = np.zeros(start.shape, np.int64)
+        return cls(start.copy(), none != 0, none, none.copy(), start.copy())
+
+    def count(self, products: Array, is_unchanged: Array) -> None:
+        """Counts products (M, P) other than 0, and those of them that changed nothing."""
+        self.terms += products != 0
+        self.swamped += (products != 0) & is_unchanged
+        self.exact += products
+
+    def put(
+        self, values: Array, form: FloatFormat, name: FloatRoundingName = "rne",
+        saturates: bool = False, random: Array | None = None,
+    ) -> Array:  # fmt: skip
+        """Returns `values` in a format; notes which were outside its range. 0 is +0."""
+        result, outside = limited(to_grid(values, form, name, random), form, saturates)
+        self.overflowed |= outside
+        return result + 0.0
+
+
+def draw_key(rule_seed: int, seed: int) -> int:
+    """Returns 64 bits for the seed of a rounding rule and the seed of, say, a node."""
+    first = int(_mixed(np.array([rule_seed * SEED_STEP % (1 << 64)], np.uint64))[0])
+    second = np.array([(first + seed * SEED_STEP) % (1 << 64)], np.uint64)
+    return int(_mixed(second)[0])
+
+
+def draw_words(key: int, indices: Array) -> Array:
+    """Returns 64 bits, uint64, for each output index."""
+    return _mixed(np.uint64(key) + indices.astype(np.uint64) * np.uint64(INDEX_STEP))
+
+
+def draws_at_step(outputs: Array, step: int) -> Array:
+    """Returns numbers of `BITS` bits, float64, one for each of `outputs` at a step."""
+    spread = np.uint64((step + 1) * STEP_STEP % (1 << 64))
+    return (_mixed(outputs + spread) >> np.uint64(64 - BITS)).astype(np.float64)
+
+
+def _mixed(words: Array) -> Array:
+    for bits, factor in MIXERS:
+        words = (words ^ (words >> np.uint64(bits))) * np.uint64(factor)
+    return words ^ (words >> np.uint64(LAST_SHIFT))
+
+
+def paired(elements: Array, scales: Array) -> Array:
+    """Returns scaled numbers; both are float32, of shapes that numpy broadcasts."""
+    out = np.empty(np.broadcast_shapes(elements.shape, scales.shape), np.complex64)
+    out.real, out.imag = elements, scales
+    return out
+
+
+def parted(numbers: Array) -> tuple[Array, Array]:
+    """Returns elements and scales, float64, row after row.
+
+    Numbers that are not scaled have scales of 1.
+    """
+    scales = numbers.imag if np.iscomplexobj(numbers) else np.ones_like(numbers)
+    return np.ascontiguousarray(numbers.real, np.float64), np.ascontiguousarray(scales, np.float64)
+
+
+def unscaled(numbers: Array) -> Array:
+    """Returns elements times the magnitudes of their scales, float64."""
+    elements, scales = parted(numbers)
+    return elements * np.abs(scales)

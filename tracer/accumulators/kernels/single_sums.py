@@ -1,6 +1,7 @@
 """Sums one by one in 64-bit integers: any order, overflow mode and rounding, the widest numbers.
 
 Terms go to register 0. After each group registers are added up, as `kernels.tiles.Step` explains.
+Products are rounded as `spec.rounding` defines it.
 """
 
 from typing import Any, assert_never
@@ -27,6 +28,10 @@ _BITS, _FACTORS = (
         np.uint64(0x94D049BB133111EB),
     ),
 )
+SATURATE, WRAP, ZERO, EXACT = range(4)
+"""What a rule does outside its range; EXACT has no range."""
+_EVENTS, _LEAST, _MOST = range(3)
+"""What is remembered of a sum: steps outside a range; extremes of registers without a range."""
 
 
 def rounding_rule(name: RoundingName) -> int:
@@ -68,13 +73,6 @@ def rounded(product: int, shift: int, rule: int, salt: int) -> int:
         up: Any = np.int64(draw) < rest
         return floor + up
     return floor
-
-
-SATURATE, WRAP, ZERO, EXACT = range(4)
-"""What a rule does outside its range; EXACT has no range."""
-
-_EVENTS, _LEAST, _MOST = range(3)
-"""What is remembered of a sum: steps outside a range; extremes of registers without a range."""
 
 
 def rule_of(overflow: Overflow) -> int:

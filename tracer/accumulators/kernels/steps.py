@@ -1,4 +1,4 @@
-"""Steps after each addition to a sum: what limits it, and what is remembered of the way.
+"""Steps after each addition to a sum, which limit it, and stores, which write what became of it.
 
 A limited lane holds the sum, or the sum plus one half where the range has one more negative number:
 both ranges are then symmetric, [-limit, limit], and one instruction saturates a lane. A lane is
@@ -24,6 +24,10 @@ from tracer.interpreter.kernels.tiles import (
 )
 from tracer.interpreter.kernels.vectors import INDEX, Vectors
 
+Rule = Callable[[Vectors, Any, Any], Any]
+"""(vectors, lane, limit) -> what becomes of the lane."""
+ROUNDINGS = {"half-even": "rint", "half-away": "round", "floor": "floor", "truncate": "trunc"}
+"""Roundings of products that tiles have, as LLVM names them."""
 BYTE = ir.IntType(8)
 Write = Callable[[Tile], None]
 OUTSIDE, PERSISTENT, EVENTS, CHANGED = range(4)
@@ -31,6 +35,98 @@ OUTSIDE, PERSISTENT, EVENTS, CHANGED = range(4)
 leave the range, sums other than the exact ones."""
 COUNTS_SIZE = 8
 """Elements of a table of counts: a cache line."""
+
+
+def _saturated(v: Vectors, lane: Any, limit: Any) -> Any:
+    return v.limited(lane, limit)
+
+
+def _wrapped(v: Vectors, lane: Any, limit: Any) -> Any:
+    """The lane modulo the size of the range, a power of 2: limits are half a step inside it."""
+    b = v.builder
+    size = b.fadd(b.fadd(limit, limit), v.same(1.0))
+    turns = v.rounded(b.fmul(lane, b.fdiv(v.same(1.0), size)))
+    return v.add_product(b.fneg(turns), size, lane)
+
+
+def _zeroed(v: Vectors, lane: Any, limit: Any) -> Any:
+    b = v.builder
+    outside = b.fcmp_ordered(">", v.greatest(lane, b.fneg(lane)), limit)
+    return b.select(outside, v.same(0.5), lane)
+
+
+RULES: dict[str, Rule] = {
+    "saturate": _saturated, "symmetric": _saturated, "error": _saturated,
+    "wrap": _wrapped, "zero": _zeroed,
+}  # fmt: skip
+"""Overflow modes that tiles have; a range that is not symmetric has one more negative number."""
+
+
+def _limit(rule: Rule, v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
+    return [rule(v, added, limit), *state]
+
+
+def _count(rule: Rule, v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
+    b, value = v.builder, rule(v, added, limit)
+    before, after, events = (b.bitcast(each, v.integers) for each in (added, value, state[0]))
+    left = b.icmp_signed("!=", before, after)
+    events = b.add(events, b.select(left, _one(v, limit), ir.Constant(v.integers, None)))
+    return [value, b.bitcast(events, v.kind)]
+
+
+def _one(v: Vectors, limit: Any) -> Any:
+    """1 in every lane: the second bit of a float of at least 2.
+
+    The compiler would add a constant by way of a vector of the comparison, not under its mask.
+    """
+    b, shift = v.builder, ir.Constant(v.integers, [v.bits - 2] * v.count)
+    return b.lshr(b.bitcast(b.fadd(limit, v.same(2.0)), v.integers), shift)
+
+
+def _free(v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
+    return [added, *state]
+
+
+def _extremes(v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
+    low, high = state
+    return [added, v.least(low, added), v.greatest_from_zero(high, added)]
+
+
+def _product(
+    rule: Rule | None, rounding: str | None, v: Vectors, words: Words, factor: Any, column: Any
+) -> Any:
+    b, half = v.builder, words.halves("product_half")
+    if rounding is None:
+        lane = v.add_product(factor, column, half)
+    else:
+        lane = b.fadd(v.rounded(b.fmul(factor, column), rounding), half)
+    return b.fsub(lane if rule is None else rule(v, lane, words.halves("product_limit")), half)
+
+
+@cache
+def limiting(overflow: str) -> Step:
+    """Limits the sum."""
+    return Step(0, partial(_limit, RULES[overflow]))
+
+
+@cache
+def counting(overflow: str) -> Step:
+    """Limits the sum; the state, integers as wide as a lane, counts sums outside."""
+    return Step(1, partial(_count, RULES[overflow]))
+
+
+@cache
+def product(overflow: str | None, rounding: str | None) -> ProductCode:
+    """Products, rounded and limited as these say; None leaves them as they are."""
+    rule = None if overflow is None else RULES[overflow]
+    return partial(_product, rule, None if rounding is None else ROUNDINGS[rounding])
+
+
+EXTREMES = Step(2, _extremes)
+"""The states are the least and the greatest sum so far, 0 among them."""
+
+FREE = Step(1, _free)
+"""Has a state, which register 0 may change."""
 
 
 def write_sums(tile: Tile) -> None:
@@ -49,6 +145,26 @@ def write_bytes(tile: Tile) -> None:
             numbers = [b.load(v.at(v.at(known, row), i)) for i in range(PARAMETERS)]
         results.append(_byte(tile, b.fsub(value, half), numbers))
     tile.put(0, results)
+
+
+def _byte(tile: Tile, value: Any, numbers: Sequence[Any]) -> Any:
+    """One vector of bytes, rounded as the nodes that would compute them one after the other."""
+    v, b = tile.vectors, tile.vectors.builder
+    double, single = (ir.VectorType(kind, v.count) for kind in (ir.DoubleType(), ir.FloatType()))
+    step, rest = (v.spread(number) for number in numbers[:2])
+    least, most, scale, low, high, zero = (
+        v.spread(b.fptrunc(number, ir.FloatType())) for number in numbers[2:]
+    )
+    wide = value if v.bits == 64 else b.fpext(value, double)
+    real = b.fptrunc(b.fadd(b.fmul(wide, step), rest), single)
+    ratio = b.fdiv(v.least(v.greatest(real, least), most), scale)
+    name = f"llvm.rint.v{v.count}f32"
+    rint = b.module.globals.get(name) or ir.Function(
+        b.module, ir.FunctionType(single, [single]), name
+    )
+    rounded = b.fadd(b.call(rint, [v.least(v.greatest(ratio, low), high)]), zero)
+    integers = b.fptosi(rounded, ir.VectorType(ir.IntType(32), v.count))
+    return b.trunc(integers, ir.VectorType(ir.IntType(8), v.count))
 
 
 def outside(tile: Tile, low: Sequence[Any], high: Sequence[Any]) -> Any:
@@ -158,26 +274,6 @@ def _add_counts(tile: Tile, values: list[Any], states: list[Any], exact: list[An
         b.store(b.add(b.load(address), wide), address)
 
 
-def _byte(tile: Tile, value: Any, numbers: Sequence[Any]) -> Any:
-    """One vector of bytes, rounded as the nodes that would compute them one after the other."""
-    v, b = tile.vectors, tile.vectors.builder
-    double, single = (ir.VectorType(kind, v.count) for kind in (ir.DoubleType(), ir.FloatType()))
-    step, rest = (v.spread(number) for number in numbers[:2])
-    least, most, scale, low, high, zero = (
-        v.spread(b.fptrunc(number, ir.FloatType())) for number in numbers[2:]
-    )
-    wide = value if v.bits == 64 else b.fpext(value, double)
-    real = b.fptrunc(b.fadd(b.fmul(wide, step), rest), single)
-    ratio = b.fdiv(v.least(v.greatest(real, least), most), scale)
-    name = f"llvm.rint.v{v.count}f32"
-    rint = b.module.globals.get(name) or ir.Function(
-        b.module, ir.FunctionType(single, [single]), name
-    )
-    rounded = b.fadd(b.call(rint, [v.least(v.greatest(ratio, low), high)]), zero)
-    integers = b.fptosi(rounded, ir.VectorType(ir.IntType(32), v.count))
-    return b.trunc(integers, ir.VectorType(ir.IntType(8), v.count))
-
-
 def _counts_size(bits: int, rows: int) -> int:
     return COUNTS_SIZE
 
@@ -205,101 +301,3 @@ def rare_counts(overflow: str, as_bytes: bool) -> Store:
     kind, write = (BYTE, write_bytes) if as_bytes else (INDEX, write_sums)
     code = partial(_count_again, write=write, step=counting(overflow))
     return Store((kind,), code, repeats=True, tables=_counts_size)
-
-
-Rule = Callable[[Vectors, Any, Any], Any]
-"""(vectors, lane, limit) -> what becomes of the lane."""
-
-
-def _saturated(v: Vectors, lane: Any, limit: Any) -> Any:
-    return v.limited(lane, limit)
-
-
-def _wrapped(v: Vectors, lane: Any, limit: Any) -> Any:
-    """The lane modulo the size of the range, a power of 2: limits are half a step inside it."""
-    b = v.builder
-    size = b.fadd(b.fadd(limit, limit), v.constant(1.0))
-    turns = v.rounded(b.fmul(lane, b.fdiv(v.constant(1.0), size)))
-    return v.add_product(b.fneg(turns), size, lane)
-
-
-def _zeroed(v: Vectors, lane: Any, limit: Any) -> Any:
-    b = v.builder
-    outside = b.fcmp_ordered(">", v.greatest(lane, b.fneg(lane)), limit)
-    return b.select(outside, v.constant(0.5), lane)
-
-
-RULES: dict[str, Rule] = {
-    "saturate": _saturated, "symmetric": _saturated, "error": _saturated,
-    "wrap": _wrapped, "zero": _zeroed,
-}  # fmt: skip
-"""Overflow modes that tiles have; a range that is not symmetric has one more negative number."""
-ROUNDINGS = {"half-even": "rint", "half-away": "round", "floor": "floor", "truncate": "trunc"}
-"""Roundings of products that tiles have, as LLVM names them."""
-
-
-def _limit(rule: Rule, v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
-    return [rule(v, added, limit), *state]
-
-
-def _count(rule: Rule, v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
-    b, value = v.builder, rule(v, added, limit)
-    before, after, events = (b.bitcast(each, v.integers) for each in (added, value, state[0]))
-    left = b.icmp_signed("!=", before, after)
-    events = b.add(events, b.select(left, _one(v, limit), ir.Constant(v.integers, None)))
-    return [value, b.bitcast(events, v.kind)]
-
-
-def _one(v: Vectors, limit: Any) -> Any:
-    """1 in every lane: the second bit of a float of at least 2.
-
-    The compiler would add a constant by way of a vector of the comparison, not under its mask.
-    """
-    b, shift = v.builder, ir.Constant(v.integers, [v.bits - 2] * v.count)
-    return b.lshr(b.bitcast(b.fadd(limit, v.constant(2.0)), v.integers), shift)
-
-
-def _free(v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
-    return [added, *state]
-
-
-def _extremes(v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
-    low, high = state
-    return [added, v.least(low, added), v.greatest_from_zero(high, added)]
-
-
-def _product(
-    rule: Rule | None, rounding: str | None, v: Vectors, words: Words, factor: Any, column: Any
-) -> Any:
-    b, half = v.builder, words.halves("product_half")
-    if rounding is None:
-        lane = v.add_product(factor, column, half)
-    else:
-        lane = b.fadd(v.rounded(b.fmul(factor, column), rounding), half)
-    return b.fsub(lane if rule is None else rule(v, lane, words.halves("product_limit")), half)
-
-
-@cache
-def limiting(overflow: str) -> Step:
-    """Limits the sum."""
-    return Step(0, partial(_limit, RULES[overflow]))
-
-
-@cache
-def counting(overflow: str) -> Step:
-    """Limits the sum; the state, integers as wide as a lane, counts sums outside."""
-    return Step(1, partial(_count, RULES[overflow]))
-
-
-@cache
-def product(overflow: str | None, rounding: str | None) -> ProductCode:
-    """Products, rounded and limited as these say; None leaves them as they are."""
-    rule = None if overflow is None else RULES[overflow]
-    return partial(_product, rule, None if rounding is None else ROUNDINGS[rounding])
-
-
-EXTREMES = Step(2, _extremes)
-"""The states are the least and the greatest sum so far, 0 among them."""
-
-FREE = Step(1, _free)
-"""Has a state, which register 0 may change."""

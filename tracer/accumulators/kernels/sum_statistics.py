@@ -1,4 +1,4 @@
-"""Counts sums by the width they need and by histogram bin, and measures their errors."""
+"""Counts sums by the width they need and by histogram bin, and measures errors, of floats too."""
 
 from typing import Any
 
@@ -16,47 +16,14 @@ from tracer.accumulators.kernels.array_types import (
     tuple_type,
     vector_type,
 )
-from tracer.accumulators.statistics.bins import BELOW_ERRORS, ERROR_BINS, UNUSED_BITS
+from tracer.accumulators.statistics.error_bins import BELOW, COUNT, UNUSED_BITS
 from tracer.interpreter.compiled_code import entry
 
 _PART = 256
 """Errors that are computed at once, in vectors; they are counted one by one."""
 _VALUES, _ERRORS = read_only(types.float32), vector_type(types.float64)
-
-
-@njit(types.void(_VALUES, read_only(types.float64), _ERRORS), nogil=True, cache=True,
-      error_model="numpy")  # fmt: skip
-def _errors(values: Any, exact: Any, out: Any) -> None:
-    """Writes relative errors as `FloatTally` defines them; -1 where one is NaN."""
-    for i in range(out.size):
-        value, wanted = float(values[i]), exact[i]
-        error = abs(value - wanted) / abs(wanted)
-        error = error if error == error else np.inf  # infinity instead of another infinity
-        error = 0.0 if value == wanted else error
-        out[i] = error if (value == value) & (wanted == wanted) else -1.0
-
-
-@entry(lambda values, exact, histogram: values.size == exact.size and histogram.size == ERROR_BINS)
-@kernel(tuple_type(types.int64, types.float64)(_VALUES, read_only(types.float64), FLAT_OUT))
-def count(values: Any, exact: Any, histogram: Any) -> Any:
-    """Adds the errors of sums to a histogram of `bins`.
-
-    Returns how many sums have no error, for they or their exact values are NaN, and the greatest
-    error.
-    """
-    spare, none, greatest = np.empty(_PART), 0, 0.0
-    for low in range(0, values.size, _PART):
-        high = min(low + _PART, values.size)
-        errors = spare[: high - low]
-        _errors(values[low:high], exact[low:high], errors)
-        bits = errors.view(np.int64)
-        for i in range(errors.size):
-            if errors[i] < 0:
-                none += 1
-            else:
-                greatest = max(greatest, errors[i])
-                histogram[min(max((bits[i] >> UNUSED_BITS) - BELOW_ERRORS, 0), ERROR_BINS - 1)] += 1
-    return none, greatest
+_WIDTHS = 66
+"""Widths of a 64-bit integer, and of one that is symmetric, from 0 on."""
 
 
 @intrinsic
@@ -82,16 +49,12 @@ def _width(value: int, symmetric: bool) -> int:
 
 @njit(types.int64(types.int64, types.int64, types.int64), nogil=True, cache=True, inline="always")
 def _bin(value: int, fraction: int, middle: int) -> int:
-    """The bin of `bins.bin_edges`, with 2^`fraction` bins an octave; 0 has the bin `middle`."""
+    """The bin of `bins.edges`, with 2^`fraction` bins an octave; 0 has the bin `middle`."""
     magnitude = value ^ (value >> 63)
     octave = max(63 - _leading_zeros(magnitude) - fraction, 0)
     # Each number of the first octaves has a bin; above, each octave adds 2^fraction bins.
     distance = (magnitude >> octave) + (octave << fraction)
     return middle + distance if value >= 0 else middle - 1 - distance
-
-
-_WIDTHS = 66
-"""Widths of a 64-bit integer, and of one that is symmetric, from 0 on."""
 
 
 def _are_tables(
@@ -164,3 +127,38 @@ def errors(values: Any, exact: Any, changed: Any, largest: Any, sums: Any) -> No
                 largest[row] = max(largest[row], error)
                 sums[row, 0] += error >> 32
                 sums[row, 1] += error & 0xFFFFFFFF
+
+
+@njit(types.void(_VALUES, read_only(types.float64), _ERRORS), nogil=True, cache=True,
+      error_model="numpy")  # fmt: skip
+def _errors(values: Any, exact: Any, out: Any) -> None:
+    """Writes relative errors as `FloatTally` defines them; -1 where one is NaN."""
+    for i in range(out.size):
+        value, wanted = float(values[i]), exact[i]
+        error = abs(value - wanted) / abs(wanted)
+        error = error if error == error else np.inf  # infinity instead of another infinity
+        error = 0.0 if value == wanted else error
+        out[i] = error if (value == value) & (wanted == wanted) else -1.0
+
+
+@entry(lambda values, exact, histogram: values.size == exact.size and histogram.size == COUNT)
+@kernel(tuple_type(types.int64, types.float64)(_VALUES, read_only(types.float64), FLAT_OUT))
+def count(values: Any, exact: Any, histogram: Any) -> Any:
+    """Adds the errors of sums to a histogram of `error_bins`.
+
+    Returns how many sums have no error, for they or their exact values are NaN, and the greatest
+    error.
+    """
+    spare, none, greatest = np.empty(_PART), 0, 0.0
+    for low in range(0, values.size, _PART):
+        high = min(low + _PART, values.size)
+        errors = spare[: high - low]
+        _errors(values[low:high], exact[low:high], errors)
+        bits = errors.view(np.int64)
+        for i in range(errors.size):
+            if errors[i] < 0:
+                none += 1
+            else:
+                greatest = max(greatest, errors[i])
+                histogram[min(max((bits[i] >> UNUSED_BITS) - BELOW, 0), COUNT - 1)] += 1
+    return none, greatest

@@ -1,4 +1,4 @@
-"""Stores that count sums by width and bin, and that measure the errors of those out of range."""
+"""Stores that count sums by width and bin, and measure errors; the layout of their tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

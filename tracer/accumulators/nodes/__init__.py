@@ -90,7 +90,6 @@ def followed(compute: ComputeSums, then: Callable[[Array, Sequence[Value]], Arra
 
 
 Lowering = Callable[[NodeOperands], ComputeSums]
-
 ComputeFloats = Callable[[Sequence[Value], FloatRunner], Array]
 """Computes the output of a node, in any float type, from its inputs with a runner."""
 Prepare = Callable[[FloatOperands], ComputeFloats]

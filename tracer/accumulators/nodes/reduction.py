@@ -1,4 +1,4 @@
-"""Sums over windows and axes: poolings, reductions and norms, of scaled or quantised tensors."""
+"""Sums without products: element by element (Add, QLinearAdd, CumSum), over windows and axes."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +27,14 @@ from tracer.support.types import Array
 _LONGEST = 1 << 13
 """Running sums along an axis, each of which is a row of a matrix: a longer axis takes too long."""
 _DIFFERENT_SCALES = "its operands have different scales, so their sum has no unit"
+_BLOCK = 1 << 18
+"""Numbers that are summed at a time."""
+_CHANNELS_ONLY = 2
+"""Axes of a tensor of channels without places."""
+_LARGEST = (1 << 31) - 1
+"""The largest term: terms are integers of at most 32 bits."""
+SumsAndDivisor = tuple[Array, Array | int]
+"""int64 sums, and the numbers that they are divided by for a mean."""
 
 
 @lowering("Add", "Sum", "Mean")
@@ -116,80 +124,6 @@ def _running(runner: SumRunner, x: Integers, exclusive: bool) -> Array:
     runner.begin(Reduction(length, Terms(length), (x.low, x.high), (0, 1), taken.T))
     sums = begun_sums(runner, rows, Integers(taken, 0, 1, constant=True))
     return sums.reshape(x.numbers.shape)
-
-
-_BLOCK = 1 << 18
-"""Numbers that are summed at a time."""
-
-
-def sums_over(
-    runner: SumRunner, x: Integers, axes: tuple[int, ...], has_zeros: bool = False,
-    ranges: tuple[Ends, Ends] | None = None,
-) -> Array:  # fmt: skip
-    """Sums, int64, over `axes`, which are removed; axis 1 is the channel if it stays.
-
-    `has_zeros` says that numbers may be 0 even if their range lacks 0. `ranges` are the least and
-    the greatest numbers where they differ by term.
-    """
-    rank = x.numbers.ndim
-    channel = () if 1 in axes or rank < 2 else (1,)
-    inner = tuple(axis for axis in range(rank) if axis not in (*axes, *channel))
-    turned = x.numbers.transpose(*axes, *channel, *inner)
-    if not channel:
-        turned = np.expand_dims(turned, len(axes))
-    depth, shape = math.prod(turned.shape[: len(axes)]), turned.shape[len(axes) :]
-    matrices = turned.reshape(depth, shape[0], math.prod(shape[1:]))
-    columns = from_first_axis(replace(x, numbers=matrices))
-    reduction = reduction_of(x, shape[0], depth, has_zeros, ranges)
-    sums = gathered_sums(runner, reduction, columns, (1, *shape))
-    if sums is None:
-        values = replace(x, numbers=turned).values
-        sums = _sums_by_channel(runner, values, len(axes))[None]
-    return np.moveaxis(sums[0], 0, sum(axis < 1 for axis in inner)) if channel else sums[0, 0]
-
-
-def reduction_of(
-    x: Integers, channels: int, depth: int, has_zeros: bool,
-    ranges: tuple[Ends, Ends] | None = None,
-) -> Reduction:  # fmt: skip
-    """Returns the reduction of `depth` numbers to a sum, for each of some channels."""
-    ends = (x.low, x.high) if ranges is None else ranges
-    return Reduction(channels, Terms(depth), ends, (1, 1), padded=has_zeros)
-
-
-def gathered_sums(
-    runner: SumRunner, reduction: Reduction, columns: ColumnSource, shape: tuple[int, ...]
-) -> Array | None:
-    """The sums of columns of each channel, in one pass; None where no kernel supports it."""
-    runner.begin(reduction)
-    ones = np.ones((reduction.channels, reduction.terms.count), np.int16)
-    sums, out = Gathered(ones, columns, None, reduction.terms), buffer_pool.empty(shape, np.int64)
-    return out if runner.sum_gathered(sums, out) else None
-
-
-def _sums_by_channel(runner: SumRunner, values: Array, axes: int) -> Array:
-    """Sums (C, ...) over the first `axes` axes of `values` (..., C, ...), in blocks of channels."""
-    depth, channels = math.prod(values.shape[:axes]), values.shape[axes]
-    out = np.empty((channels, math.prod(values.shape[axes + 1 :])), np.int64)
-    parts = parallel.pieces(channels, max(_BLOCK // max(depth * out.shape[1], 1), 1))
-
-    def block(index: int) -> None:
-        part = parts[index]
-        some = values[(slice(None),) * axes + (part,)]
-        numbers = some.reshape(depth, part.stop - part.start, out.shape[1])
-        runner.sum_first_axis(numbers, part, out[part])
-
-    parallel.run_blocks(len(parts), block)
-    return out.reshape(channels, *values.shape[axes + 1 :])
-
-
-_CHANNELS_ONLY = 2
-"""Axes of a tensor of channels without places."""
-_LARGEST = (1 << 31) - 1
-"""The largest term: terms are integers of at most 32 bits."""
-
-SumsAndDivisor = tuple[Array, Array | int]
-"""int64 sums, and the numbers that they are divided by for a mean."""
 
 
 @lowering("AveragePool")
@@ -342,17 +276,6 @@ def _quantized_mean(
     return compute
 
 
-def requantize(inputs: Sequence[Value], scale: int, divisor: Array | int) -> Restore:
-    """Sums in the scale of input 1, divided, as integers in the `scale` of the output, an index.
-
-    The zero point follows the scale; it is 0 of the input's type if it is left out.
-    """
-    factor = inputs[1] / inputs[scale] / divisor
-    zero = inputs[scale + 1] if len(inputs) > scale + 1 else None
-    zero = np.zeros((), inputs[0].dtype) if zero is None else np.asarray(zero)
-    return lambda sums: requantized(sums, factor, zero)
-
-
 def _reduced(
     operands: NodeOperands, inputs: Sequence[Value], runner: SumRunner, x: Integers
 ) -> tuple[Array, int]:
@@ -377,3 +300,75 @@ def _axes(operands: NodeOperands, inputs: Sequence[Value]) -> tuple[int, ...]:
     if not axes:
         return () if operands.attributes.get("noop_with_empty_axes", 0) else tuple(range(rank))
     return tuple(sorted(nonnegative_axis(int(axis), rank) for axis in axes))
+
+
+def requantize(inputs: Sequence[Value], scale: int, divisor: Array | int) -> Restore:
+    """Sums in the scale of input 1, divided, as integers in the `scale` of the output, an index.
+
+    The zero point follows the scale; it is 0 of the input's type if it is left out.
+    """
+    factor = inputs[1] / inputs[scale] / divisor
+    zero = inputs[scale + 1] if len(inputs) > scale + 1 else None
+    zero = np.zeros((), inputs[0].dtype) if zero is None else np.asarray(zero)
+    return lambda sums: requantized(sums, factor, zero)
+
+
+def sums_over(
+    runner: SumRunner, x: Integers, axes: tuple[int, ...], has_zeros: bool = False,
+    ranges: tuple[Ends, Ends] | None = None,
+) -> Array:  # fmt: skip
+    """Sums, int64, over `axes`, which are removed; axis 1 is the channel if it stays.
+
+    `has_zeros` says that numbers may be 0 even if their range lacks 0. `ranges` are the least and
+    the greatest numbers where they differ by term.
+    """
+    rank = x.numbers.ndim
+    channel = () if 1 in axes or rank < 2 else (1,)
+    inner = tuple(axis for axis in range(rank) if axis not in (*axes, *channel))
+    turned = x.numbers.transpose(*axes, *channel, *inner)
+    if not channel:
+        turned = np.expand_dims(turned, len(axes))
+    depth, shape = math.prod(turned.shape[: len(axes)]), turned.shape[len(axes) :]
+    matrices = turned.reshape(depth, shape[0], math.prod(shape[1:]))
+    columns = from_first_axis(replace(x, numbers=matrices))
+    reduction = reduction_of(x, shape[0], depth, has_zeros, ranges)
+    sums = gathered_sums(runner, reduction, columns, (1, *shape))
+    if sums is None:
+        values = replace(x, numbers=turned).values
+        sums = _sums_by_channel(runner, values, len(axes))[None]
+    return np.moveaxis(sums[0], 0, sum(axis < 1 for axis in inner)) if channel else sums[0, 0]
+
+
+def reduction_of(
+    x: Integers, channels: int, depth: int, has_zeros: bool,
+    ranges: tuple[Ends, Ends] | None = None,
+) -> Reduction:  # fmt: skip
+    """Returns the reduction of `depth` numbers to a sum, for each of some channels."""
+    ends = (x.low, x.high) if ranges is None else ranges
+    return Reduction(channels, Terms(depth), ends, (1, 1), padded=has_zeros)
+
+
+def gathered_sums(
+    runner: SumRunner, reduction: Reduction, columns: ColumnSource, shape: tuple[int, ...]
+) -> Array | None:
+    """The sums of columns of each channel, in one pass; None where no kernel supports it."""
+    runner.begin(reduction)
+    ones = np.ones((reduction.channels, reduction.terms.count), np.int16)
+    sums, out = Gathered(ones, columns, None, reduction.terms), buffer_pool.empty(shape, np.int64)
+    return out if runner.sum_gathered(sums, out) else None
+
+
+def _sums_by_channel(runner: SumRunner, values: Array, axes: int) -> Array:
+    """Sums (C, ...) over the first `axes` axes of `values` (..., C, ...), in blocks of channels."""
+    depth, channels = math.prod(values.shape[:axes]), values.shape[axes]
+    out = np.empty((channels, math.prod(values.shape[axes + 1 :])), np.int64)
+    parts = parallel.pieces(channels, max(_BLOCK // max(depth * out.shape[1], 1), 1))
+
+    def block(index: int) -> None:
+        part = parts[index]
+        some = values[(slice(None),) * axes + (part,)]
+        numbers = some.reshape(depth, part.stop - part.start, out.shape[1])
+        runner.sum_first_axis(numbers, part, out[part])
+
+    parallel.run_blocks(len(parts), block)
+    return out.reshape(channels, *values.shape[axes + 1 :])
