@@ -131,7 +131,7 @@ class _Converter:
         known = self._ranges.of(node.input[0], self._scope)
         if known.dtype is None or not is_integer(known.dtype):
             return False
-        integers = _Integers(*known.within(known.dtype), _is_signed(known.dtype))
+        integers = _Integers(*known.integer_ends(known.dtype), _is_signed(known.dtype))
         rank = None if scale.size == 1 else self._rank(maker.input[0])
         if scale.size > 1 and (rank is None or (clips and not integers.are_all)):
             return False

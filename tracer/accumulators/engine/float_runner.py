@@ -153,8 +153,12 @@ def sum_products(
         indices = None if indices is None else indices.T
     with np.errstate(all="ignore"):
         state = _summed(*sides, first, accumulator, seed, indices)
-    arrays = (_single(state.values, accumulator), state.overflowed, state.swamped, state.terms,
-              state.exact)  # fmt: skip
+    single = state.values.astype(np.float32, copy=False)
+    if isinstance(accumulator, BlockFma):  # NaN has the bits of its register's format
+        unused = 23 - accumulator.register.fraction_bits
+        nan = np.array([0x7FFFFFFF >> unused << unused], np.uint32).view(np.float32)
+        single[np.isnan(single)] = nan
+    arrays = single, state.overflowed, state.swamped, state.terms, state.exact
     return FloatSums(*(each.T if is_turned else each for each in arrays))
 
 
@@ -174,13 +178,3 @@ def _summed(
             return oracle.blocks(factors, columns, begin, accumulator)
         case _:
             assert_never(accumulator)
-
-
-def _single(values: Array, accumulator: FloatAccumulator | BlockFma) -> Array:
-    """Returns float32; NaN of a block multiply-add has the bits of its register's format."""
-    single = values.astype(np.float32, copy=False)
-    if isinstance(accumulator, BlockFma):
-        unused = 23 - accumulator.register.fraction_bits
-        nan = np.array([0x7FFFFFFF >> unused << unused], np.uint32).view(np.float32)
-        single[np.isnan(single)] = nan
-    return single

@@ -192,10 +192,6 @@ class NodeOperands:
         """Whether the input is equal in every run."""
         return self.scales.constant(self.node.inputs[index], self.node.scope)
 
-    def _are_values(self, *names: str) -> bool:
-        """Whether these inputs are stored, rather than computed."""
-        return all(self.scales.value(name, self.node.scope) is not None for name in names if name)
-
     def has_input(self, index: int) -> bool:
         """Whether the optional input is present."""
         return len(self.node.inputs) > index and bool(self.node.inputs[index])
@@ -207,21 +203,28 @@ class NodeOperands:
     def bias(self, index: int, step: Array, inputs: Sequence[Value]) -> BiasParts:
         """The bias at `index`, one number or one for each channel, in units of `step`.
 
-        Multiples of the step are integers. Any other bias is added to the output.
+        Multiples of the step are integers. Any other bias is added to the output. Raises InputError
+        for a fixed-point bias beyond 62 bits.
         """
         if not self.has_input(index):
             return BiasParts()
         if index in self._stored_biases:
             return self._stored_biases[index]
         value = inputs[index]
+        steps = np.rint(value.astype(np.float64) / step)
         if self.formats is not None:
-            return BiasParts(_whole_steps(value, step))
+            if not (np.abs(steps) < _LARGEST_BIAS).all():
+                raise InputError(
+                    f"a bias from {value.min()} to {value.max()} has no fixed-point number",
+                    f"Its step is {float(step)}: check the operation that computes it.",
+                )
+            return BiasParts(steps.astype(np.int64))
         name, scope = self.node.inputs[index], self.node.scope
         scale = self.scales.of(name, scope)
         if scale is None or not np.allclose(scale.step.reshape(-1), step.reshape(-1), _RTOL, 0):
             return BiasParts(rest=value)
         stored = self.scales.stored_integers(name, scope)
-        exact = np.rint(value.astype(np.float64) / step) if stored is None else stored
+        exact = steps if stored is None else stored
         bias = BiasParts(exact.astype(np.int64).reshape(value.shape))
         if stored is not None:
             self._stored_biases[index] = bias
@@ -240,7 +243,7 @@ class NodeOperands:
         at = index + _TO_ZERO_POINT if zero_at is None else zero_at
         tensor, zero = inputs[index], inputs[at] if at < len(inputs) else None
         known = self.scales.ranges.of(self.node.inputs[index], self.node.scope)
-        low, high = known.within(tensor.dtype)
+        low, high = known.integer_ends(tensor.dtype)
         least, most = integer_range(tensor.dtype)
         fixed, constant, shift = True, self.constant(index), 0
         single: int | None = 0
@@ -256,8 +259,9 @@ class NodeOperands:
             else:
                 numbers = narrow(subtract(tensor, zero))
         found = Integers(numbers, low, high, constant and fixed, single, shift=shift)
-        names = self.node.inputs
-        if constant and fixed and self._are_values(names[index], *names[at : at + 1]):
+        names = [name for name in (self.node.inputs[index], *self.node.inputs[at : at + 1]) if name]
+        is_stored = all(self.scales.value(name, self.node.scope) is not None for name in names)
+        if constant and fixed and is_stored:
             self._stored[index] = found
         return found
 
@@ -282,17 +286,6 @@ class NodeOperands:
                 name,
             )
         return Quantized(scale, constant, None if stored is None else narrow(stored))
-
-
-def _whole_steps(bias: Array, step: Array) -> Array:
-    """The nearest multiples of the step, int64. Raises InputError beyond 62 bits."""
-    steps = np.rint(bias.astype(np.float64) / step)
-    if not (np.abs(steps) < _LARGEST_BIAS).all():
-        raise InputError(
-            f"a bias from {bias.min()} to {bias.max()} has no fixed-point number",
-            f"Its step is {float(step)}: check the operation that computes it.",
-        )
-    return steps.astype(np.int64)
 
 
 def narrow(integers: Array) -> Array:

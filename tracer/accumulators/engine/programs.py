@@ -207,7 +207,9 @@ def sum_by_program(
     left = np.ascontiguousarray(matrices.left[:, plan.sequence], np.int64)
     bias = matrices.bias if accumulator.is_bias_first else np.zeros_like(matrices.bias)
     exact = np.broadcast_to(bias, matrices.shape)
-    numbers, by_sign = _rounding(plan.sequence, accumulator), accumulator.order.reorders
+    rule, by_sign = accumulator.product_rounding, accumulator.order.reorders
+    number = loaded("single_sums").rounding_rule(rule.name)
+    rounding = np.array([accumulator.product_shift, number], np.int64), rule.salts(plan.sequence)
     width = max(_COPIED // max(matrices.depth * len(left), 1), 1)
     parts = parallel.pieces(matrices.shape[1], width)
     clips = np.empty((0, 0), np.int64) if clips is None else clips
@@ -217,7 +219,7 @@ def sum_by_program(
         right = matrices.right[plan.sequence, part].T.astype(np.int64, order="C")
         sums = (out[:, part] for out in (*outs, clips))
         loaded("single_sums").run(
-            left, right, plan.groups.groups, rules, *numbers, by_sign,
+            left, right, plan.groups.groups, rules, *rounding, by_sign,
             observed, exact[:, part], start[:, part], *sums,
         )  # fmt: skip
 
@@ -241,13 +243,6 @@ def _rules(matrices: Matrices, plan: Program, accumulator: Accumulator, observed
     if width is not None and products_may_change(matrices, accumulator):
         products = (rule, *accumulator.range_of(width))
     return np.array([*rows, products], np.int64)
-
-
-def _rounding(positions: Array, accumulator: Accumulator) -> tuple[Array, Array]:
-    """How kernels round products: the low bits dropped and the rule; a salt for each position."""
-    rule = accumulator.product_rounding
-    number = loaded("single_sums").rounding_rule(rule.name)
-    return np.array([accumulator.product_shift, number], np.int64), rule.salts(positions)
 
 
 def _is_tree(count: int, stages: tuple[Stage, ...]) -> bool:

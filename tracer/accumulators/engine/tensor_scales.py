@@ -77,25 +77,22 @@ class TensorScale:
         return apply(compute, tensor, aligned(self.step, tensor, self.axis, 0), dtype=dtype)
 
 
-def _unknown(model: Model) -> frozenset[str]:
-    """Returns the weights that a feed may override, so that bounds of sums hold for any of them.
-
-    Scales and zero points of a conversion count as constants: without, there are no integers.
-    """
-    fixed = {name for node in model.nodes if _converts(node) for name in node.inputs[1:]}
-    return frozenset(value.name for value in overridable(model)) - fixed
-
-
-def _converts(node: Node) -> bool:
-    return node.op_type in ("QuantizeLinear", "DequantizeLinear") or rounds_to_integers(node)
-
-
 class TensorScales:
     """The scales of the tensors of one model."""
 
     def __init__(self, model: Model) -> None:
         self._flow = model.dataflow
-        self._stored = StoredValues(model, _unknown(model))
+        # Bounds of sums hold for any weight that a feed may override. Scales and zero points of a
+        # conversion count as constants: without, there are no integers.
+        conversions = ("QuantizeLinear", "DequantizeLinear")
+        fixed = {
+            name
+            for node in model.nodes
+            if node.op_type in conversions or rounds_to_integers(node)
+            for name in node.inputs[1:]
+        }
+        changeable = {value.name for value in overridable(model)} - fixed
+        self._stored = StoredValues(model, changeable)
         self.ranges = ValueRanges(model, self._stored)
         self._found: dict[Address, TensorScale | None] = {}
 
@@ -104,7 +101,12 @@ class TensorScales:
         address = self._flow.address(name, scope)
         for each in self._unknown_before(address):
             maker = self._ruled(each)
-            self._found[each] = None if maker is None else _rule(maker)(self, maker)
+            if maker is None:
+                self._found[each] = None
+            elif rounds_to_integers(maker):
+                self._found[each] = self.rounded(maker)
+            else:
+                self._found[each] = _RULES[maker.op_type](self, maker)
         return self._found[address]
 
     def _unknown_before(self, address: Address) -> Sequence[Address]:
@@ -228,7 +230,7 @@ class TensorScales:
         zeros = np.zeros(1, np.int64) if zero is None else zero.astype(np.int64)
         if not zeros.size:
             return None
-        low, high = numbers.within(dtype)
+        low, high = numbers.integer_ends(dtype)
         return low - int(zeros.max()), high - int(zeros.min())
 
 
@@ -266,10 +268,6 @@ def _positive(scales: TensorScales, node: Node) -> TensorScale | None:
     return None if scale is None else replace(scale, low=max(scale.low, 0), high=max(scale.high, 0))
 
 
-def _identity(scales: TensorScales, node: Node) -> TensorScale | None:
-    return scales.of(node.inputs[0], node.scope)
-
-
 def _transposed(scales: TensorScales, node: Node) -> TensorScale | None:
     scale = scales.of(node.inputs[0], node.scope)
     order = next((list(a.ints) for a in node.proto.attribute if a.name == "perm"), None)
@@ -289,7 +287,7 @@ def _padded(scales: TensorScales, node: Node) -> TensorScale | None:
     return _rearranged(scales, node)
 
 
-def _joined(scales: TensorScales, node: Node) -> TensorScale | None:
+def _concat_scale(scales: TensorScales, node: Node) -> TensorScale | None:
     """One scale if all inputs have the same step."""
     parts = [scale for name in node.inputs if (scale := scales.of(name, node.scope)) is not None]
     steps = {float(step) for scale in parts for step in scale.step.reshape(-1)}
@@ -303,19 +301,15 @@ def _is_origin(node: Node) -> bool:
     return rounds_to_integers(node) or (not node.domain and node.op_type == "DequantizeLinear")
 
 
-def _rule(node: Node) -> _Rule:
-    return TensorScales.rounded if rounds_to_integers(node) else _RULES[node.op_type]
-
-
 _RULES: dict[str, _Rule] = {
     "DequantizeLinear": TensorScales.dequantized,
-    "Identity": _identity,
+    "Identity": lambda scales, node: scales.of(node.inputs[0], node.scope),
     "Relu": _positive,
     "Transpose": _transposed,
     "Pad": _padded,
     "Resize": _resized,
     "Upsample": _resized,
-    "Concat": _joined,
+    "Concat": _concat_scale,
     **dict.fromkeys(
         ("MaxPool", "GlobalMaxPool", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice",
          "Gather", "Split", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "ReduceMax"),

@@ -113,19 +113,16 @@ class Factors:
         begins = (bias * (ends is None) + 0.5 * lanes.half).astype(left.dtype)
         if parameters is not None:
             parameters = parameters.reshape(parts, -1, parameters.shape[1])
+        inner, register = None, self.lanes.inner
+        if register is not None:  # register 0 has a range of its own
+            steps = loaded("steps")
+            limit = steps.counting if step.states == 1 else steps.limiting
+            inner = limit(register.overflow).code
         step = replace(step, grouped=self.groups.registers > 0, ends=ends is not None,
-                       inner=self._inner(step), product=self.lanes.product)  # fmt: skip
+                       inner=inner, product=self.lanes.product)  # fmt: skip
         flat = [out.reshape(-1).view(f"i{out.itemsize}") for out in outs]
         tile_tasks.run(step, store, left, begins, columns, flat, lanes, parameters, ends,
                        self.groups, tables)  # fmt: skip
-
-    def _inner(self, step: Any) -> Any:
-        """The step of register 0, if it has a range of its own."""
-        inner, steps = self.lanes.inner, loaded("steps")
-        if inner is None:
-            return None
-        same = steps.counting if step.states == 1 else steps.limiting
-        return same(inner.overflow).code
 
 
 def of_matrix(matrices: Matrices, sequence: Array) -> Columns:
@@ -312,15 +309,11 @@ class TileTables:
         tally.outputs_changed[:] = total[:, names.CHANGED]
         tally.max_abs_error[:] = largest
         tally.error_sum[:] = total[:, [names.ERRORS_HIGH, names.ERRORS_LOW]]
-        self._set_extremes(tally, 0.0 if accumulator.is_symmetric else 0.5)
-        return tally
-
-    def _set_extremes(self, tally: Tally, half: float) -> None:
-        """Sets the extremes of sums whose lanes hold `half` more."""
-        lanes = self._extremes
+        lanes, half = self._extremes, 0.0 if accumulator.is_symmetric else 0.5
         for number, name in enumerate(EXTREMES):
             best = np.min if name.endswith("min") else np.max
             getattr(tally, name)[:] = best(lanes[..., number, :], axis=(0, 2)) - half
+        return tally
 
     @property
     def _rows(self) -> Array:

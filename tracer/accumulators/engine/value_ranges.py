@@ -60,11 +60,11 @@ class ValueRange:
             return cls(dtype=dtype)
         return cls(*integer_range(dtype), dtype)
 
-    def joined(self, other: ValueRange) -> ValueRange:
+    def union(self, other: ValueRange) -> ValueRange:
         """The least range that contains both."""
         return replace(self, low=min(self.low, other.low), high=max(self.high, other.high))
 
-    def within(self, dtype: np.dtype[Any]) -> tuple[int, int]:
+    def integer_ends(self, dtype: np.dtype[Any]) -> tuple[int, int]:
         """The ends of the range as integers of a type."""
         ends = self.clipped(*integer_range(dtype))
         return int(ends.low), int(ends.high)
@@ -84,10 +84,10 @@ class ValueRanges:
 
     def of(self, name: str, scope: Scope) -> ValueRange:
         """The range of a tensor."""
-        return self._known.of(name, scope)
+        return self._ranges.of(name, scope)
 
     @cached_property
-    def _known(self) -> _Known:
+    def _ranges(self) -> _Known:
         known = _Known(self._model, self._stored)
         for scope in self._model.scopes:
             given = [(v.name, v.type.tensor_type.elem_type) for v in scope.graph.input]
@@ -97,7 +97,9 @@ class ValueRanges:
                     dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
                     known.ranges[scope.path, name] = ValueRange.of_type(dtype)
         for node in self._model.nodes:  # makers come first
-            rule = _rule(node)
+            rule = _RULES.get(node.op_type) if not node.domain else None
+            if rounds_to_integers(node):
+                rule = _rounded
             if rule is not None:
                 made = rule(known, node)
                 outputs = node.outputs if node.op_type == "Split" else node.outputs[:1]
@@ -130,12 +132,6 @@ class _Known:
         return None if zero is None else zero.reshape(-1)
 
 
-def _rule(node: Node) -> _Rule | None:
-    if node.domain:
-        return _rounded if rounds_to_integers(node) else None
-    return _RULES.get(node.op_type)
-
-
 def has_input(node: Node, index: int) -> bool:
     """Whether an optional input is present."""
     return len(node.inputs) > index and bool(node.inputs[index])
@@ -154,18 +150,6 @@ def integer_range(dtype: Any) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
-def _moved(known: _Known, node: Node) -> ValueRange:
-    return known.input(node)
-
-
-def _resized(known: _Known, node: Node) -> ValueRange:
-    return known.input(node) if takes_nearest(node) else ValueRange()
-
-
-def _positive(known: _Known, node: Node) -> ValueRange:
-    return known.input(node).clipped(0, math.inf)
-
-
 def _clipped(known: _Known, node: Node) -> ValueRange:
     """A limit that is not one constant number may move any number anywhere."""
     x = known.input(node)
@@ -179,9 +163,9 @@ def _clipped(known: _Known, node: Node) -> ValueRange:
     return ValueRange.of_type(x.dtype) if any(map(math.isnan, ends)) else x.clipped(*ends)
 
 
-def _joined(known: _Known, node: Node) -> ValueRange:
+def _concat_range(known: _Known, node: Node) -> ValueRange:
     each = (known.of(name, node.scope) for name in node.inputs)
-    return reduce(ValueRange.joined, each, known.input(node))
+    return reduce(ValueRange.union, each, known.input(node))
 
 
 def _padded(known: _Known, node: Node) -> ValueRange:
@@ -190,7 +174,7 @@ def _padded(known: _Known, node: Node) -> ValueRange:
     if has_input(node, 2):
         fill = _number(known.constant(node, 2))
     x = known.input(node)
-    return ValueRange.of_type(x.dtype) if math.isnan(fill) else x.joined(ValueRange(fill, fill))
+    return ValueRange.of_type(x.dtype) if math.isnan(fill) else x.union(ValueRange(fill, fill))
 
 
 def _quantized(known: _Known, node: Node) -> ValueRange:
@@ -201,7 +185,8 @@ def _quantized(known: _Known, node: Node) -> ValueRange:
         dtype = quantized_type(zero, options.get("output_dtype", 0))
         if (zero is None and has_input(node, 2)) or not is_integer(dtype):
             return ValueRange()
-        if scale is None or not _is_positive(scale):
+        is_step = scale is not None and "float" in scale.dtype.name and scale.size > 0
+        if scale is None or not is_step or not ((scale > 0) & np.isfinite(scale)).all():
             return ValueRange.of_type(dtype)
         wide = scale.dtype if x.dtype is None or is_integer(x.dtype) else x.dtype
         ends = _ends(x.low, x.high, wide, scale, zero)
@@ -220,7 +205,7 @@ def _dequantized(known: _Known, node: Node) -> ValueRange:
         return ValueRange()
     if zero is None and has_input(node, 2):
         return ValueRange()
-    ends = _ends(*x.within(dtype), dtype, scale, zero)
+    ends = _ends(*x.integer_ends(dtype), dtype, scale, zero)
     try:
         with np.errstate(all="ignore"):
             found = dequantize_linear(ends, scale.reshape(-1), zero, axis=1)
@@ -249,13 +234,6 @@ def _spanned(found: Array, dtype: np.dtype[Any]) -> ValueRange:
     return ValueRange(float(wide.min()), float(wide.max()), dtype)
 
 
-def _is_positive(scale: Array) -> bool:
-    """Whether all steps are finite floats above 0."""
-    if "float" not in scale.dtype.name or not scale.size:
-        return False
-    return bool((scale > 0).all() and np.isfinite(scale).all())
-
-
 def _number(value: Array | None) -> float:
     """NaN for a value that is not constant, or not one number."""
     return math.nan if value is None or value.size != 1 else float(value.item())
@@ -265,17 +243,19 @@ _Rule = Callable[[_Known, Node], ValueRange]
 _RULES: dict[str, _Rule] = {
     "QuantizeLinear": _quantized,
     "DequantizeLinear": _dequantized,
-    "Relu": _positive,
+    "Relu": lambda known, node: known.input(node).clipped(0, math.inf),
     "Clip": _clipped,
-    "Concat": _joined,
+    "Concat": _concat_range,
     "Pad": _padded,
-    "Resize": _resized,
-    "Upsample": _resized,
+    **dict.fromkeys(
+        ("Resize", "Upsample"),
+        lambda known, node: known.input(node) if takes_nearest(node) else ValueRange(),
+    ),
     **dict.fromkeys(
         ("Identity", "Transpose", "MaxPool", "GlobalMaxPool", "Reshape", "Flatten", "Squeeze",
          "Unsqueeze", "Slice", "Gather", "Split", "Expand", "Tile", "DepthToSpace",
          "SpaceToDepth", "ReduceMax"),
-        _moved,
+        _Known.input,
     ),
 }  # fmt: skip
 """How the range of an operator's output follows from the ranges of its inputs."""

@@ -62,10 +62,6 @@ RULES: dict[str, Rule] = {
 """Overflow modes that tiles have; a range that is not symmetric has one more negative number."""
 
 
-def _limit(rule: Rule, v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
-    return [rule(v, added, limit), *state]
-
-
 def _count(rule: Rule, v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
     b, value = v.builder, rule(v, added, limit)
     before, after, events = (b.bitcast(each, v.integers) for each in (added, value, state[0]))
@@ -81,10 +77,6 @@ def _one(v: Vectors, limit: Any) -> Any:
     """
     b, shift = v.builder, ir.Constant(v.integers, [v.bits - 2] * v.count)
     return b.lshr(b.bitcast(b.fadd(limit, v.same(2.0)), v.integers), shift)
-
-
-def _free(v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
-    return [added, *state]
 
 
 def _extremes(v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
@@ -106,7 +98,8 @@ def _product(
 @cache
 def limiting(overflow: str) -> Step:
     """Limits the sum."""
-    return Step(0, partial(_limit, RULES[overflow]))
+    rule = RULES[overflow]
+    return Step(0, lambda v, added, state, limit: [rule(v, added, limit), *state])
 
 
 @cache
@@ -125,7 +118,7 @@ def product(overflow: str | None, rounding: str | None) -> ProductCode:
 EXTREMES = Step(2, _extremes)
 """The states are the least and the greatest sum so far, 0 among them."""
 
-FREE = Step(1, _free)
+FREE = Step(1, lambda v, added, state, limit: [added, *state])
 """Has a state, which register 0 may change."""
 
 
@@ -274,10 +267,6 @@ def _add_counts(tile: Tile, values: list[Any], states: list[Any], exact: list[An
         b.store(b.add(b.load(address), wide), address)
 
 
-def _counts_size(bits: int, rows: int) -> int:
-    return COUNTS_SIZE
-
-
 VALUES = Store((INDEX,), write_sums)
 """The sums of a step without state."""
 VALUES_AND_EVENTS = Store((INDEX, INDEX), _values_and_events)
@@ -285,13 +274,13 @@ VALUES_AND_EVENTS = Store((INDEX, INDEX), _values_and_events)
 SUMS_AND_EXTREMES = Store((INDEX,) * 3, _sums_and_extremes)
 """The sums, their least and their greatest on the way."""
 COUNTS = Store(
-    (INDEX,), partial(_count_events, write=write_sums), repeats=True, tables=_counts_size
+    (INDEX,), partial(_count_events, write=write_sums), repeats=True, tables=lambda *_: COUNTS_SIZE
 )
 """The sums of `counting`, and four counts in the tables."""
 BYTES = Store((BYTE,), write_bytes)
 """The sums of a step without state as bytes, by the parameters of their rows."""
 BYTES_AND_COUNTS = Store((BYTE,), partial(_count_events, write=write_bytes), repeats=True,
-                         tables=_counts_size)  # fmt: skip
+                         tables=lambda *_: COUNTS_SIZE)  # fmt: skip
 """The same, with the four counts."""
 
 
@@ -300,4 +289,4 @@ def rare_counts(overflow: str, as_bytes: bool) -> Store:
     """Sums of EXTREMES, limited, and the four counts: fast where few sums leave the range."""
     kind, write = (BYTE, write_bytes) if as_bytes else (INDEX, write_sums)
     code = partial(_count_again, write=write, step=counting(overflow))
-    return Store((kind,), code, repeats=True, tables=_counts_size)
+    return Store((kind,), code, repeats=True, tables=lambda *_: COUNTS_SIZE)

@@ -94,15 +94,15 @@ def _addition(operands: NodeOperands, signs: Sequence[int]) -> ComputeSums:
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
         numbers = [each.integers(x) for each, x in zip(terms, inputs, strict=True)]
-        signed = [n if s > 0 else _negative(n) for n, s in zip(numbers, signs, strict=True)]
-        sums = _sums(runner, signed)
+        for place, sign in enumerate(signs):
+            if sign < 0:
+                n = numbers[place]
+                negative = narrow(-n.values.astype(np.int32))
+                numbers[place] = Integers(negative, -n.high, -n.low)
+        sums = _sums(runner, numbers)
         return computed(sums, lambda sums: (sums * step / divisor).astype(inputs[0].dtype))
 
     return compute
-
-
-def _negative(x: Integers) -> Integers:
-    return Integers(narrow(-x.values.astype(np.int32)), -x.high, -x.low)
 
 
 def _sums(runner: SumRunner, terms: Sequence[Integers]) -> Array:
@@ -248,18 +248,15 @@ def _of_powers(
         raise NoIntegerForm(f"its terms reach {largest}, and terms have at most 32 bits")
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
-        sums = sum_up(inputs, runner, _powers(x.integers(inputs[0]), power))
+        terms = x.integers(inputs[0])
+        numbers = narrow(np.abs(terms.values.astype(np.int64)) ** power)
+        ends = max(terms.low, -terms.high, 0), max(-terms.low, terms.high)
+        powers = Integers(numbers, ends[0] ** power, ends[1] ** power)
+        sums = sum_up(inputs, runner, powers)
         kind = operands.float_type(inputs[0])
         return computed(sums, lambda s: (np.sqrt(s * step) if has_root else s * step).astype(kind))
 
     return compute
-
-
-def _powers(x: Integers, power: int) -> Integers:
-    """The magnitudes of integers to the first or the second power."""
-    ends = max(x.low, -x.high, 0), max(-x.low, x.high)
-    numbers = np.abs(x.values.astype(np.int64)) ** power
-    return Integers(narrow(numbers), ends[0] ** power, ends[1] ** power)
 
 
 def _quantized_mean(
@@ -284,11 +281,7 @@ def _reduced(
     sums = sums_over(runner, x, axes)
     if operands.attributes.get("keepdims", 1):
         sums = np.expand_dims(sums, axes)
-    return sums, _count(x.numbers, axes)
-
-
-def _count(x: Array, axes: tuple[int, ...]) -> int:
-    return math.prod(x.shape[axis] for axis in axes)
+    return sums, math.prod(x.numbers.shape[axis] for axis in axes)
 
 
 def _axes(operands: NodeOperands, inputs: Sequence[Value]) -> tuple[int, ...]:
