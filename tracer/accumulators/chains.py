@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ OF_TWO = ("Add", "Sub", "Mul", "Div")
 """Operators that compute an element in the same way wherever it is."""
 _CONVERSIONS = ("QuantizeLinear", "DequantizeLinear")
 
-_BYTES = 256
+_BYTE_VALUES = 256
 _Kernel = Callable[[Sequence[Value], Mapping[str, Body]], Sequence[Value]]
 MEASURES = ("Shape", "Size")
 MOVES = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather",
@@ -54,7 +55,7 @@ _FOLDED = 1 << 16
 """Bytes of a constant that is kept for all runs, rather than computed in each."""
 
 
-def fused(
+def fuse_plan(
     plan: Plan,
     scales: TensorScales,
     summings: Mapping[str, ComputeSums | None],
@@ -66,41 +67,36 @@ def fused(
     returns the runner of a node during a run.
     """
     tasks = [step.task for step in plan.steps]
-    folded = _folded(tasks, plan.weights)
+    folded = _fold_constants(tasks, plan.weights)
     wiring = Wiring(tasks, plan.outputs, scales, folded, summings)
     replaced: dict[str, Task] = {}
     gone: set[str] = set()
     for task in tasks:
-        made = None
-        if task.nodes[0].key in gone or task.nodes[0].key in replaced:
+        made, key = None, task.nodes[0].key
+        if key in gone or key in replaced:
             continue
-        if task.nodes[0].key in summings:
-            made = _sum(task, summings[task.nodes[0].key], runner, wiring)
+        if key in summings:
+            summing = summings[key]
+            if summing is not None and wiring.is_plain(task, *SUMS):
+                made = fused_sum(task, summing, partial(runner, key), wiring)
         elif wiring.is_plain(task, *OF_ONE, *OF_TWO):
             made = fused_table(task, wiring)
         elif wiring.is_plain(task, *MOVES):
             made = fused_move(task, wiring)
         elif wiring.is_plain(task, *MEASURES):
-            made = measured(task, wiring), ()
+            made = replace(task, reads=(wiring.bytes_before(task.reads[0]),)), ()  # as of floats
         if made is not None:
             chain, followers = made
             last = followers[-1] if followers else task
             replaced[last.nodes[0].key] = chain
             gone.update(each.nodes[0].key for each in (task, *followers[:-1]) if each is not last)
     fused_tasks = [replaced.get(s.nodes[0].key, s) for s in tasks if s.nodes[0].key not in gone]
-    return _read([task for task in fused_tasks if task.writes[0] not in folded], plan), folded
+    return _without_unread(
+        [task for task in fused_tasks if task.writes[0] not in folded], plan
+    ), folded
 
 
-def _sum(
-    task: Task, summing: ComputeSums | None, runner: Callable[[str], SumRunner], wiring: Wiring
-) -> tuple[Task, tuple[Task, ...]] | None:
-    key = task.nodes[0].key
-    if summing is None or not wiring.is_plain(task, *SUMS):
-        return None
-    return fused_sum(task, summing, lambda: runner(key), wiring)
-
-
-def _read(tasks: Sequence[Task], plan: Plan) -> list[Task]:
+def _without_unread(tasks: Sequence[Task], plan: Plan) -> list[Task]:
     """The tasks without conversions that nothing reads any more."""
     readers = Counter(name for task in tasks for name in task.captures)
     readers.update(plan.outputs)
@@ -111,7 +107,7 @@ def _read(tasks: Sequence[Task], plan: Plan) -> list[Task]:
     ]
 
 
-def _folded(tasks: Sequence[Task], weights: Mapping[str, Array]) -> dict[str, Array]:
+def _fold_constants(tasks: Sequence[Task], weights: Mapping[str, Array]) -> dict[str, Array]:
     """Small constants of DequantizeLinear.
 
     They are computed from the very arrays of a run, so that the tasks themselves keep them too.
@@ -213,10 +209,10 @@ def fused_table(task: Task, wiring: Wiring) -> tuple[Task, tuple[Task, ...]] | N
     rank = max((value.ndim for known in constants for value in known or ()
                 if value is not None), default=0)  # fmt: skip
     if two:
-        kernel = _of_two(found, rank, computed)
+        kernel = _lookup_of_two(found, rank, computed)
     else:
         every = [_width(each, wiring) or 1 for each in (task, *followers)]
-        kernel = _of_one(found[0], max(every), rank, computed)
+        kernel = _lookup_of_one(found[0], max(every), rank, computed)
     reads = tuple(source.reads[0] for source, _ in found)
     return chain(task, followers, kernel, reads), followers
 
@@ -254,7 +250,7 @@ def _width(task: Task, wiring: Wiring) -> int | None:
     return max(sizes, default=1) if rows and len(sizes) < 2 else None
 
 
-def _of_one(
+def _lookup_of_one(
     source: tuple[Task, Scale], width: int, rank: int, computed: Callable[[Array], Array]
 ) -> _Kernel:
     """Looks up a byte; constants of `rank` may differ for `width` columns, the last axis."""
@@ -266,13 +262,15 @@ def _of_one(
             return (computed(_floats(source, x)),)
         if not tables:
             every = _floats(source, every_byte(source[1].dtype))
-            tables.append(computed(np.repeat(every[:, None], width, 1)).reshape(_BYTES, width))
+            tables.append(
+                computed(np.repeat(every[:, None], width, 1)).reshape(_BYTE_VALUES, width)
+            )
         return (looked_up(tables[0], x),)
 
     return kernel
 
 
-def _of_two(
+def _lookup_of_two(
     sources: Sequence[tuple[Task, Scale]], rank: int, computed: Callable[[Array, Array], Array]
 ) -> _Kernel:
     """Looks up two bytes; constants after them have a `rank`."""
@@ -284,8 +282,8 @@ def _of_two(
             return (computed(_floats(sources[0], left), _floats(sources[1], right)),)
         if not tables:
             rows, columns = (_floats(source, every_byte(source[1].dtype)) for source in sources)
-            pairs = computed(np.repeat(rows[:, None], _BYTES, 1), columns[None])
-            tables.append(pairs.reshape(_BYTES, _BYTES))
+            pairs = computed(np.repeat(rows[:, None], _BYTE_VALUES, 1), columns[None])
+            tables.append(pairs.reshape(_BYTE_VALUES, _BYTE_VALUES))
         return (looked_up(tables[0], left, right),)
 
     return kernel
@@ -316,16 +314,11 @@ def _floats(source: tuple[Task, Scale], x: Array) -> Array:
 
 def every_byte(dtype: np.dtype[Any]) -> Array:
     """Every byte of a type, in the order of its bits."""
-    return np.arange(_BYTES, dtype=np.uint8).view(dtype)
+    return np.arange(_BYTE_VALUES, dtype=np.uint8).view(dtype)
 
 
 def _flat(array: Array) -> Array:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-
-
-def measured(task: Task, wiring: Wiring) -> Task:
-    """Returns the task that measures bytes in place of the floats made of them."""
-    return replace(task, reads=(wiring.bytes_before(task.reads[0]),))
 
 
 def fused_move(task: Task, wiring: Wiring) -> tuple[Task, tuple[Task, ...]] | None:

@@ -73,10 +73,10 @@ class AccumulatorEmulation:
         adding = {key: why for key, why in self._unfit.items() if key not in products}
         return (
             *self._floats.notes,
-            *_told("not narrowed", multiplying),
-            *_told("partly narrowed", self._partly),
-            *_told("not narrowed", adding),
-            *_told("stays wide", self._floats.unfit),
+            *_notes_by_reason("not narrowed", multiplying),
+            *_notes_by_reason("partly narrowed", self._partly),
+            *_notes_by_reason("not narrowed", adding),
+            *_notes_by_reason("stays wide", self._floats.unfit),
         )
 
     @property
@@ -140,7 +140,7 @@ class AccumulatorEmulation:
         def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
             try:
                 return summing(inputs, self._runner(node.key)).outputs
-            except NoIntegerForm as reason:  # told by the operands of a run alone
+            except NoIntegerForm as reason:  # only the operands of a run say so
                 self._unfit[node.key] = reason
                 return default(inputs, bodies)
 
@@ -148,7 +148,7 @@ class AccumulatorEmulation:
 
     def fuse(self, plan: Plan) -> tuple[Sequence[Task], Mapping[str, Array]]:
         """Fuses the chains of a quantised graph, for `Interpreter(fuse=emulation.fuse)`."""
-        return chains.fused(plan, self._scales, self._quantized, self._runner)
+        return chains.fuse_plan(plan, self._scales, self._quantized, self._runner)
 
     def _runner(self, node: str) -> SumRunner:
         return (_THREAD_RUNNERS.get() or self._runners)[node]
@@ -185,9 +185,9 @@ class AccumulatorEmulation:
             entries[id(rule.accumulator)].append(key)
         for keys in entries.values():
             if not any(key in self._summings or key in self._floats.nodes for key in keys):
-                raise self._nothing(keys, rules)
+                raise self._no_sums(keys, rules)
 
-    def _nothing(self, keys: Sequence[str], rules: Mapping[str, Rule]) -> ModelError:
+    def _no_sums(self, keys: Sequence[str], rules: Mapping[str, Rule]) -> ModelError:
         unfit = self._unfit | self._floats.unfit
         summing = [key for key in keys if key in unfit]
         node = next(n for n in self._model.nodes if n.key == (summing or keys)[0])
@@ -239,18 +239,15 @@ def _widest(widths: Sequence[Array]) -> int:
     return max(int(bits.max(initial=NARROWEST)) for bits in widths)
 
 
-def _told(what: str, unfit: Mapping[str, NoIntegerForm]) -> Iterator[str]:
+def _notes_by_reason(what: str, unfit: Mapping[str, NoIntegerForm]) -> Iterator[str]:
     """Yields a note for each reason: nodes, and why.
 
-    The reason of several nodes is told without the name of an operand, which differs.
+    The reason of several nodes leaves out the name of an operand, which differs.
     """
     nodes: dict[str, list[str]] = defaultdict(list)
     for node, reason in unfit.items():
         nodes[reason.why].append(node)
-    for why, named in nodes.items():
-        yield f"{what}: {_listed(named)}: {unfit[named[0]] if len(named) == 1 else why}"
-
-
-def _listed(nodes: Sequence[str]) -> str:
-    shown = ", ".join(nodes[:_LISTED])
-    return f"{shown} and {len(nodes) - _LISTED} more" if len(nodes) > _LISTED else shown
+    for why, keys in nodes.items():
+        names = ", ".join(keys[:_LISTED])
+        more = f" and {len(keys) - _LISTED} more" if len(keys) > _LISTED else ""
+        yield f"{what}: {names}{more}: {unfit[keys[0]] if len(keys) == 1 else why}"

@@ -174,13 +174,13 @@ class FloatOperands:
         """A tensor with sums along `axis`; tiles of the other axis `across` are square."""
         has_samples = index not in self.constant and tensor.ndim > 1 and axis != 0
         if form.scaling not in _OF_ALL or not has_samples or not tensor.size:
-            return self._joined(cast(tensor, form, axis, across), form, axis)
+            return self._with_scales(cast(tensor, form, axis, across), form, axis)
         inner = axis - 1 if axis > 0 else axis
-        parts = [self._joined(cast(sample, form, inner), form, inner) for sample in tensor]
+        parts = [self._with_scales(cast(sample, form, inner), form, inner) for sample in tensor]
         factors = [part.factor for part in parts if part.factor is not None]
         return CastOperand(np.stack([part.numbers for part in parts]), np.stack(factors))
 
-    def _joined(self, operands: Operands, form: OperandFormat, axis: int) -> CastOperand:
+    def _with_scales(self, operands: Operands, form: OperandFormat, axis: int) -> CastOperand:
         """The elements with the scales of their blocks; a scale of all is a factor of the sums."""
         size = operands.elements.shape[axis]
         match form.scaling:

@@ -12,7 +12,13 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from tracer.accumulators.engine.node_operands import Integers
-from tracer.accumulators.engine.programs import Matrices, Program, checked, program, within
+from tracer.accumulators.engine.programs import (
+    Matrices,
+    Program,
+    bounded_matrices,
+    checked,
+    program,
+)
 from tracer.accumulators.engine.tile_sums import Factors, SumLanes
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
@@ -114,7 +120,7 @@ def prepared(
     # Two columns of the ends of the range bound the sums of any columns.
     ends = np.broadcast_to(np.array(range_), (left.shape[1], 2))
     if left_range is not None and bias is None:
-        matrices = within(left, ends, left_range)
+        matrices = bounded_matrices(left, ends, left_range)
         if _bits(SumLanes(matrices, plan, accumulator)) == _FEWEST_BITS:
             return NodePass(matrices, range_, bias, plan, terms, accumulator, _FEWEST_BITS)
     matrices = checked(left, ends, bias, terms)

@@ -86,7 +86,7 @@ def checked(left: Array, right: Array, bias: Array | None, terms: Terms) -> Matr
     return Matrices(*matrices, offset[:, None], factors, least, most, bound)
 
 
-def within(left: Array, right: Array, left_range: tuple[int, int]) -> Matrices:
+def bounded_matrices(left: Array, right: Array, left_range: tuple[int, int]) -> Matrices:
     """Matrices that fit each other, bounded by the range of the left one, without a bias."""
     rows, factors = len(left), tuple(max(map(abs, ends)) for ends in (left_range, extent(right)))
     bound = left.shape[1] * factors[0] * factors[1]
@@ -217,10 +217,10 @@ def sum_by_program(
     def block(index: int) -> None:
         part = parts[index]
         right = matrices.right[plan.sequence, part].T.astype(np.int64, order="C")
-        sums = (out[:, part] for out in (*outs, clips))
+        sums = tuple(out[:, part] for out in (*outs, clips))
         loaded("single_sums").run(
-            left, right, plan.groups.groups, rules, *rounding, by_sign,
-            observed, exact[:, part], start[:, part], *sums,
+            left, right, plan.groups.groups, rules, rounding, (by_sign, observed),
+            (exact[:, part], start[:, part]), sums,
         )  # fmt: skip
 
     parallel.run_blocks(len(parts), block)

@@ -13,7 +13,7 @@ from tracer.accumulators.engine.node_output import Finish
 from tracer.accumulators.engine.node_pass import ColumnSource, KeptPasses, NodePass
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Order, Terms
-from tracer.accumulators.spec.orders.basic import Sequential
+from tracer.accumulators.spec.orders.sequential import Sequential
 from tracer.accumulators.statistics.bounds import (
     Bounds,
     datatype,
@@ -21,7 +21,8 @@ from tracer.accumulators.statistics.bounds import (
     guaranteed_of_ranges,
     join,
 )
-from tracer.accumulators.statistics.partial_sums import Clipped, Tally, UnlimitedSums, in_rows
+from tracer.accumulators.statistics.sums import in_rows
+from tracer.accumulators.statistics.tally import Tally
 from tracer.errors import ModelError
 from tracer.interpreter.numeric.products import Product, integers
 from tracer.support.types import Array
@@ -236,15 +237,12 @@ class SumRunner:
         self, left: Array, right: Array, bias: Array | None, terms: Terms, channels: slice,
         out: Array,
     ) -> None:  # fmt: skip
-        sums, clipped = dots.measure(left, right, bias, terms, self.accumulator)
-        exact = exact_sums(left, right, bias) if self._has_inner_widths else sums.final
-        out[...] = self._taken(sums, clipped, exact, channels)
-
-    def _taken(self, sums: UnlimitedSums, clipped: Clipped, exact: Array, channels: slice) -> Array:
-        """Adds sums of these channels to the tally; returns what becomes of them.
+        """Writes sums of these channels, and adds them to the tally.
 
         Raises ModelError for an overflow that is an error.
         """
+        sums, clipped = dots.measure(left, right, bias, terms, self.accumulator)
+        exact = exact_sums(left, right, bias) if self._has_inner_widths else sums.final
         if self.accumulator.overflow == "error" and clipped.events.any():
             raise self._overflow_error(sums.low, sums.high)
         changed = clipped.values is not exact
@@ -257,7 +255,7 @@ class SumRunner:
         )
         with self._lock:
             self.tally.take(channels, part)
-        return clipped.values
+        out[...] = clipped.values
 
     def _run_pass(
         self, node_pass: NodePass, columns: ColumnSource, out: Array, parameters: Array | None

@@ -16,6 +16,7 @@ from tracer.accumulators.kernels.array_types import (
     START,
     TABLE,
     kernel,
+    repeat_type,
 )
 from tracer.accumulators.spec.register import Overflow, RoundingName
 from tracer.interpreter.compiled_code import entry
@@ -162,47 +163,55 @@ def _added(start: int, terms: Any, groups: Any, rules: Any, registers: Any, seen
 
 
 def _fits(
-    left: Any, right: Any, groups: Any, rules: Any, rounding: Any, salts: Any, by_sign: bool,
-    observed: bool, exact_start: Any, start: Any, values: Any, first: Any, second: Any, clips: Any,
+    left: Any, right: Any, groups: Any, rules: Any, rounding: Any, flags: Any, starts: Any,
+    outs: Any,
 ) -> bool:  # fmt: skip
     """Whether the groups have all terms and no others, and sums their registers and places."""
-    depth, shape = left.shape[1], (len(left), len(right))
+    depth, shape, (rounding, salts), clips = (
+        left.shape[1],
+        (len(left), len(right)),
+        rounding,
+        outs[3],
+    )
     return bool(
         right.shape[1] == depth <= salts.size and rules.shape[1] == 3 and rounding.size == 2
         and groups.shape[1] == 2 and groups.min(initial=0) >= 0
         and groups[:, 0].sum() == depth and groups[:, 1].max(initial=0) < len(rules) - 1
-        and exact_start.shape == start.shape == values.shape == first.shape == second.shape == shape
+        and all(each.shape == shape for each in (*starts, *outs[:3]))
         and (clips.shape == shape or not len(clips))
     )  # fmt: skip
 
 
 @entry(_fits)
 @kernel(
-    types.void(TABLE, TABLE, TABLE, TABLE, NUMBERS, NUMBERS, types.boolean, types.boolean,
-               START, START, MATRIX_OUT, MATRIX_OUT, MATRIX_OUT, MATRIX_OUT)
+    types.void(TABLE, TABLE, TABLE, TABLE, repeat_type(NUMBERS, 2), repeat_type(types.boolean, 2),
+               repeat_type(START, 2), repeat_type(MATRIX_OUT, 4))
 )  # fmt: skip
 def run(
-    left: Any, right: Any, groups: Any, rules: Any, rounding: Any, salts: Any, by_sign: bool,
-    observed: bool, exact_start: Any, start: Any, values: Any, first: Any, second: Any, clips: Any,
+    left: Any, right: Any, groups: Any, rules: Any, rounding: Any, flags: Any, starts: Any,
+    outs: Any,
 ) -> None:  # fmt: skip
     """Sums of rows `left` (M, K) times columns `right` (P, K), both in the order of the terms.
 
     `rules` (registers + 1, 3), int64, has a row for each register and one for products.
-    `rounding` (2) are the low bits that products lose and the rule, `salts` have a number for each
-    term. `by_sign` takes terms against the sign of the exact sum, which begins with `exact_start`.
-    `first` and `second` are the extremes of the registers without a range if `observed`, else
-    events. `clips`, unless it is empty, are the events of the registers with a range.
+    `rounding` are the low bits that products lose and the rule, (2), and a salt for each term. The
+    flag `by_sign` takes terms against the sign of the exact sum. `starts` are those of the exact
+    sums, and of the sums; `outs` are the sums; the extremes of the registers without a range if
+    `is_observed`, else twice the events; and, unless it is empty, the events of the registers with
+    a range.
     """
+    (rounds, salts), (by_sign, is_observed), (exact_start, start) = rounding, flags, starts
+    values, first, second, clips = outs
     last, depth = len(rules) - 1, left.shape[1]
     terms, spare = np.empty(depth, np.int64), np.empty(depth, np.int64)
     registers, seen = np.empty(last, np.int64), np.empty(3, np.int64)
     for row in range(len(left)):
         for column in range(len(right)):
-            _multiply(left[row], right[column], rules[last], rounding, salts, terms)
+            _multiply(left[row], right[column], rules[last], rounds, salts, terms)
             if by_sign:
                 _against_the_sum(terms, exact_start[row, column], spare)
             values[row, column] = _added(start[row, column], terms, groups, rules, registers, seen)
-            first[row, column] = seen[_LEAST] if observed else seen[_EVENTS]
-            second[row, column] = seen[_MOST] if observed else seen[_EVENTS]
+            first[row, column] = seen[_LEAST] if is_observed else seen[_EVENTS]
+            second[row, column] = seen[_MOST] if is_observed else seen[_EVENTS]
             if len(clips):
                 clips[row, column] = seen[_EVENTS]

@@ -121,8 +121,12 @@ class _Table:
         """Counts sums by bin, and by the width that they need on the way and at their end."""
         v, b = self.v, self.b
         sizes = [v.greatest(up, b.fneg(down)) for up, down in zip(high, low, strict=True)]
-        bins = [self._kept([self._bin(each) for each in values]) for values in (low, high, final)]
-        widths = [self._kept([self._width(each) for each in values]) for values in (sizes, final)]
+        bins = [
+            self._store_tile([self._bin(each) for each in values]) for values in (low, high, final)
+        ]
+        widths = [
+            self._store_tile([self._width(each) for each in values]) for values in (sizes, final)
+        ]
 
         def sum_at(n: Any, column: Any) -> None:
             place, row = b.add(b.mul(n, INDEX(self._width_of_tile)), column), self._row(n)
@@ -140,7 +144,7 @@ class _Table:
         kept = {LEAST: (low, v.least), GREATEST: (high, v.greatest),
                 LEAST_FINAL: (final, v.least),
                 GREATEST_FINAL: (final, v.greatest)}  # fmt: skip
-        homes = {number: self._kept(values) for number, (values, _) in kept.items()}
+        homes = {number: self._store_tile(values) for number, (values, _) in kept.items()}
 
         def row(n: Any) -> None:
             first = b.bitcast(v.at(self._row(n), layout.extremes), v.scalar.as_pointer())
@@ -157,7 +161,7 @@ class _Table:
     def add_errors(self, final: list[Any], values: list[Any], events: list[Any]) -> None:
         """Adds the events and the errors of limited sums to the words of their rows."""
         v, b = self.v, self.b
-        homes = [self._kept(each) for each in (final, values, events)]
+        homes = [self._store_tile(each) for each in (final, values, events)]
         wide, zero = ir.VectorType(INDEX, v.count), ir.Constant(v.kind, None)
 
         def part(first: Any, exact: Any, value: Any, event: Any, inside: Any) -> None:
@@ -193,28 +197,28 @@ class _Table:
         lane = b.fadd(b.fsub(value, half), v.constant(0.5))
         number = b.bitcast(lane, v.integers)
         leading = self._without_sign(number, layout.fraction - PART_BITS)
-        place = b.sub(leading, self._each((self._bias + FIRST) << PART_BITS))
-        negative = b.icmp_signed("<", number, self._each(0))
-        return b.add(place, b.select(negative, self._each(layout.signed), self._each(0)))
+        place = b.sub(leading, self._constant((self._bias + FIRST) << PART_BITS))
+        negative = b.icmp_signed("<", number, self._constant(0))
+        return b.add(place, b.select(negative, self._constant(layout.signed), self._constant(0)))
 
     def _width(self, size: Any) -> Any:
         """The number of the exponent of a lane, 0 for the lane 0."""
         v, b = self.v, self.b
         exponent = self._without_sign(b.bitcast(size, v.integers), self.layout.fraction)
-        number = b.sub(exponent, self._each(self._bias + FIRST))
-        return b.select(b.icmp_signed(">", number, self._each(0)), number, self._each(0))
+        number = b.sub(exponent, self._constant(self._bias + FIRST))
+        return b.select(b.icmp_signed(">", number, self._constant(0)), number, self._constant(0))
 
     def _without_sign(self, lanes: Any, shift: int) -> Any:
         """The bits of floats without the sign and without the last ones."""
-        magnitude = self.b.shl(lanes, self._each(1))
-        return self.b.lshr(magnitude, self._each(1 + shift))
+        magnitude = self.b.shl(lanes, self._constant(1))
+        return self.b.lshr(magnitude, self._constant(1 + shift))
 
     @property
     def _bias(self) -> int:
         """What a float's field for its exponent adds to it."""
         return 127 if self.v.bits == 32 else 1023
 
-    def _each(self, number: int) -> Any:
+    def _constant(self, number: int) -> Any:
         return ir.Constant(self.v.integers, [number] * self.v.count)
 
     @property
@@ -227,7 +231,7 @@ class _Table:
         offset = self.b.mul(number, INDEX(self.layout.row))
         return self.v.at(self.v.at(self.words, self.layout.rows), offset)
 
-    def _kept(self, values: Sequence[Any]) -> Any:
+    def _store_tile(self, values: Sequence[Any]) -> Any:
         """The address of a copy of a tile of vectors."""
         with self.b.goto_entry_block():
             home = self.b.alloca(values[0].type, len(values))
