@@ -44,15 +44,15 @@ def _saturated(v: Vectors, lane: Any, limit: Any) -> Any:
 def _wrapped(v: Vectors, lane: Any, limit: Any) -> Any:
     """The lane modulo the size of the range, a power of 2: limits are half a step inside it."""
     b = v.builder
-    size = b.fadd(b.fadd(limit, limit), v.same(1.0))
-    turns = v.rounded(b.fmul(lane, b.fdiv(v.same(1.0), size)))
+    size = b.fadd(b.fadd(limit, limit), v.constant(1.0))
+    turns = v.rounded(b.fmul(lane, b.fdiv(v.constant(1.0), size)))
     return v.add_product(b.fneg(turns), size, lane)
 
 
 def _zeroed(v: Vectors, lane: Any, limit: Any) -> Any:
     b = v.builder
     outside = b.fcmp_ordered(">", v.greatest(lane, b.fneg(lane)), limit)
-    return b.select(outside, v.same(0.5), lane)
+    return b.select(outside, v.constant(0.5), lane)
 
 
 RULES: dict[str, Rule] = {
@@ -76,7 +76,7 @@ def _one(v: Vectors, limit: Any) -> Any:
     The compiler would add a constant by way of a vector of the comparison, not under its mask.
     """
     b, shift = v.builder, ir.Constant(v.integers, [v.bits - 2] * v.count)
-    return b.lshr(b.bitcast(b.fadd(limit, v.same(2.0)), v.integers), shift)
+    return b.lshr(b.bitcast(b.fadd(limit, v.constant(2.0)), v.integers), shift)
 
 
 def _extremes(v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
