@@ -1,10 +1,11 @@
 """Computes the sums of a model in narrow accumulators, and collects their statistics."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from tracer.accumulators.engine.node_operands import NodeOperands, NoIntegerForm
 from tracer.accumulators.engine.node_pass import KeptPasses
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
-from tracer.accumulators.float_model import FloatModel
+from tracer.accumulators.float_model import Compute, FloatModel
 from tracer.accumulators.multiplying import PARTLY, multiplies, reason_to_stay_wide
 from tracer.accumulators.nodes import ComputeSums, float_lowerings, lowerings
 from tracer.accumulators.spec.accumulator import Accumulator
@@ -48,19 +49,19 @@ class AccumulatorEmulation:
 
     def __init__(self, model: Model, policy: Policy) -> None:
         self._model = model
-        self._summings: dict[str, ComputeSums] = {}
+        self._computing: dict[str, Compute] = {}
         self._quantized: dict[str, ComputeSums | None] = {}
         self._runners: dict[str, SumRunner] = {}
         self._unfit: dict[str, NoIntegerForm] = {}
         self._partly: dict[str, NoIntegerForm] = {}
-        rules = policy.assign(model.nodes)
+        self._rules = policy.assign(model.nodes)
         self._scales = TensorScales(model)
         self._room = MemoryBudget()
         self._floats = FloatModel(model, self._scales, self._room)
         for node in model.nodes:
-            if node.key in rules:
-                self._prepare(node, rules[node.key])
-        self._check(rules)
+            if node.key in self._rules:
+                self._prepare(node, self._rules[node.key])
+        self._check()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -69,14 +70,17 @@ class AccumulatorEmulation:
         Nodes that multiply come first, apart from those that only add.
         """
         products = {node.key for node in self._model.nodes if multiplies(node)}
-        multiplying = {key: why for key, why in self._unfit.items() if key in products}
-        adding = {key: why for key, why in self._unfit.items() if key not in products}
+        integers = {key for key in self._unfit if self._has_integers(key)}
+
+        def of(keys: Set[str]) -> Mapping[str, NoIntegerForm]:
+            return {key: why for key, why in self._unfit.items() if key in keys}
+
         return (
             *self._floats.notes,
-            *_notes_by_reason("not narrowed", multiplying),
+            *_notes_by_reason("not narrowed", of(integers & products)),
             *_notes_by_reason("partly narrowed", self._partly),
-            *_notes_by_reason("not narrowed", adding),
-            *_notes_by_reason("stays wide", self._floats.unfit),
+            *_notes_by_reason("not narrowed", of(integers - products)),
+            *_notes_by_reason("stays wide", of(self._unfit.keys() - integers)),
         )
 
     @property
@@ -131,18 +135,17 @@ class AccumulatorEmulation:
 
     def wrap(self, node: Node, default: Kernel) -> Kernel:
         """Returns the kernel of `node`: `default` where the policy does not name the node."""
-        if node.key in self._floats.nodes:
-            return self._floats.wrap(node, default)
-        summing = self._summings.get(node.key)
-        if summing is None:
+        compute = self._computing.get(node.key)
+        if compute is None:
             return default
 
         def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
+            run_operator = partial(default, inputs, bodies)
             try:
-                return summing(inputs, self._runner(node.key)).outputs
+                return compute(inputs, run_operator)
             except NoIntegerForm as reason:  # only the operands of a run say so
                 self._unfit[node.key] = reason
-                return default(inputs, bodies)
+                return run_operator()
 
         return kernel
 
@@ -153,47 +156,55 @@ class AccumulatorEmulation:
     def _runner(self, node: str) -> SumRunner:
         return (_THREAD_RUNNERS.get() or self._runners)[node]
 
+    def _has_integers(self, key: str) -> bool:
+        return isinstance(self._rules[key].accumulator, Accumulator)
+
     def _prepare(self, node: Node, rule: Rule) -> None:
-        accumulator = rule.accumulator
-        if not isinstance(accumulator, Accumulator):
-            self._floats.prepare(node, rule)
-            if node.key in self._floats.nodes:
-                self._quantized[node.key] = None
-            return
-        lowering = lowerings().get((node.domain, node.op_type))
-        if lowering is None:
-            if multiplies(node):
-                why, remedy = reason_to_stay_wide(node)
-                self._unfit[node.key] = NoIntegerForm(why, remedy=remedy)
-            return
-        attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
         try:
-            summing = lowering(NodeOperands(node, attributes, self._scales, rule.format))
+            if self._has_integers(node.key):
+                compute = self._integer_sums(node, rule)
+            else:
+                compute = self._floats.prepare(node, rule)
+                if compute is not None:
+                    self._quantized[node.key] = None
         except NoIntegerForm as reason:
             self._unfit[node.key] = reason
         else:
-            self._summings[node.key] = summing
-            if node.op_type in PARTLY:
-                self._partly[node.key] = NoIntegerForm(PARTLY[node.op_type])
-            self._quantized[node.key] = summing if rule.format is None else None
-            self._runners[node.key] = SumRunner(accumulator, KeptPasses(self._room))
+            if compute is not None:
+                self._computing[node.key] = compute
 
-    def _check(self, rules: Mapping[str, Rule]) -> None:
+    def _integer_sums(self, node: Node, rule: Rule) -> Compute | None:
+        """Prepares a node for an integer accumulator; None if it adds nothing up."""
+        lowering = lowerings().get((node.domain, node.op_type))
+        if lowering is None:
+            if not multiplies(node):
+                return None
+            why, remedy = reason_to_stay_wide(node)
+            raise NoIntegerForm(why, remedy=remedy)
+        attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
+        summing = lowering(NodeOperands(node, attributes, self._scales, rule.format))
+        if node.op_type in PARTLY:
+            self._partly[node.key] = NoIntegerForm(PARTLY[node.op_type])
+        assert isinstance(rule.accumulator, Accumulator)
+        self._quantized[node.key] = summing if rule.format is None else None
+        self._runners[node.key] = SumRunner(rule.accumulator, KeptPasses(self._room))
+        return lambda inputs, _: summing(inputs, self._runner(node.key)).outputs
+
+    def _check(self) -> None:
         """Raises ModelError for an entry of the policy that narrows no node."""
         entries: dict[int, list[str]] = defaultdict(list)
-        for key, rule in rules.items():
+        for key, rule in self._rules.items():
             entries[id(rule.accumulator)].append(key)
         for keys in entries.values():
-            if not any(key in self._summings or key in self._floats.nodes for key in keys):
-                raise self._no_sums(keys, rules)
+            if not any(key in self._computing for key in keys):
+                raise self._no_sums(keys)
 
-    def _no_sums(self, keys: Sequence[str], rules: Mapping[str, Rule]) -> ModelError:
-        unfit = self._unfit | self._floats.unfit
+    def _no_sums(self, keys: Sequence[str]) -> ModelError:
+        unfit = self._unfit
         summing = [key for key in keys if key in unfit]
         node = next(n for n in self._model.nodes if n.key == (summing or keys)[0])
         where = f"{self._model.name}: node '{node.key}' ({node.qualified_type})"
-        accumulator = rules[node.key].accumulator
-        is_integer = isinstance(accumulator, Accumulator)
+        accumulator, is_integer = self._rules[node.key].accumulator, self._has_integers(node.key)
         if not summing:
             names = sorted({name for _, name in (lowerings() if is_integer else float_lowerings())})
             return ModelError(f"{where} adds nothing up", f"Operators that do: {', '.join(names)}.")

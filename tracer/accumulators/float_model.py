@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from tracer.accumulators.engine.float_runner import FloatRunner
 from tracer.accumulators.engine.node_operands import NoIntegerForm
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.multiplying import multiplies
-from tracer.accumulators.nodes import ComputeNode, FloatLowering, float_lowerings
+from tracer.accumulators.nodes import RunOperator, float_lowerings
 from tracer.accumulators.spec.any_accumulator import ByOperands
 from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
@@ -25,12 +25,15 @@ from tracer.graph.model import Model, Node
 from tracer.graph.shape_inference import TensorTypes
 from tracer.interpreter import values
 from tracer.interpreter.constants import MemoryBudget
-from tracer.interpreter.operators import Body, Kernel
 from tracer.interpreter.values import Value
 from tracer.shapes import infer
 
 _GRAPH_FORMATS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 """Formats of a graph's own types."""
+
+
+Compute = Callable[[Sequence[Value], RunOperator], Sequence[Value]]
+"""Computes the outputs of a node in its accumulator; raises NoIntegerForm for other operands."""
 
 
 class FloatModel:
@@ -43,14 +46,10 @@ class FloatModel:
         self._model = model
         self._scales = scales
         self._room = room
-        self._computing: dict[str, ComputeNode] = {}
-        self._operands: dict[str, FloatOperands] = {}
         self._runners: dict[str, FloatRunner] = {}
         self._chosen: dict[tuple[str, str, str], None] = {}
         self.rules: dict[str, Rule] = {}
         """The rules of the prepared nodes by key, with the operands that they multiply."""
-        self.unfit: dict[str, NoIntegerForm] = {}
-        """Nodes whose products are added as usual, by key: for their operands in a run, too."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -61,11 +60,6 @@ class FloatModel:
         )
 
     @property
-    def nodes(self) -> frozenset[str]:
-        """The keys of the nodes that are computed in float accumulators."""
-        return frozenset(self._runners)
-
-    @property
     def sums(self) -> tuple[FloatPartialSums, ...]:
         """The statistics of the nodes that have run, in the order of the model."""
         return tuple(
@@ -74,24 +68,19 @@ class FloatModel:
             if node.key in self._runners and self._runners[node.key].has_run
         )
 
-    def prepare(self, node: Node, rule: Rule) -> None:
-        """Prepares a node for an accumulator other than one of integers, if it sums products.
+    def prepare(self, node: Node, rule: Rule) -> Compute | None:
+        """Prepares a node for a float accumulator; None if it sums no products.
 
-        Raises UsageError for an accumulator that does not multiply the operands that are set.
+        Raises UsageError for an accumulator that does not multiply the operands that are set, and
+        NoIntegerForm for an operator whose products it does not add.
         """
         lowering = float_lowerings().get((node.domain, node.op_type))
-        try:
-            if lowering is not None:
-                self._prepare(node, rule, lowering)
-            elif multiplies(node):
-                names = sorted({name for _, name in float_lowerings()})
-                raise NoIntegerForm(f"float accumulators add products of {', '.join(names)} alone")
-        except NoIntegerForm as reason:
-            self.unfit[node.key] = reason
-
-    def _prepare(self, node: Node, rule: Rule, lowering: FloatLowering) -> None:
+        if lowering is None:
+            if not multiplies(node):
+                return None
+            names = sorted({name for _, name in float_lowerings()})
+            raise NoIntegerForm(f"float accumulators add products of {', '.join(names)} alone")
         accumulator, operands = self._resolved(node, rule)
-        named = hardware.spelling(rule.accumulator)
         attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
         constant = frozenset(
             index
@@ -102,26 +91,20 @@ class FloatModel:
         factors = FloatOperands(
             node, attributes, operands, constant, self._room, lowering.floats, has_scales
         )
-        self._computing[node.key] = lowering.prepare(factors)
-        self.rules[node.key] = replace(rule, operands=operands)
-        self._operands[node.key] = factors
+        compute = lowering.prepare(factors)
+        named = hardware.spelling(rule.accumulator)
         tally = FloatTally.empty(named, None if operands is None else str(operands))
-        seed = zlib.crc32(node.key.encode())
-        self._runners[node.key] = FloatRunner(accumulator, tally, seed)
+        runner = FloatRunner(accumulator, tally, zlib.crc32(node.key.encode()))
+        self._runners[node.key] = runner
+        self.rules[node.key] = replace(rule, operands=operands)
 
-    def wrap(self, node: Node, default: Kernel) -> Kernel:
-        """Returns the kernel of a prepared node: `default` for operands that are no floats."""
-        compute, runner = self._computing[node.key], self._runners[node.key]
-        operands = self._operands[node.key]
+        def sums(inputs: Sequence[Value], run_operator: RunOperator) -> Sequence[Value]:
+            reason = factors.misfit(inputs)
+            if reason is not None:
+                raise NoIntegerForm(reason)
+            return compute(inputs, runner, run_operator)
 
-        def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
-            reason = operands.misfit(inputs)
-            if reason is None:
-                return compute(inputs, runner, lambda: default(inputs, bodies))
-            self.unfit[node.key] = NoIntegerForm(reason)
-            return default(inputs, bodies)
-
-        return kernel
+        return sums
 
     def _resolved(
         self, node: Node, rule: Rule
