@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from tracer import limits
-from tracer.accumulators.engine.node_output import Bytes, Dequantize, Finish
+from tracer.accumulators.engine.node_output import BYTES, Bytes, Dequantize, Finish
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.kernels import loaded
@@ -32,7 +32,6 @@ from tracer.interpreter.plan import Plan, Task
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
-BYTES = tuple(map(np.dtype, ("int8", "uint8")))
 _QUANTIZED, _SCALE, _ZERO = range(3)
 """Inputs of QuantizeLinear and DequantizeLinear."""
 OF_ONE = ("Abs", "Ceil", "Celu", "Clip", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid",

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tracer.accumulators.engine.node_output import BYTES
 from tracer.accumulators.engine.tensor_scales import TensorScale, TensorScales
 from tracer.accumulators.engine.value_ranges import integer_range
 from tracer.accumulators.spec.accumulator import Accumulator
@@ -21,7 +22,6 @@ _RTOL = 1e-5
 """Relative difference allowed between a bias's float32 scale and the product of two scales."""
 _LARGEST_BIAS = 2.0**62
 """Sums of magnitudes stay below it."""
-_BYTES = tuple(map(np.dtype, ("int8", "uint8")))
 _TO_ZERO_POINT = 2
 """Inputs from a quantised tensor to its zero point; a scale or the other operand is between."""
 Subtract = Callable[[Array, Array | None], Array]
@@ -114,7 +114,7 @@ class Quantized:
         shift = 0
         if self.stored is not None:
             values = self.stored
-        elif tensor.dtype in _BYTES:
+        elif tensor.dtype in BYTES:
             values, shift = tensor, self.scale.zero or 0
         else:
             values = self.scale.integers(tensor)
@@ -198,7 +198,7 @@ class NodeOperands:
 
     def float_type(self, tensor: Array) -> np.dtype[Any]:
         """The type of the node's floats; float32 where it is given bytes in place of `tensor`."""
-        return np.dtype(np.float32) if tensor.dtype in _BYTES else tensor.dtype
+        return np.dtype(np.float32) if tensor.dtype in BYTES else tensor.dtype
 
     def bias(self, index: int, step: Array, inputs: Sequence[Value]) -> BiasParts:
         """The bias at `index`, one number or one for each channel, in units of `step`.
@@ -247,14 +247,14 @@ class NodeOperands:
         least, most = integer_range(tensor.dtype)
         fixed, constant, shift = True, self.constant(index), 0
         single: int | None = 0
-        numbers = tensor if tensor.dtype in _BYTES else narrow(subtract(tensor, None))
+        numbers = tensor if tensor.dtype in BYTES else narrow(subtract(tensor, None))
         if zero is not None and zero.size:
             zeros = int(zero.min()), int(zero.max())
             fixed = self.constant(at)
             low -= zeros[1] if fixed else most
             high -= zeros[0] if fixed else least
             single = zeros[0] if zeros[0] == zeros[1] else None
-            if zero.size == 1 and tensor.dtype in _BYTES:
+            if zero.size == 1 and tensor.dtype in BYTES:
                 shift = zeros[0]
             else:
                 numbers = narrow(subtract(tensor, zero))

@@ -13,7 +13,7 @@ from tracer.support.types import Array
 
 _KEPT = 1 << 18
 """Bytes of the parameters of rows that are kept for the next run."""
-_BYTES = tuple(map(np.dtype, ("int8", "uint8")))
+BYTES = tuple(map(np.dtype, ("int8", "uint8")))
 
 Restore = Callable[[Array], Array]
 """Computes the output from sums, int64 in its shape."""
@@ -55,20 +55,14 @@ class Bytes:
     )
 
     def parameters(self, floats: Dequantize, channels: int) -> Array:
-        """What `kernels.stores.BYTES` knows of each row: (channels, 8), float64.
+        """What `kernels.steps.BYTES` knows of each row: (channels, 8), float64.
 
         They are computed again only for other floats than those before.
         """
         before, known = self._known.get(channels, (None, None))
-        if before is None or before.step is not floats.step or before.rest is not floats.rest:
-            known = self._computed(floats, channels)
-            self._known.clear()
-            if known.nbytes <= _KEPT:
-                self._known[channels] = floats, known
-        assert known is not None
-        return known
-
-    def _computed(self, floats: Dequantize, channels: int) -> Array:
+        if before is not None and before.step is floats.step and before.rest is floats.rest:
+            assert known is not None
+            return known
         ends = np.iinfo(self.dtype)
         rest = 0.0 if floats.rest is None else floats.rest
         numbers = (floats.step, rest, self.least, self.most, self.scale,
@@ -76,6 +70,9 @@ class Bytes:
         known = np.empty((channels, len(numbers)))
         for column, each in enumerate(numbers):
             known[:, column] = each if np.ndim(each) == 0 else np.reshape(each, -1)
+        self._known.clear()
+        if known.nbytes <= _KEPT:
+            self._known[channels] = floats, known
         return known
 
 
@@ -95,7 +92,7 @@ class Requantize:
 
     def finish(self) -> Finish | None:
         """What a kernel does in place of it; None where it has to be computed from the sums."""
-        bytes_ = self.zero.size == 1 and self.zero.dtype in _BYTES
+        bytes_ = self.zero.size == 1 and self.zero.dtype in BYTES
         if not bytes_ or not np.isfinite(self.factor).all():
             return None
         factor = np.asarray(self.factor, np.float64)

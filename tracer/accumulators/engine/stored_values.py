@@ -3,7 +3,7 @@
 Exporters of quantised networks leave weights as floats, and quantise them in the graph.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import cached_property
 
 import numpy as np
@@ -61,7 +61,7 @@ class StoredValues:
             return None
         if address in self._computed:
             return self._computed[address]
-        found = self._evaluated(address)
+        found = self._evaluate(address)
         if found is None or found.nbytes <= _KEPT:
             self._computed[address] = found
         return found
@@ -77,11 +77,21 @@ class StoredValues:
                 found.update(self._flow.outputs_of(node))
         return found
 
-    def _evaluated(self, address: Address) -> Array | None:
-        """Computes the nodes before a tensor, in the order of the graph."""
+    def _evaluate(self, address: Address) -> Array | None:
+        """Computes the nodes that a tensor follows from, in the order of the graph."""
+        makers: dict[int, Node] = {}
+        waiting = [address]
+        while waiting:
+            maker = self._flow.makers.get(waiting.pop())
+            if maker is not None and maker.index not in makers:
+                makers[maker.index] = maker
+                waiting.extend(self._flow.read(maker))
         known: dict[Address, Value] = {}
-        for node in self._makers(address):
-            inputs = [self._input(name, node, known) for name in node.inputs]
+        for _, node in sorted(makers.items()):
+            inputs = [
+                None if not name else self._known(self._flow.address(name, node.scope), known)
+                for name in node.inputs
+            ]
             try:
                 opset = self._model.opsets.get(node.domain, 1)
                 outputs = evaluated(node, opset, inputs, self._folder)
@@ -92,21 +102,7 @@ class StoredValues:
         found = known.get(address)
         return np.asarray(found) if isinstance(found, np.ndarray | np.generic) else None
 
-    def _makers(self, address: Address) -> list[Node]:
-        """The nodes that a constant follows from, in the order of the graph."""
-        found: dict[int, Node] = {}
-        waiting = [address]
-        while waiting:
-            node = self._flow.makers.get(waiting.pop())
-            if node is not None and node.index not in found:
-                found[node.index] = node
-                waiting.extend(self._flow.read(node))
-        return [found[index] for index in sorted(found)]
-
-    def _input(self, name: str, node: Node, known: dict[Address, Value]) -> Value:
-        if not name:
-            return None
-        address = self._flow.address(name, node.scope)
+    def _known(self, address: Address, computed: Mapping[Address, Value]) -> Value:
         if address in self._initializers:
             return values.from_tensor(self._initializers[address], self._folder)
-        return known.get(address)
+        return computed.get(address)

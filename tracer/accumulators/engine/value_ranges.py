@@ -322,19 +322,6 @@ def _of_quant(
     return _checked(integers, scale, zero)
 
 
-def _of_bipolar(
-    low: float, high: float, parameters: list[Array], attributes: dict[str, Any]
-) -> RoundedIntegers | None:
-    signs = np.where(_both_ends(low, high, parameters) >= 0, np.float32(1), np.float32(-1))
-    return _checked(signs, parameters[0], np.zeros(1))
-
-
-def _of_trunc(
-    low: float, high: float, parameters: list[Array], attributes: dict[str, Any]
-) -> RoundedIntegers | None:
-    return _checked(*trunc_integers(_both_ends(low, high, parameters), *parameters, **attributes))
-
-
 def _of_thresholds(
     low: float, high: float, parameters: list[Array], attributes: dict[str, Any]
 ) -> RoundedIntegers | None:
@@ -372,7 +359,12 @@ def _checked(integers: Array, step: Array, zero: Array) -> RoundedIntegers | Non
 _ENDS: dict[str, Callable[..., RoundedIntegers | None]] = {
     "Quant": _of_quant,
     "IntQuant": _of_quant,
-    "BipolarQuant": _of_bipolar,
-    "Trunc": _of_trunc,
+    "BipolarQuant": lambda low, high, parameters, _: _checked(
+        np.where(_both_ends(low, high, parameters) >= 0, np.float32(1), np.float32(-1)),
+        parameters[0], np.zeros(1),
+    ),
+    "Trunc": lambda low, high, parameters, attributes: _checked(
+        *trunc_integers(_both_ends(low, high, parameters), *parameters, **attributes)
+    ),
     "MultiThreshold": _of_thresholds,
-}
+}  # fmt: skip
