@@ -40,7 +40,7 @@ class CastOperand:
     """Numbers that are multiplied, float32, and the `factor` of their sums; None is 1.
 
     Scales of blocks are part of the numbers; with an accumulator that takes them apart, these are
-    `scaled_numbers`. The factor has as many axes as the numbers.
+    scaled numbers (`floats.casting`). The factor has as many axes as the numbers.
     """
 
     numbers: Array

@@ -132,7 +132,7 @@ def sum_products(
     """Returns the sums of `left` (M, K) times `right` (K, P), floats in the format of operands.
 
     `start` (M,) is the first term of each row of sums; None is 0. Operands are float32 numbers, of
-    any float type; for a block multiply-add of operands with scales, they are `scaled_numbers`, of
+    any float type; for a block multiply-add of operands with scales, they are scaled numbers, of
     which those of a block share a scale. Threads may call it at once. Raises UsageError where a
     block multiply-add gets operands that are not in its format.
 

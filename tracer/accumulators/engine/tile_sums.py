@@ -270,7 +270,7 @@ def _lane(most: int, is_symmetric: bool) -> tuple[int, int]:
 class TileTables:
     """Statistics of `rows` rows of sums in floats of `bits`, a table for each thread.
 
-    `words` (threads, any), int64, are laid out as `kernels.tally_layout` says.
+    `words` (threads, any), int64, are laid out as `kernels.tally_stores.Layout` says.
     """
 
     bits: int

@@ -291,7 +291,7 @@ def _groups_fit(
 def run_grouped(
     left: Any, right: Any, low: int, sizes: Any, form: Any, limits: Any, is_nearest: bool, outs: Any
 ) -> None:
-    """As `run`, of blocks whose terms are sums of groups, as `floats.scaled_blocks` defines them.
+    """As `run`, of blocks whose terms are sums of groups, as `floats.oracle` defines them.
 
     Rows and columns are elements, the scales of groups of them, (M, G) and (G, n), and 2 to the
     exponents of the scales. `sizes` are the products of a block, and of a term. Sums of a group

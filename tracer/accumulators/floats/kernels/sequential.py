@@ -193,7 +193,7 @@ def run(
 
     `outs` (M, P): values, which begin as the start, exact sums, float64, which do too, terms other
     than 0, swamped ones and overflows, int64, which begin with 0. `bits` (M, P), uint64, are those
-    of `draws.of_outputs`, or (M, 0) for rules that draw nothing. `forms` are the formats of sums
+    of `casting.draw_words`, or (M, 0) for rules that draw nothing. `forms` are the formats of sums
     and of products. A `chunk` of 0 is none.
     """
     rule = way[0]
