@@ -25,8 +25,6 @@ from tracer.support.types import Array
 
 _EXACT = {32: 1 << 24, 64: 1 << 53}
 """Floats of so many bits hold every integer up to these."""
-_INT64 = 64
-"""Bits of a word of a table."""
 
 
 @dataclass(frozen=True)
