@@ -13,7 +13,7 @@ from tracer.accumulators.engine.node_output import Finish
 from tracer.accumulators.engine.node_pass import ColumnSource, KeptPasses, NodePass
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Order, Terms
-from tracer.accumulators.spec.orders.sequential import Sequential
+from tracer.accumulators.spec.orders.basic import Sequential
 from tracer.accumulators.statistics.bounds import (
     Bounds,
     datatype,
@@ -21,8 +21,7 @@ from tracer.accumulators.statistics.bounds import (
     guaranteed_of_ranges,
     join,
 )
-from tracer.accumulators.statistics.sums import in_rows
-from tracer.accumulators.statistics.tally import Tally
+from tracer.accumulators.statistics.partial_sums import Tally, in_rows
 from tracer.errors import ModelError
 from tracer.interpreter.numeric.products import Product, integers
 from tracer.support.types import Array

@@ -16,7 +16,7 @@ from tracer.accumulators.kernels.array_types import (
     tuple_type,
     vector_type,
 )
-from tracer.accumulators.statistics.error_bins import BELOW, COUNT, UNUSED_BITS
+from tracer.accumulators.statistics.bins import BELOW_ERRORS, ERROR_BINS, UNUSED_BITS
 from tracer.interpreter.compiled_code import entry
 
 _PART = 256
@@ -49,7 +49,7 @@ def _width(value: int, symmetric: bool) -> int:
 
 @njit(types.int64(types.int64, types.int64, types.int64), nogil=True, cache=True, inline="always")
 def _bin(value: int, fraction: int, middle: int) -> int:
-    """The bin of `bins.edges`, with 2^`fraction` bins an octave; 0 has the bin `middle`."""
+    """The bin of `bins.bin_edges`, with 2^`fraction` bins an octave; 0 has the bin `middle`."""
     magnitude = value ^ (value >> 63)
     octave = max(63 - _leading_zeros(magnitude) - fraction, 0)
     # Each number of the first octaves has a bin; above, each octave adds 2^fraction bins.
@@ -141,10 +141,10 @@ def _errors(values: Any, exact: Any, out: Any) -> None:
         out[i] = error if (value == value) & (wanted == wanted) else -1.0
 
 
-@entry(lambda values, exact, histogram: values.size == exact.size and histogram.size == COUNT)
+@entry(lambda values, exact, histogram: values.size == exact.size and histogram.size == ERROR_BINS)
 @kernel(tuple_type(types.int64, types.float64)(_VALUES, read_only(types.float64), FLAT_OUT))
 def count(values: Any, exact: Any, histogram: Any) -> Any:
-    """Adds the errors of sums to a histogram of `error_bins`.
+    """Adds the errors of sums to a histogram of `bins`.
 
     Returns how many sums have no error, for they or their exact values are NaN, and the greatest
     error.
@@ -160,5 +160,5 @@ def count(values: Any, exact: Any, histogram: Any) -> Any:
                 none += 1
             else:
                 greatest = max(greatest, errors[i])
-                histogram[min(max((bits[i] >> UNUSED_BITS) - BELOW, 0), COUNT - 1)] += 1
+                histogram[min(max((bits[i] >> UNUSED_BITS) - BELOW_ERRORS, 0), ERROR_BINS - 1)] += 1
     return none, greatest
