@@ -33,9 +33,8 @@ from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import NodeRecord, Recorder
 from tracer.limits import Limits
 from tracer.records.trace import EMULATED, Kernel, Run
-from tracer.scaling.collecting import shared_out
 from tracer.scaling.pool import Pool
-from tracer.scaling.shards import Shard
+from tracer.scaling.shards import Shard, run_on_shards
 from tracer.support.progress import Progress, silent
 from tracer.support.types import Array
 
@@ -84,7 +83,7 @@ class _Emulated:
         assert isinstance(batches, FeedBatches)
         refuse_draws(model, settings.policy)
         plain = replace(settings, receive=None, pool=None)
-        parts = shared_out(
+        parts = run_on_shards(
             pool, _RunsJob(model, batches, plain), "run", length_hint(batches), progress
         )
         return Profiled(merged([part.run for part in parts]))
