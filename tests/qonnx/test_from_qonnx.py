@@ -14,8 +14,7 @@ from tracer.api.compare import SideSettings
 from tracer.errors import ModelError
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
-from tracer.quantization.from_qonnx import from_qonnx
-from tracer.quantization.stand_in import for_onnxruntime
+from tracer.quantization.from_qonnx import from_qonnx, runnable_form
 from tracer.quantization.to_qonnx import to_qonnx
 from tracer.support.tolerance import Tolerance
 
@@ -99,7 +98,7 @@ def test_an_old_model_is_profiled_with_its_names():
     expected = Interpreter(proto)
     old = _old(proto)
     model = loading.from_proto(old)
-    converted = for_onnxruntime(model)
+    converted = runnable_form(model)
     assert len(converted.notes) == 2
     assert "does not import 'onnx.brevitas'" in converted.notes[0]
     assert "6 of QONNX's nodes became QuantizeLinear" in converted.notes[1]
@@ -119,7 +118,7 @@ def test_an_old_model_is_profiled_with_its_names():
 def test_a_model_without_qonnx_is_the_model_itself():
     graph = QonnxGraph()
     model = loading.from_proto(graph.model(graph.add("Relu", "x"), (2,)))
-    assert for_onnxruntime(model) is model
+    assert runnable_form(model) is model
 
 
 def test_what_has_no_conversion_stays_and_is_named():
@@ -132,7 +131,7 @@ def test_what_has_no_conversion_stays_and_is_named():
     assert dict(result.left) == {"rounds": "its number of bits is computed in the graph"}
     assert result.note.endswith("; rounds stayed")
     with pytest.raises(ModelError, match=r"1 of its nodes cannot .* 'rounds' .Quant.: its num"):
-        for_onnxruntime(loading.from_proto(proto))
+        runnable_form(loading.from_proto(proto))
 
 
 def test_scales_that_the_graph_computes():

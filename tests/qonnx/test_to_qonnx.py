@@ -12,7 +12,7 @@ from tests.accumulators.qcdq import Graph, network
 from tracer.errors import ModelError
 from tracer.interpreter.interpreter import Interpreter
 from tracer.quantization.bit_reduction import narrow
-from tracer.quantization.to_qonnx import left, to_qonnx
+from tracer.quantization.to_qonnx import left_conversions, to_qonnx
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,7 +39,7 @@ def _assert_same(proto, x):
     converted = to_qonnx(proto)
     (mine,) = Interpreter(converted).run(None, {proto.graph.input[0].name: x})
     np.testing.assert_allclose(mine, _onnxruntime(proto, x), rtol=1e-4, atol=1e-4)
-    assert left(converted) == ()
+    assert left_conversions(converted) == ()
     return converted
 
 
@@ -103,7 +103,7 @@ def test_what_has_no_quant_stays():
     other = graph.add("DequantizeLinear", y, graph.constant(np.float32(0.25)), zero)
     proto = graph.model(graph.add("Add", z, other), (4,))
     converted = to_qonnx(proto)
-    assert left(converted) == (y, other)
+    assert left_conversions(converted) == (y, other)
     x = np.float32([-1, 0.3, 7, 200])
     (mine,) = Interpreter(converted).run(None, {"x": x})
     np.testing.assert_array_equal(mine, _onnxruntime(proto, x))

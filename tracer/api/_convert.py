@@ -16,7 +16,7 @@ from tracer.graph.model import Model
 from tracer.inputs.request import on_sizes_that_run, request_for
 from tracer.interpreter.interpreter import Interpreter
 from tracer.quantization.from_qonnx import from_qonnx
-from tracer.quantization.to_qonnx import left, to_qonnx
+from tracer.quantization.to_qonnx import left_conversions, to_qonnx
 
 _Conversion = Callable[[onnx.ModelProto, str], tuple[onnx.ModelProto, tuple[str, ...]]]
 """Returns the converted model, and notes."""
@@ -68,7 +68,7 @@ def _source(model: object) -> ModelSource:
 
 def _to_qonnx(proto: onnx.ModelProto, name: str) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     converted = to_qonnx(proto, name)
-    stayed = left(converted)
+    stayed = left_conversions(converted)
     if not stayed:
         return converted, ()
     listed = ", ".join(stayed[:3]) + (" …" if len(stayed) > 3 else "")

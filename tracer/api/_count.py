@@ -34,7 +34,7 @@ from tracer.inputs.dims import batch_of
 from tracer.inputs.request import Request, on_sizes_that_run, request_for, with_overrides
 from tracer.inputs.sizes import choose
 from tracer.limits import Limits, enforced
-from tracer.quantization.stand_in import for_onnxruntime
+from tracer.quantization.from_qonnx import runnable_form
 from tracer.records import environment
 from tracer.records.model_info import ModelInfo
 from tracer.records.trace import Trace, typed_table
@@ -65,7 +65,7 @@ def count(call: Count) -> Trace:
     loaded = with_overrides(open_subject(call.model), call.feeds)
     runs = call.run or call.feeds is not None
     if runs:
-        loaded = for_onnxruntime(loaded)
+        loaded = runnable_form(loaded)
     rules, unfit = _emulated(loaded, call)
     generation = None
     with enforced(call.limits or Limits()):

@@ -10,7 +10,7 @@ from tracer.executors import registry
 from tracer.exporters.subject import Subject, open_subject
 from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
 from tracer.limits import Limits, fair_share
-from tracer.quantization.stand_in import for_onnxruntime
+from tracer.quantization.from_qonnx import runnable_form
 from tracer.records import environment
 from tracer.records.model_info import ModelInfo
 from tracer.support.progress import Progress, silent
@@ -32,7 +32,7 @@ def fusions(
     limits: Limits | None,
 ) -> Fusions:
     """Runs the model and matches tensors of its optimised graph with its own."""
-    loaded = for_onnxruntime(with_overrides(open_subject(model), feeds))
+    loaded = runnable_form(with_overrides(open_subject(model), feeds))
     runtime = registry.find_optimizing(executor)
     settings = registry.settings_for(
         executor,

@@ -27,7 +27,7 @@ from tracer.inputs.request import (
     with_overrides,
 )
 from tracer.limits import Limits, enforced
-from tracer.quantization.stand_in import for_onnxruntime
+from tracer.quantization.from_qonnx import runnable_form
 from tracer.records.trace import Run, Trace
 from tracer.scaling.pool import Note, Pool, opened_pool
 from tracer.shapes import infer
@@ -89,7 +89,7 @@ def interpret(
     if cluster is not None:
         _check_shared(narrowed, receive, receivers)
     loaded = with_overrides(open_subject(model), feeds)
-    reference = loaded if against is None else for_onnxruntime(loaded)
+    reference = loaded if against is None else runnable_form(loaded)
     for receiver in receivers:
         receiver.start(loaded)
     request = request_for(model, loaded, 1 if by_sample else batch, dims, feeds, seed)

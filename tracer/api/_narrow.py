@@ -20,10 +20,9 @@ from tracer.graph import loading, stored_weights
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset, without_split
-from tracer.narrowing import attempts, fixed_order, rows, widths
-from tracer.narrowing.attempts import Attempt, Attempts
-from tracer.narrowing.evaluation import Evaluation
-from tracer.narrowing.options import NarrowOptions
+from tracer.narrowing import attempts, requirement, rounding
+from tracer.narrowing.attempts import Attempt, Attempts, Evaluation
+from tracer.narrowing.requirement import NarrowOptions
 from tracer.quantization import bit_reduction
 from tracer.quantization.calibration import CalibrationSamples
 from tracer.records.model_info import ModelInfo
@@ -37,7 +36,7 @@ _LEAST_OPSET = 13
 """The first opset in which DequantizeLinear has a scale for each channel."""
 
 
-@fixed_order.interpreting()
+@rounding.interpreting()
 def narrow(
     model: Subject,
     data: str | Path,
@@ -57,7 +56,7 @@ def narrow(
     if target is not None:
         writing.check_target(target, force)
         check_writable(certificate_beside(target), force)
-    plan, tried = widths.read(options)  # raises UsageError before minutes are spent
+    plan, tried = requirement.parse_widths(options)  # raises UsageError before minutes are spent
     report, batch = progress or silent, options.batch
     loaded = open_subject(model)
     if not any(node.op_type in MULTIPLYING for node in loaded.nodes):
@@ -70,7 +69,7 @@ def narrow(
     wide, notes = _quantized(loaded, calibration, options, report)
     subject = attempts.Subject.of(wide)
     _check(subject)
-    evaluation = Evaluation(wide, widths.wide(plan), tested, metric, batch, report)
+    evaluation = Evaluation(wide, requirement.wide(plan), tested, metric, batch, report)
     before, judge = evaluation.before, judgement(metric, options.budget)
     samples = CalibrationSamples(calibration, batch)
     trying = Attempts(subject, samples, evaluation, judge, options.guarantee, report)
@@ -89,8 +88,8 @@ def narrow(
         samples=evaluation.samples,
         bits=best.bits,
         curve=tuple(WidthScores(a.bits, a.after.score, a.saturated) for a in made),
-        nodes=rows.nodes(subject, best, before),
-        notes=(*notes, *rows.notes(subject, best, before.score, judge)),
+        nodes=attempts.node_rows(subject, best, before),
+        notes=(*notes, *attempts.result_notes(subject, best, before.score, judge)),
         proto=best.proto,
     )  # fmt: skip
     result = with_energies(result, wide, tested, energy_model)

@@ -18,7 +18,7 @@ from tracer.exporters.subject import Subject, open_subject
 from tracer.graph.model import Model
 from tracer.inputs.decoder import Phases
 from tracer.inputs.request import InputPaths, Samples, request_for, with_overrides
-from tracer.quantization.stand_in import for_onnxruntime
+from tracer.quantization.from_qonnx import runnable_form
 from tracer.records.environment import Peaks
 from tracer.records.trace import INCOMPLETE, Trace
 from tracer.support.progress import Progress, silent
@@ -131,7 +131,7 @@ def profile(
 
 def _opened(model: Subject, executor: str, feeds: InputPaths | Samples) -> Model:
     loaded = with_overrides(open_subject(model), feeds)
-    return for_onnxruntime(loaded) if executor == _OF_ONNX else loaded
+    return runnable_form(loaded) if executor == _OF_ONNX else loaded
 
 
 def _ended(trace: Trace, analyzed: Sequence[Analyzed], planned: int) -> Trace:

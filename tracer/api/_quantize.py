@@ -24,7 +24,7 @@ from tracer.records.transformed import Accuracy, Quantized
 from tracer.scaling.pool import Note, Pool, opened_pool
 from tracer.support.progress import Progress
 
-_MODULES = ("tracer.quantization.shared_ranges",)
+_MODULES = ("tracer.quantization.calibration",)
 """What workers load as they start."""
 
 

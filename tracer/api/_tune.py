@@ -24,7 +24,7 @@ from tracer.inputs.request import (
     request_for,
     with_overrides,
 )
-from tracer.quantization.stand_in import for_onnxruntime
+from tracer.quantization.from_qonnx import runnable_form
 from tracer.records.model_info import ModelInfo
 from tracer.records.trace import Trace
 from tracer.records.transformed import Speedup, Trial, Tuned
@@ -60,7 +60,7 @@ class Start:
 
     def setup(self) -> Setup:
         """Returns the unchanged setup, on inputs of the first sizes that run."""
-        loaded = for_onnxruntime(with_overrides(open_subject(self.model), self.feeds)).executed
+        loaded = runnable_form(with_overrides(open_subject(self.model), self.feeds)).executed
         chosen = registry.settings_for(EXECUTOR, self.settings)
         executor = registry.find_alternating(EXECUTOR)
 

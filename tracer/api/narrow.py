@@ -14,7 +14,7 @@ from tracer.support.progress import Progress
 if TYPE_CHECKING:
     from tracer.exporters.subject import Subject
     from tracer.limits import Limits
-    from tracer.narrowing.need import Guarantee
+    from tracer.narrowing.requirement import Guarantee
     from tracer.records.transformed import Narrowed
 
 _RULES = {
@@ -78,7 +78,7 @@ def narrow(
     the errors of `tracer.errors`.
     """
     from tracer.api import _narrow
-    from tracer.narrowing.options import NarrowOptions
+    from tracer.narrowing.requirement import NarrowOptions
 
     options = NarrowOptions(
         bits, guarantee, tile, weight_bits, budget, metric, limit, test_limit, batch, energy

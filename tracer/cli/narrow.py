@@ -18,7 +18,7 @@ from tracer.errors import UsageError
 if TYPE_CHECKING:
     from tracer.cli._output import Output
     from tracer.exporters.subject import Subject
-    from tracer.narrowing.need import Guarantee
+    from tracer.narrowing.requirement import Guarantee
 
 _TOOLCHAINS = ("finn.json", "hls4ml.yml", "qonnx.onnx")
 

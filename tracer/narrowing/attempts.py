@@ -1,24 +1,184 @@
-"""Narrows a model to one width, and keeps what scores best."""
+"""Narrows a model to one width, scores it in its accumulators, and says what became of nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+import numpy as np
 import onnx
 
+from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.spec.policy import Policy
+from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.graph import loading
 from tracer.graph.model import Model
-from tracer.narrowing import layers, plain_sums
-from tracer.narrowing.evaluation import Evaluation, Sums
-from tracer.narrowing.narrow import Change, Sum, narrowed
-from tracer.narrowing.need import Guarantee
-from tracer.narrowing.widths import Width
+from tracer.inputs.datasets.dataset import Dataset
+from tracer.interpreter.interpreter import Interpreter
+from tracer.metrics import Metric
+from tracer.narrowing import layers
+from tracer.narrowing.measures import Proposal
+from tracer.narrowing.narrow import Change, Sum, narrow_graph
+from tracer.narrowing.requirement import Guarantee, Need, Width
 from tracer.quantization.calibration import CalibrationBatches
+from tracer.records.transformed import NarrowedNode
 from tracer.records.whatif import Judgement
 from tracer.support.progress import Progress
+from tracer.support.types import Array
+from tracer.whatif.criteria import scorer
+from tracer.whatif.reuse import ArraySpill
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """The mean score on a data set, in the unit of the metric, and the sums of the nodes by key."""
+
+    score: float
+    sums: Mapping[str, PartialSums]
+    notes: tuple[str, ...]
+
+
+class Evaluation:
+    """Scores models on all samples of a data set, against the outputs of `wide`.
+
+    `before` are the score and the sums of `wide` in the accumulators of `policy`, which must be
+    wide enough for all of them. Raises the errors of the metric, and of `AccumulatorEmulation`.
+    """
+
+    def __init__(
+        self,
+        wide: Model,
+        policy: Policy,
+        dataset: Dataset,
+        metric: Metric,
+        batch: int,
+        progress: Progress,
+    ) -> None:
+        self._dataset = dataset
+        self._metric = metric
+        self._batch = batch
+        self._progress = progress
+        self._outputs = ArraySpill()
+        self.samples = 0
+        self.before = self._run(wide, policy, "scoring in wide accumulators", self._keep)
+
+    def of(self, model: Model, policy: Policy, task: str) -> Sums:
+        """Runs `model` in the accumulators of `policy`."""
+        return self._run(model, policy, task, lambda outputs, size: None)
+
+    def _keep(self, outputs: Sequence[Array], size: int) -> None:
+        self._outputs.append(outputs)
+        self.samples += size
+
+    def _run(
+        self,
+        model: Model,
+        policy: Policy,
+        task: str,
+        keep: Callable[[Sequence[Array], int], None],
+    ) -> Sums:
+        emulation = AccumulatorEmulation(model, policy)
+        interpreter = Interpreter(model, wrap_kernel=emulation.wrap, fuse=emulation.fuse)
+        score = scorer(model, self._dataset, self._metric)
+        scores: list[Array] = []
+        done, total = 0, self._dataset.samples
+        for number, part in enumerate(self._dataset.batches(self._batch)):
+            outputs = interpreter.run(None, part.inputs)
+            keep(outputs, part.size)
+            scores.append(score(outputs, part, self._outputs.read(number)))
+            done += part.size
+            self._progress(done, total or done, task)
+        mean = float(np.concatenate(scores).mean())
+        return Sums(mean, emulation.accumulations(), emulation.notes)
+
+
+def node_rows(subject: Subject, attempt: Attempt, before: Sums) -> tuple[NarrowedNode, ...]:
+    """Returns a row for each node that sums in the accumulators of the attempt."""
+    needs, rows = attempt.width.needs(subject.model), []
+    for node in subject.model.nodes:
+        wide, change = before.sums.get(node.key), attempt.changes.get(node.key)
+        names = (node.key,) if change is None or not change.sums else change.sums
+        after = [attempt.after.sums[name] for name in names if name in attempt.after.sums]
+        if wide is None or not after:
+            continue
+        need, proposal = needs[node.key], None if change is None else change.proposal
+        rows.append(NarrowedNode(
+            node.key, node.op_type, node.module, need.bits,
+            wide.guaranteed_any_order or 0, max(_guaranteed(each, need) for each in after),
+            _observed(wide), max(map(_observed, after)),
+            "" if change is None else change.measure,
+            None if proposal is None else proposal.input_bits,
+            _finite_db(proposal),
+            len(names), sum(map(_overflows, after)),
+        ))  # fmt: skip
+    return tuple(rows)
+
+
+def result_notes(
+    subject: Subject, attempt: Attempt, score: float, judge: Judgement
+) -> Iterator[str]:
+    """Yields what the rows do not say: nodes that cannot be narrowed, and what that costs."""
+    yield from attempt.after.notes
+    by_reason: dict[str, list[str]] = {}
+    reasons = {**subject.others, **_unfit_reasons(attempt.changes), **_too_wide(subject, attempt)}
+    for key, reason in reasons.items():
+        by_reason.setdefault(reason, []).append(key)
+    yield from (f"not narrowed: {', '.join(keys)}: {why}" for why, keys in by_reason.items())
+    narrowed, bits = attempt.after.score, attempt.bits
+    if not attempt.changes:
+        yield f"the model stays as it is: at {bits} bits its sums score better if they saturate"
+    elif judge.is_better(attempt.saturated, narrowed):
+        yield (
+            f"at {bits} bits the model before scores better if its sums saturate "
+            f"({attempt.saturated:.4g}), but some inputs overflow: with --guarantee this-data it "
+            "would be kept"
+        )
+    if not judge.allows(narrowed, score):
+        yield (
+            f"{bits} bits cost more than the budget of {judge.budget:g}: tracer narrow --bits with "
+            "more bits, or a larger --budget"
+        )
+
+
+def _finite_db(proposal: Proposal | None) -> float | None:
+    """Returns the SQNR of a change; None for a change that loses nothing."""
+    if proposal is None or not math.isfinite(proposal.sqnr_db):
+        return None
+    return proposal.sqnr_db
+
+
+def _unfit_reasons(changes: Mapping[str, Change]) -> dict[str, str]:
+    return {key: each.reason for key, each in changes.items() if each.reason}
+
+
+def _too_wide(subject: Subject, attempt: Attempt) -> dict[str, str]:
+    """Returns why nodes whose sums do not fit stay as they are: no measure changes such a node."""
+    needs, after = attempt.width.needs(subject.model), attempt.after.sums
+    return {
+        node.key: f"tracer narrow does not change {node.op_type}, and its sums need more bits"
+        for node in subject.model.nodes
+        if node.key in needs and node.key in after
+        and node.key not in subject.sums and node.key not in subject.others
+        and _guaranteed(after[node.key], needs[node.key]) > needs[node.key].bits
+    }  # fmt: skip
+
+
+def _guaranteed(sums: PartialSums, need: Need) -> int:
+    """Returns the bits of the registers that are limited; of tiles, in the order of the terms."""
+    if need.tile is None:
+        return sums.guaranteed_any_order or 0
+    return sums.guaranteed_inner or sums.guaranteed_any_order or 0
+
+
+def _observed(sums: PartialSums) -> int:
+    return int(sums.tally.bits_observed.max())
+
+
+def _overflows(sums: PartialSums) -> int:
+    """Returns the outputs with a sum that left the range of a register."""
+    return int(sums.tally.overflow(sums.tally.accumulator.bits).overflow_outputs.sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +192,8 @@ class Subject:
     @classmethod
     def of(cls, model: Model) -> Subject:
         """Returns the sums of a model."""
-        found, others = layers.find(model)
-        plain = plain_sums.find(model)
+        found, others = layers.find_layers(model)
+        plain = layers.find_plain_sums(model)
         sums: dict[str, Sum] = {each.key: each for each in found}
         sums |= {each.key: each for each in plain}
         reasons = {key: reason for key, reason in others.items() if key not in sums}
@@ -108,7 +268,7 @@ class Attempts:
         model = self.subject.model
         needs = width.needs(model)
         report = partial(self._told, width)
-        proto, changes = narrowed(model, self.subject.sums, needs, self.batches, dear, report)
+        proto, changes = narrow_graph(model, self.subject.sums, needs, self.batches, dear, report)
         added = [(key, each.need) for each in changes.values() for key in each.sums[1:]]
         policy = width.policy(added)
         after = self._run(loading.from_proto(proto), width, policy, "narrowed")

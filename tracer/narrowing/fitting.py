@@ -9,14 +9,70 @@ from decimal import Decimal
 
 import numpy as np
 
-from tracer.narrowing import reach
-from tracer.narrowing.grid import Grid
-from tracer.narrowing.layers import Layer
-from tracer.narrowing.moments import Moments
-from tracer.narrowing.need import MARGIN, OUTER_BITS, Need, Registers
-from tracer.narrowing.rounding import Correlations, Limits, rounded, share
+from tracer.narrowing import partial_sum_extremes
+from tracer.narrowing.layers import Grid, Layer
+from tracer.narrowing.requirement import MARGIN, OUTER_BITS, Need, Registers
+from tracer.narrowing.rounding import Correlations, Limits, product, round_within, share
 from tracer.narrowing.samples import LayerSamples
 from tracer.support.types import Array, FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Means of inputs (K,) and outputs (M,), and mean products: about the means if `centred`."""
+
+    mean: FloatArray
+    wanted: FloatArray
+    second: FloatArray
+    cross: FloatArray
+    power: FloatArray
+
+    @classmethod
+    def of(cls, inputs: FloatArray, outputs: FloatArray, centred: bool) -> Moments:
+        """Returns the moments of inputs (count, K) and outputs (count, M)."""
+        count, mean, wanted = len(inputs), np.zeros(inputs.shape[1]), np.zeros(outputs.shape[1])
+        if centred:
+            mean, wanted = inputs.mean(0), outputs.mean(0)
+        y = outputs - wanted
+        second = product(inputs.T, inputs) / count - mean[:, None] * mean
+        cross = product(y.T, inputs) / count - y.mean(0)[:, None] * mean
+        return cls(mean, wanted, second, cross, (y**2).mean(0))
+
+    def without(self, means: FloatArray) -> Moments:
+        """Returns the moments of outputs that lack `means` (M,) times the sum of the inputs."""
+        with_sum = self.cross.sum(1)
+        return Moments(
+            self.mean,
+            self.wanted - means * self.mean.sum(),
+            self.second,
+            self.cross - means[:, None] * self.second.sum(0),
+            self.power - 2 * means * with_sum + means**2 * self.second.sum(),
+        )
+
+    def of_rows(self, part: slice, times: int) -> Moments:
+        """Returns the moments of some outputs, each repeated."""
+        wanted, cross, power = (
+            np.repeat(each[part], times, 0) for each in (self.wanted, self.cross, self.power)
+        )
+        return Moments(self.mean, wanted, self.second, cross, power)
+
+    def error(self, integers: FloatArray, units: FloatArray, bias: FloatArray) -> FloatArray:
+        """Returns the mean squares (M,) of what a bias (M,) and weights lose.
+
+        The weights are integers (M, K) times units (M,).
+        """
+        offset = self.wanted - self.of_mean(integers) * units - bias
+        real = integers * units[:, None]
+        square = (product(integers, self.second) * integers).sum(1) * units**2
+        spread = self.power - 2 * (real * self.cross).sum(1) + square
+        result: FloatArray = np.maximum(spread, 0) + offset**2
+        return result
+
+    def of_mean(self, weights: FloatArray) -> FloatArray:
+        """Returns the sums (M,) of the means of the inputs times weights (M, K)."""
+        result: FloatArray = (weights * self.mean).sum(1)
+        return result
+
 
 _STEPS = 18
 """Steps of weights that are tried."""
@@ -62,7 +118,11 @@ def fits_already(samples: LayerSamples, need: Need) -> bool:
     layer, registers = samples.layer, need.registers(samples.layer.depth)
     if not need.is_for_any_input:
         units = layer.scales * layer.grid.step
-        return bool((reach.least_units(layer, samples.read, registers, MARGIN) <= units).all())
+        return bool(
+            (
+                partial_sum_extremes.least_units(layer, samples.read, registers, MARGIN) <= units
+            ).all()
+        )
     bias = np.zeros(len(layer.integers))
     if layer.bias is not None:
         bias = np.rint(layer.bias / (layer.grid.step * layer.scales))
@@ -76,7 +136,9 @@ def excess(layer: Layer, need: Need) -> float:
     return float(np.maximum(*limits.reached(layer.integers)).max()) / need.most
 
 
-def fitted(samples: LayerSamples, grid: Grid, registers: Registers, centred: bool = False) -> Fit:
+def fit_layer(
+    samples: LayerSamples, grid: Grid, registers: Registers, centred: bool = False
+) -> Fit:
     """Fits a layer to registers, with its inputs on `grid`.
 
     Each row has the step at which its outputs lose the least; all rows share one where the stored
@@ -182,7 +244,7 @@ class _Problem:
         moments = group.moments.of_rows(part, steps)
         weights = np.repeat(ideal, steps, 0) / units[:, None]
         expected = np.rint(moments.wanted / units - moments.of_mean(weights))
-        integers = rounded(weights, group.inputs, self._limits(expected))
+        integers = round_within(weights, group.inputs, self._limits(expected))
         bias = np.rint(moments.wanted / units - moments.of_mean(integers))
         bias = _held(bias, integers, self._limits(np.zeros(len(units))), self.registers)
         return integers, bias, moments.error(integers, units, bias * units)

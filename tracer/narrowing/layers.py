@@ -1,9 +1,13 @@
-"""The layers that can be narrowed: products of quantised activations and stored weights."""
+"""The sums that can be narrowed: layers with stored weights, and sums of activations alone.
+
+A layer is a product of quantised activations and stored weights. A plain sum has no weights: a
+product of activations, a pooling, a reduction. Both read integers of a `Grid`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,8 +20,109 @@ from tracer.graph.model import Model, Node
 from tracer.interpreter import values
 from tracer.interpreter.numeric.windows import padded, patches, window
 from tracer.interpreter.ops.quantization import aligned
-from tracer.narrowing.grid import Grid
+from tracer.interpreter.values import Value
 from tracer.support.types import Array, FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The integers `low` <= 0 to `high` >= 0 times `step`, that inputs are rounded to."""
+
+    step: float
+    low: int
+    high: int
+
+    @property
+    def bits(self) -> int:
+        """Bits that number the integers."""
+        return (self.high - self.low).bit_length()
+
+    @property
+    def extent(self) -> int:
+        """The largest magnitude of an integer."""
+        return max(self.high, -self.low)
+
+    def integers(self, values: FloatArray) -> FloatArray:
+        """Returns real inputs as integers of the grid."""
+        result: FloatArray = np.clip(np.rint(values / self.step), self.low, self.high)
+        return result
+
+    def of_bits(self, bits: int, kept: float) -> Grid:
+        """Returns a grid of at most `bits` bits over a share of the range."""
+        count = (1 << bits) - 1
+        step = self.step * kept * (self.high - self.low) / count
+        low = max(round(self.low * self.step * kept / step), -count)
+        return Grid(step, low, low + count)
+
+    def of_extent(self, extent: int, kept: float) -> Grid:
+        """Returns a grid of integers up to `extent` over a share of the range."""
+        step = self.step * kept * self.extent / extent
+        low, high = (round(end * self.step * kept / step) for end in (self.low, self.high))
+        return Grid(step, max(low, -extent), min(high, extent))
+
+    def clipped(self, kept: float) -> Grid:
+        """Returns the grid without the values beyond a share of its range."""
+        return Grid(self.step, round(self.low * kept), round(self.high * kept))
+
+
+PRODUCTS, MEANS = ("MatMul",), ("AveragePool", "GlobalAveragePool", "ReduceMean")
+PLAIN_SUMS = (*MEANS, "ReduceSum")
+
+
+@dataclass(frozen=True, slots=True)
+class PlainSum:
+    """A node that adds activations, or products of two: inputs on `grids`, one or two.
+
+    `window` is the number of terms where the node's attributes say it, else None.
+    """
+
+    key: str
+    output: str
+    op_type: str
+    module: str | None
+    grids: tuple[Grid, ...]
+    window: int | None = None
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether sums are divided by the number of their terms."""
+        return self.op_type in MEANS
+
+    def depth(self, inputs: Sequence[Value], output: Value) -> int:
+        """Returns the number of terms of a sum, at most, for these inputs."""
+        if self.op_type in PRODUCTS:
+            return int(np.asarray(inputs[0]).shape[-1])
+        if self.window is not None:
+            return self.window
+        return int(np.asarray(inputs[0]).size // max(np.asarray(output).size, 1))
+
+
+def find_plain_sums(model: Model) -> tuple[PlainSum, ...]:
+    """Returns the sums of quantised activations with one scale each, in the order of the graph."""
+    scales = TensorScales(model)
+    found = (_plain_sum(node, scales) for node in model.nodes)
+    return tuple(each for each in found if each is not None)
+
+
+def _plain_sum(node: Node, scales: TensorScales) -> PlainSum | None:
+    if node.domain or node.scope.path or node.op_type not in (*PRODUCTS, *PLAIN_SUMS):
+        return None
+    count = 2 if node.op_type in PRODUCTS else 1
+    grids = [_grid(scales.of(name, node.scope)) for name in node.inputs[:count]]
+    stored = any(scales.constant(name, node.scope) for name in node.inputs[:count])
+    if stored or any(each is None for each in grids):
+        return None
+    known = tuple(each for each in grids if each is not None)
+    attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
+    window = math.prod(attributes["kernel_shape"]) if node.op_type == "AveragePool" else None
+    return PlainSum(node.key, node.outputs[0], node.op_type, node.module, known, window)
+
+
+def _grid(scale: TensorScale | None) -> Grid | None:
+    if scale is None or scale.step.size > 1 or not scale.recoverable:
+        return None
+    return Grid(float(scale.step.item()), min(scale.low, 0), max(scale.high, 0))
+
 
 OPERATORS = ("Conv", "Gemm", "MatMul")
 _BIAS = 2
@@ -126,7 +231,7 @@ class Layer:
         return np.ascontiguousarray(matrix.reshape(len(matrix), -1, *self.shape[2:]))
 
 
-def find(model: Model) -> tuple[tuple[Layer, ...], Mapping[str, str]]:
+def find_layers(model: Model) -> tuple[tuple[Layer, ...], Mapping[str, str]]:
     """Returns the layers in the order of the graph, and why other products are none, by key."""
     scales = TensorScales(model)
     layers, others = [], {}

@@ -8,16 +8,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tracer.interpreter.values import Value
-from tracer.narrowing import reach
-from tracer.narrowing.fixed_order import product
-from tracer.narrowing.layers import Layer
-from tracer.narrowing.need import MARGIN, Registers
-from tracer.narrowing.plain_sums import PlainSum
+from tracer.narrowing import partial_sum_extremes
+from tracer.narrowing.layers import Layer, PlainSum
+from tracer.narrowing.requirement import MARGIN, Registers
+from tracer.narrowing.rounding import product
 from tracer.support.types import Array, FloatArray
 
 _LEAST, _FOR_EACH_INPUT = 2048, 4
 """Columns of a layer: as many, or so many for each of its K inputs."""
-_MOST_NUMBERS = 1 << 25
+_MOST_SAMPLES = 1 << 25
 """Numbers of all columns of a layer: 256 MiB."""
 _MOST_OUTPUTS = 1 << 22
 """Outputs of a node without weights that are compared."""
@@ -52,7 +51,7 @@ class LayerSamples:
         They are computed once, since measures try many grids.
         """
         if registers not in self._least_units:
-            units = reach.least_units(self.layer, self.wide, registers, MARGIN)
+            units = partial_sum_extremes.least_units(self.layer, self.wide, registers, MARGIN)
             self._least_units[registers] = units
         return self._least_units[registers]
 
@@ -83,9 +82,9 @@ class Batch:
     wanted: Array
 
 
-def of_layer(layer: Layer, batches: Sequence[Batch]) -> LayerSamples:
+def layer_samples(layer: Layer, batches: Sequence[Batch]) -> LayerSamples:
     """Returns random outputs of all batches; the choice depends on nothing but their number."""
-    count = -(-_count(layer) // len(batches))
+    count = -(-_column_count(layer) // len(batches))
     wide, read = (
         np.concatenate([
             layer.columns(inputs[0], count, np.random.default_rng(number))
@@ -98,7 +97,7 @@ def of_layer(layer: Layer, batches: Sequence[Batch]) -> LayerSamples:
     return LayerSamples(layer, wide, read, wanted if layer.bias is None else wanted + layer.bias)
 
 
-def of_sum(
+def sum_samples(
     node: PlainSum, compute: Callable[[Sequence[Value]], Value], batches: Sequence[Batch]
 ) -> SumSamples:
     """Returns the first batches, as many as are compared."""
@@ -107,6 +106,6 @@ def of_sum(
     return SumSamples(node, compute, [each.read for each in few], [each.wanted for each in few])
 
 
-def _count(layer: Layer) -> int:
-    most = _MOST_NUMBERS // (layer.depth * layer.groups)
+def _column_count(layer: Layer) -> int:
+    most = _MOST_SAMPLES // (layer.depth * layer.groups)
     return max(min(max(_LEAST, _FOR_EACH_INPUT * layer.depth), most), 1)

@@ -1,18 +1,41 @@
-"""The accuracy of a model before and after quantisation."""
+"""The accuracy of two models on the same data, as far as the time limit of the command allows."""
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 import numpy as np
 
+from tracer.containment import signals
 from tracer.graph.model import Model
 from tracer.inputs.datasets.batch import Batch
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.interpreter.interpreter import Interpreter
 from tracer.metrics import Metric, default_metric, suited
-from tracer.quantization.time_left import within_time
 from tracer.records.transformed import Accuracy
 from tracer.support.progress import Progress, silent
 from tracer.support.types import Array
 
-_SHARE = 0.8
+_Part = TypeVar("_Part")
+
+
+def within_time(parts: Iterable[_Part], share: float) -> Iterator[_Part]:
+    """Yields `parts` while `share` of the time that is left suffices; the first in any case.
+
+    A part is expected to take as long as the longest one before. What is done with a part counts.
+    """
+    began = time.monotonic()
+    ends = began + share * signals.seconds_left()
+    longest = 0.0
+    for part in parts:
+        now = time.monotonic()
+        if longest and now + longest > ends:
+            return
+        yield part
+        longest = max(longest, time.monotonic() - now)
+
+
+_TIME_SHARE = 0.8
 """Of the time that is left; the rest is for the tables."""
 
 
@@ -33,7 +56,7 @@ def accuracy(
     report = progress or silent
     scores: tuple[list[Array], list[Array]] = ([], [])
     done, total = 0, dataset.samples
-    for part in within_time(dataset.batches(batch), _SHARE):
+    for part in within_time(dataset.batches(batch), _TIME_SHARE):
         before, after = (_outputs(each, part) for each in (wide, quantized))
         first = next(iter(before.values()))
         metric = metric or default_metric(part, first)

@@ -9,32 +9,190 @@ halves round to another integer.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import onnx
+from onnx.external_data_helper import load_external_data_for_model
 
 from tracer.accumulators.engine.stored_values import StoredValues
+from tracer.errors import ModelError
 from tracer.graph import loading, operators
-from tracer.graph.model import Scope
+from tracer.graph.model import Model, Scope, StandIn
 from tracer.graph.shape_inference import TensorTypes
 from tracer.graph.tensor_type import TensorType
-from tracer.interpreter.ops.qonnx import channel_axis
+from tracer.interpreter import values
+from tracer.interpreter.ops.qonnx import channel_axis, integer_ends, quant_integers
 from tracer.quantization import qonnx_in_floats
 from tracer.quantization.graph_editor import GraphEditor
+from tracer.quantization.opset_upgrade import keep_imports, raise_for_qonnx
 from tracer.quantization.qonnx_in_floats import NoFormError, Writer
-from tracer.quantization.quant_parameters import (
-    QuantParameters,
-    integer_range,
-    named_attributes,
-    rounding_attributes,
-    row,
-)
-from tracer.quantization.raised_opset import keep_imports, raised
 from tracer.shapes import infer
 from tracer.support.types import Array
+
+_MOST_BITS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class QuantParameters:
+    """The parameters of a Quant, all float32."""
+
+    scale: Array
+    zero: Array
+    bits: Array
+    signed: bool
+    narrow: bool
+    rounding: str
+
+    @classmethod
+    def of(cls, node: onnx.NodeProto, scale: Array, *others: Array) -> QuantParameters:
+        """The parameters of a node; BipolarQuant is a Quant of one bit."""
+        zero, bits = others or (np.zeros(()), np.ones(()))
+        signed, narrow, rounding = rounding_attributes(node)
+        scale, zero, bits = (each.astype(np.float32) for each in (scale, zero, bits))
+        return cls(scale, zero, bits, signed, narrow, rounding)
+
+    @property
+    def float_ends(self) -> tuple[Array, Array]:
+        """The least and the greatest number before the zero point is subtracted."""
+        return integer_ends(self.bits, self.signed, self.narrow)
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The same of the first channel, as integers."""
+        low, high = self.float_ends
+        return int(low.flat[0]), int(high.flat[0])
+
+    @property
+    def is_bipolar(self) -> bool:
+        """Whether the numbers are -1 and 1."""
+        return self.signed and bool((self.bits == 1).any())
+
+    @property
+    def bytes_type(self) -> Any:
+        """The type with which QuantizeLinear, Clip and DequantizeLinear compute it, or None."""
+        bits = float(self.bits.flat[0]) if self.bits.size == 1 else 0.0
+        fits = bits.is_integer() and 1 <= bits <= _MOST_BITS and not self.is_bipolar
+        is_even = self.rounding in ("ROUND", "HALF_EVEN")
+        dtype = np.dtype(np.int8 if self.signed else np.uint8)
+        return (
+            dtype if fits and is_even and self._has_vectors and _holds(dtype, self.zero) else None
+        )
+
+    def stored_type(self, x: Array) -> Any:
+        """The type that holds the integers of stored numbers, or None."""
+        if not self._has_vectors:
+            return None
+        integers = self.integers(x)
+        for kind in (np.int8, np.uint8, np.int32):
+            dtype = np.dtype(kind)
+            if kind == np.int32 and self.zero.any():  # ONNX allows none there
+                return None
+            if _holds(dtype, integers) and _holds(dtype, self.zero):
+                return dtype
+        return None
+
+    @property
+    def _has_vectors(self) -> bool:
+        """Whether there is one positive scale, or one for each slice of an axis."""
+        vectors = all(np.count_nonzero(np.array(each.shape) > 1) < 2
+                      for each in (self.scale, self.zero))  # fmt: skip
+        fits = self.zero.size in (1, self.scale.size)
+        return vectors and fits and bool((self.scale > 0).all())
+
+    def axis(self, rank: int | None) -> int | None:
+        """The axis of the channels, from the end where the rank is not known; None without any."""
+        if self.scale.size == 1:
+            return None
+        place = int(np.argmax(np.array(self.scale.shape) > 1)) - self.scale.ndim
+        return place if rank is None else place + rank
+
+    def integers(self, x: Array) -> Array:
+        """The integers of stored numbers, zero point included."""
+        rest = quant_integers(
+            x, self.scale, self.zero, self.bits, signed=int(self.signed), narrow=int(self.narrow),
+            rounding_mode=self.rounding,
+        )  # fmt: skip
+        return rest + self.zero
+
+
+def named_attributes(node: onnx.NodeProto) -> Mapping[str, Any]:
+    """Returns the attributes of a node by name."""
+    return {a.name: values.from_attribute(a) for a in node.attribute}
+
+
+def rounding_attributes(node: onnx.NodeProto, mode: str = "ROUND") -> tuple[bool, bool, str]:
+    """Returns whether numbers are signed, whether they are narrow, and how they are rounded."""
+    own = named_attributes(node)
+    named = str(own.get("rounding_mode", mode)).upper()
+    return bool(own.get("signed", 1)), bool(own.get("narrow", 0)), named
+
+
+def as_row(parameter: Array) -> Array:
+    """Returns a parameter as a number, or as a vector of those of the channels."""
+    return parameter.reshape(()) if parameter.size == 1 else parameter.reshape(-1)
+
+
+def _holds(dtype: Any, numbers: Array) -> bool:
+    """Whether numbers are integers of a type."""
+    return bool(np.array_equal(numbers, np.clip(np.rint(numbers), *integer_range(dtype))))
+
+
+def integer_range(dtype: Any) -> tuple[int, int]:
+    """Returns the least and the greatest integer of a type."""
+    ends = np.iinfo(dtype)
+    return int(ends.min), int(ends.max)
+
+
+_MOST_REFUSED = 3
+"""Nodes that a message names."""
+
+
+def runnable_form(model: Model) -> Model:
+    """Returns `model` with a stand-in that onnxruntime can run, and a note; itself without QONNX.
+
+    Raises ModelError where the opset is too old and onnx cannot convert the graph, and for nodes
+    that ONNX's operators do not express.
+    """
+    rounding = [
+        node for node in model.nodes if operators.is_qonnx_quantizer(node.domain, node.op_type)
+    ]
+    if not rounding or model.stand_in is not None:
+        return model
+    _refuse_unconvertible(
+        model, {node.key: "it is in a body" for node in rounding if node.scope.path}
+    )
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    main = [node for node in model.nodes if not node.scope.path]
+    for node, known in zip(proto.graph.node, main, strict=True):
+        node.name = known.key
+    if model.path is not None:
+        load_external_data_for_model(proto, str(model.path.parent))
+    converted = from_qonnx(proto, model.name)
+    _refuse_unconvertible(model, converted.left)
+    own = {node.key: node.key for node in model.nodes}
+    stand_in = StandIn(
+        replace(loading.from_proto(converted.proto), subject=model.name),
+        {**own, **converted.origins},
+    )
+    return replace(model, stand_in=stand_in, notes=(*model.notes, converted.note))
+
+
+def _refuse_unconvertible(model: Model, left: Mapping[str, str]) -> None:
+    """Raises ModelError for nodes that stay, with the reasons, by key."""
+    if not left:
+        return
+    types = {node.key: node.op_type for node in model.nodes}
+    named = [f"'{key}' ({types[key]}): {why}" for key, why in [*left.items()][:_MOST_REFUSED]]
+    raise ModelError(
+        f"{model.name}: onnxruntime has no operators of QONNX, and {len(left)} of its nodes cannot "
+        f"be converted to ONNX's: {'; '.join(named)}",
+        "`tracer interpret` and `tracer count` need no onnxruntime.",
+    )
+
 
 _LISTED = 3
 """Nodes that a message names."""
@@ -74,7 +232,7 @@ def from_qonnx(proto: onnx.ModelProto, name: str = "the model") -> Converted:
 
     Weights are in the protobuf. Raises ModelError where onnx cannot raise the opset.
     """
-    graph = GraphEditor(raised(proto, name))
+    graph = GraphEditor(raise_for_qonnx(proto, name))
     converter = _Converter(graph)
     nodes = [
         node
@@ -133,8 +291,8 @@ class _Converter:
         self, node: onnx.NodeProto, quant: QuantParameters, stored: Array | None, dtype: Any
     ) -> None:
         axis = quant.axis(None if stored is None else stored.ndim)
-        scale = self._graph.constant(node, "scale", row(quant.scale))
-        zeros = np.broadcast_to(row(quant.zero), row(quant.scale).shape).astype(dtype)
+        scale = self._graph.constant(node, "scale", as_row(quant.scale))
+        zeros = np.broadcast_to(as_row(quant.zero), as_row(quant.scale).shape).astype(dtype)
         zero = self._graph.constant(node, "zero", zeros)
         if stored is not None:
             made = self._graph.constant(node, "integers", quant.integers(stored).astype(dtype))

@@ -1,8 +1,9 @@
-"""Edits a copy of a quantised graph: its initializers, and nodes by the tensors they use."""
+"""Edits a copy of a quantised graph: initializers, nodes by the tensors they use, their order."""
 
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from graphlib import TopologicalSorter
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,34 @@ import onnx
 from tracer.errors import ModelError
 from tracer.interpreter.values import from_tensor
 from tracer.support.types import Array
+
+
+def sort_nodes(graph: onnx.GraphProto) -> None:
+    """Sorts the nodes of `graph`: onnxruntime's order ignores what subgraphs read."""
+    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in graph.node]
+    producers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    needed = {
+        index: {producers[name] for name in names_read(node) if name in producers}
+        for index, node in enumerate(nodes)
+    }
+    if all(before < index for index, sources in needed.items() for before in sources):
+        return
+    order = list(TopologicalSorter(needed).static_order())
+    del graph.node[:]
+    graph.node.extend(nodes[index] for index in order)
+
+
+def names_read(node: onnx.NodeProto) -> Iterator[str]:
+    """Yields the values a node reads: its inputs, and what its bodies capture."""
+    yield from filter(None, node.input)
+    for attribute in node.attribute:
+        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+            inside = {v.name for v in graph.input} | {w.name for w in graph.initializer}
+            inside |= {s.values.name for s in graph.sparse_initializer}
+            inside.update(name for inner in graph.node for name in inner.output)
+            named = (name for inner in graph.node for name in names_read(inner))
+            results = (value.name for value in graph.output)
+            yield from (n for names in (named, results) for n in names if n not in inside)
 
 
 class GraphEditor:

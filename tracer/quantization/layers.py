@@ -1,24 +1,247 @@
-"""Measures what a quantised graph loses, layer by layer, in the reference interpreter."""
+"""What quantisation costs: the errors of layers and outputs, and Concats of unlike ranges.
+
+Each quantised layer has a float counterpart, whose output on the same data is compared.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import onnx
 
+from tracer.graph import operators
 from tracer.graph.model import Model, Node
-from tracer.graph.operators import channel_axes
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import Observer, TensorRecorder, named_tensors
-from tracer.interpreter.values import Value
+from tracer.interpreter.ops.quantization import dequantize_linear
+from tracer.interpreter.values import Value, from_tensor
+from tracer.metrics.reference import channel_axes, squares_along
+from tracer.quantization.accuracy import within_time
 from tracer.quantization.calibration import CalibrationBatches
-from tracer.quantization.joins import JoinedRanges
-from tracer.quantization.noise import Noise, decibels
-from tracer.quantization.time_left import within_time
-from tracer.quantization.twins import Twin, measured, twins
-from tracer.records.transformed import LayerError, OutputError
+from tracer.records.transformed import LayerError, OutputError, WorstChannel
 from tracer.support.progress import Progress, silent
+from tracer.support.types import Array, FloatArray
+
+_FEWEST_STEPS = 16
+"""Steps that each input of a Concat needs: 4 of 8 bits, of ranges that differ up to 16 times."""
+
+_MOST_NOTES = 3
+
+
+class ConcatRanges(Observer):
+    """Observes the float graph, and tells which Concats `quantized` gives too coarse a scale."""
+
+    def __init__(self, quantized: Model) -> None:
+        folder = quantized.path.parent if quantized.path is not None else None
+        self._scales = {
+            weight.name.removesuffix("_scale"): float(from_tensor(weight, folder).max())
+            for weight in quantized.graph.initializer
+            if weight.name.endswith("_scale")
+        }
+        self._ranges: dict[str, dict[str, tuple[float, float]]] = {}
+        self._nodes: dict[str, Node] = {}
+
+    def after(self, node: Node, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
+        """Widens the ranges of the inputs of a Concat whose output has a scale."""
+        is_join = node.op_type == "Concat" and not node.scope.path  # names in bodies may repeat
+        if not is_join or node.outputs[0] not in self._scales:
+            return
+        self._nodes[node.key] = node
+        ranges = self._ranges.setdefault(node.key, {})
+        for name, value in zip(node.inputs, inputs, strict=True):
+            finite = value[np.isfinite(value)] if isinstance(value, np.ndarray) else np.zeros(0)
+            low, high = ranges.get(name, (0.0, 0.0))
+            ranges[name] = float(finite.min(initial=low)), float(finite.max(initial=high))
+
+    def notes(self) -> tuple[str, ...]:
+        """Returns a note for each of the worst Concats, and one for the others."""
+        worst = sorted(filter(None, map(self._worst_input, self._nodes)))
+        told = [self._note(*each) for each in worst[:_MOST_NOTES]]
+        if len(worst) > _MOST_NOTES:
+            told.append(
+                f"{len(worst) - _MOST_NOTES} more Concats join values of unlike ranges: "
+                "--exclude Concat keeps them all in float"
+            )
+        return tuple(told)
+
+    def _worst_input(self, key: str) -> tuple[float, str, str] | None:
+        """Returns the fewest steps that an input has, the node, and the input; None if enough."""
+        scale = self._scales[self._nodes[key].outputs[0]]
+        steps = [((high - low) / scale, key, name) for name, (low, high) in self._spans(key)]
+        return min((each for each in steps if each[0] < _FEWEST_STEPS), default=None)
+
+    def _spans(self, key: str) -> list[tuple[str, tuple[float, float]]]:
+        """Returns the inputs with their ranges, which include 0; without those that are all 0."""
+        return [(name, ends) for name, ends in self._ranges[key].items() if ends[0] < ends[1]]
+
+    def _note(self, steps: float, key: str, name: str) -> str:
+        scale = self._scales[self._nodes[key].outputs[0]]
+        low, high = self._ranges[key][name]
+        ends = [end for ranges in self._ranges[key].values() for end in ranges]
+        return (
+            f"Concat '{key}' joins values of unlike ranges in one scale: the steps are {scale:.2g} "
+            f"for {min(ends):.3g} to {max(ends):.3g}, and '{name}', from {low:.3g} to {high:.3g}, "
+            f"has {steps:.1f} of them. --exclude '{key}' keeps it in float"
+        )
+
+
+_LOST = 1 / 4
+"""Noise / signal above which a channel is lost: that is 6.02 dB, what a bit is worth."""
+
+
+class Noise:
+    """Sums of the squares of a tensor's values x and of its errors x - q.
+
+    `axis` is that of the channels, negative if counted from the end. Without it, all axes that may
+    have them are looked at.
+    """
+
+    def __init__(self, axis: int | None = None) -> None:
+        self._axis = axis
+        self._whole = np.zeros((2, 1))
+        self._by_axis: dict[int, FloatArray | None] = {}
+
+    def add(self, values: Array, errors: Array) -> None:
+        """Adds a batch: float64 arrays of one shape, with 0 for what is not to count."""
+        self._whole += _sums(0, values.reshape(1, -1), errors.reshape(1, -1))
+        for axis in self._axes(values.ndim):
+            sums = _sums(axis, values, errors)
+            before = self._by_axis.get(axis, np.zeros_like(sums))
+            if before is None or before.shape != sums.shape:  # a length, then
+                self._by_axis[axis] = None
+            else:
+                self._by_axis[axis] = before + sums
+
+    def _axes(self, rank: int) -> tuple[int, ...]:
+        if self._axis is None or not -rank <= self._axis < rank:
+            return channel_axes(rank)
+        return tuple(axis for axis in (self._axis % rank,) if axis)  # axis 0 has samples
+
+    @property
+    def share(self) -> float:
+        """Noise / signal: 0 without noise, infinite for noise alone and for NaN."""
+        return float(_shares(self._whole)[0])
+
+    @property
+    def worst_channel(self) -> WorstChannel | None:
+        """The noisiest channel; None for a tensor without channels, or with one."""
+        found = []
+        for axis, sums in self._by_axis.items():
+            if sums is not None and sums.shape[1] > 1:
+                shares = _shares(sums)
+                index = int(shares.argmax())
+                found.append((float(shares[index]), axis, index, shares))
+        if not found:
+            return None
+        share, axis, index, shares = max(found, key=lambda each: each[0])
+        lost = int((shares > _LOST).sum())
+        return WorstChannel(axis, index, decibels(share), lost, len(shares))
+
+
+def _sums(axis: int, values: Array, errors: Array) -> FloatArray:
+    """Returns (signal, noise) of each slice along an axis."""
+    return np.stack([squares_along(axis, each) for each in (values, errors)])
+
+
+def decibels(share: float) -> float:
+    """Returns the SQNR for noise / signal; infinite for 0, and minus infinite for infinity."""
+    if not 0 < share < math.inf:
+        return math.copysign(math.inf, 0.5 - share)
+    return 10 * math.log10(1 / share)
+
+
+def _shares(sums: FloatArray) -> FloatArray:
+    """Returns noise / signal of each column of (signal, noise), float64."""
+    signal, noise = sums
+    noise = np.where(np.isnan(noise), np.inf, noise)  # no number where the other graph has one
+    silent = np.where(noise > 0, np.inf, 0.0)
+    with np.errstate(invalid="ignore"):  # of infinities on both sides
+        return np.asarray(np.divide(noise, signal, out=silent, where=(signal > 0) & (noise > 0)))
+
+
+_DEQUANTIZED, _QUANTIZED, _BEFORE = (
+    "_DequantizeLinear_Output",
+    "_quantized",
+    "_QuantizeLinear_Input",
+)
+"""Suffixes that onnxruntime.quantization appends to the name of a tensor."""
+
+_CLIPPING = frozenset({"Relu", "Clip"})
+"""Operators that the range of a quantised tensor can replace."""
+
+
+@dataclass(frozen=True, slots=True)
+class FloatCounterpart:
+    """A tensor of the quantised graph that represents `original`; integers have a `scale`."""
+
+    original: str
+    scale: Array | None = None
+    zero_point: Array | None = None
+
+    def real(self, value: Array) -> Array:
+        """Returns the float32 values of the tensor."""
+        if self.scale is None:
+            return value
+        return dequantize_linear(value, self.scale, self.zero_point)
+
+
+def float_counterparts(
+    prepared: onnx.ModelProto, quantized: onnx.ModelProto
+) -> dict[str, FloatCounterpart]:
+    """Returns the twins by their names in the quantised graph.
+
+    An activation function that the quantised graph lacks is part of the node before it.
+    """
+    producers = {name: node for node in quantized.graph.node for name in node.output}
+    stored = {w.name: w for w in quantized.graph.initializer}
+    names = [value.name for value in prepared.graph.input]
+    names += [name for node in prepared.graph.node for name in node.output]
+    by_name: dict[str, FloatCounterpart] = {}
+    for name in names:
+        if name + _DEQUANTIZED in producers:
+            by_name[name + _DEQUANTIZED] = FloatCounterpart(name)
+        elif name + _QUANTIZED in producers:
+            scale, zero = _parameters(name + _QUANTIZED, producers, stored)
+            if scale is not None:
+                by_name[name + _QUANTIZED] = FloatCounterpart(
+                    _clipped(name, prepared, quantized), scale, zero
+                )
+        elif name in producers:
+            by_name[name] = FloatCounterpart(name)
+    return by_name
+
+
+def measured(name: str, twins_by_name: Mapping[str, FloatCounterpart]) -> str | None:
+    """Returns the name of the twin that has the values of the tensor `name`."""
+    base = name.removesuffix(_BEFORE)
+    forms = (base + _DEQUANTIZED, name, base, base + _QUANTIZED)
+    return next((each for each in forms if each in twins_by_name), None)
+
+
+def _parameters(
+    name: str, producers: Mapping[str, onnx.NodeProto], stored: Mapping[str, onnx.TensorProto]
+) -> tuple[Array | None, Array | None]:
+    """Scale and zero point; a node that only moves elements has those of its input."""
+    while name in producers:
+        base = name.removesuffix(_QUANTIZED)
+        if f"{base}_scale" in stored:
+            zero = stored.get(f"{base}_zero_point")
+            scale = onnx.numpy_helper.to_array(stored[f"{base}_scale"])
+            return scale, None if zero is None else onnx.numpy_helper.to_array(zero)
+        name = producers[name].input[0]
+    return None, None
+
+
+def _clipped(name: str, prepared: onnx.ModelProto, quantized: onnx.ModelProto) -> str:
+    remaining = {node.name for node in quantized.graph.node}
+    for node in prepared.graph.node:
+        if node.op_type in _CLIPPING and node.input[0] == name and node.name not in remaining:
+            return str(node.output[0])
+    return name
+
 
 _SHARE = 0.5
 """Of the time that is left; the accuracy is measured afterwards."""
@@ -46,10 +269,10 @@ def losses(
     it measures fewer batches, and says so.
     """
     report = progress or silent
-    twins_by_name = twins(prepared.proto, quantized.proto)
+    twins_by_name = float_counterparts(prepared.proto, quantized.proto)
     recorder = TensorRecorder({twin.original for twin in twins_by_name.values()})
-    axes = channel_axes(prepared.graph)
-    noise, joined = _NoiseMeter(twins_by_name, recorder, axes), JoinedRanges(quantized)
+    axes = operators.channel_axes(prepared.graph)
+    noise, joined = _NoiseMeter(twins_by_name, recorder, axes), ConcatRanges(quantized)
     plain = Interpreter(prepared, observers=[recorder, joined])
     narrow = Interpreter(quantized, observers=[noise])
     done = 0
@@ -79,7 +302,7 @@ class _NoiseMeter(Observer):
 
     def __init__(
         self,
-        twins_by_name: Mapping[str, Twin],
+        twins_by_name: Mapping[str, FloatCounterpart],
         recorder: TensorRecorder,
         axes: Mapping[str, int],
     ) -> None:

@@ -1,18 +1,196 @@
-"""Prepares a float model for quantisation, as onnxruntime advises: fold and fuse."""
+"""Prepares a float model for onnxruntime's quantizer, and restores what it drops.
 
+Constants are folded and nodes fused, as onnxruntime advises; nodes are selected by patterns; each
+node gets a bias that the quantizer can scale: its own, a number for each channel. The scale of a
+bias is that of the node's input x that of its weight. The quantizer copies a bias that several
+nodes share under a name that a tensor may have already, or (qoperator) gives all of them the first
+node's; and it takes the first axis for the channels, also in Gemm, whose bias may be a row (1, N),
+or one number. Names, modules and sources of nodes are restored afterwards.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from itertools import count
 from pathlib import Path
 
+import numpy as np
 import onnx
 from onnx.external_data_helper import load_external_data_for_model
 
-from tracer.errors import ModelError
+from tracer.errors import ModelError, UsageError
 from tracer.executors.onnxruntime import node_names, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import footprint
 from tracer.graph.encoding import encoded
-from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, canonical_domain, node_protos
+from tracer.graph.model import (
+    IR_WITH_UNLISTED_WEIGHTS,
+    Model,
+    canonical_domain,
+    graphs,
+    node_protos,
+)
 from tracer.graph.operators import quantized_node
-from tracer.quantization import metadata
+from tracer.graph.provenance import module_of
+from tracer.interpreter.values import from_tensor
+from tracer.quantization.graph_editor import names_read
+from tracer.quantization.options import QuantizationOptions
+
+
+def select_nodes(proto: onnx.ModelProto, options: QuantizationOptions) -> list[str]:
+    """Returns the names of the nodes that `nodes` matches (default: all) and `exclude` does not.
+
+    A pattern is a node's name, operator or module, with `*`, `?` and `[…]` as in a shell. Nodes
+    stay float if the body of an If, Loop or Scan reads their outputs or shares their weights:
+    onnxruntime's quantizer renames these tensors, but not in bodies. Raises UsageError for a
+    pattern that matches nothing, or where `exclude` leaves no node.
+    """
+    nodes = proto.graph.node
+    included = (
+        matching_nodes(nodes, options.nodes) if options.nodes else {node.name for node in nodes}
+    )
+    chosen = included - matching_nodes(nodes, options.exclude) - _shared_with_bodies(nodes)
+    if not chosen and options.exclude:
+        raise UsageError("no node remains to be quantised", "Exclude fewer.")
+    return [node.name for node in nodes if node.name in chosen]
+
+
+def _shared_with_bodies(nodes: Sequence[onnx.NodeProto]) -> set[str]:
+    captured = {name for node in nodes for name in set(names_read(node)) - set(node.input)}
+    return {node.name for node in nodes if captured.intersection((*node.input, *node.output))}
+
+
+def matching_nodes(nodes: Sequence[onnx.NodeProto], patterns: Sequence[str]) -> set[str]:
+    """Returns the names of the nodes that match. Raises UsageError for a pattern without any."""
+    names: set[str] = set()
+    for pattern in patterns:
+        matching_nodes = {node.name for node in nodes if _matches(node, pattern)}
+        if not matching_nodes:
+            operators = ", ".join(dict.fromkeys(node.op_type for node in nodes))
+            raise UsageError(
+                f"'{pattern}' matches no node, operator or module",
+                f"The operators, after constant folding, are {operators}.",
+            )
+        names |= matching_nodes
+    return names
+
+
+def _matches(node: onnx.NodeProto, pattern: str) -> bool:
+    names = (node.name, node.op_type, module_of(node) or "")
+    return any(name == pattern or fnmatchcase(name, pattern) for name in names if name)
+
+
+_BIAS = 2
+"""Index of the bias among the inputs of each of these operators."""
+_BIASED = frozenset(
+    {"Conv", "ConvTranspose", "Gemm", "InstanceNormalization", "LayerNormalization"}
+)
+
+
+def separate_biases(graph: onnx.GraphProto, folder: Path) -> None:
+    """Gives each node a stored bias of its own, and each Gemm one of (N) where its rows are equal.
+
+    External data are in `folder`. Raises ModelError for a bias that cannot be read.
+    """
+    readers = Counter(name for node in graph.node for name in names_read(node))
+    taken = _all_names(graph)
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    for node, bias in list(_biases(graph)):
+        width = _width_of_row(node, bias, stored)
+        if readers[bias.name] == 1 and width is None:
+            continue
+        own = onnx.TensorProto()
+        own.CopyFrom(bias)
+        if width is not None:
+            row = np.broadcast_to(from_tensor(bias, folder).reshape(-1), width)
+            own = onnx.numpy_helper.from_array(np.ascontiguousarray(row))
+        names = (f"{bias.name}_{node.name}_{number}" for number in count())
+        own.name = node.input[_BIAS] = next(name for name in names if name not in taken)
+        taken.add(own.name)
+        graph.initializer.append(own)
+
+
+def uneven_biases(graph: onnx.GraphProto) -> list[str]:
+    """Returns the names of the Gemms whose stored bias is not the same in all rows."""
+    return [
+        node.name
+        for node, bias in _biases(graph)
+        if node.op_type == "Gemm" and math.prod(bias.dims[:-1]) != 1
+    ]
+
+
+def _biases(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, onnx.TensorProto]]:
+    """Yields the nodes with a stored bias, and this."""
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type in _BIASED and len(node.input) > _BIAS and node.input[_BIAS] in stored:
+            yield node, stored[node.input[_BIAS]]
+
+
+def _width_of_row(
+    node: onnx.NodeProto, bias: onnx.TensorProto, stored: Mapping[str, onnx.TensorProto]
+) -> int | None:
+    """Returns the N that the bias of a Gemm should have; None where it has, or cannot have it."""
+    weight = stored.get(node.input[1])
+    if node.op_type != "Gemm" or weight is None or math.prod(bias.dims[:-1]) != 1:
+        return None
+    is_transposed = any(each.name == "transB" and each.i for each in node.attribute)
+    width = int(weight.dims[0 if is_transposed else 1])
+    return None if list(bias.dims) == [width] else width
+
+
+def _all_names(graph: onnx.GraphProto) -> set[str]:
+    """Returns the names of all tensors, those of bodies too."""
+    names: set[str] = set()
+    for each in graphs(graph):
+        names.update(value.name for value in (*each.input, *each.output))
+        names.update(tensor.name for tensor in each.initializer)
+        names.update(name for node in each.node for name in (*node.input, *node.output))
+    return names
+
+
+_SUFFIX = "_quant"
+"""Suffix that onnxruntime appends to the name of an operator that it quantises."""
+
+
+def restore_metadata(proto: onnx.ModelProto, prepared: onnx.ModelProto) -> None:
+    """Gives the nodes of `proto` the names and the metadata that they have in `prepared`.
+
+    A new node gets the metadata of the node it reads from; one that reads an input or a weight of
+    the model gets the metadata of the first node that reads from it.
+    """
+    original = {node.name: node for node in prepared.graph.node if node.name}
+    taken = {node.name for node in proto.graph.node}
+    for node in proto.graph.node:
+        name = node.name.removesuffix(_SUFFIX)
+        if name in original and (name == node.name or name not in taken):
+            node.name = name
+            del node.metadata_props[:]
+            node.metadata_props.extend(original[name].metadata_props)
+    pass_on_metadata(proto, set(original))
+    keys = {entry.key for entry in prepared.metadata_props}
+    missing = keys - {entry.key for entry in proto.metadata_props}
+    proto.metadata_props.extend(e for e in prepared.metadata_props if e.key in missing)
+
+
+def pass_on_metadata(proto: onnx.ModelProto, named: set[str]) -> None:
+    """Gives nodes not in `named` the metadata of the node before, else of the node after."""
+    makers: dict[str, onnx.NodeProto] = {}
+    for node in proto.graph.node:
+        if node.name not in named and not node.metadata_props:
+            _copy(next((makers[n] for n in node.input if n in makers), None), node)
+        makers.update((name, node) for name in node.output)
+    readers: dict[str, onnx.NodeProto] = {}
+    for node in reversed(proto.graph.node):
+        if node.name not in named and not node.metadata_props:
+            _copy(next((readers[n] for n in node.output if n in readers), None), node)
+        readers.update((name, node) for name in node.input)
+
+
+def _copy(source: onnx.NodeProto | None, target: onnx.NodeProto) -> None:
+    if source is not None:
+        target.metadata_props.extend(source.metadata_props)
 
 
 def prepare(model: Model, folder: Path) -> onnx.ModelProto:
@@ -85,4 +263,4 @@ def _rename(proto: onnx.ModelProto, model: Model) -> None:
             named.add(node.name)
             del node.metadata_props[:]
             node.metadata_props.extend(own[key])
-    metadata.pass_on(proto, named)
+    pass_on_metadata(proto, named)

@@ -1,5 +1,6 @@
 """Quantises a float model with onnxruntime's static quantisation, and measures layer errors."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from tracer.graph import loading
 from tracer.graph.encoding import encoded
 from tracer.graph.model import Model
 from tracer.graph.stored_weights import has_external_data
-from tracer.quantization import biases, ordering, shared_ranges
+from tracer.quantization import graph_editor, preparation, shared_ranges
 from tracer.quantization.calibration import (
     CalibrationBatches,
     CalibrationReader,
@@ -19,18 +20,33 @@ from tracer.quantization.calibration import (
     not_finite,
 )
 from tracer.quantization.layers import losses
-from tracer.quantization.lifting import lifted
-from tracer.quantization.metadata import restore
+from tracer.quantization.opset_upgrade import raise_for_channels
 from tracer.quantization.options import QuantizationOptions
-from tracer.quantization.preparation import keep_imports, prepare
-from tracer.quantization.saturation import saturation_note
-from tracer.quantization.selection import select
+from tracer.quantization.preparation import keep_imports, prepare, restore_metadata, select_nodes
 from tracer.quantization.static import quantize_static
 from tracer.records import environment
 from tracer.records.transformed import LayerError, OutputError
 from tracer.scaling.pool import Pool
+from tracer.support import processors
 from tracer.support.progress import Progress, silent
 from tracer.support.temporary import TemporaryFolder
+
+
+def saturation_note(options: QuantizationOptions, cpu_flags: Collection[str]) -> str | None:
+    """Returns a warning for signed 8-bit weights on an x86 processor without VNNI, else None.
+
+    The AVX2 kernels add pairs of products and saturate at 16 bits (PMADDUBSW). onnxruntime's
+    documentation advises weights of 7 bits on such processors.
+    """
+    bytes_ = options.weight_type == "int8" and options.activation_type in ("uint8", "int8")
+    if options.reduce_range or not bytes_:
+        return None
+    if not processors.saturates(cpu_flags):
+        return None
+    return (
+        "this processor has no VNNI: onnxruntime may saturate sums of 8-bit products here, and be "
+        "less accurate than the interpreter; --reduce-range keeps weights in 7 bits"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +111,10 @@ def quantized_graphs(
     do not fit, or whose NaN or infinities have no range.
     """
     reader = CalibrationReader(model, batches, progress)
-    prepared = lifted(model.name, prepare(model, folder), options, batches, folder)
-    biases.separate(prepared.graph, folder)
+    prepared = raise_for_channels(model.name, prepare(model, folder), options, batches, folder)
+    preparation.separate_biases(prepared.graph, folder)
     left = _left_in_floats(prepared, options)
-    chosen = [name for name in select(prepared, options) if name not in left]
+    chosen = [name for name in select_nodes(prepared, options) if name not in left]
     if not chosen:
         raise _nothing(model)
     source = folder / "prepared.onnx"
@@ -110,8 +126,8 @@ def quantized_graphs(
         if (name := not_finite(batches)) is not None:
             raise _no_range(error, name) from error
         raise
-    ordering.sort(proto.graph)
-    restore(proto, prepared)
+    graph_editor.sort_nodes(proto.graph)
+    restore_metadata(proto, prepared)
     keep_imports(proto, model)
     if not any("QuantizeLinear" in node.op_type for node in proto.graph.node):
         raise _nothing(model)
@@ -141,7 +157,7 @@ def _shared(
     """
     if pool is None or not pool.workers:
         return None
-    shared_ranges.check(options)
+    shared_ranges.check_shareable(options)
     proto = onnx.load(source, load_external_data=False)
     if has_external_data(proto) or not isinstance(batches, CalibrationSamples):
         return None
@@ -170,8 +186,8 @@ def _left_in_floats(prepared: onnx.ModelProto, options: QuantizationOptions) -> 
     """Returns the names of the chosen nodes that onnxruntime cannot quantise with these options."""
     if not options.per_channel:
         return []
-    chosen = set(select(prepared, options))
-    return [name for name in biases.uneven(prepared.graph) if name in chosen]
+    chosen = set(select_nodes(prepared, options))
+    return [name for name in preparation.uneven_biases(prepared.graph) if name in chosen]
 
 
 def _notes(

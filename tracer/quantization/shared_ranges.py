@@ -93,7 +93,7 @@ def may_be_shared(batches: object) -> bool:
     return isinstance(batches, CalibrationSamples) and bool(batches.dataset.count(batches.size))
 
 
-def check(options: QuantizationOptions) -> None:
+def check_shareable(options: QuantizationOptions) -> None:
     """Raises UsageError for a method whose ranges do not follow from those of parts."""
     if METHODS[options.method] != _FOLDING:
         raise UsageError(

@@ -33,9 +33,9 @@ def to_qonnx(proto: onnx.ModelProto, name: str = "the model") -> onnx.ModelProto
     """Returns a copy of a model in QDQ form with Quant in place of conversions.
 
     What has no such form stays as it is: integers that other operators read, scales that are
-    computed or of blocks, types other than float32. `left` tells which nodes those are. Weights are
-    in the protobuf. Raises ModelError, with the `name` of the model, where no conversion becomes a
-    Quant.
+    computed or of blocks, types other than float32. `left_conversions` names these nodes. Weights
+    are in the protobuf. Raises ModelError, with the `name` of the model, where no conversion
+    becomes a Quant.
     """
     graph = GraphEditor(proto)
     converter = _Converter(graph, name)
@@ -52,7 +52,7 @@ def to_qonnx(proto: onnx.ModelProto, name: str = "the model") -> onnx.ModelProto
     return graph.proto
 
 
-def left(proto: onnx.ModelProto) -> tuple[str, ...]:
+def left_conversions(proto: onnx.ModelProto) -> tuple[str, ...]:
     """Returns the names of conversions of the main graph that did not become a Quant."""
     conversions = ("QuantizeLinear", "DequantizeLinear")
     return tuple(node.name for node in proto.graph.node if node.op_type in conversions)

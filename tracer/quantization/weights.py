@@ -9,13 +9,12 @@ from tracer.errors import ModelError, UsageError
 from tracer.graph import loading, stored_weights
 from tracer.graph.encoding import encoded
 from tracer.graph.model import Model
-from tracer.quantization import metadata
+from tracer.quantization import preparation
 from tracer.quantization.calibration import CalibrationBatches
 from tracer.quantization.layers import Losses, losses
 from tracer.quantization.options import WeightOptions
-from tracer.quantization.preparation import keep_imports
+from tracer.quantization.preparation import keep_imports, matching_nodes
 from tracer.quantization.quantizer import QuantizedGraph
-from tracer.quantization.selection import matched
 from tracer.support.progress import Progress
 from tracer.support.quiet import without_logs
 from tracer.support.temporary import TemporaryFolder
@@ -38,7 +37,7 @@ def quantize_weights(
     named = _named(model)
     chosen = _chosen(model, named, options)
     proto = _quantized(named, chosen, options)
-    metadata.restore(proto, named)
+    preparation.restore_metadata(proto, named)
     keep_imports(proto, model)
     files = TemporaryFolder()
     paths = (files.path / "float.onnx", files.path / "quantized.onnx")
@@ -73,8 +72,8 @@ def _chosen(model: Model, proto: onnx.ModelProto, options: WeightOptions) -> lis
             "Quantise weights and activations: --calibrate DATA.",
         )
     nodes = proto.graph.node
-    named = matched(nodes, options.nodes) if options.nodes else {node.name for node in nodes}
-    named -= matched(nodes, options.exclude)
+    named = matching_nodes(nodes, options.nodes) if options.nodes else {node.name for node in nodes}
+    named -= matching_nodes(nodes, options.exclude)
     chosen = [node.name for node in able if node.name in named]
     if not chosen:
         raise UsageError(

@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 
 from tests.interpreter.models import quick
 from tests.tracer.narrowing.oracle import worst
-from tracer.narrowing import reach
-from tracer.narrowing.fitting import fits_already, fitted
-from tracer.narrowing.grid import Grid
-from tracer.narrowing.layers import Layer
-from tracer.narrowing.need import MARGIN, Need
+from tracer.narrowing import partial_sum_extremes
+from tracer.narrowing.fitting import fit_layer, fits_already
+from tracer.narrowing.layers import Grid, Layer
+from tracer.narrowing.requirement import MARGIN, Need
 from tracer.narrowing.samples import LayerSamples
 
 
@@ -52,7 +51,7 @@ LAYERS = st.builds(
 @given(LAYERS, st.integers(2, 20), st.none() | st.integers(1, 40), st.booleans())
 def test_no_input_exceeds_the_registers(samples, bits, tile, centred):
     layer, need = samples.layer, Need(bits, tile)
-    fit = fitted(samples, layer.grid, need.registers(layer.depth), centred)
+    fit = fit_layer(samples, layer.grid, need.registers(layer.depth), centred)
     bias = np.zeros(len(fit.integers)) if fit.bias is None else fit.bias
     top, bottom = worst(
         fit.integers.astype(np.int64), layer.grid.low, layer.grid.high, bias.astype(np.int64), tile
@@ -66,7 +65,7 @@ def test_no_input_exceeds_the_registers(samples, bits, tile, centred):
 @given(LAYERS, st.integers(4, 20))
 def test_the_error_is_that_of_the_outputs_and_one_scale_stays_one(samples, bits):
     layer, grid = samples.layer, samples.layer.grid
-    fit = fitted(samples, grid, Need(bits).registers(layer.depth))
+    fit = fit_layer(samples, grid, Need(bits).registers(layer.depth))
     read = np.clip(np.rint(samples.read / grid.step), grid.low, grid.high)
     rows = fit.integers.reshape(layer.groups, 2, layer.depth)
     sums = np.einsum("ngk,gmk->ngm", read, rows).reshape(len(read), -1)
@@ -80,8 +79,12 @@ def test_the_error_is_that_of_the_outputs_and_one_scale_stays_one(samples, bits)
 @given(LAYERS, st.integers(2, 20), st.none() | st.integers(1, 40))
 def test_for_some_data_no_step_is_finer_than_their_sums_allow(samples, bits, tile):
     layer, registers = samples.layer, Need(bits, tile, "this-data").registers(samples.layer.depth)
-    fit = fitted(samples, layer.grid, registers)
-    allowed = reach.reached(layer, samples.wide, registers) * MARGIN / registers.need.most
+    fit = fit_layer(samples, layer.grid, registers)
+    allowed = (
+        partial_sum_extremes.largest_sums(layer, samples.wide, registers)
+        * MARGIN
+        / registers.need.most
+    )
     assert (fit.scales * layer.grid.step >= allowed * (1 - 1e-12)).all()
     assert np.abs(fit.integers).max() <= (1 << layer.weight_bits - 1) - 1
 
@@ -91,7 +94,7 @@ def test_for_some_data_no_step_is_finer_than_their_sums_allow(samples, bits, til
 def test_both_parts_of_a_split_layer_fit(samples, bits, cut):
     layer = samples.layer
     starts = (0, cut) if cut < layer.depth else (0,)
-    fit = fitted(samples, layer.grid, Need(bits).registers(layer.depth).split_at(*starts))
+    fit = fit_layer(samples, layer.grid, Need(bits).registers(layer.depth).split_at(*starts))
     bias = np.zeros(len(fit.integers)) if fit.bias is None else fit.bias
     for number, part in enumerate(np.split(fit.integers, starts[1:], axis=1)):
         own = bias.astype(np.int64) if number == 0 else 0
@@ -112,7 +115,9 @@ def test_the_reach_of_samples_is_that_of_their_partial_sums_in_order(samples, ti
             for place, (weight, x) in enumerate(zip(weights, inputs, strict=True)):
                 total = weight * x + (0.0 if tile is not None and place % tile == 0 else total)
                 most[row] = max(most[row], abs(total))
-    assert np.allclose(reach.reached(layer, samples.read, registers), most, rtol=1e-9)
+    assert np.allclose(
+        partial_sum_extremes.largest_sums(layer, samples.read, registers), most, rtol=1e-9
+    )
 
 
 @quick
@@ -120,5 +125,7 @@ def test_the_reach_of_samples_is_that_of_their_partial_sums_in_order(samples, ti
 def test_a_layer_fits_its_data_where_its_sums_and_the_margin_do(samples, bits):
     need, layer = Need(bits, guarantee="this-data"), samples.layer
     units = layer.scales * layer.grid.step
-    reached = reach.reached(layer, samples.read, need.registers(layer.depth)) / units
+    reached = (
+        partial_sum_extremes.largest_sums(layer, samples.read, need.registers(layer.depth)) / units
+    )
     assert fits_already(samples, need) == bool((reached * MARGIN <= need.most).all())

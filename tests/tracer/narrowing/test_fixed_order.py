@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tracer
 from tracer.interpreter.numeric import products
-from tracer.narrowing import fixed_order
+from tracer.narrowing import rounding
 
 ROOT = Path(__file__).parents[3]
 WIDE = np.longdouble
@@ -36,7 +36,7 @@ def factors(seed, integers):
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["left", "right", "none"]))
 def test_the_order_of_the_terms_changes_no_bit_of_a_product(seed, integers):
     left, right, order = factors(seed, integers)
-    for multiply in (fixed_order.product, fixed_order.coarse):
+    for multiply in (rounding.product, rounding.coarse):
         found = multiply(left, right)
         assert np.array_equal(found, multiply(left[:, order], right[order]))
         assert np.array_equal(found[::-1], multiply(left[::-1], right))
@@ -49,32 +49,32 @@ def test_a_product_is_the_product(seed, integers):
     exact = left.astype(WIDE) @ right.astype(WIDE)
     scale = np.abs(left).max(1, keepdims=True) * np.abs(right).max(0) * left.shape[1]
     bits = 28 if integers != "none" else 40
-    assert (np.abs(fixed_order.product(left, right) - exact) <= scale * 2.0**-bits).all()
-    assert (np.abs(fixed_order.coarse(left, right) - exact) <= scale * 2.0**-20).all()
+    assert (np.abs(rounding.product(left, right) - exact) <= scale * 2.0**-bits).all()
+    assert (np.abs(rounding.coarse(left, right) - exact) <= scale * 2.0**-20).all()
 
 
 def test_products_of_small_integers_are_exact():
     random = np.random.default_rng(3)
     codes = random.integers(0, 256, (3000, 40))
-    assert np.array_equal(fixed_order.product(codes.T, codes), codes.T @ codes)
+    assert np.array_equal(rounding.product(codes.T, codes), codes.T @ codes)
 
 
 @pytest.mark.parametrize("size", [1, 2, 47, 48, 49, 150])
 def test_factors_are_those_of_lapack(size):
     codes = np.random.default_rng(size).integers(0, 256, (4 * size + 8, size))
     moments = (codes.T @ codes) / len(codes) + 10 * np.eye(size)
-    lower = fixed_order.cholesky(moments)
+    lower = rounding.cholesky(moments)
     assert np.allclose(lower, np.linalg.cholesky(moments), 1e-9, 1e-9)
-    assert np.allclose(fixed_order.inverse(lower) @ lower, np.eye(size), 0, 1e-9)
+    assert np.allclose(rounding.inverse(lower) @ lower, np.eye(size), 0, 1e-9)
     with pytest.raises(np.linalg.LinAlgError):
-        fixed_order.cholesky(moments - 1e6 * np.eye(size))
+        rounding.cholesky(moments - 1e6 * np.eye(size))
 
 
 def test_the_interpreter_multiplies_in_a_fixed_order_within():
     random = np.random.default_rng(0)
     a, b = (random.standard_normal(s).astype(np.float32) for s in ((3, 2, 90), (3, 90, 4)))
     order = random.permutation(90)
-    with fixed_order.interpreting():
+    with rounding.interpreting():
         found, other = products.matmul(a, b), products.matmul(a[..., order], b[:, order])
     assert found.dtype == np.float32
     assert np.array_equal(found, other)

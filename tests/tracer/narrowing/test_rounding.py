@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.interpreter.models import quick
-from tracer.narrowing.rounding import Correlations, Limits, damped, rounded
+from tracer.narrowing.rounding import Correlations, Limits, damped, round_within
 
 
 def worst(integers, low, high, starts):
@@ -38,7 +38,7 @@ def test_no_input_exceeds_the_limits_of_a_register(seed, depth, rows, low, high,
     starts = tuple(range(0, depth, tile))
     room = random.integers(0, 1 << bits, (2, rows, len(starts))).astype(float)
     limits = Limits(-low, high, *room, 127, starts)
-    integers = rounded(weights, Correlations.of(inputs.T @ inputs / 64), limits)
+    integers = round_within(weights, Correlations.of(inputs.T @ inputs / 64), limits)
     top, bottom = worst(integers, -low, high, starts)
     assert (integers == np.rint(integers)).all()
     assert np.abs(integers).max() <= 127
@@ -50,7 +50,7 @@ def test_no_input_exceeds_the_limits_of_a_register(seed, depth, rows, low, high,
 def test_weights_that_fit_are_rounded_each_on_its_own_where_inputs_are_independent():
     weights = np.random.default_rng(0).normal(0, 20, (5, 40))
     room = np.full((5, 1), 1e9)
-    integers = rounded(weights, Correlations.of(np.eye(40)), Limits(0, 255, room, room, 127))
+    integers = round_within(weights, Correlations.of(np.eye(40)), Limits(0, 255, room, room, 127))
     assert np.array_equal(integers, np.rint(weights))
 
 
@@ -60,7 +60,7 @@ def test_correlated_inputs_lose_less_than_by_plain_rounding():
     weights = random.normal(0, 3, (20, 60))
     room = np.full((20, 1), 1e9)
     limits = Limits(0, 255, room, room, 127)
-    integers = rounded(weights, Correlations.of(inputs.T @ inputs / 500), limits)
+    integers = round_within(weights, Correlations.of(inputs.T @ inputs / 500), limits)
     ours, plain = (
         ((inputs @ (weights - each).T) ** 2).mean() for each in (integers, np.rint(weights))
     )
@@ -70,7 +70,7 @@ def test_correlated_inputs_lose_less_than_by_plain_rounding():
 def test_a_budget_is_spent_and_not_left_to_the_first_columns():
     weights = np.full((1, 100), 10.0)
     room = np.array([[255.0 * 200]])
-    integers = rounded(weights, Correlations.of(np.eye(100)), Limits(0, 255, room, room, 127))
+    integers = round_within(weights, Correlations.of(np.eye(100)), Limits(0, 255, room, room, 127))
     assert integers.sum() in (200, 199)
     assert (integers == 2).mean() > 0.9
 

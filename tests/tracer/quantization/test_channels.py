@@ -11,8 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 from tracer.graph import loading
-from tracer.quantization.layers import losses
-from tracer.quantization.noise import Noise
+from tracer.quantization.layers import Noise, losses
 from tracer.quantization.options import QuantizationOptions as Options
 from tracer.quantization.quantizer import quantize
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tracer.quantization.options import QuantizationOptions as Options
-from tracer.quantization.saturation import saturation_note
+from tracer.quantization.quantizer import saturation_note
 
 
 @pytest.mark.parametrize(

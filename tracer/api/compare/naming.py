@@ -40,7 +40,7 @@ from tracer.exporters.subject import Code, open_subject
 from tracer.graph.model import Model
 from tracer.inputs import files
 from tracer.inputs.request import on_sizes_that_run
-from tracer.quantization.stand_in import for_onnxruntime
+from tracer.quantization.from_qonnx import runnable_form
 from tracer.records import providers
 from tracer.storage import trace_file
 from tracer.support.imports import not_installed
@@ -130,7 +130,7 @@ def parse(text: str, settings: SideSettings = _DEFAULT) -> NamedSide:
         raise InputError(f"{name or repr(text)}: no such file", _FORMS)
     model = _open(name, settings)
     if registry.SHORT_NAMES[engine or DEFAULT] != registry.REFERENCE:
-        model = for_onnxruntime(model)
+        model = runnable_form(model)
     return OnnxSide(text, model, Path(name), engine or DEFAULT, level, provider)
 
 

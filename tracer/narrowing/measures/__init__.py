@@ -11,7 +11,7 @@ from typing import Any
 
 from tracer.narrowing.fitting import sqnr_db
 from tracer.narrowing.fragment import Fragment
-from tracer.narrowing.need import Need
+from tracer.narrowing.requirement import Need
 
 
 @dataclass(frozen=True, slots=True)

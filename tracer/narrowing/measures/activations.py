@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tracer.narrowing.grid import Grid
+from tracer.narrowing.layers import Grid
 from tracer.narrowing.measures import Measure, Proposal, best, falling
 from tracer.narrowing.measures.weights import on_grid
-from tracer.narrowing.need import Need
+from tracer.narrowing.requirement import Need
 from tracer.narrowing.samples import LayerSamples
 
 _MOST_BITS = 8

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from tracer.narrowing import writing
-from tracer.narrowing.fitting import fitted
-from tracer.narrowing.grid import Grid
+from tracer.narrowing import fragment
+from tracer.narrowing.fitting import fit_layer
+from tracer.narrowing.layers import Grid
 from tracer.narrowing.measures import Measure, Proposal, best
 from tracer.narrowing.measures.activations import fewer_bits
-from tracer.narrowing.need import Need
+from tracer.narrowing.requirement import Need
 from tracer.narrowing.samples import LayerSamples
 
 
@@ -35,8 +35,8 @@ def _on_grid(samples: LayerSamples, need: Need, grid: Grid) -> Proposal | None:
 
 def _centred(samples: LayerSamples, need: Need, grid: Grid) -> Proposal:
     layer = samples.layer
-    fit = fitted(samples, grid, need.registers(layer.depth), centred=True)
-    write = partial(writing.write, layer=layer, fit=fit)
+    fit = fit_layer(samples, grid, need.registers(layer.depth), centred=True)
+    write = partial(fragment.write_layer, layer=layer, fit=fit)
     again = partial(_centred, need=need, grid=grid)
     return Proposal(write, fit.error, fit.power, grid.bits, again)
 

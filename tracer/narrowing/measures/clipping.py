@@ -11,7 +11,7 @@ from functools import partial
 from tracer.narrowing import fitting
 from tracer.narrowing.measures import Measure, Proposal, falling
 from tracer.narrowing.measures.weights import on_grid
-from tracer.narrowing.need import Need
+from tracer.narrowing.requirement import Need
 from tracer.narrowing.samples import LayerSamples
 
 _KEPT = (0.85, 0.7, 0.5, 0.35, 0.25)

@@ -14,10 +14,9 @@ import numpy as np
 
 from tracer.interpreter.values import Value
 from tracer.narrowing.fragment import Fragment
-from tracer.narrowing.grid import Grid
+from tracer.narrowing.layers import Grid, PlainSum
 from tracer.narrowing.measures import Measure, Proposal, best
-from tracer.narrowing.need import MARGIN, Need
-from tracer.narrowing.plain_sums import PlainSum
+from tracer.narrowing.requirement import MARGIN, Need
 from tracer.narrowing.samples import SumSamples
 from tracer.support.types import Array
 

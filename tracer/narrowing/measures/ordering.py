@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from tracer.narrowing import channel_orders, writing
-from tracer.narrowing.fixed_order import product
+from tracer.narrowing import fragment, partial_sum_extremes
 from tracer.narrowing.measures import Measure, Proposal
-from tracer.narrowing.need import MARGIN, Need
+from tracer.narrowing.requirement import MARGIN, Need
+from tracer.narrowing.rounding import product
 from tracer.narrowing.samples import LayerSamples
 
 
@@ -24,12 +24,12 @@ def _propose(samples: LayerSamples, need: Need) -> Proposal | None:
     if need.is_for_any_input or layer.groups > 1 or not layer.is_storable:
         return None
     most = need.most / MARGIN * layer.grid.step * layer.scales
-    order = channel_orders.fitting(layer, read, need.registers(layer.depth), most)
+    order = partial_sum_extremes.find_order(layer, read, need.registers(layer.depth), most)
     if order is None:
         return None
     lost = product(read - samples.wide[:, 0], layer.weights.T)
     return Proposal(
-        partial(writing.write_in_order, layer=layer, order=order),
+        partial(fragment.write_in_order, layer=layer, order=order),
         float((lost**2).mean(0).sum()),
         float((samples.wanted**2).mean(0).sum()),
         layer.grid.bits,

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from tracer.narrowing import writing
-from tracer.narrowing.fitting import fitted
-from tracer.narrowing.grid import Grid
+from tracer.narrowing import fragment
+from tracer.narrowing.fitting import fit_layer
+from tracer.narrowing.layers import Grid
 from tracer.narrowing.measures import Measure, Proposal, best
 from tracer.narrowing.measures.activations import fewer_bits
-from tracer.narrowing.need import Need
+from tracer.narrowing.requirement import Need
 from tracer.narrowing.samples import LayerSamples
 
 _PARTS = 2
@@ -29,9 +29,9 @@ def _propose(samples: LayerSamples, need: Need) -> Proposal | None:
 
 def _on_grid(samples: LayerSamples, need: Need, grid: Grid) -> Proposal:
     layer = samples.layer
-    starts = [cut.start * layer.window for cut in writing.cuts(layer, _PARTS)]
-    fit = fitted(samples, grid, need.registers(layer.depth).split_at(*starts))
-    write = partial(writing.write, layer=layer, fit=fit, parts=_PARTS)
+    starts = [cut.start * layer.window for cut in fragment.cuts(layer, _PARTS)]
+    fit = fit_layer(samples, grid, need.registers(layer.depth).split_at(*starts))
+    write = partial(fragment.write_layer, layer=layer, fit=fit, parts=_PARTS)
     again = partial(_on_grid, need=need, grid=grid)
     return Proposal(write, fit.error, fit.power, grid.bits, again)
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 
-from tracer.narrowing import writing
-from tracer.narrowing.fitting import fitted
-from tracer.narrowing.grid import Grid
+from tracer.narrowing import fragment
+from tracer.narrowing.fitting import fit_layer
+from tracer.narrowing.layers import Grid
 from tracer.narrowing.measures import Measure, Proposal
-from tracer.narrowing.need import Need
+from tracer.narrowing.requirement import Need
 from tracer.narrowing.samples import LayerSamples
 
 
 def on_grid(samples: LayerSamples, need: Need, grid: Grid) -> Proposal:
     """Proposes weights that fit inputs on a grid."""
     layer = samples.layer
-    fit = fitted(samples, grid, need.registers(layer.depth))
-    write = partial(writing.write, layer=layer, fit=fit)
+    fit = fit_layer(samples, grid, need.registers(layer.depth))
+    write = partial(fragment.write_layer, layer=layer, fit=fit)
     again = partial(on_grid, need=need, grid=grid)
     return Proposal(write, fit.error, fit.power, grid.bits, again)
 

@@ -1,9 +1,9 @@
-"""Orders of the input channels of a layer in which its partial sums stay small.
+"""How far the partial sums of a layer reach on calibration data, and orders that keep them small.
 
-One order serves all output channels, so it balances many sums at once: those outputs of the samples
-whose partial sums reach farthest. Two orders are tried: positive and negative channels of the
-farthest output in turn, and a greedy one that takes the channel next that keeps all these sums the
-smallest.
+One order of the input channels serves all output channels, so it balances many sums at once: those
+outputs of the samples whose partial sums reach farthest. Two orders are tried: positive and
+negative channels of the farthest output in turn, and a greedy one that takes the channel next that
+keeps all these sums the smallest.
 """
 
 from __future__ import annotations
@@ -12,14 +12,93 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tracer.narrowing import reach
 from tracer.narrowing.layers import Layer
-from tracer.narrowing.need import Registers
+from tracer.narrowing.requirement import Registers
 from tracer.support.types import Array, FloatArray
 
-_MOST_OUTPUTS, _LEAST_OUTPUTS = 256, 16
+_MOST_NUMBERS = 1 << 27
+"""Partial sums that are computed; columns beyond are left out, every so many."""
+_BLOCK = 1 << 22
+"""Partial sums at a time."""
+
+
+def least_units(
+    layer: Layer, inputs: FloatArray, registers: Registers, margin: float
+) -> FloatArray:
+    """Returns the least real numbers (M,) for an integer of a sum at which all sums fit.
+
+    A row fits whose partial sums, transient ones too, reach the largest number of the register
+    divided by `margin`.
+    """
+    return margin * largest_sums(layer, inputs, registers) / registers.need.most
+
+
+def largest_sums(
+    layer: Layer, inputs: FloatArray, registers: Registers, order: Array | None = None
+) -> FloatArray:
+    """Returns the largest magnitudes (M,) of partial sums of the layer as it is, in real units.
+
+    `inputs` (count, groups, K) are real. `order` (K,) is that of the terms [default: their own].
+    Each register begins anew, and the bias comes first where a register has it.
+    """
+    most = np.zeros(len(layer.integers))
+    for group, rows in enumerate(np.split(np.arange(len(most)), layer.groups)):
+        start = first_terms(layer, registers)[rows]
+        few = thin_out(inputs[:, group], layer.integers[rows].size)
+        outputs = output_extremes(few, layer.weights[rows], start, registers, order)
+        most[rows] = outputs.max(0, initial=0)
+    return most
+
+
+def thin_out(inputs: FloatArray, size: int) -> FloatArray:
+    """Returns every so many of the inputs (count, K) of a layer with `size` weights."""
+    return inputs[:: max(len(inputs) * size // _MOST_NUMBERS, 1)]
+
+
+def first_terms(layer: Layer, registers: Registers) -> FloatArray:
+    """Returns what the first register of each sum (M,) begins with: the bias, or 0."""
+    if layer.bias is None or not registers.has_bias:
+        return np.zeros(len(layer.integers))
+    return layer.bias
+
+
+def output_extremes(
+    inputs: FloatArray,
+    weights: FloatArray,
+    start: FloatArray,
+    registers: Registers,
+    order: Array | None = None,
+) -> FloatArray:
+    """Returns the largest magnitude of a partial sum of each output (count, M).
+
+    They are those of inputs (count, K) times weights (M, K), with the terms in an `order` (K,).
+    """
+    if order is not None:
+        weights, inputs = weights[:, order], inputs[:, order]
+    height = max(_BLOCK // weights.size, 1)
+    blocks = (inputs[first : first + height] for first in range(0, len(inputs), height))
+    return np.concatenate(
+        [term_extremes(x[:, None] * weights, start, registers.starts) for x in blocks]
+    )
+
+
+def term_extremes(terms: FloatArray, start: FloatArray, starts: tuple[int, ...]) -> FloatArray:
+    """Returns the largest magnitudes of the partial sums of terms (..., K).
+
+    A register takes the terms from one of `starts` to the next; the first begins with `start`.
+    """
+    most = np.broadcast_to(np.abs(start), terms.shape[:-1])
+    ends = (*starts[1:], terms.shape[-1])
+    for number, (low, high) in enumerate(zip(starts, ends, strict=True)):
+        sums = np.cumsum(terms[..., low:high], axis=-1)
+        sums += (start if number == 0 else 0 * start)[..., None]
+        most = np.maximum(most, np.abs(sums).max(-1, initial=0))
+    return most
+
+
+_MOST_ORDERED, _LEAST_ORDERED = 256, 16
 """Outputs that an order is made for, at a time."""
-_MOST_NUMBERS = 1 << 28
+_MOST_GREEDY = 1 << 28
 """Sums that the greedy order looks at: channels squared times outputs. It takes a second or two."""
 _ROUNDS = 4
 """Times that outputs which an order carries too far are added to those that orders are made for."""
@@ -27,7 +106,7 @@ _TIE = 1e-3
 """Weight of the mean square of the sums beside their largest magnitude, in the greedy order."""
 
 
-def fitting(
+def find_order(
     layer: Layer, inputs: FloatArray, registers: Registers, most: FloatArray
 ) -> Array | None:
     """Returns an order (channels,) in which partial sums have magnitudes up to `most` (M,).
@@ -35,7 +114,7 @@ def fitting(
     `inputs` (count, K) of a layer without groups are real, as `most`. None where no order
     that was tried fits.
     """
-    search = _Search(layer, reach.of_few(inputs, layer.integers.size), registers, most)
+    search = _Search(layer, thin_out(inputs, layer.integers.size), registers, most)
     extreme = search.farthest(search.reached(None))
     for _ in range(_ROUNDS):
         order = search.order_for(extreme)
@@ -68,15 +147,15 @@ class _Search:
     def reached(self, order: Array | None) -> FloatArray:
         """Returns how far the partial sums of each output (count, M) reach, 1 as far as allowed."""
         terms = None if order is None else terms_of(order, self.layer.window)
-        start = reach.starts_of(self.layer, self.registers)
-        most = reach.of_outputs(self.inputs, self.layer.weights, start, self.registers, terms)
+        start = first_terms(self.layer, self.registers)
+        most = output_extremes(self.inputs, self.layer.weights, start, self.registers, terms)
         return most / self.most
 
     def farthest(self, reached: FloatArray) -> Array:
         """Returns the places of the outputs that reach farthest."""
         channels = self.layer.depth // self.layer.window
-        few = _MOST_NUMBERS // max(channels**2, 1)
-        few = min(max(few, _LEAST_OUTPUTS), _MOST_OUTPUTS, reached.size)
+        few = _MOST_GREEDY // max(channels**2, 1)
+        few = min(max(few, _LEAST_ORDERED), _MOST_ORDERED, reached.size)
         return np.argsort(-reached, axis=None, kind="stable")[:few]
 
     def order_for(self, places: Array) -> Array | None:
@@ -94,7 +173,7 @@ class _Search:
         samples, rows = np.divmod(places, len(self.most))
         window = self.layer.window
         products = self.inputs[samples] * self.layer.weights[rows] / self.most[rows, None]
-        start = reach.starts_of(self.layer, self.registers)[rows] / self.most[rows]
+        start = first_terms(self.layer, self.registers)[rows] / self.most[rows]
         terms = products.reshape(len(places), -1, window)
         return _Sums(terms, start, self.registers.starts)
 
@@ -125,7 +204,7 @@ class _Sums:
     def reached(self, order: Array) -> float:
         """Returns the largest magnitude of a partial sum, with the channels in an order."""
         terms = self.terms[:, order].reshape(len(self.terms), -1)
-        return float(reach.of_terms(terms, self.start, self.starts).max(initial=0))
+        return float(term_extremes(terms, self.start, self.starts).max(initial=0))
 
 
 def _interleaved(sums: _Sums) -> Array:
@@ -180,7 +259,7 @@ class _Channels:
         if not others:
             return cls(top, bottom, sums[:, :, -1], None)
         zero = np.zeros(terms.shape[:2])
-        inner = np.max([reach.of_terms(part, zero, (0,)) for part in others], axis=0)
+        inner = np.max([term_extremes(part, zero, (0,)) for part in others], axis=0)
         return cls(top, bottom, others[-1].sum(2), inner)
 
     def reached(self, sums: FloatArray, left: Array) -> FloatArray:

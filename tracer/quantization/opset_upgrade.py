@@ -1,4 +1,8 @@
-"""Raises the opset of a graph to the first whose DequantizeLinear has a scale for each channel."""
+"""Raises the opset of a graph: for scales of channels, or for the operators that replace QONNX's.
+
+A scale for each channel needs the first opset whose DequantizeLinear has one. Operators of other
+domains, which onnx does not convert, are put aside meanwhile.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +14,10 @@ from onnx import version_converter
 from tracer.errors import ModelError
 from tracer.graph import loading
 from tracer.graph.encoding import encoded
-from tracer.graph.model import Model
+from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, canonical_domain
 from tracer.inputs.feedset import Feeds
 from tracer.interpreter.interpreter import Interpreter
-from tracer.quantization import metadata
+from tracer.quantization import preparation
 from tracer.quantization.calibration import CalibrationBatches
 from tracer.quantization.options import QuantizationOptions
 
@@ -22,7 +26,7 @@ _TOLERANCE = 1e-3
 """Error of an output ÷ its greatest value: other nodes for the same sums round otherwise."""
 
 
-def lifted(
+def raise_for_channels(
     name: str,
     proto: onnx.ModelProto,
     options: QuantizationOptions,
@@ -42,7 +46,7 @@ def lifted(
         converted = version_converter.convert_version(proto, _PER_CHANNEL_OPSET)
     except Exception as error:  # the converter raises all kinds of exceptions
         raise _refused(name, opset, " ".join(str(error).split())) from error
-    restore(converted, proto)
+    restore_nodes(converted, proto)
     model, raised = (_stored(each, name, folder) for each in (proto, converted))
     _check(name, opset, model, raised, next(iter(batches)))
     return converted
@@ -52,7 +56,7 @@ def _opset(proto: onnx.ModelProto) -> int:
     return next(entry.version for entry in proto.opset_import if not entry.domain)
 
 
-def restore(converted: onnx.ModelProto, proto: onnx.ModelProto) -> None:
+def restore_nodes(converted: onnx.ModelProto, proto: onnx.ModelProto) -> None:
     """Gives nodes the metadata that conversion to another opset drops, and new nodes names."""
     own = {node.name: node for node in proto.graph.node}
     for index, node in enumerate(converted.graph.node):
@@ -60,7 +64,7 @@ def restore(converted: onnx.ModelProto, proto: onnx.ModelProto) -> None:
         del node.metadata_props[:]
         if node.name in own:
             node.metadata_props.extend(own[node.name].metadata_props)
-    metadata.pass_on(converted, set(own))
+    preparation.pass_on_metadata(converted, set(own))
     del converted.metadata_props[:]
     converted.metadata_props.extend(proto.metadata_props)
 
@@ -88,3 +92,60 @@ def _refused(name: str, opset: int, reason: str) -> ModelError:
         f"since {_PER_CHANNEL_OPSET}), and onnx cannot convert the model: {reason}",
         "Use --per-tensor, or export the model with a newer opset.",
     )
+
+
+_OPSET = 13
+"""The first whose QuantizeLinear has a scale for each channel, and Clip takes integers."""
+
+
+def raise_for_qonnx(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
+    """Returns a copy in an opset that has what is needed, with weights that are no inputs.
+
+    onnx converts a graph of its own operators alone: in place of others it sees Identity.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    weights = {tensor.name for tensor in copy.graph.initializer}
+    kept = [value for value in copy.graph.input if value.name not in weights]
+    inputs = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
+    del copy.graph.input[:]
+    copy.graph.input.extend(inputs)
+    copy.ir_version = max(copy.ir_version, IR_WITH_UNLISTED_WEIGHTS)
+    if next(o.version for o in copy.opset_import if not canonical_domain(o.domain)) >= _OPSET:
+        return copy
+    own: dict[str, onnx.NodeProto] = {}
+    for node in copy.graph.node:
+        if node.domain:
+            own[node.output[0]] = onnx.NodeProto.FromString(node.SerializeToString())
+            node.op_type, node.domain = "Identity", ""
+            del node.attribute[:], node.input[1:]
+    imports = [o for o in copy.opset_import if canonical_domain(o.domain)]
+    foreign = [onnx.OperatorSetIdProto.FromString(o.SerializeToString()) for o in imports]
+    keep_imports(copy)
+    try:
+        newer = version_converter.convert_version(copy, _OPSET)
+    except Exception as error:  # the converter raises all kinds of exceptions
+        raise ModelError(
+            f"{name}: onnx cannot convert it to opset {_OPSET}, whose operators stand for QONNX's: "
+            f"{' '.join(str(error).split())}",
+            f"Export the model with opset {_OPSET} or newer.",
+        ) from error
+    _put_back(newer, own)
+    newer.opset_import.extend(foreign)
+    restore_nodes(newer, copy)
+    return newer
+
+
+def _put_back(proto: onnx.ModelProto, own: dict[str, onnx.NodeProto]) -> None:
+    for node in proto.graph.node:
+        original = own.get(node.output[0])
+        if original is not None:
+            original.input[0] = node.input[0]
+            node.CopyFrom(original)
+
+
+def keep_imports(proto: onnx.ModelProto) -> None:
+    """Imports ONNX's own domain alone."""
+    version = next(o.version for o in proto.opset_import if not canonical_domain(o.domain))
+    del proto.opset_import[:]
+    proto.opset_import.add(domain="", version=version)
