@@ -227,7 +227,7 @@ def layout_reorders(evidence: Evidence) -> Advice | None:
     time = float(rows["time_us"].sum())
     kernels = {kernel.name: kernel for kernel in evidence.run.kernels}
     largest = kernels.get(str(rows.iloc[0]["kernels"]))
-    where = _between(evidence, largest) if largest else ""
+    where = _reordered_operators(evidence, largest) if largest else ""
     text = (
         f"layout: {'1 reorder takes' if len(rows) == 1 else f'{len(rows):,} reorders take'} "
         f"{share:.1%} of the time ({us(time)} µs), because some operators "
@@ -239,7 +239,7 @@ def layout_reorders(evidence: Evidence) -> Advice | None:
     )  # fmt: skip
 
 
-def _between(evidence: Evidence, reorder: Kernel) -> str:
+def _reordered_operators(evidence: Evidence, reorder: Kernel) -> str:
     kernels = [k for k in evidence.run.kernels if k.scope == reorder.scope]
     before = [k for k in kernels if set(k.outputs) & set(reorder.inputs)]
     after = [k for k in kernels if set(k.inputs) & set(reorder.outputs)]

@@ -226,11 +226,13 @@ class EnergyModel:
         Nodes that add floats do not depend on them.
         """
         bits = work.operand_bits, work.weight_bits, widths
-        multiplied = self._each(self.multiplication, bits, work.float_types, "multiplication")
-        added = self._each(self.addition, bits, work.adders, "addition")
+        multiplied = self._of_operation(
+            self.multiplication, bits, work.float_types, "multiplication"
+        )
+        added = self._of_operation(self.addition, bits, work.adders, "addition")
         return multiplied * work.muls + added * work.adds
 
-    def _each(
+    def _of_operation(
         self,
         rule: EnergyRule,
         bits: tuple[FloatArray, FloatArray, FloatArray],

@@ -99,10 +99,10 @@ def _table(path: Path, key: str, table: Any) -> Callable[[FloatArray], FloatArra
             raise InputError(f"{path}: {key}.{name} is no width in bits", "Widths are 1 to 64.")
         points[int(name)] = _positive(path, f"{key}.{name}", value)
     widths = sorted(points)
-    return lambda bits: _between(path, key, bits, widths, [points[width] for width in widths])
+    return lambda bits: _interpolate(path, key, bits, widths, [points[width] for width in widths])
 
 
-def _between(
+def _interpolate(
     path: Path, key: str, bits: FloatArray, widths: list[int], energies: list[float]
 ) -> FloatArray:
     outside = bits[(bits < widths[0]) | (bits > widths[-1])]

@@ -296,7 +296,7 @@ def regions(
                 readers[name].append(position)
     for position, (kernel, group) in enumerate(zip(kernels, groups, strict=True)):
         if _known_by_name(kernel, group, nodes):
-            for name in _between(kernel, makers, evidence):
+            for name in _unnamed_results(kernel, makers, evidence):
                 computed = {makers.get(tensor) for tensor in evidence.equal[name]}
                 if name in evidence.reordered or region.keys(position).isdisjoint(computed):
                     for reader in readers[name]:
@@ -304,7 +304,9 @@ def regions(
     return tuple(region.all())
 
 
-def _between(kernel: Kernel, makers: Mapping[str, str], evidence: Evidence) -> Iterator[str]:
+def _unnamed_results(
+    kernel: Kernel, makers: Mapping[str, str], evidence: Evidence
+) -> Iterator[str]:
     """Yields the results of a kernel that have no name of the model, and values that tell."""
     for name in kernel.outputs:
         if name in evidence.equal and name not in makers and name not in evidence.uninformative:

@@ -60,7 +60,7 @@ _BY_NAME = {provider.name: provider for provider in PROVIDERS}
 _BY_SHORT = {short: provider for provider in PROVIDERS for short in provider.short}
 
 
-def known(name: str) -> Provider:
+def provider_of(name: str) -> Provider:
     """Returns the provider of this name, long or short, in any case.
 
     Of a provider that is not in the table, nothing is taken for granted: it may compile and queue.
@@ -80,12 +80,12 @@ def is_named(name: str) -> bool:
 
 def is_cpu(name: str) -> bool:
     """Returns whether the provider of this name, short or long, is the CPU."""
-    return known(name).name == CPU
+    return provider_of(name).name == CPU
 
 
 def queues(name: str) -> bool:
     """Returns whether kernels of a provider return before they are done; '' is no provider."""
-    return bool(name) and not known(name).waits
+    return bool(name) and not provider_of(name).waits
 
 
 def is_compiled(provider: str, op_type: str, name: str) -> bool:
@@ -100,4 +100,4 @@ def is_compiled(provider: str, op_type: str, name: str) -> bool:
 
 def short_name(name: str) -> str:
     """Returns the short name of a provider: `openvino` for OpenVINOExecutionProvider."""
-    return known(name).short[0]
+    return provider_of(name).short[0]

@@ -149,11 +149,11 @@ class Candidates(Generic[K]):
         `match` is None for all others.
         """
         padded = _padded(original.array.shape)
-        return self._alike(original) + [
+        return self._similar(original) + [
             key for shape in padded for key in self._by_shape.get(shape, ())
         ]
 
-    def _alike(self, original: NumericTensor) -> list[K]:
+    def _similar(self, original: NumericTensor) -> list[K]:
         same_size = self._sizes == original.array.size
         if not same_size.any():  # statistics of large weights would take long
             return []

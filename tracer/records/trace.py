@@ -193,7 +193,7 @@ class Turns:
         """Returns the number of turns."""
         return len(self.samples_us)
 
-    def first(self, count: int) -> Turns:
+    def head(self, count: int) -> Turns:
         """Returns the first turns."""
         samples, profiled = self.samples_us[:count], self.profiled_us[:count]
         return Turns(self.kernels, samples, profiled, self.wall_us, self.empty_us)

@@ -52,6 +52,11 @@ class StoredFile:
         self.database = database
         self._room = _EXPANDED + _EXPANSION * size
 
+    def has(self, table: str) -> bool:
+        """Returns whether the file has a table, which older files may lack."""
+        query = "SELECT name FROM sqlite_master WHERE name = ?"
+        return self.database.execute(query, (table,)).fetchone() is not None
+
     def check_integrity(self) -> None:
         """Raises ValueError where SQLite finds damage in the pages of the file."""
         (soundness,) = self.database.execute("PRAGMA integrity_check(1)").fetchone()
@@ -99,6 +104,11 @@ class StoredFile:
         self._room -= nbytes
         if self._room < 0:
             raise ValueError("compressed cells expand to more than a file of this size may hold")
+
+
+def as_text(value: object) -> str:
+    """JSON of a record."""
+    return msgspec.json.encode(value).decode()
 
 
 def decoded(text: str | bytes, kind: type[T]) -> T:

@@ -14,9 +14,8 @@ from typing import TypeVar
 
 import msgspec
 
-from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.errors import InputError, LimitError
-from tracer.storage import stored_file, stored_sums
+from tracer.storage import stored_file
 from tracer.storage.stored_file import (
     MALFORMED,
     StoredFile,
@@ -102,14 +101,12 @@ def _normal(sql: str) -> str:
     return re.sub(r"(?<=\() | (?=\))", "", " ".join(sql.split()))
 
 
-def _pattern(name: str, definitions: Sequence[str]) -> re.Pattern[str]:
-    texts = (re.escape(_normal(f"CREATE TABLE {name} ({each})")) for each in definitions)
-    return re.compile("|".join(texts))
-
-
-_PATTERNS = {name: _pattern(name, each) for name, each in _TABLES.items()} | {
-    "nodes": re.compile(rf'CREATE TABLE "nodes" \({_COLUMN}(?:, {_COLUMN})*\)')
-}
+_PATTERNS = {
+    name: re.compile(
+        "|".join(re.escape(_normal(f"CREATE TABLE {name} ({each})")) for each in definitions)
+    )
+    for name, definitions in _TABLES.items()
+} | {"nodes": re.compile(rf'CREATE TABLE "nodes" \({_COLUMN}(?:, {_COLUMN})*\)')}
 _FILE = 2 << 30
 """Most bytes of a file. A million inferences of 100 kernels take some 100 MB."""
 _STEPS, _STEPS_OF_A_BYTE = 20_000_000, 16
@@ -264,13 +261,6 @@ class _MetaRow(msgspec.Struct, array_like=True):
     value: str
 
 
-class _SumsRow(msgspec.Struct, array_like=True):
-    run: int
-    position: int
-    record: str
-    arrays: bytes
-
-
 def create(database: sqlite3.Connection) -> None:
     """Creates the tables, and records the version."""
     create_tables(database)
@@ -280,30 +270,6 @@ def create(database: sqlite3.Connection) -> None:
 def put_meta(database: sqlite3.Connection, texts: Mapping[str, str]) -> None:
     """Inserts or replaces entries of the table `meta`."""
     database.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", texts.items())
-
-
-def as_text(value: object) -> str:
-    """JSON of a record."""
-    return msgspec.json.encode(value).decode()
-
-
-def put_sums(database: sqlite3.Connection, run: int, sums: Sequence[PartialSums]) -> None:
-    """Inserts the partial sums of a run or a variant."""
-    rows = ((run, index, *stored_sums.dump_sums(each)) for index, each in enumerate(sums))
-    database.executemany("INSERT INTO sums VALUES (?, ?, ?, ?)", rows)
-
-
-def sums_by_run(file: StoredFile) -> dict[int, tuple[PartialSums, ...]]:
-    """All partial sums, by run or variant (a column that format 2 called `variant`)."""
-
-    def build(cells: object) -> tuple[int, PartialSums]:
-        row = typed_row(_SumsRow)(cells)
-        return row.run, stored_sums.load_sums(row.record, file.arrays(row.arrays))
-
-    sums: dict[int, list[PartialSums]] = {}
-    for run, each in file.rows("sums", build, "SELECT * FROM sums ORDER BY 1, 2"):
-        sums.setdefault(run, []).append(each)
-    return {run: tuple(each) for run, each in sums.items()}
 
 
 @contextmanager
@@ -316,7 +282,12 @@ def reading(path: Path, content: Content) -> Iterator[tuple[StoredFile, dict[str
     with open_file(path, content.noun, content.hint) as file:
         file.check_integrity()
         meta = meta_of(file)
-        _check_content(path, meta, content)
+        if meta.get("kind") != content.kind:
+            actual = WHAT_IF.noun if "kind" in meta else TRACE.noun
+            what = f"{path}: holds {actual}, not {content.noun}"
+            raise InputError(what, "tracer report renders it.")
+        if record(meta, "format", int) < content.oldest:
+            raise InputError(f"{path}: written by an older tracer", "Measure again.")
         yield file, meta
 
 
@@ -335,11 +306,3 @@ def record(meta: Mapping[str, str], key: str, decode: Callable[[str], T]) -> T:
         text = meta[key]
     with naming(f"table meta, row {[*meta].index(key) + 1} ({key})"):
         return decode(text)
-
-
-def _check_content(path: Path, meta: Mapping[str, str], content: Content) -> None:
-    if meta.get("kind") != content.kind:
-        actual = WHAT_IF.noun if "kind" in meta else TRACE.noun
-        raise InputError(f"{path}: holds {actual}, not {content.noun}", "tracer report renders it.")
-    if record(meta, "format", int) < content.oldest:
-        raise InputError(f"{path}: written by an older tracer", "Measure again.")

@@ -5,7 +5,6 @@ import sqlite3
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
@@ -19,8 +18,8 @@ from tracer.records.environment import Environment
 from tracer.records.model_info import ModelInfo
 from tracer.records.trace import Generation, Kernel, Run, Trace, typed_table
 from tracer.storage import stored_file, stored_sums, trace_database
-from tracer.storage.stored_file import LONGEST_US, StoredFile, decoded, typed_row
-from tracer.storage.trace_database import TRACE, as_text
+from tracer.storage.stored_file import LONGEST_US, StoredFile, as_text, decoded, typed_row
+from tracer.storage.trace_database import TRACE
 from tracer.support.types import FloatArray
 
 T = TypeVar("T")
@@ -62,9 +61,13 @@ class _KernelRow(msgspec.Struct, array_like=True):
 
 def dumps(trace: Trace) -> bytes:
     """Returns the bytes of the SQLite file that holds `trace`."""
+    keys = ("model", "environment", "settings", "notes", "generation")
+    records = {key: getattr(trace, key) for key in keys}
+    records["counts"] = _counts(trace)
+    records["dtypes"] = {name: str(dtype) for name, dtype in trace.nodes.dtypes.items()}
     with closing(sqlite3.connect(":memory:")) as database:
         trace_database.create(database)
-        trace_database.put_meta(database, _meta(trace))
+        trace_database.put_meta(database, {k: as_text(record) for k, record in records.items()})
         for position, run in enumerate(trace.runs):
             _insert_run(database, position, run)
         trace.nodes.to_sql("nodes", database, index=False)
@@ -75,17 +78,37 @@ def dumps(trace: Trace) -> bytes:
 def load(path: str | Path) -> Trace:
     """Reads a saved trace. Raises InputError for a file that is not one."""
     with trace_database.reading(Path(path), TRACE) as (file, meta):
-        return _read(file, meta)
+        settings = trace_database.record(meta, "settings", stored_file.read_settings)
+        version = trace_database.record(meta, "format", int)
+        # the cells that runs and rows of older files lack: the same for all of a trace
+        lacking: dict[str, Any] = {}
+        if version < _CONFIGURED:
+            lacking["threads"] = settings.get("threads") or None
+            lacking["optimization"] = settings.get("optimization")
+        if version < _PHASED:
+            lacking |= {"phase": None, "past": None}
+        runs = _runs(file, (*lacking.values(), *((None, None) if version < _LOADED else ())))
+        dtypes = _record(meta, "dtypes", dict[str, str])
+        measured = meta.get("generation", "null") != "null"  # older files lack it
+        trace = Trace(
+            model=_record(meta, "model", ModelInfo),
+            environment=_record(meta, "environment", Environment),
+            settings=settings,
+            runs=runs,
+            nodes=read_nodes(file, dtypes, lacking if runs else {}),
+            notes=_record(meta, "notes", tuple[str, ...]),
+            generation=_record(meta, "generation", Generation) if measured else None,
+        )
+        before = {"float_sums": [0] * len(runs)}  # of files that lack the table
+        counts = before | _record(meta, "counts", dict[str, Any])
+        for table, count in _counts(trace).items():
+            if counts.get(table) != count:
+                raise ValueError(f"table {table}: rows are missing")
+        return trace
 
 
-def _meta(trace: Trace) -> dict[str, str]:
-    dtypes = {name: str(dtype) for name, dtype in trace.nodes.dtypes.items()}
-    records = {
-        key: getattr(trace, key)
-        for key in ("model", "environment", "settings", "notes", "generation")
-    }
-    records |= {"counts": _counts(trace), "dtypes": dtypes}
-    return {key: as_text(record) for key, record in records.items()}
+def _record(meta: Mapping[str, str], key: str, kind: type[T]) -> T:
+    return trace_database.record(meta, key, lambda text: decoded(text, kind))
 
 
 def _counts(trace: Trace) -> dict[str, Any]:
@@ -99,141 +122,91 @@ def _counts(trace: Trace) -> dict[str, Any]:
 
 
 def _insert_run(database: sqlite3.Connection, position: int, run: Run) -> None:
-    database.execute(
-        "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            position,
-            run.executor,
-            run.batch,
-            as_text(run.inputs),
-            as_text(run.notes),
-            _pack(run.wall_us),
-            _pack(run.instrumented_us),
-            run.tick_us,
-            None if run.empty_us is None else _pack(run.empty_us),
-            run.threads,
-            run.optimization,
-            run.phase,
-            run.past,
-            None if math.isnan(run.returning_us) else run.returning_us,
-            None if run.use is None else _pack(_use_cells(run.use)),
-        ),
-    )
+    """Inserts a run, its kernels and its sums: a cell for each field of `_RunRow`."""
+    cells = {name: getattr(run, name) for name in _RunRow.__struct_fields__[1:]} | {
+        "inputs": as_text(run.inputs),
+        "notes": as_text(run.notes),
+        "wall_us": _pack(run.wall_us),
+        "instrumented_us": _pack(run.instrumented_us),
+        "empty_us": None if run.empty_us is None else _pack(run.empty_us),
+        "returning_us": None if math.isnan(run.returning_us) else run.returning_us,
+    }
+    if run.use is not None:  # the share of others, processors, and what each run used
+        uses = (run.use.wall, run.use.profiled)
+        parts = [part for usage in uses for part in (usage.switches, usage.cpu_us)]
+        others = _UNKNOWN if run.use.others is None else run.use.others
+        cells["use"] = _pack(np.concatenate([[others, run.use.processors], *parts]))
+    marks = ", ".join("?" * (1 + len(cells)))
+    database.execute(f"INSERT INTO runs VALUES ({marks})", (position, *cells.values()))  # noqa: S608
     for column, kernel in enumerate(run.kernels):
         times = (run.bias_us, run.bias_error_us, run.replayed_us)
-        cells = [None if each is None else float(each[column]) for each in times]
-        row = (position, column, as_text(kernel), *cells, _pack(run.samples[:, column]))
+        known = [None if each is None else float(each[column]) for each in times]
+        row = (position, column, as_text(kernel), *known, _pack(run.samples[:, column]))
         database.execute("INSERT INTO kernels VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-    trace_database.put_sums(database, position, run.sums)
+    stored_sums.put_sums(database, position, run.sums)
     stored_sums.put_floats(database, position, run.float_sums)
     stored_sums.put_samples(database, position, run.sums_by_sample)
 
 
-def _read(file: StoredFile, meta: dict[str, str]) -> Trace:
-    sums = trace_database.sums_by_run(file)
-    samples, floats = stored_sums.samples_by_run(file), stored_sums.floats_by_run(file)
-    settings = trace_database.record(meta, "settings", stored_file.read_settings)
-    version = trace_database.record(meta, "format", int)
-    lacking = _lacking(version, settings)
-    unloaded = (None, None) if version < _LOADED else ()
+def _runs(file: StoredFile, lacking: tuple[object, ...]) -> tuple[Run, ...]:
+    """Returns the runs; `lacking` are the last cells, of columns that the file does not have."""
+    sums, floats = stored_sums.sums_by_run(file), stored_sums.floats_by_run(file)
+    samples = stored_sums.samples_by_run(file)
 
     def build(cells: tuple[object, ...]) -> Run:
-        row = typed_row(_RunRow)((*cells, *lacking.values(), *unloaded))
-        position = row.position
-        run = _run(file, row)
-        return replace(
-            run,
+        fields = msgspec.structs.asdict(typed_row(_RunRow)((*cells, *lacking)))
+        position = fields.pop("position")
+        wall, instrumented = file.times(fields["wall_us"]), file.times(fields["instrumented_us"])
+        kernels = _kernels(file, position, len(instrumented))
+        if not len(wall) or wall.min() < 0 or wall.mean() < _LEAST_US:
+            raise ValueError("wall_us holds no time, or one below 0")
+        use, empty, returning = fields["use"], fields["empty_us"], fields["returning_us"]
+        fields |= {
+            "inputs": decoded(fields["inputs"], dict[str, str]),
+            "notes": decoded(fields["notes"], tuple[str, ...]),
+            "wall_us": wall,
+            "instrumented_us": instrumented,
+            "empty_us": None if empty is None else file.times(empty),
+            "returning_us": math.nan if returning is None else returning,
+            "use": None if use is None else _use(file, use, len(wall), len(instrumented)),
+        }
+        return Run(
+            **fields,
+            **kernels,
             sums=sums.get(position, ()),
             float_sums=floats.get(position, ()),
             sums_by_sample=samples.get(position),
         )
 
-    runs = file.rows("runs", build, "SELECT * FROM runs ORDER BY position")
-    dtypes = _record(meta, "dtypes", dict[str, str])
-    trace = Trace(
-        model=_record(meta, "model", ModelInfo),
-        environment=_record(meta, "environment", Environment),
-        settings=settings,
-        runs=tuple(runs),
-        nodes=read_nodes(file, dtypes, lacking if runs else {}),
-        notes=_record(meta, "notes", tuple[str, ...]),
-        generation=_generation(meta),
-    )
-    before = {"float_sums": [0] * len(runs)}  # of files that lack the table
-    counts = before | _record(meta, "counts", dict[str, Any])
-    for table, count in _counts(trace).items():
-        if counts.get(table) != count:
-            raise ValueError(f"table {table}: rows are missing")
-    return trace
+    return tuple(file.rows("runs", build, "SELECT * FROM runs ORDER BY position"))
 
 
-def _record(meta: Mapping[str, str], key: str, kind: type[T]) -> T:
-    return trace_database.record(meta, key, lambda text: decoded(text, kind))
-
-
-def _generation(meta: Mapping[str, str]) -> Generation | None:
-    """Returns what a trace of phases knows of them; None for other traces, and in older files."""
-    if meta.get("generation", "null") == "null":
-        return None
-    return _record(meta, "generation", Generation)
-
-
-def _lacking(version: int, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the cells that runs and rows of older files lack: the same for all of a trace."""
-    configured = {
-        "threads": settings.get("threads") or None,
-        "optimization": settings.get("optimization"),
-    }
-    phases = {"phase": None, "past": None}
-    return (configured if version < _CONFIGURED else {}) | (phases if version < _PHASED else {})
-
-
-def _run(file: StoredFile, row: _RunRow) -> Run:
-    """Returns a run without its sums."""
-    instrumented = file.times(row.instrumented_us)
+def _kernels(file: StoredFile, run: int, inferences: int) -> dict[str, Any]:
+    """Returns the fields of a run that tell of its kernels; a time is missing for all or none."""
 
     def build(cells: object) -> tuple[_KernelRow, Kernel, FloatArray]:
-        kernel = typed_row(_KernelRow)(cells)
-        samples = file.times(kernel.samples, len(instrumented))
-        return kernel, decoded(kernel.record, Kernel), samples
+        row = typed_row(_KernelRow)(cells)
+        samples = file.times(row.samples, inferences)
+        return row, decoded(row.record, Kernel), samples
 
-    kernels = file.rows(
+    rows = file.rows(
         "kernels", build,
         "SELECT record, bias_us, bias_error_us, replayed_us, samples FROM kernels WHERE run = ? "
-        "ORDER BY position", (row.position,),
+        "ORDER BY position", (run,),
     )  # fmt: skip
-    samples = [each for _, _, each in kernels]
-    wall = file.times(row.wall_us)
-    if not len(wall) or wall.min() < 0 or wall.mean() < _LEAST_US:
-        raise ValueError("wall_us holds no time, or one below 0")
-    return Run(
-        executor=row.executor,
-        batch=row.batch,
-        inputs=decoded(row.inputs, dict[str, str]),
-        wall_us=wall,
-        instrumented_us=instrumented,
-        samples=np.column_stack(samples) if samples else np.empty((len(instrumented), 0)),
-        bias_us=np.array([cells.bias_us for cells, _, _ in kernels]),
-        kernels=tuple(kernel for _, kernel, _ in kernels),
-        notes=decoded(row.notes, tuple[str, ...]),
-        bias_error_us=_optional_array([cells.bias_error_us for cells, _, _ in kernels]),
-        tick_us=row.tick_us,
-        empty_us=None if row.empty_us is None else file.times(row.empty_us),
-        replayed_us=_optional_array([cells.replayed_us for cells, _, _ in kernels]),
-        threads=row.threads,
-        optimization=row.optimization,
-        phase=row.phase,
-        past=row.past,
-        returning_us=math.nan if row.returning_us is None else row.returning_us,
-        use=None if row.use is None else _use(file, row.use, len(wall), len(instrumented)),
-    )
 
+    def times(name: str) -> FloatArray | None:  # SQLite stores NaN as NULL
+        array = np.array([getattr(row, name) for row, _, _ in rows], np.float64)
+        return None if np.isnan(array).all() else array
 
-def _use_cells(use: MachineUse) -> FloatArray:
-    """Returns one array: the share of others, processors, and what each run used."""
-    uses = [use.wall.switches, use.wall.cpu_us, use.profiled.switches, use.profiled.cpu_us]
-    others = _UNKNOWN if use.others is None else use.others
-    return np.concatenate([[others, use.processors], *uses])
+    samples = [each for _, _, each in rows]
+    return {
+        "kernels": tuple(kernel for _, kernel, _ in rows),
+        "samples": np.column_stack(samples) if samples else np.empty((inferences, 0)),
+        "bias_us": np.array([row.bias_us for row, _, _ in rows]),
+        "bias_error_us": times("bias_error_us"),
+        "replayed_us": times("replayed_us"),
+    }
 
 
 def _use(file: StoredFile, blob: bytes, walls: int, profiled: int) -> MachineUse:
@@ -243,12 +216,6 @@ def _use(file: StoredFile, blob: bytes, walls: int, profiled: int) -> MachineUse
     return MachineUse(
         wall, recorded, int(processors), None if others == _UNKNOWN else float(others)
     )
-
-
-def _optional_array(values: list[float | None]) -> FloatArray | None:
-    """None where all values are missing; SQLite stores NaN as NULL."""
-    array = np.array(values, np.float64)
-    return None if np.isnan(array).all() else array
 
 
 def _pack(values: FloatArray) -> bytes:

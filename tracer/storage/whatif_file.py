@@ -19,10 +19,10 @@ from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.register import NARROWEST, WIDEST
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.errors import InputError
-from tracer.records.whatif import REFERENCE_BITS, Answer, Evaluation, Variant, WhatIf, WidthChoice
-from tracer.storage import stored_file, trace_database
-from tracer.storage.stored_file import decoded, naming
-from tracer.storage.trace_database import FORMAT, WHAT_IF, as_text
+from tracer.records.whatif import REFERENCE_BITS, Answer, Evaluation, Variant, WhatIf
+from tracer.storage import stored_file, stored_sums, trace_database
+from tracer.storage.stored_file import as_text, decoded, naming
+from tracer.storage.trace_database import FORMAT, WHAT_IF
 from tracer.support.files import create_atomically, write_atomically
 from tracer.support.temporary import FileInUse, InUseError
 
@@ -42,12 +42,12 @@ class WhatIfFile:
 
     def __init__(self, path: Path, identity: Mapping[str, str], force: bool = False) -> None:
         self.path = path
-        is_new = not path.exists() and create_atomically(path, _blank(identity))
+        is_new = not path.exists() and create_atomically(path, _database(identity))
         stored = None if is_new else _identity(path)
         if not (is_new or force) and stored != dict(identity):
             raise _differs(path, stored, identity)
         if force and not is_new:
-            write_atomically(path, _blank(identity))
+            write_atomically(path, _database(identity))
         self._mark = FileInUse(path)
         try:
             file = trace_database.open_to_write(path, WHAT_IF.noun, WHAT_IF.hint)
@@ -78,7 +78,7 @@ class WhatIfFile:
                 return None
             with naming(f"table evaluations, the row of {as_text(bits)}"):
                 evaluation = decoded(row[0], Evaluation)
-                check_evaluation(evaluation, bits)
+                _require(evaluation.bits == bits, "it is about other widths")
                 return evaluation
 
     def store(self, variant: str, evaluation: Evaluation) -> None:
@@ -124,25 +124,22 @@ def load(path: Path) -> WhatIf:
                 f"{path}: this what-if was interrupted",
                 "Run the command that wrote it again to continue it.",
             )
-        sums = trace_database.sums_by_run(file)
+        sums = stored_sums.sums_by_run(file)
         return trace_database.record(meta, "result", lambda text: _result(text, sums))
 
 
 def dumps(result: WhatIf) -> bytes:
     """The bytes of a file that holds `result`, without the evaluations that a resumed run needs."""
-    with closing(sqlite3.connect(":memory:")) as database:
-        trace_database.create(database)
-        trace_database.put_meta(database, _head({}))
-        _insert(database, result)
-        database.commit()
-        return database.serialize()
+    return _database({}, result)
 
 
-def _blank(identity: Mapping[str, str]) -> bytes:
-    """A file without evaluations."""
+def _database(identity: Mapping[str, str], result: WhatIf | None = None) -> bytes:
+    """The bytes of a file without evaluations."""
     with closing(sqlite3.connect(":memory:")) as database:
         trace_database.create(database)
         trace_database.put_meta(database, _head(identity))
+        if result is not None:
+            _insert(database, result)
         database.commit()
         return database.serialize()
 
@@ -153,16 +150,15 @@ def _head(identity: Mapping[str, str]) -> dict[str, str]:
 
 
 def _insert(database: sqlite3.Connection, result: WhatIf) -> None:
-    variants = [_record(one, answer=_answer(one.answer)) for one in result.variants]
-    record = _record(result, variants=variants)
-    trace_database.put_meta(database, {"result": as_text(record)})
+    variants = []
+    for one in result.variants:
+        accumulator = one.answer.accumulator.to_plain()
+        answer = _record(one.answer, accumulator=accumulator, sums=None)
+        variants.append(_record(one, answer=answer))
+    trace_database.put_meta(database, {"result": as_text(_record(result, variants=variants))})
     database.execute("DELETE FROM sums")
     for index, one in enumerate(result.variants):
-        trace_database.put_sums(database, index, one.answer.sums)
-
-
-def _answer(answer: Answer) -> dict[str, Any]:
-    return _record(answer, accumulator=answer.accumulator.to_plain(), sums=None)
+        stored_sums.put_sums(database, index, one.answer.sums)
 
 
 def _record(result: WhatIf | Variant | Answer, **converted: Any) -> dict[str, Any]:
@@ -175,24 +171,24 @@ def _result(text: str, sums: Mapping[int, tuple[PartialSums, ...]]) -> WhatIf:
     variants = []
     for index, values in enumerate(decoded(record["variants"], list[_Fields])):
         with naming(f"variant {index + 1} of the result"):
-            variant = _variant(values, sums.get(index, ()))
-            check_variant(variant)
+            stored = decoded(values["answer"], _Fields)
+            if len(decoded(stored["rows"], list[msgspec.Raw])) > WIDEST:
+                raise ValueError(f"it has more than {WIDEST} rows, which are one for each width")
+            accumulator = Accumulator.from_plain(decoded(stored["accumulator"], dict[str, Any]))
+            own = sums.get(index, ())
+            answer = _built(Answer, stored, accumulator=accumulator, sums=own)
+            variant = _built(Variant, values, answer=answer)
+            _check_variant(variant)
             variants.append(variant)
     if "energy" not in record and "priced" in record:  # its name in format 2
         record["energy"] = record["priced"]
     settings = stored_file.read_settings(record["settings"])
     result = _built(WhatIf, record, variants=tuple(variants), settings=settings)
-    check_result(result)
+    if not result.variants:
+        raise ValueError("the result has no variant")
+    if not isinstance(result.settings.get("data"), str):
+        raise ValueError("the settings do not name the data")
     return result
-
-
-def _variant(values: _Fields, sums: tuple[PartialSums, ...]) -> Variant:
-    stored = decoded(values["answer"], _Fields)
-    if len(decoded(stored["rows"], list[msgspec.Raw])) > WIDEST:
-        raise ValueError(f"it has more than {WIDEST} rows, which are one for each width")
-    accumulator = Accumulator.from_plain(decoded(stored["accumulator"], dict[str, Any]))
-    answer = _built(Answer, stored, accumulator=accumulator, sums=sums)
-    return _built(Variant, values, answer=answer)
 
 
 def _built(kind: type[R], record: _Fields, **converted: Any) -> R:
@@ -237,7 +233,7 @@ def _differs(
     return InputError(f"{path}: holds evaluations of something else: {differences}", hint)
 
 
-def check_variant(variant: Variant) -> None:
+def _check_variant(variant: Variant) -> None:
     """Raises ValueError for widths, energies or scores that do not belong together."""
     answer = variant.answer
     bits = [row.bits for row in answer.rows]
@@ -255,41 +251,18 @@ def check_variant(variant: Variant) -> None:
     _require(variant.pinned.bits.keys() < set(nodes), "its pins are not some of its nodes")
     widths = {*bits, REFERENCE_BITS, answer.observed, *variant.pinned.bits.values()}
     for choice in (answer.uniform, answer.each):
-        widths |= _widths(choice, len(nodes))
+        if choice is not None:
+            _require(len(choice.widths) == len(nodes), "an answer has other nodes")
+            widths |= set(choice.widths)
     for evaluation in answer.evaluations:
         _require(evaluation.bits.keys() == set(nodes), "an evaluation is about other nodes")
         widths |= set(evaluation.bits.values())
     _require(widths <= variant.energies.keys(), "a width has no energies")
     _require(answer.each is None or answer.uniform is not None, "it has an answer C without B")
-    _require(all(map(math.isfinite, _scores(variant))), "a score is not finite")
-
-
-def _widths(choice: WidthChoice | None, nodes: int) -> set[int]:
-    if choice is None:
-        return set()
-    _require(len(choice.widths) == nodes, "an answer has other nodes")
-    return set(choice.widths)
-
-
-def _scores(variant: Variant) -> list[float]:
-    answer = variant.answer
-    return [answer.score, *(row.score for row in answer.rows)]
+    scores = (answer.score, *(row.score for row in answer.rows))
+    _require(all(map(math.isfinite, scores)), "a score is not finite")
 
 
 def _require(holds: bool, what: str) -> None:
     if not holds:
         raise ValueError(what)
-
-
-def check_result(result: WhatIf) -> None:
-    """Raises ValueError for a result that lacks variants or the name of its data."""
-    if not result.variants:
-        raise ValueError("the result has no variant")
-    if not isinstance(result.settings.get("data"), str):
-        raise ValueError("the settings do not name the data")
-
-
-def check_evaluation(evaluation: Evaluation, bits: Mapping[str, int]) -> None:
-    """Raises ValueError for an evaluation at other widths than `bits`."""
-    if evaluation.bits != bits:
-        raise ValueError("it is about other widths")

@@ -25,7 +25,7 @@ from tracer.graph import footprint, loading
 from tracer.inputs.feedset import FeedSet
 from tracer.limits import Limits, enforced
 from tracer.support.progress import Progress
-from tracer.support.tolerance import Difference, Tolerance, compare, worst
+from tracer.support.tolerance import Tolerance, compare, worst
 from tracer.text import brief
 from tracer.tuning.bench import Bench, Blocks
 from tracer.tuning.changes import ALLOWED, Step, Steps, changes, find
@@ -124,11 +124,17 @@ class Workshop:
         except TracerError as error:
             candidate.fault = f"failed: {error.what}"
             return
-        candidate.setup = setup
-        found = self._difference(outputs, setup.samples)
-        candidate.difference = found.max_share
-        if found.fault and self._is_strict(candidate.steps):
-            candidate.fault = f"changes results: {found.fault}"
+        candidate.setup, tolerance = setup, self._request.tolerance
+        difference = worst(
+            [
+                compare(_first_copy(own, reference, setup.samples), reference, tolerance)
+                for own, reference in zip(outputs, self._reference, strict=True)
+            ]
+        )
+        candidate.difference = difference.max_share
+        may_change = any(step.change.effect in self._request.allow for step in candidate.steps)
+        if difference.fault and not may_change:
+            candidate.fault = f"changes results: {difference.fault}"
 
     def make_each(
         self, candidates: Sequence[Candidate], progress: Progress, left: Left = lambda: math.inf
@@ -173,16 +179,8 @@ class Workshop:
             self._made[names] = last.apply(self.setup(before))
         return self._made[names]
 
-    def _is_strict(self, steps: Collection[Step]) -> bool:
-        """Returns whether no step is allowed to change results."""
-        return not any(step.change.effect in self._request.allow for step in steps)
 
-    def _difference(self, outputs: Sequence[Any], samples: int) -> Difference:
-        pairs = zip(outputs, self._reference, strict=True)
-        return worst([compare(_first(a, b, samples), b, self._request.tolerance) for a, b in pairs])
-
-
-def _first(output: Any, reference: Any, samples: int) -> Any:
+def _first_copy(output: Any, reference: Any, samples: int) -> Any:
     """Returns the part of an output that belongs to the first of several copies of the inputs."""
     if samples == 1 or not isinstance(output, np.ndarray) or output.shape == reference.shape:
         return output

@@ -64,7 +64,7 @@ class Search:
         self._began = self.clock()
         self._workshop = Workshop(self._base, self.request, self.bench)
         candidates = wanted(self.findings, self.request)
-        self._workshop.make_each(candidates, self.progress, lambda: self._left(_TOGETHER))
+        self._workshop.make_each(candidates, self.progress, lambda: self._seconds_left(_TOGETHER))
         able = [each for each in candidates if not each.fault]
         before = self._memories(able)
         self._measure_alone(able)
@@ -85,7 +85,7 @@ class Search:
     def _base(self) -> Setup:
         return self.findings.setup
 
-    def _left(self, share: float) -> float:
+    def _seconds_left(self, share: float) -> float:
         """Returns the seconds until this share of the time is over."""
         return max(0.0, self._began + share * self.request.seconds - self.clock())
 
@@ -97,7 +97,7 @@ class Search:
         before = self.bench.memory(self._base)
         share = _ALONE if self.request.goal == MEMORY else 0.1
         for index, candidate in enumerate(candidates):
-            if before is None or not self._left(share):
+            if before is None or not self._seconds_left(share):
                 break
             self.progress(index, len(candidates), "measuring memory")
             candidate.memory = self.bench.memory(self._setup(candidate))
@@ -110,7 +110,7 @@ class Search:
         for last in reversed(range(rounds)):
             if not racing:
                 return
-            seconds = self._left(_ALONE) / (last + 1)
+            seconds = self._seconds_left(_ALONE) / (last + 1)
             first, *others = self.bench.race(
                 [self._base, *map(self._setup, racing)], seconds, lambda blocks: False
             )
@@ -123,7 +123,7 @@ class Search:
         steps: Steps = ()
         tried = list(_promising(judge, candidates))
         for index, candidate in enumerate(tried):
-            seconds = self._left(_TOGETHER) / (len(tried) - index)
+            seconds = self._seconds_left(_TOGETHER) / (len(tried) - index)
             if not seconds:
                 break
             self.progress(index, len(tried), f"combining {candidate.steps[0]}")
@@ -138,11 +138,11 @@ class Search:
     def _dropped(self, judge: Judge, steps: Steps) -> Steps:
         """Returns `steps` without those that are not needed."""
         while steps:
-            seconds = self._left(_DROPPING) / (len(steps) + 1)
+            seconds = self._seconds_left(_DROPPING) / (len(steps) + 1)
             shorter = [
                 (rest, setup)
                 for step in steps
-                if (setup := self._made(rest := tuple(s for s in steps if s is not step)))
+                if (setup := self._try_setup(rest := tuple(s for s in steps if s is not step)))
             ]
             full = self._workshop.setup(steps)
             index = judge.spare(full, [setup for _, setup in shorter], seconds)
@@ -151,7 +151,7 @@ class Search:
             steps = shorter[index][0]
         return steps
 
-    def _made(self, steps: Steps) -> Setup | None:
+    def _try_setup(self, steps: Steps) -> Setup | None:
         """Returns the setup of steps; None where they cannot be made without another."""
         try:
             return self._workshop.setup(steps)
@@ -161,7 +161,7 @@ class Search:
     def _confirmed(self, best: Candidate) -> Contrast:
         """Returns the time of the combination ÷ that of the unchanged setup."""
         first, own = self.bench.race(
-            [self._base, self._setup(best)], self._left(1.0), _is_exact
+            [self._base, self._setup(best)], self._seconds_left(1.0), _is_exact
         )  # fmt: skip
         return of_sessions(first, own)
 
@@ -172,13 +172,12 @@ class Search:
 
 def _faster_half(racing: Sequence[Candidate]) -> list[Candidate]:
     """Returns the faster half of candidates, the best form of each change among them or not."""
-    ranked = sorted(racing, key=lambda each: _time(each.contrast))
+    ratios = {id(each): each.contrast.ratio for each in racing}
+    ranked = sorted(
+        racing, key=lambda each: math.inf if math.isnan(ratios[id(each)]) else ratios[id(each)]
+    )
     able = [each for each in ranked if not each.contrast.low > 1]
     return able if len(able) <= _FEW else able[: max(_FEW, math.ceil(len(ranked) / 2))]
-
-
-def _time(contrast: Contrast) -> float:
-    return math.inf if math.isnan(contrast.ratio) else contrast.ratio
 
 
 def _promising(judge: Judge, candidates: Sequence[Candidate]) -> Iterator[Candidate]:
@@ -264,7 +263,9 @@ class ByTime:
         These turns are fresh, so a step that was added by chance shows no gain here. The number of
         sessions does not depend on what they show.
         """
-        first, *others = self._bench.race([full, *without], seconds, _is_most)
+        first, *others = self._bench.race(
+            [full, *without], seconds, lambda blocks: len(blocks[0]) >= _MOST_SESSIONS // 2
+        )
         contrasts = [of_sessions(first, other) for other in others]
         spare = [i for i, c in enumerate(contrasts) if not _is_needed(c)]
         return min(spare, key=lambda i: contrasts[i].ratio, default=None)
@@ -312,7 +313,3 @@ def _is_decided(blocks: Sequence[Blocks]) -> bool:
         return False
     contrast = of_sessions(blocks[0], blocks[1])
     return contrast.high < 1 or contrast.low > 1 - LEAST_GAIN
-
-
-def _is_most(blocks: Sequence[Blocks]) -> bool:
-    return len(blocks[0]) >= _MOST_SESSIONS // 2

@@ -28,7 +28,6 @@ from tracer.graph.operators import adds_integers
 from tracer.graph.stored_weights import WeightFiles, findable
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.interpreter.interpreter import Interpreter
-from tracer.interpreter.values import Value
 from tracer.limits import Limits
 from tracer.metrics import Metric
 from tracer.records.whatif import REFERENCE_BITS, SweptAccumulator, known_sum
@@ -39,7 +38,7 @@ from tracer.support.types import Array
 from tracer.whatif.criteria import energy_cost, scorer
 from tracer.whatif.deadline import Deadline, OutOfTimeError
 from tracer.whatif.options import WhatIfOptions
-from tracer.whatif.reuse import AnyBatch, StoredBatches
+from tracer.whatif.reuse import StoredBatches
 
 _PLAIN = Accumulator(REFERENCE_BITS)
 
@@ -84,7 +83,7 @@ def try_accumulators(
 ) -> TriedAccumulators:
     """Returns a row for each accumulator; at the deadline, those that were begun are left out.
 
-    Raises the errors of `parse_policy`, `AccumulatorEmulation` and `Interpreter`.
+    Raises the errors of `policy_text.read`, `AccumulatorEmulation` and `Interpreter`.
     """
     policies = {spelling: _policy(task, spelling) for spelling in spellings}  # errors come first
     plain = _shared(task, task.model, None, batches)
@@ -94,9 +93,8 @@ def try_accumulators(
             trial = _Trial(task, policy, batches)
             rows.append(trial.row(spelling))
         except OutOfTimeError:
-            notes.append(
-                f"{task.deadline.ended}: {len(rows)} of {len(policies)} accumulators were tried"
-            )
+            tried = f"{len(rows)} of {len(policies)} accumulators were tried"
+            notes.append(f"{task.deadline.end_reason}: {tried}")
             break
         notes += trial.notes
     scores = np.concatenate([part.scores for part in plain])
@@ -174,11 +172,12 @@ class _Runs:
         )  # fmt: skip
         scoring = scorer(job.model, job.batches.dataset, job.metric)
         scores = []
-        with self._deadline.reached():
+        with self._deadline.turning_signals():
             for batch in job.batches() if shard.count is None else job.batches.shard(shard):
                 self._deadline.check()
                 outputs = interpreter.run(None, batch.inputs)
-                reference = outputs if emulation is None else self._reference(batch, outputs)
+                compares = emulation is not None and not job.metric.needs_labels
+                reference = self._plain.run(None, batch.inputs) if compares else outputs
                 scores.append(scoring(outputs, batch, reference))
         return _Part(
             np.concatenate(scores),
@@ -187,12 +186,6 @@ class _Runs:
             () if emulation is None else emulation.notes,
             time.perf_counter() - began,
         )
-
-    def _reference(self, batch: AnyBatch, outputs: list[Value]) -> list[Value]:
-        """The outputs of the model as it is, where the metric compares with them."""
-        if self._job.metric.needs_labels:
-            return outputs
-        return self._plain.run(None, batch.inputs)
 
 
 @dataclass(frozen=True)
@@ -280,7 +273,7 @@ def _shared(
 ) -> list[_Part]:
     """Runs all the data; workers share it out. Raises OutOfTimeError at the deadline."""
     job = TrialJob(model, task.model, policy, batches, task.metric, task.limits, task.deadline)
-    with task.deadline.reached():
+    with task.deadline.turning_signals():
         return run_on_shards(
             task.pool, job, "run", batches.count, task.progress, task.deadline.check
         )

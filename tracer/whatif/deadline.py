@@ -34,7 +34,7 @@ class Deadline:
         return Deadline(share * max(self._ends - time.monotonic(), 0.0))
 
     @property
-    def ended(self) -> str:
+    def end_reason(self) -> str:
         """What ended the what-if; '' where nothing did, or it ended by itself."""
         return self._ended
 
@@ -51,7 +51,7 @@ class Deadline:
             raise OutOfTimeError(self._ended)
 
     @contextmanager
-    def reached(self) -> Iterator[None]:
+    def turning_signals(self) -> Iterator[None]:
         """Raises OutOfTimeError in place of the exception of a signal that arrives inside."""
         try:
             yield

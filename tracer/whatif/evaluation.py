@@ -28,7 +28,7 @@ from tracer.support.progress import Progress, silent
 from tracer.support.types import Array
 from tracer.whatif.criteria import WideBatch
 from tracer.whatif.deadline import Deadline
-from tracer.whatif.shard_file import KeptShards
+from tracer.whatif.shard_file import BASELINE, EVERY, SIZE, KeptShards, evaluation_of
 from tracer.whatif.shard_runs import (
     MEMORY,
     Arithmetic,
@@ -100,7 +100,7 @@ class Evaluator:
         self._begun: dict[tuple[Widths, bool], _Begun] = {}
         self._expected: list[tuple[Widths, bool]] = []
         self._asked: Sequence[Future[Any]] = ()
-        self._shards = self._cut(batches)
+        self._shards = self._shards_of(batches)
         parts, sums = self._measured()
         self._widths = dict(parts[0].widths)
         self._node_steps = parts[0].steps
@@ -157,8 +157,13 @@ class Evaluator:
             self._hurry(begun)
         self._expected = [each for each in self._expected if each != key]
         self._asked = begun.futures
-        with self._deadline.reached():
-            results = self._collected(begun.futures, self._keeping(begun, key))
+
+        def keep(index: int, result: ShardEvaluation) -> ShardEvaluation:
+            self._kept.keep(self._shards[begun.shards[index]], evaluation_of(*key), result)
+            return result
+
+        with self._deadline.turning_signals():
+            results = self._collected(begun.futures, keep)
         parts = dict(zip(begun.shards, results, strict=True))
         overflows = self._overflows(parts) if counted else None
         return Evaluation(widths, self._score(parts), overflows)
@@ -172,14 +177,15 @@ class Evaluator:
     ) -> _Begun:
         """Submits the shards that these widths change."""
         own = np.array(list(widths.values()))
+        question = evaluation_of(tuple(widths.values()), counted)
         begun = _Begun([], [], [])
         for number, shard in enumerate(self._shards):
             needed = self.baseline.needed[shard.batches]
             if not (needed > own).any():
                 continue
-            question = ShardRequest(widths, needed, counted, near)
-            task = Task(self._job, "evaluate", (shard, question), number, urgent)
-            stored = self._kept.evaluation(shard, tuple(widths.values()), counted)
+            request = ShardRequest(widths, needed, counted, near)
+            task = Task(self._job, "evaluate", (shard, request), number, urgent)
+            stored = self._kept.read(shard, question, ShardEvaluation)
             begun.shards.append(number)
             begun.tasks.append(task)
             begun.futures.append(self._pool.submit(task) if stored is None else _done(stored))
@@ -200,25 +206,14 @@ class Evaluator:
         """
         while self._expected:
             widths, counted = key = self._expected[0]
-            if self._running() >= self._pool.workers * (_QUEUED if counted else 1):
+            begun = chain(self._asked, *(each.futures for each in self._begun.values()))
+            running = sum(not future.done() for future in begun)
+            if running >= self._pool.workers * (_QUEUED if counted else 1):
                 return
             self._expected.pop(0)
             if key not in self._begun:
                 bits = dict(zip(self.nodes, widths, strict=True))
                 self._begun[key] = self._begin(bits, counted)
-
-    def _running(self) -> int:
-        begun = chain(self._asked, *(each.futures for each in self._begun.values()))
-        return sum(not future.done() for future in begun)
-
-    def _keeping(
-        self, begun: _Begun, key: tuple[Widths, bool]
-    ) -> Callable[[int, ShardEvaluation], ShardEvaluation]:
-        def keep(index: int, result: ShardEvaluation) -> ShardEvaluation:
-            self._kept.keep_evaluation(self._shards[begun.shards[index]], *key, result)
-            return result
-
-        return keep
 
     def _collected(
         self, futures: "Sequence[Future[Any]]", keep: Callable[[int, Any], Any]
@@ -255,24 +250,23 @@ class Evaluator:
                 reused[self._shards[number].first + batch] = self._node_steps < start
         altered = (self._altered * reused[:, :, None]).sum(0)
         indices = {key: index for index, key in enumerate(self.nodes)}
-        return {
-            key: _node_overflows(
-                [part.counts[key] for part in parts.values()],
-                int(sums.tally.outputs.sum()),
-                *altered[indices[key]],
-            )
-            for key, sums in self.baseline.accumulations.items()
-        }
+        overflows = {}
+        for key, sums in self.baseline.accumulations.items():
+            events, changed = map(int, altered[indices[key]])
+            reused_counts = Counts(saturation_events=events, outputs_changed=changed)
+            counts = reduce(add, (part.counts[key] for part in parts.values()), reused_counts)
+            overflows[key] = NodeOverflows(int(sums.tally.outputs.sum()), **asdict(counts))
+        return overflows
 
-    def _cut(self, batches: int | None) -> tuple[Shard, ...]:
+    def _shards_of(self, batches: int | None) -> tuple[Shard, ...]:
         """The shards: one where tasks run in this process, else as long as batches tell."""
         if not self._pool.workers or batches is None or batches < 2:
             return (Shard(),)
-        size = self._kept.size()
+        size = self._kept.read(EVERY, SIZE, int)
         if size is None:
             batch_s = seconds_of_a_batch(self._pool, self._job, "measure", self._progress)
             size = equal_size(batches, batch_s, self._pool.workers)
-            self._kept.keep_size(size)
+            self._kept.keep(EVERY, SIZE, size)
         return cut_shards(batches, size)
 
     def _measured(self) -> tuple[list[ShardBaseline], dict[str, PartialSums]]:
@@ -288,12 +282,12 @@ class Evaluator:
             return replace(part, sums={})
 
         def keep(index: int, part: ShardBaseline) -> ShardBaseline:
-            self._kept.keep_baseline(self._shards[missing[index]], part)
+            self._kept.keep(self._shards[missing[index]], BASELINE, part)
             return folded(part)
 
         parts: dict[int, ShardBaseline] = {}
         for number, shard in enumerate(self._shards):
-            stored = self._kept.baseline(shard)
+            stored = self._kept.read(shard, BASELINE, ShardBaseline)
             if stored is not None:
                 parts[number] = folded(stored)
         missing = [number for number in range(len(self._shards)) if number not in parts]
@@ -331,14 +325,6 @@ def _merged(parts: Sequence[ShardBaseline], sums: Mapping[str, PartialSums]) -> 
         np.concatenate([part.needed for part in parts]),
         {key: sums[key] for key in parts[0].widths if key in sums},
     )
-
-
-def _node_overflows(
-    counts: Sequence[Counts], outputs: int, events: int, changed: int
-) -> NodeOverflows:
-    """The sum of `counts`, plus events and changed outputs of reused batches."""
-    reused = Counts(saturation_events=int(events), outputs_changed=int(changed))
-    return NodeOverflows(outputs=outputs, **asdict(reduce(add, counts, reused)))
 
 
 class Evaluating(Protocol):
@@ -393,7 +379,7 @@ class EvaluationCache:
         if widths not in self._evaluations:
             about = None if near is None else self._bits(near)
             score = partial(self._evaluator.score, near=about)
-            found = self._found(widths, score, counted=False)
+            found = self._find_or_compute(widths, score, counted=False)
             # Whether an earlier run counted must not change the result of this one.
             self._evaluations[widths] = replace(found, overflows=None)
         return self._requested(widths)
@@ -403,7 +389,7 @@ class EvaluationCache:
         known = self._evaluations.get(widths)
         if known is None or known.overflows is None:
             evaluate = self._evaluator.evaluate
-            self._evaluations[widths] = self._found(widths, evaluate, counted=True)
+            self._evaluations[widths] = self._find_or_compute(widths, evaluate, counted=True)
         return self._requested(widths)
 
     def expect(self, widths: Iterable[Widths], counted: bool = False) -> None:
@@ -411,7 +397,7 @@ class EvaluationCache:
 
         They are no part of the cache until they are requested, so that no answer depends on them.
         """
-        unknown = (each for each in widths if self._known(each, counted) is None)
+        unknown = (each for each in widths if self._find(each, counted) is None)
         self._evaluator.ahead(map(self._bits, unknown), counted)
 
     def uniform_widths(self, bits: int) -> Widths:
@@ -436,7 +422,7 @@ class EvaluationCache:
     def _bits(self, widths: Widths) -> dict[str, int]:
         return dict(zip(self.nodes, widths, strict=True))
 
-    def _found(
+    def _find_or_compute(
         self, widths: Widths, compute: Callable[[Mapping[str, int]], Evaluation], counted: bool
     ) -> Evaluation:
         """The evaluation in the file, if it has the overflows that are asked; else a new one."""
@@ -454,7 +440,7 @@ class EvaluationCache:
         stored = self._file.find(self._variant, self._bits(widths))
         return stored if stored is None or stored.overflows is not None or not counted else None
 
-    def _known(self, widths: Widths, counted: bool) -> Evaluation | None:
+    def _find(self, widths: Widths, counted: bool) -> Evaluation | None:
         cached = self._evaluations.get(widths)
         if cached is not None and (cached.overflows is not None or not counted):
             return cached

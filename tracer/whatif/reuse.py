@@ -52,27 +52,26 @@ class ArraySpill:
         """Appends a group, and returns its number. Raises ValueError for Python objects."""
         with self._lock, naming_folder():
             self._file.seek(0, 2)
-            self._groups.append([self._write(np.asarray(array)) for array in arrays])
+            locations = []
+            for array in map(np.asarray, arrays):
+                if array.dtype.hasobject:
+                    raise ValueError("arrays of Python objects cannot be stored")
+                locations.append(_Location(self._file.tell(), array.dtype, array.shape))
+                self._file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+            self._groups.append(locations)
             self._file.flush()
             return len(self._groups) - 1
 
     def read(self, number: int) -> list[Array]:
         """Returns the arrays of a group."""
-        return [self._read(location) for location in self._groups[number]]
-
-    def _write(self, array: Array) -> _Location:
-        if array.dtype.hasobject:
-            raise ValueError("arrays of Python objects cannot be stored")
-        location = _Location(self._file.tell(), array.dtype, array.shape)
-        self._file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-        return location
-
-    def _read(self, location: _Location) -> Array:
-        array = np.empty(location.shape, location.dtype)
-        with self._lock:
-            self._file.seek(location.offset)
-            self._file.readinto(array.reshape(-1).view(np.uint8).data)
-        return array
+        arrays = []
+        for location in self._groups[number]:
+            array = np.empty(location.shape, location.dtype)
+            with self._lock:
+                self._file.seek(location.offset)
+                self._file.readinto(array.reshape(-1).view(np.uint8).data)
+            arrays.append(array)
+        return arrays
 
 
 Alive = Mapping[str, Value]
@@ -130,19 +129,17 @@ class Checkpoints:
             return
         for place in [*self._stored]:
             batch, step, _ = place
-            if batch in paths and place != self._place(batch, step, paths[batch]):
-                self._drop(place)
+            if batch not in paths or place == self._place(batch, step, paths[batch]):
+                continue
+            for value in self._stored.pop(place).values():
+                self._uses[id(value)] -= 1
+                if not self._uses[id(value)]:
+                    del self._uses[id(value)]
+                    self._bytes -= values.nbytes(value)
 
     def _place(self, batch: int, step: int, path: Path) -> _Place:
         before = zip(path, self._steps, strict=True)
         return batch, step, tuple(width for width, own in before if own < step)
-
-    def _drop(self, place: _Place) -> None:
-        for value in self._stored.pop(place).values():
-            self._uses[id(value)] -= 1
-            if not self._uses[id(value)]:
-                del self._uses[id(value)]
-                self._bytes -= values.nbytes(value)
 
 
 DISK_BYTES = 8 << 30
@@ -210,19 +207,16 @@ class StoredBatches:
         if numbers and all(number in self._stored for number in numbers):
             yield from (self._stored[number] for number in numbers)
             return
+        data, size = self.dataset, self.dataset.layout.batch or self._size
+        if shard.count is not None:
+            data = data.part(shard.first * size, shard.count * size)
         number = shard.first
-        for number, batch in enumerate(self._read(shard), shard.first):
+        for number, batch in enumerate(data.batches(self._size), shard.first):
             if number not in self._stored and self._fits(batch):
                 self._stored[number] = _stored(self._spill, batch)
             yield batch
         if shard.count is None:
             self.count = number + 1
-
-    def _read(self, shard: Shard) -> Iterator[Batch]:
-        size = self.dataset.layout.batch or self._size
-        if shard.count is None:
-            return self.dataset.batches(self._size)
-        return self.dataset.part(shard.first * size, shard.count * size).batches(self._size)
 
     def _fits(self, batch: Batch) -> bool:
         """Whether a batch consists of plain arrays for which there is disk space."""

@@ -176,7 +176,7 @@ class ShardRuns(Generic[B]):
                 outputs = self._with_checkpoints(number, wide, 0, begun)
                 return number, batch, runners, outputs
 
-        for number, batch, runners, outputs in self._each(run, self._numbered(shard)):
+        for number, batch, runners, outputs in self._map_parallel(run, self._numbered(shard)):
             self._keep(number, outputs)
             batches.append(self._summary(self._scoring(outputs, batch, outputs), outputs))
             needed.append([_needed(runner) for runner in runners.values()])
@@ -217,7 +217,7 @@ class ShardRuns(Generic[B]):
 
         def counted(number: int, batch: B, path: Path) -> list[Value]:
             shared = int(self._node_steps[np.array(path) != WIDE].min())
-            start, alive = self._begun(number, batch, shared, path)
+            start, alive = self._resume(number, batch, shared, path)
             starts[number - shard.first] = start
             return self._interpreter.outputs(self._interpreter.advance(alive, start))
 
@@ -230,7 +230,7 @@ class ShardRuns(Generic[B]):
         end = len(self._interpreter.steps)
 
         def scored(number: int, batch: B, path: Path) -> list[Value]:
-            return self._with_checkpoints(number, path, *self._begun(number, batch, end, path))
+            return self._with_checkpoints(number, path, *self._resume(number, batch, end, path))
 
         runners = self._emulation.new_runners(widths, LimitedSums)
         return ShardEvaluation(self._rescored(shard, paths, runners, scored), {}, {})
@@ -265,15 +265,15 @@ class ShardRuns(Generic[B]):
                     self._deadline.check()
                     yield number, batch
 
-        with self._deadline.reached():
-            for number, batch, outputs, wide in self._each(rerun, changed()):
+        with self._deadline.turning_signals():
+            for number, batch, outputs, wide in self._map_parallel(rerun, changed()):
                 scores[number - shard.first] = self._scoring(outputs, batch, wide)
         return scores
 
     def _numbered(self, shard: Shard) -> Iterator[tuple[int, B]]:
         return enumerate(self._data(shard), shard.first)
 
-    def _each(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    def _map_parallel(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """Yields `work` of each item; runs items in parallel, and shares spare threads."""
         items = iter(items)
         with parallel.threads(self._threads):
@@ -283,7 +283,7 @@ class ShardRuns(Generic[B]):
             self._interpreter = self._interpreter.with_threads(allowed // workers)
             yield from in_order(work, chain(first, items), workers)
 
-    def _begun(
+    def _resume(
         self, number: int, batch: B, step: int, path: Path
     ) -> tuple[int, Mapping[str, Value]]:
         """A step of a batch, up to `step`, and the tensors alive before it."""

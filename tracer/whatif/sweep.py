@@ -64,13 +64,13 @@ class Screen:
     baseline: Baseline
     deadline: Deadline
 
-    def judge(self, question: SweepPlan, everywhere: Baseline) -> BudgetJudge:
+    def judge(self, plan: SweepPlan, everywhere: Baseline) -> BudgetJudge:
         """Judges by these samples, as if all others kept their scores in wide accumulators."""
         share = self.baseline.samples / everywhere.samples
 
         def allowed(score: float) -> bool:
             change = (score - self.baseline.score) * share
-            return question.allowed(everywhere.score + change, everywhere.score)
+            return plan.allowed(everywhere.score + change, everywhere.score)
 
         return BudgetJudge(self.cache, allowed)
 
@@ -78,7 +78,7 @@ class Screen:
 def sweep_and_search(
     baseline: Baseline,
     accumulator: Accumulator,
-    question: SweepPlan,
+    plan: SweepPlan,
     cache: EvaluationCache,
     deadline: Deadline,
     screen: Callable[[], Screen] | None = None,
@@ -88,16 +88,20 @@ def sweep_and_search(
     With a `screen`, C is searched on its samples first. At the `deadline` the answer is what was
     found until then. Raises OutOfTimeError where that is nothing.
     """
-    rows = _rows(cache, question)
-    safe = safe_widths(cache, baseline, question.floor)
-    rows = rows or (_row(cache, question, safe.uniform),)
-    search = question.search(cache, baseline)
+    rows = _rows(cache, plan)
+    safe = safe_widths(cache, baseline, plan.floor)
+    rows = rows or (_row(cache, plan, safe.uniform),)
+    search = plan.search(cache, baseline)
     uniform = search.narrowest_uniform(safe.uniform)
     each, screened = None, None
-    if question.each and uniform is not None:
+    if plan.each and uniform is not None:
         with suppress(OutOfTimeError):
-            screened = None if screen is None else _open_screen(screen, deadline)
-            judge = None if screened is None else screened.judge(question, baseline)
+            if screen is not None:
+                deadline.check()
+                with deadline.turning_signals():
+                    screened = screen()
+                screened.cache.begin(f"C, on {screened.baseline.samples} samples")
+            judge = None if screened is None else screened.judge(plan, baseline)
             each = search.narrowest_each(safe.widths, uniform.widths, judge)
     return Answer(
         accumulator=accumulator,
@@ -110,41 +114,33 @@ def sweep_and_search(
         limiting=safe.limiting,
         uniform=uniform,
         each=each,
-        front=tuple(pareto_front(cache, question.energy, question.better)),
+        front=tuple(pareto_front(cache, plan.energy, plan.better)),
         evaluations=tuple(evaluation for _, evaluation in cache),
         screening=None
         if screened is None
         else Screening(screened.baseline.samples, len(screened.cache)),
-        ended=deadline.ended or (screened.deadline.ended if screened else ""),
+        ended=deadline.end_reason or (screened.deadline.end_reason if screened else ""),
     )
 
 
-def _open_screen(screen: Callable[[], Screen], deadline: Deadline) -> Screen:
-    deadline.check()
-    with deadline.reached():
-        screened = screen()
-    screened.cache.begin(f"C, on {screened.baseline.samples} samples")
-    return screened
-
-
-def _rows(cache: EvaluationCache, question: SweepPlan) -> tuple[SweepRow, ...]:
+def _rows(cache: EvaluationCache, plan: SweepPlan) -> tuple[SweepRow, ...]:
     """The rows of the sweep, the widest evaluated first: without time, the narrowest are left out.
 
     B is searched downwards, so it finds evaluations of these widths.
     """
-    cache.begin(SWEEPING, len(question.widths))
+    cache.begin(SWEEPING, len(plan.widths))
     rows: list[SweepRow] = []
-    downwards = sorted(question.widths, reverse=True)
+    downwards = sorted(plan.widths, reverse=True)
     cache.expect([cache.uniform_widths(bits) for bits in downwards], counted=True)
     with suppress(OutOfTimeError):
         for bits in downwards:
-            rows.append(_row(cache, question, bits))
-    return tuple(sorted(rows, key=lambda row: question.widths.index(row.bits)))
+            rows.append(_row(cache, plan, bits))
+    return tuple(sorted(rows, key=lambda row: plan.widths.index(row.bits)))
 
 
-def _row(cache: EvaluationCache, question: SweepPlan, bits: int) -> SweepRow:
+def _row(cache: EvaluationCache, plan: SweepPlan, bits: int) -> SweepRow:
     evaluation, widths = cache.uniform(bits), cache.uniform_widths(bits)
-    return SweepRow(bits, evaluation.score, question.energy(widths), evaluation)
+    return SweepRow(bits, evaluation.score, plan.energy(widths), evaluation)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from tracer.quantization.calibration import CalibrationSamples
 from tracer.quantization.options import QuantizationOptions
 from tracer.quantization.quantizer import quantized_graphs
 from tracer.records import environment
-from tracer.records.whatif import REFERENCE_BITS, Answer, Pins, Variant
+from tracer.records.whatif import REFERENCE_BITS, Pins, Variant
 from tracer.scaling.pool import Pool
 from tracer.storage.whatif_file import WhatIfFile
 from tracer.support.progress import Progress, silent
@@ -143,7 +143,7 @@ def run_variants(
     made = itertools.product(zip(graphs, pins, strict=True), accumulators)
     for (graph, graph_pins), accumulator in made:
         try:
-            with task.deadline.reached():
+            with task.deadline.turning_signals():
                 runner = VariantRunner(task, graph, accumulator, batches, file, report)
             report(1, 0, SWEEPING)  # the pass in wide accumulators
             notes += runner.notes
@@ -155,7 +155,9 @@ def run_variants(
             break
     planned = len(accumulators) * sum(map(len, pins))
     if len(variants) < planned:
-        notes.append(f"{task.deadline.ended}: {len(variants)} of {planned} variants were tried")
+        notes.append(
+            f"{task.deadline.end_reason}: {len(variants)} of {planned} variants were tried"
+        )
     conventions = dict.fromkeys(task.addition_convention(each) for each in accumulators)
     return VariantResults(tuple(variants), tuple(notes), ", ".join(conventions))
 
@@ -204,21 +206,24 @@ class VariantRunner:
         # raises the error for a width without energy before any evaluation
         widest = max(int(evaluator.baseline.needed.max()), floor)
         self._energy.by_width((*task.widths, *pins.bits.values(), REFERENCE_BITS, widest))
-        question = SweepPlan(
+        plan = SweepPlan(
             task.widths, self._energy, task.allowed, task.better, task.options.search, floor,
             task.options.explain,
         )  # fmt: skip
         answer = sweep_and_search(
-            evaluator.baseline, self._accumulator, question, self._cache(evaluator, pins),
+            evaluator.baseline, self._accumulator, plan, self._cache(evaluator, pins),
             task.deadline, self._screen(pins),
         )  # fmt: skip
+        evaluated = {bits for each in answer.evaluations for bits in each.bits.values()}
         return Variant(
             weight_bits=self._graph.weight_bits,
             activation_bits=self._graph.activation_bits,
             pinned=pins,
             answer=answer,
             work=node_work(self._graph.model, self._energy),
-            energies=self._energy.by_width(self._widths_of(answer)),
+            energies=self._energy.by_width(
+                {*task.widths, *evaluated, REFERENCE_BITS, answer.observed}
+            ),
             coverage=self._energy.coverage,
         )
 
@@ -232,7 +237,7 @@ class VariantRunner:
     def _evaluating(
         self, batches: StoredBatches, deadline: Deadline, hardest: int | None = None
     ) -> Evaluator:
-        task, file = self._task, self._task.shards
+        task = self._task
         memory = _MEMORY if hardest is None else MEMORY
         arithmetic = Arithmetic(self._graph.model, self._policy(), task.limits, memory)
         job = EvaluationJob(arithmetic, batches, task.metric, self._progress, deadline)
@@ -243,7 +248,7 @@ class VariantRunner:
             batches.count,
             deadline=deadline,
             progress=self._progress,
-            kept=KeptShards() if file is None else file.of(variant),
+            kept=KeptShards(task.shards, variant),
         )
 
     def _cache(
@@ -288,11 +293,6 @@ class VariantRunner:
             return self._task.widths[0]
         return NARROWEST
 
-    def _widths_of(self, answer: Answer) -> set[int]:
-        """The widths whose energies views need: all that were evaluated, and the references."""
-        evaluated = {bits for each in answer.evaluations for bits in each.bits.values()}
-        return {*self._task.widths, *evaluated, REFERENCE_BITS, answer.observed}
-
 
 def _require_some(variants: Sequence[Variant], reason: OutOfTimeError) -> None:
     """Raises the exception of a signal, or LimitError, where there is no variant."""
@@ -336,7 +336,12 @@ def graph_variants(
         split = "test" if Path(dataset.name).is_dir() else "train"
         samples = open_dataset(dataset.name, model, limit=_SAMPLES, split=split, folder=folder)
         quantised, notes = quantized_first(model, CalibrationSamples(samples, _BATCH), progress)
-    return tuple(_narrowed(quantised, *bits) for bits in options.operands()), notes
+    graphs = []
+    for bits in options.operands():
+        is_changed = bits != (None, None)
+        own = loading.from_proto(narrow(quantised.proto, *bits)) if is_changed else quantised
+        graphs.append(GraphVariant(own, *bits))
+    return tuple(graphs), notes
 
 
 def quantized_first(
@@ -356,13 +361,6 @@ def quantized_first(
     return quantised, (note,)
 
 
-def _narrowed(model: Model, weight_bits: int | None, activation_bits: int | None) -> GraphVariant:
-    if weight_bits is None and activation_bits is None:
-        return GraphVariant(model)
-    proto = narrow(model.proto, weight_bits, activation_bits)
-    return GraphVariant(loading.from_proto(proto), weight_bits, activation_bits)
-
-
 def identity(
     model: Model,
     dataset: Dataset,
@@ -376,9 +374,11 @@ def identity(
     `fingerprint` is that of the data. `changes` lists what was done to the model. Widths and budget
     are excluded on purpose: changing them must not invalidate cached evaluations.
     """
+    count = dataset.samples
+    data = dataset.name if count is None else f"{count:,} samples of {dataset.name}"
     values = {
         "model": f"{model.name} ({model.sha256[:_DIGITS]})",
-        "data": f"{_data(dataset)} ({fingerprint[:_DIGITS]})",
+        "data": f"{data} ({fingerprint[:_DIGITS]})",
         "metric": _metric(metric),
         "batch": str(options.batch),
         "fixed": options.fixed or "none",
@@ -404,11 +404,6 @@ def variant_key(graph: GraphVariant, accumulator: Accumulator, hardest: int | No
     bits = {"weight_bits": graph.weight_bits, "activation_bits": graph.activation_bits}
     part = {} if hardest is None else {"hardest": hardest}
     return msgspec.json.encode({**bits, **properties, **part}).decode()
-
-
-def _data(dataset: Dataset) -> str:
-    count = dataset.samples
-    return dataset.name if count is None else f"{count:,} samples of {dataset.name}"
 
 
 def _metric(metric: Metric) -> str:

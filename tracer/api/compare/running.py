@@ -232,7 +232,7 @@ def layer_turns(
     )
     # A profiler may lose the events of the last turns: those that all sides have remain.
     common = [(session, min(map(len, session))) for session in made]
-    complete = [[side.first(count) for side in session] for session, count in common if count]
+    complete = [[side.head(count) for side in session] for session, count in common if count]
     turns = by_side(complete, len(runners))
     if len(complete) >= settings.sessions or signals.ending():
         return turns, ()

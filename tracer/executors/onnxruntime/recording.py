@@ -242,7 +242,7 @@ class Recording:
 
     def _open_and_save(self, prefix: Path) -> tuple[Any, kernel_nodes.SavedNodes]:
         """Opens a profiled session; of a provider that compiles, the CPU saves what it divides."""
-        if not providers.known(self.factory.settings.provider).compiles:
+        if not providers.provider_of(self.factory.settings.provider).compiles:
             with suppress(sessions.CompiledError):  # raised if this version compiles after all
                 session = self.factory.open(profile=prefix, optimized=self.saved)
                 return session, kernel_nodes.SavedNodes.read(self.saved)
@@ -334,7 +334,7 @@ class Recording:
 
     def _idle(self, kernels: Sequence[Kernel]) -> tuple[str, ...]:
         """Returns a note if the provider that was asked for ran no kernel."""
-        asked = providers.known(self.factory.settings.provider).name
+        asked = providers.provider_of(self.factory.settings.provider).name
         if not kernels or any(kernel.provider == asked for kernel in kernels):
             return ()
         return (

@@ -285,7 +285,7 @@ def _sentence(model: Model, error: Exception) -> str:
 def _provider(name: str) -> str:
     """Returns onnxruntime's name of a provider: CPUExecutionProvider for `cpu`."""
     available = {each.lower(): str(each) for each in ort.get_available_providers()}
-    provider = providers.known(name)
+    provider = providers.provider_of(name)
     found = available.get(provider.name.lower())
     if found is not None:
         return found
