@@ -190,10 +190,10 @@ def test_onnxruntimes_refusal_to_save_is_told_apart(monkeypatch):
 
 
 def test_names_of_providers():
-    assert providers.known("ov").name == providers.known("OPENVINO").name == OPENVINO
-    assert providers.known("TensorrtExecutionProvider").short == ("tensorrt", "trt")
+    assert providers.provider_of("ov").name == providers.provider_of("OPENVINO").name == OPENVINO
+    assert providers.provider_of("TensorrtExecutionProvider").short == ("tensorrt", "trt")
     assert providers.is_cpu("cpu") and providers.is_cpu(CPU) and not providers.is_cpu("cuda")
-    strange = providers.known("Abacus")
+    strange = providers.provider_of("Abacus")
     assert (strange.name, strange.compiles, strange.waits) == (
         "AbacusExecutionProvider", True, False
     )  # fmt: skip
