@@ -1,12 +1,22 @@
-"""The steps of an export: check target, convert, validate, compare with the framework, write."""
+"""The steps of an export: check target, convert, validate, compare with the framework, write.
 
+The export of a model that is named by its code is kept in the user's cache folder. It is used again
+for as long as the files that the code imports and opens, and the versions of the packages, are the
+same.
+"""
+
+import contextlib
+import hashlib
+import json
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 
 import onnx
 
-from tracer.errors import ModelError, UsageError
+from tracer.errors import ModelError, TracerError, UsageError
 from tracer.exporters import runtime
 from tracer.exporters.records import (
     BATCH,
@@ -16,15 +26,25 @@ from tracer.exporters.records import (
     ExportOptions,
     InputSpec,
     draw,
+    inputs_of,
 )
 from tracer.exporters.registry import exporter_of
-from tracer.exporters.verify import insensitive, verify
-from tracer.exporters.writing import check_target, notes, write_last
-from tracer.graph import footprint, stored_weights
+from tracer.exporters.runtime import insensitive, verify
+from tracer.exporters.source import load_source
+from tracer.exporters.subject import Code
+from tracer.exporters.writing import check_target, notes, write, write_last
+from tracer.graph import footprint, loading, stored_weights
 from tracer.graph.encoding import encoded
-from tracer.support.imports import not_installed
+from tracer.graph.model import Model
+from tracer.support import cache
+from tracer.support.files import told_of
+from tracer.support.imports import files_read, not_installed
 from tracer.support.temporary import TemporaryFolder
 
+_kept_folders: list[object] = []
+"""Folders of external data that models of this process are read from."""
+_PACKAGES = ("tracer-onnx", "torch", "onnxscript", "onnx", "onnxruntime", "chainer", "numpy")
+"""Packages whose versions an exported model depends on."""
 _COMPARED = 2**16
 """Number of the random draw for the comparison, and the next is another input of the check; no
 exporter traces on these draws."""
@@ -62,7 +82,14 @@ def convert(
 
     The weights of a large model are external data.
     """
-    _check_request(inputs, options)
+    newest = runtime.newest_opset()
+    if options.opset is not None and options.opset > newest:
+        raise UsageError(
+            f"opset {options.opset} is newer than the installed onnxruntime runs",
+            f"The newest is {newest}.",
+        )
+    for spec in inputs:
+        spec.check()
     try:
         conversion = _light(exporter.convert(model, inputs, options))
     except ModuleNotFoundError as error:
@@ -75,7 +102,9 @@ def convert(
         )
     runtime.fit_ir_version(proto)
     _check(conversion)
-    dynamic = _is_dynamic(proto)
+    dynamic = any(
+        dim.dim_param == BATCH for i in proto.graph.input for dim in i.type.tensor_type.shape.dim
+    )
     batches = _batches(conversion, dynamic)
     return conversion, Exported(
         path=path,
@@ -88,6 +117,107 @@ def convert(
         max_abs_error=_compare(conversion, batches, options, exporter.name),
         notes=_notes(conversion, options, exporter.name),
     )
+
+
+def cached_export(code: Code) -> Model:
+    """Returns the model that `code` names, with inputs of its shapes or the model's `input_shape`.
+
+    Raises UsageError if there is neither, and the errors of `load_source` and `pipeline.convert`.
+    """
+    installed = []
+    for package in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            installed.append(f"{package} {metadata.version(package)}")
+    name = code.name
+    record = cache.file("exported", (code, str(Path.cwd()), (*installed, sys.version)))
+    kept = _read_cached(record, name)
+    if kept is not None:
+        return kept
+    with files_read() as files:
+        conversion, notes = _converted(code)
+    if code.weights is not None:  # native code may have read them
+        files.add(Path(code.weights).resolve())
+    digest = hashlib.sha256(encoded(conversion.proto, name))
+    if conversion.folder is not None:
+        for file in sorted(stored_weights.locations(conversion.proto)):
+            digest.update(loading.sha256(conversion.folder / file).encode())
+    model = record.with_name(f"exported-{digest.hexdigest()[:16]}.onnx")
+    own = conversion.folder and conversion.folder.resolve()
+    read = [path for path in files if own not in path.parents]
+    digests = {str(path): loading.sha256(path) for path in read}
+    content = {"model": model.name, "files": digests, "notes": notes}
+    if _store(conversion, model) and cache.store(record, json.dumps(content).encode()):
+        return _named(loading.load(model), name, notes)
+    return _named(_uncached(conversion), name, notes)
+
+
+def _named(model: Model, name: str, notes: Sequence[str]) -> Model:
+    return replace(model, subject=name, notes=(*model.notes, *notes))
+
+
+def _store(conversion: Conversion, path: Path) -> bool:
+    """Writes the model to the cache; returns whether it succeeded."""
+    if conversion.folder is None:
+        return cache.store(path, encoded(conversion.proto, str(path)))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(conversion.proto, path, conversion.folder)
+        told_of(path)
+    except (OSError, TracerError):
+        return False
+    return True
+
+
+def _uncached(conversion: Conversion) -> Model:
+    """Returns the model; its external data stay where they are until the program ends."""
+    if conversion.folder is None:
+        return loading.from_proto(conversion.proto)
+    _kept_folders.append(conversion.files)
+    path = conversion.folder / "model.onnx"
+    path.write_bytes(encoded(conversion.proto, str(path)))
+    return loading.load(path)
+
+
+def _converted(code: Code) -> tuple[Conversion, Sequence[str]]:
+    """Runs the code, and returns the ONNX model, with a note if its batch cannot be left open.
+
+    What the code prints goes to stderr.
+    """
+    options = ExportOptions()
+    with contextlib.redirect_stdout(sys.stderr):
+        model = load_source(
+            code.name, code.arguments, weights=code.weights, trust=code.trust, seed=options.seed
+        )
+        inputs = inputs_of(model, code.input_shape, code.input_dtype)
+        if not inputs and not hasattr(model, "graph_signature"):
+            raise UsageError(
+                f"the shape of the input of {code.name} is not known",
+                "Give it with the batch first: --input-shape 1,3,32,32.",
+            )
+        exporter, path = exporter_of(model), Path(code.name)
+        try:
+            return convert(exporter, model, inputs, options, path)[0], ()
+        except ModelError as error:
+            fixed = replace(options, dynamic_batch=False)
+            try:
+                conversion = convert(exporter, model, inputs, fixed, path)[0]
+            except TracerError:
+                raise error from None
+            return conversion, (f"the batch is that of the inputs: {error.what}",)
+
+
+def _read_cached(record: Path, name: str) -> Model | None:
+    """Returns the model that was exported before; None if a file has changed since, or is gone."""
+    try:
+        content = json.loads(cache.read(record) or b"{}")
+        files = dict(content["files"])
+        if all(loading.sha256(Path(path)) == digest for path, digest in files.items()):
+            return _named(
+                loading.load(record.with_name(str(content["model"]))), name, content["notes"]
+            )
+    except (ValueError, KeyError, TypeError, OSError, TracerError):  # then it is exported again
+        return None
+    return None
 
 
 def _light(conversion: Conversion) -> Conversion:
@@ -116,23 +246,6 @@ def _check(conversion: Conversion) -> None:
 def opset_of(proto: onnx.ModelProto) -> int:
     """Returns the version of the standard operator set that `proto` imports."""
     return next(o.version for o in proto.opset_import if o.domain in ("", "ai.onnx"))
-
-
-def _check_request(inputs: Sequence[InputSpec], options: ExportOptions) -> None:
-    newest = runtime.newest_opset()
-    if options.opset is not None and options.opset > newest:
-        raise UsageError(
-            f"opset {options.opset} is newer than the installed onnxruntime runs",
-            f"The newest is {newest}.",
-        )
-    for spec in inputs:
-        spec.check()
-
-
-def _is_dynamic(proto: onnx.ModelProto) -> bool:
-    return any(
-        dim.dim_param == BATCH for i in proto.graph.input for dim in i.type.tensor_type.shape.dim
-    )
 
 
 def _batches(conversion: Conversion, dynamic: bool) -> tuple[int, ...]:

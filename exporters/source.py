@@ -3,17 +3,23 @@
 import importlib
 import importlib.util
 import inspect
+import random
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from tracer.errors import InputError, ModelError, TracerError, UsageError
 from tracer.exporters.registry import all_exporters, exporter_of
-from tracer.exporters.seeding import seeded
 from tracer.support.imports import import_file, not_installed
 
+_ANY_SEED = 2**32
+"""numpy takes seeds below this."""
 _FORM = "SOURCE is FILE.py:NAME, package.module:NAME or FILE.pt2."
 
 
@@ -63,6 +69,48 @@ def runs_in_framework(source: str) -> bool:
     return names_code(source) and not source.endswith(".pt2")
 
 
+@contextmanager
+def seeded(seed: int | None, source: Path | None = None) -> Iterator[None]:
+    """Draws from `seed` inside: Python's, numpy's (Chainer's as well) and torch's generators.
+
+    Afterwards the generators are as they were. With `seed` None nothing is changed. `source` is
+    a file that is about to be imported. If its text names torch, torch is imported first: the file
+    may make its model, or seed torch itself, while it is imported.
+    """
+    if seed is None:
+        yield
+        return
+    if source is not None and re.search(rb"\btorch\b", source.read_bytes()):
+        with suppress(ModuleNotFoundError):  # importing the source says what is missing
+            importlib.import_module("torch")
+    before = random.getstate(), np.random.get_state()  # Chainer draws from numpy's global generator
+    random.seed(seed)
+    np.random.seed(seed % _ANY_SEED)
+    restore_torch = _seed_torch(seed) if sys.modules.get("torch") is not None else None
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+        if restore_torch is not None:
+            restore_torch()
+
+
+def _seed_torch(seed: int) -> Callable[[], None]:
+    torch: Any = sys.modules["torch"]
+    state, cards = torch.get_rng_state(), []
+    if torch.cuda.is_initialized():
+        cards = torch.cuda.get_rng_state_all()
+    torch.manual_seed(seed)
+
+    def restore() -> None:
+        torch.set_rng_state(state)
+        if cards:
+            torch.cuda.set_rng_state_all(cards)
+
+    return restore
+
+
 def _model(source: str, arguments: dict[str, Any], *, trust: bool, seed: int | None) -> object:
     if source.endswith(".pt2"):
         if arguments:
@@ -74,10 +122,10 @@ def _model(source: str, arguments: dict[str, Any], *, trust: bool, seed: int | N
     if not file:
         raise UsageError(f"'{source}' names no model", _remedy(source))
     with seeded(seed, _located(file)):
-        return _made(_attribute(_module(file), path, file), source, arguments)
+        return _model_of(_attribute(_module(file), path, file), source, arguments)
 
 
-def _made(target: Any, source: str, arguments: dict[str, Any]) -> object:
+def _model_of(target: Any, source: str, arguments: dict[str, Any]) -> object:
     """Returns the model that `target` is or makes."""
     if any(exporter.claims(target) for exporter in all_exporters()):
         if arguments:
@@ -85,7 +133,24 @@ def _made(target: Any, source: str, arguments: dict[str, Any]) -> object:
         return target
     if not callable(target):
         raise UsageError(f"{source} is {type(target).__name__}, not a model", _FORM)
-    return _call(target, source, arguments)
+    signature = inspect.signature(target)
+    parameters = signature.parameters.values()
+    named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    missing = [p.name for p in named if p.default is p.empty and p.name not in arguments]
+    if missing:
+        example = " ".join(f"--arg {name}=VALUE" for name in missing)
+        raise UsageError(f"{source} needs arguments: {', '.join(missing)}", f"Give {example}.")
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
+        takes = ", ".join(str(p) for p in named) or "none"
+        raise UsageError(f"{source}: {error}", f"Its arguments: {takes}.") from error
+    try:
+        return target(**arguments)
+    except (ModuleNotFoundError, TracerError):  # a model may raise these itself
+        raise
+    except (Exception, SystemExit) as error:  # whatever the user's code raises
+        raise _raised(source, error) from error
 
 
 def _remedy(source: str) -> str:
@@ -171,24 +236,3 @@ def _alternatives(owner: Any) -> str:
         )
     ]
     return f"It has {', '.join(names)}" if names else "It defines no class or function"
-
-
-def _call(factory: Callable[..., object], source: str, arguments: dict[str, Any]) -> object:
-    signature = inspect.signature(factory)
-    parameters = signature.parameters.values()
-    named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    missing = [p.name for p in named if p.default is p.empty and p.name not in arguments]
-    if missing:
-        example = " ".join(f"--arg {name}=VALUE" for name in missing)
-        raise UsageError(f"{source} needs arguments: {', '.join(missing)}", f"Give {example}.")
-    try:
-        signature.bind(**arguments)
-    except TypeError as error:
-        takes = ", ".join(str(p) for p in named) or "none"
-        raise UsageError(f"{source}: {error}", f"Its arguments: {takes}.") from error
-    try:
-        return factory(**arguments)
-    except (ModuleNotFoundError, TracerError):  # a model may raise these itself
-        raise
-    except (Exception, SystemExit) as error:  # whatever the user's code raises
-        raise _raised(source, error) from error

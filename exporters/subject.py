@@ -54,17 +54,11 @@ def open_subject(subject: Subject) -> Model:
         own = user_operators.load(subject.operators)
         return replace(open_subject(replace(subject, operators=None)), operators=own)
     if names_code(subject.name):
-        from tracer.exporters.cached_export import (
-            exported,
-        )  # imports onnxruntime, which counting spares
+        from tracer.exporters.pipeline import (
+            cached_export,  # imports onnxruntime, which counting spares
+        )
 
-        return exported(subject)
-    _refuse_what_only_code_has(subject)
-    return loading.open_model(subject.name)
-
-
-def _refuse_what_only_code_has(subject: Code) -> None:
-    """Raises UsageError for shapes, arguments or weights of an ONNX model."""
+        return cached_export(subject)
     if subject.input_shape is not None:
         raise UsageError(
             f"{subject.name}: an ONNX model declares the shapes of its inputs",
@@ -75,3 +69,4 @@ def _refuse_what_only_code_has(subject: Code) -> None:
             f"{subject.name} is an ONNX model, not code",
             "--arg, --weights, --input-dtype and --trust are for FILE.py:NAME.",
         )
+    return loading.open_model(subject.name)

@@ -1,18 +1,24 @@
 """Trace a Chainer model through onnx_chainer and write module and source line on every node.
 
 onnx_chainer receives a converter for every function. Each calls the converter of the model, of
-`recurrent` or of onnx_chainer, then describes the resulting nodes. A function with parameters
+`converters` or of onnx_chainer, then describes the resulting nodes. A function with parameters
 belongs to the link that owns them; any other function belongs to the running link, which a LinkHook
 tracks.
+
+Chainer computes some things on arrays, outside of its graph (`F.floor`, or any use of `x.array`). A
+trace holds their value for one input. Comparing two traces on different inputs reveals them.
 
 This module imports Chainer.
 """
 
+import importlib
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -21,16 +27,133 @@ from numpy.typing import NDArray
 from tracer.errors import ModelError
 from tracer.executors.chainer.hooks import LinkCalls, state_restorer
 from tracer.exporters.chainer import compat
-from tracer.exporters.chainer.constants import ChainerTrace, no_function, origins
-from tracer.exporters.chainer.corrections import correct
-from tracer.exporters.chainer.frames import Caller, caller
-from tracer.exporters.chainer.recurrent import CONVERTERS, whole_sequences
-from tracer.exporters.metadata import describe
+from tracer.exporters.chainer.converters import CONVERTERS, correct, whole_sequences
 from tracer.exporters.records import Arrays
+from tracer.graph import provenance
+from tracer.graph.provenance import describe, is_installed, location
 
 chainer = compat.load()
+_CHAINERS = tuple(Path(importlib.import_module(p).__path__[0]) for p in ("chainer", "onnx_chainer"))
+_OURS = Path(__file__).parent
 OPSETS = range(7, 12)
 """Operator sets that onnx_chainer writes."""
+_APPLYING = ("apply", "hooked_apply")  # the second is onnx_chainer's
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The innermost line of user code (None if a link of Chainer calls) and the called function.
+
+    `applied` is whether a function of Chainer's graph was being applied to an array.
+    """
+
+    source: str | None
+    called: str
+    applied: bool
+
+    def __str__(self) -> str:
+        prefix = "the array given to " if self.applied else ""
+        return f"{prefix}Chainer's '{self.called}'" + (f" at {self.source}" if self.source else "")
+
+
+def caller(called: str) -> Caller:
+    """Returns the caller; `called` is the name to use if no frame is Chainer's."""
+    frame = sys._getframe(1)
+    while frame is not None and _is_in(frame.f_code.co_filename, _OURS):
+        frame = frame.f_back  # type: ignore[assignment]
+    applied = False
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if _is_in(file, _OURS):
+            break
+        if _is_in(file, *_CHAINERS):
+            called = frame.f_code.co_name
+            applied = applied or called in _APPLYING
+        elif not (
+            file.startswith("<") or is_installed(Path(file).absolute())
+        ):  # "<": code from a string
+            return Caller(location(file, frame.f_lineno), called, applied)
+        frame = frame.f_back  # type: ignore[assignment]
+    return Caller(None, called, applied)
+
+
+def _is_in(file: str, *folders: Path) -> bool:
+    return any(Path(file).is_relative_to(folder) for folder in folders)
+
+
+_REMEDY = "Compute it by functions that docs/chainer-coverage.md lists."
+
+
+@dataclass(frozen=True)
+class ChainerTrace:
+    """One traced forward pass: the model as onnx_chainer writes it, and values by tensor name.
+
+    `origins` has, for each tensor that no function computed, the line that created it.
+    """
+
+    proto: onnx.ModelProto
+    values: dict[str, NDArray[Any]] = field(repr=False)
+    origins: dict[str, Caller | None]
+
+
+@contextmanager
+def origins(chainer: Any) -> Iterator[dict[int, Caller]]:
+    """Records which line created each Variable, by its id, within the context."""
+    callers: dict[int, Caller] = {}
+    original = chainer.Variable.__init__
+
+    def recording_init(self: Any, *args: Any, **kwargs: Any) -> None:
+        callers[id(self)] = caller("Variable")
+        original(self, *args, **kwargs)
+
+    chainer.Variable.__init__ = recording_init
+    try:
+        yield callers
+    finally:
+        chainer.Variable.__init__ = original
+
+
+def no_function(origin: Caller | None, reader: str) -> ModelError:
+    """Returns the error for a value that depends on the input and that no function computes."""
+    source = str(origin) if origin else "an array"
+    verb = "is" if origin is None or origin.applied else "gives"
+    return ModelError(
+        f"{source} {verb} a value that Chainer's graph does not record; {reader}", _REMEDY
+    )
+
+
+def check_constants(first: ChainerTrace, second: ChainerTrace) -> None:
+    """Raises ModelError if nodes or weights of two traces of the same shapes differ.
+
+    The difference is a value of the input.
+    """
+    graphs = first.proto.graph, second.proto.graph
+    weights = [{w.name: _serialized(w) for w in graph.initializer} for graph in graphs]
+    nodes = [[_serialized(node) for node in graph.node] for graph in graphs]
+    if nodes[0] != nodes[1]:
+        raise ModelError(
+            "the model computes another graph for another input of the same shape",
+            "ONNX would keep one of them: have the graph depend on shapes alone.",
+        )
+    for node in graphs[0].node:
+        for name in node.input:
+            if name in weights[0] and weights[0][name] != weights[1].get(name):
+                raise _of_one_input(node, name, first)
+
+
+def _of_one_input(node: onnx.NodeProto, name: str, trace: ChainerTrace) -> ModelError:
+    where = f"node '{node.name}' ({node.op_type})"
+    source = provenance.source_of(node)
+    where += f" at {source}" if source else ""
+    if name in trace.origins:
+        return no_function(trace.origins[name], f"{where} reads it")
+    return ModelError(
+        f"the values of one input are baked into {where}", "Have it computed from the input."
+    )
+
+
+def _serialized(proto: onnx.NodeProto | onnx.TensorProto) -> bytes:
+    return proto.SerializeToString(deterministic=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +181,7 @@ def trace(model: Any, arrays: Arrays, opset: int) -> ChainerTrace:
     names = _called_functions(model, arrays) | {*mapping.converters, *CONVERTERS}
     with _ready(model), whole_sequences(chainer), origins(chainer) as callers, links, functions:
         root = _Root(model, callers)
-        own = _own(model, "external_converters")
+        own = _link_entries(model, "external_converters")
         converters = {**mapping.converters, **CONVERTERS, **own}
         convert = _Converter(functions.calls, _owners(model), converters, set(own), callers)
         proto, _, named = onnx_chainer.export(
@@ -68,7 +191,7 @@ def trace(model: Any, arrays: Arrays, opset: int) -> ChainerTrace:
             input_names=_input_names(model, len(arrays)),
             external_converters={name: convert.named(name) for name in names},
             return_named_inout=True,
-            external_opset_imports=_own(model, "external_opset_imports"),
+            external_opset_imports=_link_entries(model, "external_opset_imports"),
         )
     outputs = {name: variable.array for name, variable in named.items()}
     _order_outputs(proto.graph, [name for o in root.outputs for name, v in named.items() if v is o])
@@ -131,7 +254,7 @@ def _ready(model: Any) -> Iterator[None]:
             restore()
 
 
-def _own(model: Any, attribute: str) -> dict[str, Any]:
+def _link_entries(model: Any, attribute: str) -> dict[str, Any]:
     """Returns the entries of a dictionary that links may have; those of outer links come first."""
     entries: dict[str, Any] = {}
     for link in model.links():
@@ -220,7 +343,13 @@ class _Converter:
                 "docs/chainer-coverage.md lists those there are; docs/exporting.md says how the "
                 "model has its own.",
             )
-        _name_arrays(params.func, params.context)
+        for attribute in ("indices", "condition"):  # of Permutate and of Where
+            array = getattr(params.func, attribute, None)
+            if (
+                isinstance(array, chainer.get_array_types())
+                and id(array) not in params.context.name_list
+            ):
+                params.context.add_const(array, attribute)
         try:
             convert = self.converters[name]
             nodes = convert(params) if name in self.own else correct(name, params, convert)
@@ -248,14 +377,6 @@ class _Converter:
         variables = [node.get_variable_or_none() for node in function.inputs]
         owners = {self.owners[id(v)] for v in variables if id(v) in self.owners}
         return owners.pop() if len(owners) == 1 else None
-
-
-def _name_arrays(function: Any, context: Any) -> None:
-    """Names the arrays that a function holds as constants; onnx_chainer takes them for inputs."""
-    for attribute in ("indices", "condition"):  # of Permutate and of Where
-        array = getattr(function, attribute, None)
-        if isinstance(array, chainer.get_array_types()) and id(array) not in context.name_list:
-            context.add_const(array, attribute)
 
 
 def _owners(model: Any) -> dict[int, str]:

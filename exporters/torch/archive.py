@@ -1,24 +1,28 @@
-"""Load a .pt2 file and refuse parts that could run code.
+"""Files of torch: programs in .pt2, weights in safetensors or a state dict of torch.save.
 
 A .pt2 is a zip of JSON and tensors. torch.export.load unpickles some tensors and objects without
 restriction and evaluates symbolic sizes as Python. All of this is refused unless the file is
 trusted.
 """
 
+import io
 import json
+import logging
 import os
+import pickle
 import re
+import warnings
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils._sympy import functions as sizes
 
-from tracer.errors import InputError, refusing
-from tracer.exporters.torch.quiet import quiet
+from tracer.errors import InputError, UsageError, refusing
+from tracer.exporters.weights import check_exists, check_fit
 
 _FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 _TRUST = "Loading it runs code: give --trust if you know who wrote it."
@@ -55,15 +59,13 @@ def _refuse_code(path: Path) -> None:
             if "custom_obj" in name or "opaque_obj" in name:
                 raise InputError(f"{path}: holds a pickled object", _TRUST)
             if name.endswith(".json"):
-                _check_json(path, json.loads(archive.read(name)))
-
-
-def _check_json(path: Path, tree: Any) -> None:
-    for key, value in _entries(tree):
-        if key == "use_pickle" and value:
-            raise InputError(f"{path}: holds a pickled tensor", _TRUST)
-        if key == "expr_str" and not _is_size(str(value)):
-            raise InputError(f"{path}: a size is not arithmetic: {str(value)[:60]!r}", _TRUST)
+                tree = json.loads(archive.read(name))
+                for key, value in _entries(tree):
+                    if key == "use_pickle" and value:
+                        raise InputError(f"{path}: holds a pickled tensor", _TRUST)
+                    if key == "expr_str" and not _is_size(str(value)):
+                        text = f"{str(value)[:60]!r}"
+                        raise InputError(f"{path}: a size is not arithmetic: {text}", _TRUST)
 
 
 def _is_size(expression: str) -> bool:
@@ -72,6 +74,77 @@ def _is_size(expression: str) -> bool:
     words = _WORD.findall(expression)
     allowed_words = all(word in allowed or _SYMBOL.fullmatch(word) for word in words)
     return allowed_words and bool(_SIZE.fullmatch(expression))
+
+
+def load_weights(model: object, path: Path, *, trust: bool) -> None:
+    """Fills a torch.nn.Module from `path`; only `trust` allows unpickling more than tensors.
+
+    Raises InputError if the file has neither format, holds other objects, or does not fit.
+    """
+    check_exists(path)
+    if not isinstance(model, torch.nn.Module):
+        raise UsageError("an exported program has its weights in it", "Leave --weights out.")
+    state = _safetensors(path) if path.suffix == ".safetensors" else _pickled(path, trust=trust)
+    check_fit(path, _shapes_of(state), _shapes_of(model.state_dict()))
+    model.load_state_dict(dict(state))
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Suppresses warnings, log lines and the graphs that a failing trace prints.
+
+    Torch sets levels and handlers on its own loggers, so logging is disabled globally. Errors come
+    as exceptions.
+    """
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        silence = io.StringIO()
+        with warnings.catch_warnings(), redirect_stdout(silence), redirect_stderr(silence):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _shapes_of(state: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in state.items()}
+
+
+def _safetensors(path: Path) -> Mapping[str, torch.Tensor]:
+    from safetensors.torch import load_file
+
+    with refusing(lambda why: InputError(f"{path}: not a safetensors file ({why})")):
+        return load_file(path)
+
+
+def _pickled(path: Path, *, trust: bool) -> Mapping[str, torch.Tensor]:
+    try:
+        with quiet():
+            state: Any = torch.load(path, map_location="cpu", weights_only=not trust)
+    except pickle.UnpicklingError as error:
+        if trust:
+            raise InputError(f"{path}: not a file of torch.save ({error})") from error
+        raise InputError(
+            f"{path}: holds more than tensors, or is not a file of torch.save",
+            "Unpickling runs code: give --trust if you know who wrote it, or use safetensors.",
+        ) from error
+    except Exception as error:  # unpickling other data raises any error
+        raise InputError(f"{path}: not a file of torch.save ({_first(error)})") from error
+    if isinstance(state, torch.nn.Module):
+        state = state.state_dict()
+    if isinstance(state, Mapping) and isinstance(state.get("state_dict"), Mapping):
+        state = state["state_dict"]  # a training checkpoint
+    if not isinstance(state, Mapping) or not all(map(torch.is_tensor, state.values())):
+        raise InputError(
+            f"{path}: holds no state dict", "Save one: torch.save(model.state_dict(), file)."
+        )
+    return state
+
+
+def _first(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return ": ".join([type(error).__name__, *lines[:1]])
 
 
 def _entries(tree: Any) -> Iterator[tuple[str, Any]]:

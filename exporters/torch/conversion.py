@@ -1,25 +1,34 @@
-"""Converts PyTorch models to ONNX by torch's dynamo exporter."""
+"""Converts PyTorch models to ONNX by torch's dynamo exporter, and simplifies what it wrote.
 
+A module may say more of its tensors in two attributes. `tensor_names` is a pair: the names of the
+inputs and those of the outputs. `dynamic_axes` has for each input the names of its axes of any
+size, as {1: "sequence"}; axes of one name have one size. The batch, axis 0, need not be named.
+"""
+
+import inspect
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from typing import Any
 
 import onnx
 import onnx_ir
+import onnx_ir.passes.common as passes
 import torch
 from numpy.typing import NDArray
 
 from tracer.errors import ModelError, UsageError
-from tracer.exporters.records import Arrays, Conversion, ExportOptions, InputSpec, draw
-from tracer.exporters.torch.annotate import annotate, name_batch
-from tracer.exporters.torch.optimize import optimize
-from tracer.exporters.torch.quiet import quiet
-from tracer.exporters.torch.signature import dynamic_shapes, rename
-from tracer.graph import footprint
+from tracer.exporters.records import BATCH, Arrays, Conversion, ExportOptions, InputSpec, draw
+from tracer.exporters.torch.archive import quiet
+from tracer.graph import footprint, provenance
+from tracer.graph.model import bodies, graphs
+from tracer.graph.provenance import describe
 from tracer.support.temporary import TemporaryFolder
 
+_HIDDEN = "tracer.kept"
+_ROUNDS = 2  # folding enables rewriting and vice versa; onnxscript's number
+_FOLDING = ("Conv", "ConvTranspose", "Gemm")
 _OPSET = 20  # the first with Gelu; torch implements none before 18
 _APART = 1 << 10
 """Bytes from which a weight of a large model is external data: shapes stay in the graph."""
@@ -44,6 +53,210 @@ def convert(
         raise UsageError("the shape of the input is not known", "Give it: --input-shape 1,3,32,32.")
     with _evaluating(model):
         return _convert_module(model, inputs, options)
+
+
+def run(module: torch.nn.Module, arrays: Arrays) -> list[NDArray[Any]]:
+    """Returns the outputs of one inference in evaluation mode."""
+    with torch.no_grad(), _evaluating(module):
+        outputs = module(*_tensors(module, arrays))
+    leaves = torch.utils._pytree.tree_leaves(outputs)
+    return [leaf.cpu().numpy() for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def annotate(proto: onnx.ModelProto) -> None:
+    """Gives nodes module path and source line, weights a mark; drops all that torch wrote."""
+    for graph in graphs(proto.graph):
+        marks = provenance.parameter_marks(graph)
+        for node in graph.node:
+            describe(node, provenance.module_of(node), provenance.source_of(node))
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            del value.metadata_props[:]
+        for weight in graph.initializer:
+            del weight.metadata_props[:]
+            if weight.name in marks:
+                provenance.mark_parameters(weight, marks[weight.name])
+        del graph.metadata_props[:]
+    _add_modules(proto.graph)
+    for node in proto.graph.node:
+        _add_modules_of_bodies(node, {w.name for w in proto.graph.initializer if "." in w.name})
+    del proto.metadata_props[:]
+
+
+def _add_modules(graph: onnx.GraphProto) -> None:
+    """Gives a node without module the module of its reader, or else of its producer.
+
+    Torch has no module for nodes that compute sizes of a dynamic batch. A node between an input and
+    an output belongs to the root.
+    """
+    readers = {name: node for node in reversed(graph.node) for name in node.input}
+    producers = {name: node for node in graph.node for name in node.output}
+    for nodes, names, neighbours in (
+        (reversed(graph.node), "output", readers),
+        (graph.node, "input", producers),
+    ):
+        for node in nodes:
+            if provenance.module_of(node) is None:
+                adjacent = [neighbours[n] for n in getattr(node, names) if n in neighbours]
+                modules = (provenance.module_of(other) for other in adjacent)
+                module = next((m for m in modules if m is not None), None)
+                describe(node, module, provenance.source_of(node))
+    for node in graph.node:
+        if provenance.module_of(node) is None:
+            describe(node, "", provenance.source_of(node))
+
+
+def _add_modules_of_bodies(owner: onnx.NodeProto, weights: Set[str]) -> None:
+    """Gives nodes of the bodies of `owner` the module of the weights they read, else its module.
+
+    Torch writes no metadata on branches of `torch.cond`. `weights` are named by module.
+    """
+    for _, graph in bodies(owner):
+        for node in graph.node:
+            if provenance.module_of(node) is None:
+                owners = {name.rpartition(".")[0] for name in node.input if name in weights}
+                module = owners.pop() if len(owners) == 1 else provenance.module_of(owner)
+                describe(node, module, provenance.source_of(node) or provenance.source_of(owner))
+            _add_modules_of_bodies(node, weights)
+
+
+def name_batch(proto: onnx.ModelProto) -> None:
+    """Names the dynamic first dimension `batch`; a saved program has a symbol such as `s77`."""
+    firsts = [v.type.tensor_type.shape.dim[:1] for v in proto.graph.input]
+    symbols = {dim.dim_param for dims in firsts for dim in dims if dim.dim_param}
+    if len(symbols) != 1:
+        return
+    word = re.compile(rf"\b{re.escape(symbols.pop())}\b")
+    for graph in graphs(proto.graph):
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.dim_param:
+                    dim.dim_param = word.sub(BATCH, dim.dim_param)
+
+
+def optimize(model: onnx_ir.Model, *, keep_batchnorm: bool) -> None:
+    """Folds constants and applies onnxscript's rewrite rules, in place.
+
+    The rules remove the Shape, Expand and CastLike chains of the raw export. They also fold
+    BatchNormalization into the layer before it. With `keep_batchnorm` these nodes have, while the
+    rules run, a domain that no rule matches.
+    """
+    with _hidden(model) if keep_batchnorm else _credited(model):
+        from onnxscript import optimizer, rewriter
+
+        passes.InlinePass()(model)
+        for _ in range(_ROUNDS):
+            optimizer.fold_constants_ir(model, onnx_shape_inference=True)
+            rewriter.rewrite(model)
+            passes.RemoveUnusedNodesPass()(model)
+        for step in (
+            passes.RemoveUnusedNodesPass(),
+            passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+            passes.LiftSubgraphInitializersToMainGraphPass(),
+            _merge_sizes,
+            passes.CommonSubexpressionEliminationPass(),
+            passes.OutputFixPass(),
+            passes.NameFixPass(),
+        ):
+            step(model)
+
+
+def _merge_sizes(model: onnx_ir.Model) -> None:
+    """Merges equal integer initializers, so that equal nodes that read them can be merged."""
+    unique: dict[tuple[object, bytes], onnx_ir.Value] = {}
+    for name, value in list(model.graph.initializers.items()):
+        tensor = value.const_value
+        if tensor is None or tensor.dtype != onnx_ir.DataType.INT64 or value.is_graph_output():
+            continue
+        first = unique.setdefault((tensor.shape.numpy(), tensor.tobytes()), value)
+        if first is not value:
+            value.replace_all_uses_with(first)
+            model.graph.initializers.pop(name)
+
+
+@contextmanager
+def _hidden(model: onnx_ir.Model) -> Iterator[None]:
+    for node in _batchnorms(model):
+        node.domain = _HIDDEN
+        model.opset_imports[_HIDDEN] = 1
+    yield
+    for node in model.graph.all_nodes():
+        if node.domain == _HIDDEN:
+            node.domain = ""
+    model.opset_imports.pop(_HIDDEN, None)
+
+
+@contextmanager
+def _credited(model: onnx_ir.Model) -> Iterator[None]:
+    """Attributes a folded pair to its first module: the convolution does the work.
+
+    The rules keep the metadata of the second node, so it has those of the first while they run.
+    """
+    originals = {}
+    for node in _batchnorms(model):
+        before = node.inputs[0].producer() if node.inputs[0] is not None else None
+        if before is not None and before.op_type in _FOLDING:
+            originals[node] = dict(node.metadata_props)
+            node.metadata_props.update(before.metadata_props)
+    yield
+    for node in _batchnorms(model):
+        node.metadata_props.update(originals.get(node, {}))
+
+
+def _batchnorms(model: onnx_ir.Model) -> list[onnx_ir.Node]:
+    return [
+        node
+        for node in model.graph.all_nodes()
+        if node.domain == "" and node.op_type == "BatchNormalization"
+    ]
+
+
+def dynamic_shapes(
+    model: torch.nn.Module, inputs: Sequence[InputSpec], batched: bool
+) -> tuple[Any, ...] | None:
+    """Returns the open axes of each input for torch.export; None where all are fixed.
+
+    Raises ModelError where `dynamic_axes` has another number of inputs.
+    """
+    own: Sequence[Mapping[int, str]] | None = getattr(model, "dynamic_axes", None)
+    if own is None:
+        axes = [dict[int, str]() for _ in inputs]
+    else:
+        _require_count(model, "dynamic_axes", len(own), len(inputs))
+        axes = [dict(each) for each in own]
+    if batched:
+        axes = [{0: BATCH, **a} if s.shape else a for a, s in zip(axes, inputs, strict=True)]
+    if not any(axes):
+        return None
+    shapes = tuple(each or None for each in axes)
+    parameters = inspect.signature(model.forward).parameters.values()
+    kinds = [parameter.kind for parameter in parameters]
+    if inspect.Parameter.VAR_POSITIONAL not in kinds:
+        return shapes
+    first = kinds.index(inspect.Parameter.VAR_POSITIONAL)
+    return (*shapes[:first], shapes[first:])  # torch takes those of *args as one
+
+
+def rename(graph: onnx_ir.Graph, model: torch.nn.Module) -> None:
+    """Gives inputs and outputs of `graph` the `tensor_names` of the module, if it has any.
+
+    Raises ModelError for another number of names.
+    """
+    names: tuple[Sequence[str], Sequence[str]] | None = getattr(model, "tensor_names", None)
+    if names is None:
+        return
+    for values, own in zip((graph.inputs, graph.outputs), names, strict=True):
+        _require_count(model, "tensor_names", len(own), len(values))
+        for value, name in zip(values, own, strict=True):
+            value.name = name
+
+
+def _require_count(model: torch.nn.Module, attribute: str, own: int, needed: int) -> None:
+    if own != needed:
+        raise ModelError(
+            f"{type(model).__name__}.{attribute} describes {own} tensors, and the model has "
+            f"{needed}",
+            "Describe each of them, in the order of forward.",
+        )
 
 
 def _convert_module(
@@ -135,7 +348,7 @@ def _export(
                 dynamo=True,
                 dynamic_shapes=shapes,
                 opset_version=opset,
-                optimize=False,  # see tracer.exporters.torch.optimize
+                optimize=False,  # see tracer.exporters.torch.conversion
                 verbose=False,
             )
         except ModuleNotFoundError:
@@ -193,14 +406,6 @@ def _values(program: torch.export.ExportedProgram, arrays: Arrays) -> Mapping[st
     with torch.no_grad():
         Recorder(module).run(*_tensors(module, arrays))
     return values
-
-
-def run(module: torch.nn.Module, arrays: Arrays) -> list[NDArray[Any]]:
-    """Returns the outputs of one inference in evaluation mode."""
-    with torch.no_grad(), _evaluating(module):
-        outputs = module(*_tensors(module, arrays))
-    leaves = torch.utils._pytree.tree_leaves(outputs)
-    return [leaf.cpu().numpy() for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 def _tensors(module: torch.nn.Module, arrays: Arrays) -> list[torch.Tensor]:

@@ -34,7 +34,7 @@ class _Exporter:
         return run(model, arrays)
 
     def load_weights(self, model: Any, path: Path, *, trust: bool) -> None:
-        from tracer.exporters.torch.weights import load_weights
+        from tracer.exporters.torch.archive import load_weights
 
         load_weights(model, path, trust=trust)
 

@@ -7,7 +7,7 @@ import pytest
 
 from tracer.api.export import export
 from tracer.errors import ThresholdError, UsageError
-from tracer.exporters import cached_export
+from tracer.exporters import pipeline
 from tracer.exporters.chainer.compat import chainer_ready
 from tracer.exporters.subject import Code
 from tracer.interpreter.interpreter import Interpreter
@@ -71,9 +71,9 @@ def test_a_large_model_named_by_its_code_is_cached_with_its_weights(large, tmp_p
         "    input_shape = (30,)\n"
         "    def __init__(self): super().__init__(30, 40)\n"
     )
-    first = cached_export.exported(Code(f"{code}:Net"))
+    first = pipeline.cached_export(Code(f"{code}:Net"))
     monkeypatch.setattr("tracer.exporters.pipeline.convert", lambda *_: pytest.fail("not cached"))
-    again = cached_export.exported(Code(f"{code}:Net"))
+    again = pipeline.cached_export(Code(f"{code}:Net"))
     assert first.sha256 == again.sha256
     feeds = {"input": np.ones((1, 30), np.float32)}
     theirs = ort.InferenceSession(first.path).run(None, feeds)
@@ -86,5 +86,5 @@ def test_a_large_model_without_a_cache_is_kept_while_the_program_runs(large, tmp
         "import torch\nclass Net(torch.nn.Linear):\n"
         "    def __init__(self): super().__init__(30, 40)\n"
     )
-    model = cached_export.exported(Code(f"{tmp_path / 'net.py'}:Net", [(1, 30)]))
+    model = pipeline.cached_export(Code(f"{tmp_path / 'net.py'}:Net", [(1, 30)]))
     assert Interpreter(model).run(None, {"input": np.ones((1, 30), np.float32)})[0].any()

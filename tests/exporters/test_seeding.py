@@ -10,8 +10,7 @@ from onnx import numpy_helper
 import tracer
 from tracer.cli import main
 from tracer.exporters.records import ExportOptions
-from tracer.exporters.seeding import seeded
-from tracer.exporters.source import load_source
+from tracer.exporters.source import load_source, seeded
 
 TORCH = """
 import torch

@@ -9,6 +9,18 @@ from typing import TypeAlias
 
 import onnx
 
+
+def describe(node: onnx.NodeProto, module: str | None, source: str | None) -> None:
+    """Replaces the metadata of `node` by its module path and source line.
+
+    `module` is dotted, '' for the root. None means unknown; the key is left out.
+    """
+    del node.metadata_props[:]
+    for key, value in ((MODULE_KEY, module), (SOURCE_KEY, source)):
+        if value is not None:
+            node.metadata_props.add(key=key, value=value)
+
+
 PARAMETER_KEY = "io.github.tracer-onnx.parameter"
 """Written by our exporters on initializers: names of the parameters it is made of, or nothing."""
 _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"

@@ -17,8 +17,8 @@ import numpy as np
 from tests.exporters.chainer.cases import CASES, UNREACHABLE, Case
 from tracer.errors import TracerError
 from tracer.exporters.chainer import compat
+from tracer.exporters.chainer.converters import CONVERTERS
 from tracer.exporters.chainer.exporter import exporter
-from tracer.exporters.chainer.recurrent import CONVERTERS
 from tracer.exporters.pipeline import convert
 from tracer.exporters.records import ExportOptions, InputSpec
 
@@ -33,7 +33,7 @@ onnx_chainer, which is part of Chainer 7.8.1, claims to convert {functions} func
 exported on NumPy 2 and a current onnx, checked by onnx, run under onnxruntime, and compared with
 Chainer's own output on random input. A function passes if no element differs by more than a
 ten-thousandth of the largest element. {unreachable} of the {functions} functions occur in no model
-that is exported from a CPU. Of the others, and of {added} that `exporters/chainer/recurrent.py`
+that is exported from a CPU. Of the others, and of {added} that `exporters/chainer/converters.py`
 adds ({names}), {passed} pass in every use below. Models are
 of opset 11; the last column says whether the model also passes after conversion to opset {newer}
 (`--opset {newer}`).
@@ -41,7 +41,7 @@ of opset 11; the last column says whether the model also passes after conversion
 Most functions need only what makes Chainer run at all today (`exporters/chainer/compat.py`). For a
 few, onnx_chainer leaves something out: the dilation in N dimensions, the alignment of corners in
 `F.resize_images`, the beta of `F.softplus`, sequences of several lengths.
-`exporters/chainer/corrections.py` adds it. Below opset 11 ONNX cannot say how to resize.
+`exporters/chainer/converters.py` adds it. Below opset 11 ONNX cannot say how to resize.
 `tracer export` refuses such a model: it compares, names the node and exits with 1.
 
 | function | as in | ONNX operators | passes | at opset {newer} |

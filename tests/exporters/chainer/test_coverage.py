@@ -5,7 +5,7 @@ import pytest
 from tests.exporters.chainer.cases import CASES, UNREACHABLE
 from tests.exporters.chainer.coverage import measure, table
 from tracer.exporters.chainer.compat import chainer_ready
-from tracer.exporters.chainer.recurrent import CONVERTERS
+from tracer.exporters.chainer.converters import CONVERTERS
 
 chainer_ready()
 pytest.importorskip("chainer")

@@ -11,8 +11,8 @@ import pytest
 from tracer.api.export import export
 from tracer.errors import ModelError, ThresholdError
 from tracer.exporters.records import ExportOptions, InputSpec, draw
+from tracer.exporters.runtime import verify
 from tracer.exporters.torch.exporter import exporter
-from tracer.exporters.verify import verify
 from tracer.graph import loading
 
 torch = pytest.importorskip("torch")
