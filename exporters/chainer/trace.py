@@ -366,11 +366,11 @@ class _Converter:
             return
         add_const = context.add_const
 
-        def kept(array: NDArray[Any], name: str) -> Any:
+        def add_and_keep(array: NDArray[Any], name: str) -> Any:
             self.constants.append(array)
             return add_const(array, name)
 
-        context.add_const = kept
+        context.add_const = add_and_keep
 
     def _owner(self, function: Any) -> str | None:
         """Returns the path of the link that owns all of the function's parameters, else None."""

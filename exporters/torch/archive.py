@@ -130,7 +130,7 @@ def _pickled(path: Path, *, trust: bool) -> Mapping[str, torch.Tensor]:
             "Unpickling runs code: give --trust if you know who wrote it, or use safetensors.",
         ) from error
     except Exception as error:  # unpickling other data raises any error
-        raise InputError(f"{path}: not a file of torch.save ({_first(error)})") from error
+        raise InputError(f"{path}: not a file of torch.save ({_first_line(error)})") from error
     if isinstance(state, torch.nn.Module):
         state = state.state_dict()
     if isinstance(state, Mapping) and isinstance(state.get("state_dict"), Mapping):
@@ -142,7 +142,7 @@ def _pickled(path: Path, *, trust: bool) -> Mapping[str, torch.Tensor]:
     return state
 
 
-def _first(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     lines = str(error).splitlines()
     return ": ".join([type(error).__name__, *lines[:1]])
 

@@ -124,7 +124,7 @@ def fault(of: Signature, inputs: Kinds, outputs: Kinds) -> str:
     for kind, parameter in chain(of.of_inputs(inputs), of.of_outputs(outputs)):
         if kind is None:
             continue
-        here = f"{parameter.name} is {_shown(kind)}"
+        here = f"{parameter.name} is {_spelled(kind)}"
         if parameter.allowed is not None and kind not in parameter.allowed:
             return f"{here}, which may be {_listed(parameter.allowed)}"
         first, before = bound.setdefault(parameter.variable, (kind, here))
@@ -185,7 +185,7 @@ class _Pass:
         for value, kind in zip(graph.input, given, strict=False):
             known = own[value.name] = own[value.name] or kind
             if kind is not None and known != kind:
-                problem = f"is declared as {_shown(known)}, and gets {_shown(kind)}"
+                problem = f"is declared as {_spelled(known)}, and gets {_spelled(kind)}"
                 raise ModelError(
                     f"{self.model.name}: input '{value.name}' of {path} {problem}", _REMEDY
                 )
@@ -205,11 +205,19 @@ class _Pass:
     ) -> Kinds:
         """Checks a node and its bodies; returns the types of its outputs."""
         inner = bodies(node.proto) if node.key in self.owners else ()
-        results = [self.graph(body, f"{node.key}.{name}", types, _given(node, inputs, body))
+        results = [self.graph(body, f"{node.key}.{name}", types, _body_inputs(node, inputs, body))
                    for name, body in inner]  # fmt: skip
         function = self.functions.get(signature(node.proto)) if self.functions else None
         if function is not None:
-            return _outputs_of_model(self._body(node, function), inputs)
+            # a function that could not be inlined: its body is checked as a model
+            proto = onnx.ModelProto(opset_import=function.opset_import)
+            proto.functions.extend(self.model.proto.functions)
+            proto.graph.node.extend(function.node)
+            proto.graph.input.extend(onnx.ValueInfoProto(name=name) for name in function.input)
+            proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in function.output)
+            keys = tuple(f"{node.key}/{key}" for key in expanded_keys(proto))
+            body = Model(proto, None, "", keys, root=node.key, subject=self.model.name)
+            return _outputs_of_model(body, inputs)
         opset = self.model.opsets.get(node.domain, 0)
         of = signature_of(node.domain, node.op_type, opset)
         if of is None:
@@ -217,21 +225,11 @@ class _Pass:
         problem = fault(of, inputs, declared)
         if problem:
             given = zip(node.inputs, inputs, strict=True)
-            named = ", ".join(f"{name}: {_shown(kind)}" for name, kind in given if name and kind)
+            named = ", ".join(f"{name}: {_spelled(kind)}" for name, kind in given if name and kind)
             where = f"{describe(self.model, (node,), opset)} with {named or 'no inputs'}"
             raise ModelError(f"{where}: {problem}", _REMEDY)
         known = _outputs(of, inputs, declared)
         return _completed(known, node, of, inputs, results) if None in known else known
-
-    def _body(self, node: Node, function: onnx.FunctionProto) -> Model:
-        """Returns the body of a function that could not be inlined, as a model."""
-        proto = onnx.ModelProto(opset_import=function.opset_import)
-        proto.functions.extend(self.model.proto.functions)
-        proto.graph.node.extend(function.node)
-        proto.graph.input.extend(onnx.ValueInfoProto(name=name) for name in function.input)
-        proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in function.output)
-        keys = tuple(f"{node.key}/{key}" for key in expanded_keys(proto))
-        return Model(proto, None, "", keys, root=node.key, subject=self.model.name)
 
 
 @lru_cache(maxsize=4096)
@@ -249,7 +247,9 @@ def _completed(
     known: Kinds, node: Node, of: Signature, inputs: Kinds, results: Sequence[Kinds]
 ) -> Kinds:
     """Returns the types of outputs, with those that bodies, attributes or the operator tell."""
-    own = next(filter(None, map(_of_attribute, node.proto.attribute)), None) or _own(node, inputs)
+    own = next(filter(None, map(_of_attribute, node.proto.attribute)), None) or _operator_type(
+        node, inputs
+    )
     guesses = chain(_of_bodies(node, results), repeat(own))
     return tuple(
         kind or (guess if each.allowed is None or guess in each.allowed else None)
@@ -266,7 +266,7 @@ def _of_attribute(attribute: onnx.AttributeProto) -> Kind:
     return f"tensor({_VALUES[attribute.name]})" if attribute.name in _VALUES else None
 
 
-def _own(node: Node, inputs: Kinds) -> Kind:
+def _operator_type(node: Node, inputs: Kinds) -> Kind:
     """Returns the type of an output that neither the schema nor an attribute tells."""
     first, second = (*inputs, None, None)[:2]
     match node.op_type:
@@ -283,7 +283,7 @@ def _own(node: Node, inputs: Kinds) -> Kind:
     return None
 
 
-def _given(node: Node, inputs: Kinds, body: onnx.GraphProto) -> Kinds:
+def _body_inputs(node: Node, inputs: Kinds, body: onnx.GraphProto) -> Kinds:
     """Returns the types that the inputs of a body get from its node."""
     match node.op_type:
         case "Loop":
@@ -359,7 +359,7 @@ def _of_dtype(dtype: np.dtype[Any]) -> Kind:
     return _tensor(onnx.helper.np_dtype_to_tensor_dtype(dtype))
 
 
-def _shown(kind: Kind) -> str:
+def _spelled(kind: Kind) -> str:
     """Returns a type as messages spell it: `float32`, and `seq(tensor(float))` as it is."""
     if kind is None or not kind.startswith("tensor("):
         return kind or "unknown"
@@ -367,5 +367,5 @@ def _shown(kind: Kind) -> str:
 
 
 def _listed(allowed: frozenset[str]) -> str:
-    *others, last = sorted(map(_shown, allowed))
+    *others, last = sorted(map(_spelled, allowed))
     return f"{', '.join(others)} or {last}" if others else last

@@ -143,7 +143,8 @@ def npz_members(path: Path) -> dict[str, Member]:
     if not path.is_file():
         raise InputError(f"{path}: no such file", "Name an .npz file or a data set.")
     with _errors_naming(path), zipfile.ZipFile(path) as archive:
-        return {name: _member(archive, name)[0] for name in _names(archive)}
+        names = [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
+        return {name: _member(archive, name)[0] for name in names}
 
 
 @contextmanager
@@ -183,10 +184,6 @@ def _past_rows(
     sizes = struct.unpack("<HH", file.read(4))
     file.seek(info.header_offset + _NAME_SIZES + 4 + sum(sizes) + start)
     return file
-
-
-def _names(archive: zipfile.ZipFile) -> list[str]:
-    return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> tuple[Member, IO[bytes]]:
@@ -238,14 +235,10 @@ def _read_proto(file: Path, value: onnx.ValueInfoProto) -> Any:
     content = read_regular(file)
     role = f"{file.name.partition('_')[0]} '{value.name}'"
     with refusing(lambda why: InputError(f"{file}: does not hold {role} ({why})")):
-        return reader(_inside(proto_type.FromString(content)))
-
-
-def _inside(proto: Any) -> Any:
-    """Returns a value. Raises ValueError if its data are in other files, which may be anywhere."""
-    if any(uses_external_data(tensor) for tensor in _tensors(proto)):
-        raise ValueError("its data are in another file, which is not read")
-    return proto
+        proto = proto_type.FromString(content)
+        if any(map(uses_external_data, _tensors(proto))):  # these may be anywhere
+            raise ValueError("its data are in another file, which is not read")
+        return reader(proto)
 
 
 def _tensors(proto: Any) -> Iterator[onnx.TensorProto]:

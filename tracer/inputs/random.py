@@ -5,7 +5,6 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import onnx
 
 from tracer import limits, shapes
 from tracer.errors import InputError, LimitError
@@ -128,7 +127,7 @@ def _sizes_at(node: Node, position: int, types: TensorTypes) -> Iterator[int]:
     axis = 0
     if _INDEX_INPUTS.get(node.op_type, (None,))[0] == position:
         table = _INDEX_INPUTS[node.op_type][1]
-        axis = _axis(node.proto)
+        axis = next((a.i for a in node.proto.attribute if a.name == "axis"), 0)
     if table is None or table >= len(node.inputs):
         return
     kind = types.of(node.inputs[table], node.scope)
@@ -136,10 +135,6 @@ def _sizes_at(node: Node, position: int, types: TensorTypes) -> Iterator[int]:
         size = kind.shape[axis] if -len(kind.shape) <= axis < len(kind.shape) else None
         if isinstance(size, int) and size > 0:
             yield size
-
-
-def _axis(proto: onnx.NodeProto) -> int:
-    return next((a.i for a in proto.attribute if a.name == "axis"), 0)
 
 
 def _readers(model: Model) -> dict[str, list[tuple[Node, int]]]:

@@ -97,7 +97,7 @@ class Request:
 
     def _read(self) -> FeedSet:
         if self.is_cut:
-            return self._first()
+            return self._read_first_batch()
         if self.data is not None:
             return next(iter(self._samples(self.data)))
         if len(self.paths) > 1:
@@ -125,7 +125,7 @@ class Request:
             return self._samples(self.data)
         return open_batches(self.model, self.paths, self.batch) if self.paths else (self.feeds(),)
 
-    def _first(self) -> FeedSet:
+    def _read_first_batch(self) -> FeedSet:
         feedset = next(iter(replace(self, batch=self.batch or 1).batches()))
         if self.batch is not None and feedset.batch != self.batch:
             raise InputError(

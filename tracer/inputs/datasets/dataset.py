@@ -101,7 +101,10 @@ class Dataset:
         pieces = self._pieces(min(size or total, total))
         for batch in regrouped(pieces, size, rows) if rows and size else pieces:
             padded = batch.padded(fixed, rows) if fixed else batch
-            self._check(padded)
+            try:
+                check_feeds(self.model, padded.inputs)
+            except InputError as error:
+                raise InputError(f"{self.name}: {error.what}", error.hint) from error
             yield padded
 
     def fingerprint(self) -> str:
@@ -138,7 +141,13 @@ class Dataset:
             return
         cached, size = list[Batch](), 0
         for piece in self._read(rows):
-            size += _bytes(piece)
+            arrays = [*piece.inputs.values()]
+            arrays += [] if piece.labels is None else [piece.labels]
+            plain = piece.outputs is None and all(
+                isinstance(array, np.ndarray) and not array.dtype.hasobject for array in arrays
+            )
+            # of unknown size counts as more than the cache holds
+            size += sum(array.nbytes for array in arrays) if plain else _CACHE_BYTES + 1
             if times > 1 and size <= _CACHE_BYTES:
                 cached.append(piece)
             yield piece
@@ -166,12 +175,6 @@ class Dataset:
         except InputError as error:
             raise InputError(f"{self.name}: {error.what}", error.hint) from error
         return replace(piece, inputs=converted)
-
-    def _check(self, batch: Batch) -> None:
-        try:
-            check_feeds(self.model, batch.inputs)
-        except InputError as error:
-            raise InputError(f"{self.name}: {error.what}", error.hint) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,16 +282,6 @@ def _update(digest: Any, value: Any) -> None:
             digest.update(f"{len(str(text))}:{text}".encode())
     else:
         digest.update(np.ascontiguousarray(array).data)
-
-
-def _bytes(piece: Batch) -> int:
-    """Returns the bytes of inputs and labels; more than the cache holds if unknown."""
-    arrays = [*piece.inputs.values()]
-    arrays += [] if piece.labels is None else [piece.labels]
-    plain = piece.outputs is None and all(
-        isinstance(array, np.ndarray) and not array.dtype.hasobject for array in arrays
-    )
-    return sum(array.nbytes for array in arrays) if plain else _CACHE_BYTES + 1
 
 
 def _converted(value: Any, declared: TensorType | None) -> Any:

@@ -268,12 +268,10 @@ def _parsed(spec: str, home: Path) -> _Spec:
     path = home / match["file"]
     if not path.is_file():
         raise InputError(f"{path}: no such file", "Name a text file: text:FILE.")
-    tokenizer = next((_at(home, option) for option in tokenizers), None)
+    tokenizer = next(
+        ((Path(_BYTES) if option == _BYTES else home / option) for option in tokenizers), None
+    )
     return _Spec(path, next(iter(windows), None), tokenizer)
-
-
-def _at(home: Path, tokenizer: str) -> Path:
-    return Path(_BYTES) if tokenizer == _BYTES else home / tokenizer
 
 
 def _read_tokens(wanted: _Spec, model: Model, least: int | None) -> Tokens:
