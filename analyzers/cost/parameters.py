@@ -265,14 +265,8 @@ def _weight(operand: Operand) -> Weight:
 
 _ALL = frozenset({
     # products; their settings are in their rules
-    "Conv", "ConvInteger", "ConvTranspose", "ConvTransposeWithDynamicPads",
-    "CausalConvWithState", "DeformConv", "FusedConv", "NhwcConv", "NhwcFusedConv",
-    "QLinearConv", "WordConvEmbedding", "Einsum", "Gemm", "MatMul", "MatMulInteger",
-    "MatMulInteger16", "QLinearMatMul", "FusedGemm", "FusedMatMul", "FusedMatMulActivation",
-    "GemmFastGelu", "TransposeMatMul", "DynamicQuantizeMatMul", "MatMulBnb4",
-    "MatMulIntegerToFloat", "MatMulNBits", "QGemm", "MoE", "QMoE", "RNN", "GRU", "LSTM",
-    "DynamicQuantizeLSTM", "Attention", "QAttention", "MultiHeadAttention",
-    "DecoderMaskedMultiHeadAttention", "LinearAttention",
+    *(name for name, product in operators.PRODUCTS.items() if product.weights is not None),
+    "FusedMatMulActivation",
     # normalisations and embeddings
     "BatchNormalization", "InstanceNormalization", "GroupNormalization", "GroupNorm",
     "SkipGroupNorm", "LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization",

@@ -7,8 +7,9 @@ import numpy as np
 from tracer.analyzers.cost.count import UnknownWorkError
 from tracer.analyzers.cost.operation import Operation
 from tracer.analyzers.cost.typed_model import TypedModel
+from tracer.graph.operators import CONVOLUTION, product_types
 
-CONVOLUTIONS = frozenset({"Conv", "FusedConv", "ConvInteger", "QLinearConv"})
+CONVOLUTIONS = product_types(CONVOLUTION)
 PRODUCTS = CONVOLUTIONS | {
     "MatMul", "FusedMatMul", "TransposeMatMul", "Gemm", "FusedGemm", "MatMulInteger",
     "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "QLinearMatMul", "QGemm",

@@ -1,6 +1,7 @@
 """Which operators add products, in any domain, and why some of them stay wide."""
 
 from tracer.graph.model import Node
+from tracer.graph.operators import PRODUCTS
 
 _ATTENTION = (
     "its queries, keys and shares of values are floats inside one operator, which nothing quantises"
@@ -34,13 +35,7 @@ PARTLY = {
 }
 """Why some of the products of a narrow operator stay wide, by operator."""
 
-MULTIPLYING = frozenset({
-    *WIDE, *PARTLY, "Conv", "ConvInteger", "ConvTranspose", "ConvTransposeWithDynamicPads",
-    "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "Einsum", "FusedConv", "FusedGemm",
-    "FusedMatMul", "GRU", "Gemm", "LSTM", "MatMul", "MatMulInteger", "MatMulInteger16",
-    "MatMulIntegerToFloat", "MatMulNBits", "QGemm", "QLinearConv", "QLinearMatMul", "RNN",
-    "TransposeMatMul",
-})  # fmt: skip
+MULTIPLYING = frozenset(PRODUCTS)
 
 
 def multiplies(node: Node) -> bool:
