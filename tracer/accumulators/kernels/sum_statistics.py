@@ -13,6 +13,7 @@ from tracer.accumulators.kernels.array_types import (
     TABLE_OUT,
     kernel,
     read_only,
+    repeat_type,
     tuple_type,
     vector_type,
 )
@@ -58,36 +59,35 @@ def _bin(value: int, fraction: int, middle: int) -> int:
 
 
 def _are_tables(
-    low: Any, high: Any, final: Any, symmetric: bool, fraction: int, prefix_widths: Any,
-    final_widths: Any, lows: Any, highs: Any, finals: Any, extremes: Any,
-) -> bool:  # fmt: skip
+    sums: Any, symmetric: bool, fraction: int, widths: Any, histograms: Any, extremes: Any
+) -> bool:
     """Whether the tables have a row for each row of sums, and the histograms a bin for any sum."""
-    rows = len(final)
-    last = (2 << fraction) - 1 + ((62 - fraction) << fraction)
+    final, lows = sums[2], histograms[0]
+    rows, last = len(final), (2 << fraction) - 1 + ((62 - fraction) << fraction)
     return bool(
-        low.shape == high.shape == final.shape and final.shape[1] > 0
-        and prefix_widths.shape == final_widths.shape == (rows, _WIDTHS)
-        and lows.size == highs.size == finals.size and last < finals.size // 2
+        all(each.shape == final.shape for each in sums) and final.shape[1] > 0
+        and all(each.shape == (rows, _WIDTHS) for each in widths)
+        and all(each.size == lows.size for each in histograms) and last < lows.size // 2
         and extremes.shape == (4, rows) and 0 <= fraction <= 62
     )  # fmt: skip
 
 
 @entry(_are_tables)
 @kernel(
-    types.void(
-        TABLE, TABLE, TABLE, types.boolean, types.int64,
-        TABLE_OUT, TABLE_OUT, FLAT_OUT, FLAT_OUT, FLAT_OUT, TABLE_OUT,
-    )
+    types.void(repeat_type(TABLE, 3), types.boolean, types.int64, repeat_type(TABLE_OUT, 2),
+               repeat_type(FLAT_OUT, 3), TABLE_OUT)
 )  # fmt: skip
 def spread(
-    low: Any, high: Any, final: Any, symmetric: bool, fraction: int,
-    prefix_widths: Any, final_widths: Any, lows: Any, highs: Any, finals: Any, extremes: Any,
-) -> None:  # fmt: skip
+    sums: Any, symmetric: bool, fraction: int, widths: Any, histograms: Any, extremes: Any
+) -> None:
     """Adds sums (rows, n) to counts by width, (rows, 66), and to histograms.
 
-    Writes to `extremes` (4, rows) the least of `low`, the greatest of `high`, and the least and
-    the greatest of `final`.
+    `sums` are the least on the way, the greatest, and the final ones; so are `histograms`, and
+    `widths` are those on the way, and at the end. Writes to `extremes` (4, rows) the least of the
+    least, the greatest of the greatest, and the least and the greatest of the final sums.
     """
+    (low, high, final), (prefix_widths, final_widths) = sums, widths
+    lows, highs, finals = histograms
     middle = finals.size // 2
     for row in range(final.shape[0]):
         bottom, top = low[row, 0], high[row, 0]

@@ -182,9 +182,9 @@ class Tally:
         low, high, final = (_wide(array) for array in (sums.low, sums.high, sums.final))
         extremes = np.empty((4, len(final)), np.int64)
         kernels.spread(
-            low, high, final, self.accumulator.is_symmetric, bins.BIN_FRACTION,
-            part.prefix_widths, part.final_widths,
-            part.low_histogram, part.high_histogram, part.final_histogram, extremes,
+            (low, high, final), self.accumulator.is_symmetric, bins.BIN_FRACTION,
+            (part.prefix_widths, part.final_widths),
+            (part.low_histogram, part.high_histogram, part.final_histogram), extremes,
         )  # fmt: skip
         part.outputs[:] = final.shape[1]
         if sums.clips is not None:
