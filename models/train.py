@@ -15,7 +15,7 @@ from models.training.loop import Epoch
 from models.training.product import AGREEMENT
 from models.training.tensorboard import Board
 from tracer import cli
-from tracer.cli import _code
+from tracer.cli import _options
 from tracer.cli._progress import progress
 from tracer.graph import loading
 
@@ -46,7 +46,7 @@ HEADER = "epoch      loss  accuracy  val. loss  val. accuracy  seconds  load ms 
     type=click.IntRange(1),
     help="Height and width of the images, or bytes of a window of text.",
 )
-@_code.ARGUMENTS
+@_options.ARGUMENTS
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder of the run.")
 @click.option("--resume", is_flag=True, help="Continue the run in --out after its last epoch.")
 @click.option(

@@ -11,22 +11,30 @@ import functools
 import importlib
 import inspect
 import textwrap
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from tracer.analyzers.options import ADDITION_CONVENTIONS
+from tracer.analyzers.options import ADDITION_CONVENTIONS, DEFAULT_ENERGY_MODEL
 from tracer.containment import calls
+from tracer.errors import UsageError
+from tracer.exporters.frameworks import frameworks
 from tracer.support.arguments import (
     RULES,
+    TEXT,
     Rule,
+    amount,
     check_arguments,
     check_fields,
+    maybe,
     option,
     swept,
 )
+from tracer.whatif.options import METRIC
 
 if TYPE_CHECKING:
+    from tracer.inputs.request import Samples
     from tracer.limits import Limits
 
 INPUT, RUNS, ONNX = "Input", "Runs", "ONNX"
@@ -127,25 +135,25 @@ def _described(record: Any) -> str:
     return textwrap.indent("\n".join(lines), "    ")
 
 
-def batch(default: str) -> Any:
+def batch(default: str, group: str = INPUT) -> Any:
     """One batch size; `default` says which without it."""
-    return option(f"Batch size.  [default: {default}]", None, group=INPUT)
+    return option(f"Batch size.  [default: {default}]", None, group=group)
 
 
-def dims() -> Any:
+def dims(group: str = INPUT, factory: Any = MISSING) -> Any:
     """Sizes of open dimensions, by symbol or `INPUT:AXIS`."""
     return option(
         "Size of an open dimension, by its symbol or as INPUT:AXIS, e.g. --dim sequence=128 or "
         "--dim x:2=48. Repeatable.  [default: the usual size of such an input]",
-        None, group=INPUT, flag="--dim", multiple=True, convert=dict,
+        None, group=group, flag="--dim", multiple=True, convert=dict, factory=factory,
     )  # fmt: skip
 
 
-def convention() -> Any:
+def convention(group: str = "Work") -> Any:
     """How additions are counted (see `tracer.analyzers.cost`)."""
     return option(
         "How the additions of a convolution are counted; see docs/counting.md.", "plain",
-        group="Work", reads=("choice", *ADDITION_CONVENTIONS),
+        group=group, reads=("choice", *ADDITION_CONVENTIONS),
     )  # fmt: skip
 
 
@@ -179,4 +187,238 @@ def past() -> Any:
         "Tokens in the cache at decode steps, e.g. 0,512,2048.  [default: those at the middle "
         "step]",
         None, group=PHASES, rule=swept(RULES["past"]),
+    )  # fmt: skip
+
+
+SOURCES = (
+    "digits, cifar10, mnist, an .npz, .parquet or .tar file, text:FILE, FILE.py:NAME, or a folder "
+    "of images or test_data_sets"
+)
+
+
+def data(group: str, default: Any = MISSING, flag: str = "--data") -> Any:
+    """A data set; required without a `default`."""
+    text = f"Data set: {SOURCES}. digits:train is the training split of digits, digits*28 repeats "
+    return option(
+        f"{text}digits 28 times.", default, group=group, flag=flag, metavar="DATA", reads=()
+    )
+
+
+def folder(group: str) -> Any:
+    """The folder of data sets with a name."""
+    text = "Folder with the files of cifar10 and mnist."
+    return option(text, "data", group=group, kw_only=True, flag="--data-dir", metavar="FOLDER")
+
+
+def limit(group: str = INPUT, flag: str = "--limit") -> Any:
+    """Samples of the data set."""
+    return option("Samples of --data to use.  [default: all]", None, group=group, flag=flag)
+
+
+def samples_per_inference(group: str, default: int) -> Any:
+    """One batch size, of samples of a data set."""
+    return option("Samples per inference.", default, group=group)
+
+
+def test(default: str, group: str) -> Any:
+    """The data set to measure accuracy on; `default` says which without it."""
+    text = f"Data set for measuring accuracy.  [default: {default}]"
+    return option(text, None, group=group, metavar="DATA", reads=())
+
+
+def test_limit(group: str) -> Any:
+    """Samples of the data set to measure accuracy on."""
+    return option("Samples for measuring accuracy.  [default: all]", None, group=group)
+
+
+def metric(group: str, reference: str = "with wide accumulators") -> Any:
+    """The accuracy metric; some compare with the outputs of a `reference`."""
+    text = METRIC.replace("with wide accumulators", reference)
+    return option(text, None, group=group, metavar="NAME")
+
+
+def energy_of_sums(group: str) -> Any:
+    """The energy model of narrow accumulators."""
+    text = "Energy model; see docs/energy.md."
+    return option(text, DEFAULT_ENERGY_MODEL, group=group, rule=TEXT, reads=("energy",))
+
+
+def inputs(group: str) -> Any:
+    """A file or folder of input values."""
+    text = "Input values: an .npz file or a test_data_set folder.  [default: random]"
+    return option(text, None, group=group, flag="--inputs", reads=("path",))
+
+
+def seed(group: str = INPUT) -> Any:
+    """The seed of random inputs."""
+    return option("Seed of random inputs.", 0, group=group, shown=True)
+
+
+def threads(group: str = ONNX) -> Any:
+    """Threads per operator of onnxruntime."""
+    return option("Threads per operator.  [default: all cores]", 0, group=group)
+
+
+def threads_of_interpreter(group: str) -> Any:
+    """Threads per operator of the interpreter."""
+    return option(
+        "Threads per operator, at most one for each CPU.  [default: as BLAS is set]", 0,
+        group=group,
+    )  # fmt: skip
+
+
+def optimization(default: str | None = "all", group: str = ONNX) -> Any:
+    """The optimisation level; None is that of the executor, which is "all"."""
+    return option(
+        "Graph optimisation level of onnxruntime.", default, group=group, typed="all",
+        shown=True, reads=("optimization",),
+    )  # fmt: skip
+
+
+def register(group: str = ONNX) -> Any:
+    """Libraries of custom operators."""
+    return option(
+        "Library of custom operators for onnxruntime; its code is executed. Repeatable.", (),
+        group=group, multiple=True, metavar="FILE.so",
+    )  # fmt: skip
+
+
+def or_none(value: Any) -> Any:
+    """Returns None for an option that was not set."""
+    return value or None
+
+
+def operands(group: str) -> Any:
+    """Formats of the operands of float accumulators."""
+    return option(
+        "Formats that operands of float accumulators are cast to: bf16, 'conv*=fp8-e4m3,*=bf16'.  "
+        "[default: the type of the graph]",
+        None, group=group, kw_only=True, metavar="FORMATS",
+    )  # fmt: skip
+
+
+def args(group: str, factory: Any = MISSING, rule: Rule | None = None) -> Any:
+    """Arguments of a class or factory."""
+    return option(
+        "Argument of the class or factory, e.g. --arg depth=32. Repeatable.", None,
+        group=group, flag="--arg", multiple=True, convert=dict, factory=factory, rule=rule,
+    )  # fmt: skip
+
+
+def weights(group: str, flag: str = "--weights") -> Any:
+    """The file of weights of a model of a framework."""
+    text = "File of weights: safetensors or a state dict (torch), .npz (Chainer)."
+    return option(text, None, group=group, flag=flag)
+
+
+def trust(group: str) -> Any:
+    """Whether weights may be unpickled."""
+    text = "Allow unpickling of weights. This can run any code."
+    return option(text, False, group=group)
+
+
+def framework(group: str) -> Any:
+    """The framework of a model that is named by its code."""
+    return option(
+        "Framework of FILE.py:NAME.  [default: detected]", None,
+        group=group, reads=("choice", *frameworks()),
+    )  # fmt: skip
+
+
+def input_shape(default: str, group: str) -> Any:
+    """Shapes of the inputs, batch first."""
+    return option(
+        "Shape of an input, batch first. Repeat it for further inputs.  "
+        f"[default: {default}]",
+        None, group=group, multiple=True, metavar="1,3,32,32", convert=_shapes, reads=(),
+    )  # fmt: skip
+
+
+def input_dtype(group: str) -> Any:
+    """The element type of all inputs, or one for each."""
+    return option(
+        "Element type of all inputs; repeated, one for each input.  [default: float32]", "float32",
+        group=group, multiple=True, metavar="DTYPE", typed=None, convert=_dtypes, reads=(),
+    )  # fmt: skip
+
+
+def _shapes(texts: Sequence[str]) -> list[tuple[int, ...]] | None:
+    return [_shape(text) for text in texts] or None
+
+
+def _dtypes(names: Sequence[str]) -> str | Sequence[str]:
+    return names[0] if len(names) == 1 else (names or "float32")
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    """Returns the sizes of `1,3,32,32`. Raises UsageError where the text is no shape."""
+    try:
+        sizes = text.replace("x", ",").removesuffix(",")
+        return tuple(int(size) for size in sizes.split(",")) if sizes else ()
+    except ValueError as error:
+        raise UsageError(
+            f"--input-shape {text} is not a shape", "Give sizes with the batch first: 1,3,32,32."
+        ) from error
+
+
+@dataclass(frozen=True)
+class Feeds:
+    """Options that choose the inputs of a run: files, or samples of a data set."""
+
+    inputs: Sequence[Path] = option(
+        "Input values: an .npz file or a test_data_set folder; any number of them, and folders of "
+        "them.  [default: random]",
+        (), group=INPUT, multiple=True, rule=RULES["register"],
+    )  # fmt: skip
+    data: str | None = data(INPUT, None)
+    folder: Path = folder(INPUT)
+    limit: int | None = limit()
+
+
+def feeds(
+    inputs: Sequence[Path], data: str | None, folder: Path, limit: int | None
+) -> Samples | Sequence[Path]:
+    """Returns the samples of `--data`, or the files of `--inputs`.
+
+    Raises UsageError for options that exclude each other.
+    """
+    from tracer.inputs.request import Samples
+
+    if data is None and limit is not None:
+        raise UsageError("--limit needs --data", "Give --data as well.")
+    if data is not None and inputs:
+        raise UsageError("--inputs and --data together", "Leave out one of them.")
+    return inputs if data is None else Samples(data, limit, folder)
+
+
+def provider_options(factory: Any = MISSING) -> Any:
+    """Options of the provider by name."""
+    return option(
+        "Option of the provider, e.g. --provider-option device_type=CPU. Repeatable.", None,
+        group=ONNX, flag="--provider-option", multiple=True, convert=dict, factory=factory,
+    )  # fmt: skip
+
+
+TOLERANCE = "Tolerance"
+
+
+def rtol(default: str) -> Any:
+    """The allowed error as a share."""
+    return option(
+        f"Error that is allowed, as a share of the values.  [default: {default}]", None,
+        group=TOLERANCE, rule=maybe(amount()),
+    )  # fmt: skip
+
+
+def atol(default: str) -> Any:
+    """The allowed error beside that share."""
+    text = f"Error that is allowed besides.  [default: {default}]"
+    return option(text, None, group=TOLERANCE, rule=maybe(amount()))
+
+
+def depth(group: str) -> Any:
+    """Levels of modules."""
+    return option(
+        "Module levels to keep with --by module; deeper levels are summed.  [default: all]", None,
+        group=group,
     )  # fmt: skip

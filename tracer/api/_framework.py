@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from tracer.analyzers.operations import operation_table
 from tracer.analyzers.timing import notes
 from tracer.api._assembly import configured
-from tracer.api._sweep import each
+from tracer.api._sweep import as_list
+from tracer.api.framework import ProfileFrameworkArguments
 from tracer.errors import InputError, TracerError, UsageError
 from tracer.executors import registry
 from tracer.executors.calls import BACKWARD, RANGE, described
@@ -27,66 +28,45 @@ from tracer.exporters.source import load_source
 from tracer.records import environment
 from tracer.records.model_info import ModelInfo
 from tracer.records.trace import Trace, distinctions
-from tracer.support.progress import Progress
+from tracer.support.progress import silent
 
 
-def profile_framework(
-    target: str,
-    framework: str | None,
-    args: Mapping[str, object],
-    weights: Path | None,
-    batch: int | Sequence[int] | None,
-    runs: int | None,
-    warmup: int,
-    min_time: float | None,
-    precision: float | None,
-    threads: int | Sequence[int],
-    seed: int,
-    train: bool,
-    backward: bool,
-    device: str,
-    progress: Progress,
-    loss: str | None,
-    optimizer: str | None,
-    compiled: bool,
-    input_shape: Sequence[int] | Sequence[Sequence[int]] | None,
-    input_dtype: str | Sequence[str],
-    trust: bool,
-    inputs: Sequence[NDArray[Any]] | None,
-) -> Trace:
+def profile_framework(call: ProfileFrameworkArguments) -> Trace:
     """Loads the model and profiles it, once for each batch size and number of threads."""
-    counts = each(threads)
+    counts, args = as_list(call.threads), dict(call.args or {})
     settings = [
         EagerSettings(
-            runs, warmup, min_time, count, precision, seed, device, backward, loss, optimizer, train
+            call.runs, call.warmup, call.min_time, count, call.precision, call.seed, call.device,
+            call.backward, call.loss, call.optimizer, call.train,
         )
         for count in counts
-    ]
+    ]  # fmt: skip
     model = load_source(
-        target, dict(args), weights=weights, framework=framework, trust=trust, seed=seed
-    )
-    name = exporter_of(model, framework).name
-    executor, compiler = _executors(name, compiled, model, target)
-    if inputs is None:
-        specs = _specs(model, target, input_shape, input_dtype)
-        drawn = [_drawn(specs, size, seed) for size in each(batch)]
-        notes = [f"inputs are random, seed {seed}"]
+        call.target, args, weights=call.weights, framework=call.framework, trust=call.trust,
+        seed=call.seed,
+    )  # fmt: skip
+    name = exporter_of(model, call.framework).name
+    executor, compiler = _executors(name, call.compiled, model, call.target)
+    if call.inputs is None:
+        specs = _specs(model, call.target, call.input_shape, call.input_dtype)
+        drawn = [_drawn(specs, size, call.seed) for size in as_list(call.batch)]
+        notes = [f"inputs are random, seed {call.seed}"]
     else:
-        drawn, notes = [inputs], ["inputs are arrays that were given"]
-    _check_number(model, target, drawn[0])
+        drawn, notes = [call.inputs], ["inputs are arrays that were given"]
+    _check_number(model, call.target, drawn[0])
     profiles: list[Profiled] = []
     for arrays, setting in product(drawn, settings):
-        arguments = (model, arrays, setting, progress)
+        arguments = (model, arrays, setting, call.progress or silent)
         profiles.append(_configured(executor.profile(*arguments), setting))
         try:
             profiles += [_configured(compiler.profile(*arguments), setting)] if compiler else []
         except TracerError as error:
             notes.append(f"torch.compile does not work here: {error.what}")
-    recorded = asdict(settings[0]) | {"target": target, "args": dict(args), "batch": batch}
-    recorded |= {"threads": threads if len(counts) == 1 else counts}
-    recorded |= {"compiled": compiled, "framework": name, "weights": str(weights or "")}
+    recorded = asdict(settings[0]) | {"target": call.target, "args": args, "batch": call.batch}
+    recorded |= {"threads": call.threads if len(counts) == 1 else counts}
+    recorded |= {"compiled": call.compiled, "framework": name, "weights": str(call.weights or "")}
     return Trace(
-        model=_info(target, name, profiles[0], executor.parameters(model)),
+        model=_info(call.target, name, profiles[0], executor.parameters(model)),
         environment=environment.observe(),
         settings=recorded,
         runs=tuple(profile.run for profile in profiles),

@@ -46,7 +46,7 @@ class Phased:
         model = self.decoder.model
         return PhaseRequest(model, batch=batch, seed=self.seed, decoder=self.decoder, phase=phase)
 
-    def told(self, trace: Trace) -> Trace:
+    def with_generations(self, trace: Trace) -> Trace:
         """Returns `trace` with the cache and the generations."""
         known = planned(self.decoder, self.phases)
         return replace(trace, generation=replace(known, measured=tuple(self.measured)))

@@ -12,17 +12,17 @@ from tracer.accumulators.nodes import nodes_that_sum
 from tracer.accumulators.statistics.certificates import Guarantee, guarantee
 from tracer.analyzers import energy as energy_models
 from tracer.api._narrowed_energy import with_energies
+from tracer.api.narrow import NarrowArguments
 from tracer.containment import signals
 from tracer.errors import ModelError
 from tracer.exporters import writing
-from tracer.exporters.subject import Subject, open_subject
+from tracer.exporters.subject import open_subject
 from tracer.graph import loading, stored_weights
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset, without_split
 from tracer.narrowing import attempts, requirement, rounding
 from tracer.narrowing.attempts import Attempt, Attempts, Evaluation
-from tracer.narrowing.requirement import NarrowOptions
 from tracer.quantization import bit_reduction
 from tracer.quantization.calibration import CalibrationSamples
 from tracer.records.model_info import ModelInfo
@@ -37,51 +37,44 @@ _LEAST_OPSET = 13
 
 
 @rounding.interpreting()
-def narrow(
-    model: Subject,
-    data: str | Path,
-    test: str | Path | None,
-    options: NarrowOptions,
-    output: str | Path | None,
-    force: bool,
-    folder: Path,
-    progress: Progress | None,
-) -> Narrowed:
+def narrow(call: NarrowArguments) -> Narrowed:
     """Tries each width, and writes the model of the narrowest within the budget.
 
     The result has the same bits on every processor.
     """
-    energy_model = energy_models.find(options.energy)
-    target = None if output is None else Path(output)
+    energy_model = energy_models.find(call.energy)
+    target = None if call.output is None else Path(call.output)
     if target is not None:
-        writing.check_target(target, force)
-        check_writable(certificate_beside(target), force)
-    plan, tried = requirement.parse_widths(options)  # raises UsageError before minutes are spent
-    report, batch = progress or silent, options.batch
-    loaded = open_subject(model)
+        writing.check_target(target, call.force)
+        check_writable(certificate_beside(target), call.force)
+    # before minutes are spent: raises UsageError
+    plan, tried = requirement.parse_widths(call.bits, call.tile, call.guarantee)
+    folder = Path(call.folder)
+    report, batch = call.progress or silent, call.batch
+    loaded = open_subject(call.model)
     if not any(node.op_type in MULTIPLYING for node in loaded.nodes):
         raise _without_layers(loaded, "it has no convolution and no product")
-    split = "test" if Path(data).is_dir() else "train"
-    calibration = open_dataset(data, loaded, limit=options.limit, split=split, folder=folder)
-    held_out = test or without_split(data)
-    tested = open_dataset(held_out, loaded, limit=options.test_limit, folder=folder)
-    metric = checked_metric(loaded, tested, options.metric)
-    wide, notes = _quantized(loaded, calibration, options, report)
+    split = "test" if Path(call.data).is_dir() else "train"
+    calibration = open_dataset(call.data, loaded, limit=call.limit, split=split, folder=folder)
+    held_out = call.test or without_split(call.data)
+    tested = open_dataset(held_out, loaded, limit=call.test_limit, folder=folder)
+    metric = checked_metric(loaded, tested, call.metric)
+    wide, notes = _quantized(loaded, calibration, call, report)
     subject = attempts.Subject.of(wide)
     _check(subject)
     evaluation = Evaluation(wide, requirement.wide(plan), tested, metric, batch, report)
-    before, judge = evaluation.before, judgement(metric, options.budget)
+    before, judge = evaluation.before, judgement(metric, call.budget)
     samples = CalibrationSamples(calibration, batch)
-    trying = Attempts(subject, samples, evaluation, judge, options.guarantee, report)
+    trying = Attempts(subject, samples, evaluation, judge, call.guarantee, report)
     made = [trying.at(width) for width in tried]
     best = trying.narrowest(made)
     result = Narrowed(
         model=ModelInfo.of(loaded),
         settings={
-            "bits": str(plan), "guarantee": options.guarantee, "tile": options.tile,
-            "weight_bits": options.weight_bits,
-            "data": calibration.name, "limit": options.limit, "test": tested.name,
-            "budget": options.budget,
+            "bits": str(plan), "guarantee": call.guarantee, "tile": call.tile,
+            "weight_bits": call.weight_bits,
+            "data": calibration.name, "limit": call.limit, "test": tested.name,
+            "budget": call.budget,
         },
         judgement=judge,
         score=before.score,
@@ -93,24 +86,24 @@ def narrow(
         proto=best.proto,
     )  # fmt: skip
     result = with_energies(result, wide, tested, energy_model)
-    proto, certificate = _kept(best, target)  # last: what fails before leaves no file
+    proto, certificate = _write_result(best, target)  # last: what fails before leaves no file
     noted = (*result.notes, *writing.notes(proto))
     return replace(result, proto=proto, certificate=certificate, notes=noted)
 
 
 def _quantized(
-    model: Model, calibration: Dataset, options: NarrowOptions, report: Progress
+    model: Model, calibration: Dataset, call: NarrowArguments, report: Progress
 ) -> tuple[Model, tuple[str, ...]]:
     """Returns the model with its weights in it, of so many bits as the options ask for.
 
     A float model is quantised first.
     """
-    samples = CalibrationSamples(calibration, options.batch)
+    samples = CalibrationSamples(calibration, call.batch)
     quantised, notes = quantized_first(model, samples, report)
     place = None if quantised.path is None else Path(quantised.path).parent
     proto = stored_weights.with_inline_weights(quantised.proto, place)
-    if options.weight_bits is not None:
-        proto = bit_reduction.narrow(proto, options.weight_bits)
+    if call.weight_bits is not None:
+        proto = bit_reduction.narrow(proto, call.weight_bits)
     return replace(loading.from_proto(proto), subject=model.name), notes
 
 
@@ -134,7 +127,9 @@ def _without_layers(model: Model, why: str) -> ModelError:
     )
 
 
-def _kept(attempt: Attempt, target: Path | None) -> tuple[onnx.ModelProto, Guarantee | None]:
+def _write_result(
+    attempt: Attempt, target: Path | None
+) -> tuple[onnx.ModelProto, Guarantee | None]:
     """Returns the model with its certificate, and writes both where there is a target."""
     sums, model = attempt.after.sums, loading.from_proto(attempt.proto)
     every = nodes_that_sum(model)

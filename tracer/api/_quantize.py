@@ -2,12 +2,12 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from tracer import metrics
+from tracer.api.quantize import QuantizeArguments
 from tracer.errors import UsageError
 from tracer.exporters import writing
-from tracer.exporters.subject import Subject, open_subject
+from tracer.exporters.subject import open_subject
 from tracer.graph import stored_weights
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
@@ -21,43 +21,29 @@ from tracer.quantization.options import QuantizationOptions, WeightOptions
 from tracer.quantization.weights import quantize_weights
 from tracer.records.model_info import ModelInfo
 from tracer.records.transformed import Accuracy, Quantized
-from tracer.scaling.pool import Note, Pool, opened_pool
+from tracer.scaling.opening import opened_pool
+from tracer.scaling.pool import Pool
 from tracer.support.progress import Progress
 
 _MODULES = ("tracer.quantization.calibration",)
 """What workers load as they start."""
 
 
-def quantize(
-    model: Subject,
-    calibrate: str | Path | None,
-    output: str | Path | None,
-    force: bool,
-    options: QuantizationOptions | WeightOptions | None,
-    limit: int | None,
-    test: str | Path | None,
-    test_limit: int | None,
-    metric: str | None,
-    batch: int,
-    folder: Path,
-    progress: Progress | None,
-    cluster: Any,
-    note: Note | None,
-) -> Quantized:
+def quantize(call: QuantizeArguments) -> Quantized:
     """Scores the quantised and the float model, then writes the quantised one."""
-    target = None if output is None else Path(output)
+    target = None if call.output is None else Path(call.output)
     if target is not None:
-        writing.check_target(target, force)
-    chosen_metric = None if metric is None else metrics.find(metric)
-    loaded, options = open_subject(model), options or QuantizationOptions()
-    calibration, test_data = _data(loaded, calibrate, limit, test, test_limit, options, folder)
+        writing.check_target(target, call.force)
+    chosen_metric = None if call.metric is None else metrics.find(call.metric)
+    loaded, options = open_subject(call.model), call.options or QuantizationOptions()
+    calibration, test_data = _data(loaded, call, options)
     if chosen_metric is not None and test_data is not None:
         check(loaded, test_data, chosen_metric)
-    samples = None if calibration is None else CalibrationSamples(calibration, batch)
-    with opened_pool(cluster, note=note, modules=_MODULES) as pool:
-        graph = _graph(loaded, samples, options, progress, pool)
+    samples = None if calibration is None else CalibrationSamples(calibration, call.batch)
+    with opened_pool(call.cluster, note=call.note, modules=_MODULES) as pool:
+        graph = _graph(loaded, samples, options, call.progress, pool)
     wide, narrow = Interpreter(loaded), Interpreter(graph.model)
-    scores, notes = _scored(wide, narrow, test_data, chosen_metric, batch, progress)
+    scores, notes = _scored(wide, narrow, test_data, chosen_metric, call.batch, call.progress)
     if target is None:
         proto = stored_weights.with_inline_weights(graph.proto, graph.folder)
     else:  # last: what fails before leaves no file
@@ -65,8 +51,9 @@ def quantize(
     return Quantized(
         model=ModelInfo.of(loaded),
         settings={
-            **asdict(options), "calibrate": None if calibrate is None else str(calibrate),
-            "limit": limit, "test": None if test_data is None else test_data.name,
+            **asdict(options),
+            "calibrate": None if call.calibrate is None else str(call.calibrate),
+            "limit": call.limit, "test": None if test_data is None else test_data.name,
         },
         accuracy=scores,
         layers=graph.layers,
@@ -77,32 +64,29 @@ def quantize(
 
 
 def _data(
-    model: Model,
-    calibrate: str | Path | None,
-    limit: int | None,
-    test: str | Path | None,
-    test_limit: int | None,
-    options: QuantizationOptions | WeightOptions,
-    folder: Path,
+    model: Model, call: QuantizeArguments, options: QuantizationOptions | WeightOptions
 ) -> tuple[Dataset | None, Dataset | None]:
     """Returns the data of the layers' errors, and of the accuracy; None without any."""
+    folder = Path(call.folder)
     if isinstance(options, WeightOptions):
-        if calibrate is not None:
+        if call.calibrate is not None:
             raise UsageError(
                 "weights alone need no calibration", "Give --test DATA, for the accuracy."
             )
-        if test is None:
+        if call.test is None:
             return None, None
-        own = open_dataset(test, model, limit=limit, folder=folder)
-        return own, open_dataset(test, model, limit=test_limit, folder=folder)
-    if calibrate is None:
+        own = open_dataset(call.test, model, limit=call.limit, folder=folder)
+        return own, open_dataset(call.test, model, limit=call.test_limit, folder=folder)
+    if call.calibrate is None:
         raise UsageError(
             "activations are quantised by their ranges on data, and none are given",
             "Give --calibrate DATA; or --weights 4, for weights alone.",
         )
-    calibration = open_dataset(calibrate, model, limit=limit, split="train", folder=folder)
-    tested = test or without_split(calibrate)
-    return calibration, open_dataset(tested, model, limit=test_limit, folder=folder)
+    calibration = open_dataset(
+        call.calibrate, model, limit=call.limit, split="train", folder=folder
+    )
+    tested = call.test or without_split(call.calibrate)
+    return calibration, open_dataset(tested, model, limit=call.test_limit, folder=folder)
 
 
 def _graph(

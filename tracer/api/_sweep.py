@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 
-def each(value: Any) -> Sequence[Any]:
+def as_list(value: Any) -> Sequence[Any]:
     """Returns the values of an argument, each once: a single one, or those of a sequence."""
     if isinstance(value, str) or not isinstance(value, Sequence):
         return [value]

@@ -1,8 +1,8 @@
 """Tunes a model: see `tracer.tune`."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,28 +11,24 @@ import onnx
 from tracer import host
 from tracer.analyzers.compare.contrast import Contrast
 from tracer.api.profile import profile
+from tracer.api.tune import TuneArguments
 from tracer.containment import signals
 from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.exporters import writing
-from tracer.exporters.subject import Subject, open_subject
+from tracer.exporters.subject import open_subject
 from tracer.graph import stored_weights
-from tracer.inputs.request import (
-    InputPaths,
-    Samples,
-    on_sizes_that_run,
-    request_for,
-    with_overrides,
-)
+from tracer.inputs.overrides import with_overrides
+from tracer.inputs.request import on_sizes_that_run, request_for
 from tracer.quantization.from_qonnx import runnable_form
 from tracer.records.model_info import ModelInfo
-from tracer.records.trace import Trace
 from tracer.records.transformed import Speedup, Trial, Tuned
-from tracer.support.progress import Progress
+from tracer.support.progress import Progress, silent
+from tracer.support.tolerance import Tolerance
 from tracer.tuning import candidates
 from tracer.tuning import plan as python
 from tracer.tuning.bench import EXECUTOR, OnnxruntimeBench
-from tracer.tuning.candidates import Candidate, Request, Workshop, refuse_unknown
+from tracer.tuning.candidates import DEFAULT_RTOL, Candidate, Request, Workshop, refuse_unknown
 from tracer.tuning.changes import Steps, find, parsed
 from tracer.tuning.findings import Findings
 from tracer.tuning.plan import plan_of
@@ -47,62 +43,25 @@ _SEARCHED = 0.7
 """Share of the time that a limit leaves, after which a search ends: its last session goes on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """The model to tune, on which inputs, and the settings to start from."""
-
-    model: Subject
-    batch: int | None
-    dims: Mapping[str, int] | None
-    feeds: InputPaths | Samples
-    seed: int
-    settings: Mapping[str, Any]
-
-    def setup(self) -> Setup:
-        """Returns the unchanged setup, on inputs of the first sizes that run."""
-        loaded = runnable_form(with_overrides(open_subject(self.model), self.feeds)).executed
-        chosen = registry.settings_for(EXECUTOR, self.settings)
-        executor = registry.find_alternating(EXECUTOR)
-
-        def runs(feedset: Any) -> None:
-            with executor.ready(loaded, feedset, chosen):
-                pass
-
-        asked = request_for(self.model, loaded, self.batch, self.dims, self.feeds, self.seed)
-        feedset, _ = on_sizes_that_run(asked.first_batch(), runs)
-        return Setup(loaded, feedset, chosen)
-
-    def profile(self, base: Setup, report: Progress) -> Trace:
-        """Returns the profile of the unchanged setup by which changes are chosen."""
-        chosen = {name: value for name, value in self.settings.items() if value is not None}
-        return profile(
-            base.model, batch=self.batch, dims=self.dims, feeds=self.feeds, seed=self.seed,
-            min_time=_PROFILE_S, **chosen, confirm=False, peaks=host.peaks, progress=report,
-            in_process=True,
-        )  # fmt: skip
-
-
-def tune(
-    start: Start,
-    request: Request,
-    steps: Sequence[str],
-    output: str | Path | None,
-    force: bool,
-    report: Progress,
-) -> Tuned:
-    """Profiles the model, searches, and writes the changed model; or makes `steps` alone."""
-    target = None if output is None else Path(output)
+def tune(call: TuneArguments) -> Tuned:
+    """Profiles the model, searches, and writes the changed model; or makes `apply` alone."""
+    report = call.progress or silent
+    tolerance = call.tolerance or Tolerance(relative=DEFAULT_RTOL)
+    request = Request(
+        call.goal, call.seconds, frozenset(call.allow), tolerance, tuple(call.only or ())
+    )
+    target = None if call.output is None else Path(call.output)
     if target is not None:
-        writing.check_target(target, force)
+        writing.check_target(target, call.force)
     refuse_unknown(request.allow)
     for name in request.only:
         find(name)  # raises UsageError before any work
-    chosen = parsed(steps)
-    machine, base = Machine.this(), start.setup()
+    chosen = parsed(call.apply or ())
+    machine, base = Machine.this(), _setup(call)
     if chosen:
-        outcome = _made(base, chosen, request, report)
+        outcome = _apply(base, chosen, request, report)
     else:
-        outcome = _searched(start, base, request, machine, report)
+        outcome = _search(call, base, request, machine, report)
     proto = _changed(base, outcome.best)
     notes = (*base.model.notes, *base.feedset.notes, *_notes(outcome, machine, report))
     result = _result(base, machine, request, outcome, proto, notes)
@@ -111,19 +70,48 @@ def tune(
     return replace(result, proto=writing.write_last(proto, target))
 
 
-def _searched(
-    start: Start, base: Setup, request: Request, machine: Machine, report: Progress
+def _setup(call: TuneArguments) -> Setup:
+    """Returns the unchanged setup, on inputs of the first sizes that run."""
+    loaded = runnable_form(with_overrides(open_subject(call.model), call.feeds)).executed
+    chosen = registry.settings_for(EXECUTOR, _settings(call))
+    executor = registry.find_alternating(EXECUTOR)
+
+    def runs(feedset: Any) -> None:
+        with executor.ready(loaded, feedset, chosen):
+            pass
+
+    asked = request_for(call.model, loaded, call.batch, call.dims, call.feeds, call.seed)
+    feedset, _ = on_sizes_that_run(asked.first_batch(), runs)
+    return Setup(loaded, feedset, chosen)
+
+
+def _settings(call: TuneArguments) -> dict[str, Any]:
+    """Returns the settings to start from; None is the default of the executor."""
+    return {
+        "threads": call.threads or None, "optimization": call.optimization,
+        "provider": call.provider,
+    }  # fmt: skip
+
+
+def _search(
+    call: TuneArguments, base: Setup, request: Request, machine: Machine, report: Progress
 ) -> Found:
     """Searches in the time that the profile leaves, at least half of it within the limit."""
     began = time.monotonic()
-    findings = Findings(base, start.profile(base, report), machine, request.goal)
+    chosen = {name: value for name, value in _settings(call).items() if value is not None}
+    trace = profile(
+        base.model, batch=call.batch, dims=call.dims, feeds=call.feeds, seed=call.seed,
+        min_time=_PROFILE_S, **chosen, confirm=False, peaks=host.peaks, progress=report,
+        in_process=True,
+    )  # fmt: skip
+    findings = Findings(base, trace, machine, request.goal)
     left = max(request.seconds / 2, request.seconds - (time.monotonic() - began))
     left = min(left, _SEARCHED * signals.seconds_left())
-    bench = OnnxruntimeBench(start.seed, report)
+    bench = OnnxruntimeBench(call.seed, report)
     return Search(findings, replace(request, seconds=left), bench, report).run()
 
 
-def _made(base: Setup, steps: Steps, request: Request, report: Progress) -> Found:
+def _apply(base: Setup, steps: Steps, request: Request, report: Progress) -> Found:
     """Makes steps without measuring. Raises UsageError for one that cannot be made or kept."""
     allowed = {step.change.effect for step in steps}
     workshop = Workshop(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -12,13 +12,13 @@ from typing import Any
 from tracer.accumulators.spec import kinds
 from tracer.analyzers import energy
 from tracer.analyzers.views.redaction import bare
+from tracer.api.whatif import WhatIfArguments
 from tracer.errors import ClusterError, UsageError
-from tracer.exporters.subject import Subject, open_subject
+from tracer.exporters.subject import open_subject
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset, reopened
-from tracer.inputs.request import with_overrides
-from tracer.limits import Limits
+from tracer.inputs.overrides import with_overrides
 from tracer.metrics import Metric
 from tracer.records import environment
 from tracer.records.model_info import ModelInfo
@@ -26,7 +26,7 @@ from tracer.records.whatif import AccumulatorSweep, EnergyBasis, WhatIf
 from tracer.scaling.pool import Pool
 from tracer.scaling.shards import first_answer
 from tracer.storage.whatif_file import WhatIfFile
-from tracer.support.progress import Progress, silent
+from tracer.support.progress import silent
 from tracer.support.temporary import refuse_in_use
 from tracer.whatif import variants, width_plan
 from tracer.whatif.accumulators import AccumulatorTask, try_accumulators
@@ -54,53 +54,41 @@ _SETTING_NAMES = {
 """Names in files of options that have another name in Python."""
 
 
-def what_if(
-    model: Subject,
-    accumulator: str | Sequence[int],
-    data: str | Path,
-    options: WhatIfOptions | None,
-    trace: str | Path | None,
-    force: bool,
-    folder: Path,
-    limits: Limits | None,
-    progress: Progress | None,
-    operands: str | None,
-    pool: Pool,
-) -> WhatIf | AccumulatorSweep:
+def what_if(call: WhatIfArguments, pool: Pool) -> WhatIf | AccumulatorSweep:
     """Evaluates the widths, and writes each evaluation to the file `trace` at once."""
-    if trace is not None and force:  # before minutes are spent on the data
-        refuse_in_use(Path(trace))
-    options = options or WhatIfOptions()
-    spellings = kinds.listed(accumulator) if isinstance(accumulator, str) else None
+    if call.trace is not None and call.force:  # before minutes are spent on the data
+        refuse_in_use(Path(call.trace))
+    options = call.options or WhatIfOptions()
+    spellings = kinds.listed(call.accumulator) if isinstance(call.accumulator, str) else None
     if spellings is not None:
-        _refuse_widths(options, trace)
-        return _accumulators(
-            model, spellings, data, options, folder, pool, limits, progress, operands
-        )
-    if operands is not None:
+        _refuse_widths(options, call.trace)
+        return _accumulators(call, spellings, options, pool)
+    if call.operands is not None:
         raise UsageError(
             "operands have formats with float accumulators", "Name one, such as fp32 or tc:h100."
         )
-    deadline = Deadline(None if limits is None else limits.seconds)
-    plan = width_plan.read(accumulator)
+    deadline = Deadline(None if call.limits is None else call.limits.seconds)
+    plan = width_plan.read(call.accumulator)
     narrowest, widest = plan.ends
     accumulators = tuple(options.accumulators(widest))
     tuple(options.accumulators(narrowest))  # raises UsageError for a width that is too narrow
-    opened = _opened(model, data, options, folder, pool, progress)
+    opened = _opened(call, options, pool)
     loaded, dataset, metric = opened.model, opened.dataset, opened.metric
     model_of_energy = energy.find(options.energy)
-    graphs, changes = graph_variants(loaded, dataset, options, folder, progress)
+    graphs, changes = graph_variants(loaded, dataset, options, Path(call.folder), call.progress)
 
     def identity() -> dict[str, str]:
         return opened.identity(options, changes)
 
-    stored = nullcontext() if trace is None else closing(WhatIfFile(Path(trace), identity(), force))
+    stored: AbstractContextManager[WhatIfFile | None] = nullcontext()
+    if call.trace is not None:
+        stored = closing(WhatIfFile(Path(call.trace), identity(), call.force))
     with stored as file:
-        with _kept_shards(file, pool, identity, force) as shards:
+        with _kept_shards(file, pool, identity, call.force) as shards:
             task = Task(
-                dataset, metric, model_of_energy, options, plan, pool, shards, limits, deadline
+                dataset, metric, model_of_energy, options, plan, pool, shards, call.limits, deadline
             )
-            results = run_variants(task, graphs, accumulators, file, progress)
+            results = run_variants(task, graphs, accumulators, file, call.progress)
         result = WhatIf(
             model=ModelInfo.of(loaded),
             environment=environment.observe(),
@@ -139,19 +127,12 @@ class _Opened:
         )
 
 
-def _opened(
-    model: Subject,
-    data: str | Path,
-    options: WhatIfOptions,
-    folder: Path,
-    pool: Pool,
-    progress: Progress | None,
-) -> _Opened:
+def _opened(call: WhatIfArguments, options: WhatIfOptions, pool: Pool) -> _Opened:
     """Opens the model and the data, and chooses the metric, which workers try as they load."""
-    loaded = with_overrides(open_subject(model), data)
-    dataset = open_dataset(data, loaded, limit=options.limit, folder=folder)
+    loaded = with_overrides(open_subject(call.model), call.data)
+    dataset = open_dataset(call.data, loaded, limit=options.limit, folder=Path(call.folder))
     fingerprint = _fingerprint(dataset, pool)
-    batches = StoredBatches(dataset, options.batch, progress)
+    batches = StoredBatches(dataset, options.batch, call.progress)
     metric = first_answer(pool, MetricJob(batches, options.metric), "metric")
     return _Opened(loaded, dataset, batches, metric, fingerprint)
 
@@ -199,30 +180,22 @@ def _kept_shards(
 
 
 def _accumulators(
-    model: Subject,
-    spellings: tuple[str, ...],
-    data: str | Path,
-    options: WhatIfOptions,
-    folder: Path,
-    pool: Pool,
-    limits: Limits | None,
-    progress: Progress | None,
-    operands: str | None,
+    call: WhatIfArguments, spellings: tuple[str, ...], options: WhatIfOptions, pool: Pool
 ) -> AccumulatorSweep:
     """Runs all the data in each accumulator."""
-    deadline = Deadline(None if limits is None else limits.seconds)
-    opened = _opened(model, data, options, folder, pool, progress)
+    deadline = Deadline(None if call.limits is None else call.limits.seconds)
+    opened = _opened(call, options, pool)
     loaded, dataset, metric = opened.model, opened.dataset, opened.metric
     changes: list[str] = []
 
     def quantized() -> Model:
-        (graph,), notes = graph_variants(loaded, dataset, options, folder, progress)
+        (graph,), notes = graph_variants(loaded, dataset, options, Path(call.folder), call.progress)
         changes.extend(notes)
         return graph.model
 
     task = AccumulatorTask(
-        loaded, cache(quantized), dataset, metric, energy.find(options.energy), options, operands,
-        pool, progress or silent, limits, deadline,
+        loaded, cache(quantized), dataset, metric, energy.find(options.energy), options,
+        call.operands, pool, call.progress or silent, call.limits, deadline,
     )  # fmt: skip
     result = try_accumulators(task, spellings, opened.batches)
     return AccumulatorSweep(
@@ -230,7 +203,7 @@ def _accumulators(
         environment=environment.observe(),
         settings={
             **opened.identity(options, changes),
-            "data": dataset.name, "accumulator": list(spellings), "operands": operands,
+            "data": dataset.name, "accumulator": list(spellings), "operands": call.operands,
         },
         judgement=judgement(metric, options.accuracy_budget),
         energy=EnergyBasis(

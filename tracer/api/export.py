@@ -3,33 +3,79 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tracer.api._calls import by_rules as contained
-from tracer.support.arguments import instance, maybe
+from tracer.api import _calls
+from tracer.api._calls import Contained, contained
+from tracer.support.arguments import FLAG, TEXT, instance, integer, maybe, option, part
 
 if TYPE_CHECKING:
     from tracer.exporters.records import Exported, ExportOptions
-    from tracer.limits import Limits
 
-_RULES = {"options": maybe(instance("tracer.exporters.records.ExportOptions"))}
+_MODEL = "Model"
 
 
-@contained(_RULES)
-def export(
-    model: object,
-    path: str | Path,
-    *,
-    args: Mapping[str, object] | None = None,
-    weights: Path | None = None,
-    trust: bool = False,
-    input_shape: Sequence[int] | Sequence[Sequence[int]] | None = None,
-    input_dtype: str | Sequence[str] = "float32",
-    options: ExportOptions | None = None,
-    limits: Limits | None = None,
-    in_process: bool = False,
-) -> Exported:
+@dataclass(frozen=True)
+class _Export:
+    """The options of a command that are fields of ExportOptions, which imports numpy."""
+
+    framework: str | None = _calls.framework(_MODEL)
+    to: str | None = option(
+        "Convert SOURCE, a quantised .onnx file: QuantizeLinear and DequantizeLinear to Quant "
+        "(qonnx), or back (qdq).  [default: export a framework's model]",
+        None, group=_calls.ONNX, rule=TEXT, reads=("choice", "qonnx", "qdq"),
+    )  # fmt: skip
+    opset: int | None = option(
+        "Version of the ONNX operator set.  [default: 20 for torch, 11 for Chainer]", None,
+        group=_calls.ONNX, rule=integer(1),
+    )  # fmt: skip
+    static_batch: bool = option(
+        "Fix the batch size to that of the inputs.", False, group=_calls.ONNX, rule=FLAG
+    )
+    keep_batchnorm: bool = option(
+        "Do not fold BatchNormalization into convolutions (torch).", False,
+        group=_calls.ONNX, rule=FLAG,
+    )  # fmt: skip
+    rtol: float | None = _calls.rtol("1e-4, or 8 roundings of a narrower type")
+    atol: float | None = _calls.atol("1e-8")
+    force: bool = option("Overwrite files that exist.", False, group="Output")
+    seed: int = option(
+        "Seed of random weights, and of the inputs of the check.", 0, group="Output", shown=True
+    )
+
+
+def _export_options(static_batch: bool, **values: Any) -> ExportOptions:
+    from tracer.exporters.records import ExportOptions
+
+    return ExportOptions(dynamic_batch=not static_batch, **values)
+
+
+@dataclass(frozen=True)
+class ExportArguments(Contained):
+    """The arguments of `export`."""
+
+    GROUPS = (_MODEL, _calls.INPUT, _calls.ONNX, _calls.TOLERANCE, "Output")
+
+    model: object
+    path: str | Path = option("The .onnx file to write.", group="Output", flag="-o --output")
+    _: KW_ONLY
+    options: ExportOptions | None = part(
+        _Export, None, build=_export_options,
+        rule=maybe(instance("tracer.exporters.records.ExportOptions")),
+    )  # fmt: skip
+    args: Mapping[str, object] | None = _calls.args(_MODEL)
+    weights: Path | None = _calls.weights(_MODEL)
+    trust: bool = _calls.trust(_MODEL)
+    input_shape: Sequence[int] | Sequence[Sequence[int]] | None = _calls.input_shape(
+        "the model's", _calls.INPUT
+    )
+    input_dtype: str | Sequence[str] = _calls.input_dtype(_calls.INPUT)
+
+
+@contained(ExportArguments)
+def export(call: ExportArguments) -> Exported:
     """Writes `model` to `path` as ONNX and checks it against the framework on random inputs.
 
     `model` is a torch.nn.Module, a torch.export.ExportedProgram, a chainer.Link, or the name of
@@ -52,6 +98,4 @@ def export(
     """
     from tracer.api import _export
 
-    return _export.export(
-        model, Path(path), args or {}, weights, trust, input_shape, input_dtype, options
-    )
+    return _export.export(call)

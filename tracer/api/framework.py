@@ -3,69 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracer.api._calls import by_rules as contained
-from tracer.support.arguments import RULES, swept
-from tracer.support.progress import Progress, silent
+from tracer.api import _calls
+from tracer.api._calls import Contained, contained
+from tracer.executors.eager.settings import DEVICES, LOSSES, OPTIMIZERS
+from tracer.support.arguments import RULES, argument, option, swept
+from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracer.limits import Limits
     from tracer.records.trace import Trace
 
-_RULES = {name: swept(RULES[name]) for name in ("batch", "threads")}
+_CODE = "Framework (FILE.py:NAME)"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FrameworkOptions:
     """The arguments of `profile_framework` that only a model of a framework has."""
 
-    framework: str | None = None
-    args: Mapping[str, object] = field(default_factory=dict)
-    weights: Path | None = None
-    input_shape: Sequence[int] | Sequence[Sequence[int]] | None = None
-    input_dtype: str | Sequence[str] = "float32"
-    train: bool = False
-    backward: bool = False
-    loss: str | None = None
-    optimizer: str | None = None
-    compiled: bool = False
-    device: str = "cpu"
-    trust: bool = False
+    framework: str | None = _calls.framework(_CODE)
+    args: Mapping[str, object] | None = _calls.args(_CODE)
+    weights: Path | None = _calls.weights(_CODE)
+    input_shape: Sequence[int] | Sequence[Sequence[int]] | None = _calls.input_shape(
+        "the model's", _CODE
+    )
+    input_dtype: str | Sequence[str] = _calls.input_dtype(_CODE)
+    train: bool = option(
+        "Measure the forward pass in training mode, recorded for gradients.", False, group=_CODE
+    )
+    backward: bool = option(
+        "Measure training steps: forward and backward pass.", False, group=_CODE
+    )
+    loss: str | None = option(
+        "Loss of a training step.  [default: sum]", None, group=_CODE, reads=("choice", *LOSSES)
+    )
+    optimizer: str | None = option(
+        "Include an optimizer step in every run.  [default: none]", None,
+        group=_CODE, reads=("choice", *OPTIMIZERS),
+    )  # fmt: skip
+    compiled: bool = option(
+        "Also measure the model compiled by torch.compile.", False, group=_CODE, flag="--compile"
+    )
+    device: str = option(
+        "Device that the framework runs on.", "cpu", group=_CODE, reads=("choice", *DEVICES)
+    )
+    trust: bool = _calls.trust(_CODE)
 
 
-@contained(_RULES)
-def profile_framework(
-    target: str,
-    *,
-    framework: str | None = None,
-    args: Mapping[str, object] | None = None,
-    weights: Path | None = None,
-    batch: int | Sequence[int] | None = None,
-    runs: int | None = None,
-    warmup: int = 5,
-    min_time: float | None = None,
-    precision: float | None = None,
-    threads: int | Sequence[int] = 0,
-    seed: int = 0,
-    train: bool = False,
-    backward: bool = False,
-    device: str = "cpu",
-    progress: Progress | None = None,
-    loss: str | None = None,
-    optimizer: str | None = None,
-    compiled: bool = False,
-    input_shape: Sequence[int] | Sequence[Sequence[int]] | None = None,
-    input_dtype: str | Sequence[str] = "float32",
-    trust: bool = False,
-    inputs: Sequence[NDArray[Any]] | None = None,
-    limits: Limits | None = None,
-    in_process: bool = False,
-) -> Trace:
+@dataclass(frozen=True)
+class ProfileFrameworkArguments(FrameworkOptions, Contained):
+    """The arguments of `profile_framework`."""
+
+    target: str
+    _: KW_ONLY
+    batch: int | Sequence[int] | None = argument(None, rule=swept(RULES["batch"]))
+    runs: int | None = None
+    warmup: int = 5
+    min_time: float | None = None
+    precision: float | None = None
+    threads: int | Sequence[int] = argument(0, rule=swept(RULES["threads"]))
+    seed: int = 0
+    progress: Progress | None = None
+    inputs: Sequence[NDArray[Any]] | None = None
+
+
+@contained(ProfileFrameworkArguments)
+def profile_framework(call: ProfileFrameworkArguments) -> Trace:
     """Profiles the model that `target` names in its own framework.
 
     It is profiled once for each batch size and number of threads.
@@ -82,8 +89,4 @@ def profile_framework(
     """
     from tracer.api import _framework
 
-    return _framework.profile_framework(
-        target, framework, args or {}, weights, batch, runs, warmup, min_time, precision,
-        threads, seed, train, backward, device, progress or silent, loss, optimizer, compiled,
-        input_shape, input_dtype, trust, inputs,
-    )  # fmt: skip
+    return _framework.profile_framework(call)

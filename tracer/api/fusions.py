@@ -3,34 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracer.api._calls import by_rules as contained
+from tracer.api import _calls
+from tracer.api._calls import Contained, contained
+from tracer.support.arguments import option
 from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
     from tracer.analyzers.fusions import Fusions
     from tracer.exporters.subject import Subject
-    from tracer.limits import Limits
 
 
-@contained()
-def fusions(
-    model: Subject,
-    *,
-    batch: int | None = None,
-    dims: Mapping[str, int] | None = None,
-    feeds: str | Path | Sequence[str | Path] | None = None,
-    seed: int = 0,
-    threads: int = 0,
-    optimization: str = "all",
-    register: Sequence[str | Path] = (),
-    progress: Progress | None = None,
-    executor: str = "onnxruntime",
-    limits: Limits | None = None,
-    in_process: bool = False,
-) -> Fusions:
+@dataclass(frozen=True)
+class FusionsArguments(Contained):
+    """The arguments of `fusions`."""
+
+    model: Subject
+    _: KW_ONLY
+    batch: int | None = _calls.batch("1")
+    dims: Mapping[str, int] | None = _calls.dims()
+    feeds: str | Path | Sequence[str | Path] | None = option(
+        "Input values to compare on: an .npz file or a test_data_set folder. Repeatable.  "
+        "[default: random, twice]",
+        None, group=_calls.INPUT, flag="--inputs", reads=("path",), multiple=True,
+    )  # fmt: skip
+    seed: int = _calls.seed()
+    optimization: str = _calls.optimization()
+    threads: int = _calls.threads()
+    register: Sequence[str | Path] = _calls.register()
+    progress: Progress | None = None
+    executor: str = "onnxruntime"
+
+
+@contained(FusionsArguments)
+def fusions(call: FusionsArguments) -> Fusions:
     """Returns which nodes each kernel of `model` contains, checked by comparing tensor values.
 
     `feeds` are .npz files or test_data_set folders, one inference each. The default is two sets of
@@ -44,16 +53,4 @@ def fusions(
     """
     from tracer.api import _fusions
 
-    return _fusions.fusions(
-        model,
-        batch,
-        dims or {},
-        feeds,
-        seed,
-        threads,
-        optimization,
-        register,
-        progress,
-        executor,
-        limits,
-    )
+    return _fusions.fusions(call)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from tracer.api._calls import by_rules as contained
+from tracer.analyzers.options import DEFAULT_ENERGY_MODEL
+from tracer.api import _calls
+from tracer.api._calls import Contained, contained
 from tracer.errors import UsageError
-from tracer.support.progress import Progress, silent
+from tracer.support.arguments import RULES, option, part
+from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +25,6 @@ if TYPE_CHECKING:
     from tracer.graph.model import Model
     from tracer.inputs.feedset import FeedSet
     from tracer.inputs.request import InputPaths, Samples
-    from tracer.limits import Limits
     from tracer.records.trace import Trace
     from tracer.support.tolerance import Tolerance
 
@@ -38,35 +41,56 @@ class Receiver(Protocol):
         """Called with the feeds and the outputs of every batch."""
 
 
-@contained()
-def interpret(
-    model: Subject,
-    *,
-    batch: int | None = None,
-    dims: Mapping[str, int] | None = None,
-    feeds: InputPaths | Samples = None,
-    seed: int = 0,
-    runs: int = 5,
-    warmup: int | None = 1,
-    threads: int = 0,
-    against: Literal["ort"] | None = None,
-    fallback: Literal["ort"] | None = None,
-    register: Sequence[str | Path] = (),
-    tolerance: Tolerance | None = None,
-    accumulator: int | str | AnyAccumulator | Policy | None = None,
-    fixed: str | None = None,
-    operands: str | None = None,
-    by_sample: bool = False,
-    limits: Limits | None = None,
-    convention: str = "plain",
-    energy: str | None = None,
-    progress: Progress | None = None,
-    receive: Receive | None = None,
-    receivers: Sequence[Receiver] = (),
-    cluster: Client | str | None = None,
-    note: Callable[[str], None] | None = None,
-    in_process: bool = False,
-) -> Trace:
+@dataclass(frozen=True)
+class _Feeds(_calls.Feeds):
+    inputs: Sequence[Path] = option(
+        "Input values: an .npz file or a test_data_set folder; with --accumulator any number of "
+        "them, and folders of them.  [default: random]",
+        (), group=_calls.INPUT, multiple=True, rule=RULES["register"],
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class InterpretArguments(Contained):
+    """The arguments of `interpret`."""
+
+    model: Subject
+    _: KW_ONLY
+    batch: int | None = _calls.batch("the model's own, 64 with --data")
+    dims: Mapping[str, int] | None = _calls.dims()
+    feeds: InputPaths | Samples = part(_Feeds, None, build=_calls.feeds)
+    seed: int = _calls.seed()
+    runs: int = option("Inferences to time, without --accumulator.", 5, group=_calls.RUNS, typed=1)
+    warmup: int | None = 1
+    threads: int = _calls.threads_of_interpreter(_calls.RUNS)
+    against: Literal["ort"] | None = option(
+        "Compare every node with onnxruntime; exit 1 if one differs by itself.", None,
+        group=_calls.RUNS, reads=("choice", "ort"),
+    )  # fmt: skip
+    fallback: Literal["ort"] | None = option(
+        "Compute the nodes that the interpreter has no operator for by onnxruntime.  [default: "
+        "refuse the model]",
+        None, group=_calls.RUNS, reads=("choice", "ort"),
+    )  # fmt: skip
+    register: Sequence[str | Path] = _calls.register(_calls.RUNS)
+    energy: str | None = _calls.energy(
+        f"{DEFAULT_ENERGY_MODEL} with --accumulator, else none", _calls.RUNS
+    )
+    tolerance: Tolerance | None = None
+    accumulator: int | str | AnyAccumulator | Policy | None = None
+    fixed: str | None = None
+    operands: str | None = None
+    by_sample: bool = False
+    convention: str = "plain"
+    progress: Progress | None = None
+    receive: Receive | None = None
+    receivers: Sequence[Receiver] = ()
+    cluster: Client | str | None = None
+    note: Callable[[str], None] | None = None
+
+
+@contained(InterpretArguments)
+def interpret(call: InterpretArguments) -> Trace:
     """Runs `model` node by node in the reference interpreter, for one batch size.
 
     The node table has the columns of `profile`, and statistics of each node's values. With
@@ -101,25 +125,21 @@ def interpret(
     """
     from tracer.api import _interpret
 
-    _check_combination(accumulator is not None, against, batch, by_sample)
-    if register and not (against or fallback):
+    _check_combination(call)
+    return _interpret.interpret(call)
+
+
+def _check_combination(call: InterpretArguments) -> None:
+    """Raises UsageError for arguments that exclude each other."""
+    is_narrow = call.accumulator is not None
+    if call.against is not None and is_narrow:
+        raise UsageError("a narrow accumulator differs from onnxruntime", "Leave out one of them.")
+    if call.by_sample and not is_narrow:
+        raise UsageError("only narrow accumulators have statistics by sample", _NARROW)
+    if call.by_sample and call.batch not in (None, 1):
+        raise UsageError(f"statistics by sample in batches of {call.batch}", "Leave out the batch.")
+    if call.register and not (call.against or call.fallback):
         raise UsageError(
             "libraries of operators are for onnxruntime, and nothing runs it here",
             "Set a fallback as well: --fallback ort.",
         )
-    return _interpret.interpret(
-        model, batch, dims, feeds, seed, runs, warmup, threads, against, fallback, register,
-        tolerance, accumulator, fixed, operands, by_sample, limits, convention, energy,
-        progress or silent, receive, receivers, cluster, note,
-    )  # fmt: skip
-
-
-def _check_combination(
-    is_narrow: bool, against: str | None, batch: int | None, by_sample: bool
-) -> None:
-    if against is not None and is_narrow:
-        raise UsageError("a narrow accumulator differs from onnxruntime", "Leave out one of them.")
-    if by_sample and not is_narrow:
-        raise UsageError("only narrow accumulators have statistics by sample", _NARROW)
-    if by_sample and batch not in (None, 1):
-        raise UsageError(f"statistics by sample in batches of {batch}", "Leave out the batch.")

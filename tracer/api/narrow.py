@@ -3,55 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracer.analyzers.options import DEFAULT_ENERGY_MODEL
-from tracer.api._calls import by_rules as contained
-from tracer.support.arguments import TEXT, Rule, amount, either, integer, maybe, several
+from tracer.api import _calls
+from tracer.api._calls import Contained, contained
+from tracer.support.arguments import TEXT, Rule, amount, either, integer, maybe, option, several
 from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
     from tracer.exporters.subject import Subject
     from tracer.limits import Limits
     from tracer.narrowing.requirement import Guarantee
+    from tracer.narrowing.need import Guarantee
     from tracer.records.transformed import Narrowed
 
-_RULES = {
-    "bits": Rule(
-        "widths, as '16', '12:20', 'conv1=18,*=16' or [14, 16]",
-        either(TEXT, several(integer())).holds,
-    ),
-    "budget": amount(),
-    "guarantee": TEXT,
-    "tile": maybe(integer(1)),
-    "weight_bits": maybe(integer(2, 8)),
-}
+_SUMS, _SCORES = "Accumulators", "Accuracy and energy"
+_WIDTHS = Rule(
+    "widths, as '16', '12:20', 'conv1=18,*=16' or [14, 16]",
+    either(TEXT, several(integer())).holds,
+)
 
 
-@contained(_RULES)
-def narrow(
-    model: Subject,
-    bits: str | Sequence[int],
-    data: str | Path,
-    *,
-    output: str | Path | None = None,
-    force: bool = False,
-    limit: int | None = 512,
-    test: str | Path | None = None,
-    test_limit: int | None = None,
-    metric: str | None = None,
-    budget: float = 1.0,
-    guarantee: Guarantee = "any-input",
-    tile: int | None = None,
-    weight_bits: int | None = None,
-    batch: int = 32,
-    energy: str = DEFAULT_ENERGY_MODEL,
-    folder: str | Path = "data",
-    progress: Progress | None = None,
-    limits: Limits | None = None,
-    in_process: bool = False,
-) -> Narrowed:
+@dataclass(frozen=True)
+class NarrowArguments(Contained):
+    """The arguments of `narrow`."""
+
+    model: Subject
+    bits: str | Sequence[int] = option(
+        "Width that all sums must fit: 16. 'conv1=18,*=16' sets it by node, operator or module. "
+        "12:20 tries each width, and keeps the narrowest within the budget.",
+        group=_SUMS, rule=_WIDTHS, metavar="WIDTHS",
+    )  # fmt: skip
+    data: str | Path = _calls.data(_calls.INPUT)
+    _: KW_ONLY
+    guarantee: Guarantee = option(
+        "Inputs whose sums must fit: any, or those of the data and sums a quarter larger. "
+        "Overflows on the test data are reported.",
+        "any-input", group=_SUMS, rule=TEXT, reads=("choice", "any-input", "this-data"),
+    )  # fmt: skip
+    tile: int | None = option(
+        "Terms that are summed in a register of --bits, as hardware of two levels does; a register "
+        "of 32 bits adds the sums.  [default: all terms]",
+        None, group=_SUMS, metavar="N",
+    )  # fmt: skip
+    weight_bits: int | None = option(
+        "Bits, 2 to 8, that weights are rounded to before anything else.  [default: those of the "
+        "model]",
+        None, group=_SUMS, rule=maybe(integer(2, 8)), metavar="N",
+    )  # fmt: skip
+    budget: float = option(
+        "Accuracy that may be lost, in percentage points or the metric's unit.", 1.0,
+        group=_SUMS, rule=amount("points"),
+    )  # fmt: skip
+    limit: int | None = option(
+        "Samples of the training split to fit layers on.", 512, group=_calls.INPUT
+    )
+    folder: str | Path = _calls.folder(_calls.INPUT)
+    batch: int = _calls.samples_per_inference(_calls.INPUT, 32)
+    test: str | Path | None = _calls.test("the test split of --data", _SCORES)
+    test_limit: int | None = _calls.test_limit(_SCORES)
+    metric: str | None = _calls.metric(_SCORES)
+    energy: str = _calls.energy_of_sums(_SCORES)
+    output: str | Path | None = None
+    force: bool = False
+    progress: Progress | None = None
+
+
+@contained(NarrowArguments)
+def narrow(call: NarrowArguments) -> Narrowed:
     """Changes `model` so that no input makes a sum exceed `bits` bits, and scores it.
 
     Weights are rounded again, and a layer may read its activations in fewer bits, as the first
@@ -80,7 +101,4 @@ def narrow(
     from tracer.api import _narrow
     from tracer.narrowing.requirement import NarrowOptions
 
-    options = NarrowOptions(
-        bits, guarantee, tile, weight_bits, budget, metric, limit, test_limit, batch, energy
-    )
-    return _narrow.narrow(model, data, test, options, output, force, Path(folder), progress)
+    return _narrow.narrow(call)

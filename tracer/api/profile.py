@@ -1,58 +1,96 @@
-"""`tracer.profile`: measures an ONNX model and returns a Trace with a row for each node."""
+"""`tracer.profile`: measures a model and returns a Trace with a row for each node."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tracer.api._calls import by_rules as contained
+from tracer.api import _calls
+from tracer.api._calls import Contained, contained
 from tracer.api.framework import FrameworkOptions, profile_framework
 from tracer.api.interpret import Receiver, interpret
-from tracer.support.arguments import RULES, swept
+from tracer.errors import UsageError
+from tracer.support.arguments import RULES, option, part, swept
 from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
     from tracer.accumulators.spec.policy import Policy
     from tracer.exporters.subject import Subject
     from tracer.inputs.request import InputPaths, Samples
-    from tracer.limits import Limits
     from tracer.records.environment import Peaks
     from tracer.records.trace import Trace
 
-_RULES = {name: swept(RULES[name]) for name in ("batch", "threads", "optimization", "past")}
-
-_COMMON = ("batch", "seed", "runs", "warmup", "min_time", "precision", "threads")
+COMMON = ("batch", "seed", "runs", "warmup", "min_time", "precision", "threads")
 """Options that a model of a framework has as well."""
+PHASES = ("prefill", "decode", "past")
 
 
 @dataclass(frozen=True)
-class ProfileOptions:
-    """The arguments of `profile` that its command sets."""
+class ProfileArguments(Contained):
+    """The arguments of `profile`."""
 
-    batch: Sequence[int] | None = None
-    dims: Mapping[str, int] = field(default_factory=dict)
-    feeds: InputPaths | Samples = None
-    seed: int = 0
-    runs: int | None = None
-    warmup: int = 5
-    min_time: float | None = None
-    precision: float | None = None
-    threads: int | Sequence[int] = 0
-    optimization: str | Sequence[str] = "all"
-    provider: str = "cpu"
-    provider_options: Mapping[str, str] = field(default_factory=dict)
-    register: Sequence[str | Path] = ()
-    replay: int = 0
-    split: int = 0
-    convention: str = "plain"
-    energy: str | None = None
+    model: Subject
+    _: KW_ONLY
+    batch: int | Sequence[int] | None = option(
+        "Batch sizes, e.g. 1,16,64.", None, group=_calls.INPUT, rule=swept(RULES["batch"])
+    )
+    dims: Mapping[str, int] | None = _calls.dims()
+    feeds: InputPaths | Samples = part(_calls.Feeds, None, build=_calls.feeds)
+    seed: int = _calls.seed()
+    runs: int | None = option(
+        "Inferences to measure.  [default: as many as --precision needs, in 0.5 to 1.5 s, at least "
+        "10; fewer if these take more than 10 s]",
+        None, group=_calls.RUNS,
+    )  # fmt: skip
+    precision: float | None = option(
+        "Without --runs, measure until the times of the ten slowest rows are known to this share "
+        "of each, or told from their neighbours: 10 s at most.  [default: 5%, 1.5 s at most]",
+        None, group=_calls.RUNS, reads=("percent",), metavar="PERCENT",
+    )  # fmt: skip
+    warmup: int | None = option(
+        "Inferences before the measured ones; without --runs, at most 3 s of them.", None,
+        group=_calls.RUNS, typed=5,
+    )  # fmt: skip
+    min_time: float | None = option("Shortest time to measure for.", None, group=_calls.RUNS)
+    threads: int | Sequence[int] = option(
+        "Threads per operator, e.g. 1,2,4.  [default: all cores]", 0,
+        group=_calls.RUNS, rule=swept(RULES["threads"]),
+    )  # fmt: skip
+    prefill: int | None = _calls.prefill()
+    decode: int | None = _calls.decode()
+    past: int | Sequence[int] | None = _calls.past()
+    optimization: str | Sequence[str] | None = option(
+        "Graph optimisation levels of onnxruntime: none, basic, extended, all.", None,
+        group=_calls.ONNX, rule=swept(RULES["optimization"]), typed="all",
+        reads=("optimizations",),
+    )  # fmt: skip
+    provider: str | None = option(
+        "Execution provider of onnxruntime: cpu, cuda, tensorrt, openvino, …", None,
+        group=_calls.ONNX, metavar="NAME", typed="cpu",
+    )  # fmt: skip
+    provider_options: Mapping[str, str] | None = _calls.provider_options()
+    register: Sequence[str | Path] = _calls.register()
+    replay: int = option(
+        "Re-time the kernels of the N slowest rows in isolation as a cross-check.", 0,
+        group=_calls.ONNX,
+    )  # fmt: skip
+    split: int = option(
+        "Estimate the parts of the nodes in the N slowest fused kernels, from runs of each node "
+        "alone.",
+        0, group=_calls.ONNX,
+    )  # fmt: skip
+    plan: str | Path | None = option(
+        "Plan that tracer tune saved: its changes and settings are used.", None, group=_calls.ONNX
+    )
+    convention: str = _calls.convention(_calls.ONNX)
+    energy: str | None = _calls.energy("none", _calls.ONNX)
     peaks: Callable[[int], Peaks] | None = None
-    prefill: int | None = None
-    decode: int | None = None
-    past: Sequence[int] | None = None
-    plan: Path | None = None
+    confirm: bool = True
+    progress: Progress | None = None
+    executor: str = "onnxruntime"
+    keep: Callable[[Trace], object] | None = None
 
 
 @dataclass(frozen=True)
@@ -65,7 +103,7 @@ class SumOptions:
 
 def profile_target(
     target: str | Path,
-    options: ProfileOptions,
+    options: Mapping[str, Any],
     framework: FrameworkOptions,
     sums: SumOptions | None = None,
     progress: Progress | None = None,
@@ -73,87 +111,35 @@ def profile_target(
 ) -> Trace:
     """Profiles an ONNX model, or the model that FILE.py:NAME names, in its framework.
 
-    With `sums`, the overflow of an ONNX model is counted over all inputs first, and merged into the
-    rows of the times. Without `sums`, `keep` is as in `profile`. Raises the errors of `profile`,
-    `interpret` and `profile_framework`.
+    `options` are arguments of `profile`. With `sums`, the overflow of an ONNX model is counted over
+    all inputs first, and merged into the rows of the times. Without `sums`, `keep` is as in
+    `profile`. Raises the errors of `profile`, `interpret` and `profile_framework`.
     """
     from tracer.analyzers.merging import Source, merged
     from tracer.exporters.source import runs_in_framework
 
-    arguments = vars(options)
-    if sums is not None or runs_in_framework(str(target)):
-        _refuse_phases(options)
-    if not runs_in_framework(str(target)):
-        if sums is None:
-            return profile(target, **arguments, progress=progress, keep=keep)
-        counted = _counted(target, options, sums, progress)
-        times = profile(target, **(arguments | {"energy": None}), progress=progress)
-        return merged([Source("times", times), Source("sums", counted)])
-    common = {name: arguments[name] for name in _COMMON}
-    return profile_framework(str(target), **vars(framework), **common, progress=progress)
-
-
-def _refuse_phases(options: ProfileOptions) -> None:
-    """Raises UsageError for phases of a model that does not run in onnxruntime alone."""
-    from tracer.errors import UsageError
-
-    if (options.prefill, options.decode, options.past) != (None, None, None):
+    in_framework = runs_in_framework(str(target))
+    if (sums is not None or in_framework) and any(options[name] for name in PHASES):
         raise UsageError(
             "phases are those of an ONNX model, without narrow accumulators",
             "Leave out --accumulator, or --prefill, --decode and --past.",
         )
+    if in_framework:
+        common = {name: options[name] for name in COMMON}
+        return profile_framework(str(target), **vars(framework), **common, progress=progress)
+    if sums is None:
+        return profile(target, **options, progress=progress, keep=keep)
+    shared = ("dims", "feeds", "seed", "convention", "energy")
+    counted = interpret(
+        target, **{name: options[name] for name in shared}, accumulator=sums.policy,
+        progress=progress, receivers=sums.receivers,
+    )  # fmt: skip
+    times = profile(target, **{**options, "energy": None}, progress=progress)
+    return merged([Source("times", times), Source("sums", counted)])
 
 
-def _counted(
-    target: str | Path, options: ProfileOptions, sums: SumOptions, progress: Progress | None
-) -> Trace:
-    """Returns the trace of all inputs in narrow accumulators, by the options of the profile."""
-    return interpret(
-        target,
-        dims=options.dims,
-        feeds=options.feeds,
-        seed=options.seed,
-        accumulator=sums.policy,
-        convention=options.convention,
-        energy=options.energy,
-        progress=progress,
-        receivers=sums.receivers,
-    )
-
-
-@contained(_RULES)
-def profile(
-    model: Subject,
-    *,
-    batch: int | Sequence[int] | None = None,
-    dims: Mapping[str, int] | None = None,
-    feeds: InputPaths | Samples = None,
-    seed: int = 0,
-    runs: int | None = None,
-    warmup: int | None = None,
-    min_time: float | None = None,
-    precision: float | None = None,
-    threads: int | Sequence[int] = 0,
-    optimization: str | Sequence[str] | None = None,
-    provider: str | None = None,
-    provider_options: Mapping[str, str] | None = None,
-    register: Sequence[str | Path] = (),
-    convention: str = "plain",
-    energy: str | None = None,
-    peaks: Callable[[int], Peaks] | None = None,
-    replay: int = 0,
-    split: int = 0,
-    prefill: int | None = None,
-    decode: int | None = None,
-    past: int | Sequence[int] | None = None,
-    plan: str | Path | None = None,
-    confirm: bool = True,
-    progress: Progress | None = None,
-    executor: str = "onnxruntime",
-    limits: Limits | None = None,
-    in_process: bool = False,
-    keep: Callable[[Trace], object] | None = None,
-) -> Trace:
+@contained(ProfileArguments)
+def profile(call: ProfileArguments) -> Trace:
     """Profiles `model`, once for each batch size, number of threads and optimisation level.
 
     `feeds` names an .npz file or a test_data_set folder. The default is the test data of a model
@@ -166,6 +152,9 @@ def profile(
     the `replay` slowest rows are also run alone, without the profiler. So are the nodes of the
     `split` slowest kernels that contain several: this fills `time_us_split`. `confirm` checks which
     nodes fused kernels contain by comparing tensors with the interpreter.
+
+    FILE.py:NAME runs in its framework, as in `profile_framework`; the arguments of onnxruntime and
+    of ONNX are then left at their defaults.
 
     `prefill` and `decode` profile the phases of a decoder with a cache: a prefill of `prefill`
     tokens, and one of `decode` steps of one token: the middle one, or with `past` one at each of
@@ -183,15 +172,22 @@ def profile(
     `in_process` runs it in this one, without limits. Raises the errors of `tracer.errors`, and
     CrashError if the child dies.
     """
-    from tracer.api import _profile
-    from tracer.inputs.decoder import Phases
+    from tracer.exporters.source import runs_in_framework
 
-    phases = Phases.of(prefill, decode, past)
-    return _profile.profile(
-        model, batch, dims, feeds, seed, threads, optimization,
-        {"runs": runs, "warmup": warmup, "min_time": min_time,
-         "precision": precision, "provider": provider,
-         "provider_options": provider_options or None, "register": register or None},
-        convention, energy, peaks, replay, split, confirm, progress, executor, keep, phases,
-        None if plan is None else Path(plan),
-    )  # fmt: skip
+    if isinstance(call.model, str) and runs_in_framework(call.model):
+        return _in_framework(call)
+    from tracer.api import _profile
+
+    return _profile.profile(call)
+
+
+def _in_framework(call: ProfileArguments) -> Trace:
+    """Profiles code in its framework. Raises UsageError for arguments of ONNX models."""
+    own = {*COMMON, "model", "progress", "limits", "in_process", "keep"}
+    for each in fields(call):
+        if each.name not in own and getattr(call, each.name) != each.default:
+            raise UsageError(f"{each.name}: not for {call.model}", "For an .onnx file alone.")
+    common = {name: getattr(call, name) for name in COMMON}
+    if call.warmup is None:
+        del common["warmup"]
+    return profile_framework(str(call.model), **common, progress=call.progress, in_process=True)

@@ -3,51 +3,112 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tracer.api._calls import by_rules as contained
-from tracer.support.arguments import instance, maybe
+from tracer.api import _calls
+from tracer.api._calls import Contained, contained
+from tracer.errors import UsageError
+from tracer.quantization.options import (
+    BITS,
+    BLOCKS,
+    LEVELS,
+    QuantizationOptions,
+    WeightOptions,
+)
+from tracer.support.arguments import TEXT, instance, maybe, option, part
 from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
     from distributed import Client
 
     from tracer.exporters.subject import Subject
-    from tracer.limits import Limits
-    from tracer.quantization.options import QuantizationOptions, WeightOptions
     from tracer.records.transformed import Quantized
 
-_RULES = {
-    "options": maybe(
-        instance(
-            "tracer.quantization.options.QuantizationOptions",
-            "tracer.quantization.options.WeightOptions",
-        )
+_CALIBRATION, _WEIGHTS, _ACCURACY = "Calibration", "Weights alone", "Accuracy"
+
+
+def _choices(values: tuple[int, ...]) -> tuple[str, ...]:
+    return ("choice", *map(str, values))
+
+
+@dataclass(frozen=True)
+class _EitherOptions(QuantizationOptions):
+    """The options of a command: those of weights alone, and of everything."""
+
+    weight_bits: str | None = option(
+        "Quantise the weights of MatMul alone, to this many bits.", None,
+        group=_WEIGHTS, rule=TEXT, flag="--weights", reads=_choices(BITS),
+    )  # fmt: skip
+    block: str = option(
+        "Weights that share a scale.", "32", group=_WEIGHTS, rule=TEXT, reads=_choices(BLOCKS)
     )
-}
+    accuracy_level: str = option(
+        "Least precision of the sums: 1 float32, 2 float16, 3 bfloat16, 4 int8; 0: onnxruntime "
+        "chooses.",
+        "0", group=_WEIGHTS, rule=TEXT, reads=_choices(LEVELS),
+    )  # fmt: skip
 
 
-@contained(_RULES)
-def quantize(
-    model: Subject,
-    calibrate: str | Path | None = None,
-    *,
-    output: str | Path | None = None,
-    force: bool = False,
-    options: QuantizationOptions | WeightOptions | None = None,
-    limit: int | None = 512,
-    test: str | Path | None = None,
-    test_limit: int | None = None,
-    metric: str | None = None,
-    batch: int = 32,
-    folder: str | Path = "data",
-    progress: Progress | None = None,
-    limits: Limits | None = None,
-    cluster: Client | str | None = None,
-    note: Callable[[str], None] | None = None,
-    in_process: bool = False,
-) -> Quantized:
+def _chosen_options(
+    weight_bits: str | None, block: str, accuracy_level: str, **others: Any
+) -> QuantizationOptions | WeightOptions:
+    """Returns the options of one kind. Raises UsageError for options of both."""
+    options = QuantizationOptions(**others)
+    if weight_bits is None:
+        if (block, accuracy_level) != ("32", "0"):
+            raise UsageError("--block and --accuracy-level need --weights", "Give --weights 4.")
+        return options
+    own = ("symmetric", "nodes", "exclude")
+    shared = {name: getattr(options, name) for name in own}
+    if options != QuantizationOptions(**shared):
+        raise UsageError(
+            "--weights quantises weights alone: types, format, ranges and method of activations do "
+            "not apply",
+            "Leave them out; --symmetric, --nodes and --exclude apply.",
+        )
+    return WeightOptions(int(weight_bits), int(block), accuracy_level=int(accuracy_level), **shared)
+
+
+@dataclass(frozen=True)
+class QuantizeArguments(Contained):
+    """The arguments of `quantize`."""
+
+    GROUPS = (_CALIBRATION, _WEIGHTS)
+
+    model: Subject
+    calibrate: str | Path | None = option(
+        f"Data set to calibrate with: {_calls.SOURCES}. Weights alone need none.", None,
+        group=_CALIBRATION, metavar="DATA", reads=(),
+    )  # fmt: skip
+    _: KW_ONLY
+    limit: int | None = option(
+        "Samples to calibrate with, and to measure the layers on.", 512, group=_CALIBRATION
+    )
+    folder: str | Path = _calls.folder(_CALIBRATION)
+    batch: int = _calls.samples_per_inference(_CALIBRATION, 32)
+    options: QuantizationOptions | WeightOptions | None = part(
+        _EitherOptions, None, build=_chosen_options,
+        rule=maybe(
+            instance(
+                "tracer.quantization.options.QuantizationOptions",
+                "tracer.quantization.options.WeightOptions",
+            )
+        ),
+    )  # fmt: skip
+    test: str | Path | None = _calls.test("the calibration data", _ACCURACY)
+    test_limit: int | None = _calls.test_limit(_ACCURACY)
+    metric: str | None = _calls.metric(_ACCURACY, "with the float model")
+    output: str | Path | None = None
+    force: bool = False
+    progress: Progress | None = None
+    cluster: Client | str | None = None
+    note: Callable[[str], None] | None = None
+
+
+@contained(QuantizeArguments)
+def quantize(call: QuantizeArguments) -> Quantized:
     """Quantises `model` with activation ranges of `limit` samples of the data set `calibrate`.
 
     A data set is a name (`digits`; files of other names are in `folder`), an .npz file or a folder
@@ -68,7 +129,4 @@ def quantize(
     """
     from tracer.api import _quantize
 
-    return _quantize.quantize(
-        model, calibrate, output, force, options, limit, test, test_limit, metric, batch,
-        Path(folder), progress, cluster, note,
-    )  # fmt: skip
+    return _quantize.quantize(call)

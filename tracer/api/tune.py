@@ -3,59 +3,77 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracer.api._calls import by_rules as contained
-from tracer.support.arguments import TEXT, Rule, amount, maybe, several
+from tracer.api import _calls
+from tracer.api._calls import Contained, contained
+from tracer.support.arguments import TEXT, Rule, amount, maybe, option, several
 from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
     from tracer.exporters.subject import Subject
     from tracer.inputs.request import InputPaths, Samples
-    from tracer.limits import Limits
     from tracer.records.transformed import Tuned
     from tracer.support.tolerance import Tolerance
 
 GOALS = ("latency", "throughput", "memory")
 EFFECTS = ("float16", "quantize")
 """Effects on results that may be allowed."""
-
-_RULES = {
-    "goal": Rule(f"one of {', '.join(GOALS)}", lambda value: value in GOALS),
-    "seconds": amount("seconds"),
-    "allow": Rule(
-        f"a list of {', '.join(EFFECTS)}",
-        lambda value: not isinstance(value, str) and set(value) <= set(EFFECTS),
-    ),
-    "only": maybe(several(TEXT)),
-    "apply": maybe(several(TEXT)),
-}
+_START, _SEARCH = "Input and settings to start from", "Search"
+_WORDS = maybe(several(TEXT))
 
 
-@contained(_RULES)
-def tune(
-    model: Subject,
-    *,
-    batch: int | None = None,
-    dims: Mapping[str, int] | None = None,
-    feeds: InputPaths | Samples = None,
-    seed: int = 0,
-    threads: int = 0,
-    optimization: str | None = None,
-    provider: str | None = None,
-    goal: str = "latency",
-    seconds: float = 120.0,
-    allow: Sequence[str] = (),
-    tolerance: Tolerance | None = None,
-    only: Sequence[str] | None = None,
-    apply: Sequence[str] | None = None,
-    output: str | Path | None = None,
-    force: bool = False,
-    progress: Progress | None = None,
-    limits: Limits | None = None,
-    in_process: bool = False,
-) -> Tuned:
+@dataclass(frozen=True)
+class TuneArguments(Contained):
+    """The arguments of `tune`."""
+
+    model: Subject
+    _: KW_ONLY
+    batch: int | None = _calls.batch("that of the inputs, else 1", _START)
+    dims: Mapping[str, int] | None = _calls.dims(_START)
+    feeds: InputPaths | Samples = _calls.inputs(_START)
+    seed: int = _calls.seed(_START)
+    threads: int = _calls.threads(_START)
+    optimization: str | None = _calls.optimization(None, _START)
+    provider: str | None = option(
+        "Execution provider of onnxruntime: cpu, cuda, tensorrt, …", None,
+        group=_START, metavar="NAME", typed="cpu", shown=True,
+    )  # fmt: skip
+    goal: str = option(
+        "What to improve: the time of a run, samples per second, or the memory of a session.",
+        "latency", group=_SEARCH, reads=("choice", *GOALS),
+        rule=Rule(f"one of {', '.join(GOALS)}", lambda value: value in GOALS),
+    )  # fmt: skip
+    only: Sequence[str] | None = option(
+        "Changes to try, e.g. threads,spinning.  [default: all that may help]", None,
+        group=_SEARCH, rule=_WORDS, flag="--try", typed=(), convert=_calls.or_none,
+    )  # fmt: skip
+    apply: Sequence[str] | None = option(
+        "Changes to make without measuring, e.g. folding=shapes.  [default: search]", None,
+        group=_SEARCH, rule=_WORDS, metavar="CHANGE=FORM,…", typed=(), convert=_calls.or_none,
+    )  # fmt: skip
+    allow: Sequence[str] = option(
+        "Changes of results to allow: quantize, float16.  [default: none]", (),
+        group=_SEARCH, reads=("words", *EFFECTS),
+        rule=Rule(
+            f"a list of {', '.join(EFFECTS)}",
+            lambda value: not isinstance(value, str) and set(value) <= set(EFFECTS),
+        ),
+    )  # fmt: skip
+    seconds: float = option(
+        "Longest time for the command.  [default: 120 for the search]", 120.0,
+        group=_SEARCH, rule=amount("seconds"), flag="--max-seconds",
+    )  # fmt: skip
+    tolerance: Tolerance | None = None
+    output: str | Path | None = None
+    force: bool = False
+    progress: Progress | None = None
+
+
+@contained(TuneArguments)
+def tune(call: TuneArguments) -> Tuned:
     """Tries changes to `model` and to how onnxruntime runs it, for about `seconds`.
 
     `batch` to `provider` are the inputs and settings to start from, as in `tracer.profile`. A
@@ -73,12 +91,5 @@ def tune(
     the errors of `tracer.errors`.
     """
     from tracer.api import _tune
-    from tracer.support.progress import silent
-    from tracer.support.tolerance import Tolerance
-    from tracer.tuning.candidates import DEFAULT_RTOL, Request
 
-    settings = {"threads": threads or None, "optimization": optimization, "provider": provider}
-    start = _tune.Start(model, batch, dims, feeds, seed, settings)
-    within = tolerance or Tolerance(relative=DEFAULT_RTOL)
-    request = Request(goal, seconds, frozenset(allow), within, tuple(only or ()))
-    return _tune.tune(start, request, apply or (), output, force, progress or silent)
+    return _tune.tune(call)

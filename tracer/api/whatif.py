@@ -3,48 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracer.api._calls import by_rules as contained
-from tracer.support.arguments import TEXT, Rule, either, instance, integer, maybe, several
+from tracer.api import _calls
+from tracer.api._calls import Contained, contained
+from tracer.support.arguments import (
+    TEXT,
+    Rule,
+    either,
+    instance,
+    integer,
+    maybe,
+    option,
+    part,
+    several,
+)
 from tracer.support.progress import Progress
+from tracer.whatif.options import SUMS, WhatIfOptions
 
 if TYPE_CHECKING:
     from distributed import Client
 
     from tracer.exporters.subject import Subject
-    from tracer.limits import Limits
     from tracer.records.whatif import AccumulatorSweep, WhatIf
-    from tracer.whatif.options import WhatIfOptions
 
-_RULES = {
-    "accumulator": Rule(
-        "widths, as '12:32', 'conv1=18,*=12:32' or [16, 18], or accumulators, as 'fp32,fp16'",
-        either(TEXT, several(integer())).holds,
-    ),
-    "options": maybe(instance("tracer.whatif.options.WhatIfOptions")),
-}
+_WIDTHS = Rule(
+    "widths, as '12:32', 'conv1=18,*=12:32' or [16, 18], or accumulators, as 'fp32,fp16'",
+    either(TEXT, several(integer())).holds,
+)
 
 
-@contained(_RULES)
-def what_if(
-    model: Subject,
-    accumulator: str | Sequence[int],
-    data: str | Path,
-    options: WhatIfOptions | None = None,
-    *,
-    trace: str | Path | None = None,
-    force: bool = False,
-    folder: str | Path = "data",
-    threads: int = 0,
-    limits: Limits | None = None,
-    progress: Progress | None = None,
-    operands: str | None = None,
-    cluster: Client | str | None = None,
-    note: Callable[[str], None] | None = None,
-    in_process: bool = False,
-) -> WhatIf | AccumulatorSweep:
+@dataclass(frozen=True)
+class WhatIfArguments(Contained):
+    """The arguments of `what_if`."""
+
+    GROUPS = (_calls.INPUT,)
+
+    model: Subject
+    accumulator: str | Sequence[int] = option(
+        "Widths to try, in bits: 12:32 or 12,14,16. 'conv1=18,12:32' keeps node conv1 at 18 bits. "
+        "Or accumulators of any kind to compare: fp32,tc:h100,fp16.",
+        group=SUMS, rule=_WIDTHS, metavar="WIDTHS|LIST",
+    )  # fmt: skip
+    data: str | Path = _calls.data(_calls.INPUT)
+    folder: str | Path = _calls.folder(_calls.INPUT)
+    operands: str | None = _calls.operands(SUMS)
+    options: WhatIfOptions | None = part(
+        WhatIfOptions, None, rule=maybe(instance("tracer.whatif.options.WhatIfOptions"))
+    )
+    _: KW_ONLY
+    threads: int = _calls.threads_of_interpreter("Search")
+    trace: str | Path | None = None
+    force: bool = False
+    progress: Progress | None = None
+    cluster: Client | str | None = None
+    note: Callable[[str], None] | None = None
+
+
+@contained(WhatIfArguments)
+def what_if(call: WhatIfArguments) -> WhatIf | AccumulatorSweep:
     """Evaluates `model` on the data set `data` in accumulators of the widths `12:32` or `12,14,16`.
 
     `conv1=18,*=12:32` pins nodes to a width; see `tracer.whatif.width_plan`. A float model is
@@ -66,10 +85,7 @@ def what_if(
     """
     from tracer.scaling.pool import opened_pool
 
-    with opened_pool(cluster, threads, note, ("tracer.whatif.shard_runs",)) as pool:
+    with opened_pool(call.cluster, call.threads, call.note, ("tracer.whatif.jobs",)) as pool:
         from tracer.api import _whatif  # while the workers start
 
-        return _whatif.what_if(
-            model, accumulator, data, options, trace, force, Path(folder), limits, progress,
-            operands, pool,
-        )  # fmt: skip
+        return _whatif.what_if(call, pool)

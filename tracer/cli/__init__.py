@@ -11,6 +11,7 @@ import cloup
 
 from tracer import __version__
 from tracer.cli._messages import tell, tell_standing
+from tracer.cli._options import DEBUG
 from tracer.containment import activity, signals, standard_input
 from tracer.errors import InputError, LimitError, TracerError, is_lack_of_memory, out_of_memory
 from tracer.support import files
@@ -67,7 +68,7 @@ class Commands(cloup.Group):
     epilog="Shell completion, exit codes and environment variables: docs/command-line.md.",
 )
 @click.version_option(__version__, package_name="tracer-onnx")
-@click.option("--debug", is_flag=True, help="Show Python tracebacks instead of one-line errors.")
+@DEBUG
 def tracer(debug: bool) -> None:
     """Show where a model spends its time, and how few accumulator bits it needs.
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
-import cloup
 
-from tracer.accumulators.spec.register import Bias, Convention, Overflow, ZeroPoints
+from tracer.accumulators.spec.modes import Bias, Convention, Overflow, ZeroPoints
+from tracer.api import _calls
 from tracer.cli._messages import tell, tell_written
-from tracer.cli._options import bundle
-from tracer.cli._types import Count, PathName
+from tracer.cli._options import declared, names
 from tracer.errors import InputError, UsageError
+from tracer.support.arguments import integer, option
 from tracer.support.files import check_writable, read_regular, write_atomically
 
 if TYPE_CHECKING:
@@ -41,66 +41,98 @@ def _list(context: click.Context, option: click.Parameter, chosen: bool) -> None
     context.exit()
 
 
-_ACCUMULATOR = cloup.option(
-    "--accumulator", metavar="SPEC|RULES|FILE.toml",
-    help="Accumulators, for all nodes or by node, operator or module: a width in bits, two levels, "
-         "or a preset as x86-maddubs, e.g. 18, 'conv1=18,Gemm=two-level(16,256,32),*=17'.",
-)  # fmt: skip
-_LIST = cloup.option(
-    "--list-accumulators", is_flag=True, is_eager=True, expose_value=False, callback=_list,
-    help="List the presets of processors and libraries, and exit. Needs no MODEL.",
-)  # fmt: skip
-_MAGNITUDE = cloup.option(
-    "--magnitude", is_flag=True, default=None,
-    help="Do not count the sign in widths: N bits hold -2^N to 2^N - 1.",
-)  # fmt: skip
-_FIXED = cloup.option(
-    "--fixed", metavar="FORMATS",
-    help="Fixed-point formats of float operands as bits:fraction bits, for activations/weights: "
-         "8:5, 'conv1=16:8,*=8:5/8:7'.",
-)  # fmt: skip
-OPERANDS = cloup.option(
-    "--operands", metavar="FORMATS",
-    help="Formats that operands of float accumulators are cast to: bf16, "
-         "'conv*=fp8-e4m3,*=bf16'.  [default: the type of the graph]",
-)  # fmt: skip
-_OPTIONS = cloup.option_group(
-    "Narrow accumulators",
-    _ACCUMULATOR,
-    _LIST,
-    cloup.option("--overflow", type=click.Choice(OVERFLOWS),
-                 help="Effect of a sum outside the range.  [default: saturate]"),
-    cloup.option("--order", metavar="ORDER",
-                 help="Order of additions: sequential, channelwise, tree, chunked(32), lanes(8), "
-                      "sorted, maddubs, tiles(256:16).  [default: sequential]"),
-    cloup.option("--bias", type=click.Choice(BIASES),
-                 help="Add the bias as the first or the last term.  [default: first]"),
-    cloup.option("--zero-points", type=click.Choice(ZERO_POINTS),
-                 help="Subtract zero points from the operands before the sum, or from the sum "
-                      "after it.  [default: before]"),
-    cloup.option("--product-bits", type=Count(),
-                 help="Width of products before they are added.  [default: exact]"),
-    cloup.option("--product-shift", type=click.IntRange(0), metavar="BITS",
-                 help="Low bits of products that are rounded away before they are added.  "
-                      "[default: 0]"),
-    cloup.option("--product-rounding", metavar="RULE",
-                 help="Rounding of products: half-even, half-away, floor, truncate, "
-                      "stochastic(SEED).  [default: half-even]"),
-    _MAGNITUDE,
-    _FIXED,
-    OPERANDS,
-    cloup.option("--certificate", type=PathName(), metavar="FILE.json",
-                 help="Write a certificate that no sum overflows on these inputs. Exit 1 if one "
-                      "does."),
-    cloup.option("--check-certificate", type=PathName(), metavar="FILE.json",
-                 help="Run again, and check a certificate against model, inputs and policy, or "
-                      "one of tracer narrow against the weights, for any input. Exit 1 if it does "
-                      "not hold. Without --accumulator, the policy is the certificate's own."),
-)  # fmt: skip
-NAMES = frozenset({
-    "accumulator", "overflow", "order", "bias", "zero_points", "product_bits", "product_shift",
-    "product_rounding", "magnitude", "fixed", "operands", "certificate", "check_certificate",
-})  # fmt: skip
+_GROUP = "Narrow accumulators"
+
+
+def _accumulator() -> Any:
+    return option(
+        "Accumulators, for all nodes or by node, operator or module: a width in bits, two levels, "
+        "or a preset as x86-maddubs, e.g. 18, 'conv1=18,Gemm=two-level(16,256,32),*=17'.",
+        None, group=_GROUP, reads=(), metavar="SPEC|RULES|FILE.toml",
+    )  # fmt: skip
+
+
+def _magnitude() -> Any:
+    return option(
+        "Do not count the sign in widths: N bits hold -2^N to 2^N - 1.", None,
+        group=_GROUP, is_flag=True,
+    )  # fmt: skip
+
+
+def _fixed() -> Any:
+    return option(
+        "Fixed-point formats of float operands as bits:fraction bits, for activations/weights: "
+        "8:5, 'conv1=16:8,*=8:5/8:7'.",
+        None, group=_GROUP, metavar="FORMATS",
+    )  # fmt: skip
+
+
+@dataclass
+class _Widths:
+    """Accumulators of a model that is not run."""
+
+    accumulator: str | None = _accumulator()
+    magnitude: bool | None = _magnitude()
+    fixed: str | None = _fixed()
+    operands: str | None = _calls.operands(_GROUP)
+
+
+@dataclass
+class _Sums:
+    """Accumulators of runs, and certificates."""
+
+    accumulator: str | None = _accumulator()
+    list_accumulators: bool = option(
+        "List the presets of processors and libraries, and exit. Needs no MODEL.", False,
+        group=_GROUP, is_eager=True, expose_value=False, callback=_list,
+    )  # fmt: skip
+    overflow: str | None = option(
+        "Effect of a sum outside the range.  [default: saturate]", None,
+        group=_GROUP, reads=("choice", *OVERFLOWS),
+    )  # fmt: skip
+    order: str | None = option(
+        "Order of additions: sequential, channelwise, tree, chunked(32), lanes(8), sorted, "
+        "maddubs, tiles(256:16).  [default: sequential]",
+        None, group=_GROUP, metavar="ORDER",
+    )  # fmt: skip
+    bias: str | None = option(
+        "Add the bias as the first or the last term.  [default: first]", None,
+        group=_GROUP, reads=("choice", *BIASES),
+    )  # fmt: skip
+    zero_points: str | None = option(
+        "Subtract zero points from the operands before the sum, or from the sum after it.  "
+        "[default: before]",
+        None, group=_GROUP, reads=("choice", *ZERO_POINTS),
+    )  # fmt: skip
+    product_bits: int | None = option(
+        "Width of products before they are added.  [default: exact]", None,
+        group=_GROUP, rule=integer(),
+    )  # fmt: skip
+    product_shift: int | None = option(
+        "Low bits of products that are rounded away before they are added.  [default: 0]", None,
+        group=_GROUP, type=click.IntRange(0), metavar="BITS",
+    )  # fmt: skip
+    product_rounding: str | None = option(
+        "Rounding of products: half-even, half-away, floor, truncate, stochastic(SEED).  [default: "
+        "half-even]",
+        None, group=_GROUP, metavar="RULE",
+    )  # fmt: skip
+    magnitude: bool | None = _magnitude()
+    fixed: str | None = _fixed()
+    operands: str | None = _calls.operands(_GROUP)
+    certificate: Path | None = option(
+        "Write a certificate that no sum overflows on these inputs. Exit 1 if one does.", None,
+        group=_GROUP, reads=("path",), metavar="FILE.json",
+    )  # fmt: skip
+    check_certificate: Path | None = option(
+        "Run again, and check a certificate against model, inputs and policy, or one of tracer "
+        "narrow against the weights, for any input. Exit 1 if it does not hold. Without "
+        "--accumulator, the policy is the certificate's own.",
+        None, group=_GROUP, reads=("path",), metavar="FILE.json",
+    )  # fmt: skip
+
+
+NAMES = frozenset(names(_Sums)) - {"list_accumulators"}
 _ANY = 32
 """A width that every entry of a policy replaces."""
 
@@ -171,15 +203,15 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds `--accumulator` and its companions; the command takes `accumulating`, or None."""
 
     @functools.wraps(command)
-    def parsed(*, force: bool, **arguments: Any) -> Any:
-        rest = {name: value for name, value in arguments.items() if name not in NAMES}
-        own = {n: v for n, v in arguments.items() if n in NAMES and v is not None}
+    def parsed(*, sums: Mapping[str, Any], force: bool, **arguments: Any) -> Any:
+        own = {name: value for name, value in sums.items() if value is not None}
         if own.get("certificate") is not None:
             check_writable(own["certificate"], force)
         _check_complete(own, {"accumulator", "check_certificate"})
-        return command(accumulating=_accumulating(**own) if own else None, force=force, **rest)
+        accumulating = _accumulating(**own) if own else None
+        return command(accumulating=accumulating, force=force, **arguments)
 
-    return _OPTIONS(parsed)
+    return declared(_Sums, "sums")(parsed)
 
 
 def _accumulating(
@@ -246,10 +278,7 @@ def _check_complete(given: Mapping[str, Any], sufficient: Set[str]) -> None:
         )
 
 
-WIDTHS = bundle(
-    "accumulator", _policy,
-    cloup.option_group("Narrow accumulators", _ACCUMULATOR, _MAGNITUDE, _FIXED, OPERANDS),
-)  # fmt: skip
+WIDTHS = declared(_Widths, "accumulator", _policy)
 """Widths of a model that is not run; the command takes the policy as `accumulator`, or None."""
 
 

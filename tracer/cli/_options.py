@@ -1,16 +1,22 @@
-"""Options that several commands share."""
+"""Options of commands: those that records declare, and those that several commands share.
+
+An option of the command line is declared here, or by a field of a record of arguments (see
+`tracer.support.arguments.option`), and nowhere else.
+"""
+
+from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, dataclass, fields, make_dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import cloup
+from click.core import ParameterSource
 
 from tracer.analyzers.options import (
-    ADDITION_CONVENTIONS,
     DEFAULT_TOP,
     GROUPINGS,
     NODE_GROUPINGS,
@@ -18,6 +24,7 @@ from tracer.analyzers.options import (
     refuse_depth,
     sort_column,
 )
+from tracer.api import _calls
 from tracer.cli import _fence
 from tracer.cli._types import (
     Amount,
@@ -32,48 +39,37 @@ from tracer.cli._types import (
     Size,
     Words,
 )
-from tracer.containment import activity, search
+from tracer.containment import activity, memory, search, signals
 from tracer.errors import UsageError
 from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
-from tracer.support.arguments import BOUNDS, RULES
+from tracer.support.arguments import PATH, RULES, maybe, option
+
+if TYPE_CHECKING:
+    from tracer.exporters.subject import Subject
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 FORMATS = ".trace .html .json .csv .parquet .md .png .svg"
 """Extensions of the formats of a node table."""
-
-
-def bundle(
-    parameter: str, build: Callable[..., Any], *options: Decorator, apart: tuple[str, ...] = ()
-) -> Decorator:
-    """Adds `options`; the command receives `build(**their values)` as the one `parameter`.
-
-    Values of the names in `apart` are passed to the command as they are.
-    """
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(command)
-        def bundled(**values: Any) -> Any:
-            own = {name: values.pop(name) for name in names}
-            return command(**{parameter: build(**own)}, **values)
-
-        earlier = len(vars(bundled).get("__click_params__", ()))
-        for option in reversed(options):
-            option(bundled)
-        added = vars(bundled)["__click_params__"][earlier:]
-        passed = [param.name for param in added if param.expose_value]
-        names = [name for name in passed if name not in apart]
-        return bundled
-
-    return decorate
-
+_MEBI = 1 << 20
+_LEAST_MEMORY = 512
+"""MiB. The libraries alone take 300; with less, some of them hang or end the process."""
 
 _READERS: Mapping[str, Callable[..., Any]] = {
-    "amount": Amount, "argument": Argument, "choice": lambda *names: click.Choice(names),
-    "count": Count, "counts": Integers, "energy": EnergyModelName, "pair": Pair, "path": PathName,
+    "amount": Amount, "argument": Argument, "choice": lambda *choices: click.Choice(choices),
+    "count": Count, "counts": Integers, "energy": EnergyModelName, "integer": lambda: int,
+    "optimization": lambda: click.Choice(OPTIMIZATIONS),
+    "optimizations": lambda: Words(OPTIMIZATIONS), "pair": Pair, "path": PathName,
     "percent": Percent, "size": Size, "words": lambda *allowed: Words(allowed),
 }  # fmt: skip
 """Types of values, by the names that `tracer.support.arguments` has for them."""
+
+
+_HELP = {
+    _calls.TOLERANCE: "The largest error may be atol + rtol * the largest value of the tensor, and "
+    "the RMS error atol + rtol * the RMS."
+}
+"""Of sections of the help."""
 
 
 def declared(
@@ -98,13 +94,18 @@ def declared(
         for title, group in reversed(members.items()):
             options = [_option(each) for each in group]
             if title is None:
-                for option in reversed(options):
-                    option(call)
+                for decorated in reversed(options):
+                    decorated(call)
             else:
-                cloup.option_group(title, *options)(call)
+                cloup.option_group(title, *options, help=_HELP.get(title))(call)
         return call
 
     return decorate
+
+
+def names(record: type[Any]) -> list[str]:
+    """Returns the names of the parameters that the options of a record have."""
+    return [each.name for each in _options_of(record)]
 
 
 def _options_of(record: type[Any]) -> Iterator[Field[Any]]:
@@ -136,6 +137,8 @@ def _option(declared: Field[Any]) -> Decorator:
     reads = line.pop("reads", rule.reads if rule else ())
     flag = line.pop("flag", "--" + declared.name.replace("_", "-"))
     default = line.pop("typed", declared.default)
+    if declared.default_factory is not MISSING:
+        default = None
     told = "[default:" in line["help"] or default in (None, MISSING, (), False)
     settings: dict[str, Any] = {"show_default": line.pop("shown", not told)}
     if default is MISSING:
@@ -146,13 +149,177 @@ def _option(declared: Field[Any]) -> Decorator:
         settings["is_flag"] = True
     elif reads:
         settings["type"] = _READERS[reads[0]](*reads[1:])
+    if flag == "--max-seconds":
+        settings["callback"] = limit_seconds
     settings |= {name: line[name] for name in line.keys() - {"group", "convert"}}
     return cloup.option(*flag.split(), declared.name, **settings)
 
 
-def batch(help: str) -> Decorator:
-    """`--batch N`, one batch size."""
-    return cloup.option("--batch", type=Count.of("batch"), help=help)
+def bundle(parameter: str, build: Callable[..., Any], *options: Decorator) -> Decorator:
+    """Adds `options`; the command receives `build(**their values)` as the one `parameter`."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def bundled(**values: Any) -> Any:
+            own = {name: values.pop(name) for name in own_names}
+            return command(**{parameter: build(**own)}, **values)
+
+        earlier = len(vars(bundled).get("__click_params__", ()))
+        for each in reversed(options):
+            each(bundled)
+        added = vars(bundled)["__click_params__"][earlier:]
+        own_names = [param.name for param in added if param.expose_value]
+        return bundled
+
+    return decorate
+
+
+def limit_seconds(
+    ctx: click.Context, param: click.Parameter, seconds: float | None
+) -> float | None:
+    is_set = ctx.get_parameter_source(param.name or "") is not ParameterSource.DEFAULT
+    if seconds is not None and is_set and not ctx.resilient_parsing:
+        signals.limit_seconds(seconds)
+    return seconds
+
+
+def _limit_memory(ctx: click.Context, param: click.Parameter, mebi: int | None) -> int | None:
+    """Limits the process, unless it is not a child: then it is not only this command's."""
+    if mebi is not None and not ctx.resilient_parsing and activity.page() is not None:
+        memory.limit(mebi * _MEBI)
+    return mebi
+
+
+def _limits(
+    max_seconds: float | None, max_tensor: int | None, max_live: int | None, max_trips: int
+) -> Any:
+    from tracer.limits import Limits
+
+    mebis = {"tensor_bytes": max_tensor, "live_bytes": max_live}
+    chosen = {name: mebi * _MEBI for name, mebi in mebis.items() if mebi is not None}
+    return Limits(**chosen, loop_trips=max_trips, seconds=max_seconds)
+
+
+MEMORY = cloup.option(
+    "--max-memory", type=Count(_LEAST_MEMORY), metavar="MIB", expose_value=False,
+    callback=_limit_memory,
+    help="Memory that the command may allocate, in MiB, at least 512.  "
+    "[default: 75% of what is free; for onnxruntime 640, and 512 times weights and inputs]",
+)  # fmt: skip
+PROCESS_LIMITS = cloup.option_group(
+    "Limits",
+    cloup.option("--max-seconds", type=Amount("seconds"), expose_value=False,
+                 callback=limit_seconds, help="Longest time for the command.  "
+                 "[default: 10 minutes for a step]"),
+    MEMORY,
+)  # fmt: skip
+"""Limits of a command as a whole. The values are not passed to the command."""
+
+RUN_LIMITS = bundle(
+    "limits", _limits,
+    cloup.option_group(
+        "Limits",
+        cloup.option("--max-seconds", type=Amount("seconds"), callback=limit_seconds,
+                     help="Longest time for the command.  [default: 10 minutes for a loop]"),
+        cloup.option("--max-tensor", type=Count(1), metavar="MIB",
+                     help="Largest tensor, in MiB.  [default: --max-live, at most 4096]"),
+        cloup.option("--max-live", type=Count(1), metavar="MIB",
+                     help="Memory of all live tensors, in MiB.  [default: 512, and 512 times "
+                          "weights and inputs, at most half of the free memory]"),
+        cloup.option("--max-trips", type=Count(1), default=1_000_000, show_default=True,
+                     help="Most iterations of a loop."),
+        MEMORY,
+    ),
+)  # fmt: skip
+
+
+def _cluster(workers: int | None, scheduler: str | None) -> str | None:
+    """Returns the pool as `tracer.scaling.opening` reads it. Raises UsageError for two of them."""
+    if workers is not None and scheduler is not None:
+        raise UsageError(
+            "--workers starts processes on this machine, and --scheduler names a cluster",
+            "Give one of them.",
+        )
+    return scheduler if workers is None else f"local:{workers}"
+
+
+WORKERS = bundle(
+    "cluster", _cluster,
+    cloup.option_group(
+        "Workers",
+        cloup.option("--workers", type=Count(1), metavar="N",
+                     help="Share the data out to N processes on this machine. --threads are then "
+                          "those of each.  [default: none]"),
+        cloup.option("--scheduler", metavar="ADDRESS",
+                     help="Share the data out to the workers of a Dask cluster, by the address of "
+                          "its scheduler, e.g. tcp://host:8786.  [default: none]"),
+    ),
+)  # fmt: skip
+
+
+def _about(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    """Names the first file in errors that could not say where they are."""
+    first = value if isinstance(value, str | Path) else next(iter(value), "")
+    if not ctx.resilient_parsing:
+        activity.about(Path(first).name)
+    return value
+
+
+def subject(*name: str, **settings: Any) -> Decorator:
+    """An argument, or several, with what the command is about."""
+    return cloup.argument(*name, callback=_about, **settings)
+
+
+MODEL = subject("model", type=ModelName())
+
+CODE = "Model of a framework (FILE.py:NAME), exported when it is read"
+
+
+@dataclass(frozen=True)
+class Code:
+    """What a model needs that is named by its code, or has operators of the user's own."""
+
+    args: Mapping[str, Any] = _calls.args(CODE)
+    weights: Path | None = _calls.weights(CODE)
+    input_shape: Sequence[Sequence[int]] | None = _calls.input_shape(
+        "the model's input_shape", CODE
+    )
+    input_dtype: str | Sequence[str] = _calls.input_dtype(CODE)
+    trust: bool = _calls.trust(CODE)
+    operators: Path | None = option(
+        "Python file with functions that compute and count operators of other domains; its code "
+        "is executed.",
+        None, group="Operators of your own", rule=maybe(PATH), metavar="FILE.py",
+    )  # fmt: skip
+
+    def subject(self, model: Path) -> Subject:
+        """Returns what `model` names with these options."""
+        from tracer.exporters import subject
+
+        if self == Code(args={}):
+            return model
+        return subject.Code(
+            str(model), self.input_shape, self.input_dtype, self.args, self.weights, self.trust,
+            self.operators,
+        )  # fmt: skip
+
+
+def model_argument(code: type[Code] = Code) -> Decorator:
+    """Returns MODEL, of whatever kind, for commands that take its ONNX graph."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def call(model: Path, code: Code, **values: Any) -> Any:
+            return command(model=code.subject(model), **values)
+
+        return MODEL(declared(code, "code", code)(call))
+
+    return decorate
+
+
+SUBJECT = model_argument()
+ARGUMENTS = _option(next(each for each in fields(Code) if each.name == "args"))
+"""`--arg`, for a command of its own."""
 
 
 def output(formats: str, more: str = "") -> Decorator:
@@ -172,28 +339,18 @@ def top(description: str, default: int | None = None) -> Decorator:
     )  # fmt: skip
 
 
-def tolerance(rtol: str, atol: str) -> Decorator:
-    """`--rtol` and `--atol` as a section of the help, which tells these defaults."""
-    return cloup.option_group(
-        "Tolerance",
-        cloup.option("--rtol", type=Amount("number"),
-                     help=f"Error that is allowed, as a share of the values.  [default: {rtol}]"),
-        cloup.option("--atol", type=Amount("number"),
-                     help=f"Error that is allowed besides.  [default: {atol}]"),
-        help="The largest error may be atol + rtol * the largest value of the tensor, and the RMS "
-        "error atol + rtol * the RMS.",
-    )  # fmt: skip
+def tolerance(rtol: str, atol: str, relative: float | None = None) -> Decorator:
+    """`--rtol` and `--atol`, as the one parameter `tolerance`; the help tells these defaults."""
 
+    def built(rtol: float | None, atol: float | None) -> Any:
+        from tracer.support.tolerance import Tolerance
 
-def shape(text: str) -> tuple[int, ...]:
-    """Returns the sizes of `1,3,32,32`. Raises UsageError where the text is no shape."""
-    try:
-        sizes = text.replace("x", ",").removesuffix(",")
-        return tuple(int(size) for size in sizes.split(",")) if sizes else ()
-    except ValueError as error:
-        raise UsageError(
-            f"--input-shape {text} is not a shape", "Give sizes with the batch first: 1,3,32,32."
-        ) from error
+        return Tolerance(relative if rtol is None else rtol, atol)
+
+    record = make_dataclass(
+        "Tolerance", [("rtol", Any, _calls.rtol(rtol)), ("atol", Any, _calls.atol(atol))]
+    )
+    return declared(record, "tolerance", built)
 
 
 def to_output(
@@ -233,77 +390,7 @@ def to_output(
     return Output(options, files, force, opened)
 
 
-def _about(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-    """Names the first file in errors that could not say where they are."""
-    first = value if isinstance(value, str | Path) else next(iter(value), "")
-    if not ctx.resilient_parsing:
-        activity.about(Path(first).name)
-    return value
-
-
-def subject(*name: str, **settings: Any) -> Decorator:
-    """An argument, or several, with what the command is about."""
-    return cloup.argument(*name, callback=_about, **settings)
-
-
-MODEL = subject("model", type=ModelName())
-
-DIMS = cloup.option(
-    "--dim", "dims", type=Size(), multiple=True,
-    help="Size of an open dimension, by its symbol or as INPUT:AXIS, e.g. --dim sequence=128 or "
-    "--dim x:2=48. Repeatable.  [default: the usual size of such an input]",
-)  # fmt: skip
-PROVIDER_OPTIONS = cloup.option(
-    "--provider-option", "provider_options", type=Pair(), multiple=True,
-    help="Option of the provider, e.g. --provider-option device_type=CPU. Repeatable.",
-)  # fmt: skip
-REGISTER = cloup.option(
-    "--register", type=PathName(), multiple=True, metavar="FILE.so",
-    help="Library of custom operators for onnxruntime; its code is executed. Repeatable.",
-)  # fmt: skip
-PHASES = cloup.option_group(
-    "Phases of a language model",
-    cloup.option(
-        "--prefill", type=Count.of("prefill"),
-        help="Look at a prefill of N tokens, the model's cache being empty.",
-    ),
-    cloup.option(
-        "--decode", type=Count.of("decode"),
-        help="Look at N steps of one token after the prefill as well.",
-    ),
-    cloup.option(
-        "--past", type=Integers(*BOUNDS["past"]),
-        help="Tokens in the cache at decode steps, e.g. 0,512,2048.  [default: those at the "
-        "middle step]",
-    ),
-)  # fmt: skip
-
-INPUTS = cloup.option(
-    "--inputs", type=PathName(),
-    help="Input values: an .npz file or a test_data_set folder.  [default: random]",
-)  # fmt: skip
-SEED = cloup.option(
-    "--seed", type=Count.of("seed"), default=0, show_default=True, help="Seed of random inputs."
-)
-THREADS = cloup.option(
-    "--threads",
-    type=Count.of("threads"),
-    default=0,
-    help="Threads per operator.  [default: all cores]",
-)
-OPTIMIZATION = cloup.option(
-    "--optimization", type=click.Choice(OPTIMIZATIONS), default="all", show_default=True,
-    help="Graph optimisation level of onnxruntime.",
-)  # fmt: skip
-CONVENTION = cloup.option(
-    "--convention", type=click.Choice(ADDITION_CONVENTIONS), default="plain", show_default=True,
-    help="How the additions of a convolution are counted; see docs/counting.md.",
-)  # fmt: skip
-
-DEPTH = cloup.option(
-    "--depth", type=Count.of("depth"),
-    help="Module levels to keep with --by module; deeper levels are summed.  [default: all]",
-)  # fmt: skip
+DEPTH = _option(fields(make_dataclass("Depth", [("depth", Any, _calls.depth(""))]))[0])
 SORT = cloup.option(
     "--sort", metavar="COLUMN",
     help="Sort the rows by this column, as its header or its name in files: total, macs, index.  "
@@ -326,6 +413,9 @@ WITH_PATHS = cloup.option(
     "--with-paths", is_flag=True,
     help="Keep absolute paths in .trace and .json files.  [default: names alone]",
 )  # fmt: skip
+DEBUG = cloup.option(
+    "--debug", is_flag=True, help="Show Python tracebacks instead of one-line errors."
+)
 FORCE = cloup.option("--force", is_flag=True, help="Overwrite files that exist.")
 
 

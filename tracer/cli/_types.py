@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import cloup
 from click.shell_completion import CompletionItem
 
 from tracer.analyzers.options import energy_models
@@ -31,15 +30,6 @@ class EnergyModelName(click.ParamType[str]):
         """Lets the shell complete the names of models, and file names otherwise."""
         names = [name for name in energy_models() if name.startswith(incomplete)]
         return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="file")]
-
-
-def energy(default: str) -> Any:
-    """`--energy MODEL`; `default` says what is without it."""
-    return cloup.option(
-        "--energy", type=EnergyModelName(),
-        help="Energy model that fills the column energy, from the operations of each node and the "
-             f"types of its operands; see docs/energy.md.  [default: {default}]",
-    )  # fmt: skip
 
 
 _DIGITS = 10

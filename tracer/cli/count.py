@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import cloup
 
 from tracer.api import count as api
-from tracer.cli import _accumulating, _code, _limits, _options
+from tracer.cli import _accumulating, _options
 
 if TYPE_CHECKING:
     from tracer.accumulators.spec.policy import Policy
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 @cloup.command()
-@_code.SUBJECT
+@_options.SUBJECT
 @_options.declared(api.Count)
 @_accumulating.WIDTHS
-@_limits.OF_PROCESS
+@_options.PROCESS_LIMITS
 @_options.TRACE_VIEW
 def command(
     model: Subject, options: dict[str, Any], accumulator: Policy | None, output: Output

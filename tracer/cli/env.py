@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import cloup
 
 from tracer.cli import _options
 from tracer.cli._messages import tell
-from tracer.cli._types import Count
 from tracer.containment import fence
+from tracer.support.arguments import FLAG, option
 
 if TYPE_CHECKING:
     from tracer.cli._output import Output
 
 
+@dataclass(frozen=True)
+class _Chosen:
+    packages: bool = option(
+        "List all installed packages, not only those that run models.", False, rule=FLAG
+    )
+    measure: bool = option(
+        "Measure the peak rates of this machine (3 s).", False,
+        group="Peak rates", rule=FLAG, flag="--peaks",
+    )  # fmt: skip
+    threads: int = option(
+        "Threads for the peak rates.  [default: all cores]", 0, group="Peak rates"
+    )
+
+
 @cloup.command()
-@cloup.option(
-    "--packages", is_flag=True, help="List all installed packages, not only those that run models."
-)
-@cloup.option_group(
-    "Peak rates",
-    cloup.option("--peaks", "measure", is_flag=True,
-                 help="Measure the peak rates of this machine (3 s)."),
-    cloup.option("--threads", type=Count.of("threads"), default=0,
-                 help="Threads for the peak rates.  [default: all cores]"),
-)  # fmt: skip
+@_options.declared(_Chosen, "chosen", _Chosen)
 @_options.view(".json .csv .md")
-def command(packages: bool, measure: bool, threads: int, output: Output) -> None:
+def command(chosen: _Chosen, output: Output) -> None:
     """Show the machine, package versions and peak rates.
 
     The machine is CPU, memory, GPUs, CUDA, operating system and Python. Narrow sums have the vector
@@ -44,8 +49,10 @@ def command(packages: bool, measure: bool, threads: int, output: Output) -> None
     from tracer.records import environment
 
     output.check(environment.Environment)
-    peaks = host.peaks(threads, anew=True, announce=tell) if measure else host.stored_peaks(threads)
+    threads, anew = chosen.threads, chosen.measure
+    peaks = host.peaks(threads, anew=True, announce=tell) if anew else host.stored_peaks(threads)
     compiled = host.compiled_code()
     kept_by = fence.kept_by()
     observed = replace(environment.observe(), peaks=peaks, compiled=compiled, fence=kept_by)
-    output.emit(replace(observed, packages=environment.installed()) if packages else observed)
+    installed = environment.installed() if chosen.packages else observed.packages
+    output.emit(replace(observed, packages=installed))

@@ -2,81 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
-import click
 import cloup
 
-from tracer.analyzers.options import DEFAULT_ENERGY_MODEL, SAMPLE
-from tracer.cli import _accumulating, _code, _data, _limits, _options, _types, _values, _workers
+from tracer.analyzers.options import SAMPLE
+from tracer.api import interpret as api
+from tracer.cli import _accumulating, _options, _values
 from tracer.cli._messages import tell
-from tracer.cli._types import Count, PathName
 from tracer.errors import UsageError
 
 if TYPE_CHECKING:
     from tracer.cli._output import Output
     from tracer.exporters.subject import Subject
-    from tracer.inputs.request import Samples
     from tracer.limits import Limits
     from tracer.records.trace import Trace
     from tracer.support.tolerance import Tolerance
 
 
 @cloup.command()
-@_code.SUBJECT
-@_options.bundle(
-    "feeds", _data.feeds,
-    cloup.option_group(
-        "Input",
-        _options.batch("Batch size.  [default: the model's own, 64 with --data]"),
-        _options.DIMS,
-        cloup.option("--inputs", type=PathName(), multiple=True,
-                     help="Input values: an .npz file or a test_data_set folder; with "
-                          "--accumulator any number of them, and folders of them.  "
-                          "[default: random]"),
-        _data.data(required=False),
-        _data.FOLDER,
-        _data.LIMIT,
-        _options.SEED,
-    ),
-    apart=("batch", "dims", "seed"),
-)  # fmt: skip
-@cloup.option_group(
-    "Runs",
-    cloup.option("--runs", type=Count.of("runs"), default=1, show_default=True,
-                 help="Inferences to time, without --accumulator."),
-    cloup.option("--threads", type=Count.of("threads"), default=0,
-                 help="Threads per operator, at most one for each CPU.  [default: as BLAS is set]"),
-    cloup.option("--against", type=click.Choice(["ort"]),
-                 help="Compare every node with onnxruntime; exit 1 if one differs by itself."),
-    cloup.option("--fallback", type=click.Choice(["ort"]),
-                 help="Compute the nodes that the interpreter has no operator for by onnxruntime.  "
-                      "[default: refuse the model]"),
-    _options.REGISTER,
-    _types.energy(f"{DEFAULT_ENERGY_MODEL} with --accumulator, else none"),
-)  # fmt: skip
+@_options.SUBJECT
+@_options.declared(api.InterpretArguments)
 @_options.TOLERANCE
-@_workers.OPTIONS
-@_limits.OF_RUNS
+@_options.WORKERS
+@_options.RUN_LIMITS
 @_values.tensor_output
 @_accumulating.options
 @_options.SUMS_VIEW
 def command(
     model: Subject,
-    batch: int | None,
-    dims: tuple[tuple[str, int], ...],
-    seed: int,
-    feeds: Samples | Sequence[Path],
-    runs: int,
-    threads: int,
-    against: Literal["ort"] | None,
-    fallback: Literal["ort"] | None,
-    register: tuple[Path, ...],
-    energy: str | None,
-    rtol: float | None,
-    atol: float | None,
+    options: dict[str, Any],
+    tolerance: Tolerance,
     cluster: str | None,
     limits: Limits,
     tensors: Path | None,
@@ -111,46 +68,34 @@ def command(
       tracer interpret int8.onnx --accumulator 24 --data digits --certificate safe.json
       tracer interpret int8.onnx --data digits --check-certificate safe.json
     """
-    from tracer.api.interpret import interpret
     from tracer.cli import _progress
     from tracer.records.trace import Trace
-    from tracer.support.tolerance import Tolerance
 
     output.check(Trace)
-    if against and accumulating is not None:
+    if options["against"] and accumulating is not None:
         raise UsageError("--against and --accumulator together", "Leave out one of them.")
     writer = None if tensors is None else _values.Writer(tensors)
     witness = None if accumulating is None else _accumulating.witness(accumulating)
-    tolerance = Tolerance(rtol, atol)
     with _progress.progress() as report:
-        trace = interpret(
+        trace = api.interpret(
             model,
-            batch=batch,
-            dims=dict(dims),
-            feeds=feeds,
-            seed=seed,
-            runs=runs,
             warmup=None,
-            threads=threads,
-            against=against,
-            fallback=fallback,
-            register=register,
             tolerance=tolerance,
             accumulator=None if accumulating is None else accumulating.policy,
             by_sample=output.options.by == SAMPLE,
             limits=limits,
-            energy=energy,
             progress=report,
             receivers=[each for each in (writer, witness) if each is not None],
             cluster=cluster,
             note=tell,
+            **options,
         )
     if writer is not None:
         writer.finish()
     output.emit(trace)
     if witness is not None:
         witness.finish(trace)
-    return _verdict(trace, tolerance) if against else 0
+    return _verdict(trace, tolerance) if options["against"] else 0
 
 
 def _verdict(trace: Trace, tolerance: Tolerance) -> int:

@@ -3,45 +3,39 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import cloup
 
-from tracer.cli import _accumulating, _data, _framework, _limits, _options, _types
+from tracer.api import profile as api
+from tracer.api.framework import FrameworkOptions
+from tracer.cli import _accumulating, _options
 from tracer.cli._messages import tell
-from tracer.cli._types import Amount, Count, Integers, PathName, Percent, Words
-from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
+from tracer.errors import UsageError
 from tracer.records.providers import is_cpu
-from tracer.support.arguments import BOUNDS
+from tracer.support.arguments import FLAG, option
 
 if TYPE_CHECKING:
-    from tracer.api.framework import FrameworkOptions
-    from tracer.api.profile import ProfileOptions
     from tracer.cli._output import Output
     from tracer.records.environment import Peaks
 
+_COMMON = {*api.COMMON, *api.PHASES}
+_ONNX_ONLY = {
+    *_options.names(api.ProfileArguments), "roofline", *_accumulating.NAMES,
+}.difference(_COMMON)  # fmt: skip
+_FRAMEWORK_ONLY = {*_options.names(FrameworkOptions)}
+"""Parameters that apply to an .onnx file, or to FILE.py:NAME, only."""
 
-def _profile_options(
-    dims: tuple[tuple[str, int], ...],
-    inputs: Sequence[Path],
-    data: str | None,
-    limit: int | None,
-    data_dir: Path,
-    provider: str,
-    provider_options: tuple[tuple[str, str], ...],
-    roofline: bool,
-    **values: Any,
-) -> ProfileOptions:
-    from tracer.api.profile import ProfileOptions
 
-    feeds = _data.feeds(inputs, data, limit, data_dir)
-    peaks = _peaks if roofline and is_cpu(provider) else None  # peaks of the processor
-    return ProfileOptions(
-        dims=dict(dims), feeds=feeds, provider=provider, provider_options=dict(provider_options),
-        peaks=peaks, **values,
+@dataclass
+class _Roofline:
+    roofline: bool = option(
+        "Compare with the peak rates of this machine, measured once (3 s).", True,
+        group="Roofline", rule=FLAG, flag="--roofline/--no-roofline",
     )  # fmt: skip
 
 
@@ -52,72 +46,41 @@ def _peaks(threads: int) -> Peaks:
     return host.peaks(threads, announce=tell)
 
 
+def _refuse_misplaced(model: Path) -> None:
+    """Raises UsageError for options of an .onnx file where code is named, and vice versa."""
+    from tracer.exporters.source import runs_in_framework
+
+    context = click.get_current_context()
+    typed = {
+        name
+        for name in context.params
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    }
+    is_code = runs_in_framework(str(model))
+    wrong = typed.intersection(_ONNX_ONLY if is_code else _FRAMEWORK_ONLY)
+    if wrong:
+        names = ", ".join(sorted(_flag(name) for name in wrong))
+        only = "an .onnx file" if is_code else "FILE.py:NAME"
+        raise UsageError(f"{names}: not for {model}", f"For {only} alone.")
+
+
+def _flag(name: str) -> str:
+    command = click.get_current_context().command
+    return next(param.opts[0] for param in command.params if param.name == name)
+
+
 @cloup.command()
 @_options.MODEL
-@_options.bundle(
-    "options", _profile_options,
-    cloup.option_group(
-        "Input",
-        cloup.option("--batch", type=Integers(), help="Batch sizes, e.g. 1,16,64."),
-        _options.DIMS,
-        cloup.option("--inputs", type=PathName(), multiple=True,
-                     help="Input values: an .npz file or a test_data_set folder; any number of "
-                          "them, and folders of them.  [default: random]"),
-        _data.data(required=False),
-        _data.FOLDER,
-        _data.LIMIT,
-        _options.SEED,
-    ),
-    cloup.option_group(
-        "Runs",
-        cloup.option("--runs", type=Count.of("runs"),
-                     help="Inferences to measure.  [default: as many as --precision needs, in 0.5 "
-                          "to 1.5 s, at least 10; fewer if these take more than 10 s]"),
-        cloup.option("--precision", type=Percent(), metavar="PERCENT",
-                     help="Without --runs, measure until the times of the ten slowest rows are "
-                          "known to this share of each, or told from their neighbours: 10 s at "
-                          "most.  [default: 5%, 1.5 s at most]"),
-        cloup.option("--warmup", type=Count.of("warmup"), default=5, show_default=True,
-                     help="Inferences before the measured ones; without --runs, at most 3 s of "
-                          "them."),
-        cloup.option("--min-time", type=Amount("seconds"), help="Shortest time to measure for."),
-        cloup.option("--threads", type=Integers(*BOUNDS["threads"]), default=0,
-                     help="Threads per operator, e.g. 1,2,4.  [default: all cores]"),
-    ),
-    _options.PHASES,
-    cloup.option_group(
-        "ONNX",
-        cloup.option("--optimization", type=Words(OPTIMIZATIONS), default="all",
-                     show_default=True,
-                     help=f"Graph optimisation levels of onnxruntime: {', '.join(OPTIMIZATIONS)}."),
-        cloup.option("--provider", metavar="NAME", default="cpu", show_default=True,
-                     help="Execution provider of onnxruntime: cpu, cuda, tensorrt, openvino, …"),
-        _options.PROVIDER_OPTIONS,
-        _options.REGISTER,
-        cloup.option("--replay", type=Count.of("replay"), default=0,
-                     help="Re-time the kernels of the N slowest rows in isolation as a "
-                          "cross-check."),
-        cloup.option("--split", type=Count.of("split"), default=0,
-                     help="Estimate the parts of the nodes in the N slowest fused kernels, from "
-                          "runs of each node alone."),
-        cloup.option("--plan", type=PathName(),
-                     help="Plan that tracer tune saved: its changes and settings are used."),
-        _options.CONVENTION,
-        _types.energy("none"),
-    ),
-    cloup.option_group(
-        "Roofline",
-        cloup.option("--roofline/--no-roofline", default=True, show_default=True,
-                     help="Compare with the peak rates of this machine, measured once (3 s)."),
-    ),
-)  # fmt: skip
-@_limits.OF_PROCESS
+@_options.declared(api.ProfileArguments)
+@_options.declared(_Roofline, "roofline", lambda roofline: roofline)
+@_options.PROCESS_LIMITS
 @_accumulating.options
-@_framework.OPTIONS
+@_options.declared(FrameworkOptions, "framework", FrameworkOptions)
 @_options.TRACE_VIEW
 def command(
     model: Path,
-    options: ProfileOptions,
+    options: dict[str, Any],
+    roofline: bool,
     framework: FrameworkOptions,
     accumulating: _accumulating.AccumulatorOptions | None,
     output: Output,
@@ -143,19 +106,20 @@ def command(
       tracer profile model.onnx --plan plan.json
       tracer profile net.py:Net --input-shape 1,3,32,32 --backward --by module
     """
-    from tracer.api.profile import SumOptions, profile_target
     from tracer.cli import _progress
     from tracer.records.trace import Trace
 
     output.check(Trace)
-    _framework.refuse_misplaced(model)
+    _refuse_misplaced(model)
+    if roofline and is_cpu(options["provider"]):  # peaks of the processor
+        options["peaks"] = _peaks
     witness = None if accumulating is None else _accumulating.Witness(accumulating)
     sums = None
     if accumulating is not None and witness is not None:
-        sums = SumOptions(accumulating.policy, [witness])
+        sums = api.SumOptions(accumulating.policy, [witness])
     # What the code of the user prints is no data of ours.
     with _progress.progress() as report, redirect_stdout(sys.stderr):
-        trace = profile_target(
+        trace = api.profile_target(
             model, options, framework, sums, report, lambda kept: output.keep(kept, "trace")
         )
     if trace.is_incomplete:  # the signal that broke it off is told after this

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,9 +10,10 @@ import click
 import cloup
 
 from tracer.analyzers.options import format_lines
-from tracer.cli import _limits, _options
+from tracer.cli import _options
 from tracer.cli._messages import reading
 from tracer.cli._types import PathName
+from tracer.support.arguments import option
 
 if TYPE_CHECKING:
     from tracer.cli._output import Output
@@ -29,14 +30,19 @@ class _Command(cloup.Command):
         formatter.write_text("-o FOLDER/ writes every format that fits. See docs/formats.md.")
 
 
+@dataclass
+class _Model:
+    model: Path | None = option(
+        "File of the model: of a profile of onnxruntime, or for .annotated.onnx.  [default: where "
+        "it was when it was traced]",
+        None, reads=("path",),
+    )  # fmt: skip
+
+
 @cloup.command(cls=_Command)
 @_options.subject("traces", metavar="TRACE...", type=PathName(), nargs=-1, required=True)
-@cloup.option(
-    "--model", type=PathName(),
-    help="File of the model: of a profile of onnxruntime, or for .annotated.onnx.  [default: "
-    "where it was when it was traced]",
-)  # fmt: skip
-@_limits.OF_PROCESS
+@_options.declared(_Model, "model", lambda model: model)
+@_options.PROCESS_LIMITS
 @_options.SUMS_VIEW
 def command(traces: tuple[Path, ...], model: Path | None, output: Output) -> None:
     """Show saved traces again, in any format, merged as one.

@@ -12,7 +12,6 @@ from tracer.accumulators.spec.any_accumulator import AnyAccumulator
 from tracer.accumulators.spec.orders.tiles import Level, Tiles
 from tracer.accumulators.spec.policy import Entry, Policy, first_matches
 from tracer.accumulators.spec.register import WIDEST, Register
-from tracer.analyzers.options import DEFAULT_ENERGY_MODEL
 from tracer.errors import UsageError
 from tracer.graph.model import Model
 from tracer.whatif import width_plan
@@ -77,31 +76,6 @@ class Registers:
         return replace(self, starts=starts)
 
 
-@dataclass(frozen=True, slots=True)
-class NarrowOptions:
-    """Everything but the model, the data and the files: see `tracer.narrow`.
-
-    Raises UsageError for a guarantee that there is not.
-    """
-
-    bits: str | Sequence[int]
-    guarantee: Guarantee = "any-input"
-    tile: int | None = None
-    weight_bits: int | None = None
-    budget: float = 1.0
-    metric: str | None = None
-    limit: int | None = 512
-    test_limit: int | None = None
-    batch: int = 32
-    energy: str = DEFAULT_ENERGY_MODEL
-
-    def __post_init__(self) -> None:
-        if self.guarantee not in get_args(Guarantee):
-            raise UsageError(
-                f"guarantee {self.guarantee!r}", f"It is one of {', '.join(get_args(Guarantee))}."
-            )
-
-
 @dataclass(frozen=True)
 class Width:
     """One width of the swept entry of a plan, and the needs of all entries by pattern."""
@@ -129,9 +103,15 @@ class Width:
         return {each.value: each.value.accumulator for each in self.entries}
 
 
-def parse_widths(options: NarrowOptions) -> tuple[WidthPlan, tuple[Width, ...]]:
+def parse_widths(
+    source: str | Sequence[int], tile: int | None, guarantee: Guarantee
+) -> tuple[WidthPlan, tuple[Width, ...]]:
     """Returns the plan of the widths, and each of them, the narrowest first. Raises UsageError."""
-    plan = width_plan.read(options.bits)
+    if guarantee not in get_args(Guarantee):
+        raise UsageError(
+            f"guarantee {guarantee!r}", f"It is one of {', '.join(get_args(Guarantee))}."
+        )
+    plan = width_plan.read(source)
     swept = plan.swept
     for entry in plan.entries:
         if entry is not swept and len(entry.value) > 1:
@@ -139,7 +119,7 @@ def parse_widths(options: NarrowOptions) -> tuple[WidthPlan, tuple[Width, ...]]:
                 f"'{entry.text}' and '{swept.text}' both have several widths",
                 "Give one width for each pattern but one.",
             )
-    widths = tuple(Width(bits, _entries(plan, bits, options)) for bits in swept.value)
+    widths = tuple(Width(bits, _entries(plan, bits, tile, guarantee)) for bits in swept.value)
     for width in widths:
         width.policy()  # raises UsageError for a width that no register has
     return plan, widths
@@ -150,11 +130,13 @@ def wide(plan: WidthPlan) -> Policy:
     return Policy(tuple(Entry(e.pattern, Accumulator(WIDEST), e.text) for e in plan.entries))
 
 
-def _entries(plan: WidthPlan, swept: int, options: NarrowOptions) -> tuple[Entry[Need], ...]:
+def _entries(
+    plan: WidthPlan, swept: int, tile: int | None, guarantee: Guarantee
+) -> tuple[Entry[Need], ...]:
     """Returns the needs of the plan's entries, `swept` bits for the entry that is swept."""
     entries = []
     for entry in plan.entries:
         bits = swept if entry is plan.swept else entry.value[0]
-        need = Need(bits, options.tile, options.guarantee)
+        need = Need(bits, tile, guarantee)
         entries.append(Entry(entry.pattern, need, f"{entry.pattern}={bits}"))
     return tuple(entries)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from tracer.errors import UsageError
+from tracer.support.arguments import option
 
 FORMATS = {"qdq": "QDQ", "qoperator": "QOperator"}
 METHODS = {"minmax": "MinMax", "percentile": "Percentile", "entropy": "Entropy"}
@@ -13,7 +14,10 @@ BITS, BLOCKS, LEVELS = (2, 4, 8), (16, 32, 64, 128, 256), (0, 1, 2, 3, 4)
 """Bits of a weight, weights of a block, and accuracy levels of onnxruntime's MatMulNBits."""
 
 
-@dataclass(frozen=True, slots=True)
+_GROUP = "Quantisation"
+
+
+@dataclass(frozen=True)
 class QuantizationOptions:
     """How to quantise. Raises UsageError for an invalid value.
 
@@ -25,15 +29,40 @@ class QuantizationOptions:
     quantise (all if empty) and to leave out.
     """
 
-    format: str = "qdq"
-    per_channel: bool = True
-    symmetric: bool = False
-    reduce_range: bool = False
-    method: str = "minmax"
-    activation_type: str = "uint8"
-    weight_type: str = "int8"
-    nodes: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
+    format: str = option(
+        "qdq: float operators between QuantizeLinear and DequantizeLinear; qoperator: integer "
+        "operators.",
+        "qdq", group=_GROUP, reads=("choice", *FORMATS),
+    )  # fmt: skip
+    per_channel: bool = option(
+        "Weight scales per output channel or per tensor.", True,
+        group=_GROUP, flag="--per-channel/--per-tensor",
+    )  # fmt: skip
+    symmetric: bool = option(
+        "Use the middle of the range as zero point of activations or weights.", False,
+        group=_GROUP,
+    )  # fmt: skip
+    reduce_range: bool = option(
+        "Use 7-bit weights, for processors without VNNI.", False, group=_GROUP
+    )
+    activation_type: str = option(
+        "Type of quantised activations.", "uint8", group=_GROUP, reads=("choice", *TYPES)
+    )
+    weight_type: str = option(
+        "Type of quantised weights.", "int8", group=_GROUP, reads=("choice", *TYPES)
+    )
+    nodes: tuple[str, ...] = option(
+        "Quantise only these: node, operator or module, with * and ?. Repeatable.", (),
+        group=_GROUP, multiple=True, metavar="PATTERN",
+    )  # fmt: skip
+    exclude: tuple[str, ...] = option(
+        "Do not quantise these: node, operator or module, with * and ?. Repeatable.", (),
+        group=_GROUP, multiple=True, metavar="PATTERN",
+    )  # fmt: skip
+    method: str = option(
+        "How activation ranges follow from the data.", "minmax",
+        group=_GROUP, reads=("choice", *METHODS),
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         choices = (

@@ -199,15 +199,18 @@ def argument(default: Any = MISSING, *, rule: Rule | None = None, kw_only: Any =
 
 def option(
     help: str, default: Any = MISSING, *, group: str | None = None, rule: Rule | None = None,
-    kw_only: Any = MISSING, **line: Any,
+    kw_only: Any = MISSING, factory: Any = MISSING, **line: Any,
 ) -> Any:  # fmt: skip
     """Declares a field that an option of a command sets, in the section `group` of its help.
 
-    `line` is what `tracer.cli._options` needs to know besides: `flag` [default: the name], `reads`
-    [default: that of the rule], `metavar`, `multiple`, `convert` from what the command line reads,
-    `typed`, a default of the command alone, and whether the help shows the default (`shown`).
+    `factory` makes a default that can change. `line` is what `tracer.cli._options` needs to know
+    besides: `flag` [default: the name], `reads` [default: that of the rule], `metavar`, `multiple`,
+    `convert` from what the command line reads, `typed`, a default of the command alone, and whether
+    the help shows the default (`shown`).
     """
     metadata = {"rule": rule, "help": help, "group": group, **line}
+    if factory is not MISSING:
+        return field(default_factory=factory, kw_only=kw_only, metadata=metadata)
     return field(default=default, kw_only=kw_only, metadata=metadata)
 
 

@@ -1,27 +1,32 @@
-"""The options of a what-if: accumulators, quantisation, metric, budget and energy model."""
+"""The options of a what-if: accumulators, quantisation, metric, budget and energy model.
+
+The module imports nothing heavy at its top: a command's `--help` and calls of the API read it.
+"""
+
+from __future__ import annotations
 
 import itertools
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, get_args
 
-from tracer.accumulators.spec import orders
-from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.register import Bias, Convention, Overflow
-from tracer.analyzers.options import DEFAULT_ENERGY_MODEL
+from tracer.accumulators.spec.modes import Bias, Convention, Overflow
+from tracer.analyzers.options import ADDITION_CONVENTIONS, DEFAULT_ENERGY_MODEL
 from tracer.errors import UsageError
-from tracer.support.arguments import FLAG, TEXT, amount, check_arguments, integer, maybe, several
+from tracer.support.arguments import TEXT, amount, check_fields, integer, maybe, option, several
 
+if TYPE_CHECKING:
+    from tracer.accumulators.spec.accumulator import Accumulator
+
+SUMS, _QUANTISATION, _SEARCH = "Accumulators", "Quantisation", "Search"
 _WORDS = several(TEXT)
-_BITS = several(maybe(integer(1)))
-_RULES = {
-    **dict.fromkeys(("orders", "overflows", "biases"), _WORDS),
-    **dict.fromkeys(("weight_bits", "activation_bits"), _BITS),
-    "product_bits": maybe(integer(1)), "range_convention": TEXT,
-    "accuracy_budget": maybe(amount("points")),
-    "search": FLAG, "explain": FLAG, "addition_convention": maybe(TEXT), "batch": integer(1),
-    "energy": TEXT,
-}  # fmt: skip
+_BITS = replace(several(maybe(integer(1))), reads=("counts",))
+_UNCHANGED = (None,)
+METRIC = (
+    "Accuracy metric: top1, top5, mse, perplexity; noise, channel-noise, agreement (with wide "
+    "accumulators); or FILE.py:NAME.  [default: chosen by the data]"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,32 +44,83 @@ class WhatIfOptions:
     channelwise for a channelwise order, and plain otherwise.
     """
 
-    orders: tuple[str, ...] = ("sequential",)
-    overflows: tuple[Overflow, ...] = ("saturate",)
-    biases: tuple[Bias, ...] = ("first",)
-    product_bits: int | None = None
-    range_convention: Convention = "twos-complement"
-    weight_bits: tuple[int | None, ...] = (None,)
-    activation_bits: tuple[int | None, ...] = (None,)
-    fixed: str | None = None
-    metric: str | None = None
-    limit: int | None = None
-    batch: int = 64
-    accuracy_budget: float | None = None
-    search: bool = True
-    explain: bool = False
-    energy: str = DEFAULT_ENERGY_MODEL
-    addition_convention: str | None = None
+    orders: tuple[str, ...] = option(
+        "Orders of addition: sequential, channelwise, tree, chunked(32), lanes(8), sorted, "
+        "maddubs.  [default: sequential]",
+        ("sequential",), group=SUMS, rule=_WORDS, flag="--order",
+    )  # fmt: skip
+    overflows: tuple[Overflow, ...] = option(
+        "What happens to a sum outside the range: saturate, symmetric, wrap, zero.  [default: "
+        "saturate]",
+        ("saturate",), group=SUMS, rule=_WORDS, flag="--overflow",
+        reads=("words", *(mode for mode in get_args(Overflow) if mode != "error")),
+    )  # fmt: skip
+    biases: tuple[Bias, ...] = option(
+        "When the bias is added: first, last.  [default: first]",
+        ("first",), group=SUMS, rule=_WORDS, flag="--bias", reads=("words", *get_args(Bias)),
+    )  # fmt: skip
+    product_bits: int | None = option(
+        "Width that products are reduced to before addition.  [default: exact]",
+        None, group=SUMS, rule=maybe(integer(1)), reads=("integer",), metavar="BITS",
+    )  # fmt: skip
+    range_convention: Convention = option(
+        "Do not count the sign bit: B bits hold -2^B to 2^B - 1.",
+        "twos-complement", group=SUMS, rule=TEXT, flag="--magnitude", typed=False,
+        convert=lambda is_set: "magnitude" if is_set else "twos-complement",
+    )  # fmt: skip
+    weight_bits: tuple[int | None, ...] = option(
+        "Widths that weights are reduced to.  [default: unchanged]",
+        _UNCHANGED, group=_QUANTISATION, rule=_BITS, typed=None,
+        convert=lambda bits: bits or _UNCHANGED,
+    )  # fmt: skip
+    activation_bits: tuple[int | None, ...] = option(
+        "Widths that activations are reduced to.  [default: unchanged]",
+        _UNCHANGED, group=_QUANTISATION, rule=_BITS, typed=None,
+        convert=lambda bits: bits or _UNCHANGED,
+    )  # fmt: skip
+    fixed: str | None = option(
+        "Fixed-point formats of float tensors, instead of quantisation: bits:fraction bits of "
+        "activations/weights, e.g. 8:5/8:7.",
+        None, group=_QUANTISATION, metavar="FORMATS",
+    )  # fmt: skip
+    metric: str | None = option(METRIC, None, group=_SEARCH, metavar="NAME")
+    limit: int | None = option("Samples of --data to use.  [default: all]", None, group="Input")
+    batch: int = option("Samples per inference.", 64, group="Input", rule=integer(1))
+    accuracy_budget: float | None = option(
+        "Accuracy that may be lost, in percentage points or the metric's unit.  [default: 1 point; "
+        "0.05 bits of perplexity]",
+        None, group=_SEARCH, rule=maybe(amount("points")), flag="--budget",
+    )  # fmt: skip
+    search: bool = option(
+        "Also search a width for each node.", True, group=_SEARCH, flag="--search/--no-search"
+    )
+    explain: bool = option(
+        "Take a bit from each node of B in turn, and name the node whose bit costs most. One "
+        "evaluation for each node.",
+        False, group=_SEARCH,
+    )  # fmt: skip
+    energy: str = option(
+        "Energy model; see docs/energy.md.", DEFAULT_ENERGY_MODEL,
+        group=_SEARCH, rule=TEXT, reads=("energy",),
+    )  # fmt: skip
+    addition_convention: str | None = option(
+        "How additions are counted; see docs/counting.md.  [default: by --order]",
+        None, group=_SEARCH, rule=maybe(TEXT), flag="--convention",
+        reads=("choice", *ADDITION_CONVENTIONS),
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         """Raises UsageError for a value of the wrong type, or out of range."""
-        check_arguments({field.name: getattr(self, field.name) for field in fields(self)}, _RULES)
+        check_fields(self)
 
     def accumulators(self, bits: int) -> Iterator[Accumulator]:
         """Yields an accumulator of `bits` bits for each combination.
 
         Raises UsageError for a property that no accumulator has.
         """
+        from tracer.accumulators.spec import orders
+        from tracer.accumulators.spec.accumulator import Accumulator
+
         if "error" in self.overflows:
             raise UsageError(
                 "overflow 'error' would end the first run that overflows",

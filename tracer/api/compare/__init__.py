@@ -2,31 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tracer.api._calls import by_rules as contained
+from tracer.api import _calls
+from tracer.api._calls import Contained, contained
 from tracer.errors import UsageError
-from tracer.support.arguments import RULES, amount, maybe, several
+from tracer.executors.eager.settings import DEVICES
+from tracer.exporters.frameworks import frameworks
+from tracer.support.arguments import (
+    FLAG,
+    PATH,
+    RULES,
+    argument,
+    check_fields,
+    either,
+    mapping,
+    maybe,
+    option,
+    part,
+    several,
+)
 from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
     from tracer.analyzers.compare import Comparison
     from tracer.analyzers.compare.sweep import Sweeps
-    from tracer.limits import Limits
     from tracer.support.tolerance import Tolerance
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
-
-from tracer.support.arguments import PATH, check_arguments, either, mapping
-
-_SETTING_RULES = {"arguments": RULES["args"], "weights": maybe(either(PATH, mapping(PATH)))}
+_CODE, _ACCURACY, _COMPARISON = "Framework (FILE.py:NAME)", "Accuracy", "Comparison"
 
 
-@dataclass(frozen=True, slots=True)
+def _weights(texts: Sequence[str]) -> Path | dict[str, Path] | None:
+    """Returns a file for all frameworks, or a file for each that `torch=FILE` names."""
+    named: dict[str, Path] = {}
+    for text in texts:
+        name, equals, path = text.partition("=")
+        if not equals or name not in frameworks():
+            if len(texts) == 1:
+                return Path(text)
+            forms = " ".join(f"--weights {framework}=FILE" for framework in frameworks())
+            raise UsageError(f"--weights {text} names no framework", f"Give {forms}.")
+        if name in named:
+            raise UsageError(f"--weights names two files for {name}", "Give one.")
+        named[name] = Path(path)
+    return named or None
+
+
+@dataclass(frozen=True)
 class SideSettings:
     """How sides that are run now are run; the names are those of `tracer.profile`.
 
@@ -38,29 +63,52 @@ class SideSettings:
     a share, either way.
     """
 
-    batch: int | None = None
-    dims: Mapping[str, int] = field(default_factory=dict)
-    feeds: Path | None = None
-    seed: int = 0
-    threads: int = 0
-    optimization: str = "all"
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    weights: Path | Mapping[str, Path] | None = None
-    train: bool = False
-    backward: bool = False
-    device: str = "cpu"
-    input_shape: Sequence[int] | Sequence[Sequence[int]] | None = None
-    input_dtype: str | Sequence[str] = "float32"
-    provider_options: Mapping[str, str] = field(default_factory=dict)
-    register: Sequence[str | Path] = ()
-    precision: float = 0.01
-    sessions: int = 24
+    batch: int | None = option(
+        "Batch size. Several sizes, e.g. 1,16,64, are compared with each other.", None,
+        group=_calls.INPUT, reads=several(RULES["batch"]).reads,
+    )  # fmt: skip
+    dims: Mapping[str, int] = _calls.dims(factory=dict)
+    feeds: Path | None = _calls.inputs(_calls.INPUT)
+    input_shape: Sequence[int] | Sequence[Sequence[int]] | None = _calls.input_shape(
+        "those of the first ONNX model, else the model's", _calls.INPUT
+    )
+    input_dtype: str | Sequence[str] = _calls.input_dtype(_calls.INPUT)
+    seed: int = _calls.seed()
+    precision: float = option(
+        "Compare whole runs until the ratio is known to this, either way.", 0.01,
+        group=_calls.RUNS, reads=("percent",), typed="1%",
+    )  # fmt: skip
+    sessions: int = option(
+        "Sessions of every side for layers, and the least number of them for whole runs: there are "
+        "more until the precision is reached.",
+        24, group=_calls.RUNS,
+    )  # fmt: skip
+    threads: int = option(
+        "Threads per operator. At several numbers, e.g. 1,2, each side is compared at each of "
+        "them.  [default: all cores]",
+        0, group=_calls.RUNS, reads=several(RULES["threads"]).reads, typed=None,
+    )  # fmt: skip
+    optimization: str = _calls.optimization()
+    provider_options: Mapping[str, str] = _calls.provider_options(factory=dict)
+    register: Sequence[str | Path] = _calls.register()
+    arguments: Mapping[str, Any] = _calls.args(_CODE, factory=dict, rule=RULES["args"])
+    weights: Path | Mapping[str, Path] | None = option(
+        "File of weights: safetensors or a state dict (torch), .npz (Chainer). Repeatable for "
+        "models of both frameworks.",
+        None, group=_CODE, rule=maybe(either(PATH, mapping(PATH))), reads=(), multiple=True,
+        metavar="[torch=|chainer=]FILE", convert=_weights,
+    )  # fmt: skip
+    train: bool = option("Compare forward passes in training mode.", False, group=_CODE)
+    backward: bool = option(
+        "Compare training steps: forward and backward pass.", False, group=_CODE
+    )
+    device: str = option(
+        "Device that the framework runs on.", "cpu", group=_CODE, reads=("choice", *DEVICES)
+    )
 
     def __post_init__(self) -> None:
         """Raises UsageError for a value that is not allowed."""
-        check_arguments(
-            {each.name: getattr(self, each.name) for each in fields(self)}, _SETTING_RULES
-        )
+        check_fields(self)
 
     def shapes(self, batch: int | None) -> list[tuple[int, ...]] | None:
         """Returns the shapes of `input_shape`, at another batch if there is one."""
@@ -79,30 +127,54 @@ class SideSettings:
 
 
 _DEFAULT = SideSettings()
-_OWN = {"precision": amount()}
-"""Unlike a profile, a comparison has a precision in any case."""
-_RULES = {"threads": maybe(several(RULES["threads"])), **_OWN}
 
 
-@contained(_RULES)
-def compare(
-    sides: Sequence[str],
-    *,
-    by: str = "layer",
-    depth: int | None = None,
-    settings: SideSettings = _DEFAULT,
-    tolerance: Tolerance | None = None,
-    fail_above: float | None = None,
-    fail_unless_within: float | None = None,
-    threads: Sequence[int] | None = None,
-    test: str | Path | None = None,
-    test_limit: int | None = None,
-    metrics: Sequence[str] | None = None,
-    folder: str | Path = "data",
-    progress: Progress | None = None,
-    limits: Limits | None = None,
-    in_process: bool = False,
-) -> Comparison:
+@dataclass(frozen=True)
+class _Values:
+    """Whether values are compared, and how close they are to be."""
+
+    numbers: bool = option(
+        "Compare the values that the sides compute; exit 1 if they differ.", True,
+        group=_COMPARISON, rule=FLAG, flag="--numbers/--no-numbers",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CompareArguments(Contained):
+    """The arguments of `compare`."""
+
+    sides: Sequence[str]
+    _: KW_ONLY
+    settings: SideSettings = part(SideSettings, _DEFAULT, build=dict)
+    test: str | Path | None = _calls.data(_ACCURACY, None, "--data")
+    folder: str | Path = _calls.folder(_ACCURACY)
+    test_limit: int | None = _calls.limit(_ACCURACY, "--limit")
+    metrics: Sequence[str] | None = option(
+        "Accuracy metric: top1, top5, mse, perplexity; agreement, noise, channel-noise (with A); "
+        "or FILE.py:NAME. Repeatable.  [default: chosen by the data, and agreement]",
+        None, group=_ACCURACY, flag="--metric", multiple=True, metavar="NAME", reads=(),
+        convert=_calls.or_none,
+    )  # fmt: skip
+    by: str = option(
+        "What a row is; model compares totals only.", "layer",
+        group=_COMPARISON, reads=("choice", "layer", "module", "op", "model"),
+    )  # fmt: skip
+    depth: int | None = _calls.depth(_COMPARISON)
+    tolerance: Tolerance | None = part(_Values, None, build=lambda numbers: numbers)
+    fail_above: float | None = option(
+        "Exit 1 if a side is significantly slower than A by more than this, e.g. 5%.", None,
+        group=_COMPARISON, reads=("percent",),
+    )  # fmt: skip
+    fail_unless_within: float | None = option(
+        "Exit 1 unless every side is shown to be as fast as A, within this, e.g. 2%.", None,
+        group=_COMPARISON, reads=("percent",),
+    )  # fmt: skip
+    threads: Sequence[int] | None = argument(None, rule=maybe(several(RULES["threads"])))
+    progress: Progress | None = None
+
+
+@contained(CompareArguments)
+def compare(call: CompareArguments) -> Comparison:
     """Compares each of `sides` with the first one, in time and work.
 
     Sides are named as on the command line (see `tracer.api.compare.naming`). Those that are not
@@ -127,30 +199,44 @@ def compare(
     from tracer.api.compare.values import Scoring
     from tracer.inputs.request import Samples
 
-    if test is None and (test_limit or metrics):
+    if call.test is None and (call.test_limit or call.metrics):
         raise UsageError("a limit or a metric without data", "Name a data set: --data text:FILE.")
-    if len(sides) * max(len(set(threads or ())), 1) < 2:
+    if len(call.sides) * max(len(set(call.threads or ())), 1) < 2:
         raise UsageError("one side alone cannot be compared", "Name two or more.")
     scoring = None
-    if test is not None:
-        scoring = Scoring(Samples(str(test), test_limit, Path(folder)), metrics or ())
-    comparison = running.compare(sides, by, depth, settings, tolerance, threads, scoring, progress)
-    gates: list[Gate] = [] if fail_above is None else [NotSlower(fail_above)]
-    if fail_unless_within is not None:
-        gates.append(Equivalent(fail_unless_within))
+    if call.test is not None:
+        scoring = Scoring(
+            Samples(str(call.test), call.test_limit, Path(call.folder)), call.metrics or ()
+        )
+    comparison = running.compare(
+        call.sides,
+        call.by,
+        call.depth,
+        call.settings,
+        call.tolerance,
+        call.threads,
+        scoring,
+        call.progress,
+    )
+    gates: list[Gate] = [] if call.fail_above is None else [NotSlower(call.fail_above)]
+    if call.fail_unless_within is not None:
+        gates.append(Equivalent(call.fail_unless_within))
     return replace(comparison, verdicts=verdicts_of(comparison.totals, gates))
 
 
-@contained(_OWN)
-def sweep(
-    sides: Sequence[str],
-    batches: Sequence[int],
-    *,
-    settings: SideSettings = _DEFAULT,
-    progress: Progress | None = None,
-    limits: Limits | None = None,
-    in_process: bool = False,
-) -> Sweeps:
+@dataclass(frozen=True)
+class SweepArguments(Contained):
+    """The arguments of `sweep`."""
+
+    sides: Sequence[str]
+    batches: Sequence[int]
+    _: KW_ONLY
+    settings: SideSettings = _DEFAULT
+    progress: Progress | None = None
+
+
+@contained(SweepArguments)
+def sweep(call: SweepArguments) -> Sweeps:
     """Compares batch sizes of each of `sides`; a saved trace must have a run of each.
 
     Runs alternate between batch sizes and models, in a child process, within `seconds` and
@@ -159,4 +245,4 @@ def sweep(
     """
     from tracer.api.compare import running
 
-    return running.sweep(sides, batches, settings, progress)
+    return running.sweep(call.sides, call.batches, call.settings, call.progress)
