@@ -8,8 +8,7 @@ from tracer.api.fusions import FusionsArguments
 from tracer.errors import TracerError
 from tracer.executors import registry
 from tracer.exporters.subject import open_subject
-from tracer.inputs.overrides import with_overrides
-from tracer.inputs.request import on_sizes_that_run, request_for
+from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
 from tracer.limits import Limits, fair_share
 from tracer.quantization.from_qonnx import runnable_form
 from tracer.records import environment

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tracer.accumulators.spec.policy import Policy, Rule
-from tracer.accumulators.spec.policy_text import policy
+from tracer.accumulators.spec.policy import Policy, Rule, as_policy
 from tracer.analyzers import energy as energy_models
 from tracer.analyzers import observed_shapes
 from tracer.analyzers.options import DEFAULT_ENERGY_MODEL
@@ -16,13 +15,11 @@ from tracer.executors.protocol import Receive
 from tracer.exporters.subject import open_subject
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
-from tracer.inputs.overrides import with_overrides
-from tracer.inputs.request import Request, on_sizes_that_run, request_for
+from tracer.inputs.request import Request, on_sizes_that_run, request_for, with_overrides
 from tracer.limits import Limits, enforced
 from tracer.quantization.from_qonnx import runnable_form
 from tracer.records.trace import Run, Trace
-from tracer.scaling.opening import opened_pool
-from tracer.scaling.pool import Pool
+from tracer.scaling.pool import Pool, opened_pool
 from tracer.shapes import infer
 from tracer.support.progress import silent
 
@@ -50,7 +47,7 @@ def interpret(call: InterpretArguments) -> Trace:
     """Times the inferences of one batch, or counts the overflow of all batches."""
     narrowed = None
     if call.accumulator is not None:
-        narrowed = policy(call.accumulator, call.fixed, call.operands)
+        narrowed = as_policy(call.accumulator, call.fixed, call.operands)
     said = {"accumulator": call.accumulator, "fixed": call.fixed, "operands": call.operands}
     energy = call.energy
     if energy is None and narrowed is not None and narrowed.adds_integers:

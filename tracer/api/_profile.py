@@ -17,9 +17,8 @@ from tracer.api.profile import ProfileArguments
 from tracer.containment import signals
 from tracer.executors import registry
 from tracer.exporters.subject import open_subject
-from tracer.inputs.overrides import with_overrides
-from tracer.inputs.phases import Phase, Phases
-from tracer.inputs.request import Request, request_for
+from tracer.inputs.decoder import Phase, Phases
+from tracer.inputs.request import Request, request_for, with_overrides
 from tracer.quantization.from_qonnx import runnable_form
 from tracer.records.environment import Peaks
 from tracer.records.trace import INCOMPLETE, Trace

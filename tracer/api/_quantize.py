@@ -21,8 +21,7 @@ from tracer.quantization.options import QuantizationOptions, WeightOptions
 from tracer.quantization.weights import quantize_weights
 from tracer.records.model_info import ModelInfo
 from tracer.records.transformed import Accuracy, Quantized
-from tracer.scaling.opening import opened_pool
-from tracer.scaling.pool import Pool
+from tracer.scaling.pool import Pool, opened_pool
 from tracer.support.progress import Progress
 
 _MODULES = ("tracer.quantization.calibration",)

@@ -18,7 +18,7 @@ from tracer.exporters.subject import open_subject
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset, reopened
-from tracer.inputs.overrides import with_overrides
+from tracer.inputs.request import with_overrides
 from tracer.metrics import Metric
 from tracer.records import environment
 from tracer.records.model_info import ModelInfo

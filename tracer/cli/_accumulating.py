@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from tracer.accumulators.spec.modes import Bias, Convention, Overflow, ZeroPoints
+from tracer.accumulators.spec.register import Bias, Convention, Overflow, ZeroPoints
 from tracer.api import _calls
 from tracer.cli._messages import tell, tell_written
 from tracer.cli._options import declared, names

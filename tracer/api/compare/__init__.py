@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tracer.api import _calls
 from tracer.api._calls import Contained, contained
 from tracer.errors import UsageError
-from tracer.executors.eager.settings import DEVICES
+from tracer.executors.settings import DEVICES
 from tracer.exporters.frameworks import frameworks
 from tracer.support.arguments import (
     FLAG,
