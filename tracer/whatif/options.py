@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, get_args
 from tracer.accumulators.spec.register import Bias, Convention, Overflow
 from tracer.analyzers.options import ADDITION_CONVENTIONS, DEFAULT_ENERGY_MODEL
 from tracer.errors import UsageError
-from tracer.support.arguments import TEXT, amount, check_fields, integer, maybe, option, several
+from tracer.support.arguments import (
+    FLAG,
+    TEXT,
+    amount,
+    check_fields,
+    integer,
+    maybe,
+    option,
+    several,
+)
 
 if TYPE_CHECKING:
     from tracer.accumulators.spec.accumulator import Accumulator
@@ -92,12 +101,13 @@ class WhatIfOptions:
         None, group=_SEARCH, rule=maybe(amount("points")), flag="--budget",
     )  # fmt: skip
     search: bool = option(
-        "Also search a width for each node.", True, group=_SEARCH, flag="--search/--no-search"
-    )
+        "Also search a width for each node.", True,
+        group=_SEARCH, rule=FLAG, flag="--search/--no-search",
+    )  # fmt: skip
     explain: bool = option(
         "Take a bit from each node of B in turn, and name the node whose bit costs most. One "
         "evaluation for each node.",
-        False, group=_SEARCH,
+        False, group=_SEARCH, rule=FLAG,
     )  # fmt: skip
     energy: str = option(
         "Energy model; see docs/energy.md.", DEFAULT_ENERGY_MODEL,
