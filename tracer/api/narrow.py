@@ -14,9 +14,7 @@ from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
     from tracer.exporters.subject import Subject
-    from tracer.limits import Limits
     from tracer.narrowing.requirement import Guarantee
-    from tracer.narrowing.need import Guarantee
     from tracer.records.transformed import Narrowed
 
 _SUMS, _SCORES = "Accumulators", "Accuracy and energy"
@@ -99,6 +97,5 @@ def narrow(call: NarrowArguments) -> Narrowed:
     the errors of `tracer.errors`.
     """
     from tracer.api import _narrow
-    from tracer.narrowing.requirement import NarrowOptions
 
     return _narrow.narrow(call)

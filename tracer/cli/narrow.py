@@ -16,7 +16,6 @@ from tracer.support.arguments import TEXT, option
 if TYPE_CHECKING:
     from tracer.cli._output import Output
     from tracer.exporters.subject import Subject
-    from tracer.narrowing.requirement import Guarantee
 
 _TOOLCHAINS = ("finn.json", "hls4ml.yml", "qonnx.onnx")
 
