@@ -206,7 +206,7 @@ def report(result: Sweeps, options: ViewOptions) -> Content:
         runs=tuple(runs),
         graphs=graphs,
         sources=side_sources(sides),
-        environment=environment.told(sides[0].trace.environment),
+        environment=environment.machine_fields(sides[0].trace.environment),
         notes=shown.notes,
     )
 

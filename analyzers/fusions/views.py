@@ -202,7 +202,7 @@ def of_fusions(result: Fusions, page: Page) -> Content:
         runs=(run,),
         graphs=graphs,
         specs=_SPECS,
-        environment=environment.told(result.environment),
+        environment=environment.machine_fields(result.environment),
         notes=result.notes,
     )
 

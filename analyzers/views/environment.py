@@ -24,7 +24,7 @@ def table(result: Environment, options: ViewOptions) -> pd.DataFrame:
     return pd.DataFrame(_facts(result), columns=["name", "value"])
 
 
-def told(result: Environment) -> tuple[tuple[str, str], ...]:
+def machine_fields(result: Environment) -> tuple[tuple[str, str], ...]:
     """The facts of the table, for a report."""
     return tuple(_facts(result))
 

@@ -169,7 +169,7 @@ class Page:
         return tuple(n for n in self.remarks if not n.rpartition(": ")[2].startswith(_ROUTINE))
 
     @property
-    def first(self) -> tuple[str, ...]:
+    def leading(self) -> tuple[str, ...]:
         """The notes on what everything else depends on, which stand above the tables."""
         return tuple(note for note in self.notes if CHOSEN in note)
 
@@ -194,7 +194,7 @@ def specified(spec: ColumnSpec, full_numbers: bool = False) -> Column:
         time_text if spec.name == "time_us" else lambda row: write(row[spec.name]),
         spec.rank,
         spec.is_name,
-        "begin" if spec.format == "path" else _cut(spec.name),
+        "begin" if spec.format == "path" else _cut_of(spec.name),
     )
 
 
@@ -215,10 +215,12 @@ def number_column(header: str, field: str, text: Callable[[float], str], rank: i
 
 def name_column(header: str, field: str, rank: int) -> Column:
     """A column of names, which a narrow terminal may cut."""
-    return Column(header, field, lambda row: FORMATS["name"](row[field]), rank, True, _cut(field))
+    return Column(
+        header, field, lambda row: FORMATS["name"](row[field]), rank, True, _cut_of(field)
+    )
 
 
-def _cut(field: str) -> Cut:
+def _cut_of(field: str) -> Cut:
     return "end" if field in _OPERATORS else "middle"
 
 

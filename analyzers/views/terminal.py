@@ -36,7 +36,7 @@ WITHOUT_EDGE = 1 << 20
 def show(page: Page, options: ViewOptions, console: Console) -> None:
     """Print chosen sizes, tables, then notes: the first three, or all with `options.notes`."""
     top = DEFAULT_TOP if options.top is None else options.top
-    _show_notes(page.first, console)
+    _show_notes(page.leading, console)
     for position, table in enumerate(page.tables):
         if position:
             console.print()

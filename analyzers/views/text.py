@@ -47,7 +47,7 @@ def short_names(names: Sequence[str], most: int = MOST_CHARACTERS) -> list[str]:
     distinct = dict.fromkeys(names)
     alike: dict[str, list[str]] = defaultdict(list)
     for name in distinct:
-        alike[cut(name, most)].append(name)
+        alike[shorten_name(name, most)].append(name)
     chosen: dict[str, str] = {}
     taken: set[str] = set()
     for short, group in sorted(alike.items(), key=lambda item: len(item[1])):
@@ -58,7 +58,7 @@ def short_names(names: Sequence[str], most: int = MOST_CHARACTERS) -> list[str]:
     return [chosen[name] for name in names]
 
 
-def cut(name: str, most: int) -> str:
+def shorten_name(name: str, most: int) -> str:
     """The beginning and the end of a name, which often tells more."""
     if len(name) <= most:
         return name
@@ -70,19 +70,19 @@ def cut(name: str, most: int) -> str:
 def _apart(group: Sequence[str], most: int) -> list[str]:
     """The beginning, the part that only one of the names has, and the end."""
     if most < _LEAST_APART:
-        return [cut(name, most) for name in group]
-    before = _alike(group)
-    after = _alike([name[before:][::-1] for name in group])
+        return [shorten_name(name, most) for name in group]
+    before = _equal_beginnings(group)
+    after = _equal_beginnings([name[before:][::-1] for name in group])
     forms = []
     for name in group:
-        own = cut(name[before : len(name) - after], most // 2 - len(_CUT))
+        own = shorten_name(name[before : len(name) - after], most // 2 - len(_CUT))
         room = most - len(own) - 2 * len(_CUT)
         end = min((room + 1) // 2, after)
         forms.append(name[: room - end] + _CUT + own + _CUT + name[len(name) - end :])
     return forms
 
 
-def _alike(names: Sequence[str]) -> int:
+def _equal_beginnings(names: Sequence[str]) -> int:
     """The number of first characters that all names share."""
     return sum(1 for _ in takewhile(lambda each: len(set(each)) == 1, zip(*names, strict=False)))
 
@@ -91,7 +91,7 @@ def _free(form: str, taken: Set[str], most: int) -> str:
     """The form, numbered where another name has it."""
     if form not in taken:
         return form
-    numbered = (cut(form, most - len(f" #{n}")) + f" #{n}" for n in itertools.count(2))
+    numbered = (shorten_name(form, most - len(f" #{n}")) + f" #{n}" for n in itertools.count(2))
     return next(each for each in numbered if each not in taken)
 
 

@@ -233,7 +233,7 @@ def of_what_if(result: WhatIf, page: Page) -> Content:
             ),
         ),
         accuracy=tuple(_accuracy(result, variant, run) for run, variant in variants),
-        environment=environment.told(result.environment),
+        environment=environment.machine_fields(result.environment),
         notes=page.notes,
     )
 

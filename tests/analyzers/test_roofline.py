@@ -247,7 +247,7 @@ def test_pages_say_that_peaks_are_too_low(trace, form):
 def test_the_environment_tells_how_busy_the_machine_was(trace):
     load = Load(others=0.58, stolen=0.003, interruptions=312)
     known = replace(trace.environment, peaks=replace(PEAKS, cpu_share=0.4, load=load))
-    facts = environment.told(known)
+    facts = environment.machine_fields(known)
     assert ("", "too low: other programs took 60% of the CPU in all tries") in facts
     assert facts[-1] == (
         "meanwhile",

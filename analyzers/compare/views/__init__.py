@@ -184,7 +184,7 @@ def report(result: Comparison, options: ViewOptions) -> Content:
         specs=_SPECS,
         pairs=tuple(_pairs(result, other) for other in others),
         sources=side_sources(result.sides),
-        environment=environment.told(result.sides[0].trace.environment),
+        environment=environment.machine_fields(result.sides[0].trace.environment),
         notes=shown.notes,
     )
 

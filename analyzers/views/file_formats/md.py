@@ -10,7 +10,7 @@ from tracer.analyzers.views.text import cell
 
 def render(page: Page, options: ViewOptions) -> bytes:
     """GitHub-flavoured Markdown, UTF-8, with all notes; empty columns are left out."""
-    lines = [f"- note: {cell(note)}" for note in page.first]
+    lines = [f"- note: {cell(note)}" for note in page.leading]
     lines += [""] if lines else []
     lines += [line for table in page.tables for line in _table(table, options.top)]
     lines += [f"- note: {cell(note)}" for note in page.remarks]

@@ -178,7 +178,7 @@ def report(trace: Trace, options: ViewOptions) -> Content:
         ),
         graphs=graphs,
         sources=texts(trace.nodes["source"]),
-        environment=environment.told(trace.environment),
+        environment=environment.machine_fields(trace.environment),
         notes=trace.notes,
     )
 

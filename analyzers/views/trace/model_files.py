@@ -179,7 +179,7 @@ def node_times(trace: Trace, options: ViewOptions) -> NodeColors:
     section = timed(trace, "a colour by time")[0][0]
     times = section.nodes.set_index("node")["time_us"].dropna()
     longest = times.max()
-    return _colored(trace, "time µs", times, lambda time: _between(_AMOUNTS, time / longest))
+    return _colored(trace, "time µs", times, lambda time: _mix_colors(_AMOUNTS, time / longest))
 
 
 def head_room(trace: Trace, options: ViewOptions) -> NodeColors:
@@ -196,7 +196,10 @@ def head_room(trace: Trace, options: ViewOptions) -> NodeColors:
         )
     widest = max(room.abs().max(), 1)
     return _colored(
-        trace, "head-room bits", room, lambda bits: _between(_DIFFERENCES, (bits / widest + 1) / 2)
+        trace,
+        "head-room bits",
+        room,
+        lambda bits: _mix_colors(_DIFFERENCES, (bits / widest + 1) / 2),
     )
 
 
@@ -241,7 +244,7 @@ def node_ids(topology: Topology) -> Mapping[str, str]:
     return {topology.nodes[position]: name for position, name in ids.items()}
 
 
-def _between(stops: tuple[str, ...], part: float) -> str:
+def _mix_colors(stops: tuple[str, ...], part: float) -> str:
     """Returns the colour at `part` (0 to 1) of a scale."""
     place = min(max(part, 0.0), 1.0) * (len(stops) - 1)
     low = min(int(place), len(stops) - 2)

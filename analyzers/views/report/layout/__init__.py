@@ -27,7 +27,7 @@ from tracer.analyzers.views.report.layout.hierarchy import (
     connections,
     hierarchy,
 )
-from tracer.analyzers.views.text import cut
+from tracer.analyzers.views.text import shorten_name
 from tracer.records.model_info import Topology
 from tracer.support.types import IntArray
 from tracer.text import printable
@@ -59,7 +59,7 @@ def sequences(kinds: Sequence[int], links: Collection[Link], passing: Sequence[i
         if not any(taken[start:stop]):
             taken[start:stop] = bytes([True]) * (stop - start)
             if length > 1:
-                chosen.append(_begun(start, stop, length, passing))
+                chosen.append(_run_beginnings(start, stop, length, passing))
     return sorted(chosen, key=lambda each: each.start)
 
 
@@ -84,7 +84,7 @@ def _stretches(words: IntArray, length: int) -> Iterator[_Stretch]:
             yield start, stop + length, length
 
 
-def _begun(start: int, stop: int, length: int, passing: Sequence[int]) -> range:
+def _run_beginnings(start: int, stop: int, length: int, passing: Sequence[int]) -> range:
     """Returns the beginnings in a stretch, moved to where few links pass."""
     room = min(length - 1, stop - start - _FEWEST * length)
     moved = range(start, start + room + 1)
@@ -330,7 +330,7 @@ def laid_out(topology: Topology) -> Layout | None:
     fold(root)
     every = list(boxes(root))
     for box in every:
-        box.label = cut(printable(box.label), _LABEL)
+        box.label = shorten_name(printable(box.label), _LABEL)
     insides = list(_insides(every))
     number = {box: at for at, box in enumerate(every)}
     rows = []

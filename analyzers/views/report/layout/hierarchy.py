@@ -227,7 +227,7 @@ def hierarchy(topology: Topology, connected: Connections) -> Box:
 
     A module of one node is this node, and a module that holds one module alone is one box with it.
     """
-    return _Hierarchy(topology, connected).whole()
+    return _Hierarchy(topology, connected).root_box()
 
 
 class _Hierarchy:
@@ -239,7 +239,7 @@ class _Hierarchy:
         for node in sorted(range(len(topology.nodes)), key=connected.place.__getitem__):
             self._bodies.setdefault(topology.owners[node], []).append(node)
 
-    def whole(self) -> Box:
+    def root_box(self) -> Box:
         root = Box(MODULE, "", nodes=len(self._topology.nodes))
         waiting = [(root, self._bodies.get(None, []), 0)]
         while waiting:
