@@ -75,7 +75,13 @@ def sweep(label: str, sides: Sequence[Side]) -> Sweep:
     ranks = {op: rank for rank, op in enumerate(order.index) if op != WHOLE}
     folded["rank"] = [ranks.get(op, len(order)) for op in folded["op"]]
     folded = folded.sort_values(["rank", "batch"], kind="stable").drop(columns="rank")
-    return Sweep(label, ordered, _with_growth(folded.reset_index(drop=True)))
+    rows = folded.reset_index(drop=True)
+    smallest = rows["batch"].min()
+    first = rows[rows["batch"] == smallest].set_index("op")
+    base = {name: rows["op"].map(first[name]) for name in ("time_us", "flops", "bytes")}
+    work = (rows["flops"] / base["flops"]).where(base["flops"] > 0, rows["bytes"] / base["bytes"])
+    time = (rows["time_us"] / base["time_us"]).where(base["time_us"] > 0)
+    return Sweep(label, ordered, rows.assign(time_growth=time, work_growth=work.where(work > 0)))
 
 
 def _rows(side: Side) -> pd.DataFrame:
@@ -107,15 +113,6 @@ def _rows(side: Side) -> pd.DataFrame:
     rows.insert(3, "sample_us", rows["time_us"] / batch)
     rows.insert(5, "call_us", rows["time_us"] / rows["calls"])
     return rows
-
-
-def _with_growth(rows: pd.DataFrame) -> pd.DataFrame:
-    smallest = rows["batch"].min()
-    first = rows[rows["batch"] == smallest].set_index("op")
-    base = {name: rows["op"].map(first[name]) for name in ("time_us", "flops", "bytes")}
-    work = (rows["flops"] / base["flops"]).where(base["flops"] > 0, rows["bytes"] / base["bytes"])
-    time = (rows["time_us"] / base["time_us"]).where(base["time_us"] > 0)
-    return rows.assign(time_growth=time, work_growth=work.where(work > 0))
 
 
 def wide(one: Sweep) -> pd.DataFrame:

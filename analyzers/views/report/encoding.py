@@ -37,8 +37,18 @@ _ROOT = resources.files(__package__).joinpath("page")
 def assembled(content: Content) -> bytes:
     """Returns the whole file. Its policy allows the one script and the one style sheet in it."""
     data, is_compressed = encoded(content)
+    rules = (
+        "default-src 'none'",
+        f"script-src '{_digest(script())}'",
+        f"style-src '{_digest(style())}'",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
     parts = {
-        "policy": _policy(),
+        "policy": escape("; ".join(rules), quote=False),
         "title": escape(line(content.title)),
         "style": style(),
         "static": html(content.page, _STATIC),
@@ -72,20 +82,6 @@ def script() -> str:
     ]
     sources = [file.read_text("utf-8") for file in (*files, _ROOT.joinpath("start.js"))]
     return str(rjsmin.jsmin("\n".join(('"use strict";', *sources))))
-
-
-def _policy() -> str:
-    rules = (
-        "default-src 'none'",
-        f"script-src '{_digest(script())}'",
-        f"style-src '{_digest(style())}'",
-        "img-src data:",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "require-trusted-types-for 'script'",
-        "trusted-types 'none'",
-    )
-    return escape("; ".join(rules), quote=False)
 
 
 def _digest(text: str) -> str:

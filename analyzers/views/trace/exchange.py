@@ -66,27 +66,9 @@ def timeline(trace: Trace, options: ViewOptions) -> Timeline:
         whole = Slice(
             "mean run", 0, total, {"wall_us": wall(run)["mean"], "runs": len(run.wall_us)}
         )
-        top: list[Slice] = []
-        stack: list[Slice] = []
-        path: tuple[str, ...] = ()
-        for row, own in zip(rows, slices, strict=True):
-            pairs = zip(path, row.path, strict=False)
-            common = next(
-                (i for i, (a, b) in enumerate(pairs) if a != b), min(len(path), len(row.path))
-            )
-            del stack[common:]
-            for depth in range(common, len(row.path)):
-                module = ".".join(row.path[: depth + 1])
-                opened = Slice(row.path[depth], own.begin_ns, own.end_ns, {"module": module})
-                (stack[-1].inner if stack else top).append(opened)
-                stack.append(opened)
-            for module_slice in stack:
-                module_slice.end_ns = own.end_ns
-            (stack[-1].inner if stack else top).append(own)
-            path = row.path
         tracks = (
             Track("runs", [whole]),
-            Track("modules and nodes", top),
+            Track("modules and nodes", _module_slices(rows, slices)),
             *_kernel_tracks(run, rows, slices),
         )
         begins = {each.values["node"]: each.begin_ns for each in slices}
@@ -104,6 +86,28 @@ def timeline(trace: Trace, options: ViewOptions) -> Timeline:
         if len(run.samples) and run.kernels:
             processes.append(_recorded(title, run, rows))
     return Timeline(trace.model.name, tuple(processes), trace.notes)
+
+
+def _module_slices(rows: Sequence[TimedRow], slices: Sequence[Slice]) -> list[Slice]:
+    """Returns the slices of the rows inside those of their modules, as deep as their paths."""
+    top: list[Slice] = []
+    stack: list[Slice] = []
+    path: tuple[str, ...] = ()
+    for row, own in zip(rows, slices, strict=True):
+        pairs = zip(path, row.path, strict=False)
+        shorter = min(len(path), len(row.path))
+        common = next((i for i, (a, b) in enumerate(pairs) if a != b), shorter)
+        del stack[common:]
+        for depth in range(common, len(row.path)):
+            module = ".".join(row.path[: depth + 1])
+            opened = Slice(row.path[depth], own.begin_ns, own.end_ns, {"module": module})
+            (stack[-1].inner if stack else top).append(opened)
+            stack.append(opened)
+        for module_slice in stack:
+            module_slice.end_ns = own.end_ns
+        (stack[-1].inner if stack else top).append(own)
+        path = row.path
+    return top
 
 
 def _kernel_tracks(run: Run, rows: Sequence[TimedRow], slices: Sequence[Slice]) -> list[Track]:

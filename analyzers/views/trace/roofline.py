@@ -172,7 +172,14 @@ def _draw(axes: Axes, section: Section, peaks: Peaks | None) -> pd.DataFrame:
         _draw_roofs(axes, rows, peaks, integer)
     else:
         axes.margins(0.1)
-    _describe(axes, hidden)
+    axes.set_xlabel("intensity [flop/byte]" + (f"\n{hidden}" if hidden else ""))
+    axes.set_ylabel("GFLOP/s")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.grid(which="major", color="#dddddd", linewidth=0.6, zorder=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    legend = axes.legend(loc="lower right", fontsize=8, frameon=False, title=_LEGEND)
+    legend.get_title().set_fontsize(8)
     return rows
 
 
@@ -233,14 +240,3 @@ def _angle(axes: Axes) -> float:
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     across, up = math.log10(right / left), math.log10(high / low)
     return math.degrees(math.atan2(_HEIGHT / up, _WIDTH / across))
-
-
-def _describe(axes: Axes, hidden: str) -> None:
-    axes.set_xlabel("intensity [flop/byte]" + (f"\n{hidden}" if hidden else ""))
-    axes.set_ylabel("GFLOP/s")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.grid(which="major", color="#dddddd", linewidth=0.6, zorder=0)
-    axes.spines[["top", "right"]].set_visible(False)
-    legend = axes.legend(loc="lower right", fontsize=8, frameon=False, title=_LEGEND)
-    legend.get_title().set_fontsize(8)
