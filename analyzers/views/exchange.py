@@ -1,4 +1,4 @@
-"""A timeline: tracks of nested slices and counters, as trace viewers draw them."""
+"""What views hand to formats of other programs: timelines, stacks, boards, values of nodes."""
 
 from __future__ import annotations
 

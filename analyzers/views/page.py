@@ -1,4 +1,4 @@
-"""A page: titled tables with lines about them. Terminal, Markdown and HTML show the same pages."""
+"""A page: titled tables with lines about them, as a terminal, Markdown and HTML show them."""
 
 from __future__ import annotations
 

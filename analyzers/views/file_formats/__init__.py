@@ -1,4 +1,4 @@
-"""The file formats: each module lists its `FORMATS`, and new modules are discovered."""
+"""What a file format is. Each module lists its `FORMATS`, and new modules are discovered."""
 
 import importlib.util
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A report's content as the JSON in its file: columns rather than rows, compressed if large."""
+"""The file of a report: its content as JSON, compressed if large, with scripts and styles."""
 
 import base64
 import gzip

@@ -1,4 +1,4 @@
-"""The bar chart: the longest rows in the order of the graph, then the rest of them in one bar."""
+"""The charts of a trace: bars of the longest rows, and histograms of the sums of each node."""
 
 from __future__ import annotations
 

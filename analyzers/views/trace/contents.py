@@ -1,4 +1,4 @@
-"""A trace as one object: `model`, `environment`, `settings`, `notes` and `runs`."""
+"""What files hold of a trace: the object of a JSON document, and the content of a report."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The runs of a trace as timelines: a mean run with its modules, and recorded runs.
+"""The runs of a trace for programs that draw timelines, stacks and boards.
 
 A trace has the time of each kernel in each run, and no points in time. So slices follow each other
 without gaps, in the order in which the kernels ran, and what is in no kernel is at the end.

@@ -1,4 +1,4 @@
-"""The model of a trace with what was measured in the metadata of its nodes."""
+"""What viewers of models show of a trace: an annotated model, values and colours of its nodes."""
 
 from __future__ import annotations
 
