@@ -1,4 +1,4 @@
-"""The sections of a trace, their rows, and the lines on what ran, how long and how much work it was."""
+"""The sections of a trace, their rows, and the lines on what ran, how long and how much it was."""
 
 from __future__ import annotations
 

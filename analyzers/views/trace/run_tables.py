@@ -1,4 +1,4 @@
-"""The tables of a trace on its page, how its values agree with a reference, and its rows with times."""
+"""The tables of a trace on its page, its agreement with a reference, and its rows with times."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
