@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 import onnx
@@ -267,7 +266,10 @@ class Attempts:
         """Narrows the model, and runs it in its accumulators."""
         model = self.subject.model
         needs = width.needs(model)
-        report = partial(self._told, width)
+
+        def report(done: int, total: int, what: str) -> None:
+            self.report(done, total, f"{width.bits} bits: {what}")
+
         proto, changes = narrow_graph(model, self.subject.sums, needs, self.batches, dear, report)
         added = [(key, each.need) for each in changes.values() for key in each.sums[1:]]
         policy = width.policy(added)
@@ -276,6 +278,3 @@ class Attempts:
 
     def _run(self, model: Model, width: Width, policy: Policy, what: str) -> Sums:
         return self.evaluation.of(model, policy, f"{width.bits} bits: {what}")
-
-    def _told(self, width: Width, done: int, total: int, what: str) -> None:
-        self.report(done, total, f"{width.bits} bits: {what}")

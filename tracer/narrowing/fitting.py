@@ -133,7 +133,7 @@ def excess(layer: Layer, need: Need) -> float:
     """Returns how many times as large as a register holds a sum of the layer can be."""
     none = np.zeros(len(layer.integers))
     limits = _limits(layer, layer.grid, need.registers(layer.depth), none)
-    return float(np.maximum(*limits.reached(layer.integers)).max()) / need.most
+    return float(np.maximum(*limits.extremes(layer.integers)).max()) / need.largest
 
 
 def fit_layer(
@@ -246,7 +246,7 @@ class _Problem:
         expected = np.rint(moments.wanted / units - moments.of_mean(weights))
         integers = round_within(weights, group.inputs, self._limits(expected))
         bias = np.rint(moments.wanted / units - moments.of_mean(integers))
-        bias = _held(bias, integers, self._limits(np.zeros(len(units))), self.registers)
+        bias = _clip_bias(bias, integers, self._limits(np.zeros(len(units))), self.registers)
         return integers, bias, moments.error(integers, units, bias * units)
 
     def _limits(self, bias: FloatArray) -> Limits:
@@ -259,7 +259,7 @@ def _limits(layer: Layer, grid: Grid, registers: Registers, bias: FloatArray) ->
     if not registers.need.is_for_any_input:
         endless = np.full(shape, np.inf)
         return Limits(grid.low, grid.high, endless, endless, layer.most_weight, registers.starts)
-    above = np.full(shape, float(registers.need.most))
+    above = np.full(shape, float(registers.need.largest))
     below = above + 1
     if registers.has_bias:
         above[:, 0] = np.maximum(above[:, 0] - np.maximum(bias, 0), 0)
@@ -267,15 +267,15 @@ def _limits(layer: Layer, grid: Grid, registers: Registers, bias: FloatArray) ->
     return Limits(grid.low, grid.high, above, below, layer.most_weight, registers.starts)
 
 
-def _held(
+def _clip_bias(
     bias: FloatArray, integers: FloatArray, limits: Limits, registers: Registers
 ) -> FloatArray:
     """Returns biases that leave the sums of `integers` within the limits."""
     if not registers.has_bias:
         return np.clip(bias, -_MOST_BIAS, _MOST_BIAS)
-    top, bottom = limits.reached(integers)
+    top, bottom = limits.extremes(integers)
     low, high = bottom[:, 0] - limits.below[:, 0], limits.above[:, 0] - top[:, 0]
-    most = float(registers.need.most)
+    most = float(registers.need.largest)
     result: FloatArray = np.clip(bias, np.maximum(low, -most - 1), np.minimum(high, most))
     return result
 

@@ -56,9 +56,9 @@ def walk(
         stop = index + 1
         is_changed = narrow is not wide
         wide = [interpreter.advance(alive, at, stop) for alive in wide]
-        wanted = seen.taken()
+        wanted = seen.take_calls()
         narrow = [interpreter.advance(a, at, stop) for a in narrow] if is_changed else wide
-        read = seen.taken() if is_changed else wanted
+        read = seen.take_calls() if is_changed else wanted
         at, done = stop, done + 1
         parts = [
             Batch(of_wide.inputs, of_narrow.inputs, of_wide.output)
@@ -89,7 +89,7 @@ class _Seen(Observer):
     key: str = ""
     calls: list[_Call] = field(default_factory=list)
 
-    def taken(self) -> list[_Call]:
+    def take_calls(self) -> list[_Call]:
         """Returns the computations so far, and forgets them."""
         calls, self.calls = self.calls, []
         return calls
@@ -198,7 +198,7 @@ def _chosen(
 
     Those of a layer with many outputs are compared on a few, since each takes as long as a fit.
     """
-    few = seen.few() if isinstance(seen, LayerSamples) else seen
+    few = seen.some_outputs() if isinstance(seen, LayerSamples) else seen
     proposals = list[tuple[Measure, Proposal]]()
     for each in measures():
         if not isinstance(seen, each.changes) or (each.dear and not dear):

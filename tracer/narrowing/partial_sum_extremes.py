@@ -30,7 +30,7 @@ def least_units(
     A row fits whose partial sums, transient ones too, reach the largest number of the register
     divided by `margin`.
     """
-    return margin * largest_sums(layer, inputs, registers) / registers.need.most
+    return margin * largest_sums(layer, inputs, registers) / registers.need.largest
 
 
 def largest_sums(
@@ -115,12 +115,12 @@ def find_order(
     that was tried fits.
     """
     search = _Search(layer, thin_out(inputs, layer.integers.size), registers, most)
-    extreme = search.farthest(search.reached(None))
+    extreme = search.farthest(search.extremes(None))
     for _ in range(_ROUNDS):
         order = search.order_for(extreme)
         if order is None:
             return None
-        reached = search.reached(order)
+        reached = search.extremes(order)
         if reached.max(initial=0) <= 1:
             return order
         extreme = np.union1d(extreme, search.farthest(reached))
@@ -144,7 +144,7 @@ class _Search:
     registers: Registers
     most: FloatArray
 
-    def reached(self, order: Array | None) -> FloatArray:
+    def extremes(self, order: Array | None) -> FloatArray:
         """Returns how far the partial sums of each output (count, M) reach, 1 as far as allowed."""
         terms = None if order is None else terms_of(order, self.layer.window)
         start = first_terms(self.layer, self.registers)
@@ -165,7 +165,7 @@ class _Search:
             return None
         for ordered in (_interleaved, _greedy):
             order = ordered(sums)
-            if sums.reached(order) <= 1:
+            if sums.extremes(order) <= 1:
                 return order
         return None
 
@@ -201,7 +201,7 @@ class _Sums:
         result: FloatArray = self.start + self.channels.sum(1)
         return result
 
-    def reached(self, order: Array) -> float:
+    def extremes(self, order: Array) -> float:
         """Returns the largest magnitude of a partial sum, with the channels in an order."""
         terms = self.terms[:, order].reshape(len(self.terms), -1)
         return float(term_extremes(terms, self.start, self.starts).max(initial=0))
@@ -228,7 +228,7 @@ def _greedy(sums: _Sums) -> Array:
         first = place * window
         cuts = [cut - first for cut in sums.starts[1:] if first <= cut < first + window]
         channels = _Channels.of(sums.terms, cuts) if cuts else whole
-        far = channels.reached(total, left)
+        far = channels.extremes(total, left)
         best = int((far.max(0) + _TIE * (far**2).mean(0)).argmin())
         order.append(int(left[best]))
         total = channels.after(total, order[-1])
@@ -262,7 +262,7 @@ class _Channels:
         inner = np.max([term_extremes(part, zero, (0,)) for part in others], axis=0)
         return cls(top, bottom, others[-1].sum(2), inner)
 
-    def reached(self, sums: FloatArray, left: Array) -> FloatArray:
+    def extremes(self, sums: FloatArray, left: Array) -> FloatArray:
         """Returns how far each of `sums` goes (sums, left) if a channel that is left is next."""
         total = sums[:, None]
         far = np.maximum(np.abs(total + self.top[:, left]), np.abs(total + self.bottom[:, left]))

@@ -42,7 +42,7 @@ class Need:
         return self.guarantee == "any-input"
 
     @property
-    def most(self) -> int:
+    def largest(self) -> int:
         """The largest number that a register holds."""
         return (1 << (self.bits - 1)) - 1
 

@@ -176,7 +176,7 @@ class Limits:
         """The width of the range of inputs, at least 1."""
         return max(self.high - self.low, 1)
 
-    def reached(self, weights: Array) -> tuple[Array, Array]:
+    def extremes(self, weights: Array) -> tuple[Array, Array]:
         """Returns the largest and minus the smallest sums (rows, registers) of integers."""
         positive, negative = (
             np.add.reduceat(np.maximum(each, 0), self.starts, axis=1)
@@ -187,7 +187,7 @@ class Limits:
 
     def held_by(self, weights: Array) -> bool:
         """Whether the sums of all rows of integers (rows, K) stay within the limits."""
-        top, bottom = self.reached(weights)
+        top, bottom = self.extremes(weights)
         return bool((top <= self.above).all() and (bottom <= self.below).all())
 
 
@@ -256,7 +256,7 @@ def _round_block(
     """Rounds some columns of weights, rows of `left`; returns their errors for those behind."""
     errors = np.empty_like(left)
     for column in range(len(left)):
-        integers[column] = room.taken(left[column], registers[column])
+        integers[column] = room.round_column(left[column], registers[column])
         errors[column] = (left[column] - integers[column]) / factor[column, column]
         left[column + 1 :] -= factor[column, column + 1 :, None] * errors[column]
     return errors
@@ -275,7 +275,7 @@ class _Room:
             for sign in (1, -1)
         ]
 
-    def taken(self, weights: FloatArray, register: int) -> FloatArray:
+    def round_column(self, weights: FloatArray, register: int) -> FloatArray:
         """Returns the integers (rows,) for a column of a register, and takes their room."""
         low, high = self._limits.low, self._limits.high
         above, below = self._above[register], self._below[register]

@@ -37,7 +37,7 @@ class LayerSamples:
     wanted: FloatArray = field(repr=False)
     _least_units: dict[Registers, FloatArray] = field(default_factory=dict, init=False, repr=False)
 
-    def few(self) -> LayerSamples:
+    def some_outputs(self) -> LayerSamples:
         """Returns some of the output channels, evenly spaced; all where they are not many."""
         outputs = len(self.layer.integers)
         if outputs <= _MANY or self.layer.groups > 1:

@@ -83,7 +83,7 @@ def test_for_some_data_no_step_is_finer_than_their_sums_allow(samples, bits, til
     allowed = (
         partial_sum_extremes.largest_sums(layer, samples.wide, registers)
         * MARGIN
-        / registers.need.most
+        / registers.need.largest
     )
     assert (fit.scales * layer.grid.step >= allowed * (1 - 1e-12)).all()
     assert np.abs(fit.integers).max() <= (1 << layer.weight_bits - 1) - 1
@@ -128,4 +128,4 @@ def test_a_layer_fits_its_data_where_its_sums_and_the_margin_do(samples, bits):
     reached = (
         partial_sum_extremes.largest_sums(layer, samples.read, need.registers(layer.depth)) / units
     )
-    assert fits_already(samples, need) == bool((reached * MARGIN <= need.most).all())
+    assert fits_already(samples, need) == bool((reached * MARGIN <= need.largest).all())

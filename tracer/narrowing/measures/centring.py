@@ -28,7 +28,7 @@ def _propose(samples: LayerSamples, need: Need) -> Proposal | None:
 def _on_grid(samples: LayerSamples, need: Need, grid: Grid) -> Proposal | None:
     layer = samples.layer
     terms = layer.depth if need.tile is None else min(layer.depth, need.tile)
-    if terms * grid.extent > need.most:
+    if terms * grid.extent > need.largest:
         return None
     return _centred(samples, need, grid)
 

@@ -64,17 +64,14 @@ def _room(samples: SumSamples, need: Need) -> int:
     depth = max(node.depth(x, y) for x, y in zip(samples.read, samples.wanted, strict=True))
     terms = depth if need.tile is None else min(depth, need.tile)
     if need.is_for_any_input:
-        return need.most // terms
+        return need.largest // terms
     extents = float(np.prod([grid.extent * grid.step for grid in node.grids]))
-    reached = _reached(samples) * (depth if node.is_mean else 1)
-    return int(need.most / max(min(terms, MARGIN * reached / extents), 1e-9))
-
-
-def _reached(samples: SumSamples) -> float:
-    """Returns the largest output of inputs without their signs: no order of terms exceeds it."""
-    count = len(samples.node.grids)
-    sides = [[*map(np.abs, x[:count]), *x[count:]] for x in samples.read]
-    return float(max(y.max() for y in samples.outputs(sides)))
+    count = len(node.grids)
+    unsigned = [[*map(np.abs, x[:count]), *x[count:]] for x in samples.read]
+    # no order of terms exceeds the largest output of inputs without their signs
+    largest = float(max(y.max() for y in samples.outputs(unsigned)))
+    reached = largest * (depth if node.is_mean else 1)
+    return int(need.largest / max(min(terms, MARGIN * reached / extents), 1e-9))
 
 
 def _extents(node: PlainSum, room: int) -> Iterator[tuple[int, ...]]:

@@ -23,7 +23,7 @@ def _propose(samples: LayerSamples, need: Need) -> Proposal | None:
     layer, read = samples.layer, samples.read[:, 0]
     if need.is_for_any_input or layer.groups > 1 or not layer.is_storable:
         return None
-    most = need.most / MARGIN * layer.grid.step * layer.scales
+    most = need.largest / MARGIN * layer.grid.step * layer.scales
     order = partial_sum_extremes.find_order(layer, read, need.registers(layer.depth), most)
     if order is None:
         return None
