@@ -18,7 +18,6 @@ from tracer.inputs.datasets.dataset import Dataset
 from tracer.interpreter.interpreter import Interpreter
 from tracer.metrics import Metric
 from tracer.narrowing import layers
-from tracer.narrowing.measures import Proposal
 from tracer.narrowing.narrow import Change, Sum, narrow_graph
 from tracer.narrowing.requirement import Guarantee, Need, Width
 from tracer.quantization.calibration import CalibrationBatches
@@ -109,7 +108,7 @@ def node_rows(subject: Subject, attempt: Attempt, before: Sums) -> tuple[Narrowe
             _observed(wide), max(map(_observed, after)),
             "" if change is None else change.measure,
             None if proposal is None else proposal.input_bits,
-            _finite_db(proposal),
+            proposal.sqnr_db if proposal and math.isfinite(proposal.sqnr_db) else None,
             len(names), sum(map(_overflows, after)),
         ))  # fmt: skip
     return tuple(rows)
@@ -121,7 +120,8 @@ def result_notes(
     """Yields what the rows do not say: nodes that cannot be narrowed, and what that costs."""
     yield from attempt.after.notes
     by_reason: dict[str, list[str]] = {}
-    reasons = {**subject.others, **_unfit_reasons(attempt.changes), **_too_wide(subject, attempt)}
+    unfit = {key: each.reason for key, each in attempt.changes.items() if each.reason}
+    reasons = {**subject.others, **unfit, **_too_wide(subject, attempt)}
     for key, reason in reasons.items():
         by_reason.setdefault(reason, []).append(key)
     yield from (f"not narrowed: {', '.join(keys)}: {why}" for why, keys in by_reason.items())
@@ -139,17 +139,6 @@ def result_notes(
             f"{bits} bits cost more than the budget of {judge.budget:g}: tracer narrow --bits with "
             "more bits, or a larger --budget"
         )
-
-
-def _finite_db(proposal: Proposal | None) -> float | None:
-    """Returns the SQNR of a change; None for a change that loses nothing."""
-    if proposal is None or not math.isfinite(proposal.sqnr_db):
-        return None
-    return proposal.sqnr_db
-
-
-def _unfit_reasons(changes: Mapping[str, Change]) -> dict[str, str]:
-    return {key: each.reason for key, each in changes.items() if each.reason}
 
 
 def _too_wide(subject: Subject, attempt: Attempt) -> dict[str, str]:

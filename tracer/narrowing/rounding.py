@@ -88,10 +88,6 @@ def _rounded(values: FloatArray, bits: int, axis: int) -> tuple[FloatArray, Floa
     return integers, np.ldexp(1.0, exponents)
 
 
-def _all_finite(*arrays: Array) -> bool:
-    return all(bool(np.isfinite(each).all()) for each in arrays)
-
-
 def cholesky(matrix: FloatArray) -> FloatArray:
     """Returns the lower factor (K, K) of a positive definite matrix.
 
@@ -139,7 +135,11 @@ def _multiply(a: Array, b: Array) -> Array:
     """Computes numpy's matmul of floats; compiled kernels add in a fixed order."""
     if is_half(a.dtype):
         return np.asarray(_multiply(a.astype(np.float32), b.astype(np.float32)), a.dtype)
-    if min(a.ndim, b.ndim) < 2 or a.dtype.kind != "f" or not _all_finite(a, b):
+    if (
+        min(a.ndim, b.ndim) < 2
+        or a.dtype.kind != "f"
+        or not all(np.isfinite(each).all() for each in (a, b))
+    ):
         return np.asarray(np.matmul(a, b))
     rows, depth = a.shape[-2:]
     if a.ndim == b.ndim == 2 and compiled.takes_product(a.dtype, rows, depth, b.shape[-1]):

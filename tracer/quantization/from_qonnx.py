@@ -324,11 +324,9 @@ class _Converter:
         names = ("scale", "zero point", "number of bits", "result", "number of bits of the result")
         numbers = [self._number(write.node, index, name)
                    for index, name in enumerate(names[: len(write.node.input) - 1], 1)]  # fmt: skip
-        out_bits = numbers[4] if len(numbers) > 4 else None
-        qonnx_in_floats.trunc(
-            write, numbers[0], numbers[1], numbers[2], numbers[3], out_bits, signed=signed,
-            narrow=narrow, mode=mode,
-        )  # fmt: skip
+        ends = integer_ends(numbers[4], signed, narrow) if len(numbers) > 4 else None
+        scale, zero, bits, output = numbers[:4]
+        qonnx_in_floats.trunc(write, scale, zero, bits, output, ends, mode=mode)
 
     def multi_threshold(self, write: Writer) -> None:
         """Writes MultiThreshold in floats."""

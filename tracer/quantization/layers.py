@@ -70,12 +70,12 @@ class ConcatRanges(Observer):
     def _worst_input(self, key: str) -> tuple[float, str, str] | None:
         """Returns the fewest steps that an input has, the node, and the input; None if enough."""
         scale = self._scales[self._nodes[key].outputs[0]]
-        steps = [((high - low) / scale, key, name) for name, (low, high) in self._spans(key)]
+        steps = [
+            ((high - low) / scale, key, name)
+            for name, (low, high) in self._ranges[key].items()
+            if low < high  # ranges include 0, and inputs that are all 0 have none
+        ]
         return min((each for each in steps if each[0] < _FEWEST_STEPS), default=None)
-
-    def _spans(self, key: str) -> list[tuple[str, tuple[float, float]]]:
-        """Returns the inputs with their ranges, which include 0; without those that are all 0."""
-        return [(name, ends) for name, ends in self._ranges[key].items() if ends[0] < ends[1]]
 
     def _note(self, steps: float, key: str, name: str) -> str:
         scale = self._scales[self._nodes[key].outputs[0]]
@@ -284,14 +284,12 @@ def losses(
     layers = _layers(narrow.model.nodes, {node.name for node in prepared.graph.node}, noise)
     outputs = _outputs([value.name for value in prepared.graph.output], noise)
     lost = filter(None, map(_lost_note, outputs))
-    return Losses(layers, outputs, (*joined.notes(), *lost, *_early_note(done, len(batches))))
-
-
-def _early_note(done: int, total: int) -> tuple[str, ...]:
-    """Returns a note where not all batches were measured."""
-    if done == total:
-        return ()
-    return (f"out of time: the layers were measured on {done:,} of {total:,} batches",)
+    notes = [*joined.notes(), *lost]
+    if done != len(batches):
+        notes.append(
+            f"out of time: the layers were measured on {done:,} of {len(batches):,} batches"
+        )
+    return Losses(layers, outputs, tuple(notes))
 
 
 class _NoiseMeter(Observer):

@@ -203,7 +203,12 @@ def prepare(model: Model, folder: Path) -> onnx.ModelProto:
     fused node is named after its first node. Raises ModelError for a model that is already
     quantised or does not run.
     """
-    _refuse_quantized(model)
+    node = quantized_node(model)
+    if node is not None:
+        raise ModelError(
+            f"{model.name}: it is quantised already: node '{node.key}' is a {node.op_type}",
+            "Give the float model.",
+        )
     path = folder / "optimized.onnx"
     options = OrtSettings(optimization="basic")
     sessions.Factory.of(model, options).open(optimized=path)
@@ -231,15 +236,6 @@ def keep_imports(proto: onnx.ModelProto, model: Model) -> None:
     del proto.opset_import[:]
     for domain, version in versions.items():
         proto.opset_import.add(domain=domain, version=version)
-
-
-def _refuse_quantized(model: Model) -> None:
-    node = quantized_node(model)
-    if node is not None:
-        raise ModelError(
-            f"{model.name}: it is quantised already: node '{node.key}' is a {node.op_type}",
-            "Give the float model.",
-        )
 
 
 def _list_inputs_alone(proto: onnx.ModelProto, model: Model) -> None:

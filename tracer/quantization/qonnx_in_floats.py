@@ -91,20 +91,21 @@ def bipolar(write: Writer, scale: Parameter) -> None:
 
 def trunc(
     write: Writer, scale: Array, zero: Array, bits: Array, output: Array,
-    out_bits: Array | None, *, signed: bool, narrow: bool, mode: str,
+    ends: tuple[Array, Array] | None, *, mode: str,
 ) -> None:  # fmt: skip
     """Writes the integers of x divided by a power of two, rounded, times the scale of the result.
 
-    Version 1 has no `out_bits`, clips nothing and keeps the scale.
+    `ends` are the least and the greatest integer of the result; Trunc of version 1 has None, clips
+    nothing and keeps the scale.
     """
     y = write.add("Div", write.node.input[0], scale)
     y = write.add("Round", _shifted(write, "Add", y, zero))
-    if out_bits is None:
+    if ends is None:
         y = _rounded(write, mode, write.add("Div", y, np.exp2(bits - output)))
         write.become("Mul", _shifted(write, "Sub", y, zero), scale)
         return
     divisor = np.exp2(np.rint(np.log2(output / scale)))
-    low, high = integer_ends(out_bits, signed, narrow)
+    low, high = ends
     y = write.add("Max", write.add("Min", write.add("Div", y, divisor), high), low)
     y = _shifted(write, "Sub", _rounded(write, mode, y), zero / divisor)
     write.become("Mul", y, output)

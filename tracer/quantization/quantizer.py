@@ -124,7 +124,10 @@ def quantized_graphs(
         proto = quantize_static(model.name, source, reader, chosen, options, ranges)
     except ModelError as error:
         if (name := not_finite(batches)) is not None:
-            raise _no_range(error, name) from error
+            raise InputError(
+                f"{error.what}; input '{name}' of the calibration data holds NaN or infinity",
+                "Leave such samples out.",
+            ) from error
         raise
     graph_editor.sort_nodes(proto.graph)
     restore_metadata(proto, prepared)
@@ -134,13 +137,6 @@ def quantized_graphs(
     target = folder / "quantized.onnx"
     target.write_bytes(encoded(proto, model.name))
     return source, target
-
-
-def _no_range(error: ModelError, name: str) -> InputError:
-    return InputError(
-        f"{error.what}; input '{name}' of the calibration data holds NaN or infinity",
-        "Leave such samples out.",
-    )
 
 
 def _shared(

@@ -46,8 +46,11 @@ def quantize_weights(
     wide, narrow = (replace(loading.load(path), subject=model.name) for path in paths)
     nothing = Losses((), (), ())
     lost = nothing if batches is None else losses(wide, narrow, batches, progress)
-    notes = (*_notes(named, chosen), *lost.notes)
-    return QuantizedGraph(narrow, files, lost.layers, lost.outputs, notes)
+    products = [node for node in named.graph.node if node.op_type in ("MatMul", "Gemm")]
+    left = len(products) - len(chosen)
+    others = f"; {left} products stay float" if left else ""
+    note = f"the weights of {len(chosen)} products were quantised, without calibration{others}"
+    return QuantizedGraph(narrow, files, lost.layers, lost.outputs, (note, *lost.notes))
 
 
 def _named(model: Model) -> onnx.ModelProto:
@@ -109,9 +112,3 @@ def _quantized(
         if node.op_type == OPERATOR:
             node.name = node.name.removesuffix(f"_Q{options.bits}")
     return result
-
-
-def _notes(proto: onnx.ModelProto, chosen: list[str]) -> tuple[str, ...]:
-    left = sum(n.op_type in ("MatMul", "Gemm") for n in proto.graph.node) - len(chosen)
-    others = f"; {left} products stay float" if left else ""
-    return (f"the weights of {len(chosen)} products were quantised, without calibration{others}",)
