@@ -36,11 +36,11 @@ class Code:
         return self.name
 
 
-Subject: TypeAlias = "loading.ModelSource | Code"
+ModelSource: TypeAlias = "loading.ModelSource | Code"
 """What a user names as a model."""
 
 
-def open_subject(subject: Subject) -> Model:
+def open_subject(subject: ModelSource) -> Model:
     """Returns the model that a user named: a Model, a file, or code, which is then run.
 
     Raises UsageError for what a file of ONNX has itself, and the errors of `loading.open_model` and

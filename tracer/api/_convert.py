@@ -11,7 +11,7 @@ from tracer.exporters.records import Exported, ExportOptions
 from tracer.exporters.source import names_code
 from tracer.exporters.writing import notes, write_last
 from tracer.graph import loading, stored_weights
-from tracer.graph.loading import ModelSource
+from tracer.graph.loading import OnnxSource
 from tracer.graph.model import Model
 from tracer.inputs.request import on_sizes_that_run, request_for
 from tracer.interpreter.interpreter import Interpreter
@@ -57,7 +57,7 @@ def convert(model: object, path: Path, options: ExportOptions) -> Exported:
     )
 
 
-def _source(model: object) -> ModelSource:
+def _source(model: object) -> OnnxSource:
     if isinstance(model, str | Path | onnx.ModelProto | Model):
         return model
     raise UsageError(

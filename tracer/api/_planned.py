@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tracer.errors import UsageError
-from tracer.exporters.subject import Subject
+from tracer.exporters.subject import ModelSource
 from tracer.graph.model import Model
 from tracer.inputs.request import InputPaths, Samples, request_for
 from tracer.tuning import plan as plans
@@ -40,7 +40,7 @@ def refuse_phases(phases: object) -> None:
 
 def by_plan(
     path: Path,
-    subject: Subject,
+    subject: ModelSource,
     start: Start,
     dims: Mapping[str, int] | None,
     feeds: InputPaths | Samples,

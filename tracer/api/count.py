@@ -13,7 +13,7 @@ from tracer.support.arguments import option
 if TYPE_CHECKING:
     from tracer.accumulators.spec.any_accumulator import AnyAccumulator
     from tracer.accumulators.spec.policy import Policy
-    from tracer.exporters.subject import Subject
+    from tracer.exporters.subject import ModelSource
     from tracer.inputs.request import InputPaths, Samples
     from tracer.records.trace import Trace
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Count(Contained):
     """The arguments of `count`."""
 
-    model: Subject
+    model: ModelSource
     _: KW_ONLY
     batch: int | None = _calls.batch("1")
     dims: Mapping[str, int] | None = _calls.dims()

@@ -12,7 +12,7 @@ from tracer.cli import _accumulating, _options
 if TYPE_CHECKING:
     from tracer.accumulators.spec.policy import Policy
     from tracer.cli._output import Output
-    from tracer.exporters.subject import Subject
+    from tracer.exporters.subject import ModelSource
 
 
 @cloup.command()
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @_options.PROCESS_LIMITS
 @_options.TRACE_VIEW
 def command(
-    model: Subject, options: dict[str, Any], accumulator: Policy | None, output: Output
+    model: ModelSource, options: dict[str, Any], accumulator: Policy | None, output: Output
 ) -> None:
     """Count MACs, operations, parameters and bytes of a model.
 

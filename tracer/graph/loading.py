@@ -26,7 +26,7 @@ less than half, pruned or quantised ones to a tenth; what shrinks more was made 
 memory."""
 MOST_NODES = 1_000_000
 """Functions that call each other twice, 30 deep, are 2 kB of file, and 10^9 nodes."""
-ModelSource: TypeAlias = "str | Path | onnx.ModelProto | Model"
+OnnxSource: TypeAlias = "str | Path | onnx.ModelProto | Model"
 """What a model may be opened from."""
 _FRAMEWORKS = frozenset({"torch", "chainer"})
 _EXPORT = (
@@ -35,7 +35,7 @@ _EXPORT = (
 )
 
 
-def open_model(source: ModelSource) -> Model:
+def open_model(source: OnnxSource) -> Model:
     """Returns a checked Model from a path, a protobuf, or a Model.
 
     Raises UsageError for anything else, and the errors of `load` and `from_proto`.

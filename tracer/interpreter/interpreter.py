@@ -15,7 +15,7 @@ import onnx
 from tracer.containment import activity
 from tracer.errors import InputError, UsageError
 from tracer.graph import footprint, tensor_type
-from tracer.graph.loading import ModelSource, open_model
+from tracer.graph.loading import OnnxSource, open_model
 from tracer.graph.model import Node
 from tracer.graph.stored_weights import overridable, with_fed_weights
 from tracer.graph.user_operators import Operators
@@ -72,7 +72,7 @@ class Interpreter:
 
     def __init__(
         self,
-        model: ModelSource,
+        model: OnnxSource,
         *,
         operators: Iterable[Operator] | Operators | str | Path = (),
         wrap_kernel: WrapKernel | None = None,
