@@ -14,14 +14,14 @@ from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
     from tracer.analyzers.fusions import Fusions
-    from tracer.exporters.subject import Subject
+    from tracer.exporters.subject import ModelSource
 
 
 @dataclass(frozen=True)
 class FusionsArguments(Contained):
     """The arguments of `fusions`."""
 
-    model: Subject
+    model: ModelSource
     _: KW_ONLY
     batch: int | None = _calls.batch("1")
     dims: Mapping[str, int] | None = _calls.dims()

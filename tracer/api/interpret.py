@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tracer.accumulators.spec.any_accumulator import AnyAccumulator
     from tracer.accumulators.spec.policy import Policy
     from tracer.executors.protocol import Receive
-    from tracer.exporters.subject import Subject
+    from tracer.exporters.subject import ModelSource
     from tracer.graph.model import Model
     from tracer.inputs.feedset import FeedSet
     from tracer.inputs.request import InputPaths, Samples
@@ -54,7 +54,7 @@ class _Feeds(_calls.Feeds):
 class InterpretArguments(Contained):
     """The arguments of `interpret`."""
 
-    model: Subject
+    model: ModelSource
     _: KW_ONLY
     batch: int | None = _calls.batch("the model's own, 64 with --data")
     dims: Mapping[str, int] | None = _calls.dims()

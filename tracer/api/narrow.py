@@ -13,7 +13,7 @@ from tracer.support.arguments import TEXT, Rule, amount, either, integer, maybe,
 from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
-    from tracer.exporters.subject import Subject
+    from tracer.exporters.subject import ModelSource
     from tracer.narrowing.requirement import Guarantee
     from tracer.records.transformed import Narrowed
 
@@ -28,7 +28,7 @@ _WIDTHS = Rule(
 class NarrowArguments(Contained):
     """The arguments of `narrow`."""
 
-    model: Subject
+    model: ModelSource
     bits: str | Sequence[int] = option(
         "Width that all sums must fit: 16. 'conv1=18,*=16' sets it by node, operator or module. "
         "12:20 tries each width, and keeps the narrowest within the budget.",

@@ -17,7 +17,7 @@ from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
     from tracer.accumulators.spec.policy import Policy
-    from tracer.exporters.subject import Subject
+    from tracer.exporters.subject import ModelSource
     from tracer.inputs.request import InputPaths, Samples
     from tracer.records.environment import Peaks
     from tracer.records.trace import Trace
@@ -31,7 +31,7 @@ PHASES = ("prefill", "decode", "past")
 class ProfileArguments(Contained):
     """The arguments of `profile`."""
 
-    model: Subject
+    model: ModelSource
     _: KW_ONLY
     batch: int | Sequence[int] | None = option(
         "Batch sizes, e.g. 1,16,64.", None, group=_calls.INPUT, rule=swept(RULES["batch"])

@@ -23,7 +23,7 @@ from tracer.support.progress import Progress
 if TYPE_CHECKING:
     from distributed import Client
 
-    from tracer.exporters.subject import Subject
+    from tracer.exporters.subject import ModelSource
     from tracer.records.transformed import Quantized
 
 _CALIBRATION, _WEIGHTS, _ACCURACY = "Calibration", "Weights alone", "Accuracy"
@@ -77,7 +77,7 @@ class QuantizeArguments(Contained):
 
     GROUPS = (_CALIBRATION, _WEIGHTS)
 
-    model: Subject
+    model: ModelSource
     calibrate: str | Path | None = option(
         f"Data set to calibrate with: {_calls.SOURCES}. Weights alone need none.", None,
         group=_CALIBRATION, metavar="DATA", reads=(),

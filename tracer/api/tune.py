@@ -13,7 +13,7 @@ from tracer.support.arguments import TEXT, Rule, amount, maybe, option, several
 from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
-    from tracer.exporters.subject import Subject
+    from tracer.exporters.subject import ModelSource
     from tracer.inputs.request import InputPaths, Samples
     from tracer.records.transformed import Tuned
     from tracer.support.tolerance import Tolerance
@@ -29,7 +29,7 @@ _WORDS = maybe(several(TEXT))
 class TuneArguments(Contained):
     """The arguments of `tune`."""
 
-    model: Subject
+    model: ModelSource
     _: KW_ONLY
     batch: int | None = _calls.batch("that of the inputs, else 1", _START)
     dims: Mapping[str, int] | None = _calls.dims(_START)

@@ -26,7 +26,7 @@ from tracer.whatif.options import SUMS, WhatIfOptions
 if TYPE_CHECKING:
     from distributed import Client
 
-    from tracer.exporters.subject import Subject
+    from tracer.exporters.subject import ModelSource
     from tracer.records.whatif import AccumulatorSweep, WhatIf
 
 _WIDTHS = Rule(
@@ -41,7 +41,7 @@ class WhatIfArguments(Contained):
 
     GROUPS = (_calls.INPUT,)
 
-    model: Subject
+    model: ModelSource
     accumulator: str | Sequence[int] = option(
         "Widths to try, in bits: 12:32 or 12,14,16. 'conv1=18,12:32' keeps node conv1 at 18 bits. "
         "Or accumulators of any kind to compare: fp32,tc:h100,fp16.",

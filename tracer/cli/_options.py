@@ -45,7 +45,7 @@ from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
 from tracer.support.arguments import PATH, RULES, maybe, option
 
 if TYPE_CHECKING:
-    from tracer.exporters.subject import Subject
+    from tracer.exporters.subject import ModelSource
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -292,7 +292,7 @@ class Code:
         None, group="Operators of your own", rule=maybe(PATH), metavar="FILE.py",
     )  # fmt: skip
 
-    def subject(self, model: Path) -> Subject:
+    def subject(self, model: Path) -> ModelSource:
         """Returns what `model` names with these options."""
         from tracer.exporters import subject
 

@@ -11,7 +11,7 @@ from tracer.cli import _options
 
 if TYPE_CHECKING:
     from tracer.cli._output import Output
-    from tracer.exporters.subject import Subject
+    from tracer.exporters.subject import ModelSource
 
 
 @cloup.command()
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @_options.declared(api.FusionsArguments)
 @_options.PROCESS_LIMITS
 @_options.view(".html .csv .json .md", _options.NOTES)
-def command(model: Subject, options: dict[str, Any], output: Output) -> None:
+def command(model: ModelSource, options: dict[str, Any], output: Output) -> None:
     """Show which nodes each kernel contains, checked by values.
 
     onnxruntime folds, fuses, removes and inserts nodes. This command runs MODEL with and without

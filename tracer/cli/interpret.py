@@ -15,7 +15,7 @@ from tracer.errors import UsageError
 
 if TYPE_CHECKING:
     from tracer.cli._output import Output
-    from tracer.exporters.subject import Subject
+    from tracer.exporters.subject import ModelSource
     from tracer.limits import Limits
     from tracer.records.trace import Trace
     from tracer.support.tolerance import Tolerance
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @_accumulating.options
 @_options.SUMS_VIEW
 def command(
-    model: Subject,
+    model: ModelSource,
     options: dict[str, Any],
     tolerance: Tolerance,
     cluster: str | None,

@@ -15,7 +15,7 @@ from tracer.support.arguments import TEXT, option
 
 if TYPE_CHECKING:
     from tracer.cli._output import Output
-    from tracer.exporters.subject import Subject
+    from tracer.exporters.subject import ModelSource
 
 _TOOLCHAINS = ("finn.json", "hls4ml.yml", "qonnx.onnx")
 
@@ -39,7 +39,7 @@ class _Exports:
     more="One is the .onnx of the narrowed model. ",
 )  # fmt: skip
 def command(
-    model: Subject, options: dict[str, Any], exports: tuple[str, ...], output: Output
+    model: ModelSource, options: dict[str, Any], exports: tuple[str, ...], output: Output
 ) -> None:
     """Make a model fit narrow accumulators, for any input.
 

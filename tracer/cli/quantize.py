@@ -16,7 +16,7 @@ from tracer.errors import UsageError
 
 if TYPE_CHECKING:
     from tracer.cli._output import Output
-    from tracer.exporters.subject import Subject
+    from tracer.exporters.subject import ModelSource
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,9 @@ class _Code(_options.Code):
     ".onnx .html .json .csv .parquet .md", _options.top("10", 10), _options.NOTES,
     more="One is the .onnx of the quantised model. ",
 )  # fmt: skip
-def command(model: Subject, options: dict[str, Any], cluster: str | None, output: Output) -> None:
+def command(
+    model: ModelSource, options: dict[str, Any], cluster: str | None, output: Output
+) -> None:
     """Quantise a model and measure the accuracy loss.
 
     onnxruntime's static quantisation calibrates activation ranges on the training split of DATA,

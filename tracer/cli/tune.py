@@ -16,7 +16,7 @@ from tracer.support.arguments import option
 
 if TYPE_CHECKING:
     from tracer.cli._output import Output
-    from tracer.exporters.subject import Subject
+    from tracer.exporters.subject import ModelSource
     from tracer.support.tolerance import Tolerance
 
 
@@ -38,7 +38,7 @@ class _Files:
     more="One is the .onnx of the changed model. ",
 )  # fmt: skip
 def command(
-    model: Subject,
+    model: ModelSource,
     options: dict[str, Any],
     tolerance: Tolerance,
     plan: Path | None,

@@ -14,7 +14,7 @@ from tracer.support.files import check_place
 
 if TYPE_CHECKING:
     from tracer.cli._output import Output
-    from tracer.exporters.subject import Subject
+    from tracer.exporters.subject import ModelSource
     from tracer.limits import Limits
 
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     more="A .trace keeps every evaluation, and the same command resumes from it. ",
 )  # fmt: skip
 def command(
-    model: Subject, options: dict[str, Any], cluster: str | None, limits: Limits, output: Output
+    model: ModelSource, options: dict[str, Any], cluster: str | None, limits: Limits, output: Output
 ) -> None:
     """Find the narrowest accumulators that keep the accuracy.
 
