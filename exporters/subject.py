@@ -36,7 +36,7 @@ class Code:
         return self.name
 
 
-ModelSource: TypeAlias = "loading.ModelSource | Code"
+ModelSource: TypeAlias = "loading.OnnxSource | Code"
 """What a user names as a model."""
 
 
