@@ -120,16 +120,19 @@ def matmul_nbits(*inputs: Any, **attributes: Any) -> Array:
     takes it with 4 bits alone, and ignores packed zero points then. Raises ModelError for
     weights of a CUDA device.
     """
-    product = packed_product(*inputs, **attributes)
-    limits.allow(product.shape, np.float32)
-    if product.rounds_activations:
-        return product.output(integer_product(product.rows, product.weights))
-    return product.output(_float_product(product.rows, product.weights, product.groups))
+    packed = packed_product(*inputs, **attributes)
+    limits.allow(packed.shape, np.float32)
+    if packed.rounds_activations:
+        return packed.output(integer_product(packed.rows, packed.weights))
+    return packed.output(product(packed.rows, packed.weights, packed.groups))
 
 
-def product(rows: Array, weights: BlockWeights) -> Array:
-    """Returns rows times the dequantised weights, transposed, in float32."""
-    return _float_product(rows, weights, None)
+def product(rows: Array, weights: BlockWeights, groups: Array | None = None) -> Array:
+    """Returns rows times the weights of `dequantized`, transposed, in float32."""
+    output = np.empty((len(rows), len(weights.codes)), np.float32)
+    for piece in weights.pieces():
+        output[:, piece] = products.matmul(rows, dequantized(weights, piece, groups).T)
+    return output
 
 
 def integer_product(rows: Array, weights: BlockWeights) -> Array:
@@ -180,13 +183,6 @@ def dequantized(weights: BlockWeights, rows: slice, groups: Array | None) -> Arr
 def has_integer_kernel(bits: int, block: int, has_packed_zeros: bool) -> bool:
     """Whether onnxruntime has a kernel for rounded activations; measured with 1.31.1."""
     return has_packed_zeros and (bits > 2 or 16 < block < 256)
-
-
-def _float_product(rows: Array, weights: BlockWeights, groups: Array | None) -> Array:
-    output = np.empty((len(rows), len(weights.codes)), np.float32)
-    for piece in weights.pieces():
-        output[:, piece] = products.matmul(rows, dequantized(weights, piece, groups).T)
-    return output
 
 
 def _check_weights(
