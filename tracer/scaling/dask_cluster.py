@@ -259,9 +259,15 @@ class DaskPool:
         packages = self._asked(addresses, metadata.version, worker.PACKAGE)
         having = [each for each, told in packages.items() if not isinstance(told, Exception)]
         codes = self._asked(having, worker.version) if having else {}
-        return {
-            address: _version_text(codes.get(address, told)) for address, told in packages.items()
-        }
+        versions = {}
+        for address, told in packages.items():
+            answer = codes.get(address, told)
+            if isinstance(answer, metadata.PackageNotFoundError):
+                answer = "not installed"
+            elif isinstance(answer, Exception):
+                answer = f"that fails ({answer})"
+            versions[address] = str(answer)
+        return versions
 
     def _asked(self, addresses: Sequence[str], function: Any, *arguments: Any) -> dict[str, Any]:
         """What a function returns or raises on each worker; those that leave are left out."""
@@ -325,9 +331,3 @@ def _connect(address: str) -> Any:
             f"{address}: no scheduler of Dask answers ({type(error).__name__})",
             "Give the address that dask scheduler prints, such as tcp://host:8786.",
         ) from error
-
-
-def _version_text(answer: Any) -> str:
-    if isinstance(answer, metadata.PackageNotFoundError):
-        return "not installed"
-    return f"that fails ({answer})" if isinstance(answer, Exception) else str(answer)

@@ -4,8 +4,8 @@ Workers come and go. A task of a lost worker is dealt again, and a worker that c
 gets no further task of it.
 """
 
-from collections import defaultdict
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -143,7 +143,10 @@ class Dispatcher:
     def _next(self) -> tuple[Seat, _Entry] | None:
         """The next task and its worker: the least busy one that has room, and may take a task."""
         self._waiting = [each for each in self._waiting if not each.future.cancelled()]
-        backlog = self._backlog()
+        # how many tasks wait for each worker
+        backlog = Counter(
+            self._homes.get((each.task.job, each.task.home)) for each in self._waiting
+        )
         for seat, used in sorted(self._seats.items(), key=lambda item: len(item[1].running)):
             if len(used.running) >= seat.depth:
                 continue
@@ -154,7 +157,7 @@ class Dispatcher:
         return None
 
     def _rank(
-        self, seat: Seat, used: _Used, entry: _Entry, backlog: dict[Seat, int]
+        self, seat: Seat, used: _Used, entry: _Entry, backlog: Mapping[Seat | None, int]
     ) -> tuple[bool, int, int] | None:
         """The place of a task among those for a worker; None for a task that is not for it.
 
@@ -167,15 +170,6 @@ class Dispatcher:
         if home is seat or home is None or task.job in self._seats[home].refused:
             return not task.urgent, int(home is not seat), entry.number
         return (not task.urgent, 2, entry.number) if backlog[home] > 1 else None
-
-    def _backlog(self) -> dict[Seat, int]:
-        """How many tasks wait for each worker."""
-        waiting: dict[Seat, int] = defaultdict(int)
-        for entry in self._waiting:
-            home = self._homes.get((entry.task.job, entry.task.home))
-            if home is not None:
-                waiting[home] += 1
-        return waiting
 
     def _ended_task(
         self, seat: Seat, entry: _Entry, result: Any, error: BaseException | None
@@ -195,7 +189,12 @@ class Dispatcher:
             elif error is not None:
                 entry.future.set_exception(error)
             else:
-                self._tell_refusals(entry.task.job)
+                # another worker has opened the job: now it is told who cannot, and why
+                for other, known in self._seats.items():
+                    reason = known.refused.get(entry.task.job)
+                    if reason is not None and other not in self._told:
+                        self._told.add(other)
+                        self._note(f"worker {other.name} is not used: {reason}")
                 entry.future.set_result(result)
             self._deal()
 
@@ -211,14 +210,6 @@ class Dispatcher:
                     waiting.future.set_exception(error.reason)
         else:
             self._waiting.append(entry)
-
-    def _tell_refusals(self, job: str) -> None:
-        """Tells, once another worker has opened the job, who cannot and why."""
-        for seat, used in self._seats.items():
-            reason = used.refused.get(job)
-            if reason is not None and seat not in self._told:
-                self._told.add(seat)
-                self._note(f"worker {seat.name} is not used: {reason}")
 
     def _again(self, entry: _Entry, error: Exception) -> None:
         entry.deaths += 1

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -235,7 +235,7 @@ class NodeSearch:
         """Returns the node among `saved` for each label, of which `nodes` are known."""
         by_name = {(node.proto.name, node.op_type): node for node in saved}
         found = [n and by_name.get((node_names.safe(n.index), n.op_type)) for n in nodes]
-        for alias in (_name_of, _name_without_prefix, _no_name):
+        for alias in _ALIASES:
             taken = {id(node) for node in found}
             offered: dict[Hashable, list[Node]] = defaultdict(list)
             for node in saved:
@@ -280,22 +280,18 @@ class NodeSearch:
         return None if node is None or _is_numbered(label) else node.key
 
 
-def _name_of(label: Label) -> str | None:
-    return label.name
-
-
-def _name_without_prefix(label: Label) -> str | None:
-    return label.name.removeprefix(_FUSED) if label.name.startswith(_FUSED) else None
-
-
-def _no_name(label: Label) -> str | None:
-    return "" if _is_numbered(label) else None
-
-
 def _is_numbered(label: Label) -> bool:
     """Returns whether a name is that of a nameless node, though it may be another's own."""
     stem, _, number = label.name.rpartition("_")
     return stem == label.op_type and number == (label.node_index or number)
+
+
+_ALIASES: Sequence[Callable[[Label], str | None]] = (
+    lambda label: label.name,
+    lambda label: label.name.removeprefix(_FUSED) if label.name.startswith(_FUSED) else None,
+    lambda label: "" if _is_numbered(label) else None,
+)
+"""What the node of a kernel may be called in the file; None where it does not apply."""
 
 
 def _nodes_of(graph: Sequence[Node], labels: Sequence[Label]) -> list[Node | None]:

@@ -341,7 +341,11 @@ def join_kernels(model: Model, separate: Sequence[SeparateKernel], calls: Sequen
     search = NodeSearch.of(model)
     labels = [each.label for each in separate]
     listed = [search.listed_nodes(label) for label in labels]
-    needs = [_needs_node(*each) for each in zip(labels, listed, strict=True)]
+    needs = [
+        # a kernel of the graph, not a copy or several nodes
+        not (nodes or kernel_nodes.is_compiled(label) or label.op_type in _COPIES)
+        for label, nodes in zip(labels, listed, strict=True)
+    ]
     proto = node_names.with_safe_names(model)
     renamed = replace(model, proto=proto, keys=expanded_keys(proto))
     graph = _closest_graph(search, renamed, separate, sum(needs))
@@ -364,11 +368,6 @@ def join_kernels(model: Model, separate: Sequence[SeparateKernel], calls: Sequen
     has_parts = any(kernel.parts for kernel in kernels)
     absent = () if has_parts else tuple(_absent_kernels(model, graph, listed))
     return Join(tuple(kernels), absent, tuple(_join_notes(graph.level, strange, len(kernels))))
-
-
-def _needs_node(label: Label, listed: Sequence[Node]) -> bool:
-    """Returns whether a kernel is one of the graph, not a copy or several nodes."""
-    return not (listed or kernel_nodes.is_compiled(label) or label.op_type in _COPIES)
 
 
 def _closest_graph(

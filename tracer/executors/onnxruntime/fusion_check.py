@@ -59,7 +59,7 @@ def evidence(
     `register` are libraries of operators, which onnxruntime computes on both sides. Raises the
     errors of onnxruntime and of the interpreter.
     """
-    optimized = _optimized(model, saved, inputs, threads, register)
+    optimized = _tensors_of_optimized(model, saved, inputs, threads, register)
     interpreter = Interpreter(
         model, limits=limits, threads=threads or None, progress=progress,
         fallback=NodeKernels(register) if register else None,
@@ -78,11 +78,15 @@ def evidence(
         for path, comparer in of_graph.items():
             comparer.tensors.clear()
             comparers[path].append(comparer)
-    found = {path: _found(every) for path, every in comparers.items() if len(every) == len(inputs)}
+    found = {
+        path: _evidence_of_graph(every)
+        for path, every in comparers.items()
+        if len(every) == len(inputs)
+    }
     return replace(found.pop(_MAIN), bodies=found)
 
 
-def _found(comparers: Sequence[_Comparer]) -> Evidence:
+def _evidence_of_graph(comparers: Sequence[_Comparer]) -> Evidence:
     """Returns what the comparison of one graph on each of the inputs shows."""
     equal, reordered = comparers[-1].strongest()
     return Evidence(
@@ -95,7 +99,7 @@ def _found(comparers: Sequence[_Comparer]) -> Evidence:
     )
 
 
-def _optimized(
+def _tensors_of_optimized(
     model: Model,
     saved: Path,
     inputs: Sequence[Feeds],
@@ -186,9 +190,16 @@ class _Comparer:
                 continue
             mark = self.model_marks[name] = _mark(original)
             kind = self.model_kinds[name] = _kind(before.get(name), original, mark)
-            if kind not in self._compared:
-                self._compared.add(kind)
-                self._compare(original, kind)
+            if kind in self._compared:
+                continue
+            self._compared.add(kind)
+            for other in self._candidates.near(original):
+                previous = self._reading_before(other, kind)
+                if previous is None:
+                    continue
+                reading = match(self.tensors[other], original, self._rounded)
+                if reading is not None:
+                    self.readings[other][kind] = max(reading, previous)
 
     def strongest(self) -> tuple[dict[str, tuple[str, ...]], frozenset[str]]:
         """Returns `equal` and `reordered` of the evidence."""
@@ -208,15 +219,6 @@ class _Comparer:
             {name: equal[kind] for name, kind in self.optimized_kinds.items()},
             frozenset(n for n, kind in self.optimized_kinds.items() if kind in reordered),
         )
-
-    def _compare(self, original: NumericTensor, kind: _Kind) -> None:
-        for other in self._candidates.near(original):
-            previous = self._reading_before(other, kind)
-            if previous is None:
-                continue
-            reading = match(self.tensors[other], original, self._rounded)
-            if reading is not None:
-                self.readings[other][kind] = max(reading, previous)
 
     def _reading_before(self, other: _Kind, kind: _Kind) -> int | None:
         """Returns how two kinds were read on the inputs before; None where they differed."""

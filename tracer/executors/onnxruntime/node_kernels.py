@@ -56,7 +56,10 @@ class NodeKernels:
         def kernel(inputs: Sequence[Value], graphs: Mapping[str, Body]) -> Sequence[Value]:
             given = dict(zip(node.inputs, inputs, strict=True))
             given.pop("", None)
-            types = tuple(_type(value) for value in given.values())
+            types = tuple(
+                values.type_proto(value).SerializeToString(deterministic=True)
+                for value in given.values()
+            )
             if types not in sessions_by_types:
                 sessions_by_types[types] = _Session(node, model, given, constants, self._settings)
             return sessions_by_types[types].run(given)
@@ -111,10 +114,6 @@ def _unnamed(model: Model, call: Any) -> Any:
     except TracerError as error:
         text = error.what.removeprefix(f"{model.name}: ").replace(model.name, "it")
         raise type(error)(text, error.hint) from error
-
-
-def _type(value: Value) -> bytes:
-    return bytes(values.type_proto(value).SerializeToString(deterministic=True))
 
 
 @cache

@@ -118,16 +118,13 @@ def parents(events: Events) -> list[tuple[int, int]]:
     pairs: list[tuple[int, int]] = []
     stack: list[int] = []
     for event in order.tolist():
-        while stack and not _contains(events, end, stack[-1], event):
+        while stack and not (
+            events.tid[stack[-1]] == events.tid[event]
+            and events.ts[event] < end[stack[-1]]
+            and end[event] <= end[stack[-1]] + 1  # rounded to µs, a child may seem to end later
+        ):
             stack.pop()
         if stack:
             pairs.append((stack[-1], event))
         stack.append(event)
     return pairs
-
-
-def _contains(events: Events, end: IntArray, outer: int, inner: int) -> bool:
-    """Times are rounded to µs, so a child may seem to end up to 1 µs after its parent."""
-    if events.tid[outer] != events.tid[inner]:
-        return False
-    return bool(events.ts[inner] < end[outer] and end[inner] <= end[outer] + 1)
