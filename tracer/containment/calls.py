@@ -24,7 +24,6 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 from tracer.containment import activity, memory, search, signals, supervisor, watch
 from tracer.errors import CrashError, InputError, LimitError, TracerError
-from tracer.support.progress import Progress
 from tracer.support.temporary import sweep
 
 _Result = TypeVar("_Result")
@@ -340,25 +339,22 @@ def _reply_to(data: bytes, sending: Connection) -> bytes:
 
 
 def _callback(name: str, sending: Connection) -> Callable[..., None]:
-    """Returns a function that sends its arguments to the parent, and does not wait for it."""
+    """Returns a function that sends its arguments to the parent, and does not wait for it.
+
+    Progress is left out where the last report was just now, unless it is the last.
+    """
+    due = 0.0
 
     def send(*arguments: Any) -> None:
         sending.send_bytes(_pickle_reply(Reply(callback=name, value=arguments)))
 
-    return activity.noting(_at_intervals(send)) if name == "progress" else send
-
-
-def _at_intervals(progress: Progress) -> Progress:
-    """Returns `progress`, left out where the last report was just now, unless it is the last."""
-    due = 0.0
-
     def report(done: int, total: int, task: str) -> None:
         nonlocal due
         if time.monotonic() >= due or done >= total:
-            progress(done, total, task)
+            send(done, total, task)
             due = time.monotonic() + _REPORT_S
 
-    return report
+    return activity.noting(report) if name == "progress" else send
 
 
 def _pickle_reply(reply: Reply) -> bytes:

@@ -13,10 +13,10 @@ Performance Computers", IEEE TCCA Newsletter, 1995).
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from itertools import cycle
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -107,30 +107,25 @@ def peak(operator: str, threads: int) -> tuple[Peak, float]:
 
 def _product(operator: str, size: int, threads: int, cpus: Sequence[int]) -> Callable[[], object]:
     """Returns a run of a product; `cpus` are those of onnxruntime's threads but the caller's."""
-    integer = operator == "MatMulInteger"
-    types = (np.uint8, np.int8) if integer else (np.float32, np.float32)
-    entries = {_AFFINITIES: ";".join(str(cpu + 1) for cpu in cpus)} if cpus else {}
-    options = OrtSettings(threads=threads, session=SessionSettings(entries=entries))
-    session = _session(operator, size, np.ones((size, size), types[1]), options)
-    return partial(session.run, None, {"a": np.ones((size, size), types[0])})
-
-
-def _session(operator: str, size: int, weights: np.ndarray[Any, Any], options: OrtSettings) -> Any:
-    float32 = (TensorProto.FLOAT, TensorProto.FLOAT)
-    integer = (TensorProto.UINT8, TensorProto.INT32)
-    input_type, output_type = integer if operator == "MatMulInteger" else float32
+    is_integer = operator == "MatMulInteger"
+    input_type, weight_type = (np.uint8, np.int8) if is_integer else (np.float32, np.float32)
+    a, b = np.ones((size, size), input_type), np.ones((size, size), weight_type)
+    result_type = TensorProto.INT32 if is_integer else TensorProto.FLOAT
     value = helper.make_tensor_value_info
     graph = helper.make_graph(
         [helper.make_node(operator, ["a", "b"], ["y"], "product")],
         "product",
-        [value("a", input_type, [size, size])],
-        [value("y", output_type, [size, size])],
-        [numpy_helper.from_array(weights, "b")],  # an initializer, which the runtime may prepack
+        [value("a", helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)],
+        [value("y", result_type, a.shape)],
+        [numpy_helper.from_array(b, "b")],  # an initializer, which the runtime may prepack
     )
     # An opset that every supported onnxruntime reads.
     opset = [helper.make_opsetid("", 13)]
     model = loading.from_proto(helper.make_model(graph, opset_imports=opset, ir_version=7))
-    return sessions.Factory(model, encoded(model.proto, model.name), options).open()
+    entries = {_AFFINITIES: ";".join(str(cpu + 1) for cpu in cpus)} if cpus else {}
+    settings = OrtSettings(threads=threads, session=SessionSettings(entries=entries))
+    session = sessions.Factory(model, encoded(model.proto, model.name), settings).open()
+    return partial(session.run, None, {"a": a})
 
 
 def bandwidth(threads: int) -> tuple[Peak, float]:
@@ -239,7 +234,10 @@ def _bytes(path: Path) -> int:
 def best(run: Callable[[], object], threads: int) -> tuple[float, float]:
     """Returns the shortest time of `run`, in seconds, and the share of CPU time that it got."""
     run()
-    clocks = _clocks()
+    # A clock of the CPU time of each thread that there is now; none but on Linux. The clock of the
+    # process has the time of other threads as of the last tick, up to 10 ms ago. The numbers are
+    # those of pthread_getcpuclockid(3), which Python has for its own threads alone.
+    clocks = [~int(each.name) << 3 | 6 for each in _THREADS.iterdir()] if _THREADS.is_dir() else []
     tries: list[tuple[float, float]] = []
     shortest, begun = float("inf"), time.perf_counter()
     improved = now = begun
@@ -266,25 +264,12 @@ def _share(tries: Sequence[tuple[float, float]], threads: int) -> float:
     return sum(cpu for _, cpu in tries) / (threads * sum(wall for wall, _ in tries))
 
 
-def _clocks() -> list[int]:
-    """Returns a clock of the CPU time of each thread that there is now; none but on Linux.
-
-    The clock of the process has the time of other threads as of the last tick, up to 10 ms ago. The
-    numbers are those of pthread_getcpuclockid(3), which Python has for its own threads alone.
-    """
-    threads = _THREADS.iterdir() if _THREADS.is_dir() else ()
-    return [~int(thread.name) << 3 | 6 for thread in threads]
-
-
 def _cpu_seconds(clocks: Sequence[int]) -> list[float]:
-    return list(map(_thread_seconds, clocks)) if clocks else [time.process_time()]
-
-
-def _thread_seconds(clock: int) -> float:
-    try:
-        return time.clock_gettime(clock)
-    except OSError:  # the thread has ended
-        return 0.0
+    seconds = [0.0] * len(clocks)
+    for place, clock in enumerate(clocks):
+        with suppress(OSError):  # the thread has ended
+            seconds[place] = time.clock_gettime(clock)
+    return seconds or [time.process_time()]
 
 
 def _cpu_of_try(before: Sequence[float], after: Sequence[float], wall: float) -> float:

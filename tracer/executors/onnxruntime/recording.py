@@ -256,9 +256,13 @@ class Recording:
     def kernels(self) -> tuple[tuple[Kernel, ...], list[int]]:
         """Returns the kernels in the order in which they first ran, and the label of each."""
         assert self.nodes is not None
-        nodes = self._with_later_nodes(self.nodes)
+        nodes, labels = self.nodes, self.labels.kernels
+        if any(map(kernel_nodes.is_compiled, labels)) and nodes.lacks(labels):
+            # what other providers leave to the CPU is optimised further after the graph was divided
+            later = self.saved.with_name("later.onnx")
+            self.factory.save_on_cpu(later, divided=False)
+            nodes = replace(nodes, later=kernel_nodes.SavedNodes.read(later).nodes)
         calls = self._stack_chunks([table.calls for table in self.tables]).mean(axis=0)
-        labels = self.labels.kernels
         kernels = kernel_nodes.kernels(
             self.factory.model, nodes, labels, calls.tolist(), self.parts
         )
@@ -269,18 +273,6 @@ class Recording:
             )
         order = sorted(range(len(labels)), key=lambda i: labels[i].first_us)
         return tuple(kernels[i] for i in order), order
-
-    def _with_later_nodes(self, nodes: kernel_nodes.SavedNodes) -> kernel_nodes.SavedNodes:
-        """Returns `nodes` with those that the CPU makes of what other providers leave to it.
-
-        They are optimised further after the graph was divided.
-        """
-        labels = self.labels.kernels
-        if not any(map(kernel_nodes.is_compiled, labels)) or not nodes.lacks(labels):
-            return nodes
-        later = self.saved.with_name("later.onnx")
-        self.factory.save_on_cpu(later, divided=False)
-        return replace(nodes, later=kernel_nodes.SavedNodes.read(later).nodes)
 
     def _durations(self) -> FloatArray:
         """Returns the times of the profiled runs, µs."""
@@ -308,6 +300,12 @@ class Recording:
         kernels, order = self.kernels()
         bodies = self._bodies(order)
         apart = sum(table.apart_us for table in self.tables)
+        asked = providers.provider_of(self.factory.settings.provider).name
+        idle = (
+            f"{asked} ran no node: all ran on the CPU. Its options may name no device of this "
+            "machine, or it has none of these operators"
+        )
+        is_idle = bool(kernels) and all(kernel.provider != asked for kernel in kernels)
         samples = self._stack_chunks([table.self_us for table in self.tables])[:, order]
         return Run(
             executor=EXECUTOR,
@@ -321,7 +319,7 @@ class Recording:
             notes=(
                 *self.feedset.notes,
                 *self.factory.settings.notes(self.state.runs, self.state.seconds),
-                *self._idle(kernels),
+                *((idle,) if is_idle else ()),
                 *kernel_nodes.device_notes(kernels, apart),
             ),
             # each body loses the same part of a tick, between none and a whole one
@@ -330,16 +328,6 @@ class Recording:
             empty_us=np.array(self.empty_us) if self.empty_us else None,
             returning_us=math.nan if self.returning is None else self.returning.us(),
             use=self._use(),
-        )
-
-    def _idle(self, kernels: Sequence[Kernel]) -> tuple[str, ...]:
-        """Returns a note if the provider that was asked for ran no kernel."""
-        asked = providers.provider_of(self.factory.settings.provider).name
-        if not kernels or any(kernel.provider == asked for kernel in kernels):
-            return ()
-        return (
-            f"{asked} ran no node: all ran on the CPU. Its options may name no device of this "
-            "machine, or it has none of these operators",
         )
 
     def _stack_chunks(self, tables: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:

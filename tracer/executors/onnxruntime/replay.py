@@ -18,7 +18,7 @@ the tensors it computes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -194,37 +194,26 @@ def _pieces(
     nodes: Sequence[onnx.NodeProto | None],
 ) -> list[Piece | None]:
     """Returns a piece for each of `nodes` of the main graph of `proto`, a form of `model`."""
-    weights = {tensor.name: tensor for tensor in (*proto.graph.initializer, *_constants(proto))}
-    names = {n for node in nodes if node is not None for n in node.input if n} - set(weights)
-    values = _values_in_a_run(model, proto, feeds, sorted(names))
-    folder = None if model.path is None else model.path.parent
-    return [
-        None if node is None else _piece(proto, node, weights, values, folder) for node in nodes
-    ]
-
-
-def _piece(
-    proto: onnx.ModelProto,
-    node: onnx.NodeProto,
-    weights: Mapping[str, onnx.TensorProto],
-    values: Mapping[str, Any],
-    folder: Path | None,
-) -> Piece | None:
-    fed = {name: values[name] for name in node.input if name in values}
-    if not all(_is_plain(value) for value in fed.values()):
-        return None
-    stored = {name: weights[name] for name in node.input if name in weights}
-    return Piece(node, stored, fed, list(proto.opset_import), proto.ir_version, folder)
-
-
-def _constants(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Yields the tensors of Constant nodes, under the names of their outputs."""
+    weights = {tensor.name: tensor for tensor in proto.graph.initializer}
     for node in proto.graph.node:
         if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
-            tensor = onnx.TensorProto()
+            tensor = weights[node.output[0]] = onnx.TensorProto()
             tensor.CopyFrom(node.attribute[0].t)
             tensor.name = node.output[0]
-            yield tensor
+    names = {n for each in nodes if each is not None for n in each.input if n} - set(weights)
+    values = _values_in_a_run(model, proto, feeds, sorted(names))
+    folder = None if model.path is None else model.path.parent
+    pieces: list[Piece | None] = []
+    for each in nodes:
+        read = [] if each is None else each.input
+        fed = {name: values[name] for name in read if name in values}
+        if each is None or not all(_is_plain(value) for value in fed.values()):
+            pieces.append(None)
+            continue
+        stored = {name: weights[name] for name in read if name in weights}
+        opsets = list(proto.opset_import)
+        pieces.append(Piece(each, stored, fed, opsets, proto.ir_version, folder))
+    return pieces
 
 
 def _node_of(kernel: Kernel, makers: Mapping[str, onnx.NodeProto]) -> onnx.NodeProto | None:

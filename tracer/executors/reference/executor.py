@@ -81,17 +81,6 @@ def _inferences(
     return wall, instrumented, records
 
 
-def _in_isolation(
-    interpreter: Interpreter, feedset: FeedSet, settings: ReferenceSettings
-) -> Mapping[str, Difference]:
-    """Returns the difference that each node makes by itself, by key; none without a reference."""
-    if not settings.expected:
-        return {}
-    isolation = Isolation(interpreter.model, settings.expected, settings.tolerance)
-    interpreter.with_observers(isolation).run(None, feedset.feeds)
-    return isolation.differences
-
-
 @dataclass
 class _Recorded:
     """The recorded runs of a session: for each its time, and the time of every node by key, µs."""
@@ -129,7 +118,12 @@ class _Reference:
         """
         interpreter = _interpreter(model, settings, progress=progress)
         wall, instrumented, runs = _inferences(interpreter, feedset, settings, progress)
-        described, own = runs[0], _in_isolation(interpreter, feedset, settings)
+        described = runs[0]
+        own: Mapping[str, Difference] = {}  # the difference that each node makes by itself, by key
+        if settings.expected:
+            isolation = Isolation(interpreter.model, settings.expected, settings.tolerance)
+            interpreter.with_observers(isolation).run(None, feedset.feeds)
+            own = isolation.differences
         kernels = tuple(
             kernel(record, sum(run[key].calls for run in runs if key in run) / len(runs))
             for key, record in described.items()
