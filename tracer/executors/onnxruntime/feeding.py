@@ -112,10 +112,10 @@ def _run_in_place(model: Model, session: Any, feeds: Feeds) -> Callable[[], list
         session.run_with_iobinding(binding, options)
         return outputs
 
-    return sessions.translated(model, partial(_run_beside, run, arrays))
+    return sessions.translated(model, partial(run_beside, run, arrays))
 
 
-def _run_beside(run: Callable[[], Any], arrays: Feeds) -> Any:
+def run_beside(run: Callable[[], Any], arrays: object) -> Any:
     """Runs a session that reads `arrays` where they are: they must live as long."""
     return run()
 
@@ -128,7 +128,7 @@ def unreturned(model: Model, session: Any, feeds: Feeds) -> Callable[[], object]
     if not _is_bindable(session) or any(map(_is_foreign, feeds.values())):
         return None
     binding, options = bind(session, values(model, feeds)), run_options()
-    return partial(_run_beside, lambda: session.run_with_iobinding(binding, options), feeds)
+    return partial(run_beside, lambda: session.run_with_iobinding(binding, options), feeds)
 
 
 def _bind_inputs(

@@ -148,12 +148,8 @@ def runner(
     model = Model(copies.proto, None, "", expanded_keys(copies.proto))
     stored = {name: ort.OrtValue.ortvalue_from_numpy(v) for name, v in copies.values.items()}
     session = sessions.Factory(model, encoded(copies.proto, model.name), unoptimized, stored).open()
-    return partial(_run, feeding.runner(model, session, dict(piece.feeds)), copies)
-
-
-def _run(run: Callable[[], list[object]], copies: Copies) -> list[object]:
-    """Runs a session, which reads weights where they are: `copies` must live as long."""
-    return run()
+    run = feeding.runner(model, session, dict(piece.feeds))
+    return partial(feeding.run_beside, run, copies)
 
 
 def _block_us(run: Callable[[], object], rest_s: float) -> float:
