@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pandas as pd
 
@@ -194,3 +194,10 @@ def parameter_count(counted: Cost) -> int | None:
     """Returns the number of parameters, a shared weight once; None where unknown."""
     params = counted.totals["params"]
     return None if params is None else int(params)
+
+
+def as_list(value: Any) -> Sequence[Any]:
+    """Returns the values of an argument, each once: a single one, or those of a sequence."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        return [value]
+    return list(dict.fromkeys(value))  # the rows of a value that is named twice could not differ

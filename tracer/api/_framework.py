@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from tracer.analyzers.operations import operation_table
 from tracer.analyzers.timing import notes
-from tracer.api._assembly import configured
-from tracer.api._sweep import as_list
+from tracer.api._assembly import as_list, configured
 from tracer.api.framework import ProfileFrameworkArguments
 from tracer.errors import InputError, TracerError, UsageError
 from tracer.executors import registry

@@ -52,7 +52,7 @@ class Pipeline:
             request,
             lambda feeds: self.executor.profile(self.model, feeds, settings, self.progress),
         )
-        run = replace(configured(profiled.run, settings), **_told(phase))
+        run = replace(configured(profiled.run, settings), **_phase_fields(phase))
         whole = not signals.ending()
         try:
             if whole:
@@ -89,7 +89,7 @@ class Pipeline:
         alone: Mapping[str, float] = {}
         if self.split and graph is not None:
             nodes = longest_fused(run, groups, self.split)
-            alone = self._alone(graph, types, nodes, feedset)
+            alone = self._isolated_times(graph, types, nodes, feedset)
         return analyze(
             self.model, run, types, calls, self.convention, evidence, groups, self.pricing, alone
         )
@@ -102,7 +102,7 @@ class Pipeline:
         times[positions] = graph.replay(feedset, kernels, self.progress) * wall(run)["mean"]
         return replace(run, replayed_us=times)
 
-    def _alone(
+    def _isolated_times(
         self, graph: OptimizedGraph, types: TensorTypes, keys: Sequence[str], feedset: FeedSet
     ) -> Mapping[str, float]:
         """Returns the times of these nodes, each run alone as the model has it ÷ a whole run.
@@ -125,7 +125,7 @@ class Pipeline:
         return alone
 
 
-def _told(phase: Phase | None) -> dict[str, Any]:
+def _phase_fields(phase: Phase | None) -> dict[str, Any]:
     """Returns the fields of a run that tell its phase."""
     return {} if phase is None else {"phase": phase.name, "past": phase.past}
 

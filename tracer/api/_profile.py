@@ -1,28 +1,151 @@
 """Measures an ONNX model, once for each combination of settings: see `tracer.profile`."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+from tracer import host
 from tracer.analyzers import energy as energy_models
-from tracer.api._assembly import Analyzed, Pricing, assembled, energy_settings
+from tracer.api._assembly import Analyzed, Pricing, as_list, assembled, energy_settings
 from tracer.api._generation import Phased, refuse_other_inputs
 from tracer.api._pipeline import Pipeline
-from tracer.api._planned import Start, by_plan, refuse_phases
-from tracer.api._roofs import Roofs
-from tracer.api._sweep import as_list
 from tracer.api.profile import ProfileArguments
 from tracer.containment import signals
+from tracer.errors import UsageError
 from tracer.executors import registry
-from tracer.exporters.subject import open_subject
+from tracer.exporters.subject import Subject, open_subject
+from tracer.graph.model import Model
 from tracer.inputs.decoder import Phase, Phases
-from tracer.inputs.request import Request, request_for, with_overrides
+from tracer.inputs.request import InputPaths, Request, Samples, request_for, with_overrides
 from tracer.quantization.from_qonnx import runnable_form
-from tracer.records.environment import Peaks
+from tracer.records.environment import Peak, Peaks
 from tracer.records.trace import INCOMPLETE, Trace
 from tracer.support.progress import silent
+from tracer.tuning import plan as plans
+from tracer.tuning.setup import Machine, Setup
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The model of a profile, its batch sizes, and the settings of its runs.
+
+    `notes` tell of a plan and how it fits here; `tuned` owns the files of a model that it changed.
+    """
+
+    model: Model
+    batch: int | Sequence[int] | None
+    settings: list[Any]
+    notes: tuple[str, ...] = ()
+    tuned: Setup | None = None
+
+
+def refuse_phases(phases: object) -> None:
+    """Raises UsageError where a plan is given for the phases of a language model."""
+    if phases is not None:
+        raise UsageError(
+            "a plan is for runs on the same inputs, and phases feed their own",
+            "Leave out --plan, or --prefill and --decode.",
+        )
+
+
+def by_plan(
+    path: Path,
+    subject: Subject,
+    start: Start,
+    dims: Mapping[str, int] | None,
+    feeds: InputPaths | Samples,
+    seed: int,
+) -> Start:
+    """Returns the model with the changes of the plan at `path`, made on its inputs.
+
+    Raises UsageError for several batch sizes or settings beside a plan, InputError for a file that
+    is no plan, and the errors of the changes.
+    """
+    if len(start.settings) > 1 or isinstance(start.batch, Sequence):
+        raise UsageError(
+            "a plan sets threads, optimisation and provider, and fits one batch size",
+            "Give one of each beside --plan.",
+        )
+    plan = plans.read_plan(path)
+    batch = plans.batch_of(plan) if start.batch is None else start.batch
+    feedset = request_for(subject, start.model, batch, dims, feeds, seed).first_batch().feeds()
+    before = Setup(start.model.executed, feedset, start.settings[0])
+    steps = ", ".join(f"{change}={value}" for change, value in plan.steps) or "no change"
+    notes = (f"tuned: {steps}", *plans.differences(plan, before, Machine.this()))
+    tuned = plans.apply_plan(plan, before)
+    return Start(tuned.model, batch, [tuned.settings], notes, tuned)
+
+
+_MEASURING_S = 6.0
+"""Seconds that measuring the peaks of this machine may take while other programs run."""
+
+
+@dataclass(slots=True)
+class Roofs:
+    """Peaks by number of threads, 0 for the default; `measure` returns them for this machine.
+
+    A product that was faster than a peak proves it wrong. Then the peaks are measured again, once,
+    and a peak that is still too low becomes the rate of the product. `notes` tell it. Nothing is
+    measured for which the time limit leaves no time.
+    """
+
+    measure: Callable[[int], Peaks] | None
+    known: dict[int, Peaks] = field(default_factory=dict)
+    notes: dict[str, None] = field(default_factory=dict)
+
+    def under(self, threads: int, analyzed: Sequence[Analyzed]) -> Peaks | None:
+        """Returns the peaks at `threads` threads, right for those of the runs that had as many.
+
+        None where they are not measured.
+        """
+        has_time = signals.seconds_left() > _MEASURING_S
+        is_known = threads in self.known or host.stored_peaks(threads) is not None
+        if self.measure is None or not (has_time or is_known):
+            return None
+        shown = _highest([each for each in analyzed if (each.run.threads or 0) == threads])
+        peaks = self.known.get(threads)
+        if peaks is None:
+            peaks = self.measure(threads)
+            if has_time and peaks.raised(shown) is not peaks:
+                self._note(peaks, shown, "so the peaks were measured again")
+                peaks = self._again(peaks, threads)
+        right = peaks.raised(shown)
+        if right is not peaks:
+            self._note(peaks, shown, "which is the peak now")
+            host.correct(peaks, right)
+        self.known[threads] = right
+        return right
+
+    def _again(self, stored: Peaks, threads: int) -> Peaks:
+        assert self.measure is not None
+        host.correct(stored, None)
+        measured = self.measure(threads)
+        better = measured.at_least(stored) if measured.is_busy else measured
+        if better != measured:
+            host.correct(measured, better)
+        return better
+
+    def _note(self, peaks: Peaks, shown: dict[str, Peak], consequence: str) -> None:
+        for kind, peak in peaks.raised(shown).arithmetic.items():
+            before = peaks.arithmetic[kind]
+            if peak != before:
+                reached = f"{peak.by} reached {peak.rate / 1e9:.3g} G operations/s"
+                beaten = f"more than the {kind} peak of {before.rate / 1e9:.3g}"
+                self.notes[f"{reached}, {beaten}, {consequence}"] = None
+
+
+def _highest(analyzed: Sequence[Analyzed]) -> dict[str, Peak]:
+    highest: dict[str, Peak] = {}
+    for each in analyzed:
+        for kind, peak in each.shown.items():
+            if kind not in highest or peak.rate > highest[kind].rate:
+                highest[kind] = peak
+    return highest
+
 
 _NOT_REFINED = (
     "out of time after the last run: fused kernels are traced back by names alone, and nothing was "

@@ -147,7 +147,7 @@ def _internal(error: BaseException, command: Sequence[str]) -> str:
     from tracer.cli import _incident
 
     line = f"internal error: {type(error).__name__}: {error}"
-    file = _incident.kept(error, command)
+    file = _incident.write_incident(error, command)
     if file is None:
         return f"{line}. Please report it; --debug shows the traceback."
     return f"{line}. Please report it with the file {file}."

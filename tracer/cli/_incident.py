@@ -20,7 +20,7 @@ _KEPT = 20
 """Files kept in the folder; older ones go."""
 
 
-def kept(error: BaseException, command: Sequence[str]) -> Path | None:
+def write_incident(error: BaseException, command: Sequence[str]) -> Path | None:
     """Writes the file, in the user's cache folder or that for temporary files; None if neither can.
 
     Returns its path.

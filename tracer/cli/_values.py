@@ -77,7 +77,7 @@ class Writer:
     def finish(self) -> None:
         """Writes the rest. Raises InputError for outputs that the file cannot hold."""
         if self._path.suffix == _NPZ:
-            write_atomically(self._path, _npz(self._path, self._joined()))
+            write_atomically(self._path, _npz(self._path, self._all_batches()))
         else:
             if self._count == 1:
                 self._folder(self._place(), *self._held[0])
@@ -98,7 +98,7 @@ class Writer:
             self._folder(self._place() / f"test_data_set_{index}", *held)
         self._held.clear()
 
-    def _joined(self) -> Mapping[str, Any]:
+    def _all_batches(self) -> Mapping[str, Any]:
         """Returns the outputs of all batches, joined along the first axis."""
         import numpy as np
 
