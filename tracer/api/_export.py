@@ -13,7 +13,7 @@ from tracer.exporters.records import Exported, ExportOptions, inputs_of
 from tracer.exporters.source import load_source, names_code
 from tracer.exporters.writing import check_target, notes, write_last
 from tracer.graph import loading, stored_weights
-from tracer.graph.loading import ModelSource
+from tracer.graph.loading import OnnxSource
 from tracer.graph.model import Model
 from tracer.inputs.request import on_sizes_that_run, request_for
 from tracer.interpreter.interpreter import Interpreter
@@ -59,7 +59,7 @@ def convert(model: object, path: Path, options: ExportOptions) -> Exported:
     )
 
 
-def _source(model: object) -> ModelSource:
+def _source(model: object) -> OnnxSource:
     if isinstance(model, str | Path | onnx.ModelProto | Model):
         return model
     raise UsageError(

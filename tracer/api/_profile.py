@@ -17,7 +17,7 @@ from tracer.api.profile import ProfileArguments
 from tracer.containment import signals
 from tracer.errors import UsageError
 from tracer.executors import registry
-from tracer.exporters.subject import Subject, open_subject
+from tracer.exporters.subject import ModelSource, open_subject
 from tracer.graph.model import Model
 from tracer.inputs.decoder import Phase, Phases
 from tracer.inputs.request import InputPaths, Request, Samples, request_for, with_overrides
@@ -54,7 +54,7 @@ def refuse_phases(phases: object) -> None:
 
 def by_plan(
     path: Path,
-    subject: Subject,
+    subject: ModelSource,
     start: Start,
     dims: Mapping[str, int] | None,
     feeds: InputPaths | Samples,
