@@ -45,7 +45,9 @@ def test_the_table_is_the_one_that_other_programs_rely_on(trace):
     assert nodes["batch"].unique().tolist() == [1, 4]
     first = nodes[nodes["batch"] == 1]
     assert first["node"].is_unique
-    assert first["time_share"].sum() == pytest.approx(1)
+    shares = first["time_share"].dropna()  # on a busy machine, a time may be a bound without one
+    times = first["time_us"]
+    assert shares.tolist() == pytest.approx((times[shares.index] / times.sum()).tolist())
     assert (nodes["time_us"] >= 0).all()
     assert (nodes["calls"] == 1).all()
     assert nodes["macs"].isna().all()
