@@ -49,10 +49,9 @@ def table(result: Tuned, options: ViewOptions) -> pd.DataFrame:
     rows["speedup"] = pd.Series([each.ratio for each in speedups], dtype="float64")
     rows["speedup_low"] = pd.Series([each.low for each in speedups], dtype="float64")
     rows["speedup_high"] = pd.Series([each.high for each in speedups], dtype="float64")
-    return rows[
-        ["change", "value", "verdict", "kept", "effect", "speedup", "speedup_low", "speedup_high",
-         "memory_bytes", "difference", "why"]
-    ]  # fmt: skip
+    order = ["change", "value", "verdict", "kept", "effect", "speedup", "speedup_low",
+             "speedup_high", "memory_bytes", "difference", "why"]  # fmt: skip
+    return rows[[*order, *rows.columns.difference(order, sort=False)]]
 
 
 def document(result: Tuned, options: ViewOptions) -> dict[str, Any]:

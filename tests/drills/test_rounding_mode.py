@@ -2,8 +2,8 @@
 
 import pytest
 
-MODES = "tracer/accumulators/spec/modes.py"
-ORACLE = "tracer/accumulators/spec/rounding.py"
+MODES = "tracer/accumulators/spec/register.py"
+ORACLE = "tracer/accumulators/spec/accumulator.py"
 KERNEL = "tracer/accumulators/kernels/single_sums.py"
 MATCHED = (ORACLE, KERNEL)
 """Files that match every rounding, so that the type checker names them."""

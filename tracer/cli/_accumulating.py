@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from tracer.accumulators.spec.register import Bias, Convention, Overflow, ZeroPoints
+from tracer.accumulators.spec.register import (
+    Bias,
+    Convention,
+    Overflow,
+    RoundingName,
+    ZeroPoints,
+)
 from tracer.api import _calls
 from tracer.cli._messages import tell, tell_written
 from tracer.cli._options import declared, names
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
 OVERFLOWS = get_args(Overflow)
 BIASES = get_args(Bias)
 ZERO_POINTS = get_args(ZeroPoints)
+_ROUNDINGS = ", ".join(get_args(RoundingName)).replace("stochastic", "stochastic(SEED)")
 
 
 def _list(context: click.Context, option: click.Parameter, chosen: bool) -> None:
@@ -113,8 +120,7 @@ class _Sums:
         group=_GROUP, type=click.IntRange(0), metavar="BITS",
     )  # fmt: skip
     product_rounding: str | None = option(
-        "Rounding of products: half-even, half-away, floor, truncate, stochastic(SEED).  [default: "
-        "half-even]",
+        f"Rounding of products: {_ROUNDINGS}.  [default: half-even]",
         None, group=_GROUP, metavar="RULE",
     )  # fmt: skip
     magnitude: bool | None = _magnitude()
