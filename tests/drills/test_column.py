@@ -16,8 +16,8 @@ def test_a_column_takes_its_spec_and_the_analyzer_that_fills_it(copy, repository
     )
     copy.edit(
         "analyzers/table.py",
-        "    return typed(table)\n",
-        '    table["half_flops"] = table["flops"] // 2\n    return typed(table)\n',
+        "    return typed_table(table)\n",
+        '    table["half_flops"] = table["flops"] // 2\n    return typed_table(table)\n',
     )
     table = list(csv.DictReader(io.StringIO(copy.tracer("count", model, "--csv"))))
     assert all(int(row["half_flops"]) == int(row["flops"]) // 2 for row in table)
@@ -31,8 +31,8 @@ def test_a_column_takes_its_spec_and_the_analyzer_that_fills_it(copy, repository
 def test_a_column_without_a_spec_is_an_error(copy, repository):
     copy.edit(
         "analyzers/table.py",
-        "    return typed(table)\n",
-        '    table["half_flops"] = table["flops"] // 2\n    return typed(table)\n',
+        "    return typed_table(table)\n",
+        '    table["half_flops"] = table["flops"] // 2\n    return typed_table(table)\n',
     )
     result = copy.run("-m", "tracer", "count", str(repository / MODEL))
     assert result.returncode == 70
