@@ -10,7 +10,7 @@ import pandas as pd
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.page import Page, facts
 from tracer.analyzers.views.text import plural
-from tracer.records.environment import CompiledCode, Environment, Peaks
+from tracer.records.environment import Environment, Peaks
 from tracer.support.timing import Load
 
 
@@ -49,18 +49,16 @@ def _facts(observed: Environment) -> Iterator[tuple[str, str]]:
     yield "Python", observed.python
     yield from observed.packages.items()
     if observed.compiled is not None:
-        yield from _compiled(observed.compiled)
+        code = observed.compiled
+        yield "narrow sums", f"{code.instructions}; {plural(code.threads, 'thread')}"
+        kept = code.folder or "not kept: set NUMBA_CACHE_DIR to a writable folder"
+        yield "compiled code", kept
     if observed.fence is not None:
         yield "fence", observed.fence or "none: the kernel has neither Landlock nor seccomp"
     if observed.peaks is None:
         yield "peaks", "not measured: tracer env --peaks"
     else:
         yield from _peaks(observed.peaks)
-
-
-def _compiled(code: CompiledCode) -> Iterator[tuple[str, str]]:
-    yield "narrow sums", f"{code.instructions}; {plural(code.threads, 'thread')}"
-    yield "compiled code", code.folder or "not kept: set NUMBA_CACHE_DIR to a writable folder"
 
 
 def _peaks(peaks: Peaks) -> Iterator[tuple[str, str]]:

@@ -44,7 +44,11 @@ _USUAL = {"parts": 1, "overflows": 0}
 
 def page(result: Narrowed, options: ViewOptions) -> Page:
     """The scores, each width where there are several, and the nodes."""
-    title = f"{result.model.name} · sums of {result.bits} bits{_details(result)}"
+    title = f"{result.model.name} · sums of {result.bits} bits"
+    if result.settings["tile"] is not None:
+        title += f", {result.settings['tile']} terms each"
+    if result.settings["weight_bits"] is not None:
+        title += f", weights of {result.settings['weight_bits']} bits"
     head = (*_sentences(result), *_promises(result))
     shown = tuple(_ranked(result, each) for each in _COLUMNS if _tells(result, each.field))
     nodes = Table(title, shown, table(result, options), head=head, is_long=True)
@@ -164,14 +168,6 @@ def _ranked(result: Narrowed, column: Column) -> Column:
     if result.settings["guarantee"] == "any-input" or column.rank not in (_ASKED, _NOT_ASKED):
         return column
     return replace(column, rank=_ASKED + _NOT_ASKED - column.rank)
-
-
-def _details(result: Narrowed) -> str:
-    """Returns what the title says of tiles and of weights with fewer bits."""
-    tile, weight_bits = (result.settings[name] for name in ("tile", "weight_bits"))
-    return ("" if tile is None else f", {tile} terms each") + (
-        "" if weight_bits is None else f", weights of {weight_bits} bits"
-    )
 
 
 def _sentences(result: Narrowed) -> Iterator[str]:

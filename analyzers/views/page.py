@@ -210,7 +210,11 @@ _OPERATORS = ("op_type", "kernel_op")
 
 def number_column(header: str, field: str, text: Callable[[float], str], rank: int) -> Column:
     """A column of numbers; a missing number is an empty cell."""
-    return Column(header, field, lambda row: _number(row[field], text), rank)
+
+    def write(row: Row) -> str:
+        return "" if pd.isna(row[field]) else text(float(row[field]))
+
+    return Column(header, field, write, rank)
 
 
 def name_column(header: str, field: str, rank: int) -> Column:
@@ -257,7 +261,3 @@ def times(value: float) -> str:
 def signed_percent(value: float) -> str:
     """A share with its sign: `+12.3%`."""
     return f"{value:+.0%}" if abs(value) >= 10 else f"{value:+.1%}"
-
-
-def _number(value: Any, text: Callable[[float], str]) -> str:
-    return "" if pd.isna(value) else text(float(value))

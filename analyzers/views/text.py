@@ -1,9 +1,8 @@
 """Numbers and names as people read them, and the functions behind the formats of columns."""
 
-import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -53,8 +52,12 @@ def short_names(names: Sequence[str], most: int = MOST_CHARACTERS) -> list[str]:
     for short, group in sorted(alike.items(), key=lambda item: len(item[1])):
         forms = [short] if len(group) == 1 else _apart(group, most)
         for name, form in zip(group, forms, strict=True):
-            chosen[name] = _free(form, taken, most)
-            taken.add(chosen[name])
+            number, free = 1, form
+            while free in taken:
+                number += 1
+                free = f"{shorten_name(form, most - len(f' #{number}'))} #{number}"
+            chosen[name] = free
+            taken.add(free)
     return [chosen[name] for name in names]
 
 
@@ -85,14 +88,6 @@ def _apart(group: Sequence[str], most: int) -> list[str]:
 def _equal_beginnings(names: Sequence[str]) -> int:
     """The number of first characters that all names share."""
     return sum(1 for _ in takewhile(lambda each: len(set(each)) == 1, zip(*names, strict=False)))
-
-
-def _free(form: str, taken: Set[str], most: int) -> str:
-    """The form, numbered where another name has it."""
-    if form not in taken:
-        return form
-    numbered = (shorten_name(form, most - len(f" #{n}")) + f" #{n}" for n in itertools.count(2))
-    return next(each for each in numbered if each not in taken)
 
 
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))

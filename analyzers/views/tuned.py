@@ -24,7 +24,7 @@ from tracer.limits import size_text
 from tracer.records.transformed import Plan, Speedup, Trial, Tuned
 
 _LONGEST = 34
-"""Characters of a reason that a row has room for."""
+"""Characters of a verdict that a row has room for; the reason of a failure is whole in files."""
 
 
 def page(result: Tuned, options: ViewOptions) -> Page:
@@ -100,16 +100,13 @@ def _range(row: Row) -> str:
     return "" if pd.isna(low) else f"{_times(low)} to {_times(high)}"
 
 
-def _verdict(row: Row) -> str:
-    """What became of a change; the reason of a failure is whole in files."""
-    return shorten(str(row["verdict"]), _LONGEST, placeholder=" …")
-
-
 _DECLARED = record_columns(Trial)
 _COLUMNS = (
     *_DECLARED[:2],
     number_column("speed-up", "speedup", _times, 1),
     PageColumn("99 % interval", "speedup_low", _range, 3),
     *_DECLARED[2:],
-    PageColumn("result", "verdict", _verdict, 0),
+    PageColumn(
+        "result", "verdict", lambda r: shorten(str(r["verdict"]), _LONGEST, placeholder=" …"), 0
+    ),
 )

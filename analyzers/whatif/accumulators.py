@@ -113,23 +113,21 @@ def figure(result: AccumulatorSweep, options: ViewOptions) -> Figure:
     chart = empty_figure(width, height + _BAR_INCHES * len(result.rows))
     chart.suptitle(plain(result.model.name), x=0.01, ha="left", fontsize=10)
     scores, errors = chart.subplots(1, 2, sharey=True)
-    _draw_scores(scores, result)
-    _draw_errors(errors, result)
+    sufficient = result.sufficient
+    colours = [PLAIN if row in sufficient else OTHERS for row in result.rows]
     names = labels(row.accumulator for row in result.rows)
+    scores.barh(range(len(names)), [row.score for row in result.rows], color=colours)
+    scores.axvline(result.score, color=HIGH, linewidth=0.8, linestyle="--")
+    scores.set_xlabel(plain(whatif.metric(result.judgement)), fontsize=8)
+    budget = whatif.budget(result.judgement)
+    scores.set_title(plain(f"blue: loses at most {budget}; red: as it is"), fontsize=8, loc="left")
+    _draw_errors(errors, result)
+    for axes in (scores, errors):
+        axes.tick_params(axis="x", labelsize=7)
+        axes.spines[["top", "right"]].set_visible(False)
     scores.set_yticks(range(len(names)), names, fontsize=8)
     scores.invert_yaxis()
     return chart
-
-
-def _draw_scores(axes: Axes, result: AccumulatorSweep) -> None:
-    sufficient = result.sufficient
-    colours = [PLAIN if row in sufficient else OTHERS for row in result.rows]
-    axes.barh(range(len(result.rows)), [row.score for row in result.rows], color=colours)
-    axes.axvline(result.score, color=HIGH, linewidth=0.8, linestyle="--")
-    axes.set_xlabel(plain(whatif.metric(result.judgement)), fontsize=8)
-    budget = whatif.budget(result.judgement)
-    axes.set_title(plain(f"blue: loses at most {budget}; red: as it is"), fontsize=8, loc="left")
-    _finish(axes)
 
 
 def _draw_errors(axes: Axes, result: AccumulatorSweep) -> None:
@@ -143,12 +141,6 @@ def _draw_errors(axes: Axes, result: AccumulatorSweep) -> None:
         axes.set_xscale("log")
     axes.set_xlabel("relative error of sums", fontsize=8)
     axes.set_title("median to 99 % of the sums", fontsize=8, loc="left")
-    _finish(axes)
-
-
-def _finish(axes: Axes) -> None:
-    axes.tick_params(axis="x", labelsize=7)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _sentences(result: AccumulatorSweep) -> Iterator[str]:

@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracer.accumulators.statistics.bins import bin_edges
-from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.analyzers import whatif
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.overflow import bits_observed, overflow, widest
@@ -27,7 +26,7 @@ from tracer.analyzers.views.drawing import (
     plain,
 )
 from tracer.analyzers.views.file_formats.json import fields, records
-from tracer.analyzers.views.page import Column, Page, Table, name_column, number_column
+from tracer.analyzers.views.page import Page, Table, name_column, number_column
 from tracer.analyzers.views.report import Accuracy, Content, RunContent, Widths, drawings
 from tracer.analyzers.views.text import count, number, percent, score, si, width
 from tracer.analyzers.whatif import axes, label, nodes, width_rows
@@ -72,7 +71,10 @@ def draw_panels(result: WhatIf, top: int) -> Figure:
         panels = part.subplots(panel_rows, _COLUMNS, squeeze=False).ravel()
         _by_width(panels[0], result, variant)
         _front(panels[1], result, variant)
-        _histogram(panels[2], _ALL, _together(variant.answer.sums), variant)
+        tallies = [sums.tally for sums in variant.answer.sums]
+        final = np.sum([tally.final_histogram for tally in tallies], axis=0)
+        extremes = np.sum([t.low_histogram + t.high_histogram for t in tallies], axis=0)
+        _histogram(panels[2], _ALL, (final, extremes), variant)
         names = labels(sums.node for sums in shown)
         for panel, name, sums in zip(panels[_FIRST:], names, shown, strict=False):
             tally = sums.tally
@@ -145,12 +147,6 @@ def _front(axes: Axes, result: WhatIf, variant: Variant) -> None:
     falls = bool(front) and front[-1].score < front[0].score  # an error: the upper right is free
     axes.legend(fontsize=7, frameon=False, loc="upper right" if falls else "lower right")
     _finish(axes)
-
-
-def _together(all_sums: Sequence[PartialSums]) -> tuple[Counts, Counts]:
-    tallies = [sums.tally for sums in all_sums]
-    final = np.sum([tally.final_histogram for tally in tallies], axis=0)
-    return final, np.sum([tally.low_histogram + tally.high_histogram for tally in tallies], axis=0)
 
 
 def _histogram(axes: Axes, title: str, counts: tuple[Counts, Counts], variant: Variant) -> None:
@@ -319,7 +315,19 @@ def document(result: WhatIf, options: ViewOptions) -> dict[str, Any]:
     """Everything that was evaluated (docs/whatif.md has the fields)."""
     return {
         **fields(result, "model", "environment", "settings", "notes", "judgement", "energy"),
-        "variants": [_variant(variant) for variant in result.variants],
+        "variants": [
+            {
+                "accumulator": axes(variant),
+                **fields(variant.answer, "score", "samples", "guaranteed", "observed", "limiting"),
+                **fields(variant, "coverage"),
+                **fields(variant.answer, "uniform", "each"),
+                "widths": records(width_rows(variant)),
+                "nodes": records(nodes(variant)),
+                "energies": variant.energies,
+                **fields(variant.answer, "front", "evaluations", "screening", "ended"),
+            }
+            for variant in result.variants
+        ],
     }
 
 
@@ -338,20 +346,6 @@ def stored(result: WhatIf, options: ViewOptions) -> bytes:
     return whatif_file.dumps(result)
 
 
-def _variant(variant: Variant) -> dict[str, Any]:
-    answer = variant.answer
-    return {
-        "accumulator": axes(variant),
-        **fields(answer, "score", "samples", "guaranteed", "observed", "limiting"),
-        **fields(variant, "coverage"),
-        **fields(answer, "uniform", "each"),
-        "widths": records(width_rows(variant)),
-        "nodes": records(nodes(variant)),
-        "energies": variant.energies,
-        **fields(answer, "front", "evaluations", "screening", "ended"),
-    }
-
-
 def _tables(result: WhatIf, variant: Variant) -> Iterator[Table]:
     title = f"{result.model.name} · {label(result, variant)}"
     head = (*whatif.sentences(result, variant), whatif.effort(result, variant))
@@ -362,13 +356,8 @@ def _tables(result: WhatIf, variant: Variant) -> Iterator[Table]:
         marks[bits] = f"{marks[bits]} B" if bits in marks else "B"
     table["answer"] = [marks.get(bits, "") for bits in table["bits"]]
     table["share"] = table["overflow_outputs"] / table["outputs"].where(table["outputs"] > 0)
-    yield Table(title, _width_columns(result), table, head=head)
-    yield Table("Node by node", _node_columns(result), nodes(variant), is_long=True)
-
-
-def _width_columns(result: WhatIf) -> list[Column]:
     judgement, unit = result.judgement, result.energy.unit
-    return [
+    columns = [
         number_column("bits", "bits", count, 0),
         name_column("", "answer", 1),
         number_column(
@@ -385,11 +374,8 @@ def _width_columns(result: WhatIf) -> list[Column]:
         number_column("saved", "saved", percent, 5),
         number_column("vs A", "saved_against_safe", percent, 9),
     ]
-
-
-def _node_columns(result: WhatIf) -> list[Column]:
-    unit = result.energy.unit
-    return [
+    yield Table(title, columns, table, head=head)
+    columns = [
         name_column("node", "node", 0),
         name_column("module", "module", 8),
         name_column("op", "op_type", 7),
@@ -403,3 +389,4 @@ def _node_columns(result: WhatIf) -> list[Column]:
         number_column("muls", "muls", si, 9),
         number_column("adds", "adds", si, 10),
     ]
+    yield Table("Node by node", columns, nodes(variant), is_long=True)

@@ -87,18 +87,18 @@ def _html(table: pd.DataFrame) -> str:
     """The first rows as a table, in which every text is text."""
     head = table.head(_SHOWN_ROWS)
     names = "".join(f"<th>{escape(printable(str(name)))}</th>" for name in head.columns)
+
+    def cell(value: Any) -> str:
+        if pd.isna(value):
+            return ""
+        return f"{value:.6g}" if isinstance(value, float) else printable(str(value))
+
     rows = (
-        "".join(f"<td>{escape(_cell(value))}</td>" for value in row)
+        "".join(f"<td>{escape(cell(value))}</td>" for value in row)
         for row in head.astype(object).itertuples(index=False, name=None)
     )
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     return f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _cell(value: Any) -> str:
-    if pd.isna(value):
-        return ""
-    return f"{value:.6g}" if isinstance(value, float) else printable(str(value))
 
 
 FORMATS = (Format("ipynb", "table", render),)

@@ -74,6 +74,7 @@ def document(trace: Trace, options: ViewOptions) -> dict[str, Any]:
 
 def _run_fields(trace: Trace, section: Section, options: ViewOptions) -> dict[str, Any]:
     run = section.run
+    counted = run.counted if run else None
     return {
         "batch": section.batch,
         "executor": run.executor if run else None,
@@ -85,7 +86,16 @@ def _run_fields(trace: Trace, section: Section, options: ViewOptions) -> dict[st
         "wall_us": wall(run) if run else None,
         "runs_per_s": 1e6 / wall(run)["mean"] if run and wall(run)["mean"] else None,
         "empty_us": empty(run) if run else None,
-        "load": _load(run) if run else None,
+        # how busy the machine was, and which runs count; `text` is None on a quiet machine
+        "load": None
+        if counted is None
+        else {
+            "others_share": counted.others,
+            "runs": counted.total,
+            "disturbed": counted.disturbed,
+            "left_out": counted.left_out,
+            "text": counted.sentence(),
+        },
         "returning_us": run.returning_us if run and run.returning_us == run.returning_us else None,
         "coverage": coverage(run, section.nodes) if run else None,
         "backward_share": backward_share(section.nodes) if run else None,
@@ -95,18 +105,6 @@ def _run_fields(trace: Trace, section: Section, options: ViewOptions) -> dict[st
         "advice": advise(trace, run, section.nodes),
         "sums": [_sums(sums) for sums in run.sums] if run else [],
         "float_sums": [_float_sums(sums) for sums in run.float_sums] if run else [],
-    }
-
-
-def _load(run: Run) -> dict[str, Any]:
-    """Returns how busy the machine was, and which runs count; `text` is None on a quiet machine."""
-    counted = run.counted
-    return {
-        "others_share": counted.others,
-        "runs": counted.total,
-        "disturbed": counted.disturbed,
-        "left_out": counted.left_out,
-        "text": counted.sentence(),
     }
 
 
@@ -166,9 +164,12 @@ def report(trace: Trace, options: ViewOptions) -> Content:
     )
     runs = [s.run for s in shown if s.run is not None]
     labels = distinctions(runs) if runs else ("",)
+    kind: Kind = "profile" if trace.runs else "count"
+    if trace.runs and all(run.executor in _INTERPRETERS for run in trace.runs):
+        kind = "interpret"
     return Content(
         title=page.tables[0].title if page.tables else trace.model.name,
-        kind=_kind(trace),
+        kind=kind,
         page=page,
         runs=tuple(
             run_content(
@@ -186,12 +187,6 @@ def report(trace: Trace, options: ViewOptions) -> Content:
 def lines(tables: Iterable[Table]) -> tuple[str, ...]:
     """Returns what a page says above and below its tables."""
     return tuple(line for table in tables for line in (*table.head, *table.lines))
-
-
-def _kind(trace: Trace) -> Kind:
-    if not trace.runs:
-        return "count"
-    return "interpret" if all(run.executor in _INTERPRETERS for run in trace.runs) else "profile"
 
 
 def run_content(

@@ -38,7 +38,6 @@ from tracer.analyzers.views.trace.run_tables import (
     rows_with_times,
     timed,
 )
-from tracer.records.model_info import Topology
 from tracer.records.trace import Kernel, Run, Trace, distinctions
 
 _RECORDED_RUNS = 10
@@ -223,8 +222,15 @@ def board(trace: Trace, options: ViewOptions) -> Board:
     shown = sections(trace)
     ran = [(section, section.run) for section in shown if section.run is not None]
     labels = distinctions([run for _, run in ran], always=("executor", "batch"))
+    graph, nodes = trace.model.topology, []
+    if graph is not None:
+        columns = (graph.nodes, graph.modules, graph.op_types, graph.producers)
+        nodes = [
+            BoardNode(module_path(module), key, op_type, producers)
+            for key, module, op_type, producers in zip(*columns, strict=True)
+        ]
     return Board(
-        nodes=() if trace.model.topology is None else _graph(trace.model.topology),
+        nodes=nodes,
         times={
             label: _times(section)
             for label, (section, _) in zip(labels, ran, strict=True)
@@ -233,14 +239,6 @@ def board(trace: Trace, options: ViewOptions) -> Board:
         scalars=[each for own in shown for each in _scalars(own, _series(trace, own))],
         histograms=[histogram for run in trace.runs for histogram in _histograms(run)],
     )
-
-
-def _graph(topology: Topology) -> list[BoardNode]:
-    columns = (topology.nodes, topology.modules, topology.op_types, topology.producers)
-    return [
-        BoardNode(module_path(module), key, op_type, producers)
-        for key, module, op_type, producers in zip(*columns, strict=True)
-    ]
 
 
 def _times(section: Section) -> dict[str, tuple[float, int]]:

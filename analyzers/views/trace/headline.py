@@ -329,24 +329,21 @@ def providers(section: Section) -> tuple[str, ...]:
 
 def _provider(placed: Placement, total: float) -> str:
     """One provider: its share of the `total` time, its nodes, and its compiled subgraphs."""
+    count = sum(placed.nodes.values())
+    subgraphs = plural(len(placed.subgraphs), "compiled subgraph")
+    known = [str(size) for size in placed.subgraphs if size]
+    if not placed.subgraphs:
+        what = f"{plural(count, 'node')} ({_count_text(placed.nodes)})"
+    elif not known:
+        what = f"{subgraphs} whose nodes are not known"
+    else:
+        sizes = f" of {', '.join(known)} nodes" if len(placed.subgraphs) > 1 else ""
+        what = f"{plural(count, 'node')} in {subgraphs}{sizes}"
     where = " on the host" if queues(placed.provider) else ""
     line = f"{short_name(placed.provider)}: {percent(placed.time_us / total)} of the time{where}, "
     if placed.device_us is not None:
         line = f"{line}{micros(placed.device_us)} µs on the device, "
-    return f"{line}{_what(placed)}"
-
-
-def _what(placed: Placement) -> str:
-    """The nodes of a provider, and its compiled subgraphs."""
-    count = sum(placed.nodes.values())
-    if not placed.subgraphs:
-        return f"{plural(count, 'node')} ({_count_text(placed.nodes)})"
-    known = [str(size) for size in placed.subgraphs if size]
-    subgraphs = plural(len(placed.subgraphs), "compiled subgraph")
-    if not known:
-        return f"{subgraphs} whose nodes are not known"
-    sizes = f" of {', '.join(known)} nodes" if len(placed.subgraphs) > 1 else ""
-    return f"{plural(count, 'node')} in {subgraphs}{sizes}"
+    return f"{line}{what}"
 
 
 def _count_text(operators: Counter[str]) -> str:

@@ -13,7 +13,7 @@ from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.timing import wall
 from tracer.analyzers.views.exchange import NodeColors, NodeValues, Value
 from tracer.analyzers.views.text import FORMATS, micros
-from tracer.analyzers.views.trace.headline import Section, headline, sections
+from tracer.analyzers.views.trace.headline import headline, sections
 from tracer.analyzers.views.trace.run_tables import present, timed
 from tracer.errors import InputError, UsageError
 from tracer.graph import loading
@@ -131,28 +131,19 @@ def node_values(trace: Trace, options: ViewOptions) -> NodeValues:
     found = _names(trace.model.topology)
     for section, label in zip(shown, labels, strict=True):
         mark = f" ({label})" if label else ""
-        model |= {f"{name}{mark}": text for name, text in _of_model(section).items()}
+        if section.run is not None:
+            model[f"wall{mark}"] = f"{micros(wall(section.run)['mean'])} µs"
+            model[f"sum of nodes{mark}"] = f"{micros(float(section.nodes['time_us'].sum()))} µs"
         for row in present(section.nodes, ("node", *_COLUMNS)):
             name = found.get(str(row["node"]), "") if found is not None else str(row["node"])
             if name:
                 values = {
-                    f"{_header(c)}{mark}": FORMATS[BY_NAME[c].format](row[c])
+                    f"{BY_NAME[c].header or c}{mark}": FORMATS[BY_NAME[c].format](row[c])
                     for c in _COLUMNS
                     if c in row
                 }
                 nodes.setdefault(name, {}).update(values)
     return NodeValues(model, nodes)
-
-
-def _of_model(section: Section) -> dict[str, Value]:
-    nodes = f"{micros(float(section.nodes['time_us'].sum()))} µs"
-    if section.run is None:
-        return {}
-    return {"wall": f"{micros(wall(section.run)['mean'])} µs", "sum of nodes": nodes}
-
-
-def _header(column: str) -> str:
-    return BY_NAME[column].header or column
 
 
 def _names(topology: Topology | None) -> dict[str, str] | None:

@@ -29,9 +29,8 @@ def float_words(floats: pd.DataFrame) -> tuple[str, ...]:
     if not over:
         first = f"nothing overflows {kind}: {plural(len(floats), 'node')}, {outputs:,} outputs"
     else:
-        verb = "overflows" if nodes == 1 else "overflow"
         first = (
-            f"{nodes:,} of {plural(len(floats), 'node')} {verb} {kind}, in {over:,} of "
+            f"{nodes:,} of {plural(len(floats), 'node')} {_verb(nodes)} {kind}, in {over:,} of "
             f"{outputs:,} outputs ({percent(over / outputs)})"
         )
     share, error = floats["swamped_share"], floats["rel_error_p99"]

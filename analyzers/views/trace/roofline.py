@@ -61,7 +61,12 @@ def place_labels(axes: Axes, points: Points, texts: Sequence[str]) -> None:
         taken.append(legend.get_window_extent())
     for index, text in enumerate(texts):
         for offset in _offsets(points.radius(index)):
-            label = _draw_label(axes, text, (points.x[index], points.y[index]), offset)
+            label: Any = axes.annotate(
+                text, (points.x[index], points.y[index]), offset, textcoords="offset points",
+                ha="left" if offset[0] > 1 else "right" if offset[0] < -1 else "center",
+                va="center", fontsize=7.5, zorder=5,
+                arrowprops={"arrowstyle": "-", "linewidth": 0.5, "color": "#555555", "shrinkA": 0},
+            )  # fmt: skip
             label.set_in_layout(False)
             from matplotlib.text import Text
 
@@ -86,17 +91,6 @@ def _offsets(least: float) -> Iterator[tuple[float, float]]:
         for step in range(_DIRECTIONS):
             angle = 2 * math.pi * (step + 1) / _DIRECTIONS
             yield radius * math.cos(angle), radius * math.sin(angle)
-
-
-def _draw_label(
-    axes: Axes, text: str, point: tuple[float, float], offset: tuple[float, float]
-) -> Any:
-    return axes.annotate(
-        text, point, offset, textcoords="offset points", fontsize=7.5,
-        ha="left" if offset[0] > 1 else "right" if offset[0] < -1 else "center", va="center",
-        zorder=5,
-        arrowprops={"arrowstyle": "-", "linewidth": 0.5, "color": "#555555", "shrinkA": 0},
-    )  # fmt: skip
 
 
 def _covers(box: Any, centres: FloatArray, radius: FloatArray) -> bool:

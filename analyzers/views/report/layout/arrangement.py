@@ -43,22 +43,21 @@ class Bands:
     def _route(self, links: Collection[Link]) -> None:
         """Adds the waypoints of links, the shortest links first, as far as there is room."""
         room = _WAYPOINTS + _WAYPOINTS_OF_A_CHILD * self.children
-        spans = {link: self._span(link) for link in links}
+        spans = {}
+        for source, target in links:
+            first = 0 if source == OUTSIDE else self.band[source] + 2
+            end = len(self.rows) if target == OUTSIDE else self.band[target] + 1
+            spans[source, target] = range(first, end)
         for link, passed in sorted(spans.items(), key=lambda item: (len(item[1]), item[0])):
             room -= len(passed)
             if room < 0:
                 break
             bundle = EXIT if link[1] == OUTSIDE else link[0]
             route = self.routes[link] = [self._waypoint(bundle, row) for row in passed]
-            for first, second in pairwise([*link[:1], *route, *link[1:]]):
-                self._join(first, second)
-
-    def _span(self, link: Link) -> range:
-        """The rows in which a link has waypoints."""
-        source, target = link
-        first = 0 if source == OUTSIDE else self.band[source] + 2
-        end = len(self.rows) if target == OUTSIDE else self.band[target] + 1
-        return range(first, end)
+            for upper, lower in pairwise([*link[:1], *route, *link[1:]]):
+                if OUTSIDE not in (upper, lower) and lower not in self.below[upper]:
+                    self.below[upper].append(lower)
+                    self.above[lower].append(upper)
 
     def _waypoint(self, bundle: int, row: int) -> int:
         item = self._waypoints.setdefault((bundle, row), len(self.above))
@@ -69,11 +68,6 @@ class Bands:
             if 0 < row < len(self.rows) - 1:
                 self.bundles.setdefault(bundle, []).append(item)
         return item
-
-    def _join(self, first: int, second: int) -> None:
-        if OUTSIDE not in (first, second) and second not in self.below[first]:
-            self.below[first].append(second)
-            self.above[second].append(first)
 
 
 def _ranks(count: int, links: Collection[Link]) -> tuple[list[int], list[bool]]:
@@ -351,7 +345,8 @@ def arranged(sizes: Sequence[Size], links: Collection[Link]) -> Arrangement:
     reach = [*widths, *[0] * (len(middle) - len(widths))]
     edge = min(x - width / 2 for x, width in zip(middle, reach, strict=True)) - _MARGIN
     left = [round(x - width / 2 - edge) for x, width in zip(middle, reach, strict=True)]
-    tops, heights = _vertical(rows, sizes)
+    heights = [max((sizes[i][1] for i in row if i < len(sizes)), default=0) for row in rows]
+    tops = list(accumulate((height + _GAP for height in heights[:-1]), initial=0))
     row_of = {item: number for number, row in enumerate(rows) for item in row}
     points = {
         link: [(left[item], tops[row_of[item]] + heights[row_of[item]] // 2) for item in route]
@@ -364,12 +359,3 @@ def arranged(sizes: Sequence[Size], links: Collection[Link]) -> Arrangement:
         points=points | {link: [] for link in links if link not in points},
         size=(right + _MARGIN, tops[-1]),
     )
-
-
-def _vertical(rows: Sequence[Sequence[int]], sizes: Sequence[Size]) -> tuple[list[int], list[int]]:
-    """Returns the top and the height of each row; the first and the last are borders."""
-    heights = [max((sizes[i][1] for i in row if i < len(sizes)), default=0) for row in rows]
-    tops = [0]
-    for height in heights[:-1]:
-        tops.append(tops[-1] + height + _GAP)
-    return tops, heights

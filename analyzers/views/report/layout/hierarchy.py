@@ -267,21 +267,20 @@ class _Hierarchy:
         self, box: Box, nodes: Sequence[int], level: int
     ) -> Iterator[tuple[Box, list[int], int]]:
         """Adds the children of a box, and yields each with the nodes inside it and their level."""
-        keys = [self._key(node, level) for node in nodes]
-        groups, box.links = pieces(nodes, keys, self._connected.reads)
-        among = set(nodes)
+        connected, among = self._connected, set(nodes)
+        paths = [self._paths[node] for node in nodes]
+        keys = [p[level] if level < len(p) else n for p, n in zip(paths, nodes, strict=True)]
+        groups, box.links = pieces(nodes, keys, connected.reads)
         for number, group in enumerate(groups):
-            if any(self._reads_outside(node, among) for node in group):
+            if any(connected.enters[n] or not among.issuperset(connected.reads[n]) for n in group):
                 box.links.add((OUTSIDE, number))
-            if any(self._is_read_outside(node, among) for node in group):
+            if any(
+                connected.leaves[n] or not among.issuperset(connected.readers[n]) for n in group
+            ):
                 box.links.add((number, OUTSIDE))
             child, inside, depth = self._child(group, level)
             box.children.append(child)
             yield child, inside, depth
-
-    def _key(self, node: int, level: int) -> str | int:
-        path = self._paths[node]
-        return path[level] if level < len(path) else node
 
     def _child(self, group: list[int], level: int) -> tuple[Box, list[int], int]:
         node = group[0]
@@ -301,14 +300,6 @@ class _Hierarchy:
             waiting += self._bodies.get(waiting.pop(), ())
         return count
 
-    def _reads_outside(self, node: int, among: set[int]) -> bool:
-        reads = self._connected.reads[node]
-        return self._connected.enters[node] or not among.issuperset(reads)
-
-    def _is_read_outside(self, node: int, among: set[int]) -> bool:
-        readers = self._connected.readers[node]
-        return self._connected.leaves[node] or not among.issuperset(readers)
-
 
 def _paths(topology: Topology) -> Iterator[_Path]:
     """Yields the modules around each node; of a node in a body, those inside its owner's."""
@@ -323,9 +314,8 @@ def _paths(topology: Topology) -> Iterator[_Path]:
             continue
         outer = levels[topology.modules[owner]]
         inner = path[len(outer) :] if path[: len(outer)] == outer else path
-        yield (_body(topology.nodes[node], topology.nodes[owner]), *inner)
-
-
-def _body(node: str, owner: str) -> str:
-    """Returns the attribute that holds the body, as the key of the node tells it."""
-    return node.removeprefix(f"{owner}.").split("/", 1)[0] if node.startswith(owner) else "body"
+        key, around = topology.nodes[node], topology.nodes[owner]
+        is_inside = key.startswith(around)
+        # the attribute that holds the body, as the key of the node tells it
+        body = key.removeprefix(f"{around}.").split("/", 1)[0] if is_inside else "body"
+        yield (body, *inner)
