@@ -105,7 +105,8 @@ def convert(
     dynamic = any(
         dim.dim_param == BATCH for i in proto.graph.input for dim in i.type.tensor_type.shape.dim
     )
-    batches = _batches(conversion, dynamic)
+    batch = next((spec.shape[0] for spec in conversion.inputs if spec.shape), 1)
+    batches = (batch, batch + 2) if dynamic else (batch,)
     return conversion, Exported(
         path=path,
         framework=exporter.name,
@@ -246,13 +247,6 @@ def _check(conversion: Conversion) -> None:
 def opset_of(proto: onnx.ModelProto) -> int:
     """Returns the version of the standard operator set that `proto` imports."""
     return next(o.version for o in proto.opset_import if o.domain in ("", "ai.onnx"))
-
-
-def _batches(conversion: Conversion, dynamic: bool) -> tuple[int, ...]:
-    """Returns the batch of the inputs and, if it is dynamic, a second batch."""
-    sizes = [spec.shape[0] for spec in conversion.inputs if spec.shape]
-    batch = sizes[0] if sizes else 1
-    return (batch, batch + 2) if dynamic else (batch,)
 
 
 def _compare(

@@ -147,7 +147,7 @@ def _expected(
 
 
 def _first_differing(conversion: Conversion, arrays: Arrays, options: ExportOptions) -> str:
-    """Returns names the first node, in graph order, whose output differs from the framework's."""
+    """Names the first node, in graph order, whose output differs from the framework's."""
     expected = conversion.values(arrays)
     producers = [
         (name, node, index)

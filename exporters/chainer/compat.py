@@ -166,10 +166,6 @@ def _numpy_with_distutils() -> ModuleType:
     return _Overlay(np, {"distutils": _module("numpy.distutils", system_info=system_info)})
 
 
-def _onnx() -> ModuleType:
-    return _Overlay(onnx, {"mapping": _onnx_mapping()})
-
-
 def _onnx_mapping() -> ModuleType:
     """Returns the part of onnx 1.6's `onnx.mapping` that onnx_chainer uses."""
     types = helper.get_all_tensor_dtypes()
@@ -206,7 +202,7 @@ def _pkg_resources() -> ModuleType:
 
 _REPLACEMENTS = {
     "numpy.distutils.system_info": _numpy_with_distutils,
-    "onnx": _onnx,
+    "onnx": lambda: _Overlay(onnx, {"mapping": _onnx_mapping()}),
     "onnx.mapping": _onnx_mapping,
     "pkg_resources": _pkg_resources,
 }

@@ -125,7 +125,12 @@ def repair(proto: onnx.ModelProto) -> None:
     inputs = [value for value in proto.graph.input if value.name not in weights]
     del proto.graph.input[:]
     proto.graph.input.extend(inputs)
-    _drop_unread_weights(proto.graph)
+    # drop parameters of links that were not called; onnx_chainer writes no subgraphs
+    read = {name for node in proto.graph.node for name in node.input}
+    read |= {value.name for value in proto.graph.output}
+    stored = [weight for weight in proto.graph.initializer if weight.name in read]
+    del proto.graph.initializer[:]
+    proto.graph.initializer.extend(stored)
     _rename_repeated(proto.graph)
 
 
@@ -148,15 +153,6 @@ def make_dynamic(first: ChainerTrace, second: ChainerTrace, batches: tuple[int, 
             if node.op_type != "Reshape" or node.input[1] != name:
                 raise _baked(node)
             _free(node, weight, theirs[name], first, second)
-
-
-def _drop_unread_weights(graph: onnx.GraphProto) -> None:
-    """Drops parameters of links that were not called; onnx_chainer writes no subgraphs."""
-    read = {name for node in graph.node for name in node.input}
-    read |= {value.name for value in graph.output}
-    weights = [weight for weight in graph.initializer if weight.name in read]
-    del graph.initializer[:]
-    graph.initializer.extend(weights)
 
 
 def _rename_repeated(graph: onnx.GraphProto) -> None:

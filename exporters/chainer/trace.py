@@ -194,7 +194,10 @@ def trace(model: Any, arrays: Arrays, opset: int) -> ChainerTrace:
             external_opset_imports=_link_entries(model, "external_opset_imports"),
         )
     outputs = {name: variable.array for name, variable in named.items()}
-    _order_outputs(proto.graph, [name for o in root.outputs for name, v in named.items() if v is o])
+    in_order = [name for o in root.outputs for name, v in named.items() if v is o]
+    places = {name: place for place, name in enumerate(in_order)}
+    # onnx_chainer writes the outputs in the order of its search
+    proto.graph.output.sort(key=lambda value: places[value.name])
     return ChainerTrace(proto, convert.values | outputs, convert.origins)
 
 
@@ -226,12 +229,6 @@ def _flat(outputs: Any) -> list[Any]:
     if isinstance(outputs, dict):
         return list(outputs.values())
     return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
-
-
-def _order_outputs(graph: onnx.GraphProto, names: Sequence[str]) -> None:
-    """Sorts the outputs, which onnx_chainer writes in the order of its search."""
-    order = {name: index for index, name in enumerate(names)}
-    graph.output.sort(key=lambda value: order[value.name])
 
 
 def run(model: Any, arrays: Arrays) -> list[NDArray[Any]]:
@@ -267,13 +264,10 @@ def _called_functions(model: Any, arrays: Arrays) -> set[str]:
     functions = _Functions(_Links(model))
     with functions:
         run(model, arrays)
-    names = {_name(call.function) for call in functions.calls.values()}
+    called = [call.function for call in functions.calls.values()]
+    # as onnx_chainer names them
+    names = {str(getattr(f, "custom_function_node_name", type(f).__name__)) for f in called}
     return names | {"Identity"}  # which outputs may need
-
-
-def _name(function: Any) -> str:
-    """Returns the name of the function in onnx_chainer."""
-    return str(getattr(function, "custom_function_node_name", type(function).__name__))
 
 
 class _Links(LinkCalls):

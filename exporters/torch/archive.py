@@ -130,7 +130,8 @@ def _pickled(path: Path, *, trust: bool) -> Mapping[str, torch.Tensor]:
             "Unpickling runs code: give --trust if you know who wrote it, or use safetensors.",
         ) from error
     except Exception as error:  # unpickling other data raises any error
-        raise InputError(f"{path}: not a file of torch.save ({_first_line(error)})") from error
+        reason = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+        raise InputError(f"{path}: not a file of torch.save ({reason})") from error
     if isinstance(state, torch.nn.Module):
         state = state.state_dict()
     if isinstance(state, Mapping) and isinstance(state.get("state_dict"), Mapping):
@@ -140,11 +141,6 @@ def _pickled(path: Path, *, trust: bool) -> Mapping[str, torch.Tensor]:
             f"{path}: holds no state dict", "Save one: torch.save(model.state_dict(), file)."
         )
     return state
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).splitlines()
-    return ": ".join([type(error).__name__, *lines[:1]])
 
 
 def _entries(tree: Any) -> Iterator[tuple[str, Any]]:

@@ -175,12 +175,8 @@ def _parameters(
     if kind:
         return (name,) if kind == "PARAMETER" else ()
     if kinds and _FOLDED in known:
-        return _folded(known[_FOLDED], kinds)
+        names = _literal(known[_FOLDED])
+        if not isinstance(names, Collection):
+            return None
+        return tuple(n for n in names if isinstance(n, str) and kinds.get(n) == "PARAMETER")
     return () if name.rpartition(".")[2] in _BUFFERS else None
-
-
-def _folded(text: str, kinds: Mapping[str, str]) -> tuple[str, ...] | None:
-    names = _literal(text)
-    if not isinstance(names, Collection):
-        return None
-    return tuple(n for n in names if isinstance(n, str) and kinds.get(n) == "PARAMETER")

@@ -104,7 +104,8 @@ class Decoder:
     @property
     def layers(self) -> int:
         """The number of layers with a cache."""
-        return math.ceil(sum(map(_tensors, self.cache)) / _KEY_AND_VALUE)
+        tensors = sum(_KEY_AND_VALUE if len(each.shape) == 5 else 1 for each in self.cache)
+        return math.ceil(tensors / _KEY_AND_VALUE)
 
     def cache_bytes(self, batch: int, tokens: int) -> int:
         """Returns 2 × layers × B × H_kv × T × D × bytes of an element, summed over the cache."""
@@ -371,11 +372,6 @@ def _fixed_batch(model: Model, tokens: str, cache: Sequence[CacheEntry]) -> int 
             "Export the model with one batch size, or a dynamic one.",
         )
     return next(iter(fixed), None)
-
-
-def _tensors(entry: CacheEntry) -> int:
-    """Returns how many of keys and values a tensor holds."""
-    return _KEY_AND_VALUE if len(entry.shape) == 5 else 1
 
 
 def _scalar(dtype: str) -> np.dtype[Any]:

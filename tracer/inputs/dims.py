@@ -63,7 +63,11 @@ def given_sizes(model: Model, declared: Declared, dims: Mapping[str, int]) -> di
 def _advice(places: Mapping[str, tuple[str, int]]) -> str:
     if not places:
         return "The sizes of its inputs are all fixed: leave --dim out."
-    return f"Its open dimensions are {', '.join(map(_placed, places.items()))}."
+    listed = [
+        called if called == f"{name}:{axis}" else f"{called} ({name}:{axis})"
+        for called, (name, axis) in places.items()
+    ]
+    return f"Its open dimensions are {', '.join(listed)}."
 
 
 def sizes_of(model: Model, shapes: Shapes) -> dict[str, int]:
@@ -124,9 +128,3 @@ def _at_place(declared: Declared, key: str) -> str | None:
     if not axis.isdecimal() or int(axis) >= len(shape) or isinstance(shape[int(axis)], int):
         return None
     return label(declared, name, int(axis))
-
-
-def _placed(entry: tuple[str, tuple[str, int]]) -> str:
-    called, (name, axis) = entry
-    place = f"{name}:{axis}"
-    return called if called == place else f"{called} ({place})"

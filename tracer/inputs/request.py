@@ -13,7 +13,6 @@ from tracer.graph.model import Model
 from tracer.graph.stored_weights import overridable, with_fed_weights
 from tracer.inputs import dims as dimensions
 from tracer.inputs import files, random
-from tracer.inputs import random as drawn
 from tracer.inputs.datasets.archive import refuse_unknown
 from tracer.inputs.datasets.dataset import Dataset, Description
 from tracer.inputs.datasets.labelled import DEFAULT_FOLDER
@@ -92,7 +91,7 @@ class Request:
         """Returns random inputs from the next seed; none where inputs are not random or absent."""
         if not self.random or not first.feeds:
             return ()
-        feeds = drawn.generate(self.model, first.shapes, self.seed + 1)
+        feeds = random.generate(self.model, first.shapes, self.seed + 1)
         return (FeedSet(feeds, first.batch),)
 
     def _read(self) -> FeedSet:

@@ -79,7 +79,9 @@ class KnownValues:
                 waiting.pop()
                 continue
             sources = self._sources(top)
-            if sources is None or any(self._is_unknown(source) for source in sources):
+            if sources is None or any(
+                each in self._found and self._found[each] is None for each in sources
+            ):
                 self._keep(top, ())
             elif missing := [source for source in sources if source not in self._found]:
                 waiting.extend(reversed(missing))
@@ -108,9 +110,6 @@ class KnownValues:
             if value is not None and (path, name) not in self._weights:
                 computed.setdefault(path, {})[name] = value
         return computed
-
-    def _is_unknown(self, address: Address) -> bool:
-        return address in self._found and self._found[address] is None
 
     def _keep(self, address: Address, outputs: Sequence[Array | None]) -> None:
         """Keeps the value of a tensor, and those of the other outputs of its node."""

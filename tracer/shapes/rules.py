@@ -275,10 +275,6 @@ def _mel_weights(known: Known) -> Outputs:
     return [TensorType(dtype, (length // 2 + 1, bins))]
 
 
-def _dropped(known: Known) -> Outputs:
-    return [known.type_of(0), known.type_of(0)]
-
-
 @_STANDARD("BlackmanWindow", "HammingWindow", "HannWindow")
 def _one_size(known: Known) -> Outputs:
     size = known.number(0)
@@ -286,7 +282,10 @@ def _one_size(known: Known) -> Outputs:
     return [] if size is None or dtype is None else [TensorType(dtype, (size,))]
 
 
-_OLD: Mapping[str, tuple[int, Rule]] = {"Dropout": (9, _dropped), "Reshape": (4, _reshaped)}
+_OLD: Mapping[str, tuple[int, Rule]] = {
+    "Dropout": (9, lambda known: [known.type_of(0), known.type_of(0)]),
+    "Reshape": (4, _reshaped),
+}
 """Rules of operators that onnx's inference leaves open up to the version named."""
 
 

@@ -39,7 +39,8 @@ class Archive:
         """Yields `rows` rows of all members at a time, each member from its own stream."""
         common = self._common()
         if not self.inputs:
-            yield self._single(common)
+            shapes = {name: array.shape for name, array in common.items()}
+            yield Batch(common, dimensions.batch_of(self.model, shapes) or 1)
             return
         members = self._with_rows()
         with files.npz_opened(self.path, members, first) as streams:
@@ -61,11 +62,6 @@ class Archive:
         labels = [] if self.labels is None else [self.labels]
         return [*self.inputs.values(), *self.outputs.values(), *labels]
 
-    def _single(self, feeds: Mapping[str, np.ndarray]) -> Batch:
-        """Returns the whole archive as one batch without labels."""
-        shapes = {name: array.shape for name, array in feeds.items()}
-        return Batch(feeds, dimensions.batch_of(self.model, shapes) or 1)
-
 
 def open_archive(path: Path, model: Model, layout: SampleLayout, split: str) -> Archive:
     """Returns the arrays of `path` that `model` takes; the split "test" uses `<input>_test`.
@@ -77,7 +73,9 @@ def open_archive(path: Path, model: Model, layout: SampleLayout, split: str) -> 
     names = [value.name for value in model.inputs]
     held_out = {f"{name}{_HELD_OUT}" for name in (*names, _ONLY_INPUT)} & set(members)
     suffix = _HELD_OUT if split == "test" and held_out else ""
-    by_name = {name: _member_for(name, names, members, suffix) for name in names}
+    by_name = {name: members.get(name + suffix) for name in names}
+    if len(names) == 1:
+        by_name[names[0]] = by_name[names[0]] or members.get(_ONLY_INPUT + suffix)
     missing = [name for name, member in by_name.items() if member is None]
     if missing:
         raise InputError(
@@ -111,13 +109,6 @@ def refuse_unknown(path: Path, model: Model) -> None:
             f"{path}: {model.name} has no input '{unknown[0]}'",
             f"The model's inputs are {', '.join(names) or 'none'}.",
         )
-
-
-def _member_for(
-    name: str, names: list[str], members: Mapping[str, Member], suffix: str
-) -> Member | None:
-    other = _ONLY_INPUT if len(names) == 1 else name
-    return members.get(name + suffix) or members.get(other + suffix)
 
 
 def _answers(

@@ -141,7 +141,8 @@ class SampleLayout:
         """Derives the layout from the declared inputs and outputs."""
         inputs = _declared_shapes(model.inputs)
         axes = dimensions.batch_axes(inputs)
-        unknown = {v.name for v in model.inputs if _is_unshaped(v)}
+        kinds = {v.name: tensor_type.from_type_proto(v.type) for v in model.inputs}
+        unknown = {name for name, kind in kinds.items() if kind and kind.shape is None}
         outputs = [shape[:1] for shape in _declared_shapes(model.graph.output).values()]
         if axes or unknown:
             cuts = set(axes.values()) <= {0} and not any(_fixed(lead) for lead in outputs)
@@ -218,11 +219,6 @@ def _fixed(lead: tuple[Dim, ...]) -> bool:
 def _declared_shapes(values: Iterable[onnx.ValueInfoProto]) -> Mapping[str, tuple[Dim, ...]]:
     kinds = {value.name: tensor_type.from_type_proto(value.type) for value in values}
     return {n: k.shape for n, k in kinds.items() if k is not None and k.shape is not None}
-
-
-def _is_unshaped(value: onnx.ValueInfoProto) -> bool:
-    kind = tensor_type.from_type_proto(value.type)
-    return kind is not None and kind.shape is None
 
 
 def _concatenate(pieces: list[Batch], rows: frozenset[str]) -> Batch:

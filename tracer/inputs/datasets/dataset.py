@@ -132,7 +132,10 @@ class Dataset:
         """Yields the samples from `first` on, converted once if few enough to be cached."""
         times, start = self.repeat, self.first
         if start:
-            passed, start = divmod(start, max(1, self._source_samples()))
+            samples = self.source.samples
+            if samples is None:  # only reading the source tells
+                samples = sum(piece.size for piece in self.source.pieces(_CHUNK))
+            passed, start = divmod(start, max(1, samples))
             times -= passed
         if start and times > 0:
             yield from self._read(rows, start)
@@ -157,12 +160,6 @@ class Dataset:
     def _read(self, rows: int, first: int = 0) -> Iterator[Batch]:
         """Yields the samples of the source from number `first` on, converted for the model."""
         return map(self._converted, self.source.pieces(rows, first))
-
-    def _source_samples(self) -> int:
-        """The number of samples of the source, which are read if only reading them tells."""
-        if self.source.samples is not None:
-            return self.source.samples
-        return sum(piece.size for piece in self.source.pieces(_CHUNK))
 
     def _converted(self, piece: Batch) -> Batch:
         declared = {

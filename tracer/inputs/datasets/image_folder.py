@@ -81,7 +81,8 @@ def open_image_folder(path: Path, model: Model, split: str) -> FolderImages:
     exists. The split "test" is in val/. Raises InputError for a folder without images, a class that
     is not among those of train/, an image without a label, and a model with other inputs.
     """
-    base, classes = _base(path, split), _classes(path)
+    base = _base(path, split)
+    classes = tuple(folder.name for folder in _folders(_base(path, "train")))
     numbers = {name: number for number, name in enumerate(classes)}
     by_class = [sub for sub in _folders(base) if sub.name in numbers or _images_in(sub).size]
     if by_class and not _images_in(base).size:
@@ -100,12 +101,6 @@ def _base(path: Path, split: str) -> Path:
     """Returns the folder of a split; a folder without splits serves both."""
     others = itertools.chain(_SPLITS[split], *(each for each in _SPLITS.values()))
     return next((path / name for name in others if (path / name).is_dir()), path)
-
-
-def _classes(path: Path) -> tuple[str, ...]:
-    """Returns the names of the classes in order."""
-    base = _base(path, "train")
-    return tuple(folder.name for folder in _folders(base))
 
 
 def _folders(path: Path) -> list[Path]:

@@ -142,34 +142,22 @@ def _array(where: str, column: Any) -> Array:
     """Returns numbers [rows], or those of lists [rows, length, ...]."""
     import pyarrow as pa
 
+    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    numbers = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
     shape = [len(column)]
     if isinstance(column, pa.FixedShapeTensorArray):
         return np.asarray(column.to_numpy_ndarray())
-    while _is_list(column):
+    while any(is_kind(column.type) for is_kind in lists):
         flat = column.flatten()
         lengths = set(column.value_lengths().to_pylist()) if len(column) else {0}
         if column.null_count or len(lengths) != 1:
             raise InputError(f"{where}: lists of {len(lengths)} lengths, or none in a row", _FORM)
         shape.append(lengths.pop())
         column = flat
-    if column.null_count or not _is_number(column.type):
+    if column.null_count or not any(is_kind(column.type) for is_kind in numbers):
         what = "rows without a value" if column.null_count else str(column.type)
         raise InputError(f"{where}: {what}", _FORM)
     return np.asarray(column.to_numpy(zero_copy_only=False)).reshape(shape)
-
-
-def _is_list(column: Any) -> bool:
-    import pyarrow as pa
-
-    kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    return any(is_kind(column.type) for is_kind in kinds)
-
-
-def _is_number(kind: Any) -> bool:
-    import pyarrow as pa
-
-    numeric = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
-    return any(is_kind(kind) for is_kind in numeric)
 
 
 def _shaped(values: Array, shape: Sequence[Any]) -> Array:
