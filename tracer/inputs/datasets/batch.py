@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -164,6 +166,11 @@ class Fields:
     label: str | None
     types: Mapping[str, TensorType | None]
 
+    @property
+    def names(self) -> list[str]:
+        """The fields that a sample needs: those of the inputs, then that of the label."""
+        return [*self.inputs.values(), *([] if self.label is None else [self.label])]
+
 
 def choose_fields(
     where: str, present: Iterable[str], model: Model, extra: Iterable[str] = ()
@@ -197,6 +204,13 @@ def choose_fields(
     types = {value.name: tensor_type.from_type_proto(value.type) for value in model.inputs}
     free = [name for name in LABELS if name in names and name not in inputs.values()]
     return Fields(inputs, next(iter(free), None), types)
+
+
+def find_start(first: int, sizes: Iterable[int]) -> tuple[int, int]:
+    """Returns which of the sources of these `sizes` holds sample `first`, and its place there."""
+    ends = list(itertools.accumulate(sizes))
+    source = bisect.bisect_right(ends, first)
+    return source, first - (ends[source - 1] if source else 0)
 
 
 def _sample_shapes(sample: Sample) -> list[tuple[int, ...]]:

@@ -1,7 +1,5 @@
 """Reads samples from test_data_set folders of protobufs, ONNX's format for test data."""
 
-import bisect
-import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +9,7 @@ from tracer.errors import InputError
 from tracer.graph.model import Model
 from tracer.inputs import dims as dimensions
 from tracer.inputs import files
-from tracer.inputs.datasets.batch import Batch, SampleLayout
+from tracer.inputs.datasets.batch import Batch, SampleLayout, find_start
 
 _DIMS = 0x08
 """The tag of field 1 as a number, in the wire format of protobuf."""
@@ -40,9 +38,7 @@ class TestDataFolders:
 
     def pieces(self, rows: int, first: int = 0) -> Iterator[Batch]:
         """Yields one batch per folder, whatever `rows`; the first may begin inside its folder."""
-        ends = [] if self.sizes is None else list(itertools.accumulate(self.sizes))
-        begun = bisect.bisect_right(ends, first) if first else 0
-        skipped = first - ends[begun - 1] if begun else first
+        begun, skipped = find_start(first, self.sizes or ()) if first else (0, 0)
         for path in self.paths[begun:]:
             feeds = files.read_feeds(self.model, path)
             outputs = files.read_outputs(self.model, path)

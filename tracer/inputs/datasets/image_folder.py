@@ -1,6 +1,5 @@
 """Reads images from folders in the layout of ImageNet: train/CLASS/*.JPEG and val/CLASS/*.JPEG."""
 
-import bisect
 import itertools
 import os
 import re
@@ -16,7 +15,7 @@ from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType
 from tracer.inputs.datasets import images
-from tracer.inputs.datasets.batch import Batch, Sample, stacked
+from tracer.inputs.datasets.batch import Batch, Sample, find_start, stacked
 from tracer.inputs.datasets.labelled import image_input
 
 _SUFFIXES = frozenset((".jpeg", ".jpg", ".png", ".bmp", ".pgm", ".ppm", ".tif", ".tiff", ".webp"))
@@ -63,9 +62,7 @@ class FolderImages:
         return stacked(self._samples(first), rows)
 
     def _samples(self, first: int) -> Iterator[Sample]:
-        ends = list(itertools.accumulate(len(folder.names) for folder in self.folders))
-        begun = bisect.bisect_right(ends, first)
-        skipped = first - (ends[begun - 1] if begun else 0)
+        begun, skipped = find_start(first, (len(folder.names) for folder in self.folders))
         for folder in self.folders[begun:]:
             for number in range(skipped, len(folder.names)):
                 pixels = images.fit_declared(images.read(folder.file(number)), self.declared)

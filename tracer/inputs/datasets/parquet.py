@@ -54,10 +54,8 @@ class ParquetRows:
                 first = max(0, first - count)
 
     def _group(self, path: Path, group: int, rows: int, first: int) -> Iterator[Sample]:
-        label = self.fields.label
-        columns = [*self.fields.inputs.values(), *([] if label is None else [label])]
         with _opened(path) as file:
-            for table in file.iter_batches(rows, [group], columns):
+            for table in file.iter_batches(rows, [group], self.fields.names):
                 passed = min(first, table.num_rows)
                 first -= passed
                 part = table.slice(passed)

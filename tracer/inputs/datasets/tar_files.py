@@ -1,6 +1,5 @@
 """Reads samples from tar files in the layout of WebDataset: 000123.jpg, 000123.cls, 000123.json."""
 
-import bisect
 import io
 import itertools
 import json
@@ -16,7 +15,15 @@ import numpy as np
 from tracer.errors import InputError, refusing
 from tracer.graph.model import Model
 from tracer.inputs.datasets import images
-from tracer.inputs.datasets.batch import LABELS, Batch, Fields, Sample, choose_fields, stacked
+from tracer.inputs.datasets.batch import (
+    LABELS,
+    Batch,
+    Fields,
+    Sample,
+    choose_fields,
+    find_start,
+    stacked,
+)
 from tracer.support.types import Array
 
 _IMAGES = ("jpg", "jpeg", "png", "ppm", "pgm", "webp", "bmp", "tif", "tiff")
@@ -72,17 +79,14 @@ class TarSamples:
         return stacked(self._samples(first), rows)
 
     def _samples(self, first: int) -> Iterator[Sample]:
-        ends = list(itertools.accumulate(map(len, self.places)))
-        begun = bisect.bisect_right(ends, first)
-        skipped = first - (ends[begun - 1] if begun else 0)
+        begun, skipped = find_start(first, map(len, self.places))
         for path, places in zip(self.paths[begun:], self.places[begun:], strict=True):
             for _, members in _grouped(path, places[skipped]):
                 yield self._sample(members)
             skipped = 0
 
     def _sample(self, members: _Members) -> Sample:
-        label = self.fields.label
-        for name in (*self.fields.inputs.values(), *([] if label is None else [label])):
+        for name in self.fields.names:
             if name not in members:
                 last = list(members.values())[-1].name
                 raise InputError(f"{last}: its sample has no field {name}, as others have", _FORM)
@@ -90,6 +94,7 @@ class TarSamples:
             name: _value(members[own], self.fields, name)
             for name, own in self.fields.inputs.items()
         }
+        label = self.fields.label
         return Sample(inputs, None if label is None else _label(members[label]))
 
 

@@ -62,14 +62,14 @@ class UserSamples:
                 yield self._sample(f"{self.spec}: sample {number:,}", _by_field(value))
 
     def _sample(self, where: str, values: Mapping[str, Any]) -> Sample:
-        label = self.fields.label
-        for name in (*self.fields.inputs.values(), *([] if label is None else [label])):
+        for name in self.fields.names:
             if name not in values:
                 raise InputError(f"{where} has no {name}, as the first one has", _FORM)
         inputs = {
             name: _input(where, values[own], self.fields.types[name])
             for name, own in self.fields.inputs.items()
         }
+        label = self.fields.label
         return Sample(inputs, None if label is None else _array(where, values[label]))
 
 
