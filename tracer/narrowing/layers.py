@@ -255,7 +255,8 @@ def _layer(node: Node, scales: TensorScales) -> Layer | str:
         return "it scales or transposes its operands"
     inputs, operand = (scales.of(name, node.scope) for name in node.inputs[:_BIAS])
     integers = scales.stored_integers(node.inputs[1], node.scope)
-    if inputs is None or inputs.step.size > 1 or not inputs.recoverable:
+    grid = _grid(inputs)
+    if grid is None:
         return "its activations are not quantised with one scale"
     if operand is None or integers is None:
         return "its weights are not stored integers"
@@ -266,7 +267,7 @@ def _layer(node: Node, scales: TensorScales) -> Layer | str:
         return bias
     stored_type = scales.stored_type(node.inputs[1], node.scope)
     weights = _Weights.of(integers, operand, stored_type)
-    return _as_matrix(node, attributes, weights, bias, inputs)
+    return _as_matrix(node, attributes, weights, bias, grid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +316,7 @@ def _as_matrix(
     attributes: Mapping[str, Any],
     weights: _Weights,
     bias: FloatArray | None,
-    inputs: TensorScale,
+    grid: Grid,
 ) -> Layer | str:
     transposed = node.op_type == "MatMul" or (
         node.op_type == "Gemm" and not attributes.get("transB", 0)
@@ -334,7 +335,7 @@ def _as_matrix(
         integers=integers,
         scales=scales[:, 0],
         bias=bias,
-        grid=Grid(float(inputs.step.item()), min(inputs.low, 0), max(inputs.high, 0)),
+        grid=grid,
         shape=weights.integers.shape,
         transposed=transposed,
         groups=attributes.get("group", 1),

@@ -142,7 +142,11 @@ class _Narrowing:
         """Changes a node in the graph, and returns what takes its place."""
         need = self.needs[node.key]
         seen = self._samples(sum_, node, batches)
-        if _fits_already(seen, need):
+        if isinstance(seen, LayerSamples):
+            fits = fitting.fits_already(seen, need)
+        else:
+            fits = operands.fits_already(seen, need)
+        if fits:
             self.changes[node.key] = Change(need)
             return None
         chosen = _chosen(seen, need, self.dear)
@@ -183,12 +187,6 @@ def narrow_graph(
     walk(model, asked, batches, narrowing.change, progress)
     narrowing.editor.prune()
     return narrowing.editor.proto, narrowing.changes
-
-
-def _fits_already(seen: LayerSamples | SumSamples, need: Need) -> bool:
-    if isinstance(seen, LayerSamples):
-        return fitting.fits_already(seen, need)
-    return operands.fits_already(seen, need)
 
 
 def _chosen(

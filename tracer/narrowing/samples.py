@@ -84,7 +84,9 @@ class Batch:
 
 def layer_samples(layer: Layer, batches: Sequence[Batch]) -> LayerSamples:
     """Returns random outputs of all batches; the choice depends on nothing but their number."""
-    count = -(-_column_count(layer) // len(batches))
+    most = _MOST_SAMPLES // (layer.depth * layer.groups)
+    columns = max(min(max(_LEAST, _FOR_EACH_INPUT * layer.depth), most), 1)
+    count = -(-columns // len(batches))
     wide, read = (
         np.concatenate([
             layer.columns(inputs[0], count, np.random.default_rng(number))
@@ -104,8 +106,3 @@ def sum_samples(
     size = max(np.asarray(batches[0].wanted).size, 1)
     few = batches[: max(_MOST_OUTPUTS // size, 1)]
     return SumSamples(node, compute, [each.read for each in few], [each.wanted for each in few])
-
-
-def _column_count(layer: Layer) -> int:
-    most = _MOST_SAMPLES // (layer.depth * layer.groups)
-    return max(min(max(_LEAST, _FOR_EACH_INPUT * layer.depth), most), 1)

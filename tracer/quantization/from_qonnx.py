@@ -146,7 +146,7 @@ def integer_range(dtype: Any) -> tuple[int, int]:
     return int(ends.min), int(ends.max)
 
 
-_MOST_REFUSED = 3
+_LISTED = 3
 """Nodes that a message names."""
 
 
@@ -186,16 +186,12 @@ def _refuse_unconvertible(model: Model, left: Mapping[str, str]) -> None:
     if not left:
         return
     types = {node.key: node.op_type for node in model.nodes}
-    named = [f"'{key}' ({types[key]}): {why}" for key, why in [*left.items()][:_MOST_REFUSED]]
+    named = [f"'{key}' ({types[key]}): {why}" for key, why in [*left.items()][:_LISTED]]
     raise ModelError(
         f"{model.name}: onnxruntime has no operators of QONNX, and {len(left)} of its nodes cannot "
         f"be converted to ONNX's: {'; '.join(named)}",
         "`tracer interpret` and `tracer count` need no onnxruntime.",
     )
-
-
-_LISTED = 3
-"""Nodes that a message names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,13 +279,8 @@ class _Converter:
         quant = QuantParameters.of(node, *(each for each in parameters if each is not None))
         stored = self._stored.value(node.input[0], self._scope)
         dtype = quant.stored_type(stored) if stored is not None else quant.bytes_type
-        if dtype is not None:
-            self._integers(node, quant, stored, dtype)
-        return dtype is not None
-
-    def _integers(
-        self, node: onnx.NodeProto, quant: QuantParameters, stored: Array | None, dtype: Any
-    ) -> None:
+        if dtype is None:
+            return False
         axis = quant.axis(None if stored is None else stored.ndim)
         scale = self._graph.constant(node, "scale", as_row(quant.scale))
         zeros = np.broadcast_to(as_row(quant.zero), as_row(quant.scale).shape).astype(dtype)
@@ -305,6 +296,7 @@ class _Converter:
         Writer(self._graph, node).become("DequantizeLinear", made, scale, zero)
         if axis is not None:
             node.attribute.append(onnx.helper.make_attribute("axis", axis))
+        return True
 
     def quant(self, write: Writer) -> None:
         """Writes Quant or IntQuant in floats."""

@@ -282,7 +282,12 @@ def losses(
         narrow.run(None, feeds)
         report(done, len(batches), "comparing layers")
     layers = _layers(narrow.model.nodes, {node.name for node in prepared.graph.node}, noise)
-    outputs = _outputs([value.name for value in prepared.graph.output], noise)
+    measured_outputs = [(each.name, noise.of(each.name)) for each in prepared.graph.output]
+    outputs = tuple(
+        OutputError(name, decibels(own.share), own.worst_channel)
+        for name, own in measured_outputs
+        if own is not None
+    )
     lost = filter(None, map(_lost_note, outputs))
     notes = [*joined.notes(), *lost]
     if done != len(batches):
@@ -341,15 +346,6 @@ def _layers(
         row = (node.key, node.op_type, node.module, decibels(noise.share), added)
         rows.append(LayerError(*row, noise.worst_channel))
     return tuple(rows)
-
-
-def _outputs(names: Sequence[str], meter: _NoiseMeter) -> tuple[OutputError, ...]:
-    measured_outputs = [(name, meter.of(name)) for name in names]
-    return tuple(
-        OutputError(name, decibels(noise.share), noise.worst_channel)
-        for name, noise in measured_outputs
-        if noise is not None
-    )
 
 
 def _lost_note(output: OutputError) -> str | None:

@@ -14,7 +14,7 @@ from onnx import version_converter
 from tracer.errors import ModelError
 from tracer.graph import loading
 from tracer.graph.encoding import encoded
-from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, canonical_domain
+from tracer.graph.model import Model, canonical_domain
 from tracer.inputs.feedset import Feeds
 from tracer.interpreter.interpreter import Interpreter
 from tracer.quantization import preparation
@@ -106,11 +106,7 @@ def raise_for_qonnx(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     weights = {tensor.name for tensor in copy.graph.initializer}
-    kept = [value for value in copy.graph.input if value.name not in weights]
-    inputs = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
-    del copy.graph.input[:]
-    copy.graph.input.extend(inputs)
-    copy.ir_version = max(copy.ir_version, IR_WITH_UNLISTED_WEIGHTS)
+    preparation.list_inputs(copy, {value.name for value in copy.graph.input} - weights)
     if next(o.version for o in copy.opset_import if not canonical_domain(o.domain)) >= _OPSET:
         return copy
     own: dict[str, onnx.NodeProto] = {}
@@ -130,18 +126,14 @@ def raise_for_qonnx(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
             f"{' '.join(str(error).split())}",
             f"Export the model with opset {_OPSET} or newer.",
         ) from error
-    _put_back(newer, own)
-    newer.opset_import.extend(foreign)
-    restore_nodes(newer, copy)
-    return newer
-
-
-def _put_back(proto: onnx.ModelProto, own: dict[str, onnx.NodeProto]) -> None:
-    for node in proto.graph.node:
+    for node in newer.graph.node:
         original = own.get(node.output[0])
         if original is not None:
             original.input[0] = node.input[0]
             node.CopyFrom(original)
+    newer.opset_import.extend(foreign)
+    restore_nodes(newer, copy)
+    return newer
 
 
 def keep_imports(proto: onnx.ModelProto) -> None:

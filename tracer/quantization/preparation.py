@@ -10,7 +10,7 @@ or one number. Names, modules and sources of nodes are restored afterwards.
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import count
 from pathlib import Path
@@ -50,15 +50,13 @@ def select_nodes(proto: onnx.ModelProto, options: QuantizationOptions) -> list[s
     included = (
         matching_nodes(nodes, options.nodes) if options.nodes else {node.name for node in nodes}
     )
-    chosen = included - matching_nodes(nodes, options.exclude) - _shared_with_bodies(nodes)
+    excluded = matching_nodes(nodes, options.exclude)
+    captured = {name for node in nodes for name in set(names_read(node)) - set(node.input)}
+    shared = {node.name for node in nodes if captured.intersection((*node.input, *node.output))}
+    chosen = included - excluded - shared
     if not chosen and options.exclude:
         raise UsageError("no node remains to be quantised", "Exclude fewer.")
     return [node.name for node in nodes if node.name in chosen]
-
-
-def _shared_with_bodies(nodes: Sequence[onnx.NodeProto]) -> set[str]:
-    captured = {name for node in nodes for name in set(names_read(node)) - set(node.input)}
-    return {node.name for node in nodes if captured.intersection((*node.input, *node.output))}
 
 
 def matching_nodes(nodes: Sequence[onnx.NodeProto], patterns: Sequence[str]) -> set[str]:
@@ -213,7 +211,8 @@ def prepare(model: Model, folder: Path) -> onnx.ModelProto:
     options = OrtSettings(optimization="basic")
     sessions.Factory.of(model, options).open(optimized=path)
     proto = onnx.load(path, load_external_data=False)
-    _list_inputs_alone(proto, model)
+    # folding adds weights to the inputs, and makes others needless
+    list_inputs(proto, {value.name for value in model.inputs})
     _rename(proto, model)
     proto.metadata_props.extend(model.proto.metadata_props)  # what sessions run has none
     keep_imports(proto, model)
@@ -238,11 +237,10 @@ def keep_imports(proto: onnx.ModelProto, model: Model) -> None:
         proto.opset_import.add(domain=domain, version=version)
 
 
-def _list_inputs_alone(proto: onnx.ModelProto, model: Model) -> None:
-    """Takes weights out of the list of inputs: folding adds some, and makes others needless."""
+def list_inputs(proto: onnx.ModelProto, names: Collection[str]) -> None:
+    """Takes inputs with other names, which are weights, out of the list of inputs."""
     proto.ir_version = max(proto.ir_version, IR_WITH_UNLISTED_WEIGHTS)
-    inputs = {value.name for value in model.inputs}
-    kept = [value for value in proto.graph.input if value.name in inputs]
+    kept = [value for value in proto.graph.input if value.name in names]
     copies = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
     del proto.graph.input[:]
     proto.graph.input.extend(copies)

@@ -168,15 +168,12 @@ def _step(write: Writer, x: str, least: float, greatest: float, mantissa_bits: f
     else:
         size = write.add("Mul", size, _power(-least))
     for k in reversed(range(min(halvings, _HALVINGS))):
-        reaches = write.add("GreaterOrEqual", size, _power(2**k))
-        size = write.add("Where", reaches, write.add("Div", size, _power(2**k)), size)
-        step = write.add("Where", reaches, _times(write, step, _power(2**k)), step)
+        power = _power(2**k)
+        reaches = write.add("GreaterOrEqual", size, power)
+        size = write.add("Where", reaches, write.add("Div", size, power), size)
+        larger = write.add("Mul", step, power) if isinstance(step, str) else step * power
+        step = write.add("Where", reaches, larger, step)
     return str(step)
-
-
-def _times(write: Writer, step: Any, power: Any) -> Any:
-    """Returns the product, by a node where the graph computes the step."""
-    return write.add("Mul", step, power) if isinstance(step, str) else step * power
 
 
 def _power(exponent: float) -> Any:

@@ -256,16 +256,13 @@ class _Trial:
         integers = {key: every[key] for key in emulation.runners}
         rules: Mapping[str, Rule] = integers | dict(emulation.float_rules)
         cost = energy_cost(self._model, task.dataset, rules, task.energy, task.addition_convention)
-        energies = dict(zip(cost.nodes, cost.per_node([_bits(rules[n]) for n in cost.nodes]),
-                            strict=True))  # fmt: skip
+        used = [rules[node].accumulator for node in cost.nodes]
+        # the energy of floats does not depend on these bits
+        bits = [each.bits if isinstance(each, Accumulator) else REFERENCE_BITS for each in used]
+        energies = dict(zip(cost.nodes, cost.per_node(bits), strict=True))
         if any(energies[node] is None for node in cost.work.nodes):
             return None
         return known_sum(energies.values())
-
-
-def _bits(rule: Rule) -> int:
-    """Bits of an accumulator of integers; the energy of floats does not depend on them."""
-    return rule.accumulator.bits if isinstance(rule.accumulator, Accumulator) else REFERENCE_BITS
 
 
 def _shared(

@@ -106,7 +106,13 @@ class Evaluator:
         self._node_steps = parts[0].steps
         self._altered = np.concatenate([part.altered for part in parts])
         self.wide_batches: tuple[WideBatch, ...] = tuple(b for part in parts for b in part.batches)
-        self.baseline = _merged(parts, sums)
+        scores = np.concatenate([batch.scores for batch in self.wide_batches])
+        self.baseline = Baseline(
+            float(scores.mean()),
+            len(scores),
+            np.concatenate([part.needed for part in parts]),
+            {key: sums[key] for key in self._widths if key in sums},
+        )
         self.notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
 
     @property
@@ -186,9 +192,14 @@ class Evaluator:
             request = ShardRequest(widths, needed, counted, near)
             task = Task(self._job, "evaluate", (shard, request), number, urgent)
             stored = self._kept.read(shard, question, ShardEvaluation)
+            future: Future[ShardEvaluation] = Future()
+            if stored is None:
+                future = self._pool.submit(task)
+            else:
+                future.set_result(stored)
             begun.shards.append(number)
             begun.tasks.append(task)
-            begun.futures.append(self._pool.submit(task) if stored is None else _done(stored))
+            begun.futures.append(future)
         return begun
 
     def _hurry(self, begun: _Begun) -> None:
@@ -309,22 +320,6 @@ def local(
     """Returns an evaluator in this process; each call of `data` returns the same batches."""
     job = BatchesJob(Arithmetic(model, policy, memory=memory), data, scoring)
     return Evaluator(job, SerialPool(threads))
-
-
-def _done(result: Any) -> "Future[Any]":
-    future: Future[Any] = Future()
-    future.set_result(result)
-    return future
-
-
-def _merged(parts: Sequence[ShardBaseline], sums: Mapping[str, PartialSums]) -> Baseline:
-    scores = np.concatenate([batch.scores for part in parts for batch in part.batches])
-    return Baseline(
-        float(scores.mean()),
-        len(scores),
-        np.concatenate([part.needed for part in parts]),
-        {key: sums[key] for key in parts[0].widths if key in sums},
-    )
 
 
 class Evaluating(Protocol):

@@ -179,7 +179,8 @@ class ShardRuns(Generic[B]):
         for number, batch, runners, outputs in self._map_parallel(run, self._numbered(shard)):
             self._keep(number, outputs)
             batches.append(self._summary(self._scoring(outputs, batch, outputs), outputs))
-            needed.append([_needed(runner) for runner in runners.values()])
+            tallies = [runner.tally for runner in runners.values()]
+            needed.append([NARROWEST if t is None else int(t.bits_observed.max()) for t in tallies])
             altered.append([_altered(runner) for runner in runners.values()])
             for key, runner in runners.items():
                 totals[key].add(runner)
@@ -329,10 +330,6 @@ def _steps(main: Sequence[Node], model: Model, keys: Iterable[str]) -> dict[str,
     return {key: indices[outermost(nodes[key]).key] for key in keys}
 
 
-def _needed(runner: SumRunner) -> int:
-    return NARROWEST if runner.tally is None else int(runner.tally.bits_observed.max())
-
-
 def _altered(runner: SumRunner) -> tuple[int, int]:
     """Saturation events and changed outputs in wide accumulators, by reduced-width products."""
     if runner.tally is None:
@@ -449,10 +446,9 @@ class BatchesJob(Generic[B]):
 
     def open(self, threads: int | None) -> ShardRuns[B]:
         """Returns the prepared model. Raises the errors of `ShardRuns`."""
-        return ShardRuns(self.arithmetic, self._all, self.scoring, _scores, threads=threads)
-
-    def _all(self, shard: Shard) -> Iterable[B]:
-        return self.data()
+        return ShardRuns(
+            self.arithmetic, lambda shard: self.data(), self.scoring, _scores, threads=threads
+        )
 
 
 def _scores(scores: Array, outputs: Sequence[Value]) -> WideBatch:

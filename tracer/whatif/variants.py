@@ -17,7 +17,7 @@ import msgspec
 import onnx
 
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.policy import Policy, Rule, as_policy
+from tracer.accumulators.spec.policy import Policy, as_policy
 from tracer.accumulators.spec.register import NARROWEST
 from tracer.analyzers.energy import EnergyModel
 from tracer.analyzers.views.redaction import bare_text
@@ -151,8 +151,14 @@ def run_variants(
                 variants.append(runner.variant(each))
                 task.deadline.check()
         except OutOfTimeError as reason:
-            _require_some(variants, reason)
-            break
+            if variants:
+                break
+            if signals.ending():
+                signals.raise_again()
+            raise LimitError(
+                "the time limit was reached before the first width was evaluated",
+                "Raise --max-seconds or Limits.seconds, or give fewer samples with --limit.",
+            ) from reason
     planned = len(accumulators) * sum(map(len, pins))
     if len(variants) < planned:
         notes.append(
@@ -182,9 +188,10 @@ class VariantRunner:
         self._evaluator = self._evaluating(batches, task.deadline)
         self._screen_evaluator: Evaluator | None = None
         self._screen_deadline = task.deadline
+        rules = self._policy().assign(graph.model.nodes)
         self._energy = energy_cost(
-            graph.model, task.dataset, self._rules(), task.energy,
-            task.addition_convention(accumulator),
+            graph.model, task.dataset, {node: rules[node] for node in self._evaluator.nodes},
+            task.energy, task.addition_convention(accumulator),
         )  # fmt: skip
 
     @property
@@ -229,10 +236,6 @@ class VariantRunner:
 
     def _policy(self) -> Policy:
         return as_policy(self._task.plan.policy(self._accumulator), self._task.options.fixed)
-
-    def _rules(self) -> dict[str, Rule]:
-        rules = self._policy().assign(self._graph.model.nodes)
-        return {node: rules[node] for node in self._evaluator.nodes}
 
     def _evaluating(
         self, batches: StoredBatches, deadline: Deadline, hardest: int | None = None
@@ -292,18 +295,6 @@ class VariantRunner:
         except InputError:
             return self._task.widths[0]
         return NARROWEST
-
-
-def _require_some(variants: Sequence[Variant], reason: OutOfTimeError) -> None:
-    """Raises the exception of a signal, or LimitError, where there is no variant."""
-    if variants:
-        return
-    if signals.ending():
-        signals.raise_again()
-    raise LimitError(
-        "the time limit was reached before the first width was evaluated",
-        "Raise --max-seconds or Limits.seconds, or give fewer samples with --limit.",
-    ) from reason
 
 
 def _sweeps_counted(progress: Progress, passes: int) -> Progress:

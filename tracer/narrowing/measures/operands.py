@@ -35,14 +35,13 @@ def fits_already(samples: SumSamples, need: Need) -> bool:
 
 def _propose(samples: SumSamples, need: Need) -> Proposal | None:
     node, room = samples.node, _room(samples, need)
-    tried = [_proposal(samples, _grids(node, pair)) for pair in _extents(node, room)]
+    pairs = list(_extents(node, room))
+    tried = [_proposal(samples, _grids(node, pair)) for pair in pairs]
     least = best(tried)
     if least is None:
         return None
-    extents = [
-        pair for pair, each in zip(_extents(node, room), tried, strict=True) if each is least
-    ]
-    return _clipped(samples, extents[0], least)
+    extents = next(pair for pair, each in zip(pairs, tried, strict=True) if each is least)
+    return _clipped(samples, extents, least)
 
 
 def _clipped(samples: SumSamples, extents: Sequence[int], least: Proposal) -> Proposal:
