@@ -309,7 +309,6 @@ def serve(requests: int, replies: int, page: int, alarm: int, frames: int, paren
 
 
 def _reply_to(data: bytes, sending: Connection) -> bytes:
-    """Returns the last reply to a call, as bytes."""
     try:
         with signals.raising():
             try:

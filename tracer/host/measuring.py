@@ -220,15 +220,11 @@ def array_bytes(cache: int) -> int:
 
 
 def _last_level_cache() -> int:
-    """Returns the bytes of the largest cache, 0 if unknown."""
+    """Returns the bytes of the largest cache, 0 if unknown; Linux writes `32768K`."""
     folder = Path("/sys/devices/system/cpu/cpu0/cache")
-    return max((_bytes(path) for path in folder.glob("index*/size")), default=0)
-
-
-def _bytes(path: Path) -> int:
-    """Parses `32768K`."""
-    text = path.read_text(encoding="ascii").strip()
-    return int(text[:-1]) * _UNITS[text[-1]] if text[-1:] in _UNITS else int(text or 0)
+    texts = [path.read_text(encoding="ascii").strip() for path in folder.glob("index*/size")]
+    sizes = [int(text.rstrip("KMG") or 0) * _UNITS.get(text[-1:], 1) for text in texts]
+    return max(sizes, default=0)
 
 
 def best(run: Callable[[], object], threads: int) -> tuple[float, float]:

@@ -205,13 +205,13 @@ class NodeSearch:
         return tuple(found[position] for position in range(len(kernels)))
 
     def _bodies(self, owner: Match) -> list[str]:
-        """Returns the paths of the bodies of a kernel."""
         node = owner.node
         if node is None and owner.saved is not None:
             key = node_names.named_node(self.model, owner.saved.proto.name)
             node = next((each for each in self.model.nodes if each.key == key), None)
-        attributes = bodies(node.proto) if node is not None else ()
-        return [f"{node.key}.{attribute}" for attribute, _ in attributes] if node else []
+        if node is None:
+            return []
+        return [f"{node.key}.{attribute}" for attribute, _ in bodies(node.proto)]
 
     def _fit(
         self, paths: Sequence[str], labels: Sequence[Label]

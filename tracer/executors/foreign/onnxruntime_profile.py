@@ -27,7 +27,13 @@ from tracer.executors.onnxruntime import (
 )
 from tracer.executors.onnxruntime.executor import Folder
 from tracer.executors.onnxruntime.kernel_nodes import SavedNodes
-from tracer.executors.onnxruntime.profile_events import EXECUTE, MODEL_RUN, Events, Label
+from tracer.executors.onnxruntime.profile_events import (
+    ENCLOSING,
+    EXECUTE,
+    MODEL_RUN,
+    Events,
+    Label,
+)
 from tracer.executors.onnxruntime.self_times import RunTable
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.encoding import encoded
@@ -250,7 +256,8 @@ def _impossible(wrong: IntArray, durations: IntArray, labels: Sequence[Label]) -
     """Returns a note on events with impossible durations, by their labels."""
     if not len(wrong):
         return ()
-    names = [_event_name(labels, int(number)) for number in wrong]
+    kinds = [*ENCLOSING, *(label.name or label.op_type for label in labels)]
+    names = [kinds[number] for number in wrong]
     counts = Counter(names)
     first = {name: int(took) for name, took in zip(reversed(names), durations[::-1], strict=True)}
     told = [f"{n:,} of {name} ({first[name]:,} µs)" for name, n in counts.most_common(_NAMED)]
@@ -259,13 +266,6 @@ def _impossible(wrong: IntArray, durations: IntArray, labels: Sequence[Label]) -
         f"durations that cannot be, negative or longer than the run: {', '.join(told)}{more}. Runs "
         "with one are left out; if no others remain, it counts as 0",
     )
-
-
-def _event_name(labels: Sequence[Label], number: int) -> str:
-    if number <= EXECUTE:
-        return "model_run" if number == MODEL_RUN else "SequentialExecutor::Execute"
-    label = labels[number - EXECUTE - 1]
-    return label.name or label.op_type
 
 
 def keep_inside(events: Events) -> tuple[Events, tuple[str, ...]]:

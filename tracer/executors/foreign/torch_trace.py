@@ -60,10 +60,12 @@ def read(path: Path) -> Profiled:
     with refusing(lambda why: InputError(f"{path}: not a trace of torch.profiler ({why})", hint)):
         events = msgspec.json.decode(read_regular(path), type=_File).events
         spans = sorted(_spans(events), key=lambda span: (span.start, -span.end))
-        steps = _steps(events)
+        steps = [e for e in events if e.ph == "X" and e.name.startswith(_STEP)]
+        host = [e for e in steps if e.cat == "user_annotation"] or steps
+        windows = sorted((_ns(e.ts), _ns(e.ts) + _ns(e.dur)) for e in host)
     whole = [(spans[0].start, max(span.end for span in spans))] if spans else []
     calls, took = Calls("torch"), []
-    for begin, end in steps or whole:
+    for begin, end in windows or whole:
         inside = [span for span in spans if begin <= span.start and span.end <= end]
         if any(span.kind in (Kind.FORWARD, Kind.BACKWARD) for span in inside):
             calls.add(inside)
@@ -115,13 +117,6 @@ def _types(args: _Args) -> Iterator[TensorType]:
         sizes = shape if isinstance(shape, list) else None
         if name in _DTYPES and sizes is not None and all(isinstance(n, int) for n in sizes):
             yield TensorType(_DTYPES[str(name)], tuple(sizes))
-
-
-def _steps(events: Sequence[_Event]) -> list[tuple[int, int]]:
-    """Returns when each step of the profiler began and ended, in ns."""
-    steps = [e for e in events if e.ph == "X" and e.name.startswith(_STEP)]
-    host = [e for e in steps if e.cat == "user_annotation"] or steps
-    return sorted((_ns(e.ts), _ns(e.ts) + _ns(e.dur)) for e in host)
 
 
 def _notes(path: Path, events: Sequence[_Event], runs: int, has_modules: bool) -> Iterator[str]:

@@ -35,7 +35,7 @@ from tracer.support.types import BoolArray, FloatArray, IntArray
 
 MODEL_RUN, EXECUTE = 0, 1
 """Labels of the two kinds of session events that enclose the nodes."""
-_ENCLOSING = {"model_run": MODEL_RUN, "SequentialExecutor::Execute": EXECUTE}
+ENCLOSING = {"model_run": MODEL_RUN, "SequentialExecutor::Execute": EXECUTE}
 
 IGNORED, _UNKNOWN, _DEVICE = -1, -2, -3
 
@@ -119,7 +119,7 @@ class Labels:
     by_types: bool = False
     repeated: frozenset[str] = frozenset()
     kernels: list[Label] = field(default_factory=list)
-    numbers: dict[str, int] = field(default_factory=lambda: dict(_ENCLOSING))
+    numbers: dict[str, int] = field(default_factory=lambda: dict(ENCLOSING))
     by_index: dict[tuple[str, Hashable], int] = field(default_factory=dict)
     _calls: dict[int, Counter[tuple[Types, Types]]] = field(default_factory=dict)
 
@@ -284,7 +284,8 @@ def _labelled(
 ) -> tuple[list[tuple[int, int, int, int]], list[DeviceEvent]]:
     """Returns the start, duration, thread and label of events, and those of the device.
 
-    The first of `events` is the `first` of all.
+    The first of `events` is the `first` of all. What the start of the session launched is left
+    out: it is no part of a run.
     """
     numbers = [labels.numbers.get(event.name, _UNKNOWN) for event in events]
     if _UNKNOWN in numbers:
@@ -292,23 +293,14 @@ def _labelled(
             labels.number(event) if number == _UNKNOWN else number
             for event, number in zip(events, numbers, strict=True)
         ]
-    launched = _of_device(events, numbers, labels, first) if _DEVICE in numbers else ()
     rows = [(e.ts, e.dur, e.tid, n) for e, n in zip(events, numbers, strict=True)]
-    return rows, list(launched)
-
-
-def _of_device(
-    events: Sequence[_Event], numbers: Sequence[int], labels: Labels, first: int
-) -> Iterator[DeviceEvent]:
-    """Yields the events of the device among `events`, the first of which is the `first` of all.
-
-    What the start of the session launched is left out: it is no part of a run.
-    """
-    for offset, (event, number) in enumerate(zip(events, numbers, strict=True)):
-        if number == _DEVICE:
+    launched: list[DeviceEvent] = []
+    for position, event in enumerate(events, first) if _DEVICE in numbers else ():
+        if numbers[position - first] == _DEVICE:
             args = msgspec.json.decode(event.args, type=_Args)
             if labels.numbers.get(args.parent_name) != IGNORED:
-                yield DeviceEvent(first + offset, event.dur, labels.launching(args))
+                launched.append(DeviceEvent(position, event.dur, labels.launching(args)))
+    return rows, launched
 
 
 def _blocks(path: Path) -> Iterator[tuple[bytes, bool]]:

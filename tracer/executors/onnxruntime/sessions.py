@@ -157,7 +157,7 @@ class Factory:
             check_room()
             if _COMPILED in message:
                 raise CompiledError(f"{self.model.name}: {message}") from error
-            raise _refusal(self.model, message, ort.__version__) from error
+            raise _refusal(self.model, message) from error
 
     def save_on_cpu(self, optimized: Path, divided: bool = True) -> None:
         """Saves the graph that the CPU provider runs or, if `divided`, that others divide.
@@ -258,15 +258,15 @@ def _refuse_memory(model: Model, message: str) -> None:
         )
 
 
-def _refusal(model: Model, message: str, version: str) -> ModelError:
+def _refusal(model: Model, message: str) -> ModelError:
     for pattern, what, hint in _REFUSALS:
         match = pattern.search(message)
         if match:
             words = match.groups()
             return ModelError(
-                f"{model.name}: {what.format(*words, ort=version)}", hint.format(*words)
+                f"{model.name}: {what.format(*words, ort=ort.__version__)}", hint.format(*words)
             )
-    return ModelError(f"{model.name}: onnxruntime {version} cannot run it: {message}")
+    return ModelError(f"{model.name}: onnxruntime {ort.__version__} cannot run it: {message}")
 
 
 def _is_onnxruntimes(error: Exception) -> bool:
