@@ -177,7 +177,11 @@ def conversions(evidence: Evidence) -> Advice | None:
 
 def inserted_casts(evidence: Evidence) -> Advice | None:
     """Returns advice if casts that are no nodes of the model take a measurable time."""
-    casts = [kernel for kernel in evidence.kernels_of("Cast") if _is_inserted(kernel)]
+    casts = [
+        kernel
+        for kernel in evidence.kernels_of("Cast")
+        if kernel.node is None and kernel.provider == _CPU and _halves(kernel)
+    ]
     rows = evidence.rows_of(casts)
     share, time = float(rows["time_share"].sum()), float(rows["time_us"].sum())
     if share < _LEAST["inserted_casts"]:
@@ -190,11 +194,6 @@ def inserted_casts(evidence: Evidence) -> Advice | None:
         "float32 for the CPU"
     )
     return Advice("inserted_casts", text, share, keys(rows), {"time_us": time, "casts": len(casts)})
-
-
-def _is_inserted(kernel: Kernel) -> bool:
-    """Whether the runtime added a Cast on the CPU, of or to half precision."""
-    return kernel.node is None and kernel.provider == _CPU and bool(_halves(kernel))
 
 
 def _halves(kernel: Kernel) -> tuple[str, ...]:

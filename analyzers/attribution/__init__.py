@@ -59,7 +59,8 @@ def _attributed(
         graph = graphs.get(kernel.scope)
         claimed = _claim(graph, kernel, position) if graph else []
         finished = None if claimed or graph is None else _finished(graph, kernel)
-        owner = flow.computed_by(position) if _only_moves(kernel, claimed) else position
+        only_moves = moves(kernel) and not any(node.op_type in MOVERS for node in claimed)
+        owner = flow.computed_by(position) if only_moves else position
         flow.pass_on(position)
         if finished is not None:
             claims[position] = claims[finished]
@@ -89,11 +90,6 @@ def _graphs(
         if kernel.scope in graphs:
             graphs[kernel.scope].call_after(position, kernel)
     return graphs
-
-
-def _only_moves(kernel: Kernel, claimed: Sequence[Node]) -> bool:
-    """Returns whether a kernel moves the result of `claimed` nodes that compute."""
-    return moves(kernel) and not any(node.op_type in MOVERS for node in claimed)
 
 
 def _finished(graph: Graph, kernel: Kernel) -> int | None:
@@ -182,7 +178,14 @@ def named_ends(graph: Graph, kernel: Kernel) -> Iterator[Node]:
     if ends:
         yield from ends
     elif kernel.node in graph.by_key:
-        yield from _quantized(graph, kernel, graph.by_key[kernel.node])
+        node = graph.by_key[kernel.node]
+        yield node
+        if returns_integers(kernel.op_type) and not returns_integers(node.op_type):
+            # the kernel quantises its result too
+            activation = _only_reader(graph, node, _ACTIVATIONS)
+            quantizer = _only_reader(graph, activation or node, frozenset({"QuantizeLinear"}))
+            if quantizer is not None:
+                yield quantizer
     elif kernel.name.endswith(_NCHWC):
         tensor = kernel.name.removesuffix(_NCHWC)
         if tensor in graph.makers:
@@ -207,16 +210,6 @@ def _extended(graph: Graph, kernel: Kernel, node: Node) -> Iterator[Node]:
             yield activation
 
 
-def _quantized(graph: Graph, kernel: Kernel, node: Node) -> Iterator[Node]:
-    """Yields `node`, then the QuantizeLinear after it if the kernel returns integers."""
-    yield node
-    if returns_integers(kernel.op_type) and not returns_integers(node.op_type):
-        activation = _only_reader(graph, node, _ACTIVATIONS)
-        quantizer = _only_reader(graph, activation or node, frozenset({"QuantizeLinear"}))
-        if quantizer is not None:
-            yield quantizer
-
-
 def _only_reader(graph: Graph, node: Node, kinds: frozenset[str]) -> Node | None:
     readers = [r for name in node.outputs for r in graph.readers.get(name, [])]
     if len(readers) == 1 and readers[0].op_type in kinds:
@@ -239,9 +232,10 @@ def return_moved(
         if claims[position] or graph is None:
             continue
         for neighbour in edges.along(position):
-            node = _extra(graph, kernel, neighbour, claims[neighbour])
+            claimed, own = claims[neighbour], graph.own[neighbour]
+            node = next((n for n in claimed if n is not own and same_operator(kernel, n)), None)
             if node is not None:
-                claims[neighbour] = [n for n in claims[neighbour] if n is not node]
+                claims[neighbour] = [n for n in claimed if n is not node]
             else:
                 node = _passed(graph, kernel, neighbour, kernels)
             if node is not None:
@@ -275,12 +269,6 @@ class _Edges:
                     seen.add(other)
                     queue.append(other)
                     yield other
-
-
-def _extra(graph: Graph, kernel: Kernel, neighbour: int, claimed: Sequence[Node]) -> Node | None:
-    """Returns the node with the kernel's operator that its neighbour has beside its own."""
-    own = graph.own[neighbour]
-    return next((n for n in claimed if n is not own and same_operator(kernel, n)), None)
 
 
 def _passed(graph: Graph, kernel: Kernel, neighbour: int, kernels: Sequence[Kernel]) -> Node | None:

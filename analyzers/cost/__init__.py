@@ -140,20 +140,18 @@ def _row(op: Operation, repeats: float) -> _Row:
 def _values(
     calls: _Calls, adds_of: Convention, weights: parameters.Weights
 ) -> tuple[int | None, ...]:
-    parts = [_work(row, adds_of, repeats) for repeats, row in calls]
+    """Sums the work and the bytes of all executions; the weights count once."""
+    parts: list[tuple[int | None, ...]] = []
+    for repeats, row in calls:
+        count = row.count
+        work: tuple[int | None, ...] = (None,) * len(WORK)
+        if count is not None:
+            work = (count.macs, adds_of(count), count.macs + count.muls, count.flops)
+        values = (*work, row.read, row.written)
+        parts.append(values if repeats == 1 else tuple(_times(value, repeats) for value in values))
     sums = [known_sum(column) for column in zip(*parts, strict=True)]
-    work, moved = sums[: len(WORK)], sums[len(WORK) :]
-    return (*work, parameters.size(weights), parameters.nbytes(weights), *moved)
-
-
-def _work(row: _Row, adds_of: Convention, repeats: float) -> tuple[int | None, ...]:
-    """Returns the work of so many executions, and the bytes that they read and write."""
-    count = row.count
-    work: tuple[int | None, ...] = (None,) * len(WORK)
-    if count is not None:
-        work = (count.macs, adds_of(count), count.macs + count.muls, count.flops)
-    values = (*work, row.read, row.written)
-    return values if repeats == 1 else tuple(_times(value, repeats) for value in values)
+    sizes = (parameters.size(weights), parameters.nbytes(weights))
+    return (*sums[: len(WORK)], *sizes, *sums[len(WORK) :])
 
 
 def _times(value: int | None, repeats: float) -> int | None:

@@ -75,7 +75,10 @@ class Facts:
         address = (scope.path, name)
         found = self._operands.get(address)
         if found is None:
-            found = self._operands[address] = self._look_up(name, scope)
+            tensor = self.types.of(name, scope)
+            found = self._operands[address] = (
+                Operand(name, None, None, None, None) if tensor is None else operand(name, tensor)
+            )
         return found
 
     def value(self, name: str, scope: Scope) -> np.ndarray | None:
@@ -90,10 +93,6 @@ class Facts:
             return onnx.numpy_helper.to_array(weight)
         except ValueError:  # it has fewer values than its shape says
             return None
-
-    def _look_up(self, name: str, scope: Scope) -> Operand:
-        tensor = self.types.of(name, scope)
-        return Operand(name, None, None, None, None) if tensor is None else operand(name, tensor)
 
     def _constant_node(self, name: str, scope: Scope) -> np.ndarray | None:
         for outer in scope.outward():

@@ -126,15 +126,18 @@ def sources(model: Model, facts: Facts, types: QuantizedTypes) -> Sources:
         scope = node.scope
         every = [(i, _resolve(name, scope, origins)) for i, name in enumerate(node.inputs) if name]
         known = [(i, source) for i, source in every if source is not None]
-        is_constant = len(known) == len(every) and _is_repeatable(node)
+        is_repeatable = not draws_numbers(node.op_type) and not bodies(node.proto)
+        is_constant = len(known) == len(every) and is_repeatable
         inputs[node.key] = () if is_constant else known
         if is_constant:
             data = _derived(node, known, types)
             for name in filter(None, node.outputs):
                 address = (scope.path, name)
-                origins[address] = data or {
-                    address: _output_weight(node, facts.operand(name, scope), is_torch)
-                }
+                weight = _weight(facts.operand(name, scope))
+                is_stored = node.op_type == "Constant"
+                marked = False if is_torch and is_stored else None  # no parameters in torch
+                generated = replace(weight, marked=marked, generated=not is_stored)
+                origins[address] = data or {address: generated}
     return Sources(origins, inputs)
 
 
@@ -156,7 +159,10 @@ def _stored(model: Model, facts: Facts) -> dict[Address, Weights]:
             origins[address] = {address: weight}
         for sparse in scope.graph.sparse_initializer:
             address = (scope.path, sparse.values.name)
-            origins[address] = {address: _sparse(sparse)}
+            values, indices = map(tensor_type.from_initializer, (sparse.values, sparse.indices))
+            nbytes = known_sum((values.nbytes, indices.nbytes))
+            weight = Weight(values.size, nbytes, values.dtype, len(sparse.dims))
+            origins[address] = {address: weight}
     for copy, originals in _copies(model, facts, marks):
         origins[copy] = united(origins[original] for original in originals)
     return origins
@@ -167,27 +173,10 @@ def _is_torch(model: Model) -> bool:
     return model.proto.producer_name == "pytorch" and bool(model.graph.initializer)
 
 
-def _sparse(proto: onnx.SparseTensorProto) -> Weight:
-    """Returns the stored weights; the bytes include their indices."""
-    values, indices = map(tensor_type.from_initializer, (proto.values, proto.indices))
-    nbytes = known_sum((values.nbytes, indices.nbytes))
-    return Weight(values.size, nbytes, values.dtype, len(proto.dims))
-
-
 def _resolve(name: str, scope: Scope, origins: Mapping[Address, Weights]) -> Weights | None:
     """Returns the sources of a constant, None if it depends on an input."""
-    outer: Scope | None = scope
-    while outer is not None:
-        sources = origins.get((outer.path, name))
-        if sources is not None:
-            return sources
-        outer = outer.parent
-    return None
-
-
-def _is_repeatable(node: Node) -> bool:
-    """Returns whether the outputs of a node depend on its inputs alone."""
-    return not draws_numbers(node.op_type) and not bodies(node.proto)
+    known = (origins.get((outer.path, name)) for outer in scope.outward())
+    return next((sources for sources in known if sources is not None), None)
 
 
 def _derived(node: Node, sources: Sequence[tuple[int, Weights]], types: QuantizedTypes) -> Weights:
@@ -203,13 +192,6 @@ def _derived(node: Node, sources: Sequence[tuple[int, Weights]], types: Quantize
         bits = types.bits(node.outputs[0], node.scope)
         data = {address: weight.narrowed(bits) for address, weight in data.items()}
     return data
-
-
-def _output_weight(node: Node, output: Operand, is_torch: bool) -> Weight:
-    """Returns what a node without weights makes; Constant nodes of torch are no parameters."""
-    is_stored = node.op_type == "Constant"
-    marked = False if is_torch and is_stored else None
-    return replace(_weight(output), marked=marked, generated=not is_stored)
 
 
 def _parameters(op: Operation, sources: Sequence[tuple[int, Weights]]) -> Weights:

@@ -32,10 +32,11 @@ def per_run(
                 of_note = owners.setdefault(f"({node.scope.owner.op_type}): {note}", {})
                 of_note[node.scope.owner.key] = None
         repeats[node.key] = calls.get(node.key, bodies[body])
-    return repeats, tuple(f"{_named(tuple(keys))} {note}" for note, keys in owners.items())
+    return repeats, tuple(f"{brief_list(tuple(keys))} {note}" for note, keys in owners.items())
 
 
-def _named(keys: Sequence[str]) -> str:
+def brief_list(keys: Sequence[str]) -> str:
+    """Returns the first node, and how many more there are."""
     return f"{keys[0]} and {len(keys) - 1:,} more" if len(keys) > 1 else keys[0]
 
 

@@ -5,6 +5,7 @@ One shape that depends on data leaves the shapes of all tensors behind it unknow
 
 from collections.abc import Mapping
 
+from tracer.analyzers.cost import trips
 from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.graph.model import Node
 
@@ -26,8 +27,11 @@ def causes(typed: TypedModel, reasons: Mapping[str, tuple[str, str | None]]) -> 
         elif reason is not None:
             others.setdefault(reason, []).append(node.key)
     return (
-        *(_behind(origin, keys) for origin, keys in behind.items()),
-        *(f"{_list(keys)}: {reason}" for reason, keys in others.items()),
+        *(
+            f"{keys[0] if len(keys) == 1 else f'{len(keys):,} nodes'} behind {origin}"
+            for origin, keys in behind.items()
+        ),
+        *(f"{trips.brief_list(keys)}: {reason}" for reason, keys in others.items()),
     )
 
 
@@ -56,12 +60,3 @@ def _origin(typed: TypedModel, origins: Mapping[str, str], name: str, node: Node
     maker = typed.flow.makers.get((path, name))
     fed = f"'{name}', {'an input of a body' if path else 'an input'}, whose shape is unknown"
     return fed if maker is None else origins.get(maker.key, fed)
-
-
-def _behind(origin: str, keys: list[str]) -> str:
-    nodes = keys[0] if len(keys) == 1 else f"{len(keys):,} nodes"
-    return f"{nodes} behind {origin}"
-
-
-def _list(keys: list[str]) -> str:
-    return f"{keys[0]} and {len(keys) - 1:,} more" if len(keys) > 1 else keys[0]

@@ -99,7 +99,11 @@ def mapped(
     lost: Mapping[str, Fate]
     lost = fates(model.executed, kernels, [row.nodes for row in rows], evidence)
     if model.stand_in is not None:
-        rows, lost = _of_own_nodes(model, rows), _own_fates(model, lost)
+        rows = _of_own_nodes(model, rows)
+        # The fate of a node itself goes before those of its other parts.
+        own = {own: fate for key, fate in lost.items() for own in model.own_nodes([key])}
+        itself = {key: fate for key, fate in lost.items() if key in own}
+        lost = dict.fromkeys((node.key for node in model.nodes), UNREAD) | own | itself
     return Fusions(
         model=info,
         environment=environment,
@@ -147,16 +151,6 @@ def _of_own_nodes(model: Model, rows: Sequence[FusedKernel]) -> tuple[FusedKerne
         )
         for row, group in zip(rows, groups, strict=True)
     )
-
-
-def _own_fates(model: Model, lost: Mapping[str, Fate]) -> Mapping[str, Fate]:
-    """Returns the fates of the nodes of `model`, of those of its stand-in that none runs.
-
-    That of the node itself goes before those of its other parts.
-    """
-    own = {own: fate for key, fate in lost.items() for own in model.own_nodes([key])}
-    itself = {key: fate for key, fate in lost.items() if key in own}
-    return dict.fromkeys((node.key for node in model.nodes), UNREAD) | own | itself
 
 
 def _node_rows(
@@ -236,8 +230,12 @@ def fates(
         # a body may read the tensors around it
         same = set() if scope.path else constants(nodes) | fixed
         live, twins = _live(model, scope, nodes), _twins(nodes)
-        if not scope.path:
-            _join(twins, nodes, shared)
+        if not scope.path:  # nodes that compute the values of one tensor of the runtime are twins
+            makers = {name: n.key for n in nodes for name in n.outputs if n.op_type not in _MOVES}
+            for tensors in shared:
+                keys = [makers[name] for name in tensors if name in makers]
+                for key in keys:
+                    twins[key] = [*twins[key], *keys]
         around = scope.owner
         for node in nodes:
             if around is not None and (around.key, around.op_type) not in ran:
@@ -259,17 +257,6 @@ def _rewritten(node: Node, twins: Sequence[str]) -> Fate:
     if twins:
         return REMOVED, f"'{twins[0]}' computes the same values"
     return _MOVED if node.op_type in _MOVES else _UNUSED
-
-
-def _join(
-    twins: dict[str, list[str]], nodes: Sequence[Node], shared: Sequence[Sequence[str]]
-) -> None:
-    """Adds to `twins` the nodes that compute the values of one tensor of the runtime."""
-    makers = {name: n.key for n in nodes for name in n.outputs if n.op_type not in _MOVES}
-    for tensors in shared:
-        keys = [makers[name] for name in tensors if name in makers]
-        for key in keys:
-            twins[key] = [*twins[key], *keys]
 
 
 def _live(model: Model, scope: Scope, nodes: Sequence[Node]) -> set[str]:

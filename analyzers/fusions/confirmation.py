@@ -218,7 +218,10 @@ def _results(graph: _Graph, unit: _Unit) -> Iterator[Verdict]:
         elif not any(graph.makers.get(tensor) in unit.keys for tensor in equal):
             yield graph.against(name, f"its result has the values of '{equal[0]}'")
         else:
-            yield from _ties(graph, unit, equal)
+            inside = [tensor for tensor in equal if graph.makers.get(tensor) in unit.keys]
+            for tensor in inside[1:]:
+                if graph.nodes[graph.makers[tensor]].op_type not in UNCHANGING:
+                    yield Verdict(TIED, f"'{tensor}' and '{inside[0]}' have the same values")
     if all(map(graph.shows, unit.returns)):
         for stray in sorted(unit.keys - _leading(graph, unit, ends)):
             yield Verdict(CONTRADICTED, f"its result does not depend on '{stray}'")
@@ -260,14 +263,6 @@ def _origins(graph: _Graph, unit: _Unit) -> Iterator[Verdict]:
     for tensor in unit.begins:
         if tensor not in covered:
             yield Verdict(word, f"its nodes read '{tensor}', but it does not")
-
-
-def _ties(graph: _Graph, unit: _Unit, equal: Sequence[str]) -> Iterator[Verdict]:
-    """Yields nodes of the unit that do not change values: they may or may not be in the kernel."""
-    inside = [tensor for tensor in equal if graph.makers.get(tensor) in unit.keys]
-    for tensor in inside[1:]:
-        if graph.nodes[graph.makers[tensor]].op_type not in UNCHANGING:
-            yield Verdict(TIED, f"'{tensor}' and '{inside[0]}' have the same values")
 
 
 Group = tuple[str, ...]

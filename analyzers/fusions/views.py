@@ -118,17 +118,14 @@ def sentences(result: Fusions) -> tuple[str, ...]:
     about nodes without a kernel and kernels without a node.
     """
     kernels = f"{plural(len(result.nodes), 'node')} became {plural(len(result.kernels), 'kernel')}"
+    count = len({row.nodes for row in result.kernels if row.role == GROUP})
+    groups = plural(count, "group") if count else "no groups"
     return (
-        "; ".join((kernels, _groups(result), *_expanded(result))),
+        "; ".join((kernels, groups, *_expanded(result))),
         _verdicts(result),
         "; ".join((*_fates(result), *_overhead(result))),
         *_misled(result),
     )
-
-
-def _groups(result: Fusions) -> str:
-    groups = len({row.nodes for row in result.kernels if row.role == GROUP})
-    return plural(groups, "group") if groups else "no groups"
 
 
 def _verdicts(result: Fusions) -> str:

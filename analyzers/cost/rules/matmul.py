@@ -87,17 +87,12 @@ def _n_bits(op: Operation) -> Count:
     """
     outputs = op.output().size
     macs = Count(macs=outputs * op.integer("K", 0), adds=outputs if op.has(5) else 0)
-    if not _rounds_activations(op):
+    has_float_zeros = op.has(3) and op.input(3).dtype != "uint8"
+    if op.integer("accuracy_level", 0) != 4 or op.has(4) or has_float_zeros:
         return macs + DEQUANTISE * _weights(op)
     blocks = -(-op.integer("K", 0) // max(op.integer("block_size", 0), 1))
     rounding = Count(muls=1, other=2) * op.input(0).size  # find the largest, scale, round
     return macs + rounding + Count(adds=_weights(op)) + Count(adds=1, muls=2) * (outputs * blocks)
-
-
-def _rounds_activations(op: Operation) -> bool:
-    """Whether activations may be rounded to 8 bits: not with groups, nor float zero points."""
-    floats = op.has(3) and op.input(3).dtype != "uint8"
-    return op.integer("accuracy_level", 0) == 4 and not op.has(4) and not floats
 
 
 @counts("MatMulBnb4", domain=_MICROSOFT, settings=(2,), packed={1: _weights})

@@ -6,7 +6,7 @@ from tracer.analyzers.cost import traffic
 from tracer.analyzers.cost.count import NOTHING, Count, UnknownWorkError
 from tracer.analyzers.cost.operation import Operation
 from tracer.analyzers.cost.registry import counts, no_work, per_output
-from tracer.analyzers.cost.traffic import Bytes, only_writes
+from tracer.analyzers.cost.traffic import only_writes
 
 # views
 counts("Reshape", "Squeeze", "Unsqueeze", moves=traffic.nothing, settings=(1,))(no_work)
@@ -97,19 +97,9 @@ counts("SequenceAt", "SequenceErase", moves=traffic.nothing, settings=(1,))(no_w
 counts("SequenceInsert", moves=traffic.nothing, settings=(2,))(no_work)
 
 
-def _joins(op: Operation) -> tuple[Bytes, Bytes]:
-    """A sequence has no size of its own; the bytes read are the bytes written."""
-    written = traffic.total(op.outputs())
-    return written, written
-
-
-def _splits(op: Operation) -> tuple[Bytes, Bytes]:
-    read = op.input(0).nbytes
-    return read, read
-
-
-counts("ConcatFromSequence", moves=_joins)(no_work)
-counts("SplitToSequence", moves=_splits, settings=(1,))(no_work)
+# A sequence has no size of its own: as many bytes are read as written.
+counts("ConcatFromSequence", moves=lambda op: (traffic.total(op.outputs()),) * 2)(no_work)
+counts("SplitToSequence", moves=lambda op: (op.input(0).nbytes,) * 2, settings=(1,))(no_work)
 
 _generates = partial(counts, moves=only_writes)
 

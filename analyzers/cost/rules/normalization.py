@@ -14,7 +14,7 @@ import math
 from tracer.analyzers.cost import traffic
 from tracer.analyzers.cost.activations import PER_ELEMENT
 from tracer.analyzers.cost.count import Count
-from tracer.analyzers.cost.operation import Operand, Operation
+from tracer.analyzers.cost.operation import Operation
 from tracer.analyzers.cost.registry import counts
 from tracer.analyzers.cost.rules.quantization import DEQUANTISE
 from tracer.analyzers.cost.traffic import Bytes
@@ -132,13 +132,9 @@ def _embedding_traffic(op: Operation) -> tuple[Bytes, Bytes]:
     tables = [op.input(index) for index in (2, 3, 4) if op.has(index)]
     names = [table.name for table in tables]
     rest = traffic.total(operand for operand in op.inputs() if operand.name not in names)
-    rows = [_rows_of(table, op.output().size) for table in tables]
+    size = op.output().size
+    rows = [None if t.nbytes is None else t.nbytes * size // max(t.size, 1) for t in tables]
     return traffic.known_sum([rest, *rows]), traffic.total(op.outputs())
-
-
-def _rows_of(table: Operand, elements: int) -> Bytes:
-    """Returns the bytes of some elements of a table."""
-    return None if table.nbytes is None else table.nbytes * elements // max(table.size, 1)
 
 
 @counts("EmbedLayerNormalization", domain=_MICROSOFT, moves=_embedding_traffic, settings=(7, 8))

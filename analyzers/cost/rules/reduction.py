@@ -23,14 +23,11 @@ _OVER = {
 
 @counts(*_OVER, settings=(1,))
 def _reduce(op: Operation) -> Count:
-    if op.integer("noop_with_empty_axes", 0) and not _names_axes(op):
+    names_axes = op.integers("axes") or (op.has(1) and op.input(1).size > 0)
+    if op.integer("noop_with_empty_axes", 0) and not names_axes:
         return NOTHING
     per_input, per_output = _OVER[op.op_type]
     return per_input * op.input(0).size + per_output * op.output().size
-
-
-def _names_axes(op: Operation) -> bool:
-    return bool(op.integers("axes")) or (op.has(1) and op.input(1).size > 0)
 
 
 counts("ArgMax", "ArgMin", "NonZero")(per_input(Count(other=1)))
