@@ -177,7 +177,9 @@ def of_turns(logs: FloatArray, first: Sample, second: Sample) -> Contrast:
     change = raw * math.expm1(log) - added
     plain = Contrast(max(0.0, 1 + change / time) if time > 0 else math.nan, change=change)
     error = float(logs.std(ddof=1)) / math.sqrt(count) if count > 1 else math.nan
-    error, dof = _with_systematic(error, count - 1, misfit / (raw * _slope(log)))
+    # (r - 1) / ln r of the ratio r: its change for a change of the logarithm, on average
+    slope = math.expm1(log) / log if log else 1.0
+    error, dof = _with_systematic(error, count - 1, misfit / (raw * slope))
     if not error > 0:  # one session, or a clock that never moved
         return plain
     error = math.hypot(error, _LAYOUT)
@@ -238,11 +240,6 @@ def misfit_of(first: Sample, second: Sample) -> float:
     apart = [1 - common / len(side.kernels) if side.kernels else 0.0 for side in (first, second)]
     alike = _ALIKE * abs(first.overhead) * (1 - apart[0])
     return math.hypot(alike, first.misfit * apart[0], second.misfit * apart[1])
-
-
-def _slope(log: float) -> float:
-    """Returns (r - 1) / ln r of a ratio r: its change for a change of the logarithm, on average."""
-    return math.expm1(log) / log if log else 1.0
 
 
 def _ratios(low: float, high: float, first: float, uncertain: float) -> tuple[float, float]:

@@ -83,8 +83,8 @@ def cost(
     rows = {op.node.key: _rows(op, repeats[op.node.key]) for op in typed.operations}
     weights = parameters.owned(typed.operations, typed.sources)
     notes += parameters.of_idle(weights, {key for key, times in repeats.items() if not times})
-    values = [_values(calls, adds_of, weights[key]) for key, calls in rows.items()]
-    columns = {name: [row[i] for row in values] for i, name in enumerate(COLUMNS)}
+    sums = [_values(calls, adds_of, weights[key]) for key, calls in rows.items()]
+    columns = {name: [row[i] for row in sums] for i, name in enumerate(COLUMNS)}
     reasons = {
         key: (row.reason, row.open)
         for key, calls in rows.items()
@@ -93,7 +93,10 @@ def cost(
     }
     unknown = tuple(f"{key}: {reason}" for key, (reason, _) in reasons.items())
     totals = _totals(columns, parameters.united(weights.values()))
-    table = _table(tuple(rows), columns)
+    data = {name: pd.array(values, dtype="Int64") for name, values in columns.items()}
+    table = pd.DataFrame(data, index=pd.Index(tuple(rows), name="node", dtype="object"))
+    intensities = [_intensity(*row) for row in _flops_and_bytes(columns)]
+    table["intensity"] = pd.array(intensities, dtype="Float64")
     return Cost(table, totals, unknown, unknown_work.causes(typed, reasons), notes, repeats)
 
 
@@ -177,15 +180,6 @@ def _totals(
     sums = [sum(filter(None, column)) for column in zip(*complete, strict=True)]
     totals["intensity"] = _intensity(*sums) if complete else None
     return totals
-
-
-def _table(keys: tuple[str, ...], columns: Mapping[str, list[int | None]]) -> pd.DataFrame:
-    data = {name: pd.array(values, dtype="Int64") for name, values in columns.items()}
-    table = pd.DataFrame(data, index=pd.Index(keys, name="node", dtype="object"))
-    table["intensity"] = pd.array(
-        [_intensity(*row) for row in _flops_and_bytes(columns)], dtype="Float64"
-    )
-    return table
 
 
 def _flops_and_bytes(columns: Mapping[str, list[int | None]]) -> Iterable[tuple[int | None, ...]]:

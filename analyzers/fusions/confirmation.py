@@ -217,7 +217,7 @@ def _results(graph: _Graph, unit: _Unit) -> Iterator[Verdict]:
             yield Verdict(UNKNOWN, f"no tensor of the model has the values of its result '{name}'")
         elif not any(graph.makers.get(tensor) in unit.keys for tensor in equal):
             yield graph.against(name, f"its result has the values of '{equal[0]}'")
-        else:
+        else:  # nodes that do not change values may or may not be in the kernel
             inside = [tensor for tensor in equal if graph.makers.get(tensor) in unit.keys]
             for tensor in inside[1:]:
                 if graph.nodes[graph.makers[tensor]].op_type not in UNCHANGING:

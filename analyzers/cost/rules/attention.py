@@ -216,14 +216,9 @@ def _group_query(op: Operation) -> Count:
         count += root_mean_square(both * width, both) + SCALE * (both * width)
     if op.integer("do_rotary", 0):  # of queries and keys; a table is half a head wide
         count += Count(adds=1, muls=2) * (both * 2 * op.input(7).shape[-1])
-    return count + _cache_codes(op, batch * key_heads * width, tokens, total)
-
-
-def _cache_codes(op: Operation, channels: int, tokens: int, total: int) -> Count:
-    """Counts quantising the new keys and values, and dequantising all of them."""
-    count = Count()
+    channels = batch * key_heads * width
     for name in ("k_quant_type", "v_quant_type"):
-        if op.text(name, "NONE") != "NONE":
+        if op.text(name, "NONE") != "NONE":  # quantises the new ones, and dequantises all
             new = Count(other=4) * (channels * tokens)  # divide, round, clamp to both ends
             count += new + Count(muls=1) * (channels * total)
     return count

@@ -4,6 +4,7 @@ The weights of as many experts are read as the tokens can choose at most.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from tracer.analyzers.cost.activations import per_element
 from tracer.analyzers.cost.count import Count
@@ -41,23 +42,20 @@ def _moe(op: Operation) -> Count:
     return _experts(op, _DENSE, lambda index: op.input(index).size)
 
 
-def _bits(op: Operation, index: int) -> int:
-    """Returns the bits of the weights at an input: those of its layer, or of all."""
+def _unpacked(op: Operation, index: int) -> int:
+    """Returns the number of weights at an input, by the bits of its layer, or else of all."""
     layer = 1 + [weights for weights, _ in _PACKED].index(index)
-    return op.integer(f"fc{layer}_expert_weight_bits", 0) or op.integer("expert_weight_bits", 4)
-
-
-def _unpacked(index: int) -> Callable[[Operation], int]:
-    return lambda op: op.input(index).size * 8 // _bits(op, index)
+    own_bits = op.integer(f"fc{layer}_expert_weight_bits", 0)
+    return op.input(index).size * 8 // (own_bits or op.integer("expert_weight_bits", 4))
 
 
 @counts("QMoE", domain=_MICROSOFT, moves=_traffic, settings=_SCALES,
-        packed={index: _unpacked(index) for index, _ in _PACKED})  # fmt: skip
+        packed={index: partial(_unpacked, index=index) for index, _ in _PACKED})  # fmt: skip
 def _quantised_moe(op: Operation) -> Count:
     """Counts MoE, and dequantising each weight of the experts that are read once."""
-    weights = [_unpacked(index)(op) for index, _ in _PACKED if op.has(index)]
+    weights = [_unpacked(op, index) for index, _ in _PACKED if op.has(index)]
     each = sum(weights) // max(op.input(2).shape[0], 1)
-    return _experts(op, _PACKED, lambda i: _unpacked(i)(op)) + DEQUANTISE * (each * _used(op))
+    return _experts(op, _PACKED, partial(_unpacked, op)) + DEQUANTISE * (each * _used(op))
 
 
 def _experts(

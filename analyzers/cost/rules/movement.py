@@ -43,10 +43,6 @@ def _scatter_reduce(op: Operation) -> Count:
     return one * op.input(2).size
 
 
-def _dropout_traffic(op: Operation) -> tuple[traffic.Bytes, traffic.Bytes]:
-    return traffic.everything(op) if _trains(op) else traffic.nothing(op)
-
-
 def _trains(op: Operation) -> bool:
     if op.opset < 7:
         return op.integer("is_test", 0) == 0
@@ -54,7 +50,8 @@ def _trains(op: Operation) -> bool:
     return mode is not None and bool(mode.reshape(-1)[0])
 
 
-@counts("Dropout", moves=_dropout_traffic, settings=(1, 2))
+@counts("Dropout", settings=(1, 2),
+        moves=lambda op: (traffic.everything if _trains(op) else traffic.nothing)(op))  # fmt: skip
 def _dropout(op: Operation) -> Count:
     """Training draws a number, compares it, masks and scales; inference passes its input on."""
     return Count(muls=2, other=2) * op.input(0).size if _trains(op) else NOTHING
