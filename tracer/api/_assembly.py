@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import pandas as pd
@@ -69,30 +68,43 @@ class Analyzed:
         return replace(self, table=table, notes=(*self.notes, *roofline.notes(peaks)))
 
 
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """The nodes of each kernel of a run, the tensors that tell it, and times of nodes alone.
+
+    `evidence` says which tensors of the optimised graph equal tensors of `model.executed`; `alone`,
+    the times of nodes that ran alone, fills the parts of nodes in fused kernels.
+    """
+
+    groups: Groups
+    evidence: Evidence | None = None
+    alone: Mapping[str, float] = field(default_factory=dict)
+
+
 def analyze(
     model: Model,
     run: Run,
     types: TensorTypes,
     calls: Mapping[str, float] | None,
     convention: str,
-    evidence: Evidence | None = None,
-    groups: Groups | None = None,
+    attribution: Attribution | None = None,
     pricing: Pricing | None = None,
-    alone: Mapping[str, float] = MappingProxyType({}),
 ) -> Analyzed:
     """Returns the node table of `run`; `calls` are executions of nodes, where observed.
 
-    `evidence` says which tensors of the optimised graph equal tensors of `model.executed`; `groups`
-    are its nodes in each kernel [default: from names and evidence]. `pricing` fills the energies;
-    `alone`, the times of nodes that ran alone, fills the parts of nodes in fused kernels.
+    `attribution` says which nodes each kernel has [default: from names]. `pricing` fills the
+    energies.
     """
     typed_model = TypedModel(model, types)
     counted = cost(typed_model, calls, convention)
     work, unpriced = priced(typed_model, counted, pricing)
-    if groups is None:
-        groups = attribute(model.executed, run.kernels, evidence)
-    unconfirmed = doubted(model.executed, run.kernels, groups, evidence) if evidence else ()
-    groups = tuple(map(model.own_nodes, groups))
+    if attribution is None:
+        attribution = Attribution(attribute(model.executed, run.kernels))
+    evidence, alone = attribution.evidence, attribution.alone
+    unconfirmed: tuple[str, ...] = ()
+    if evidence:
+        unconfirmed = doubted(model.executed, run.kernels, attribution.groups, evidence)
+    groups = tuple(map(model.own_nodes, attribution.groups))
     headed = main_first(model, groups, counted.table)
     times = timing(run, headed)
     macs = unavoidable_macs(typed_model, counted.table["macs"].dropna().to_dict())
@@ -101,20 +113,16 @@ def analyze(
     roofs = partial(roofline.roofline, rows, counted.table["flops"], moved)
     needs = memory(typed_model, groups, counted.idle).join(arena(run, headed))
     parts = split.parts(times, headed, alone)
-    measured = [times, parts, *work, roofs(None), needs, _counted(run), value_columns(run.values)]
+    sums = overflow(run.sums)
+    if run.float_sums:
+        sums = pd.concat([sums, of_floats(run.float_sums)])
+    measured = [times, parts, *work, roofs(None), needs, sums, value_columns(run.values)]
     table = node_table(model, types, measured, run)
     table.loc[table["node"].isin(counted.idle), "calls"] = 0.0
     measuring = (*notes(run, groups), *split.notes(headed, alone))
     every_note = (*run.notes, *unconfirmed, *measuring, *cost_notes(counted), *unpriced)
     shown = roofline.reached_peaks(run, headed, macs)
     return Analyzed(run, table, parameter_count(counted), every_note, roofs, shown)
-
-
-def _counted(run: Run) -> pd.DataFrame:
-    """Returns the columns of nodes whose sums were counted, in integers or in floats."""
-    if not run.float_sums:
-        return overflow(run.sums)
-    return pd.concat([overflow(run.sums), of_floats(run.float_sums)])
 
 
 def configured(run: Run, settings: object) -> Run:

@@ -11,7 +11,7 @@ import functools
 import importlib
 import inspect
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -25,7 +25,6 @@ from tracer.support.arguments import (
     TEXT,
     Rule,
     amount,
-    check_arguments,
     check_fields,
     maybe,
     option,
@@ -89,33 +88,6 @@ def contained(
 
         call.__doc__ = f"{(function.__doc__ or '').rstrip()}\n\n{_described(record)}\n    "
         vars(call)["__signature__"] = signature
-        return call
-
-    return decorate
-
-
-def by_rules(
-    rules: Mapping[str, Rule] = RULES,
-) -> Callable[[Callable[_Parameters, _Result]], Callable[_Parameters, _Result]]:
-    """Makes a function check its arguments by `rules`, and then run in a child process."""
-
-    def decorate(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-        signature = inspect.signature(function)
-
-        @functools.wraps(function)
-        def call(*args: _Parameters.args, **named: _Parameters.kwargs) -> _Result:
-            bound = signature.bind(*args, **named)
-            bound.apply_defaults()
-            arguments = bound.arguments
-            check_arguments(arguments, rules)
-            is_client = not isinstance(arguments.get("cluster"), str | None)
-            if arguments["in_process"] or arguments.get("receivers") or is_client:
-                return function(*args, **named)
-            most = arguments["limits"]
-            seconds, nbytes = (most.seconds, most.process_bytes) if most else (None, None)
-            there = {**arguments, "in_process": True}
-            return calls.contained(call, there, seconds, nbytes, _load_results)
-
         return call
 
     return decorate
@@ -330,7 +302,8 @@ def input_shape(default: str, group: str) -> Any:
     return option(
         "Shape of an input, batch first. Repeat it for further inputs.  "
         f"[default: {default}]",
-        None, group=group, multiple=True, metavar="1,3,32,32", convert=_shapes, reads=(),
+        None, group=group, multiple=True, metavar="1,3,32,32", reads=(),
+        convert=lambda texts: [_shape(text) for text in texts] or None,
     )  # fmt: skip
 
 
@@ -338,16 +311,9 @@ def input_dtype(group: str) -> Any:
     """The element type of all inputs, or one for each."""
     return option(
         "Element type of all inputs; repeated, one for each input.  [default: float32]", "float32",
-        group=group, multiple=True, metavar="DTYPE", typed=None, convert=_dtypes, reads=(),
+        group=group, multiple=True, metavar="DTYPE", typed=None, reads=(),
+        convert=lambda names: names[0] if len(names) == 1 else names or "float32",
     )  # fmt: skip
-
-
-def _shapes(texts: Sequence[str]) -> list[tuple[int, ...]] | None:
-    return [_shape(text) for text in texts] or None
-
-
-def _dtypes(names: Sequence[str]) -> str | Sequence[str]:
-    return names[0] if len(names) == 1 else (names or "float32")
 
 
 def _shape(text: str) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Rule, as_policy
 from tracer.analyzers import energy as energy_models
 from tracer.analyzers import observed_shapes
-from tracer.analyzers.cost import Cost, cost
+from tracer.analyzers.cost import cost
 from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.analyzers.memory import memory
 from tracer.analyzers.table import node_table
@@ -121,7 +121,9 @@ def _counted(
     counted = cost(typed_model, sizes.calls, convention)
     work, unpriced = priced(typed_model, counted, pricing)
     needs = memory(typed_model, idle=counted.idle)
-    table = node_table(model, types, [*work, _calls(counted), _accumulators(rules), needs])
+    repeats = counted.repeats if any(times != 1 for times in counted.repeats.values()) else {}
+    calls = pd.DataFrame({"calls": pd.Series(repeats, dtype="float64")})  # where not all are 1
+    table = node_table(model, types, [*work, calls, _accumulators(rules), needs])
     advice = (_ADVICE,) if counted.causes and sizes.calls is None else ()
     table = table.assign(batch=batch_of(model, sizes.shapes))
     if sizes.phase is not None:
@@ -164,12 +166,6 @@ def _of_a_run(request: Request) -> _Sizes:
     types, differences = seen.applied(model, infer(model, feedset.shapes))
     told = f"shapes, branches and trip counts are those of a run in {_EXECUTOR}"
     return _Sizes(feedset.shapes, types, seen.calls, (*feedset.notes, told, *differences))
-
-
-def _calls(counted: Cost) -> pd.DataFrame:
-    """Returns the column `calls`, executions in one run by node key, where they are not all 1."""
-    repeats = counted.repeats if any(times != 1 for times in counted.repeats.values()) else {}
-    return pd.DataFrame({"calls": pd.Series(repeats, dtype="float64")})
 
 
 def _emulated(model: Model, call: Count) -> tuple[Mapping[str, Rule], tuple[str, ...]]:

@@ -13,7 +13,6 @@ from tracer.exporters.records import Exported, ExportOptions, inputs_of
 from tracer.exporters.source import load_source, names_code
 from tracer.exporters.writing import check_target, notes, write_last
 from tracer.graph import loading, stored_weights
-from tracer.graph.loading import OnnxSource
 from tracer.graph.model import Model
 from tracer.inputs.request import on_sizes_that_run, request_for
 from tracer.interpreter.interpreter import Interpreter
@@ -37,7 +36,12 @@ def convert(model: object, path: Path, options: ExportOptions) -> Exported:
     conversion = _CONVERSIONS.get(options.to or "")
     if conversion is None:
         raise UsageError(f"no format '{options.to}'", f"Formats are {', '.join(_CONVERSIONS)}.")
-    opened = loading.open_model(_source(model))
+    if not isinstance(model, str | Path | onnx.ModelProto | Model):
+        raise UsageError(
+            f"model is a {type(model).__name__}, which is exported in floats",
+            "Give a path, an onnx.ModelProto or a tracer Model.",
+        )
+    opened = loading.open_model(model)
     folder = None if opened.path is None else opened.path.parent
     with refusing(lambda why: ModelError(f"{opened.name}: cannot be converted ({why})")):
         converted, told = conversion(
@@ -56,15 +60,6 @@ def convert(model: object, path: Path, options: ExportOptions) -> Exported:
         batches=(batch,),
         max_abs_error=error,
         notes=(*opened.notes, *told, *notes(written)),
-    )
-
-
-def _source(model: object) -> OnnxSource:
-    if isinstance(model, str | Path | onnx.ModelProto | Model):
-        return model
-    raise UsageError(
-        f"model is a {type(model).__name__}, which is exported in floats",
-        "Give a path, an onnx.ModelProto or a tracer Model.",
     )
 
 

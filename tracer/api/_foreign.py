@@ -10,7 +10,7 @@ from tracer.analyzers.attribution import attribute
 from tracer.analyzers.operations import operation_table
 from tracer.analyzers.placement import unplaced
 from tracer.analyzers.timing import RUNTIME, timing
-from tracer.api._assembly import analyze, assembled
+from tracer.api._assembly import Attribution, analyze, assembled
 from tracer.errors import UsageError
 from tracer.executors import foreign
 from tracer.executors.calls import RANGE
@@ -37,10 +37,10 @@ def foreign_trace(path: Path, model: Path | None) -> Trace:
             raise UsageError(
                 f"{path}: is of torch, and has no nodes of an ONNX model", "Leave out --model."
             )
-        return _of_torch(path)
-    if model is None:
-        return _of_kernels(path)
-    return _of_model(path, model)
+        profiled = torch_trace.read(path)
+        rows = [row for row in profiled.operations if row.op_type != RANGE]
+        return _trace(path, profiled.run, "torch", operation_table(profiled), len(rows))
+    return _of_kernels(path) if model is None else _of_model(path, model)
 
 
 def _of_model(path: Path, file: Path) -> Trace:
@@ -48,8 +48,8 @@ def _of_model(path: Path, file: Path) -> Trace:
     profile = onnxruntime_profile.read(path, model)
     shapes = onnxruntime_profile.input_shapes(model, profile.run)
     run = replace(profile.run, batch=batch_of(model, shapes))
-    groups = _groups(model, profile)
-    analyzed = analyze(model, run, infer(model, shapes), None, "plain", groups=groups)
+    attribution = Attribution(_groups(model, profile))
+    analyzed = analyze(model, run, infer(model, shapes), None, "plain", attribution)
     lost = any(not (kernel.outputs or kernel.parts) for kernel in run.kernels)
     if lost or any(not kernel.scope for _, kernel in profile.absent):
         idle = unplaced(analyzed.table[analyzed.table["op_type"] != "Constant"])
@@ -91,12 +91,6 @@ def _of_kernels(path: Path) -> Trace:
     times = timing(run, [(kernel.name,) for kernel in run.kernels])
     table = pd.DataFrame(rows, index=[kernel.name for kernel in run.kernels]).join(times)
     return _trace(path, run, "onnxruntime", table, len(rows))
-
-
-def _of_torch(path: Path) -> Trace:
-    profiled = torch_trace.read(path)
-    rows = [row for row in profiled.operations if row.op_type != RANGE]
-    return _trace(path, profiled.run, "torch", operation_table(profiled), len(rows))
 
 
 def _trace(path: Path, run: Run, producer: str, table: pd.DataFrame, nodes: int) -> Trace:

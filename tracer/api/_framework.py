@@ -107,18 +107,24 @@ def opened(
 def _info(
     target: str, framework: str, profile: Profiled, parameters: Iterable[tuple[str, int, bytes]]
 ) -> ModelInfo:
-    """Returns what a trace says of a model; its nodes are the operators in its modules."""
+    """Returns what a trace says of a model; its nodes are the operators in its modules.
+
+    The digest is of the names and values of all parameters.
+    """
     operators = (row for row in profile.operations if row.op_type != RANGE)
     rows = [row.node for row in operators if row.module is not None]
-    digest, params = _fingerprint(parameters)
+    digest, count = hashlib.sha256(), 0
+    for name, size, data in parameters:
+        digest.update(name.encode() + b"\0" + data)
+        count += size
     return ModelInfo(
         name=target,
-        sha256=digest,
+        sha256=digest.hexdigest(),
         ir_version=0,
         opsets={},
         producer=framework,
         nodes=sum(not node.endswith(BACKWARD) for node in rows),
-        params=params,
+        params=count,
     )
 
 
@@ -133,15 +139,6 @@ def _executors(name: str, compiled: bool, model: object, target: str) -> tuple[A
             "Name the torch.nn.Module, or export it: tracer export.",
         )
     return executor, executor.compiled if compiled else None
-
-
-def _fingerprint(parameters: Iterable[tuple[str, int, bytes]]) -> tuple[str, int]:
-    """Returns a digest of the names and values of all parameters, and their number of elements."""
-    digest, count = hashlib.sha256(), 0
-    for name, size, data in parameters:
-        digest.update(name.encode() + b"\0" + data)
-        count += size
-    return digest.hexdigest(), count
 
 
 def _specs(

@@ -1,6 +1,6 @@
 """Generates with a decoder: a prefill, and steps that read the cache of the step before, timed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -90,7 +90,8 @@ def measure(
     step_us: list[tuple[float, ...]] = []
     with executor.stepping(decoder.model, settings) as step:
         sizes = generate(decoder, step, tokens, prompt, lambda us: None)
-        while missing := settings.missing_runs(len(step_us), _seconds(prefill_us, step_us)):
+        seconds = 0.0
+        while missing := settings.missing_runs(len(step_us), seconds):
             if signals.ending():
                 break
             times: list[float] = []
@@ -98,6 +99,7 @@ def measure(
             sizes = generate(decoder, step, tokens, prompt, times.append)
             prefill_us.append(times[0])
             step_us.append(tuple(times[1:]))
+            seconds = (sum(prefill_us) + sum(map(sum, step_us))) / 1e6
         allocated = sum(map(step.nbytes, sizes.values()))
     return Generated(
         entries, getattr(settings, "threads", None) or None,
@@ -120,7 +122,8 @@ def generate(
     """
     past: Mapping[str, Any] = {}
     feeds = decoder.empty(prompt.batch)
-    for at in (prompt, *_later(prompt, tokens.shape[1])):
+    later = (Step(prompt.batch, 1, past) for past in range(prompt.total, tokens.shape[1]))
+    for at in (prompt, *later):
         part = tokens[:, at.past : at.total]
         done = step({**feeds, decoder.tokens: part, **decoder.lengths(at)}, past)
         receive(done.us)
@@ -128,11 +131,3 @@ def generate(
         activity.step()
         feeds, past = {}, {each.past: done.outputs[each.present] for each in decoder.cache}
     return past
-
-
-def _later(prompt: Step, total: int) -> Sequence[Step]:
-    return [Step(prompt.batch, 1, past) for past in range(prompt.total, total)]
-
-
-def _seconds(prefill_us: Sequence[float], step_us: Sequence[Sequence[float]]) -> float:
-    return (sum(prefill_us) + sum(map(sum, step_us))) / 1e6

@@ -48,30 +48,27 @@ def with_energies(result: Narrowed, wide: Model, dataset: Dataset, energy: Energ
     its own width, and activations have the bits that they are rounded to. Raises InputError for a
     width that the energy model lacks.
     """
-    rules = Policy(tuple(map(_entry, result.nodes))).assign(wide.nodes)
+    entries = tuple(
+        Entry[AnyAccumulator](node.node, Accumulator(node.bits), node.node, exact=True)
+        for node in result.nodes
+    )
+    rules = Policy(entries).assign(wide.nodes)
     before = energy_cost(wide, dataset, rules, energy, _CONVENTION)
     after = replace(before, work=_coarser(before, result.nodes))
     rows = {node.node: node for node in result.nodes}
     safe = [max(rows[key].guaranteed_before, rows[key].bits) for key in before.nodes]
-    pairs = zip(
-        before.nodes, before.per_node(safe), after.per_node([rows[k].bits for k in after.nodes]),
-        strict=True,
-    )  # fmt: skip
-    energies = {key: each for key, *each in pairs}
+    wider = dict(zip(before.nodes, before.per_node(safe), strict=True))
+    bits = [rows[key].bits for key in after.nodes]
+    narrower = dict(zip(after.nodes, after.per_node(bits), strict=True))
     return replace(
         result,
-        nodes=tuple(_priced(node, *energies[node.node]) for node in result.nodes),
+        nodes=tuple(
+            replace(node, energy_before=wider[node.node], energy=narrower[node.node])
+            for node in result.nodes
+        ),
         energy=EnergyBasis(energy.name, energy.unit, energy.source, _CONVENTION),
         notes=(*result.notes, *before.notes),
     )
-
-
-def _entry(node: NarrowedNode) -> Entry[AnyAccumulator]:
-    return Entry(node.node, Accumulator(node.bits), node.node, exact=True)
-
-
-def _priced(node: NarrowedNode, before: float | None, after: float | None) -> NarrowedNode:
-    return replace(node, energy_before=before, energy=after)
 
 
 def _coarser(cost: EnergyCost, nodes: tuple[NarrowedNode, ...]) -> Work:

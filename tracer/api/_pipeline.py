@@ -11,7 +11,7 @@ from tracer.analyzers.attribution import attribute
 from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.analyzers.split import longest_fused
 from tracer.analyzers.timing import largest, wall
-from tracer.api._assembly import Analyzed, Groups, Pricing, analyze, configured
+from tracer.api._assembly import Analyzed, Attribution, Groups, Pricing, analyze, configured
 from tracer.containment import signals
 from tracer.errors import TracerError, out_of_memory
 from tracer.executors.protocol import Executor, OptimizedGraph
@@ -52,7 +52,9 @@ class Pipeline:
             request,
             lambda feeds: self.executor.profile(self.model, feeds, settings, self.progress),
         )
-        run = replace(configured(profiled.run, settings), **_phase_fields(phase))
+        run = configured(profiled.run, settings)
+        if phase is not None:
+            run = replace(run, phase=phase.name, past=phase.past)
         whole = not signals.ending()
         try:
             if whole:
@@ -61,9 +63,7 @@ class Pipeline:
             if not signals.ending():
                 raise
         types = infer(self.model, feedset.shapes)
-        groups = attribute(self.model.executed, run.kernels)
-        analyzed = analyze(self.model, run, types, None, self.convention, groups=groups)
-        return replace(analyzed, whole=whole)
+        return replace(analyze(self.model, run, types, None, self.convention), whole=whole)
 
     def _refined(
         self, run: Run, graph: OptimizedGraph | None, request: Request, feedset: FeedSet
@@ -90,9 +90,8 @@ class Pipeline:
         if self.split and graph is not None:
             nodes = longest_fused(run, groups, self.split)
             alone = self._isolated_times(graph, types, nodes, feedset)
-        return analyze(
-            self.model, run, types, calls, self.convention, evidence, groups, self.pricing, alone
-        )
+        attribution = Attribution(groups, evidence, alone)
+        return analyze(self.model, run, types, calls, self.convention, attribution, self.pricing)
 
     def _replayed(self, run: Run, graph: OptimizedGraph, groups: Groups, feedset: FeedSet) -> Run:
         """Returns `run` with the times of the kernels of the slowest rows, each run alone."""
@@ -123,11 +122,6 @@ class Pipeline:
             for own in self.model.own_nodes([key]):
                 alone[own] = alone.get(own, 0.0) + share
         return alone
-
-
-def _phase_fields(phase: Phase | None) -> dict[str, Any]:
-    """Returns the fields of a run that tell its phase."""
-    return {} if phase is None else {"phase": phase.name, "past": phase.past}
 
 
 def matched(

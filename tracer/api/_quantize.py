@@ -120,11 +120,7 @@ def _scored(
     scores = accuracy(wide, narrow, data, metric, batch, progress)
     if scores is None:
         return None, (f"no metric fits {data.name}: give --metric",)
-    return scores, _early_note(scores.samples, data.samples)
-
-
-def _early_note(done: int, total: int | None) -> tuple[str, ...]:
-    """Returns a note where not all samples were scored."""
+    done, total = scores.samples, data.samples
     if total is None or done >= total:
-        return ()
-    return (f"out of time: the accuracy was measured on {done:,} of {total:,} samples",)
+        return scores, ()
+    return scores, (f"out of time: the accuracy was measured on {done:,} of {total:,} samples",)

@@ -147,6 +147,7 @@ def _result(
     best = outcome.best
     tuned, speedup = best.setup or base, _speedup(outcome.contrast)
     trials = [_trial(candidate, best.steps, request.goal) for candidate in outcome.candidates]
+    trials.sort(key=lambda t: (not t.kept, -(t.speedup.ratio if t.speedup else 0.0)))
     name = base.model.name
     return Tuned(
         model=ModelInfo.of(base.model),
@@ -155,7 +156,7 @@ def _result(
             "tolerance": str(request.tolerance), "batch": base.feedset.batch,
             "processor": machine.cpu,
         },
-        trials=tuple(sorted(trials, key=_order)),
+        trials=tuple(trials),
         plan=plan_of(base, tuned, best.steps, request.goal, machine, speedup),
         speedup=speedup,
         memory_bytes=best.memory,
@@ -204,10 +205,6 @@ def _speedup(contrast: Contrast) -> Speedup | None:
     if not contrast.low > 0:
         return None
     return Speedup(1 / contrast.ratio, 1 / contrast.high, 1 / contrast.low)
-
-
-def _order(trial: Trial) -> tuple[bool, float]:
-    return not trial.kept, -(trial.speedup.ratio if trial.speedup else 0.0)
 
 
 def _notes(outcome: Found, machine: Machine, report: Progress) -> Iterator[str]:

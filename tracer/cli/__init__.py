@@ -94,7 +94,8 @@ def run(command: click.Command, name: str, args: list[str] | None = None) -> int
     files.begin()
     try:
         with signals.raising():
-            width = _width_of_help()
+            # click cannot break lines shorter than this
+            width = _NARROWEST if shutil.get_terminal_size().columns < _NARROWEST else None
             code = command.main(args, prog_name=name, standalone_mode=False, terminal_width=width)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
@@ -111,11 +112,6 @@ def run(command: click.Command, name: str, args: list[str] | None = None) -> int
         tell(f"{name}: {line}")
         activity.end(code)  # before memory is freed, which may run a user's code
     return code if isinstance(code, int) else 0
-
-
-def _width_of_help() -> int | None:
-    """Returns the least width where the terminal is narrower: click cannot break short lines."""
-    return _NARROWEST if shutil.get_terminal_size().columns < _NARROWEST else None
 
 
 def _line_and_code(error: BaseException, command: Sequence[str]) -> tuple[str, int]:

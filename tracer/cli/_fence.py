@@ -64,17 +64,13 @@ def _writable(parameters: Mapping[str, Any]) -> Iterator[Path]:
             yield path.parent
             yield path.resolve().parent
     yield Path(tempfile.gettempdir())
-    yield from filter(_is_made, (cache.folder(), *_compiled()))
+    named = os.environ.get("NUMBA_CACHE_DIR")  # see `kernels.cache_folder`
+    compiled = Path(named) if named else Path(__file__).parents[1] / "__pycache__" / "compiled"
+    yield from filter(_is_made, (cache.folder(), compiled))
     if any(text.endswith(_DRAWN) for text in files):
         yield from filter(_is_made, _of_matplotlib())
     for name in _DEVICES:
         yield from Path("/dev").glob(name)
-
-
-def _compiled() -> Iterator[Path]:
-    """Yields the folders that may keep compiled code (see `kernels.cache_folder`)."""
-    named = os.environ.get("NUMBA_CACHE_DIR")
-    yield Path(named) if named else Path(__file__).parents[1] / "__pycache__" / "compiled"
 
 
 def _of_matplotlib() -> Iterator[Path]:

@@ -31,7 +31,8 @@ def write_incident(error: BaseException, command: Sequence[str]) -> Path | None:
     )
     for folder in (cache.folder() / "errors", Path(tempfile.gettempdir())):
         if cache.store(folder / name, ("\n".join(lines) + "\n").encode()):
-            _sweep(folder)
+            for older in sorted(folder.glob("internal-error-*.txt"))[:-_KEPT]:
+                older.unlink(missing_ok=True)
             return folder / name
     return None
 
@@ -46,8 +47,3 @@ def _lines(error: BaseException, command: Sequence[str]) -> Iterator[str]:
     yield ""
     for part in traceback.format_exception(error, limit=-_MOST_FRAMES):
         yield from part.rstrip("\n").split("\n")
-
-
-def _sweep(folder: Path) -> None:
-    for path in sorted(folder.glob("internal-error-*.txt"))[:-_KEPT]:
-        path.unlink(missing_ok=True)

@@ -89,7 +89,7 @@ def declared(
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def call(**values: Any) -> Any:
-            return command(**{parameter: build(**_taken(record, values))}, **values)
+            return command(**{parameter: build(**_take(record, values))}, **values)
 
         for title, group in reversed(members.items()):
             options = [_option(each) for each in group]
@@ -117,13 +117,13 @@ def _options_of(record: type[Any]) -> Iterator[Field[Any]]:
             yield each
 
 
-def _taken(record: type[Any], values: dict[str, Any]) -> dict[str, Any]:
+def _take(record: type[Any], values: dict[str, Any]) -> dict[str, Any]:
     """Takes the values of the fields of `record` out of `values`."""
     own = {}
     for each in fields(record):
         line = each.metadata
         if "part" in line:
-            own[each.name] = line["build"](**_taken(line["part"], values))
+            own[each.name] = line["build"](**_take(line["part"], values))
         elif each.name in values and "help" in line:
             value = values.pop(each.name)
             own[each.name] = line["convert"](value) if "convert" in line else value
@@ -358,32 +358,24 @@ def to_output(
     as_csv: bool = False,
     outputs: tuple[str, ...] = (),
     force: bool = False,
-    top: int | None = None,
-    notes: bool = False,
-    by: str = "node",
-    depth: int | None = None,
-    threshold: float | None = None,
-    sort: str | None = None,
-    full_numbers: bool = False,
     opened: bool = False,
-    redact: bool = False,
-    expand: bool = False,
-    with_paths: bool = False,
+    **shown: Any,
 ) -> Any:
-    """Returns the Output that these options set. Raises UsageError where `by` has no such rows."""
+    """Returns the Output that these options set; `shown` are fields of ViewOptions.
+
+    Raises UsageError where `by` has no such rows.
+    """
     from tracer.cli._output import Output
 
-    refuse_depth(by, depth)
-    if expand and by != "node":
+    options = ViewOptions(**shown)
+    refuse_depth(options.by, options.depth)
+    if options.expand and options.by != "node":
         raise UsageError("--expand shows nodes", "Give it with --by node.")
-    if sort is not None:
-        sort_column(sort, by)
+    if options.sort is not None:
+        sort_column(options.sort, options.by)
     stdout = (["json:-"] if as_json else []) + (["csv:-"] if as_csv else [])
-    if redact and with_paths:
+    if options.redact and options.with_paths:
         raise UsageError("--redact and --with-paths together", "Leave out one of them.")
-    options = ViewOptions(
-        by, top, threshold, depth, notes, sort, full_numbers, redact, expand, with_paths=with_paths
-    )
     _fence.build(click.get_current_context().params)
     # The files of a search are those of the run that crashed, and may have its first results.
     files = () if search.is_on() else (*outputs, *stdout)

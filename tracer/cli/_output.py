@@ -65,7 +65,9 @@ class Output:
         formats = _formats(kind)
         targets = self._targets(formats)
         _refuse_duplicates(targets)
-        self._refuse_misplaced(targets)
+        reports = [target for target in targets if target.extension == REPORT]
+        if self.opened and not any(target.path for target in reports):
+            raise UsageError("--open needs a report", "Write one with -o report.html.")
         if sys.stdout is None and (not targets or None in [target.path for target in targets]):
             raise InputError("stdout is closed", "Open it, or write to a file with -o.")
         for target in targets:
@@ -79,12 +81,6 @@ class Output:
                 raise UsageError(
                     f"{target.extension} is not text", "Redirect it, or name a file with -o."
                 )
-
-    def _refuse_misplaced(self, targets: Sequence[Target]) -> None:
-        """Raises UsageError where an option is about a report, and none is written."""
-        reports = [target for target in targets if target.extension == REPORT]
-        if self.opened and not any(target.path for target in reports):
-            raise UsageError("--open needs a report", "Write one with -o report.html.")
 
     def split(self, kind: type[Result], extension: str) -> tuple[list[Path | None], Output]:
         """Separates the files of one format. Raises UsageError for an unknown format."""

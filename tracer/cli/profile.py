@@ -59,14 +59,10 @@ def _refuse_misplaced(model: Path) -> None:
     is_code = runs_in_framework(str(model))
     wrong = typed.intersection(_ONNX_ONLY if is_code else _FRAMEWORK_ONLY)
     if wrong:
-        names = ", ".join(sorted(_flag(name) for name in wrong))
+        params = context.command.params
+        names = ", ".join(sorted(param.opts[0] for param in params if param.name in wrong))
         only = "an .onnx file" if is_code else "FILE.py:NAME"
         raise UsageError(f"{names}: not for {model}", f"For {only} alone.")
-
-
-def _flag(name: str) -> str:
-    command = click.get_current_context().command
-    return next(param.opts[0] for param in command.params if param.name == name)
 
 
 @cloup.command()

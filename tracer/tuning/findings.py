@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from onnx import numpy_helper
+from onnx.external_data_helper import uses_external_data
 
 from tracer.analyzers.advice import Evidence
 from tracer.executors import registry
@@ -92,19 +94,13 @@ class Findings:
         if not footprint.is_large(self.model):
             executor = registry.find_tensors("onnxruntime")
             tensors = executor.tensors(self.model, self.feedset, self.setup.settings)
-            values += [*tensors.by_name.values(), *_weights(self.model)]
+            values += tensors.by_name.values()
+            values += [
+                numpy_helper.to_array(tensor)
+                for tensor in self.model.graph.initializer
+                if not uses_external_data(tensor)
+            ]
         return sum(_denormals(value) for value in values)
-
-
-def _weights(model: Model) -> list[Any]:
-    from onnx import numpy_helper
-    from onnx.external_data_helper import uses_external_data
-
-    return [
-        numpy_helper.to_array(tensor)
-        for tensor in model.graph.initializer
-        if not uses_external_data(tensor)
-    ]
 
 
 def _denormals(value: Any) -> int:

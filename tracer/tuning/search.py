@@ -75,7 +75,10 @@ class Search:
             steps = _shown_alone(able)
         best = Candidate(steps)
         self._workshop.make(best)
-        contrast = self._confirmed(best) if steps else Contrast()
+        contrast = Contrast()
+        if steps:
+            sides = [self._base, self._setup(best)]
+            contrast = of_sessions(*self.bench.race(sides, self._seconds_left(1.0), _is_exact))
         if steps and not by_memory and not contrast.high < 1:
             best, contrast = Candidate((), setup=self._base), Contrast()
         best.memory = self.bench.memory(best.setup or self._base) if best.steps else before
@@ -119,7 +122,10 @@ class Search:
             racing = _faster_half(racing)
 
     def _combined(self, judge: Judge, candidates: Sequence[Candidate]) -> Steps:
-        """Returns steps that are added one after the other, the best alone first."""
+        """Returns steps that are added one after the other, the best alone first.
+
+        One replaces another form of the same change.
+        """
         steps: Steps = ()
         tried = list(_promising(judge, candidates))
         for index, candidate in enumerate(tried):
@@ -127,7 +133,9 @@ class Search:
             if not seconds:
                 break
             self.progress(index, len(tried), f"combining {candidate.steps[0]}")
-            trial = Candidate(_replaced(steps, candidate.steps))
+            names = {step.change.name for step in candidate.steps}
+            others = [step for step in steps if step.change.name not in names]
+            trial = Candidate(ordered([*others, *candidate.steps]))
             self._workshop.make(trial)
             if trial.fault:
                 continue
@@ -157,13 +165,6 @@ class Search:
             return self._workshop.setup(steps)
         except TracerError:
             return None
-
-    def _confirmed(self, best: Candidate) -> Contrast:
-        """Returns the time of the combination ÷ that of the unchanged setup."""
-        first, own = self.bench.race(
-            [self._base, self._setup(best)], self._seconds_left(1.0), _is_exact
-        )  # fmt: skip
-        return of_sessions(first, own)
 
     def _setup(self, candidate: Candidate) -> Setup:
         assert candidate.setup is not None  # those without one have a fault
@@ -201,12 +202,6 @@ def _shown_alone(candidates: Sequence[Candidate]) -> Steps:
         if each.contrast.high < 1 and each.contrast.ratio <= 1 - LEAST_GAIN
     ]
     return min(shown, key=lambda each: each.contrast.ratio).steps if shown else ()
-
-
-def _replaced(steps: Steps, added: Steps) -> Steps:
-    """Returns steps with others, which replace another form of the same change."""
-    names = {step.change.name for step in added}
-    return ordered([*(step for step in steps if step.change.name not in names), *added])
 
 
 def _is_exact(blocks: Sequence[Blocks]) -> bool:

@@ -53,14 +53,13 @@ def _fusions(setup: Setup, value: str) -> Setup:
     return setup.with_proto(fused.model)
 
 
-def _fusions_command(setup: Setup, value: str, model: str) -> str:
-    return (
+@change(
+    "fusions", "rounding", 5, lambda findings: _KINDS, _fusions,
+    command=lambda setup, value, model: (
         f"python -m onnxruntime.transformers.optimizer --input {model} --output tuned.onnx "
         f"--model_type {value} --opt_level 0"
-    )
-
-
-@change("fusions", "rounding", 5, lambda findings: _KINDS, _fusions, command=_fusions_command)
+    ),
+)  # fmt: skip
 def _why_fusions(findings: Findings) -> str | None:
     """Attention and normalisations fused by `onnxruntime.transformers.optimizer`."""
     operators = findings.operators
@@ -87,14 +86,13 @@ def _opset(setup: Setup, value: str) -> Setup:
     return setup.with_proto(converted)
 
 
-def _opset_command(setup: Setup, value: str, model: str) -> str:
-    return (
+@change(
+    "opset", "rounding", 0, one_form(str(_OPSET)), _opset,
+    command=lambda setup, value, model: (
         f'onnx.save(onnx.version_converter.convert_version(onnx.load("{model}"), {value}), '
         '"tuned.onnx")'
-    )
-
-
-@change("opset", "rounding", 0, one_form(str(_OPSET)), _opset, command=_opset_command)
+    ),
+)  # fmt: skip
 def _why_opset(findings: Findings) -> str | None:
     """The newest opset that the installed onnxruntime knows, converted by onnx."""
     opset = findings.model.opsets.get("", _OPSET)

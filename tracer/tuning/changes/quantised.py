@@ -48,20 +48,16 @@ def _dynamic(setup: Setup, value: str) -> Setup:
     return setup.with_proto(loading.load(target).proto)
 
 
-def _dynamic_command(setup: Setup, value: str, model: str) -> str:
-    return (
-        f'onnxruntime.quantization.quantize_dynamic("{model}", "tuned.onnx", '
-        f"weight_type=QuantType.{_DYNAMIC_TYPES[value]})"
-    )
-
-
 @change(
     "dynamic_int8",
     "quantize",
     10,
     lambda findings: ["uint8" if findings.machine.saturates else "int8"],
     _dynamic,
-    command=_dynamic_command,
+    command=lambda setup, value, model: (
+        f'onnxruntime.quantization.quantize_dynamic("{model}", "tuned.onnx", '
+        f"weight_type=QuantType.{_DYNAMIC_TYPES[value]})"
+    ),
 )
 def _why_dynamic_int8(findings: Findings) -> str | None:
     """8-bit weights of products, and activations that are quantised in each run."""
