@@ -9,6 +9,7 @@ from tracer.analyzers.views import text
 from tracer.analyzers.views.text import percent, plural, si
 from tracer.records.whatif import (
     REFERENCE_BITS,
+    EnergyBasis,
     Judgement,
     Variant,
     WhatIf,
@@ -82,6 +83,14 @@ def budget(judgement: Judgement) -> str:
 def energy(result: WhatIf, value: float) -> str:
     """Returns an energy with its unit."""
     return f"{si(value)} {result.energy.unit}".strip()
+
+
+def basis_text(basis: EnergyBasis) -> str:
+    """Returns what energies are computed from."""
+    return (
+        f"energy is per sample, by the model {basis.model} ({basis.source}); additions are counted "
+        f"by the convention {basis.convention}"
+    )
 
 
 def _within_budget(result: WhatIf, variant: Variant) -> str:

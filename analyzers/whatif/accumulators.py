@@ -52,11 +52,7 @@ def page(result: AccumulatorSweep, options: ViewOptions) -> Page:
             for row in result.rows
         ],
     )
-    basis = result.energy
-    about = (
-        f"energy is per sample, by the model {basis.model} ({basis.source}); additions are counted "
-        f"by the convention {basis.convention}"
-    )
+
     unit = result.judgement.unit
     found = Table(
         title,
@@ -79,7 +75,8 @@ def page(result: AccumulatorSweep, options: ViewOptions) -> Page:
         rows,
         head=tuple(_sentences(result)),
     )
-    return Page((found,), (*result.notes, about), result.environment.summary)
+    notes = (*result.notes, whatif.basis_text(result.energy))
+    return Page((found,), notes, result.environment.summary)
 
 
 def table(result: AccumulatorSweep, options: ViewOptions) -> pd.DataFrame:

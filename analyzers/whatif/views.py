@@ -105,7 +105,7 @@ def _by_width(axes: Axes, result: WhatIf, variant: Variant) -> None:
     other.yaxis.set_major_formatter(lambda value, _: si(value))
     other.tick_params(labelsize=7)
     other.spines["top"].set_visible(False)
-    for name, at in _answers(variant):
+    for at, name in _answers(variant).items():
         axes.axvline(at, color=HIGH, linewidth=0.8, linestyle="--")
         bottom = axes.get_xaxis_transform()
         axes.text(at, 0.02, f" {name}", fontsize=8, color=HIGH, transform=bottom)
@@ -114,12 +114,13 @@ def _by_width(axes: Axes, result: WhatIf, variant: Variant) -> None:
     _finish(axes)
 
 
-def _answers(variant: Variant) -> list[tuple[str, int]]:
+def _answers(variant: Variant) -> dict[int, str]:
+    """Returns the names of the answers A and B, by their bits."""
     observed, uniform = variant.answer.observed, variant.answer.uniform
     if uniform is None:
-        return [("A", observed)]
+        return {observed: "A"}
     bits = variant.swept(uniform)[0]
-    return [("A B", bits)] if bits == observed else [("A", observed), ("B", bits)]
+    return {observed: "A B"} if bits == observed else {observed: "A", bits: "B"}
 
 
 def _front(axes: Axes, result: WhatIf, variant: Variant) -> None:
@@ -291,12 +292,8 @@ def _accuracy(result: WhatIf, variant: Variant, run: int) -> Accuracy:
 def page(result: WhatIf, options: ViewOptions) -> Page:
     """For each variant the answer in words, the widths, and the nodes."""
     tables = tuple(table for variant in result.variants for table in _tables(result, variant))
-    basis = result.energy
-    about = (
-        f"energy is per sample, by the model {basis.model} ({basis.source}); additions are counted "
-        f"by the convention {basis.convention}"
-    )
-    return Page(tables, (*result.notes, about), result.environment.summary)
+    notes = (*result.notes, whatif.basis_text(result.energy))
+    return Page(tables, notes, result.environment.summary)
 
 
 def table(result: WhatIf, options: ViewOptions) -> pd.DataFrame:
@@ -349,12 +346,8 @@ def stored(result: WhatIf, options: ViewOptions) -> bytes:
 def _tables(result: WhatIf, variant: Variant) -> Iterator[Table]:
     title = f"{result.model.name} · {label(result, variant)}"
     head = (*whatif.sentences(result, variant), whatif.effort(result, variant))
-    table, answer = width_rows(variant), variant.answer
-    marks = {answer.observed: "A"}
-    if answer.uniform is not None:
-        bits = variant.swept(answer.uniform)[0]
-        marks[bits] = f"{marks[bits]} B" if bits in marks else "B"
-    table["answer"] = [marks.get(bits, "") for bits in table["bits"]]
+    table, answers = width_rows(variant), _answers(variant)
+    table["answer"] = [answers.get(bits, "") for bits in table["bits"]]
     table["share"] = table["overflow_outputs"] / table["outputs"].where(table["outputs"] > 0)
     judgement, unit = result.judgement, result.energy.unit
     columns = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views.exchange import Counter, Process, Timeline, Track
+from tracer.analyzers.views.exchange import Process, Timeline, Track
 from tracer.analyzers.views.file_formats import Extra, Format
 from tracer.text import escaped, printable
 
@@ -45,7 +45,13 @@ class _Writer:
         for rank, track in enumerate(process.tracks):
             self._slices(around.uuid, rank, track)
         for counter in process.counters:
-            self._points(around.uuid, counter)
+            described = self._track()
+            described.parent_uuid = around.uuid
+            described.name = counter.name
+            described.counter.unit = self._protos.CounterDescriptor.UNIT_SIZE_BYTES
+            for time, value in counter.points:
+                event = self._event(time, described.uuid, self._protos.TrackEvent.TYPE_COUNTER)
+                event.counter_value = value
 
     def _track(self) -> Any:
         self._tracks += 1
@@ -81,15 +87,6 @@ class _Writer:
                     annotation.int_value = value
                 else:
                     annotation.double_value = value
-
-    def _points(self, around: int, counter: Counter) -> None:
-        described = self._track()
-        described.parent_uuid = around
-        described.name = counter.name
-        described.counter.unit = self._protos.CounterDescriptor.UNIT_SIZE_BYTES
-        for time, value in counter.points:
-            event = self._event(time, described.uuid, self._protos.TrackEvent.TYPE_COUNTER)
-            event.counter_value = value
 
 
 FORMATS = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -198,14 +198,17 @@ def headline(trace: Trace, section: Section) -> str:
     if section.phase is not None:
         parts.append(f"{section.phase}, past {section.past:,}")
     if run is not None:
-        version = trace.environment.version(run.executor)
-        parts.append(f"{run.executor} {version}".strip())
-        if run.optimization not in (None, _ALL):
-            parts.append(f"optimization {run.optimization}")
-        if run.threads is not None:
-            parts.append(plural(run.threads, "thread"))
-        parts.append(plural(len(run.instrumented_us), "run"))
+        parts += [*execution(trace, run), plural(len(run.instrumented_us), "run")]
     return " · ".join(parts)
+
+
+def execution(trace: Trace, run: Run) -> Iterator[str]:
+    """Yields the executor with its version, and its optimization and threads where they tell."""
+    yield f"{run.executor} {trace.environment.version(run.executor)}".strip()
+    if run.optimization not in (None, _ALL):
+        yield f"optimization {run.optimization}"
+    if run.threads is not None:
+        yield plural(run.threads, "thread")
 
 
 def verdict(run: Run, nodes: pd.DataFrame) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -13,7 +13,7 @@ from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.timing import wall
 from tracer.analyzers.views.exchange import NodeColors, NodeValues, Value
 from tracer.analyzers.views.text import FORMATS, micros
-from tracer.analyzers.views.trace.headline import headline, sections
+from tracer.analyzers.views.trace.headline import Section, headline, sections
 from tracer.analyzers.views.trace.run_tables import present, timed
 from tracer.errors import InputError, UsageError
 from tracer.graph import loading
@@ -87,13 +87,9 @@ def _values(trace: Trace) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
 
     Those of several runs say of which.
     """
-    shown = sections(trace)
-    runs = [section.run for section in shown if section.run is not None]
-    labels = distinctions(runs) if len(runs) == len(shown) else ("",) * len(shown)
     whole: dict[str, str] = {}
     values: dict[str, dict[str, str]] = {}
-    for section, label in zip(shown, labels, strict=True):
-        mark = f" ({label})" if label else ""
+    for section, mark in _marked_sections(trace):
         whole[f"{PREFIX}run{mark}"] = headline(trace, section)
         if section.run is not None:
             whole[f"{PREFIX}wall_us{mark}"] = str(wall(section.run)["mean"])
@@ -102,6 +98,15 @@ def _values(trace: Trace) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
             names: Sequence[str] = [n for n in row if n not in ("node", "op_type")]
             own |= {f"{PREFIX}{name}{mark}": str(row[name]) for name in names}
     return whole, values
+
+
+def _marked_sections(trace: Trace) -> Iterator[tuple[Section, str]]:
+    """Yields each section, and what its values are marked with: of which of several runs it is."""
+    shown = sections(trace)
+    runs = [section.run for section in shown if section.run is not None]
+    labels = distinctions(runs) if len(runs) == len(shown) else ("",) * len(shown)
+    for section, label in zip(shown, labels, strict=True):
+        yield section, f" ({label})" if label else ""
 
 
 def _annotate(proto: onnx.ModelProto | onnx.NodeProto, values: Mapping[str, str]) -> None:
@@ -123,14 +128,10 @@ _COLUMNS = (
 
 def node_values(trace: Trace, options: ViewOptions) -> NodeValues:
     """Returns the values as texts, as a table shows them; those of several runs say of which."""
-    shown = sections(trace)
-    runs = [section.run for section in shown if section.run is not None]
-    labels = distinctions(runs) if len(runs) == len(shown) else ("",) * len(shown)
     model: dict[str, Value] = {}
     nodes: dict[str, dict[str, Value]] = {}
     found = _names(trace.model.topology)
-    for section, label in zip(shown, labels, strict=True):
-        mark = f" ({label})" if label else ""
+    for section, mark in _marked_sections(trace):
         if section.run is not None:
             model[f"wall{mark}"] = f"{micros(wall(section.run)['mean'])} µs"
             model[f"sum of nodes{mark}"] = f"{micros(float(section.nodes['time_us'].sum()))} µs"

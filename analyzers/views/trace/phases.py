@@ -18,7 +18,7 @@ from tracer.analyzers.options import NAMES, SAMPLE, ViewOptions
 from tracer.analyzers.timing import wall, wall_interval
 from tracer.analyzers.views.page import Column, Table, name_column, number_column
 from tracer.analyzers.views.text import FORMATS, full, micros, percent, plural, quantity, roof, si
-from tracer.analyzers.views.trace.headline import Section, displayed, folded, sections
+from tracer.analyzers.views.trace.headline import Section, displayed, execution, folded, sections
 from tracer.inputs.decoder import DECODE
 from tracer.records.trace import Generated, Generation, Trace
 
@@ -61,12 +61,7 @@ def tables(trace: Trace, known: Generation, options: ViewOptions) -> Iterator[Ta
         if first.batch is not None:
             parts.append(f"batch {first.batch:,}")
         if first.run is not None:
-            version = trace.environment.version(first.run.executor)
-            parts.append(f"{first.run.executor} {version}".strip())
-            if first.run.optimization not in (None, "all"):
-                parts.append(f"optimization {first.run.optimization}")
-            if first.run.threads is not None:
-                parts.append(plural(first.run.threads, "thread"))
+            parts += execution(trace, first.run)
         parts.append("phases")
         yield Table(
             " · ".join(parts),

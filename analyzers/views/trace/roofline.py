@@ -51,6 +51,8 @@ def place_labels(axes: Axes, points: Points, texts: Sequence[str]) -> None:
     A label overlaps no other text and no point; a label without room is omitted. The figure must
     have its final layout.
     """
+    from matplotlib.text import Text
+
     if not texts:
         return
     centres = axes.transData.transform(np.column_stack([points.x, points.y]))
@@ -68,8 +70,6 @@ def place_labels(axes: Axes, points: Points, texts: Sequence[str]) -> None:
                 arrowprops={"arrowstyle": "-", "linewidth": 0.5, "color": "#555555", "shrinkA": 0},
             )  # fmt: skip
             label.set_in_layout(False)
-            from matplotlib.text import Text
-
             label.get_window_extent()
             box = Text.get_window_extent(label).padded(2)
             inside = (
