@@ -24,7 +24,9 @@ def pieces(
     links = _links(group, reads)
     if any(first > second for first, second in links):
         order = _sorted(range(1 + max(group.values())), links)
-        stuck = _in_cycles(set(group.values()) - set(order), links)
+        left = set(group.values()) - set(order)
+        backwards = {(b, a) for a, b in links if a in left and b in left}
+        stuck = left - set(_sorted(left, backwards))  # without those that only follow cycles
         if stuck:
             turns = _turns(group, stuck, reads)
             group = _numbered(nodes, [(group[node], turns[node]) for node in nodes])
@@ -74,12 +76,6 @@ def _sorted(groups: Collection[int], links: set[Link]) -> list[int]:
             if not waits[follower]:
                 heapq.heappush(ready, follower)
     return order
-
-
-def _in_cycles(groups: set[int], links: set[Link]) -> set[int]:
-    """Returns the groups without those that only follow cycles."""
-    backwards = {(b, a) for a, b in links if a in groups and b in groups}
-    return groups - set(_sorted(groups, backwards))
 
 
 def _turns(group: dict[int, int], stuck: set[int], reads: Reads) -> dict[int, int]:
