@@ -18,6 +18,7 @@ import onnx
 from onnx.external_data_helper import load_external_data_for_model
 
 from tracer.accumulators.engine.stored_values import StoredValues
+from tracer.accumulators.engine.value_ranges import integer_range
 from tracer.errors import ModelError
 from tracer.graph import loading, operators
 from tracer.graph.model import Model, Scope, StandIn
@@ -138,12 +139,6 @@ def as_row(parameter: Array) -> Array:
 def _holds(dtype: Any, numbers: Array) -> bool:
     """Whether numbers are integers of a type."""
     return bool(np.array_equal(numbers, np.clip(np.rint(numbers), *integer_range(dtype))))
-
-
-def integer_range(dtype: Any) -> tuple[int, int]:
-    """Returns the least and the greatest integer of a type."""
-    ends = np.iinfo(dtype)
-    return int(ends.min), int(ends.max)
 
 
 _LISTED = 3

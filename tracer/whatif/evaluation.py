@@ -159,8 +159,10 @@ class Evaluator:
         begun = self._begun.pop(key, None)
         if begun is None:
             begun = self._begin(widths, counted, near, urgent=True)
-        else:
-            self._hurry(begun)
+        # tasks that still wait run before those that nobody waits for
+        for index, (task, future) in enumerate(zip(begun.tasks, begun.futures, strict=True)):
+            if not task.urgent and future.cancel():
+                begun.futures[index] = self._pool.submit(replace(task, urgent=True))
         self._expected = [each for each in self._expected if each != key]
         self._asked = begun.futures
 
@@ -201,13 +203,6 @@ class Evaluator:
             begun.tasks.append(task)
             begun.futures.append(future)
         return begun
-
-    def _hurry(self, begun: _Begun) -> None:
-        """Lets the tasks that still wait run before those that nobody waits for."""
-        for index, (task, future) in enumerate(zip(begun.tasks, begun.futures, strict=True)):
-            if not task.urgent and future.cancel():
-                urgent = Task(task.job, task.method, task.arguments, task.home)
-                begun.futures[index] = self._pool.submit(urgent)
 
     def _begin_expected(self) -> None:
         """Begins expected evaluations while workers have nothing that was asked for.

@@ -365,12 +365,16 @@ def identity(
     `fingerprint` is that of the data. `changes` lists what was done to the model. Widths and budget
     are excluded on purpose: changing them must not invalidate cached evaluations.
     """
+    scored_by = metric.name
+    file, colon, _ = metric.name.rpartition(":")
+    if colon:  # FILE.py:NAME
+        scored_by += f" ({hashlib.sha256(Path(file).read_bytes()).hexdigest()[:_DIGITS]})"
     count = dataset.samples
     data = dataset.name if count is None else f"{count:,} samples of {dataset.name}"
     values = {
         "model": f"{model.name} ({model.sha256[:_DIGITS]})",
         "data": f"{data} ({fingerprint[:_DIGITS]})",
-        "metric": _metric(metric),
+        "metric": scored_by,
         "batch": str(options.batch),
         "fixed": options.fixed or "none",
         "tracer": metadata.version("tracer-onnx"),
@@ -395,11 +399,3 @@ def variant_key(graph: GraphVariant, accumulator: Accumulator, hardest: int | No
     bits = {"weight_bits": graph.weight_bits, "activation_bits": graph.activation_bits}
     part = {} if hardest is None else {"hardest": hardest}
     return msgspec.json.encode({**bits, **properties, **part}).decode()
-
-
-def _metric(metric: Metric) -> str:
-    """The name; for FILE.py:NAME with the hash of the file."""
-    file, colon, _ = metric.name.rpartition(":")
-    if not colon:
-        return metric.name
-    return f"{metric.name} ({hashlib.sha256(Path(file).read_bytes()).hexdigest()[:_DIGITS]})"

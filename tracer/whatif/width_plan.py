@@ -81,12 +81,12 @@ def read(widths: str | Sequence[int]) -> WidthPlan:
     parts: dict[str, list[tuple[str, list[int]]]] = {}
     for entry, pattern, range_text in split_entries(text, _HINT):
         parts.setdefault(pattern, []).append((entry, _range(entry, range_text)))
-    return WidthPlan(tuple(_merge_entries(pattern, entries) for pattern, entries in parts.items()))
-
-
-def _merge_entries(pattern: str, parts: Sequence[tuple[str, list[int]]]) -> Entry[tuple[int, ...]]:
-    widths = {bits for _, part in parts for bits in part}
-    return Entry(pattern, tuple(sorted(widths)), ",".join(entry for entry, _ in parts))
+    merged = []
+    for pattern, entries in parts.items():
+        values = {bits for _, part in entries for bits in part}
+        texts = ",".join(entry for entry, _ in entries)
+        merged.append(Entry(pattern, tuple(sorted(values)), texts))
+    return WidthPlan(tuple(merged))
 
 
 def _range(entry: str, text: str) -> list[int]:
