@@ -2,10 +2,10 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import ml_dtypes
 import numpy as np
@@ -83,8 +83,12 @@ def bits_of(dtype: str) -> int | None:
         return None
     if dtype.startswith(("int2", "uint2", "int4", "uint4", "float4")):
         return 2 if dtype in ("int2", "uint2") else 4
-    scalar = getattr(ml_dtypes, dtype, dtype)
-    return np.dtype(scalar).itemsize * 8
+    return numpy_dtype(dtype).itemsize * 8
+
+
+def numpy_dtype(dtype: str) -> np.dtype[Any]:
+    """Returns the dtype of numpy or ml_dtypes by its name."""
+    return np.dtype(getattr(ml_dtypes, dtype, dtype))
 
 
 @cache
@@ -119,6 +123,11 @@ def from_type_proto(proto: onnx.TypeProto) -> TensorType | None:
         return TensorType(dtype_name(tensor.elem_type), None)
     dims = tuple(_dim(d) for d in tensor.shape.dim)
     return TensorType(dtype_name(tensor.elem_type), dims)
+
+
+def declared_types(values: Iterable[onnx.ValueInfoProto]) -> dict[str, TensorType | None]:
+    """Returns what `from_type_proto` does of inputs or outputs, by their names."""
+    return {value.name: from_type_proto(value.type) for value in values}
 
 
 def from_initializer(proto: onnx.TensorProto) -> TensorType:

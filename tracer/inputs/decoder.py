@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from tracer import shapes
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
-from tracer.graph.tensor_type import TensorType, bits_of
+from tracer.graph.tensor_type import TensorType, bits_of, numpy_dtype
 from tracer.inputs import random
 from tracer.inputs.dims import declared_shapes
 from tracer.inputs.feedset import Feeds, FeedSet
@@ -146,19 +145,20 @@ class Decoder:
     def lengths(self, step: Step) -> Feeds:
         """Returns the masks, positions and lengths of a step, by input."""
         declared = declared_shapes(self.model)
-        types = {v.name: tensor_type.from_type_proto(v.type) for v in self.model.inputs}
+        types = tensor_type.declared_types(self.model.inputs)
         feeds: dict[str, Any] = {}
         for name, told in self.lengths_by_input.items():
             shape = told.shape(step, len(declared[name]))
             kind = types[name]
             dtype = kind.dtype if kind is not None else "int64"
-            feeds[name] = np.broadcast_to(told.values(step), shape).astype(_scalar(dtype))
+            feeds[name] = np.broadcast_to(told.values(step), shape).astype(numpy_dtype(dtype))
         return feeds
 
     def empty(self, batch: int) -> Feeds:
         """Returns a cache without tokens, by input."""
         return {
-            entry.past: np.zeros(entry.at(batch, 0), _scalar(entry.dtype)) for entry in self.cache
+            entry.past: np.zeros(entry.at(batch, 0), numpy_dtype(entry.dtype))
+            for entry in self.cache
         }
 
     def check_nodes(self, step: Step) -> None:
@@ -299,7 +299,7 @@ def recognise(model: Model) -> Decoder:
 
     Raises ModelError for another model, with what was looked for and what the model has.
     """
-    kinds = {value.name: tensor_type.from_type_proto(value.type) for value in model.inputs}
+    kinds = tensor_type.declared_types(model.inputs)
     tokens = next((name for name in kinds if _TOKENS.match(name)), None)
     pasts = [name for name in kinds if _is_cache(name, "past")]
     if tokens is None or not pasts:
@@ -372,10 +372,6 @@ def _fixed_batch(model: Model, tokens: str, cache: Sequence[CacheEntry]) -> int 
             "Export the model with one batch size, or a dynamic one.",
         )
     return next(iter(fixed), None)
-
-
-def _scalar(dtype: str) -> np.dtype[Any]:
-    return np.dtype(getattr(ml_dtypes, dtype, dtype))
 
 
 def _list_names(names: Sequence[str] | Mapping[str, object]) -> str:

@@ -23,7 +23,7 @@ _MOST_DIRECTIONS = 8
 
 def declared_shapes(model: Model) -> dict[str, tuple[Dim, ...]]:
     """Returns the shape of each tensor input that declares one."""
-    kinds = {value.name: tensor_type.from_type_proto(value.type) for value in model.inputs}
+    kinds = tensor_type.declared_types(model.inputs)
     return {name: kind.shape for name, kind in kinds.items() if kind and kind.shape is not None}
 
 

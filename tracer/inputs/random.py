@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from tracer import limits, shapes
@@ -70,7 +69,7 @@ def generate(model: Model, chosen: Shapes, seed: int) -> Feeds:
 def _draw(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], high: int | None) -> Any:
     if dtype == "string":
         return np.full(shape, "tracer", dtype=object)
-    scalar = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    scalar = tensor_type.numpy_dtype(dtype)
     if dtype in ("int8", "uint8"):
         info = np.iinfo(dtype)
         return _in_blocks(
@@ -98,7 +97,7 @@ def _bounds(model: Model, chosen: Shapes) -> dict[str, int]:
 
     Other inputs have none; their integers are 1, valid as a mask, a length or a count.
     """
-    kinds = {value.name: tensor_type.from_type_proto(value.type) for value in model.inputs}
+    kinds = tensor_type.declared_types(model.inputs)
     indices = [
         name for name, kind in kinds.items() if kind and kind.dtype.startswith(("int", "uint"))
     ]

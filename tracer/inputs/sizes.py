@@ -246,7 +246,7 @@ def _with_ranks(model: Model, dims: Mapping[str, int]) -> dict[str, tuple[Dim, .
 
 def usual_sizes(model: Model, declared: Declared, name: str, axis: int) -> Usual:
     """Returns what the open dimension `axis` of input `name` counts, and its usual sizes."""
-    kind = next(tensor_type.from_type_proto(v.type) for v in model.inputs if v.name == name)
+    kind = tensor_type.declared_types(model.inputs)[name]
     assert kind is not None
     dimension = _Dimension(model, name, axis, declared[name], kind.dtype)
     return next(usual for rule in _RULES if (usual := rule(dimension)) is not None)
@@ -431,18 +431,14 @@ def sizes_from_attention(model: Model, name: str) -> dict[int, int]:
         if node.op_type == "GroupQueryAttention":
             heads = attributes.get("kv_num_heads", 0)
             of_query += 0 if node.inputs[1] else 2 * heads  # keys and values are packed behind it
-        query = shapes.infer(model, _smallest(model)).of(node.inputs[0], node.scope)
+        smallest = {  # inference stops at symbols
+            name: tuple(size if isinstance(size, int) else 1 for size in shape)
+            for name, shape in dimensions.declared_shapes(model).items()
+        }
+        query = shapes.infer(model, smallest).of(node.inputs[0], node.scope)
         width = query.shape[-1] if query is not None and query.shape else None
         if not isinstance(width, int) or not of_query:
             return {1: heads}
         packed = 2 if attributes.get("kv_cache_bit_width", 0) == 4 else 1
         return {1: heads, 3: width // of_query // packed}
     return {}
-
-
-def _smallest(model: Model) -> dict[str, tuple[int, ...]]:
-    """Returns shapes of the inputs with 1 for each open size: inference stops at symbols."""
-    return {
-        name: tuple(size if isinstance(size, int) else 1 for size in shape)
-        for name, shape in dimensions.declared_shapes(model).items()
-    }

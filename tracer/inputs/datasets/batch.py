@@ -143,7 +143,7 @@ class SampleLayout:
         """Derives the layout from the declared inputs and outputs."""
         inputs = _declared_shapes(model.inputs)
         axes = dimensions.batch_axes(inputs)
-        kinds = {v.name: tensor_type.from_type_proto(v.type) for v in model.inputs}
+        kinds = tensor_type.declared_types(model.inputs)
         unknown = {name for name, kind in kinds.items() if kind and kind.shape is None}
         outputs = [shape[:1] for shape in _declared_shapes(model.graph.output).values()]
         if axes or unknown:
@@ -201,7 +201,7 @@ def choose_fields(
             f"{', '.join(names) or 'none'}",
             f"Name the field {known}.",
         )
-    types = {value.name: tensor_type.from_type_proto(value.type) for value in model.inputs}
+    types = tensor_type.declared_types(model.inputs)
     free = [name for name in LABELS if name in names and name not in inputs.values()]
     return Fields(inputs, next(iter(free), None), types)
 
@@ -231,7 +231,7 @@ def _fixed(lead: tuple[Dim, ...]) -> bool:
 
 
 def _declared_shapes(values: Iterable[onnx.ValueInfoProto]) -> Mapping[str, tuple[Dim, ...]]:
-    kinds = {value.name: tensor_type.from_type_proto(value.type) for value in values}
+    kinds = tensor_type.declared_types(values)
     return {n: k.shape for n, k in kinds.items() if k is not None and k.shape is not None}
 
 

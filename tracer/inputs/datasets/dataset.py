@@ -162,9 +162,7 @@ class Dataset:
         return map(self._converted, self.source.pieces(rows, first))
 
     def _converted(self, piece: Batch) -> Batch:
-        declared = {
-            value.name: tensor_type.from_type_proto(value.type) for value in self.model.inputs
-        }
+        declared = tensor_type.declared_types(self.model.inputs)
         try:
             converted = {
                 name: _converted(v, declared.get(name)) for name, v in piece.inputs.items()

@@ -106,7 +106,7 @@ def open_text(
     for; UsageError for a window of 0 tokens, and without the package of the tokenizer.
     """
     wanted = _parsed(spec, home or Path())
-    declared = {v.name: tensor_type.from_type_proto(v.type) for v in model.inputs}
+    declared = tensor_type.declared_types(model.inputs)
     kinds = {name: kind for name, kind in declared.items() if kind is not None}
     name = _token_input(model, kinds)
     shape = kinds[name].shape or ()
