@@ -116,9 +116,9 @@ def _answers(
 ) -> tuple[dict[str, Member], Member | None]:
     """Returns expected outputs and labels; integers of rank 1 called `y` are always labels."""
     ranks = {
-        value.name: len(kind.shape)
-        for value in model.graph.output
-        if (kind := tensor_type.from_type_proto(value.type)) and kind.shape is not None
+        name: len(kind.shape)
+        for name, kind in tensor_type.declared_types(model.graph.output).items()
+        if kind is not None and kind.shape is not None
     }
     free = {n: members[n + suffix] for n in (*ranks, *_LABELS) if n + suffix in members}
     free = {n: member for n, member in free.items() if member not in taken}

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
 
 from tracer.errors import InputError
@@ -141,11 +140,12 @@ class SampleLayout:
     @classmethod
     def of(cls, model: Model) -> SampleLayout:
         """Derives the layout from the declared inputs and outputs."""
-        inputs = _declared_shapes(model.inputs)
+        inputs = dimensions.declared_shapes(model)
         axes = dimensions.batch_axes(inputs)
         kinds = tensor_type.declared_types(model.inputs)
         unknown = {name for name, kind in kinds.items() if kind and kind.shape is None}
-        outputs = [shape[:1] for shape in _declared_shapes(model.graph.output).values()]
+        results = tensor_type.declared_types(model.graph.output).values()
+        outputs = [kind.shape[:1] for kind in results if kind and kind.shape is not None]
         if axes or unknown:
             cuts = set(axes.values()) <= {0} and not any(_fixed(lead) for lead in outputs)
             return cls(frozenset({*axes, *unknown} if cuts else ()))
@@ -228,11 +228,6 @@ def _stack(samples: list[Sample]) -> Batch:
 def _fixed(lead: tuple[Dim, ...]) -> bool:
     """Whether an output declares a fixed number of rows, or has none."""
     return not lead or isinstance(lead[0], int)
-
-
-def _declared_shapes(values: Iterable[onnx.ValueInfoProto]) -> Mapping[str, tuple[Dim, ...]]:
-    kinds = tensor_type.declared_types(values)
-    return {n: k.shape for n, k in kinds.items() if k is not None and k.shape is not None}
 
 
 def _concatenate(pieces: list[Batch], rows: frozenset[str]) -> Batch:
