@@ -48,9 +48,8 @@ def with_energies(result: Narrowed, wide: Model, dataset: Dataset, energy: Energ
     its own width, and activations have the bits that they are rounded to. Raises InputError for a
     width that the energy model lacks.
     """
-    entries = tuple(
-        Entry[AnyAccumulator](node.node, Accumulator(node.bits), node.node, exact=True)
-        for node in result.nodes
+    entries: tuple[Entry[AnyAccumulator], ...] = tuple(
+        Entry(node.node, Accumulator(node.bits), node.node, exact=True) for node in result.nodes
     )
     rules = Policy(entries).assign(wide.nodes)
     before = energy_cost(wide, dataset, rules, energy, _CONVENTION)

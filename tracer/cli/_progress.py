@@ -84,13 +84,11 @@ def estimating(report: Progress) -> Progress:
             began, task_now = (now if task_now else began), task
         if task not in told and done > 1 and now - began > _ESTIMATE_S:
             told.add(task)
-            tell(_estimate(done, total, now - began, task))
+            seconds = now - began
+            if total:
+                left = seconds / done * (total - done)
+                tell(f"{task}: {done:,} of {total:,} in {seconds:.0f} s, about {left:.0f} s left")
+            else:
+                tell(f"{task}: {done:,} steps in {seconds:.0f} s; their number is not known")
 
     return update
-
-
-def _estimate(done: int, total: int, seconds: float, task: str) -> str:
-    if not total:
-        return f"{task}: {done:,} steps in {seconds:.0f} s; their number is not known"
-    left = seconds / done * (total - done)
-    return f"{task}: {done:,} of {total:,} in {seconds:.0f} s, about {left:.0f} s left"

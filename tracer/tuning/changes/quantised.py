@@ -132,18 +132,16 @@ def _weights(setup: Setup, value: str) -> Setup:
     return setup.with_model(quantised.model, quantised.files)
 
 
-def _weights_command(setup: Setup, value: str, model: str) -> str:
-    level = value.removeprefix("level ")
-    return f"tracer quantize {model} --weights 4 --accuracy-level {level} -o tuned.onnx"
-
-
 @change(
     "weights_4bit",
     "quantize",
     12,
     lambda findings: ["level 4", "level 0"],
     _weights,
-    command=_weights_command,
+    command=lambda setup, value, model: (
+        f"tracer quantize {model} --weights 4 --accuracy-level {value.removeprefix('level ')} "
+        "-o tuned.onnx"
+    ),
 )
 def _why_weights_4bit(findings: Findings) -> str | None:
     """Weights of products in 4 bits: `MatMulNBits`, which reads an eighth of the bytes."""

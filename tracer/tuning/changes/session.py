@@ -7,7 +7,7 @@ from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
 from tracer.records.trace import Kernel
 from tracer.tuning.changes import change, one_form
 from tracer.tuning.findings import PRODUCTS, Findings
-from tracer.tuning.setup import SPINNING, Setup
+from tracer.tuning.setup import SPINNING
 
 _ARENA = 1 << 20
 """Bytes of tensors from which the arena matters: it grows by powers of two from 1 MiB."""
@@ -132,12 +132,15 @@ def _why_memory_pattern(findings: Findings) -> str | None:
     )
 
 
-def _without_transformers(setup: Setup, value: str) -> Setup:
-    disabled = dict.fromkeys((*setup.session.disabled, *_TRANSFORMERS))
-    return setup.with_session(disabled=tuple(disabled))
-
-
-@change("layout", "rounding", 41, one_form("NCHW"), _without_transformers)
+@change(
+    "layout",
+    "rounding",
+    41,
+    one_form("NCHW"),
+    lambda setup, _: setup.with_session(
+        disabled=tuple(dict.fromkeys((*setup.session.disabled, *_TRANSFORMERS)))
+    ),
+)
 def _why_layout(findings: Findings) -> str | None:
     """Convolutions in the layout of the model, where onnxruntime chose a blocked one or NHWC."""
     if set(_TRANSFORMERS) <= set(findings.setup.session.disabled):
