@@ -16,7 +16,7 @@ from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType
 from tracer.inputs.datasets import images
 from tracer.inputs.datasets.batch import Batch, Sample, find_start, stacked
-from tracer.inputs.datasets.labelled import image_input
+from tracer.inputs.datasets.named_images import image_input
 
 _SUFFIXES = frozenset((".jpeg", ".jpg", ".png", ".bmp", ".pgm", ".ppm", ".tif", ".tiff", ".webp"))
 _SPLITS = {"train": ("train",), "test": ("val", "test", "validation")}

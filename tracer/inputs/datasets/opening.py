@@ -14,7 +14,8 @@ from tracer.inputs.datasets.batch import Batch, SampleLayout, SampleSource
 from tracer.inputs.datasets.dataset import Dataset, Description, choose_samples
 from tracer.inputs.datasets.folder import open_folder
 from tracer.inputs.datasets.image_folder import open_image_folder
-from tracer.inputs.datasets.labelled import DEFAULT_FOLDER, names, open_named
+from tracer.inputs.datasets.labelled import DEFAULT_FOLDER, names
+from tracer.inputs.datasets.named_images import open_named
 from tracer.inputs.datasets.parquet import open_parquet
 from tracer.inputs.datasets.tar_files import open_tars
 from tracer.inputs.datasets.text import SPEC as TEXT
