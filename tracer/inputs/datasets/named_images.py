@@ -1,4 +1,4 @@
-"""Images of a named data set as inputs of a model; to read them alone needs no onnx (`labelled`)."""
+"""The images of a named data set as inputs of a model; reading them alone needs no onnx."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
