@@ -160,13 +160,16 @@ def _runs(file: StoredFile, lacking: tuple[object, ...]) -> tuple[Run, ...]:
         kernels = _kernels(file, position, len(instrumented))
         if not len(wall) or wall.min() < 0 or wall.mean() < _LEAST_US:
             raise ValueError("wall_us holds no time, or one below 0")
-        use, empty, returning = fields["use"], fields["empty_us"], fields["returning_us"]
+        use, returning = fields["use"], fields["returning_us"]
+        empty = None if fields["empty_us"] is None else file.times(fields["empty_us"])
+        if empty is not None and not len(empty):
+            raise ValueError("empty_us holds no time")
         fields |= {
             "inputs": decoded(fields["inputs"], dict[str, str]),
             "notes": decoded(fields["notes"], tuple[str, ...]),
             "wall_us": wall,
             "instrumented_us": instrumented,
-            "empty_us": None if empty is None else file.times(empty),
+            "empty_us": empty,
             "returning_us": math.nan if returning is None else returning,
             "use": None if use is None else _use(file, use, len(wall), len(instrumented)),
         }
