@@ -9,17 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.accumulators import a2q
-from tests.accumulators.tile_bounds import (
-    a2q_bits,
-    a2q_plus_bits,
-    axe_bits,
-    outer_bits,
-)
 from tests.interpreter.models import quick
 from tracer.accumulators.engine import oracle
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms, named
 from tracer.accumulators.statistics.bounds import guaranteed
+from tracer.accumulators.statistics.tile_bounds import a2q_bits, a2q_plus_bits, axe_bits, outer_bits
 from tracer.errors import UsageError
 
 WEIGHTS = st.lists(st.integers(-40, 40), min_size=1, max_size=8)

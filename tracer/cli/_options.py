@@ -234,7 +234,7 @@ RUN_LIMITS = bundle(
 
 
 def _cluster(workers: int | None, scheduler: str | None) -> str | None:
-    """Returns the pool as `tracer.scaling.opening` reads it. Raises UsageError for two of them."""
+    """Returns the pool as `tracer.scaling` reads it. Raises UsageError for two of them."""
     if workers is not None and scheduler is not None:
         raise UsageError(
             "--workers starts processes on this machine, and --scheduler names a cluster",
