@@ -18,7 +18,7 @@ def load(source: str, folder: Path = DEFAULT_FOLDER) -> LabelledImages | Text:
     Raises UsageError for an unknown name, InputError for missing or broken files.
     """
     if source in labelled.names():
-        return labelled.read_labelled(source, folder)
+        return labelled.read(source, folder)
     if source.endswith(".npz"):
         return read_archive(Path(source))
     if source in text.names() or source.startswith(text.PREFIX):

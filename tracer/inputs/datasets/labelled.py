@@ -77,7 +77,7 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(module.name for module in pkgutil.iter_modules(sets.__path__)))
 
 
-def read_labelled(name: str, folder: Path = DEFAULT_FOLDER) -> LabelledImages:
+def read(name: str, folder: Path = DEFAULT_FOLDER) -> LabelledImages:
     """Reads the data set `name`, one of `names()`, from `folder` if it needs files.
 
     Raises UsageError for a missing package, InputError for missing or broken files; the hint says

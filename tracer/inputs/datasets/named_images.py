@@ -9,7 +9,7 @@ from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType
 from tracer.inputs.datasets.batch import Batch
-from tracer.inputs.datasets.labelled import Split, read_labelled
+from tracer.inputs.datasets.labelled import Split, read
 
 _RANK = 4  # [N, C, H, W]
 
@@ -38,7 +38,7 @@ def open_named(name: str, model: Model, split: str, folder: Path) -> NamedImages
     Raises InputError for a model with several inputs, or whose input is not an image.
     """
     input_name = image_input(name, model)
-    dataset = read_labelled(name, folder)
+    dataset = read(name, folder)
     return NamedImages(input_name, dataset.train if split == "train" else dataset.test)
 
 
