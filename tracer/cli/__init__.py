@@ -2,6 +2,7 @@
 
 import importlib
 import pkgutil
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -25,6 +26,8 @@ SECTIONS = {
 
 _NARROWEST = 20
 """Characters of a line of help."""
+_COMMAND = re.compile(r'^def command\(.*?"""([^\n]+)', re.DOTALL | re.MULTILINE)
+"""The function of a command, with the first line of its help."""
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 INTERRUPTED, TERMINATED = 130, 143  # as shells do: 128 + the number of the signal
 
@@ -49,7 +52,8 @@ class Commands(cloup.Group):
         self, ctx: click.Context, include_default_section: bool = True
     ) -> list[cloup.Section]:
         """Returns the sections of the help; commands outside SECTIONS come last."""
-        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        commands = {name: _listed(name) or self.get_command(ctx, name)
+                    for name in self.list_commands(ctx)}  # fmt: skip
         sections = {
             title: {name: commands.pop(name) for name in names} for title, names in SECTIONS.items()
         }
@@ -57,6 +61,19 @@ class Commands(cloup.Group):
             cloup.Section(title, {name: command for name, command in members.items() if command})
             for title, members in {**sections, "Other": commands}.items()
         ]
+
+
+def _listed(name: str) -> click.Command | None:
+    """Returns a command with the name and the first line of its help alone, read from the source.
+
+    The list of commands needs no more. Importing the modules of all of them takes 0.1 s.
+    """
+    try:
+        source = pkgutil.get_data(__name__, f"{name}.py") or b""
+    except OSError:  # an install without sources
+        return None
+    line = _COMMAND.search(source.decode())
+    return None if line is None else click.Command(name, help=line[1].removesuffix('"""'))
 
 
 @cloup.group(
