@@ -10,7 +10,7 @@ import numpy as np
 from numba import cfunc, njit, types
 
 from tracer.interpreter.compiled_code import READ, WRITTEN, task
-from tracer.interpreter.kernels.task_team import TASK, floats
+from tracer.interpreter.kernels.task_arguments import TASK, floats
 
 ADD, SUBTRACT, MULTIPLY, DIVIDE = range(4)
 

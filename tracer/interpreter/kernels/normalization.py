@@ -9,7 +9,7 @@ import numpy as np
 from numba import cfunc, njit, types
 
 from tracer.interpreter.compiled_code import READ, WRITTEN, task
-from tracer.interpreter.kernels.task_team import TASK, floats
+from tracer.interpreter.kernels.task_arguments import TASK, floats
 
 _LANES = 16
 _READ = types.Array(types.float32, 1, "C", readonly=True)

@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 from tracer.interpreter.compiled_code import INTEGERS, READ, WRITTEN, task
-from tracer.interpreter.kernels.task_team import TASK, floats, integers
+from tracer.interpreter.kernels.task_arguments import TASK, floats, integers
 from tracer.interpreter.kernels.vectors import REGISTER, VECTORS, Vectors
 
 _INT = types.intp
