@@ -7,7 +7,7 @@ import pytest
 
 RECORD = "tracer/records/transformed.py"
 AFTER = "\n\n\n@dataclass(frozen=True, slots=True)\nclass Plan:"
-ADDED = '\n    trial: int = field(default=7, metadata=shown("trial", 1, "whole"))'
+ADDED = '\n    trial: int = field(default=7, metadata=as_column("trial", 1, "whole"))'
 
 
 @pytest.mark.nightly

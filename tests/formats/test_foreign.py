@@ -59,7 +59,8 @@ def time_of(trace, *kernels):
 
 
 def assert_uncorrected(rows):
-    """Times are those of the file; near a tick of the clock they are no more than bounds."""
+    """Times are those of the file; near a tick of the clock, where none is below 0, no less."""
+    assert (rows["time_us"] >= rows["time_us_raw"] * (1 - 1e-9)).all()
     long = rows[rows["time_us_raw"] >= 3]
     assert not long.empty
     assert long["time_us"].tolist() == pytest.approx(long["time_us_raw"].tolist())

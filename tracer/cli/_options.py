@@ -177,6 +177,7 @@ def bundle(parameter: str, build: Callable[..., Any], *options: Decorator) -> De
 def limit_seconds(
     ctx: click.Context, param: click.Parameter, seconds: float | None
 ) -> float | None:
+    """Begins the time of a command whose limit was typed; a default has its own way to end."""
     is_set = ctx.get_parameter_source(param.name or "") is not ParameterSource.DEFAULT
     if seconds is not None and is_set and not ctx.resilient_parsing:
         signals.limit_seconds(seconds)
@@ -318,8 +319,6 @@ def model_argument(code: type[Code] = Code) -> Decorator:
 
 
 SUBJECT = model_argument()
-ARGUMENTS = _option(next(each for each in fields(Code) if each.name == "args"))
-"""`--arg`, for a command of its own."""
 
 
 def output(formats: str, more: str = "") -> Decorator:

@@ -70,7 +70,7 @@ class ResultColumn:
     format: str
 
 
-def shown(header: str, rank: int, format_: str = "name") -> dict[str, ResultColumn]:
+def as_column(header: str, rank: int, format_: str = "name") -> dict[str, ResultColumn]:
     """Returns the metadata of a field of a dataclass that views show as this column.
 
     Formats are those of `tracer.analyzers.views.text.RESULT_FORMATS`.

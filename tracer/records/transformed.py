@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import onnx
 
 from tracer.accumulators.statistics.certificates import Guarantee
-from tracer.records.columns import shown
+from tracer.records.columns import as_column
 from tracer.records.model_info import ModelInfo
 from tracer.records.result import Result
 from tracer.records.whatif import EnergyBasis, Judgement, known_sum
@@ -49,11 +49,11 @@ class LayerError:
     for a layer that averages noise out. `worst_channel` is None where there are no channels.
     """
 
-    node: str = field(metadata=shown("node", 0))
-    op_type: str = field(metadata=shown("op", 3))
-    module: str | None = field(metadata=shown("module", 4))
-    sqnr_db: float = field(metadata=shown("SQNR dB", 2, "decibels"))
-    added_noise: float = field(metadata=shown("added noise", 1, "noise"))
+    node: str = field(metadata=as_column("node", 0))
+    op_type: str = field(metadata=as_column("op", 3))
+    module: str | None = field(metadata=as_column("module", 4))
+    sqnr_db: float = field(metadata=as_column("SQNR dB", 2, "decibels"))
+    added_noise: float = field(metadata=as_column("added noise", 1, "noise"))
     worst_channel: WorstChannel | None = None
 
 
@@ -111,21 +111,21 @@ class NarrowedNode:
     its energy is unknown.
     """
 
-    node: str = field(metadata=shown("node", 0))
-    op_type: str = field(metadata=shown("op", 3))
-    module: str | None = field(metadata=shown("module", 5))
-    bits: int = field(metadata=shown("bits", 1, "whole"))
-    guaranteed_before: int = field(metadata=shown("any input before", 2, "whole"))
-    guaranteed: int = field(metadata=shown("any input after", 2, "whole"))
-    observed_before: int = field(metadata=shown("on data before", 7, "whole"))
-    observed: int = field(metadata=shown("on data after", 7, "whole"))
-    measure: str = field(default="", metadata=shown("changed", 4))
-    activation_bits: int | None = field(default=None, metadata=shown("input bits", 4, "whole"))
-    sqnr_db: float | None = field(default=None, metadata=shown("SQNR dB", 3, "tenths"))
-    parts: int = field(default=1, metadata=shown("nodes", 6, "whole"))
-    overflows: int = field(default=0, metadata=shown("overflows", 5, "thousands"))
-    energy_before: float | None = field(default=None, metadata=shown("energy before", 9, "si"))
-    energy: float | None = field(default=None, metadata=shown("energy after", 8, "si"))
+    node: str = field(metadata=as_column("node", 0))
+    op_type: str = field(metadata=as_column("op", 3))
+    module: str | None = field(metadata=as_column("module", 5))
+    bits: int = field(metadata=as_column("bits", 1, "whole"))
+    guaranteed_before: int = field(metadata=as_column("any input before", 2, "whole"))
+    guaranteed: int = field(metadata=as_column("any input after", 2, "whole"))
+    observed_before: int = field(metadata=as_column("on data before", 7, "whole"))
+    observed: int = field(metadata=as_column("on data after", 7, "whole"))
+    measure: str = field(default="", metadata=as_column("changed", 4))
+    activation_bits: int | None = field(default=None, metadata=as_column("input bits", 4, "whole"))
+    sqnr_db: float | None = field(default=None, metadata=as_column("SQNR dB", 3, "tenths"))
+    parts: int = field(default=1, metadata=as_column("nodes", 6, "whole"))
+    overflows: int = field(default=0, metadata=as_column("overflows", 5, "thousands"))
+    energy_before: float | None = field(default=None, metadata=as_column("energy before", 9, "si"))
+    energy: float | None = field(default=None, metadata=as_column("energy after", 8, "si"))
 
     @property
     def fits(self) -> bool:
@@ -212,15 +212,15 @@ class Trial:
     `verdict` says in words whether the change was kept, and why not.
     """
 
-    change: str = field(metadata=shown("change", 0))
-    value: str = field(metadata=shown("form", 0))
+    change: str = field(metadata=as_column("change", 0))
+    value: str = field(metadata=as_column("form", 0))
     why: str
     effect: str
     verdict: str
     kept: bool = False
     speedup: Speedup | None = None
-    memory_bytes: int | None = field(default=None, metadata=shown("memory", 4, "size"))
-    difference: float | None = field(default=None, metadata=shown("difference", 2, "exponent"))
+    memory_bytes: int | None = field(default=None, metadata=as_column("memory", 4, "size"))
+    difference: float | None = field(default=None, metadata=as_column("difference", 2, "exponent"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ Runtimes meet what does not fit in the middle of a run: some say so without the 
 process. Operators of language models have such checks (`tracer.interpreter.operators`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,11 @@ from tracer.graph.model import Model, Node, Scope, describe
 from tracer.graph.shape_inference import Shapes
 from tracer.graph.tensor_type import bits_of
 from tracer.interpreter import operators, values
-from tracer.interpreter.operators import Input, Operator, Shaped, standard
+from tracer.interpreter.operators import Input, Shaped, standard
 from tracer.shapes import inference
 from tracer.shapes.inference import Inference
 from tracer.shapes.known_values import MOST
 from tracer.support.types import Array
-
-_Checked = Sequence[tuple[Node, Operator]]
-"""Nodes whose operators have a check."""
 
 _INTEGERS = frozenset({"int32", "int64"})
 """Types of lengths, positions and groups, whose values are checked as well."""

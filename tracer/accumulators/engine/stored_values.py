@@ -89,7 +89,7 @@ class StoredValues:
         known: dict[Address, Value] = {}
         for _, node in sorted(makers.items()):
             inputs = [
-                None if not name else self._known(self._flow.address(name, node.scope), known)
+                None if not name else self._value_at(self._flow.address(name, node.scope), known)
                 for name in node.inputs
             ]
             try:
@@ -102,7 +102,7 @@ class StoredValues:
         found = known.get(address)
         return np.asarray(found) if isinstance(found, np.ndarray | np.generic) else None
 
-    def _known(self, address: Address, computed: Mapping[Address, Value]) -> Value:
+    def _value_at(self, address: Address, computed: Mapping[Address, Value]) -> Value:
         if address in self._initializers:
             return values.from_tensor(self._initializers[address], self._folder)
         return computed.get(address)
