@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -186,8 +187,9 @@ class Cluster:
         began = sum(min(each, end) for each in self._began)
         ended = sum(end - each for each in self._ended if each)
         waiting = max(0.0, whole - sum(self._busy) - began - ended)
-        shares = (part / whole for part in (sum(self._busy), began, waiting, ended))
-        return Outcome(end, *shares, self._scheduler.worked / end)
+        parts = (sum(self._busy), began, waiting, ended)
+        busy, starting, waiting, ending = (part / whole for part in parts)
+        return Outcome(end, busy, starting, waiting, ending, self._scheduler.worked / end)
 
 
 def sweep(costs: Costs, workers: int, evaluations: float, shard_s: float) -> Outcome:
@@ -254,9 +256,7 @@ def _chart(workers: Sequence[float], busy: Mapping[float, Sequence[float]]) -> b
 
 def _print_dask() -> None:
     """Prints what an empty task takes of client and scheduler, submitted alone and at once."""
-    import distributed
-
-    print(machine(), f"· distributed {distributed.__version__}")
+    print(machine(), f"· distributed {version('distributed')}")
     with _dask() as (client, scheduler):
         workers = [*client.scheduler_info()["workers"]]
         alone = _task_ms(scheduler, lambda count: _submit(client, workers, count), 2000)

@@ -141,7 +141,7 @@ def _tars(folder: Path, count: int) -> str:
                     info = tarfile.TarInfo(f"{number:08}.{kind}")
                     info.size = len(data)
                     tar.addfile(info, io.BytesIO(data))
-                tar.members.clear()
+                tar.members.clear()  # type: ignore[attr-defined]
     return str(folder / "part-*.tar")
 
 

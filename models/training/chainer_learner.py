@@ -65,7 +65,7 @@ class ChainerLearner:
         arrays |= serializer.target
         arrays["epoch"] = np.asarray(epoch)
         file = io.BytesIO()
-        np.savez(file, **arrays)  # type: ignore[arg-type]  # the stubs take arrays for a flag
+        np.savez(file, **arrays)
         return file.getvalue()
 
     def restore(self, path: Path) -> int:

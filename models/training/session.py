@@ -13,6 +13,7 @@ from models.training.learner import Learner, new_learner
 from models.training.settings import TrainSettings, continued
 from tracer.errors import UsageError
 from tracer.exporters.records import Exported
+from tracer.support.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Session:
         """The last saved epoch."""
         return self.rows[-1].epoch if self.rows else 0
 
-    def epochs(self, progress: loop.Progress) -> Iterator[loop.Epoch]:
+    def epochs(self, progress: Progress) -> Iterator[loop.Epoch]:
         """Trains the remaining epochs; each is saved before it is yielded."""
         for row in loop.train(self.learner, self.dataset, self.settings, self.done, progress):
             self.folder.record([*self.rows, row], self.learner)
@@ -54,7 +55,7 @@ def start(request: Mapping[str, object], folder: RunFolder, data_dir: Path) -> S
     default = TrainSettings(
         family, "torch", recipe.data, recipe.input_shape, recipe.epochs, recipe.batch, recipe.lr
     )
-    session = _prepare(replace(default, **request), folder, data_dir)  # type: ignore[arg-type]
+    session = _prepare(replace(default, **request), folder, data_dir)
     folder.begin(session.settings)
     return session
 

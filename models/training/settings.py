@@ -73,7 +73,7 @@ def continued(
     if other:
         changes = "; ".join(f"{name} {saved[name]}, not {value}" for name, value in other.items())
         raise UsageError(f"{where}: the run was started with {changes}", "Leave these out.")
-    return replace(settings, epochs=request.get("epochs", settings.epochs))  # type: ignore[arg-type]
+    return replace(settings, epochs=request.get("epochs", settings.epochs))
 
 
 def _from_json(saved: Mapping[str, object], where: str) -> TrainSettings:
@@ -85,7 +85,7 @@ def _from_json(saved: Mapping[str, object], where: str) -> TrainSettings:
             f"{where}: these are not settings of a run ({names_text})", "Start a new one."
         )
     shape: Any = saved["input_shape"]
-    return TrainSettings(**{**saved, "input_shape": tuple(shape)})  # type: ignore[arg-type]
+    return TrainSettings(**{**saved, "input_shape": tuple(shape)})
 
 
 def _plain(value: object) -> object:

@@ -43,7 +43,7 @@ class TorchLearner:
         self._model.train()
         self._adam.zero_grad()
         loss, correct = self._scored(x, y)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self._adam.step()
         return float(loss.detach()) * len(y), float(correct)
 

@@ -319,6 +319,8 @@ def model_argument(code: type[Code] = Code) -> Decorator:
 
 
 SUBJECT = model_argument()
+ARGUMENTS = _option(next(each for each in fields(Code) if each.name == "args"))
+"""`--arg`, for a command of its own (models.train)."""
 
 
 def output(formats: str, more: str = "") -> Decorator:
