@@ -8,7 +8,7 @@ import sys
 import time
 from dataclasses import dataclass
 
-from tracer.interpreter.kernels import vectors
+from tracer.interpreter.kernels import machine_code
 from tracer.records import environment
 
 CHOSEN = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
@@ -33,7 +33,7 @@ def counts(doc: str | None, **defaults: int) -> argparse.Namespace:
 
 def machine() -> str:
     """Returns the machine in one line, with the instructions of narrow sums."""
-    return f"{environment.observe().summary} · narrow sums: {vectors.instruction_set()}"
+    return f"{environment.observe().summary} · narrow sums: {machine_code.instruction_set()}"
 
 
 def measure(command: list[str]) -> Usage:

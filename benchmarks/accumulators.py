@@ -24,7 +24,7 @@ from tracer.accumulators.engine.tile_sums import SumLanes
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms, named
 from tracer.accumulators.spec.register import Overflow
-from tracer.interpreter.numeric import buffer_pool, parallel
+from tracer.interpreter.numeric import parallel, tensors
 from tracer.interpreter.numeric.tile_tasks import Columns
 from tracer.support.timing import elapsed_us
 from tracer.support.types import Array
@@ -154,7 +154,7 @@ def _medians(
 ) -> tuple[float, float]:
     """Returns the median time of each, in µs; runs alternate, after two warm-up runs."""
     mine, theirs = [], []
-    with buffer_pool.pooled([]):
+    with tensors.pooled([]):
         for _ in range(runs + 2):
             with parallel.threads(threads):
                 mine.append(elapsed_us(ours))

@@ -42,7 +42,7 @@ from tracer.accumulators.spec.policy import Policy
 from tracer.graph import loading
 from tracer.graph.model import Model
 from tracer.interpreter.interpreter import Interpreter
-from tracer.interpreter.numeric import buffer_pool, parallel
+from tracer.interpreter.numeric import parallel, tensors
 from tracer.support.timing import elapsed_us
 from tracer.support.types import Array
 
@@ -184,7 +184,7 @@ def _floats(left: Array, right: Array, family: Family) -> Callable[[], Any]:
 def _medians(works: list[Callable[[], Any]], threads: int, runs: int) -> list[float]:
     """Returns the median time of each, in µs; runs take turns, after one warm-up run."""
     times: list[list[float]] = [[] for _ in works]
-    with buffer_pool.pooled([]), parallel.threads(threads):
+    with tensors.pooled([]), parallel.threads(threads):
         for _ in range(runs + 1):
             for work, seen in zip(works, times, strict=True):
                 seen.append(elapsed_us(work))

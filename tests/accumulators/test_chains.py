@@ -18,7 +18,7 @@ from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import TensorRecorder
 from tracer.interpreter.operators import Registry
-from tracer.interpreter.planner import Planner
+from tracer.interpreter.plan import Planner
 
 MODELS = Path(__file__).parents[2] / "models"
 BYTES = st.sampled_from([np.int8, np.uint8])

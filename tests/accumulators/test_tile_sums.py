@@ -126,7 +126,7 @@ def test_sums_of_zeros_never_leave_the_range(overflow, bits):
 def test_older_processors_compute_the_same(processor, features, says):
     program = (
         "from tests.accumulators.test_tile_sums import *\n"
-        "from tracer.interpreter.kernels.vectors import instruction_set\n"
+        "from tracer.interpreter.kernels.machine_code import instruction_set\n"
         "for bits in (10, 13, 24):\n"
         "    check(*products(bits, 7, 50, 45, (7, 8)), Accumulator(bits), 32)\n"
         "check(*products(1, 7, 50, 45, (20, 20)), Accumulator(40), 64)\n"

@@ -16,13 +16,11 @@ from tests import graphs
 from tests.interpreter.models import normal, onnxruntime, parsed, single
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph.loading import open_model
-from tracer.interpreter.execution import Execution
-from tracer.interpreter.interpreter import Interpreter
+from tracer.interpreter.interpreter import Execution, Interpreter
 from tracer.interpreter.numeric import parallel
 from tracer.interpreter.observers import TensorRecorder
 from tracer.interpreter.operators import Operator, Registry
-from tracer.interpreter.plan import schedule
-from tracer.interpreter.planner import Planner
+from tracer.interpreter.plan import Planner, schedule
 from tracer.limits import Limits, enforced
 from tracer.support.types import type_text
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.interpreter.models import single
 from tracer.interpreter.compiled_code import loaded
 from tracer.interpreter.interpreter import Interpreter
-from tracer.interpreter.numeric import buffer_pool, compiled, parallel
+from tracer.interpreter.numeric import compiled, parallel, tensors
 
 _THREADS = st.integers(1, 5)
 
@@ -75,7 +75,7 @@ def test_a_result_outlives_the_runs_after_it():
 
 def test_the_pool_of_a_run_is_the_next_ones():
     idle = []
-    with buffer_pool.pooled(idle):
-        place = buffer_pool.empty((1 << 16,), np.float32).__array_interface__["data"][0]
-    with buffer_pool.pooled(idle):
-        assert buffer_pool.empty((1 << 16,), np.float32).__array_interface__["data"][0] == place
+    with tensors.pooled(idle):
+        place = tensors.empty((1 << 16,), np.float32).__array_interface__["data"][0]
+    with tensors.pooled(idle):
+        assert tensors.empty((1 << 16,), np.float32).__array_interface__["data"][0] == place

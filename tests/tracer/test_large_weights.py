@@ -23,8 +23,8 @@ from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.exporters import writing
 from tracer.graph import footprint, loading, stored_weights
 from tracer.inputs.feedset import FeedSet
-from tracer.interpreter.constants import MemoryBudget, once
 from tracer.interpreter.interpreter import Interpreter
+from tracer.interpreter.operators import MemoryBudget, once
 from tracer.limits import Limits
 from tracer.quantization.options import QuantizationOptions
 from tracer.quantization.quantizer import quantize

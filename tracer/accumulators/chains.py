@@ -26,7 +26,7 @@ from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.kernels import loaded
 from tracer.accumulators.nodes import ComputeSums
-from tracer.interpreter.numeric import buffer_pool, parallel
+from tracer.interpreter.numeric import parallel, tensors
 from tracer.interpreter.operators import Body, Kernel
 from tracer.interpreter.plan import Plan, Task
 from tracer.interpreter.values import Value
@@ -291,7 +291,7 @@ def _lookup_of_two(
 def looked_up(table: Array, x: Array, other: Array | None = None) -> Array:
     """Bytes of a `table` (256, width) by `x`, and by `other` or the last axis of `x`."""
     limits.allow(x.shape, table.dtype)
-    out = buffer_pool.empty(x.shape, table.dtype)
+    out = tensors.empty(x.shape, table.dtype)
     kernels, table = loaded("tables"), np.ascontiguousarray(table).view(np.uint8)
     flat = [_flat(each) for each in (x, other, out) if each is not None]
     width = table.shape[1] if other is None else 1

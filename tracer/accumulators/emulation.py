@@ -34,8 +34,7 @@ from tracer.errors import ModelError, UsageError
 from tracer.graph.model import Model, Node
 from tracer.graph.shape_inference import TensorTypes
 from tracer.interpreter import values
-from tracer.interpreter.constants import MemoryBudget
-from tracer.interpreter.operators import Body, Kernel
+from tracer.interpreter.operators import Body, Kernel, MemoryBudget
 from tracer.interpreter.plan import Plan, Task
 from tracer.interpreter.values import Value
 from tracer.shapes import infer

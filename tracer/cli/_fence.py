@@ -64,7 +64,7 @@ def _writable(parameters: Mapping[str, Any]) -> Iterator[Path]:
             yield path.parent
             yield path.resolve().parent
     yield Path(tempfile.gettempdir())
-    named = os.environ.get("NUMBA_CACHE_DIR")  # see `kernels.cache_folder`
+    named = os.environ.get("NUMBA_CACHE_DIR")  # see `kernels.machine_code`
     compiled = Path(named) if named else Path(__file__).parents[1] / "__pycache__" / "compiled"
     yield from filter(_is_made, (cache.folder(), compiled))
     if any(text.endswith(_DRAWN) for text in files):

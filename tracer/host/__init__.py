@@ -109,9 +109,9 @@ def compiled_code() -> CompiledCode:
 
     That is the instructions, the threads of a run by default, and the folder.
     """
-    folder = loaded("cache_folder").place()
+    folder = loaded("machine_code").place()
     with parallel.threads(None):
         threads = parallel.allowed()
     return CompiledCode(
-        loaded("vectors").instruction_set(), threads, None if folder is None else str(folder)
+        loaded("machine_code").instruction_set(), threads, None if folder is None else str(folder)
     )

@@ -41,8 +41,8 @@ _NOT_KEPT = (
 def loaded(name: str, package: str = _KERNELS) -> ModuleType:
     """Returns a module of kernels, which numba compiles unless the compiled code was kept."""
     with loading():
-        cache_folder = importlib.import_module(f"{_KERNELS}.cache_folder")  # numba is heavy
-        with cache_folder.for_numba(package):
+        machine_code = importlib.import_module(f"{_KERNELS}.machine_code")  # numba is heavy
+        with machine_code.for_numba(package):
             return importlib.import_module(f"{package}.{name}")
 
 

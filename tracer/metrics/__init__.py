@@ -8,15 +8,18 @@ from typing import Any
 from tracer.errors import InputError, UsageError
 from tracer.inputs.datasets.batch import Batch
 from tracer.metrics.metric import Metric, Outputs, Score, load_user_metric
-from tracer.metrics.reference import channel_noise, noise, one_of, reference_mse
 from tracer.metrics.scores import (
     agreement,
     bits_per_byte,
+    channel_noise,
     has_class_numbers,
     has_row_per_token,
     mse,
+    noise,
+    one_of,
     perplexity,
     predictions,
+    reference_mse,
     scores_tokens,
     top1,
     top5,

@@ -18,7 +18,7 @@ from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import Observer, TensorRecorder, named_tensors
 from tracer.interpreter.ops.quantization import dequantize_linear
 from tracer.interpreter.values import Value, from_tensor
-from tracer.metrics.reference import channel_axes, squares_along
+from tracer.metrics.scores import channel_axes, squares_along
 from tracer.quantization.accuracy import within_time
 from tracer.quantization.calibration import CalibrationBatches
 from tracer.records.transformed import LayerError, OutputError, WorstChannel

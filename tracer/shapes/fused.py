@@ -6,7 +6,7 @@ onnx has no shape inference for them. What a rule does not tell is None.
 from tracer.graph.tensor_type import Dim, TensorType
 from tracer.interpreter.numeric.windows import window
 from tracer.interpreter.ops.conv import geometry
-from tracer.shapes.known_node import (
+from tracer.shapes.known import (
     Known,
     Outputs,
     Rules,

@@ -1,31 +1,41 @@
-"""Infers the types of all tensors: by onnx, then node by node where shapes are computed."""
+"""Infers the types of all tensors: by onnx, then node by node where shapes are computed.
+
+`check` refuses nodes whose inputs do not fit, before a run, by the checks of the interpreter's
+operators (`tracer.interpreter.operators`). Runtimes meet what does not fit in the middle of a run:
+some say so without the node, some end the process.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
 
 from tracer.containment import activity
-from tracer.errors import ModelError
+from tracer.errors import ModelError, TracerError
 from tracer.graph import shape_inference, tensor_type
-from tracer.graph.model import Address, Model, Node, Scope
+from tracer.graph.model import Address, Model, Node, Scope, describe
 from tracer.graph.shape_inference import FAILURES, Shapes, TensorTypes
-from tracer.graph.tensor_type import Dim, TensorType, common_type, refined
+from tracer.graph.tensor_type import Dim, TensorType, bits_of, common_type, refined
+from tracer.interpreter import operators, values
+from tracer.interpreter.operators import Input, Shaped, standard
 from tracer.shapes import rules
-from tracer.shapes.known_values import MOST, KnownValues
+from tracer.shapes.known import MOST, KnownValues
 from tracer.shapes.rules import as_standard, rule_of, with_one_dtype
 from tracer.support.types import Array, dtype_text
 
-Types = Sequence[TensorType | None]
 _COUNTERS = (TensorType("int64", ()), TensorType("bool", ()))
 """The first inputs of the body of a Loop: the number of the trip, and the condition."""
+Types = Sequence[TensorType | None]
 _SCAN_WITHOUT_BATCH = 9
 """Before this version, Scan had a batch axis."""
 _VISITS = 4
 """Visits of a node, on average, before nested bodies are inferred only once."""
+_INTEGERS = frozenset({"int32", "int64"})
+"""Types of lengths, positions and groups, whose values are checked as well."""
 
 
 def infer(model: Model, shapes: Shapes) -> TensorTypes:
@@ -395,3 +405,65 @@ def _with_axis(type_: TensorType | None, axis: int, size: int | None) -> TensorT
 _BY_OPERATOR: Mapping[str, Callable[[Inference, Node, Mapping[str, Scope]], Types]] = {
     "If": _if, "Loop": _loop, "Scan": _scan,
 }  # fmt: skip
+
+
+def check(model: Model, shapes: Shapes, fed: Mapping[str, Any] | None = None) -> None:
+    """Raises ModelError, which names the node, for inputs that do not fit its operator.
+
+    `shapes` are those of the model's inputs, `fed` the values of some of them. A node is left out
+    if the type of an input is not known before a run.
+    """
+    found = (
+        (node, standard().find(node.domain, node.op_type, model.opsets.get(node.domain, 1)))
+        for node in model.nodes
+    )
+    nodes = [(node, each) for node, each in found if each is not None and each.check is not None]
+    if not nodes:
+        return
+    numbers = {
+        name: value
+        for name, value in (fed or {}).items()
+        if (isinstance(value, np.ndarray) and value.dtype.kind in "biu" and value.size <= MOST)
+    }
+    known = inferred(model, shapes, numbers)
+    for node, operator in nodes:
+        try:
+            inputs = [
+                _input(known, node, at) if name else None for at, name in enumerate(node.inputs)
+            ]
+            if all(
+                each is not None for name, each in zip(node.inputs, inputs, strict=True) if name
+            ):
+                attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
+                operators.check(operator, inputs, attributes)
+        except Exception as error:  # ranks and attributes that no check foresees
+            where = describe(model, (node,), model.opsets.get(node.domain, 1))
+            if isinstance(error, TracerError):
+                raise type(error)(f"{where}: {error.what}", error.hint) from error
+            types = ", ".join(str(kind) for kind in known.inputs(node) if kind is not None)
+            raise ModelError(f"{where}: inputs or attributes of no known form: {types}") from error
+
+
+def _input(known: Inference, node: Node, index: int) -> Input | None:
+    """Returns an input: its value if it is of integers, else its type; None if that is unknown."""
+    kind = known.inputs(node)[index]
+    if kind is None or kind.concrete is None or bits_of(kind.dtype) is None:
+        return None
+    value = None
+    if kind.dtype in _INTEGERS:
+        value = known.input_value(node, index)
+        value = _stored(node, node.inputs[index]) if value is None else value
+    return (
+        Shaped(np.dtype(values.scalar_type(kind.dtype)), kind.concrete) if value is None else value
+    )
+
+
+def _stored(node: Node, name: str) -> Array | None:
+    """Returns a weight in the file that is too large for shape inference, as groups are."""
+    scope: Scope | None = node.scope
+    while scope is not None:
+        weight = next((each for each in scope.graph.initializer if each.name == name), None)
+        if weight is not None:
+            return None if weight.external_data else values.from_tensor(weight)
+        scope = scope.parent
+    return None

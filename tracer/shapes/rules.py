@@ -14,7 +14,7 @@ from tracer.interpreter.ops.matmul import einsum_shape
 from tracer.interpreter.ops.resize import resized_sizes
 from tracer.shapes import fused
 from tracer.shapes.fused import pooled, transposed
-from tracer.shapes.known_node import Known, Outputs, Rule, Rules, broadcast, divided, like_first
+from tracer.shapes.known import Known, Outputs, Rule, Rules, broadcast, divided, like_first
 from tracer.support.types import Array
 
 _ML_DOMAIN = "ai.onnx.ml"

@@ -18,8 +18,16 @@ from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.feedset import FeedSet
 from tracer.interpreter.interpreter import Interpreter
-from tracer.metrics import Metric, default_metric, reference, suited
-from tracer.metrics.scores import lead
+from tracer.metrics import Metric, default_metric, suited
+from tracer.metrics.scores import (
+    ChannelSquares,
+    ClassCounts,
+    channel_squares,
+    class_counts,
+    lead,
+    one_class_note,
+    unlike_channels_note,
+)
 from tracer.records.whatif import Coverage, Judgement, NodeWork, known_sum
 from tracer.shapes import infer
 from tracer.support.types import Array, FloatArray
@@ -91,8 +99,8 @@ class WideBatch:
 
     scores: Array
     leads: Array
-    classes: reference.ClassCounts
-    squares: reference.ChannelSquares
+    classes: ClassCounts
+    squares: ChannelSquares
 
 
 def summary(model: Model, metric: Metric) -> Callable[[Array, Sequence[Any]], WideBatch]:
@@ -104,8 +112,8 @@ def summary(model: Model, metric: Metric) -> Callable[[Array, Sequence[Any]], Wi
         return WideBatch(
             scores,
             lead(outputs[0][: len(scores)]),
-            reference.class_counts(metric, own),
-            reference.channel_squares(metric, own),
+            class_counts(metric, own),
+            channel_squares(metric, own),
         )
 
     return summarized
@@ -114,8 +122,8 @@ def summary(model: Model, metric: Metric) -> Callable[[Array, Sequence[Any]], Wi
 def metric_notes(metric: Metric, batches: Sequence[WideBatch]) -> tuple[str, ...]:
     """Returns notes on what the metric does not show of the outputs in wide accumulators."""
     notes = (
-        reference.one_class_note(metric, (batch.classes for batch in batches)),
-        reference.unlike_channels_note(metric, (batch.squares for batch in batches)),
+        one_class_note(metric, (batch.classes for batch in batches)),
+        unlike_channels_note(metric, (batch.squares for batch in batches)),
     )
     return tuple(filter(None, notes))
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tracer import metrics
 from tracer.errors import InputError, UsageError
 from tracer.inputs.datasets.batch import Batch
-from tracer.metrics.reference import (
+from tracer.metrics.scores import (
     channel_squares,
     class_counts,
     one_class_note,

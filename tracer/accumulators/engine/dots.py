@@ -25,7 +25,7 @@ from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.spec.orders.basic import Sorted
 from tracer.accumulators.statistics.partial_sums import Clipped, UnlimitedSums
-from tracer.interpreter.numeric import buffer_pool, parallel, products
+from tracer.interpreter.numeric import parallel, products, tensors
 from tracer.support.types import Array
 
 _ORACLE = 1 << 20
@@ -162,7 +162,7 @@ def observed(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Unli
     plan = _plan(terms, accumulator)
     if plan is None:
         return _by_oracle(matrices, terms, accumulator, oracle.observe, UnlimitedSums)
-    final, low, high = (buffer_pool.empty(matrices.shape, np.int64) for _ in range(3))
+    final, low, high = (tensors.empty(matrices.shape, np.int64) for _ in range(3))
     if not final.size:
         return UnlimitedSums(final, low, high)
     clips = None if plan.has_one_width else np.empty(matrices.shape, np.int64)
@@ -188,7 +188,7 @@ def emulated(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Clip
     plan = _plan(terms, accumulator)
     if plan is None:
         return _by_oracle(matrices, terms, accumulator, oracle.emulate, Clipped)
-    values, events = (buffer_pool.empty(matrices.shape, np.int64) for _ in range(2))
+    values, events = (tensors.empty(matrices.shape, np.int64) for _ in range(2))
     if not values.size:
         return Clipped(values, events)
     lanes = SumLanes(matrices, plan, accumulator)

@@ -13,7 +13,7 @@ from tracer.accumulators.floats.casting import paired
 from tracer.accumulators.spec.float_accumulator import float_format
 from tracer.accumulators.spec.operand_format import BLOCKS, OperandFormat
 from tracer.graph.model import Node
-from tracer.interpreter.constants import MemoryBudget
+from tracer.interpreter.operators import MemoryBudget
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 

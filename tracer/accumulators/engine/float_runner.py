@@ -16,7 +16,7 @@ from tracer.accumulators.spec.float_accumulator import FloatAccumulator
 from tracer.accumulators.spec.operand_format import BLOCKS
 from tracer.accumulators.statistics.float_partial_sums import FloatTally
 from tracer.interpreter.numeric import parallel
-from tracer.interpreter.numeric.convolution import Place, PlacedProduct
+from tracer.interpreter.numeric.products import Place, PlacedProduct
 from tracer.support.types import Array
 
 _SEEDS = 1 << 32

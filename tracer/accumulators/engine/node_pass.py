@@ -23,9 +23,9 @@ from tracer.accumulators.engine.tile_sums import Factors, SumLanes
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.statistics.partial_sums import Tally
-from tracer.interpreter.constants import MemoryBudget
 from tracer.interpreter.numeric.tile_tasks import Columns
 from tracer.interpreter.numeric.windows import Window, padded
+from tracer.interpreter.operators import MemoryBudget
 from tracer.support.types import Array
 
 _AXES = 2

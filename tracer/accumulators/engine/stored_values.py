@@ -13,7 +13,7 @@ from tracer.graph import operators
 from tracer.graph.model import Address, Model, Node, Scope
 from tracer.graph.operators import draws_numbers
 from tracer.interpreter import values
-from tracer.interpreter.constants import evaluated
+from tracer.interpreter.operators import evaluated
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 

@@ -24,8 +24,7 @@ from tracer.errors import ModelError
 from tracer.graph.model import Address, Model, Node, Scope
 from tracer.graph.stored_weights import overridable
 from tracer.interpreter.numeric import compiled
-from tracer.interpreter.numeric.elementwise import apply
-from tracer.interpreter.numeric.tensors import nonnegative_axis
+from tracer.interpreter.numeric.tensors import apply, nonnegative_axis
 from tracer.interpreter.ops.quantization import aligned, is_integer
 from tracer.support.types import Array
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from tracer.interpreter.kernels.machine_code import INDEX, Vectors
 from tracer.interpreter.kernels.tiles import (
     NOTHING,
     PARAMETERS,
@@ -22,7 +23,6 @@ from tracer.interpreter.kernels.tiles import (
     Tile,
     Words,
 )
-from tracer.interpreter.kernels.vectors import INDEX, Vectors
 
 Rule = Callable[[Vectors, Any, Any], Any]
 """(vectors, lane, limit) -> what becomes of the lane."""

@@ -16,8 +16,8 @@ from tracer.accumulators.kernels.steps import (
     write_bytes,
     write_sums,
 )
+from tracer.interpreter.kernels.machine_code import INDEX, REGISTER
 from tracer.interpreter.kernels.tiles import Step, Store, Tile
-from tracer.interpreter.kernels.vectors import INDEX, REGISTER
 
 PART_BITS = 3
 """Bits of a float after its first one that tell the bins of an octave apart."""

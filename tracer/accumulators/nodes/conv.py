@@ -36,9 +36,14 @@ from tracer.accumulators.nodes import (
     requantizing,
 )
 from tracer.accumulators.spec.orders import Terms
-from tracer.interpreter.numeric import buffer_pool
-from tracer.interpreter.numeric.convolution import check, convolve, convolve_placed
-from tracer.interpreter.numeric.products import Product, integers
+from tracer.interpreter.numeric import tensors
+from tracer.interpreter.numeric.products import (
+    Product,
+    check_channels,
+    convolve,
+    convolve_placed,
+    integers,
+)
 from tracer.interpreter.numeric.tensors import flat
 from tracer.interpreter.numeric.windows import Window, window
 from tracer.interpreter.operators import MICROSOFT
@@ -202,7 +207,7 @@ def _node_sums(
 ) -> Array | None:  # fmt: skip
     """As `_integer_sums`, with the windows that the node's attributes describe."""
     groups = operands.attributes.get("group", 1)
-    check(x.numbers, w.numbers, groups)
+    check_channels(x.numbers, w.numbers, groups)
     windows = _windows(operands.attributes, x.numbers, w.numbers)
     return _integer_sums(runner, x, w, bias, windows, groups, finish)
 
@@ -232,7 +237,7 @@ def _integer_sums(
     gathered = None
     if images is not None:
         gathered = Gathered(rows, images.columns(groups, len(rows)), offset, terms)
-    out = buffer_pool.empty(shape, np.int64 if finish is None else finish.bytes.dtype)
+    out = tensors.empty(shape, np.int64 if finish is None else finish.bytes.dtype)
     if finish is not None:
         done = not after and gathered is not None and runner.finish(gathered, finish, out)
         return out if done else None

@@ -31,9 +31,8 @@ from tracer.accumulators.nodes import (
 )
 from tracer.accumulators.spec.orders import Terms
 from tracer.errors import ModelError
-from tracer.interpreter.numeric import buffer_pool, parallel
-from tracer.interpreter.numeric.convolution import Place, PlacedProduct
-from tracer.interpreter.numeric.products import Product, integers
+from tracer.interpreter.numeric import parallel, tensors
+from tracer.interpreter.numeric.products import Place, PlacedProduct, Product, integers
 from tracer.interpreter.operators import MICROSOFT
 from tracer.interpreter.ops.matmul import per_row
 from tracer.interpreter.ops.quantized import columns, gemm_output, matmul_factor
@@ -300,7 +299,7 @@ def _gathered_sums(
             rows, from_matrices(right_sides, left[-2]), bias, terms, (a.low, a.high)
         )
         flat = (matrices, *shape[-2:])
-    out = buffer_pool.empty(shape, np.int64 if finish is None else finish.bytes.dtype)
+    out = tensors.empty(shape, np.int64 if finish is None else finish.bytes.dtype)
     done = (
         runner.sum_gathered(gathered, out.reshape(flat))
         if finish is None

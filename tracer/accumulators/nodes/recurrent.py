@@ -19,7 +19,7 @@ from tracer.accumulators.spec.orders import Terms
 from tracer.errors import ModelError
 from tracer.interpreter.operators import MICROSOFT, NodeContext
 from tracer.interpreter.ops import recurrent
-from tracer.interpreter.ops.dynamic_quantized import by_direction, dynamic_quantize_lstm
+from tracer.interpreter.ops.quantized import by_direction, dynamic_quantize_lstm
 from tracer.interpreter.ops.recurrent import GateProducts, gru, lstm, rnn
 from tracer.interpreter.values import Value
 from tracer.support.types import Array

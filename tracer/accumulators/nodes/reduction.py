@@ -15,7 +15,7 @@ from tracer.accumulators.engine.sum_runner import Ends, Gathered, Reduction, Sum
 from tracer.accumulators.nodes import ComputeSums, NodeSums, computed, lowering
 from tracer.accumulators.nodes.matmul import begun_sums
 from tracer.accumulators.spec.orders import Terms
-from tracer.interpreter.numeric import buffer_pool, parallel
+from tracer.interpreter.numeric import parallel, tensors
 from tracer.interpreter.numeric.tensors import flat, nonnegative_axis
 from tracer.interpreter.numeric.windows import padded, patches, window
 from tracer.interpreter.operators import MICROSOFT
@@ -347,7 +347,7 @@ def gathered_sums(
     """The sums of columns of each channel, in one pass; None where no kernel supports it."""
     runner.begin(reduction)
     ones = np.ones((reduction.channels, reduction.terms.count), np.int16)
-    sums, out = Gathered(ones, columns, None, reduction.terms), buffer_pool.empty(shape, np.int64)
+    sums, out = Gathered(ones, columns, None, reduction.terms), tensors.empty(shape, np.int64)
     return out if runner.sum_gathered(sums, out) else None
 
 

@@ -16,7 +16,7 @@ from tracer.accumulators.spec.float_accumulator import (
 )
 from tracer.accumulators.spec.register import signed_range
 from tracer.errors import InputError, UsageError
-from tracer.interpreter.numeric.elementwise import apply
+from tracer.interpreter.numeric.tensors import apply
 from tracer.support.types import Array
 
 _WIDEST_OPERAND = 32

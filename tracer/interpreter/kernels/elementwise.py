@@ -1,4 +1,4 @@
-"""Element-wise tasks on flat float32 tensors: affine, Relu, Add to Div, rational functions.
+"""Element-wise work on flat float32 tensors: affine, Relu, Add to Div, rational, quantisation.
 
 Loops run from 0 over slices, or over unsigned indices: numba handles an index that may be negative
 in a way that LLVM does not vectorise.
@@ -9,13 +9,17 @@ from typing import Any
 import numpy as np
 from numba import cfunc, njit, types
 
-from tracer.interpreter.compiled_code import READ, WRITTEN, task
+from tracer.interpreter.compiled_code import READ, WRITTEN, entry, task
 from tracer.interpreter.kernels.task_arguments import TASK, floats
-
-ADD, SUBTRACT, MULTIPLY, DIVIDE = range(4)
 
 _READ = types.Array(types.float32, 1, "C", readonly=True)
 _WRITE = types.Array(types.float32, 1, "C")
+_FLOAT = types.float32
+_BYTES = (types.uint8, types.int8)
+
+_MAGIC = np.float32(3 << 22)
+"""Adding and subtracting it rounds a float32 below 2^22 to an integer."""
+ADD, SUBTRACT, MULTIPLY, DIVIDE = range(4)
 
 
 @task(READ, READ, READ, WRITTEN, fits=lambda _, x, scale, shift, out, planes, each, size: (
@@ -133,3 +137,35 @@ def ratio(words: Any, block: int) -> None:
         top = ((((p0 * s + p1) * s + p2) * s + p3) * s + p4) * s + p5
         bottom = ((((q0 * s + q1) * s + q2) * s + q3) * s + q4) * s + q5
         out[i] = min(max(near * (top / bottom), -most), most)
+
+
+@entry(lambda x, scale, zero, low, high, out: x.size == out.size)
+@njit(
+    [types.void(_READ, _FLOAT, _FLOAT, _FLOAT, _FLOAT, types.Array(kind, 1, "C"))
+     for kind in (*_BYTES, types.int16)],
+    nogil=True, cache=True, error_model="numpy",
+)  # fmt: skip
+def quantize(x: Any, scale: Any, zero: Any, low: Any, high: Any, out: Any) -> None:
+    """round(x / scale) + zero, half to even, clipped to [low, high], which lie within 2^21.
+
+    The bounds are integers, so clipping first gives the same. NaN becomes what it converts to.
+    """
+    least, most = _FLOAT(low - zero), _FLOAT(high - zero)
+    for i in range(x.size):
+        ratio = _FLOAT(x[i] / scale)
+        ratio = least if ratio < least else ratio
+        ratio = most if ratio > most else ratio
+        rounded = _FLOAT(_FLOAT(ratio + _MAGIC) - _MAGIC)
+        out[i] = np.int32(_FLOAT(rounded + zero))
+
+
+@entry(lambda x, scale, zero, out: x.size == out.size)
+@njit(
+    [types.void(types.Array(kind, 1, "C", readonly=True), _FLOAT, _FLOAT,
+                types.Array(_FLOAT, 1, "C")) for kind in _BYTES],
+    nogil=True, cache=True,
+)  # fmt: skip
+def dequantize(x: Any, scale: Any, zero: Any, out: Any) -> None:
+    """(x - zero) * scale."""
+    for i in range(x.size):
+        out[i] = _FLOAT(_FLOAT(_FLOAT(x[i]) - zero) * scale)

@@ -1,8 +1,8 @@
-"""Depthwise convolutions and max pooling of float32 by offsets, and the layout that they read.
+"""Convolutions of each channel by itself, max pooling, and the layout that they read.
 
 Output p of a plane reads `source[offsets[k] + p]` for k = 0, 1, ...: one offset for each kernel
-position, over a flat, padded image. `arrange` lays images out so that neighbouring outputs read
-neighbouring elements.
+position, over a flat, padded image of float32. `arrange` lays images out so that neighbouring
+outputs read neighbouring elements; `halve` pools 2 x 2 windows without.
 """
 
 from typing import Any
@@ -13,9 +13,9 @@ from numba import cfunc, njit, types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from tracer.interpreter.compiled_code import INTEGERS, READ, WRITTEN, task
+from tracer.interpreter.compiled_code import INTEGERS, READ, WRITTEN, entry, task
+from tracer.interpreter.kernels.machine_code import REGISTER, VECTORS, Vectors
 from tracer.interpreter.kernels.task_arguments import TASK, floats, integers
-from tracer.interpreter.kernels.vectors import REGISTER, VECTORS, Vectors
 
 _INT = types.intp
 _READ = types.Array(types.float32, 1, "C", readonly=True)
@@ -234,3 +234,33 @@ def max_pool(words: Any, block: int) -> None:
                 top, value = maxima[i], values[i]
                 maxima[i] = top if (top >= value) | (top != top) else value
         unpack(maxima, 0, 1, 0, count, grid, width, out, plane * pixels, pixels)
+
+
+@entry(
+    lambda x, height, width, lines, columns, out: (
+        0 < 2 * lines <= height
+        and 0 < 2 * columns <= width
+        and x.size * lines * columns == out.size * height * width
+    )
+)
+@njit(
+    types.void(_READ, _INT, _INT, _INT, _INT, _WRITE),
+    nogil=True, cache=True, error_model="numpy",
+)  # fmt: skip
+def halve(x: Any, height: int, width: int, lines: int, columns: int, out: Any) -> None:
+    """Writes the maximum of adjacent 2 x 2 windows of flat planes (height, width).
+
+    NaN counts as the largest. Indices are unsigned, see `elementwise`.
+    """
+    target, two = np.uintp(0), np.uintp(2)
+    for plane in range(out.size // (lines * columns)):
+        for line in range(lines):
+            above = np.uintp((plane * height + 2 * line) * width)
+            below = above + np.uintp(width)
+            for i in range(np.uintp(columns)):
+                here, there = above + i * two, below + i * two
+                top = x[here]
+                for value in (x[here + np.uintp(1)], x[there], x[there + np.uintp(1)]):
+                    top = value if (value > top) | (value != value) else top
+                out[target + i] = top
+            target += np.uintp(columns)

@@ -13,6 +13,15 @@ import numpy as np
 from llvmlite import ir
 
 from tracer.interpreter.compiled_code import INTEGERS, Place, Task, UnfitError, loading
+from tracer.interpreter.kernels.machine_code import (
+    INDEX,
+    LATENCY,
+    MOST_ROWS,
+    REGISTER,
+    ROOM,
+    Vectors,
+    compiled,
+)
 from tracer.interpreter.kernels.tiles import (
     ARRAYS,
     FLOATS,
@@ -24,15 +33,6 @@ from tracer.interpreter.kernels.tiles import (
     Store,
     Tile,
     Words,
-)
-from tracer.interpreter.kernels.vectors import (
-    INDEX,
-    LATENCY,
-    MOST_ROWS,
-    REGISTER,
-    ROOM,
-    Vectors,
-    compiled,
 )
 
 __all__ = ["FLOATS", "LATENCY", "MOST_ROWS", "NOTHING", "ROOM", "lanes", "memory", "task"]

@@ -11,7 +11,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from tracer.interpreter.kernels.vectors import INDEX, Vectors
+from tracer.interpreter.kernels.machine_code import INDEX, Vectors
 
 ARRAYS = (
     "left", "source", "offsets", "starts", "runs", "first_runs", "places", "begin", "end",

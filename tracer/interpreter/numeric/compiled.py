@@ -14,7 +14,7 @@ import numpy as np
 from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.compiled_code import loaded
-from tracer.interpreter.numeric import buffer_pool, parallel, tile_tasks
+from tracer.interpreter.numeric import parallel, tensors, tile_tasks
 from tracer.interpreter.numeric.tile_tasks import Columns
 from tracer.interpreter.numeric.windows import Window
 from tracer.support.types import Array
@@ -64,7 +64,7 @@ def matmul(a: Array, b: Array, out: Array) -> None:
 
 def convolve(x: Array, weights: Array, window: Window, group: int, bias: Array | None) -> Array:
     """Convolves float32 `x` (N, C, *size) over one or two axes; adds the bias."""
-    out = buffer_pool.empty_within_limits((len(x), len(weights), *window.out), np.float32)
+    out = tensors.empty_within_limits((len(x), len(weights), *window.out), np.float32)
     maps, deep, pixels = len(weights) // group, weights.shape[1], window.pixels
     shift = np.zeros(len(weights), np.float32) if bias is None else bias
     arranged = layout(window)
@@ -86,7 +86,7 @@ def _multiply(left: Array, begins: Array, columns: Columns, out: Array) -> None:
 
 def depthwise(x: Array, weights: Array, window: Window, bias: Array | None) -> Array:
     """Convolves float32 `x` with one or several kernels per channel; adds the bias."""
-    out = buffer_pool.empty_within_limits((len(x), len(weights), *window.out), np.float32)
+    out = tensors.empty_within_limits((len(x), len(weights), *window.out), np.float32)
     arranged = layout(window)
     images, offsets = source(x, window, arranged), arranged.offsets(1)
     shift = np.zeros(len(weights), np.float32) if bias is None else np.ascontiguousarray(bias)
@@ -101,11 +101,11 @@ def depthwise(x: Array, weights: Array, window: Window, bias: Array | None) -> A
 
 def max_pool(x: Array, window: Window) -> Array:
     """Returns the maximum of each window of float32 `x` (N, C, *size); NaN is the largest."""
-    out = buffer_pool.empty_within_limits((*x.shape[:2], *window.out), np.float32)
+    out = tensors.empty_within_limits((*x.shape[:2], *window.out), np.float32)
     adjacent = window.kernel == window.strides == (2, 2) and window.dilations == (1, 1)
     inside = all(2 * n <= size for n, size in zip(window.out, x.shape[2:], strict=True))
     if adjacent and inside and not any(window.before):
-        kernel, source_images = loaded("pooling").halve, np.ascontiguousarray(x)
+        kernel, source_images = loaded("planes").halve, np.ascontiguousarray(x)
         parts = parallel.pieces(len(x), max(parallel.BLOCK * len(x) // x.size, 1))
 
         def block(index: int) -> None:
@@ -180,7 +180,7 @@ def source(x: Array, window: Window, arranged: ImageLayout, fill: float = 0) -> 
     planes = x.shape[0] * x.shape[1]
     total = planes * arranged.size
     limits.allow((total,), np.float32)
-    out = buffer_pool.empty((total + loaded("planes").STRETCH,), np.float32)
+    out = tensors.empty((total + loaded("planes").STRETCH,), np.float32)
     out[total:] = 0
     flat = np.ascontiguousarray(x).reshape(-1)
     axes = zip(x.shape[2:], arranged.cells, window.strides, window.before, strict=True)
@@ -203,7 +203,7 @@ def takes_elements(x: Array) -> bool:
 
 def affine(x: Array, scale: Array, shift: Array) -> Array:
     """Returns float32 `x` (N, C, ...) times the scale of each channel, plus its shift."""
-    out = buffer_pool.empty(x.shape, np.float32)
+    out = tensors.empty(x.shape, np.float32)
     planes = x.shape[0] * x.shape[1]
     size = x.size // planes
     each = max(_ELEMENTS // size, 1)
@@ -214,7 +214,7 @@ def affine(x: Array, scale: Array, shift: Array) -> Array:
 
 def relu(x: Array) -> Array:
     """Returns max(x, 0) of float32 `x`."""
-    out = buffer_pool.empty(x.shape, np.float32)
+    out = tensors.empty(x.shape, np.float32)
     parallel.share(loaded("elementwise").relu, -(-x.size // _ELEMENTS),
                 (np.ascontiguousarray(x), out), (_ELEMENTS,))  # fmt: skip
     return out
@@ -233,7 +233,7 @@ def takes_pair(a: Array, b: Array) -> bool:
 def binary(name: str, a: Array, b: Array) -> Array:
     """Computes Add, Sub, Mul or Div of two float32 tensors that `takes_pair` accepts."""
     kernels = loaded("elementwise")
-    out = buffer_pool.empty(a.shape, np.float32)
+    out = tensors.empty(a.shape, np.float32)
     each = _ELEMENTS if b.size > _ELEMENTS else _ELEMENTS // b.size * b.size
     operation = getattr(kernels, _OPERATIONS[name])
     parallel.share(kernels.binary, -(-a.size // each), (a, np.ascontiguousarray(b), out),
@@ -248,7 +248,7 @@ def ratio(
 
     `top` and `bottom` are the six coefficients of P and Q, highest power first.
     """
-    out = buffer_pool.empty(x.shape, np.float32)
+    out = tensors.empty(x.shape, np.float32)
     coefficients = np.array([*top, *bottom, far, most], np.float32)
     parallel.share(loaded("elementwise").ratio, -(-x.size // _ELEMENTS),
                 (np.ascontiguousarray(x), coefficients, out), (_ELEMENTS,))  # fmt: skip
@@ -262,7 +262,7 @@ def takes_rows(x: Array) -> bool:
 
 def softmax(x: Array) -> Array:
     """Returns the softmax of float32 `x` along the last axis."""
-    out = buffer_pool.empty(x.shape, np.float32)
+    out = tensors.empty(x.shape, np.float32)
     size = x.shape[-1]
     each = max(_ROW_ELEMENTS // size, 1)
     parallel.share(loaded("normalization").softmax, -(-(x.size // size) // each),
@@ -275,7 +275,7 @@ def normalize(x: Array, scale: Array, shift: Array, epsilon: float) -> tuple[Arr
 
     Returns the scaled and shifted rows, and the mean and inverse deviation of each row.
     """
-    out = buffer_pool.empty(x.shape, np.float32)
+    out = tensors.empty(x.shape, np.float32)
     rows = x.size // scale.size
     means, inverses = (np.empty(rows, np.float32) for _ in range(2))
     each = max(_ROW_ELEMENTS // scale.size, 1)
@@ -296,12 +296,12 @@ def quantize(x: Array, scale: Array, zero: Array | None, dtype: np.dtype[Any]) -
     """Returns round(x / scale) + zero: half to even, saturated to an 8- or 16-bit type."""
     ends = np.iinfo(dtype)
     numbers = (*_numbers(scale, zero), _FLOAT.type(ends.min), _FLOAT.type(ends.max))
-    return _piecewise(loaded("quantization").quantize, x, numbers, dtype)
+    return _piecewise(loaded("elementwise").quantize, x, numbers, dtype)
 
 
 def dequantize(x: Array, scale: Array, zero: Array | None) -> Array:
     """Returns (x - zero) * scale as float32."""
-    return _piecewise(loaded("quantization").dequantize, x, _numbers(scale, zero), _FLOAT)
+    return _piecewise(loaded("elementwise").dequantize, x, _numbers(scale, zero), _FLOAT)
 
 
 def _numbers(scale: Array, zero: Array | None) -> tuple[Any, Any]:
@@ -312,7 +312,7 @@ def _numbers(scale: Array, zero: Array | None) -> tuple[Any, Any]:
 def _piecewise(
     kernel: Callable[..., None], x: Array, numbers: tuple[Any, ...], dtype: np.dtype[Any]
 ) -> Array:
-    out = buffer_pool.empty_within_limits(x.shape, dtype)
+    out = tensors.empty_within_limits(x.shape, dtype)
     source, target = np.ascontiguousarray(x).reshape(-1), out.reshape(-1)
     parts = parallel.pieces(out.size, parallel.BYTES_BLOCK)
     parallel.run_blocks(

@@ -1,14 +1,23 @@
-"""Matrix products: in blocks on threads, exact for integers, in float32 for half floats."""
+"""Products of matrices, exact for integers, and convolutions of weights and patches by products.
 
-from collections.abc import Callable, Iterator
+Both are computed in blocks on threads. The product is an argument of `convolve`, so that other
+arithmetic (narrow accumulators) replaces BLAS without knowing about windows, groups or layouts.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracer.interpreter.numeric import buffer_pool, compiled, parallel
+from tracer.errors import ModelError
+from tracer.interpreter.numeric import compiled, parallel, tensors
 from tracer.interpreter.numeric.tensors import flat, is_half
+from tracer.interpreter.numeric.windows import Window, padded, patches
 from tracer.support.types import Array
 
 Product = Callable[[Array, Array, Array], Any]
@@ -23,6 +32,14 @@ _SPLIT = 1 << 23
 _NARROWEST = 48
 """Least rows or columns of a block: BLAS is slow below."""
 _BLOCKS = 8
+_TILE = 1 << 18
+"""Elements of a tile's columns: 1 MiB of float32, the size of a second-level cache."""
+_WIDEST = 1 << 20
+"""The same for another product, which has its own blocks and more overhead per call."""
+_FEWEST = 4
+"""With fewer tiles, threads share the product instead of the pixels."""
+_DEPTHWISE_TILE = 1 << 15
+"""Output elements of a block, which with its input stays in the second-level cache."""
 
 
 def blas(a: Array, b: Array, out: Array) -> None:
@@ -86,7 +103,7 @@ def matmul(a: Array, b: Array) -> Array:
         return np.matmul(a, b)
     batch = a.shape[:-2] if b.ndim == 2 else np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     shape = (*batch, a.shape[-2], b.shape[-1])
-    out = buffer_pool.empty_within_limits(shape, a.dtype)
+    out = tensors.empty_within_limits(shape, a.dtype)
     if b.ndim == 2:  # one product of all rows
         split(flat(a, 0, -1), b, flat(out, 0, -1))
         return out
@@ -131,3 +148,189 @@ def carrier(a: Array, b: Array, depth: int) -> np.dtype[Any]:
 
 def _largest(array: Array) -> int:
     return max(abs(int(array.min())), abs(int(array.max()))) if array.size else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Images and output rows whose columns are computed and multiplied together."""
+
+    images: slice
+    rows: slice
+
+
+class Place(NamedTuple):
+    """Which product a block is of: the number of its group, and that of its first column."""
+
+    group: int
+    column: int
+
+
+PlacedProduct = Callable[[Array, Array, Array, Place], Any]
+"""As `Product`, and knows its place."""
+
+
+def convolve(
+    x: Array,
+    weights: Array,
+    window: Window,
+    group: int = 1,
+    *,
+    product: Product | None = None,
+    fill: Any = 0,
+    dtype: Any = None,
+) -> Array:
+    """Convolves `x` (N, C, *size) with `weights` (M, C / group, *kernel) into (N, M, *out).
+
+    `product` multiplies the weights of a group, (M / group, K), with columns, (K, P): K runs over
+    channels, then kernel positions in row-major order; P over images and output positions. It is
+    called from several threads. Padding has the value `fill`; `dtype` is the type of the result
+    (default: the type of `x`).
+    """
+    if product is not None:
+        return convolve_placed(
+            x, weights, window, group, lambda left, right, out, place: product(left, right, out),
+            fill, dtype,
+        )  # fmt: skip
+    check_channels(x, weights, group)
+    maps = weights.shape[0]
+    kind = x.dtype if dtype is None else dtype
+    out = tensors.empty_within_limits((len(x), maps, *window.out), kind)
+    rows = weights.reshape(group, maps // group, math.prod(weights.shape[1:]))
+    work = _work(len(x), rows.shape[2], window, _TILE, group)
+    shared = replacement() or (split if len(work) < _FEWEST else blas)
+
+    def block(index: int) -> None:
+        tile, number = work[index]
+        _multiply(_part(x, number, group), rows[number], window, tile, shared, fill,
+                  _part(out, number, group))  # fmt: skip
+
+    if shared is split:
+        for index in range(len(work)):
+            block(index)
+    else:
+        parallel.run_blocks(len(work), block)
+    return out
+
+
+def convolve_placed(
+    x: Array, weights: Array, window: Window, group: int, product: PlacedProduct, fill: Any = 0,
+    dtype: Any = None,
+) -> Array:  # fmt: skip
+    """As `convolve`, with a product that knows which columns it has.
+
+    The columns of all blocks of a group are numbered by image, then by output position.
+    """
+    check_channels(x, weights, group)
+    maps = weights.shape[0]
+    kind = x.dtype if dtype is None else dtype
+    out = tensors.empty_within_limits((len(x), maps, *window.out), kind)
+    rows = weights.reshape(group, maps // group, math.prod(weights.shape[1:]))
+    work = _work(len(x), max(rows.shape[1:]), window, _WIDEST, group)
+
+    def block(index: int) -> None:
+        tile, number = work[index]
+        first = tile.images.start * window.pixels + _pixels(window, tile).start
+        _multiply(
+            _part(x, number, group), rows[number], window, tile,
+            lambda left, right, target: product(left, right, target, Place(number, first)), fill,
+            _part(out, number, group),
+        )  # fmt: skip
+
+    parallel.run_blocks(len(work), block)
+    return out
+
+
+def depthwise(x: Array, weights: Array, window: Window, group: int) -> Array:
+    """Convolves `x` (N, C, *size) with `weights` (C * m, 1, *kernel) into (N, C * m, *out)."""
+    maps = len(weights)
+    repeat = maps // group
+    out = tensors.empty_within_limits((len(x), maps, *window.out), x.dtype)
+    channels = parallel.pieces(group, max(_DEPTHWISE_TILE // (window.pixels * repeat), 1))
+    kernels = weights.reshape(group, repeat, len(window.positions))
+    work = [(image, part) for image in range(len(x)) for part in channels]
+
+    def block(index: int) -> None:
+        image, part = work[index]
+        view = patches(padded(x[image : image + 1, part], window), window)[0]
+        target = out[image].reshape(group, repeat, *window.out)[part]
+        product, planes = np.empty_like(target), view[:, None]
+        factors = kernels[part].reshape(*kernels[part].shape, *[1] * len(window.out))
+        for number, position in enumerate(window.positions):  # in row-major order
+            at: Any = (slice(None), slice(None), *position)
+            plane, factor = planes[at], factors[:, :, number]
+            if number == 0:
+                np.multiply(plane, factor, out=target)
+            else:
+                np.multiply(plane, factor, out=product)
+                np.add(target, product, out=target)
+
+    parallel.run_blocks(len(work), block)
+    return out
+
+
+def _work(
+    batch: int, depth: int, window: Window, size: int, group: int
+) -> Sequence[tuple[Tile, int]]:
+    """The blocks: tiles of every group."""
+    tiles = _tiles(batch, depth, window, size)
+    return [(tile, number) for tile in tiles for number in range(group)]
+
+
+def columns(x: Array, window: Window, tile: Tile, fill: Any = 0) -> Array:
+    """Returns the patches of a tile as a matrix (K, P): a view of `x` where possible."""
+    images = x[tile.images]
+    count = tile.rows.stop - tile.rows.start
+    if window.pointwise and len(images) == 1:
+        return flat(images[0], 1, images[0].ndim)[:, _pixels(window, tile)]
+    view = patches(padded(images, window, fill, tile.rows), window, count)
+    rank = len(window.kernel)
+    order = (*range(1, 2 + rank), 0, *range(2 + rank, 2 + 2 * rank))
+    return flat(flat(view.transpose(order), 1 + rank, view.ndim), 0, 1 + rank)
+
+
+def check_channels(x: Array, weights: Array, group: int) -> None:
+    """Raises ModelError if channels, groups and weights do not fit."""
+    if x.ndim != weights.ndim or x.ndim < 3:
+        raise ModelError(f"an input of rank {x.ndim} and weights of rank {weights.ndim}")
+    if x.shape[1] != weights.shape[1] * group or weights.shape[0] % group:
+        raise ModelError(
+            f"{x.shape[1]} channels in {group} groups do not fit weights {list(weights.shape)}"
+        )
+
+
+def _multiply(
+    x: Array, rows: Array, window: Window, tile: Tile, product: Product, fill: Any, out: Array
+) -> None:
+    matrix = columns(x, window, tile, fill)
+    images = tile.images.stop - tile.images.start
+    if images == 1:  # the output of one image is a matrix already
+        target = flat(out[tile.images.start], 1, out.ndim - 1)[:, _pixels(window, tile)]
+        product(rows, matrix, target)
+        return
+    sums = np.empty((len(rows), matrix.shape[1]), out.dtype)
+    product(rows, matrix, sums)
+    count = tile.rows.stop - tile.rows.start
+    stacked = sums.reshape(len(rows), images, count, *window.out[1:])
+    out[tile.images, :, tile.rows] = stacked.swapaxes(0, 1)
+
+
+@lru_cache(maxsize=1024)
+def _tiles(batch: int, depth: int, window: Window, size: int) -> Sequence[Tile]:
+    """Returns tiles of `size` column elements: several images, or rows of one image."""
+    pixels = max(size // max(depth, 1), 64)
+    if window.pixels <= pixels:
+        parts = parallel.pieces(batch, max(pixels // window.pixels, 1))
+        return [Tile(images, slice(0, window.out[0])) for images in parts]
+    per_row = window.pixels // window.out[0]
+    rows = parallel.pieces(window.out[0], max(pixels // per_row, 1))
+    return [Tile(slice(n, n + 1), part) for n in range(batch) for part in rows]
+
+
+def _pixels(window: Window, tile: Tile) -> slice:
+    per_row = window.pixels // window.out[0]
+    return slice(tile.rows.start * per_row, tile.rows.stop * per_row)
+
+
+def _part(array: Array, number: int, group: int) -> Array:
+    size = array.shape[1] // group
+    return array[:, number * size : (number + 1) * size]

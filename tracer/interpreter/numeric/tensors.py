@@ -1,13 +1,91 @@
-"""Axes: counted from the end if negative, and as one; float types that are computed in float32."""
+"""Arrays of operators: axes, narrow floats, reused memory, element-wise functions in blocks.
+
+Memory of results that nothing refers to any more is reused, within a run and across runs: a new
+array of megabytes costs a page fault per 4 KiB; a reused one is still in the cache.
+"""
 
 import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from tracer import limits
 from tracer.errors import ModelError
+from tracer.interpreter.numeric import parallel
 from tracer.support.types import Array
+
+_SMALLEST = 1 << 16
+"""Bytes; the allocator is fast below."""
+_MOST = 24
+"""Buffers per pool."""
+_SLACK = 1.5
+"""A buffer may be 1.5 times as large as the request."""
+
+
+class Pool:
+    """Buffers of one run at a time, the most recently used last."""
+
+    def __init__(self) -> None:
+        self._buffers: list[Array] = []
+
+    def take(self, nbytes: int) -> Array:
+        """Returns a buffer of at least `nbytes` that no array refers to, or a new one."""
+        for index in range(len(self._buffers) - 1, -1, -1):
+            size = self._buffers[index].nbytes
+            # Two references: our list and the call. Every view of the buffer is another one.
+            if nbytes <= size <= _SLACK * nbytes and sys.getrefcount(self._buffers[index]) == 2:
+                self._buffers.append(self._buffers.pop(index))
+                return self._buffers[-1]
+        self._buffers.append(np.empty(nbytes, np.uint8))
+        if len(self._buffers) > _MOST:
+            self._buffers.pop(0)
+        return self._buffers[-1]
+
+
+_POOL: ContextVar[Pool | None] = ContextVar("pool", default=None)
+
+
+@contextmanager
+def pooled(idle: list[Pool]) -> Iterator[None]:
+    """Lets `empty` reuse buffers during a run, from an idle pool if there is one.
+
+    The pool becomes idle again afterwards; arrays that the caller still refers to are not reused.
+    """
+    try:
+        pool = idle.pop()
+    except IndexError:  # the first run, or a concurrent one
+        pool = Pool()
+    token = _POOL.set(pool)
+    try:
+        yield
+    finally:
+        _POOL.reset(token)
+        idle.append(pool)
+
+
+def empty(shape: Sequence[int], dtype: Any) -> Array:
+    """Returns an uninitialised array as `np.empty` does, from the pool if it is large."""
+    kind = np.dtype(dtype)
+    nbytes = math.prod(shape) * kind.itemsize
+    pool = _POOL.get()
+    if pool is None or nbytes < _SMALLEST or kind.hasobject:
+        return np.empty(tuple(shape), kind)
+    return pool.take(nbytes)[:nbytes].view(kind).reshape(shape)
+
+
+def empty_within_limits(shape: Sequence[int], dtype: Any) -> Array:
+    """Returns an array as `empty` does. Raises LimitError for one beyond the limits in force."""
+    limits.allow(shape, dtype)
+    return empty(shape, dtype)
+
+
+Compute = Callable[..., Any]
+"""Called with blocks of the inputs and `out=`, the block of the result, as a ufunc is."""
 
 
 def nonnegative_axis(axis: int, rank: int) -> int:
@@ -46,3 +124,44 @@ def is_narrow(dtype: np.dtype[Any]) -> bool:
 def widened(x: Array) -> Array:
     """Returns `x`, in float32 if it is float16 or bfloat16."""
     return x.astype(np.float32) if is_half(x.dtype) else x
+
+
+def apply(compute: Compute, *arrays: Array, dtype: Any = None) -> Array:
+    """Applies `compute` to broadcast arrays; `dtype` defaults to the type of the first."""
+    shape = broadcast_shape(*arrays)
+    kind = arrays[0].dtype if dtype is None else np.dtype(dtype)
+    out = empty_within_limits(shape, kind)
+    if out.size < 2 * parallel.BLOCK:
+        compute(*arrays, out=out)
+        return out
+    axis = next(i for i, n in enumerate(shape) if n > 1)
+    rows = max(parallel.BLOCK * shape[axis] // out.size, 1)
+    parts = parallel.pieces(shape[axis], rows)
+    before = (slice(None),) * axis
+    inputs = [np.broadcast_to(array, shape) for array in arrays]
+
+    def block(index: int) -> None:
+        part = (*before, parts[index])
+        compute(*(array[part] for array in inputs), out=out[part])
+
+    parallel.run_blocks(len(parts), block)
+    return out
+
+
+def apply_float(compute: Compute, *arrays: Array) -> Array:
+    """Applies `compute` as `apply` does, but in float32 for half precision and float8."""
+    dtype = arrays[0].dtype
+    if not is_narrow(dtype):
+        return apply(compute, *arrays)
+
+    def widened(*blocks: Array, out: Array) -> None:
+        wide = np.empty(out.shape, np.float32)
+        compute(*(block.astype(np.float32) for block in blocks), out=wide)
+        out[...] = wide.astype(dtype)
+
+    return apply(widened, *arrays)
+
+
+def broadcast_shape(*arrays: Array) -> tuple[int, ...]:
+    """Returns the common shape of the arrays. Raises ValueError if there is none."""
+    return arrays[0].shape if len(arrays) == 1 else np.broadcast(*arrays).shape

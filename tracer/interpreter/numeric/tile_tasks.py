@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tracer.interpreter.compiled_code import UnfitError, loaded
-from tracer.interpreter.numeric import buffer_pool, parallel
+from tracer.interpreter.numeric import parallel, tensors
 from tracer.support.types import Array
 
 _WORK = 1 << 21
@@ -106,7 +106,7 @@ def run(
               *_by_panel(groups, depth, chunk)]  # fmt: skip
     slots = parallel.allowed()
     size = tiles.memory(step, store, bits, rows, vectors, tall, chunk, groups.registers)
-    memory = [buffer_pool.empty((slots, size), np.uint8), np.zeros(slots, np.int64)]
+    memory = [tensors.empty((slots, size), np.uint8), np.zeros(slots, np.int64)]
     known = np.zeros(0) if parameters is None else _whole_tiles(parameters, rows)
     tables = np.zeros((slots, 0), np.int64) if tables is None else tables
     numbers = (count, tall, columns.count, wide, depth, columns.out_strides[1], lanes.limit,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tracer.interpreter.numeric import compiled
-from tracer.interpreter.numeric.elementwise import apply, apply_float
+from tracer.interpreter.numeric.tensors import apply, apply_float
 from tracer.interpreter.operators import operator
 from tracer.interpreter.ops.arithmetic import erf_into
 from tracer.support.types import Array

@@ -8,7 +8,7 @@ import numpy as np
 
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import compiled
-from tracer.interpreter.numeric.elementwise import Compute, aligned, apply, apply_float
+from tracer.interpreter.numeric.tensors import Compute, apply, apply_float, nonnegative_axis
 from tracer.interpreter.operators import operator
 from tracer.support.types import Array
 
@@ -44,9 +44,17 @@ def legacy_binary(compute: Compute, dtype: Any = None) -> Callable[..., Array]:
         broadcast: int = 0,
         consumed_inputs: Sequence[int] | None = None,
     ) -> Array:
-        return apply(compute, A, aligned(A, B, broadcast, axis), dtype=dtype)
+        return apply(compute, A, _one_sided(A, B, broadcast, axis), dtype=dtype)
 
     return function
+
+
+def _one_sided(a: Array, b: Array, broadcast: int, axis: int | None) -> Array:
+    """Reshapes `b` for broadcasting before opset 7: its axes start at `axis` of `a`."""
+    if not broadcast or axis is None:
+        return b
+    start = nonnegative_axis(axis, a.ndim)
+    return b.reshape(b.shape + (1,) * (a.ndim - start - b.ndim))
 
 
 def broadcast(compute: Compute, dtype: Any = None) -> Callable[[Array, Array], Array]:
@@ -139,7 +147,7 @@ def power(X: Array, Y: Array) -> Array:
 @operator("Pow", since=1)
 def power_1(X: Array, Y: Array, *, axis: int | None = None, broadcast: int = 0) -> Array:
     """Pow before opset 7: one-sided broadcasting."""
-    return power(X, aligned(X, Y, broadcast, axis))
+    return power(X, _one_sided(X, Y, broadcast, axis))
 
 
 @operator("Mod", since=10)

@@ -8,7 +8,7 @@ import numpy as np
 from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import compiled, parallel
-from tracer.interpreter.numeric.convolution import check, convolve, depthwise
+from tracer.interpreter.numeric.products import check_channels, convolve, depthwise
 from tracer.interpreter.numeric.tensors import is_half, widened
 from tracer.interpreter.numeric.windows import window
 from tracer.interpreter.operators import MICROSOFT, Arguments, operator
@@ -26,7 +26,7 @@ def conv(
     strides: Sequence[int] | None = None,
 ) -> Array:  # fmt: skip
     """Convolves X (N, C, *size) with W (M, C / group, *kernel) and adds B (M)."""
-    check(X, W, group)
+    check_channels(X, W, group)
     if B is not None and B.shape != W.shape[:1]:
         raise ModelError(f"a bias of shape {list(B.shape)} for {len(W)} maps")
     dtype = X.dtype

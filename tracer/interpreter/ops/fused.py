@@ -22,8 +22,8 @@ from tracer.interpreter.ops.activation import (
     sigmoid,
     swish,
 )
-from tracer.interpreter.ops.constant import range_
 from tracer.interpreter.ops.conv import conv, conv_transpose
+from tracer.interpreter.ops.generated import range_
 from tracer.interpreter.ops.indexing import gather_nd
 from tracer.interpreter.ops.matmul import gemm, matmul
 from tracer.interpreter.ops.pooling import max_pool

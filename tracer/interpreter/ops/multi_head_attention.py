@@ -32,7 +32,7 @@ from tracer.interpreter.operators import (
     operator,
     parameters_of,
 )
-from tracer.interpreter.ops.dynamic_quantized import matmul_integer_to_float
+from tracer.interpreter.ops.quantized import matmul_integer_to_float
 from tracer.support.types import Array
 
 Heads = tuple[Array, Array, Array]

@@ -13,8 +13,7 @@ import onnx
 from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import compiled
-from tracer.interpreter.numeric.elementwise import apply
-from tracer.interpreter.numeric.tensors import are_indices, nonnegative_axis, widened
+from tracer.interpreter.numeric.tensors import apply, are_indices, nonnegative_axis, widened
 from tracer.interpreter.operators import MICROSOFT, operator
 from tracer.interpreter.ops.quantization import dequantize_linear
 from tracer.support.types import Array

@@ -8,7 +8,7 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter.numeric import buffer_pool, compiled, parallel
+from tracer.interpreter.numeric import compiled, parallel, tensors
 from tracer.interpreter.numeric.tensors import flat
 from tracer.interpreter.numeric.windows import Window, padded, patches, window
 from tracer.interpreter.operators import MICROSOFT, Arguments, NodeContext, operator
@@ -151,7 +151,7 @@ def maxpool_with_mask(
 
 def _slide(x: Array, slid: Window, fill: Any, fold: np.ufunc) -> Array:
     """Folds the values at all kernel positions of each window into one."""
-    out = buffer_pool.empty_within_limits((*x.shape[:2], *slid.out), x.dtype)
+    out = tensors.empty_within_limits((*x.shape[:2], *slid.out), x.dtype)
     channels = parallel.pieces(x.shape[1], max(_TILE // slid.pixels, 1))
     work = [(image, part) for image in range(len(x)) for part in channels]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from tracer.errors import ModelError
 from tracer.graph.operators import QONNX_DOMAIN
-from tracer.interpreter.numeric.elementwise import apply
+from tracer.interpreter.numeric.tensors import apply
 from tracer.interpreter.operators import operator, parameters_of
 from tracer.support.types import Array
 

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 
 from tracer.errors import ModelError
-from tracer.interpreter.numeric import buffer_pool, compiled, parallel
+from tracer.interpreter.numeric import compiled, parallel, tensors
 from tracer.interpreter.numeric.tensors import flat, widened
 from tracer.interpreter.operators import operator
 from tracer.support.types import Array
@@ -97,7 +97,7 @@ def _along(compute: Callable[[Array, Array], None], x: Array, axis: int) -> Arra
     if compute is _softmax and compiled.takes_rows(rows):
         return compiled.softmax(rows).swapaxes(axis, -1).astype(dtype, copy=False)
     table = rows.reshape(-1, rows.shape[-1])
-    out = buffer_pool.empty(table.shape, table.dtype)
+    out = tensors.empty(table.shape, table.dtype)
     parts = parallel.pieces(len(table), max(parallel.BLOCK // table.shape[1], 1))
 
     def block(index: int) -> None:
