@@ -35,7 +35,7 @@ def opened() -> Iterator[Any]:
     from selenium.webdriver.chrome.service import Service
 
     options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium")
+    options.binary_location = shutil.which("chromium") or ""
     for argument in _OPTIONS:
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
@@ -82,9 +82,9 @@ class Browser:
 
     def texts(self, selector: str) -> list[str]:
         """The text of each element."""
-        return self.ask(
+        return list(self.ask(
             f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.textContent)"
-        )
+        ))  # fmt: skip
 
     def click(self, selector: str, position: int = 0, **keys: bool) -> None:
         """Click an element, with `ctrlKey` or `shiftKey` held down."""
