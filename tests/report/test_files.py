@@ -3,7 +3,12 @@
 import base64
 import gzip
 import json
+import os
 import re
+import shutil
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +18,7 @@ from tests.graphs import parse
 from tracer.analyzers.views.report.encoding import script, style
 from tracer.api.load import load_result
 
+ROOT = Path(__file__).parents[2]
 TRACES = sorted(Path("tests/fixtures/traces").glob("*.trace"))
 
 
@@ -33,8 +39,35 @@ def test_the_file_of_a_shipped_model_is_small(resnet):
     assert resnet[0].stat().st_size < 250_000
 
 
-def test_scripts_and_styles_are_short_enough_to_read():
-    assert len(script().encode()) + len(style().encode()) < 120_000
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The files of a wheel."""
+    pytest.importorskip("rcssmin")
+    pytest.importorskip("rjsmin")
+    clone, files = (tmp_path_factory.mktemp(name) for name in ("clone", "wheel"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, clone)
+    for name in ("tracer", "analyzers", "exporters"):
+        (clone / name).symlink_to(ROOT / name)
+    build = "from setuptools import build_meta; build_meta.build_wheel('.')"
+    subprocess.run([sys.executable, "-c", build], cwd=clone, capture_output=True, check=True)
+    with zipfile.ZipFile(*clone.glob("*.whl")) as archive:
+        archive.extractall(files)
+    return files
+
+
+def test_scripts_and_styles_of_a_wheel_are_minified_and_work(browser, wheel, tmp_path):
+    code = "import sys, tracer; tracer.load(sys.argv[1]).save(sys.argv[2])"
+    command = [sys.executable, "-c", code, ROOT / TRACES[0], tmp_path / "r.html"]
+    environment = {**os.environ, "PYTHONPATH": str(wheel)}
+    subprocess.run(command, cwd=wheel, env=environment, check=True)
+    browser.open(tmp_path / "r.html")
+    assert browser.texts("h1")
+    page = (tmp_path / "r.html").read_text()
+    shipped = re.findall(r"<style>.*?</style>|<script>.*?</script>", page, re.DOTALL)
+    assert len(shipped) == 2
+    assert sum(map(len, shipped)) < 0.8 * (len(script()) + len(style()))
+    assert sum(map(len, shipped)) < 120_000
 
 
 def test_large_data_is_compressed_and_the_same(browser, tmp_path):

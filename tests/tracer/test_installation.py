@@ -22,7 +22,7 @@ def installed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("above")
     clone = folder / "tracer"
     clone.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, clone)
     for name in (*PACKAGES, "models"):
         (clone / name).symlink_to(ROOT / name)

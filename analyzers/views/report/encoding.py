@@ -14,8 +14,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pandas as pd
-import rcssmin
-import rjsmin
 
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.page import Page, html
@@ -63,17 +61,13 @@ def assembled(content: Content) -> bytes:
 
 @cache
 def style() -> str:
-    """Returns the style sheet without white space: that of the page, then that of its pictures."""
-    sheets = (_ROOT.joinpath(f"{name}.css").read_text("utf-8") for name in _SHEETS)
-    return str(rcssmin.cssmin("\n".join(sheets)))
+    """Returns the style sheet: that of the page, then that of its pictures."""
+    return "\n".join(_ROOT.joinpath(f"{name}.css").read_text("utf-8") for name in _SHEETS)
 
 
 @cache
 def script() -> str:
-    """Returns all scripts as one, without comments and indentation.
-
-    `core` comes first, then `views`, each by name, and `start.js` at last.
-    """
+    """Returns all scripts as one: `core`, then `views`, each by name, and `start.js` at last."""
     files = [
         file
         for folder in ("core", "views")
@@ -81,7 +75,7 @@ def script() -> str:
         if file.name.endswith(".js")
     ]
     sources = [file.read_text("utf-8") for file in (*files, _ROOT.joinpath("start.js"))]
-    return str(rjsmin.jsmin("\n".join(('"use strict";', *sources))))
+    return "\n".join(('"use strict";', *sources))
 
 
 def _digest(text: str) -> str:
