@@ -33,9 +33,8 @@ from tracer.exporters.runtime import insensitive, verify
 from tracer.exporters.source import load_source
 from tracer.exporters.subject import Code
 from tracer.exporters.writing import check_target, notes, write, write_last
-from tracer.graph import footprint, loading, stored_weights
-from tracer.graph.encoding import encoded
-from tracer.graph.model import Model
+from tracer.graph import loading, stored_weights
+from tracer.graph.model import Model, encoded
 from tracer.support import cache
 from tracer.support.files import told_of
 from tracer.support.imports import files_read, not_installed
@@ -224,7 +223,9 @@ def _read_cached(record: Path, name: str) -> Model | None:
 def _light(conversion: Conversion) -> Conversion:
     """Returns the conversion with the weights of a large model in a file, not in the protobuf."""
     proto = conversion.proto
-    if conversion.files is not None or not footprint.is_much(stored_weights.weight_bytes(proto)):
+    if conversion.files is not None or not stored_weights.is_much(
+        stored_weights.weight_bytes(proto)
+    ):
         return conversion
     files = TemporaryFolder()
     return replace(

@@ -12,8 +12,8 @@ from google.protobuf.message import DecodeError
 from tracer.containment import signals
 from tracer.errors import UsageError
 from tracer.graph import stored_weights
-from tracer.graph.encoding import encoded
 from tracer.graph.loading import sha256
+from tracer.graph.model import encoded
 from tracer.support.files import (
     check_writable,
     data_names,

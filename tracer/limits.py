@@ -13,7 +13,7 @@ from typing import Any
 
 from tracer.containment import memory
 from tracer.errors import LimitError
-from tracer.graph import footprint
+from tracer.graph import stored_weights
 from tracer.graph.tensor_type import bits_of
 from tracer.support.arguments import amount, check_arguments, maybe
 
@@ -76,7 +76,7 @@ class Limits:
         """
         most = fair_share()
         if given is not None:
-            most = min(most, footprint.of_values(given))
+            most = min(most, stored_weights.memory_of_values(given))
         live = most if self.live_bytes is None else self.live_bytes
         tensor = min(_LARGEST_TENSOR, most) if self.tensor_bytes is None else self.tensor_bytes
         return replace(self, tensor_bytes=tensor, live_bytes=live)

@@ -24,8 +24,8 @@ from tracer.analyzers.views.page import (
 from tracer.analyzers.views.text import plural, score, si
 from tracer.errors import UsageError
 from tracer.graph import stored_weights
-from tracer.graph.encoding import encoded
 from tracer.graph.loading import from_proto
+from tracer.graph.model import encoded
 from tracer.quantization.to_qonnx import to_qonnx
 from tracer.records.transformed import Narrowed, NarrowedNode
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tracer.errors import ModelError, UsageError
 from tracer.exporters.records import BATCH, Arrays, Conversion, ExportOptions, InputSpec, draw
 from tracer.exporters.torch.archive import quiet
-from tracer.graph import footprint, provenance
+from tracer.graph import provenance, stored_weights
 from tracer.graph.model import bodies, graphs
 from tracer.graph.provenance import describe
 from tracer.support.temporary import TemporaryFolder
@@ -325,7 +325,7 @@ def _serialized(model: onnx_ir.Model) -> tuple[onnx.ModelProto, TemporaryFolder 
     The weights of a large model go straight from torch's tensors to the file.
     """
     weights = (value.const_value for value in model.graph.initializers.values())
-    if not footprint.is_much(sum(weight.nbytes for weight in weights if weight is not None)):
+    if not stored_weights.is_much(sum(weight.nbytes for weight in weights if weight is not None)):
         return onnx_ir.to_proto(model), None
     files = TemporaryFolder()
     path = files.path / "converted.onnx"

@@ -23,7 +23,7 @@ def target(tmp_path):
 @pytest.fixture
 def large(monkeypatch):
     """Treats every model as one whose weights are beyond what a file holds."""
-    monkeypatch.setattr("tracer.graph.footprint._LARGE", 100)
+    monkeypatch.setattr("tracer.graph.stored_weights._LARGE", 100)
     monkeypatch.setattr("tracer.exporters.writing._MOST_INSIDE", 100)
 
 

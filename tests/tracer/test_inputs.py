@@ -10,7 +10,6 @@ from onnx import numpy_helper
 from tests.graphs import embedding, parse, residual
 from tracer.errors import InputError, LimitError, UsageError
 from tracer.graph import loading
-from tracer.inputs import random
 from tracer.inputs.feedset import check_feeds
 from tracer.inputs.files import read_arrays
 from tracer.inputs.request import make_feeds
@@ -177,7 +176,7 @@ def test_random_feeds_are_drawn_in_blocks_and_within_the_limits(monkeypatch):
     rng = np.random.default_rng(0)
     assert np.array_equal(whole["x"], rng.random((7, 3)).astype(np.float16))
     assert np.array_equal(whole["b"], rng.integers(0, 255, 19, np.uint8, endpoint=True))
-    monkeypatch.setattr(random, "_BLOCK", 8)
+    monkeypatch.setattr("tracer.inputs.feedset._BLOCK", 8)
     for name, array in make_feeds(model).feeds.items():
         assert np.array_equal(array, whole[name])
     with enforced(Limits(live_bytes=60)), pytest.raises(LimitError, match=r"input 'b'.*61 B"):

@@ -21,7 +21,7 @@ from tracer.executors.onnxruntime import all_outputs, calibration, fusion_check,
 from tracer.executors.onnxruntime.executor import executor
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.exporters import writing
-from tracer.graph import footprint, loading, stored_weights
+from tracer.graph import loading, stored_weights
 from tracer.inputs.feedset import FeedSet
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.operators import MemoryBudget, once
@@ -120,7 +120,7 @@ def side_by_side(monkeypatch):
 def test_sessions_on_a_large_model_are_open_one_at_a_time(
     large, most, side_by_side, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(footprint, "_LARGE", large)
+    monkeypatch.setattr(stored_weights, "_LARGE", large)
     path, feeds = chain(tmp_path, 64)
     settings = OrtSettings(runs=6, warmup=1)
     run = executor.profile(loading.load(path), FeedSet(feeds, 1), settings).run
@@ -135,7 +135,7 @@ def test_sessions_on_a_large_model_are_open_one_at_a_time(
 def test_the_session_of_a_large_model_is_closed_while_kernels_run_alone(
     large, most, side_by_side, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(footprint, "_LARGE", large)
+    monkeypatch.setattr(stored_weights, "_LARGE", large)
     monkeypatch.setattr(replay, "_SECONDS", 0.0)
     path, feeds = chain(tmp_path, 64)
     feedset, run_alone, alive = FeedSet(feeds, 1), replay.runner, []
@@ -155,7 +155,7 @@ def test_the_session_of_a_large_model_is_closed_while_kernels_run_alone(
 def test_the_session_of_a_large_model_is_closed_before_the_interpreter_reads_the_weights(
     large, most, side_by_side, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(footprint, "_LARGE", large)
+    monkeypatch.setattr(stored_weights, "_LARGE", large)
     path, feeds = chain(tmp_path, 64)
     model = loading.load(path)
     graph = executor.optimize(model, FeedSet(feeds, 1), OrtSettings())
@@ -184,7 +184,7 @@ def test_the_session_of_a_large_model_is_closed_before_the_interpreter_reads_the
 def test_weights_that_stay_in_a_file_are_quantised_alike(options, tmp_path, monkeypatch):
     path, feeds = chain(tmp_path, 64)
     whole = quantize(loading.load(path), [feeds, feeds], options)
-    monkeypatch.setattr(footprint, "_LARGE", 1)
+    monkeypatch.setattr(stored_weights, "_LARGE", 1)
     apart = quantize(loading.load(path), [feeds, feeds], options)
     assert apart.layers == whole.layers
     assert all(
@@ -202,7 +202,7 @@ def test_a_large_quantised_model_is_two_files(tmp_path, monkeypatch):
     path, feeds = chain(tmp_path, 64)
     np.savez(tmp_path / "x.npz", **feeds)
     kept = tracer.quantize(path, tmp_path / "x.npz", in_process=True)
-    monkeypatch.setattr(footprint, "_LARGE", 1)
+    monkeypatch.setattr(stored_weights, "_LARGE", 1)
     monkeypatch.setattr(writing, "_MOST_INSIDE", 1)
     (tmp_path / "out").mkdir()
     output = tmp_path / "out" / "q.onnx"
@@ -225,7 +225,7 @@ def test_a_large_quantised_model_is_two_files(tmp_path, monkeypatch):
 
 def test_no_weights_are_loaded_to_be_quantised(tmp_path, monkeypatch):
     path, feeds = chain(tmp_path, 64)
-    monkeypatch.setattr(footprint, "_LARGE", 1)
+    monkeypatch.setattr(stored_weights, "_LARGE", 1)
     loaded, load = [], onnx.external_data_helper.load_external_data_for_tensor
 
     def counting(tensor, folder):
@@ -243,7 +243,7 @@ def test_the_opset_of_weights_in_a_file_is_raised(tmp_path, monkeypatch):
     old = onnx.load(path, load_external_data=False)
     old.opset_import[0].version = 12
     onnx.save(old, path)
-    monkeypatch.setattr(footprint, "_LARGE", 1)
+    monkeypatch.setattr(stored_weights, "_LARGE", 1)
     quantized = quantize(loading.load(path), [feeds])
     assert quantized.model.opsets[""] == 13
     assert quantized.layers == quantize(loading.load(chain(tmp_path, 64)[0]), [feeds]).layers
@@ -303,7 +303,7 @@ def test_the_floats_of_integer_weights_are_no_tensors_to_compare(monkeypatch):
     shape = [dim.dim_value or 1 for dim in value.type.tensor_type.shape.dim]
     feeds = {value.name: np.random.default_rng(0).normal(0, 1, shape).astype("f4")}
     whole = all_outputs.tensors(model, feeds)
-    monkeypatch.setattr(footprint, "_LARGE", 1)
+    monkeypatch.setattr(stored_weights, "_LARGE", 1)
     kept = all_outputs.tensors(model, feeds)
     stored = {weight.name for weight in model.graph.initializer}
     constant = {

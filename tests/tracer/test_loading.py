@@ -12,7 +12,7 @@ from onnx import helper
 import tracer
 from tests.graphs import parse, residual
 from tracer.errors import ModelError
-from tracer.graph import loading, repairs
+from tracer.graph import loading, validation
 from tracer.interpreter.interpreter import Interpreter
 
 HEAD = '<ir_version: 8, opset_import: ["": 16]> g (float[2] x) => (float[2] y) '
@@ -78,10 +78,10 @@ def test_unsorted_nodes_are_sorted_and_noted_as_onnxruntime_takes_them(text, ext
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     feeds = {each.name: feeds[each.name] for each in session.get_inputs()}
     model = loading.load(file)
-    assert model.notes == (repairs.UNSORTED_NOTE,)
-    assert repairs.is_sorted(model.graph)
+    assert model.notes == (validation.UNSORTED_NOTE,)
+    assert validation.is_sorted(model.graph)
     np.testing.assert_allclose(Interpreter(model).run(None, feeds), session.run(None, feeds))
-    assert tracer.count(file).notes[0] == repairs.UNSORTED_NOTE
+    assert tracer.count(file).notes[0] == validation.UNSORTED_NOTE
     stored = onnx.load(file, load_external_data=False)
     assert [each.op_type for each in stored.graph.node] == [
         each.op_type for each in proto.graph.node

@@ -18,7 +18,7 @@ from tracer.executors.foreign import onnxruntime_profile, torch_trace
 from tracer.executors.foreign.onnxruntime_profile import Profile
 from tracer.graph import loading, provenance
 from tracer.graph.model import Model
-from tracer.inputs.dims import batch_of
+from tracer.inputs.sizes import batch_of
 from tracer.records.environment import Environment
 from tracer.records.model_info import ModelInfo
 from tracer.records.trace import Run, Trace, typed_table

@@ -12,9 +12,8 @@ from google.protobuf.message import DecodeError
 
 from tracer.containment import activity
 from tracer.errors import LimitError, ModelError, UsageError
-from tracer.graph import element_types, provenance, repairs, stored_weights, validation
-from tracer.graph.encoding import encoded
-from tracer.graph.model import Model, expanded_keys, expansion, node_protos, signature
+from tracer.graph import element_types, provenance, stored_weights, validation
+from tracer.graph.model import Model, encoded, expanded_keys, expansion, node_protos, signature
 
 _GZIP = b"\x1f\x8b"
 _CHUNK = 1 << 20
@@ -128,7 +127,7 @@ def find(path: Path) -> Path:
 def inlined(proto: onnx.ModelProto, path: Path | None, sha256: str) -> Model:
     """Returns a Model with local functions inlined; calls and element types are checked."""
     check_calls(proto, str(path) if path is not None else validation.IN_MEMORY)
-    proto, notes = repairs.repaired(proto)
+    proto, notes = validation.repaired(proto)
     if proto.functions:
         model = _without_calls(proto, path, sha256, notes)
     else:

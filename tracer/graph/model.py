@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+from google.protobuf.message import EncodeError, Message
 
+from tracer.errors import LimitError
 from tracer.graph import provenance, user_operators
 from tracer.graph.operators import ONNX_DOMAINS, QONNX_DOMAIN, QONNX_DOMAINS
 from tracer.graph.user_operators import UserOperators
@@ -182,7 +184,11 @@ class Dataflow:
     def of(cls, model: Model) -> Dataflow:
         """Indexes the tensors of `model`; `Model.dataflow` keeps the result."""
         makers = {(n.scope.path, name): n for n in model.nodes for name in n.outputs if name}
-        names = {scope.path: _defined(scope) for scope in model.scopes}
+        names: dict[str, set[str]] = {}
+        for scope in model.scopes:
+            graph = scope.graph
+            names[scope.path] = {each.name for each in (*graph.input, *graph.initializer)}
+            names[scope.path] |= {weight.values.name for weight in graph.sparse_initializer}
         for path, name in makers:
             names[path].add(name)
         frozen = {path: frozenset(tensors) for path, tensors in names.items()}
@@ -212,13 +218,6 @@ class Dataflow:
         return ((node.scope.path, name) for name in node.outputs if name)
 
 
-def _defined(scope: Scope) -> set[str]:
-    graph = scope.graph
-    names = {value.name for value in graph.input}
-    names |= {weight.name for weight in graph.initializer}
-    return names | {weight.values.name for weight in graph.sparse_initializer}
-
-
 def _address(names: Mapping[str, frozenset[str]], name: str, scope: Scope) -> Address:
     outer: Scope | None = scope
     while outer is not None:
@@ -240,6 +239,21 @@ def canonical_domain(domain: str) -> str:
     if domain in QONNX_DOMAINS:
         return QONNX_DOMAIN
     return "" if domain in ONNX_DOMAINS else domain
+
+
+def encoded(proto: Message, name: str, *, sorted_maps: bool = False) -> bytes:
+    """Returns `proto` as bytes; `name` is that of its model, for the error.
+
+    `sorted_maps` makes the bytes of equal protobufs equal. Raises LimitError beyond 2 GiB, and
+    where the memory does not suffice: protobuf does not tell which.
+    """
+    try:
+        return proto.SerializeToString(deterministic=sorted_maps)
+    except (EncodeError, MemoryError) as error:
+        raise LimitError(
+            f"{name}: the model is larger than a protobuf can be, 2 GiB, or than the memory left",
+            "Store its weights as external data, or raise --max-memory.",
+        ) from error
 
 
 def expanded_keys(

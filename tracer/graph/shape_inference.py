@@ -16,8 +16,7 @@ import onnx
 from tracer.containment import activity, memory
 from tracer.errors import InputError, LimitError
 from tracer.graph import tensor_type
-from tracer.graph.encoding import encoded
-from tracer.graph.model import Model, Scope, bodies, graphs
+from tracer.graph.model import Model, Scope, bodies, encoded, graphs
 from tracer.graph.tensor_type import TensorType, refined
 from tracer.support.types import Array
 

@@ -1,9 +1,13 @@
-"""Weights that a model stores: in the graph, in files beside it, as inputs with a default."""
+"""Weights that a model stores: in the graph, in files beside it, as inputs with a default.
+
+How much memory a model may take by default is in proportion to its weights and inputs.
+"""
 
 import hashlib
 import mmap
+import os
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -26,7 +30,6 @@ from tracer.support.types import Array
 
 _LEAST_MAPPED = 1 << 16
 """Bytes from which a tensor is mapped: a process has some 65,000 mappings at most."""
-_BYTE = 8
 _LEAST = 1 << 10
 """Bytes of a weight that is moved; shapes and axes stay in the graph, where tools read them."""
 _ALIGNED = 1 << 12
@@ -35,6 +38,16 @@ _NAME = "weights.data"
 """The file of the weights of a model that has no file of its own."""
 _AT_ONCE = 1 << 24
 """Bytes that are copied at a time from another file."""
+_VALUES, _RUNTIME = 512 << 20, 640 << 20
+"""Bytes for the values of any model in the interpreter, and for a runtime with its sessions."""
+_PROPORTION = 512
+"""Further bytes for each byte of weights and inputs. A convolution makes 64 channels of a grey
+image, several are alive at a time, and in several sessions. What makes more of what it is given
+was made to fill the memory."""
+_LARGE = 1 << 30
+"""Bytes of weights that are held once at a time, and not in protobufs, which end at 2 GB."""
+_A_CORE = 64 << 20
+"""Bytes for each processor: stacks of the threads of all sessions."""
 
 
 def initializers(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
@@ -60,6 +73,12 @@ def has_external_data(proto: onnx.ModelProto) -> bool:
     return any(map(uses_external_data, stored_tensors(proto)))
 
 
+def weight_bytes(proto: onnx.ModelProto) -> int:
+    """Returns the bytes of all initializers, wherever they are stored; 0 for each of strings."""
+    tensors = initializers(proto)
+    return sum(tensor_type.from_initializer(tensor).nbytes or 0 for tensor in tensors)
+
+
 def probe_external(tensor: onnx.TensorProto, folder: Path) -> None:
     """Reads the last byte of a tensor's external data, by onnx's rules for their location.
 
@@ -81,12 +100,14 @@ def read_external(tensor: onnx.TensorProto, folder: Path) -> Array:
     short, and keeps one copy for all who map it. Raises ValueError, OSError or onnx's
     ValidationError for data that cannot be read.
     """
-    kind, nbytes = tensor_type.from_initializer(tensor), _mappable(tensor)
-    if nbytes >= _LEAST_MAPPED:
+    kind, entries = tensor_type.from_initializer(tensor), _entries(tensor)
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    offset, length = int(entries.get("offset", 0)), int(entries.get("length", 0))
+    is_plain = tensor_type.bits_of(kind.dtype) == dtype.itemsize * 8 and sys.byteorder == "little"
+    is_aligned = offset >= 0 and offset % dtype.itemsize == 0
+    if is_plain and is_aligned and length == kind.nbytes and length >= _LEAST_MAPPED:
         probe_external(tensor, folder)
-        entries = _entries(tensor)
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-        file, offset = folder / entries["location"], int(entries.get("offset", 0))
+        file = folder / entries["location"]
         assert kind.concrete is not None
         return np.asarray(np.memmap(file, dtype, "r", offset, kind.concrete))
     copy = onnx.TensorProto()
@@ -106,24 +127,8 @@ def unmap(array: Array) -> None:
         base.madvise(mmap.MADV_DONTNEED)
 
 
-def _mappable(tensor: onnx.TensorProto) -> int:
-    """Returns the bytes of data that lie in the file as numpy has them in memory; else 0."""
-    kind, entries = tensor_type.from_initializer(tensor), _entries(tensor)
-    dtype, bits = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type), tensor_type.bits_of
-    offset, length = int(entries.get("offset", 0)), int(entries.get("length", 0))
-    plain = bits(kind.dtype) == dtype.itemsize * _BYTE and sys.byteorder == "little"
-    aligned = offset >= 0 and offset % dtype.itemsize == 0
-    return length if plain and aligned and length == kind.nbytes else 0
-
-
 def _entries(tensor: onnx.TensorProto) -> dict[str, str]:
     return {entry.key: entry.value for entry in tensor.external_data}
-
-
-def weight_bytes(proto: onnx.ModelProto) -> int:
-    """Returns the bytes of all initializers, wherever they are stored; 0 for each of strings."""
-    tensors = initializers(proto)
-    return sum(tensor_type.from_initializer(tensor).nbytes or 0 for tensor in tensors)
 
 
 def with_inline_weights(proto: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
@@ -158,16 +163,27 @@ def move_weights(
     """
     moved = []
     for tensor in initializers(proto):
-        with_weights_apart = uses_external_data(tensor) or tensor.HasField("raw_data")
-        if (tensor_type.from_initializer(tensor).nbytes or 0 if with_weights_apart else 0) < _LEAST:
-            if uses_external_data(tensor):
+        is_external = uses_external_data(tensor)
+        nbytes = tensor_type.from_initializer(tensor).nbytes or 0
+        if nbytes < _LEAST or not (is_external or tensor.HasField("raw_data")):
+            if is_external:
                 load_external_data_for_tensor(tensor, str(folder))
             continue
         stream.write(bytes(-stream.tell() % _ALIGNED))
         offset = stream.tell()
-        if uses_external_data(tensor):
+        if is_external:
             assert folder is not None
-            _copy(tensor, folder, stream)
+            entries = _entries(tensor)
+            with (folder / entries["location"]).open("rb") as source:
+                source.seek(int(entries.get("offset", 0)))
+                left = int(entries.get("length", os.fstat(source.fileno()).st_size))
+                while left:
+                    data = source.read(min(left, _AT_ONCE))
+                    if not data:
+                        name = entries["location"]
+                        raise ValueError(f"{name} ends within tensor '{tensor.name}'")
+                    stream.write(data)
+                    left -= len(data)
             tensor.raw_data = b""
         else:
             stream.write(tensor.raw_data)
@@ -196,24 +212,11 @@ def locations(proto: onnx.ModelProto) -> set[str]:
 
 def refuse_apart(proto: onnx.ModelProto) -> None:
     """Raises UsageError for a model whose weights are in a file beside it."""
-    for name_file in sorted(locations(proto)):
+    for file in sorted(locations(proto)):
         raise UsageError(
-            f"the weights of the model are in a file of their own, {name_file}",
+            f"the weights of the model are in a file of their own, {file}",
             "Copy both files, or write the model to another output in the first place.",
         )
-
-
-def _copy(tensor: onnx.TensorProto, folder: Path, stream: BinaryIO) -> None:
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    with (folder / entries["location"]).open("rb") as source:
-        source.seek(int(entries.get("offset", 0)))
-        left = int(entries.get("length", (folder / entries["location"]).stat().st_size))
-        while left:
-            data = source.read(min(left, _AT_ONCE))
-            if not data:
-                raise ValueError(f"{entries['location']} ends within tensor '{tensor.name}'")
-            stream.write(data)
-            left -= len(data)
 
 
 def overridable(model: Model) -> tuple[onnx.ValueInfoProto, ...]:
@@ -248,8 +251,18 @@ class WeightFiles:
         """Returns the files of `model` as they are here. Raises InputError for a missing one."""
         if model.path is None:
             return cls({})
-        places = sorted(set(locations(model.proto)))
-        return cls({place: _hash(model, model.path.parent / place) for place in places})
+        hashes = {}
+        for place in sorted(locations(model.proto)):
+            file = model.path.parent / place
+            try:
+                status = file.stat()
+                hashes[place] = _hash_of(file.resolve(), status.st_size, status.st_mtime_ns)
+            except OSError as error:
+                raise InputError(
+                    f"{model.name}: its weights in {file} cannot be read ({error.strerror})",
+                    "Copy the model together with its files of weights.",
+                ) from error
+        return cls(hashes)
 
     def check(self, model: Model) -> None:
         """Raises InputError where `model` has other weights here, or lacks some."""
@@ -269,19 +282,43 @@ def findable(model: Model) -> Model:
     return replace(model, path=model.path.absolute(), subject=model.name)
 
 
-def _hash(model: Model, file: Path) -> str:
-    try:
-        status = file.stat()
-        return _hash_of(file.resolve(), status.st_size, status.st_mtime_ns)
-    except OSError as error:
-        raise InputError(
-            f"{model.name}: its weights in {file} cannot be read ({error.strerror})",
-            "Copy the model together with its files of weights.",
-        ) from error
-
-
 @cache
 def _hash_of(file: Path, size: int, modified_ns: int) -> str:
     """The hash of a file; it is read again when its size or its time has changed."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def memory_of_values(given: int) -> int:
+    """Returns the bytes that values in the interpreter may take for so many `given_bytes`."""
+    return _VALUES + _PROPORTION * given
+
+
+def memory_of_runtime(given: int) -> int:
+    """Returns the bytes that a runtime may take for so many `given_bytes`."""
+    return _RUNTIME + _A_CORE * (os.cpu_count() or 1) + _PROPORTION * given
+
+
+def given_bytes(model: Model, feeds: Iterable[object]) -> int:
+    """Returns the bytes of a model, its weights wherever they are stored, and of its feeds."""
+    fed = sum(int(getattr(value, "nbytes", 0)) for value in feeds)
+    return model.proto.ByteSize() + stored_bytes(model) + fed
+
+
+def is_large(model: Model) -> bool:
+    """Returns whether the weights should be in memory once at a time: what holds them takes turns.
+
+    A session of onnxruntime holds weights of its own, packed for its kernels.
+    """
+    return is_much(stored_bytes(model))
+
+
+def is_much(nbytes: int) -> bool:
+    """Returns whether so many bytes of weights should be in memory once at a time."""
+    return nbytes >= _LARGE
+
+
+def stored_bytes(model: Model) -> int:
+    """Returns the bytes of all initializers, wherever they are stored; 0 for each of strings."""
+    stored = (tensor for scope in model.scopes for tensor in scope.graph.initializer)
+    return sum(tensor_type.from_initializer(tensor).nbytes or 0 for tensor in stored)

@@ -1,4 +1,6 @@
-"""Checks that a file or protobuf is a valid ONNX model; each fault is one clear error.
+"""Checks that a file or protobuf is a valid ONNX model, and repairs what runtimes accept.
+
+Each fault is one clear error. Exporters write unsorted nodes, missing imports and sizes of 0.
 
 Later stages rely on declarations that onnx's checker lets through: shapes, element types, texts
 and axes. The checks take time linear in the size of the graph and read no weights.
@@ -7,6 +9,7 @@ and axes. The checks take time linear in the size of the graph and read no weigh
 import math
 import stat
 from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush
 from pathlib import Path
 
 import onnx
@@ -14,12 +17,14 @@ from onnx.external_data_helper import uses_external_data
 
 from tracer.containment import activity
 from tracer.errors import ModelError
-from tracer.graph import operators, repairs, stored_weights
-from tracer.graph.encoding import encoded
-from tracer.graph.model import bodies, canonical_domain, node_protos
+from tracer.graph import operators, stored_weights
+from tracer.graph.model import bodies, canonical_domain, encoded, node_protos
 from tracer.graph.stored_weights import stored_tensors
 from tracer.graph.tensor_type import UNKNOWN_SIZE
 
+UNSORTED_NOTE = "the nodes are not sorted in the file: each is taken after those that it reads"
+_QONNX_VERSION = 1
+"""The version of QONNX's domain where nothing imports it."""
 _MOST_AXES = 64
 """Dimensions that a tensor of numpy may have."""
 _MOST_ELEMENTS = 2**63 - 1
@@ -108,24 +113,128 @@ def check_proto(proto: onnx.ModelProto, name: str = IN_MEMORY) -> None:
     _check(encoded(proto, name), proto, name, Path())
 
 
+def check_declarations(proto: onnx.ModelProto, name: str) -> None:
+    """Raises ModelError, which begins with `name`, for the first declaration that cannot be."""
+    try:
+        _check_names("the model", (entry.domain for entry in proto.opset_import))
+        _check_metadata("the model", (*proto.metadata_props, *proto.graph.metadata_props))
+        _check_graph(proto.graph)
+        for node in node_protos(proto.graph):
+            for attribute in node.attribute:
+                if attribute.ref_attr_name:
+                    raise ModelError(
+                        f"attribute '{attribute.name}' of node '{node.name}' ({node.op_type}) "
+                        f"refers to the attribute '{attribute.ref_attr_name}' of a function",
+                        f"Only nodes of functions may. {_REPAIR}",
+                    )
+        for function in proto.functions:
+            names = (function.name, function.domain, *function.input, *function.output)
+            _check_names("a function", names)
+            _check_nodes(function.node)
+    except ModelError as error:
+        raise ModelError(f"{name}: {error.what}", error.hint) from None
+
+
+def repaired(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    """Returns `proto`, or a repaired copy, and notes of what was assumed.
+
+    The copy is sorted, imports QONNX's domain, and leaves an input's size open where 0 is declared:
+    some exporters write 0 for an unknown size, and runtimes would take no other.
+    """
+    weights = {weight.name for weight in proto.graph.initializer}
+    empty = [
+        (place, axis)
+        for place, value in enumerate(proto.graph.input)
+        if value.name not in weights
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim)
+        if dim.HasField("dim_value") and dim.dim_value == 0
+    ]
+    missing, sorts = missing_qonnx_imports(proto), not is_sorted(proto.graph)
+    if not (empty or missing or sorts):
+        return proto, ()
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    for place, axis in empty:
+        copy.graph.input[place].type.tensor_type.shape.dim[axis].Clear()
+    add_qonnx_imports(copy, missing)
+    if sorts:
+        sort_nodes(copy.graph)
+    notes = (UNSORTED_NOTE,) if sorts else ()
+    if missing:
+        listed = " and ".join(f"'{domain}'" for domain in missing)
+        assumed = f"version {_QONNX_VERSION} of QONNX's operators is assumed"
+        notes = (f"the model does not import {listed}: {assumed}", *notes)
+    return copy, notes
+
+
+def missing_qonnx_imports(proto: onnx.ModelProto) -> tuple[str, ...]:
+    """Returns the names of QONNX's domain that nodes of the main graph use and nothing imports."""
+    imported = {entry.domain for entry in proto.opset_import}
+    used = {node.domain for node in node_protos(proto.graph)}
+    return tuple(sorted((used & operators.QONNX_DOMAINS) - imported))
+
+
+def add_qonnx_imports(proto: onnx.ModelProto, domains: tuple[str, ...]) -> None:
+    """Imports `domains` in `proto`."""
+    for domain in domains:
+        proto.opset_import.add(domain=domain, version=_QONNX_VERSION)
+
+
+def is_sorted(graph: onnx.GraphProto) -> bool:
+    """Whether no node of a graph reads, itself or in a body, what a later node computes."""
+    late = {name for node in graph.node for name in node.output}
+    for node in graph.node:
+        if not late.isdisjoint(_read_names(node)):
+            return False
+        late.difference_update(node.output)
+    return True
+
+
+def sort_nodes(graph: onnx.GraphProto) -> None:
+    """Puts nodes after those that they read, else in their order; a cycle stays where it is.
+
+    Converters to float16 add nodes at the end. onnxruntime sorts graphs, but not their bodies.
+    """
+    makers = {name: at for at, node in enumerate(graph.node) for name in node.output if name}
+    waits = [{makers[name] for name in _read_names(node) if name in makers} for node in graph.node]
+    order = _order(waits)
+    if len(order) == len(graph.node):
+        nodes = [onnx.NodeProto.FromString(graph.node[at].SerializeToString()) for at in order]
+        del graph.node[:]
+        graph.node.extend(nodes)
+
+
+def order_fault(graph: onnx.GraphProto, outer: frozenset[str] = frozenset()) -> str:
+    """Returns what is wrong with the order of a graph or of its bodies; '' if nothing is.
+
+    `outer` holds the tensors of outer graphs that are computed before this graph runs.
+    """
+    sources = _source_names(graph)
+    message = _own_fault(graph.node, sources, graph.name, outer)
+    available = {*outer, *sources}
+    for index, node in enumerate(graph.node):
+        for _, body in bodies(node):
+            inner = "" if message else order_fault(body, frozenset(available))
+            if inner:
+                message = f"{inner}, in body '{body.name}' of {_label(node, index)}"
+        available.update(node.output)
+    return message
+
+
 def _check(checked: str | bytes, proto: onnx.ModelProto, name: str, folder: Path) -> None:
+    """Checks a model, and accepts with runtimes what the checker does not: see `_ACCEPTED`.
+
+    For that it checks a copy with every rank filled in, with onnxruntime's operators in their own
+    domain, with QONNX's domain imported, and sorted. The checker looks for external data next to a
+    file, and the copy has none: they are checked here, and the copy's tensors are empty.
+    """
     try:
         with activity.doing(name, f"onnx {onnx.__version__} checked the model"):
             onnx.checker.check_model(checked)
+        return
     except _FAILURES as error:
         if not str(error).startswith(_ACCEPTED):
             raise _invalid(name, proto, error) from error
-        _check_as_runtimes(proto, name, folder)
-
-
-def _check_as_runtimes(proto: onnx.ModelProto, name: str, folder: Path) -> None:
-    """Checks a model with what runtimes accept and the checker does not: see `_ACCEPTED`.
-
-    Checks a copy with every rank filled in, with onnxruntime's operators in their own domain, with
-    QONNX's domain imported, and sorted.
-    The checker looks for external data next to a file, and the copy has none: external data are
-    checked here, and the copy's tensors are empty.
-    """
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     for value in copy.graph.input:
@@ -141,8 +250,8 @@ def _check_as_runtimes(proto: onnx.ModelProto, name: str, folder: Path) -> None:
         if kind in (None, "tensor_type") and not value.type.tensor_type.HasField("shape"):
             value.type.tensor_type.shape.dim.add()
     _set_apart(copy)
-    repairs.sort_nodes(copy.graph)
-    repairs.add_qonnx_imports(copy, repairs.missing_qonnx_imports(copy))
+    sort_nodes(copy.graph)
+    add_qonnx_imports(copy, missing_qonnx_imports(copy))
     try:
         for tensor in filter(uses_external_data, stored_tensors(copy)):
             stored_weights.probe_external(tensor, folder)
@@ -154,25 +263,22 @@ def _check_as_runtimes(proto: onnx.ModelProto, name: str, folder: Path) -> None:
         raise _invalid(name, copy, error) from error
 
 
-def check_declarations(proto: onnx.ModelProto, name: str) -> None:
-    """Raises ModelError, which begins with `name`, for the first declaration that cannot be."""
-    try:
-        _check_names("the model", (entry.domain for entry in proto.opset_import))
-        _check_metadata("the model", (*proto.metadata_props, *proto.graph.metadata_props))
-        _check_graph(proto.graph)
-        _check_references(proto.graph)
-        for function in proto.functions:
-            names = (function.name, function.domain, *function.input, *function.output)
-            _check_names("a function", names)
-            _check_nodes(function.node)
-    except ModelError as error:
-        raise ModelError(f"{name}: {error.what}", error.hint) from None
-
-
 def _check_graph(graph: onnx.GraphProto) -> None:
     _check_names("a graph", (graph.name,))
     for value in (*graph.input, *graph.output, *graph.value_info):
-        _check_value(value)
+        _check_names("a tensor", (value.name,))
+        kind = value.type.WhichOneof("value")
+        if kind not in ("tensor_type", "sparse_tensor_type"):
+            continue
+        tensor_type = (
+            value.type.tensor_type if kind == "tensor_type" else value.type.sparse_tensor_type
+        )
+        what, dims = f"tensor '{value.name}'", tensor_type.shape.dim
+        if tensor_type.elem_type:
+            _check_element(what, tensor_type.elem_type)
+        _check_names(f"a dimension of {what}", (dim.dim_param for dim in dims))
+        sizes = (dim.dim_value if dim.HasField("dim_value") else UNKNOWN_SIZE for dim in dims)
+        _check_shape(what, [1 if size == UNKNOWN_SIZE else size for size in sizes])
     for value in graph.input:
         if value.type.HasField("tensor_type"):  # the type of others may be left open
             _check_element(f"input '{value.name}'", value.type.tensor_type.elem_type)
@@ -184,18 +290,6 @@ def _check_graph(graph: onnx.GraphProto) -> None:
         _check_tensor(what, sparse.indices)
         _check_shape(what, sparse.dims)
     _check_nodes(graph.node)
-
-
-def _check_references(graph: onnx.GraphProto) -> None:
-    """Refuses attributes that take the value of a function's attribute where no function is."""
-    for node in node_protos(graph):
-        for attribute in node.attribute:
-            if attribute.ref_attr_name:
-                raise ModelError(
-                    f"attribute '{attribute.name}' of node '{node.name}' ({node.op_type}) refers "
-                    f"to the attribute '{attribute.ref_attr_name}' of a function",
-                    f"Only nodes of functions may. {_REPAIR}",
-                )
 
 
 def _check_nodes(nodes: Sequence[onnx.NodeProto]) -> None:
@@ -224,39 +318,18 @@ def _check_attribute(where: str, node: onnx.NodeProto, attribute: onnx.Attribute
     what = f"attribute '{attribute.name}' of {where}"
     for tensor in (*([attribute.t] if attribute.HasField("t") else ()), *attribute.tensors):
         _check_tensor(what, tensor)
-    allowed = _allowed(node, attribute)
-    for number in (attribute.i, *attribute.ints) if allowed else ():
-        if not allowed[0] <= number <= allowed[1]:
-            raise ModelError(f"{what} is {number}", f"It may be {allowed[0]} to {allowed[1]}.")
-
-
-def _allowed(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> Sequence[int]:
-    """Returns the least and the greatest value of an attribute; nothing where both are free."""
     if canonical_domain(node.domain) or attribute.ref_attr_name:
-        return ()
-    match attribute.name:
-        case "batch_dims":
-            return 0, _MOST_AXES
-        case "num_outputs":
-            return 1, len(node.output)
-        case name if name in _AXES:
-            return -_MOST_AXES, _MOST_AXES
-    return ()
-
-
-def _check_value(value: onnx.ValueInfoProto) -> None:
-    _check_names("a tensor", (value.name,))
-    kind = value.type.WhichOneof("value")
-    if kind not in ("tensor_type", "sparse_tensor_type"):
         return
-    tensor = value.type.tensor_type if kind == "tensor_type" else value.type.sparse_tensor_type
-    what = f"tensor '{value.name}'"
-    if tensor.elem_type:
-        _check_element(what, tensor.elem_type)
-    dims = tensor.shape.dim
-    _check_names(f"a dimension of {what}", (dim.dim_param for dim in dims))
-    sizes = (dim.dim_value if dim.HasField("dim_value") else UNKNOWN_SIZE for dim in dims)
-    _check_shape(what, [1 if size == UNKNOWN_SIZE else size for size in sizes])
+    if attribute.name in _AXES:
+        least, most = -_MOST_AXES, _MOST_AXES
+    elif attribute.name in ("batch_dims", "num_outputs"):
+        is_count = attribute.name == "num_outputs"
+        least, most = (1, len(node.output)) if is_count else (0, _MOST_AXES)
+    else:
+        return
+    for number in (attribute.i, *attribute.ints):
+        if not least <= number <= most:
+            raise ModelError(f"{what} is {number}", f"It may be {least} to {most}.")
 
 
 def _check_tensor(what: str, tensor: onnx.TensorProto) -> None:
@@ -335,7 +408,7 @@ def _set_apart(proto: onnx.ModelProto) -> None:
 
 
 def _invalid(name: str, proto: onnx.ModelProto, error: Exception) -> ModelError:
-    misorder = repairs.order_fault(proto.graph)
+    misorder = order_fault(proto.graph)
     if misorder:
         return ModelError(f"{name}: {misorder}", _REPAIR)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -349,3 +422,75 @@ def _invalid(name: str, proto: onnx.ModelProto, error: Exception) -> ModelError:
     elif "external" in problem.lower() or "Data of TensorProto" in problem:
         remedy = "Put the external data file next to the model, under the name it is stored with."
     return ModelError(f"{name}: not a valid ONNX model: {problem}", remedy)
+
+
+def _order(waits: Sequence[set[int]]) -> list[int]:
+    """Returns the nodes, each behind those that it waits for, else in their order (Kahn).
+
+    Nodes on a cycle, or behind one, are left out. `waits` are emptied.
+    """
+    readers: list[list[int]] = [[] for _ in waits]
+    for at, needed in enumerate(waits):
+        for maker in needed:
+            readers[maker].append(at)
+    ready = [at for at, needed in enumerate(waits) if not needed]
+    heapify(ready)
+    order: list[int] = []
+    while ready:
+        order.append(heappop(ready))
+        for reader in readers[order[-1]]:
+            waits[reader].discard(order[-1])
+            if not waits[reader]:
+                heappush(ready, reader)
+    return order
+
+
+def _read_names(node: onnx.NodeProto) -> set[str]:
+    """Returns the tensors that a node reads, itself or in its bodies."""
+    names = set(node.input)
+    for _, body in bodies(node):
+        inside = {name for inner in body.node for name in _read_names(inner)}
+        inside |= {value.name for value in body.output}
+        inside -= {name for inner in body.node for name in inner.output}
+        names |= inside - _source_names(body)
+    return names - {""}
+
+
+def _own_fault(
+    nodes: Sequence[onnx.NodeProto], sources: set[str], graph: str, outer: frozenset[str]
+) -> str:
+    """Returns the fault among a graph's own nodes; '' if there is none.
+
+    The checker has one message for a missing input, unsorted nodes and a cycle; here each has its
+    own, and so has a tensor written twice (not SSA).
+    """
+    producers: dict[str, int] = {}
+    for index, node in enumerate(nodes):
+        for output in filter(None, node.output):
+            if output in producers or output in sources:
+                return f"tensor '{output}' is written twice, again by {_label(node, index)}"
+            producers[output] = index
+    for index, node in enumerate(nodes):
+        for name in filter(None, node.input):
+            if name not in sources and name not in producers and name not in outer:
+                return f"{_label(node, index)} reads '{name}', which no node of '{graph}' computes"
+    reads = ((index, name) for index, node in enumerate(nodes) for name in node.input)
+    late = next(((index, name) for index, name in reads if producers.get(name, -1) >= index), None)
+    if late is None:
+        return ""
+    ordered = _order([{producers[n] for n in node.input if n in producers} for node in nodes])
+    if len(ordered) < len(nodes):
+        cycle = min(set(range(len(nodes))) - set(ordered))
+        return f"the graph has a cycle through {_label(nodes[cycle], cycle)}"
+    index, name = late
+    reader = _label(nodes[index], index)
+    return f"the nodes are not sorted: {reader} reads '{name}' before it is computed"
+
+
+def _label(node: onnx.NodeProto, index: int) -> str:
+    return f"node '{node.name}' ({node.op_type})" if node.name else f"node {node.op_type}_{index}"
+
+
+def _source_names(graph: onnx.GraphProto) -> set[str]:
+    names = {v.name for v in graph.input} | {i.name for i in graph.initializer}
+    return names | {s.values.name for s in graph.sparse_initializer}

@@ -25,7 +25,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tracer.executors.onnxruntime import sessions
 from tracer.executors.onnxruntime.settings import OrtSettings, SessionSettings
 from tracer.graph import loading
-from tracer.graph.encoding import encoded
+from tracer.graph.model import encoded
 from tracer.records import environment
 from tracer.records.environment import Peak, Peaks
 from tracer.support.processors import places, staying_on

@@ -21,11 +21,9 @@ from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType, bits_of, numpy_dtype
-from tracer.inputs import random
-from tracer.inputs.dims import declared_shapes
-from tracer.inputs.feedset import Feeds, FeedSet
+from tracer.inputs.feedset import Feeds, FeedSet, random_arrays
 from tracer.inputs.request import Request
-from tracer.inputs.sizes import sizes_from_attention
+from tracer.inputs.sizes import declared_shapes, sizes_from_attention
 
 PREFILL, DECODE = "prefill", "decode"
 _CACHE = re.compile(r"(?i)^(past|present)(_key_values?|_kv)?(?=[._]|\d)")
@@ -139,7 +137,7 @@ class Decoder:
         its inputs, LimitError for feeds beyond the limits.
         """
         self.check_nodes(step)
-        drawn = random.generate(self.model, self.shapes(step), seed)
+        drawn = random_arrays(self.model, self.shapes(step), seed)
         return {**drawn, **self.lengths(step)}
 
     def lengths(self, step: Step) -> Feeds:

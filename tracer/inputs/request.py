@@ -11,16 +11,14 @@ from tracer import shapes
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph.model import Model
 from tracer.graph.stored_weights import overridable, with_fed_weights
-from tracer.inputs import dims as dimensions
-from tracer.inputs import files, random
+from tracer.inputs import files
 from tracer.inputs.datasets.archive import refuse_unknown
 from tracer.inputs.datasets.dataset import Dataset, Description
 from tracer.inputs.datasets.labelled import DEFAULT_FOLDER
 from tracer.inputs.datasets.opening import open_dataset, open_files, reopened
-from tracer.inputs.dims import batch_of
-from tracer.inputs.feedset import FeedSet, check_feeds
+from tracer.inputs.feedset import FeedSet, check_feeds, random_arrays
 from tracer.inputs.files import numeric_order, test_data_sets
-from tracer.inputs.sizes import Sizes, choices, choose
+from tracer.inputs.sizes import Sizes, batch_of, choices, choose
 
 _Result = TypeVar("_Result")
 InputPaths: TypeAlias = str | Path | Sequence[str | Path] | None
@@ -91,7 +89,7 @@ class Request:
         """Returns random inputs from the next seed; none where inputs are not random or absent."""
         if not self.random or not first.feeds:
             return ()
-        feeds = random.generate(self.model, first.shapes, self.seed + 1)
+        feeds = random_arrays(self.model, first.shapes, self.seed + 1)
         return (FeedSet(feeds, first.batch),)
 
     def _read(self) -> FeedSet:
@@ -247,7 +245,7 @@ class FeedBatches:
             for batch in dataset.batches(self.size):
                 sizes = FeedSet(batch.inputs, None).shapes
                 shapes.check(self.model, sizes, batch.inputs)
-                rows = dimensions.batch_of(self.model, sizes)
+                rows = batch_of(self.model, sizes)
                 yield FeedSet(batch.inputs, rows, (*notes, *_padding_note(dataset, batch.size)))
 
 
@@ -293,8 +291,8 @@ def make_feeds(
 
 
 def random_feeds(model: Model, sizes: Sizes, seed: int) -> FeedSet:
-    """Returns random feeds of these sizes. Raises the errors of `random.generate`."""
-    feeds = random.generate(model, sizes.shapes, seed)
+    """Returns random feeds of these sizes. Raises the errors of `random_arrays`."""
+    feeds = random_arrays(model, sizes.shapes, seed)
     note = f"inputs are random, seed {seed}" if feeds else "the model has no inputs"
     notes = (*sizes.notes, note)
     return FeedSet(feeds, batch_of(model, sizes.shapes), notes, sizes.chosen)

@@ -1,35 +1,41 @@
-"""Chooses sizes for the dimensions of inputs that neither the model nor the user has set.
+"""The dimensions of a model's inputs: what each is called, which is the batch, and their sizes.
 
-What every command runs or counts at is chosen here. The rules of a dimension stand in the order of
-trust: weights and attention demand a size; names, types and the nodes that read the input tell what
-it counts. Of the sizes that are usual for that, the first at which the shapes in the model fit
-together is chosen.
+An open dimension is called by its symbol, or by its place, `INPUT:AXIS`. What every command runs or
+counts at, where neither the model nor the user has set a size, is chosen here. The rules stand in
+the order of trust: weights and attention demand a size; names, types and the nodes that read the
+input tell what a dimension counts. Of the sizes that are usual for that, the first at which the
+shapes in the model fit together is chosen.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from tracer import shapes
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph import operators, shape_inference, tensor_type
 from tracer.graph.model import Address, Model, Node
+from tracer.graph.shape_inference import Shapes
 from tracer.graph.tensor_type import Dim
-from tracer.inputs import dims as dimensions
-from tracer.inputs.dims import Declared, label
 from tracer.inputs.feedset import CHOSEN
 
+Declared: TypeAlias = Mapping[str, tuple[Dim, ...]]
+"""The shape of each tensor input that has a rank, by name."""
+_BATCH = re.compile(r"(?i)^(n|b|bs|batch.*|.*batch(_?size)?)$")
+_MOST_DIRECTIONS = 8
+"""Layers times directions that the state of a recurrent network begins with."""
 _MOST_NODES = 5_000
 """Inference on a larger model takes seconds: its usual sizes are not tried out."""
 _COMMON = (32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 384, 416, 448, 512, 576, 640, 768, 1024)
 """Networks halve images and sequences up to five times; few inputs are longer than 1024."""
 _COLOURS, _SPEAKERS = frozenset({1, 3, 4}), frozenset({1, 2})
 """Channels of an image, and of a sound."""
-_KEEPS_AXES = frozenset(
-    {"Cast", "DequantizeLinear", "DynamicQuantizeLinear", "Identity", "QuantizeLinear"}
-)
+_KEEPS_AXES = frozenset({
+    "Cast", "DequantizeLinear", "DynamicQuantizeLinear", "Identity", "QuantizeLinear",
+})  # fmt: skip
 """Operators whose output 0 has the axes of input 0."""
 _BEFORE_FEATURES = frozenset({
     "Cast", "Concat", "Div", "Identity", "Mul", "Pad", "Reshape", "Slice", "Squeeze", "Sub",
@@ -40,6 +46,14 @@ _STATES, _STATE_WEIGHTS = (5, 6), 2
 """Inputs of a recurrent layer that are states, and the weights that they meet."""
 _CACHES = {"GroupQueryAttention": (3, 4), "MultiHeadAttention": (6, 7)}
 """Inputs of an attention that are past keys and values."""
+_RANKED = {
+    name: product.weights
+    for name, product in operators.PRODUCTS.items()
+    if product.kind not in (operators.ATTENTION, operators.OTHER)
+    and product.weights is not None
+    and "MatMul" not in name  # which takes any rank
+}
+"""Operators whose input 0 has the rank of their weights, and which input has these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +99,71 @@ _NAMED = (
 )
 
 
+def declared_shapes(model: Model) -> dict[str, tuple[Dim, ...]]:
+    """Returns the shape of each tensor input that declares one."""
+    kinds = tensor_type.declared_types(model.inputs)
+    return {name: kind.shape for name, kind in kinds.items() if kind and kind.shape is not None}
+
+
+def label(declared: Declared, name: str, axis: int) -> str:
+    """Returns what the open dimension `axis` of input `name` is called."""
+    dim = declared[name][axis]
+    return dim if isinstance(dim, str) else f"{name}:{axis}"
+
+
+def open_places(declared: Declared) -> dict[str, tuple[str, int]]:
+    """Returns the first place, input and axis, of each open dimension by what it is called."""
+    places: dict[str, tuple[str, int]] = {}
+    for name, shape in declared.items():
+        for axis, dim in enumerate(shape):
+            if not isinstance(dim, int):
+                places.setdefault(label(declared, name, axis), (name, axis))
+    return places
+
+
+def sizes_of(model: Model, shapes: Shapes) -> dict[str, int]:
+    """Returns the size of each open dimension where the inputs have these shapes."""
+    declared = declared_shapes(model)
+    return {
+        called: shapes[name][axis]
+        for called, (name, axis) in open_places(declared).items()
+        if name in shapes
+    }
+
+
+def batch_of(model: Model, shapes: Shapes) -> int | None:
+    """Returns the size of the batch dimension; None for a model without one."""
+    declared = declared_shapes(model)
+    for name, axis in batch_axes(declared).items():
+        if name in shapes and len(shapes[name]) > axis:
+            return shapes[name][axis]
+    first = next((s for name, s in shapes.items() if len(declared.get(name, ())) > 1), None)
+    return first[0] if first else None
+
+
+def batch_axes(declared: Declared) -> dict[str, int]:
+    """Returns the batch axis of each input that has one.
+
+    The batch is a symbol named like a batch, else the first leading symbol; an unnamed axis 0
+    also counts as batch, and beside such inputs the unnamed axis 1 of a recurrent state.
+    """
+    symbols = [d for shape in declared.values() for d in shape if isinstance(d, str)]
+    named = [symbol for symbol in symbols if _BATCH.match(symbol)]
+    leading = [dim for shape in declared.values() for dim in shape[:1] if isinstance(dim, str)]
+    batch = next(iter([*named, *leading]), None)
+    axes = {}
+    for name, shape in declared.items():
+        if batch is not None and batch in shape:
+            axes[name] = shape.index(batch)
+        elif shape and shape[0] is None:
+            axes[name] = 0
+    for name, shape in declared.items() if axes else ():
+        match shape:  # of a recurrent network; without a batch elsewhere it may be [1, time, ...]
+            case (int(first), None, _) if first <= _MOST_DIRECTIONS:
+                axes[name] = 1
+    return axes
+
+
 def choose(model: Model, batch: int | None, dims: Mapping[str, int]) -> Sizes:
     """Returns the first of `choices`."""
     return next(choices(model, batch, dims))
@@ -97,7 +176,7 @@ def choices(model: Model, batch: int | None, dims: Mapping[str, int]) -> Iterato
     dimension has, a batch if none is open, or an input whose rank nothing tells; UsageError if
     `dims` sizes the batch as well.
     """
-    freedom = _freedom(model, batch, dims)
+    freedom = _Freedom.of(model, batch, dims)
     if not freedom.free or len(model.nodes) > _MOST_NODES:
         return (freedom.at(chosen) for chosen in freedom.candidates())
     return _fitting(model, freedom)
@@ -114,6 +193,37 @@ class _Freedom:
     fixed: Mapping[str, int]
     free: Mapping[str, Usual]
     summed: Mapping[str, Sequence[str]]
+
+    @classmethod
+    def of(cls, model: Model, batch: int | None, dims: Mapping[str, int]) -> _Freedom:
+        """Raises the errors of `choices`."""
+        declared = _with_ranks(model, dims)
+        fixed = _given_sizes(model, declared, dims)
+        axes = batch_axes(declared)
+        batches = {label(declared, name, axis) for name, axis in axes.items()}
+        if batch is not None:
+            leading = {shape[0] for shape in declared.values() if len(shape) > 1}
+            if not axes and leading != {batch}:
+                sizes = ", ".join(str(size) for size in leading) or "absent"
+                raise InputError(
+                    f"{model.name}: the batch is {sizes}, not {batch}, and it is not symbolic",
+                    "Export the model with a dynamic batch dimension.",
+                )
+            if batches & set(fixed):
+                twice = min(batches & set(fixed))
+                raise UsageError(f"'{twice}' is the batch: set the batch or the dim, not both")
+        given = next((fixed[each] for each in batches if each in fixed), 1)
+        fixed |= dict.fromkeys(batches - set(fixed), batch or given)
+        places = open_places(declared)
+        rest = [called for called in places if called not in fixed]
+        free, summed = {}, {}
+        for called in rest:
+            terms = [term.strip() for term in called.split("+")]
+            if len(terms) > 1 and all(t.isdecimal() or t in {*rest, *fixed} for t in terms):
+                summed[called] = terms
+            else:
+                free[called] = _usual_sizes(model, declared, *places[called])
+        return cls(declared, fixed, free, summed)
 
     def at(self, chosen: Mapping[str, int]) -> Sizes:
         """Returns all sizes where those of the free dimensions are `chosen`."""
@@ -139,43 +249,6 @@ class _Freedom:
                 called: usual.sizes[min(turn, len(usual.sizes) - 1)]
                 for called, usual in self.free.items()
             }
-
-
-def _freedom(model: Model, batch: int | None, dims: Mapping[str, int]) -> _Freedom:
-    declared = _with_ranks(model, dims)
-    fixed = dimensions.given_sizes(model, declared, dims)
-    axes = dimensions.batch_axes(declared)
-    batches = {label(declared, name, axis) for name, axis in axes.items()}
-    if batch is not None:
-        leading = {shape[0] for shape in declared.values() if len(shape) > 1}
-        if not axes and leading != {batch}:
-            sizes = ", ".join(str(size) for size in leading) or "absent"
-            raise InputError(
-                f"{model.name}: the batch is {sizes}, not {batch}, and it is not symbolic",
-                "Export the model with a dynamic batch dimension.",
-            )
-        if batches & set(fixed):
-            twice = min(batches & set(fixed))
-            raise UsageError(f"'{twice}' is the batch: set the batch or the dim, not both")
-    given = next((fixed[each] for each in batches if each in fixed), 1)
-    fixed |= dict.fromkeys(batches - set(fixed), batch or given)
-    places = dimensions.open_places(declared)
-    rest = [called for called in places if called not in fixed]
-    summed = {called: terms for called in rest if (terms := _terms(called, {*rest, *fixed}))}
-    free = {
-        called: usual_sizes(model, declared, *places[called])
-        for called in rest
-        if called not in summed
-    }
-    return _Freedom(declared, fixed, free, summed)
-
-
-def _terms(called: str, known: Iterable[str]) -> Sequence[str]:
-    """Returns the terms of a dimension called `past + sequence`; none of any other."""
-    terms = [term.strip() for term in called.split("+")]
-    if len(terms) > 1 and all(term.isdecimal() or term in known for term in terms):
-        return terms
-    return ()
 
 
 def _fitting(model: Model, freedom: _Freedom) -> Iterator[Sizes]:
@@ -211,21 +284,47 @@ def _fitting(model: Model, freedom: _Freedom) -> Iterator[Sizes]:
         yield from map(freedom.at, freedom.candidates())
 
 
+def _given_sizes(model: Model, declared: Declared, dims: Mapping[str, int]) -> dict[str, int]:
+    """Returns the sizes that `dims` sets, by what the open dimensions are called.
+
+    A key is a symbol or `INPUT:AXIS`. Raises InputError for a key that names no open dimension,
+    UsageError for two sizes of one dimension.
+    """
+    places = open_places(declared)
+    sizes: dict[str, int] = {}
+    for key, size in dims.items():
+        name, _, place = key.rpartition(":")
+        axis, shape = int(place) if place.isdecimal() else 0, declared.get(name, ())
+        is_place = place.isdecimal() and axis < len(shape) and not isinstance(shape[axis], int)
+        if key not in places and not is_place:
+            listed = ", ".join(
+                called if called == f"{owner}:{at}" else f"{called} ({owner}:{at})"
+                for called, (owner, at) in places.items()
+            )
+            hint = "The sizes of its inputs are all fixed: leave --dim out."
+            raise InputError(
+                f"{model.name} has no open dimension '{key}'",
+                f"Its open dimensions are {listed}." if places else hint,
+            )
+        called = key if key in places else label(declared, name, axis)
+        if sizes.setdefault(called, size) != size:
+            raise UsageError(f"'{called}' is set to both {sizes[called]} and {size}")
+    return sizes
+
+
 def _with_ranks(model: Model, dims: Mapping[str, int]) -> dict[str, tuple[Dim, ...]]:
     """Returns a shape of each tensor input, in their order; open where nothing is declared.
 
     `dims` may set each axis of an input, as in `x:0`, `x:1`. Raises InputError, with all that is to
     be set, for inputs whose rank nothing tells.
     """
-    declared = dimensions.declared_shapes(model)
     ranked: dict[str, tuple[Dim, ...]] = {}
     unknown = []
-    for value in model.inputs:
-        name = value.name
-        if tensor_type.from_type_proto(value.type) is None:
+    for name, kind in tensor_type.declared_types(model.inputs).items():
+        if kind is None:
             continue
-        if name in declared:
-            ranked[name] = declared[name]
+        if kind.shape is not None:
+            ranked[name] = kind.shape
             continue
         axes = {axis for owner, _, axis in (key.rpartition(":") for key in dims) if owner == name}
         is_given = axes == {str(axis) for axis in range(len(axes))}
@@ -244,86 +343,56 @@ def _with_ranks(model: Model, dims: Mapping[str, int]) -> dict[str, tuple[Dim, .
     return ranked
 
 
-def usual_sizes(model: Model, declared: Declared, name: str, axis: int) -> Usual:
-    """Returns what the open dimension `axis` of input `name` counts, and its usual sizes."""
-    kind = tensor_type.declared_types(model.inputs)[name]
+def _usual_sizes(model: Model, declared: Declared, name: str, axis: int) -> Usual:
+    """Returns what the open dimension `axis` of input `name` counts; the first rule decides."""
+    shape, kind = declared[name], tensor_type.declared_types(model.inputs)[name]
     assert kind is not None
-    dimension = _Dimension(model, name, axis, declared[name], kind.dtype)
-    return next(usual for rule in _RULES if (usual := rule(dimension)) is not None)
+    demanded = sizes_from_weights(model, name, len(shape))
+    if axis in demanded:
+        return Usual("weights", (demanded[axis],))
+    heads = sizes_from_attention(model, name) if len(shape) == 4 else {}
+    if axis in heads:
+        return Usual("heads", (heads[axis],))
+    if _named(name if shape[axis] is None else shape[axis]) is PAST:
+        return PAST
+    if kind.dtype.startswith(("float", "bfloat")) and _is_sound(model, name, shape, axis):
+        return AUDIO
+    named = _named(shape[axis])
+    if named is not None:
+        return TOKENS if named is SEQUENCE and kind.dtype.startswith("int") else named
+    if kind.dtype.startswith(("int32", "int64", "bool")):
+        return TOKENS if len(shape) <= 2 else OTHER
+    if len(shape) == 4:  # channels are first unless they are last
+        is_last = shape[3] in _COLOURS and shape[1] not in _COLOURS
+        return IMAGE if axis in ((1, 2) if is_last else (2, 3)) else CHANNELS
+    return SEQUENCE if len(shape) == 3 else OTHER
 
 
-@dataclass(frozen=True, slots=True)
-class _Dimension:
-    """An open dimension: axis `axis` of the input `name`, which has this shape and dtype."""
-
-    model: Model
-    name: str
-    axis: int
-    shape: tuple[Dim, ...]
-    dtype: str
-
-
-def _by_weights(of: _Dimension) -> Usual | None:
-    size = sizes_from_weights(of.model, of.name, len(of.shape)).get(of.axis)
-    return None if size is None else Usual("weights", (size,))
-
-
-def _by_attention(of: _Dimension) -> Usual | None:
-    size = sizes_from_attention(of.model, of.name).get(of.axis) if len(of.shape) == 4 else None
-    return None if size is None else Usual("heads", (size,))
-
-
-def _by_past(of: _Dimension) -> Usual | None:
-    dim = of.shape[of.axis]
-    return PAST if _kind_named(of.name if dim is None else dim) is PAST else None
-
-
-def _by_sound(of: _Dimension) -> Usual | None:
-    """The last axis of a waveform: [samples], [batch, samples] or [batch, 1 or 2, samples]."""
-    if not of.dtype.startswith(("float", "bfloat")) or not len(of.shape) - 1 == of.axis < 3:
-        return None
-    if len(of.shape) == 3 and of.shape[1] not in _SPEAKERS:
-        return None
-    return AUDIO if any(_first_features(of.model, ("", of.name))) else None
-
-
-def _by_name(of: _Dimension) -> Usual | None:
-    usual = _kind_named(of.shape[of.axis])
-    return TOKENS if usual is SEQUENCE and of.dtype.startswith("int") else usual
-
-
-def _by_type(of: _Dimension) -> Usual | None:
-    rank = len(of.shape)
-    if of.dtype.startswith(("int32", "int64", "bool")):
-        return TOKENS if rank <= 2 else OTHER
-    if rank == 4:  # channels are first unless they are last
-        is_last = of.shape[3] in _COLOURS and of.shape[1] not in _COLOURS
-        return IMAGE if of.axis in ((1, 2) if is_last else (2, 3)) else CHANNELS
-    return SEQUENCE if rank == 3 else OTHER
-
-
-_RULES = (_by_weights, _by_attention, _by_past, _by_sound, _by_name, _by_type)
-"""What a dimension counts, in the order of trust; the last rule always answers."""
-
-
-def _kind_named(name: Dim) -> Usual | None:
+def _named(name: Dim) -> Usual | None:
     text = name if isinstance(name, str) else ""
     return next((usual for pattern, usual in _NAMED if pattern.search(text)), None)
 
 
-def _first_features(model: Model, tensor: Address) -> Iterator[bool]:
-    """Yields whether the first nodes that compute features of `tensor` do so along one axis."""
-    visited, waiting = {tensor}, [tensor]
+def _is_sound(model: Model, name: str, shape: tuple[Dim, ...], axis: int) -> bool:
+    """Whether an axis is the last of [samples], [batch, samples] or [batch, 1 or 2, samples].
+
+    The first nodes that compute features of a sound do so along one axis.
+    """
+    if not len(shape) - 1 == axis < 3 or (len(shape) == 3 and shape[1] not in _SPEAKERS):
+        return False
+    waiting: list[Address] = [("", name)]
+    visited = set(waiting)
     while waiting:
         for node in model.dataflow.readers.get(waiting.pop(), ()):
             if node.op_type in ("STFT", "DFT"):
-                yield True
-            elif node.op_type == "Conv":
-                yield len(_weight_shape(model, node, 1) or ()) == 3
-            elif node.op_type in _BEFORE_FEATURES:
+                return True
+            if node.op_type == "Conv" and len(_weight_shape(model, node, 1) or ()) == 3:
+                return True
+            if node.op_type in _BEFORE_FEATURES:
                 new = set(model.dataflow.outputs_of(node)) - visited
                 visited |= new
                 waiting += new
+    return False
 
 
 def sizes_from_weights(model: Model, name: str, rank: int) -> dict[int, int]:
@@ -363,19 +432,11 @@ def _demand(model: Model, node: Node, position: int) -> Mapping[int, int]:
     return {}
 
 
-_KNOWN_RANK = operators.product_types(
-    operators.CONVOLUTION, operators.TRANSPOSED, operators.MATRIX, operators.RECURRENT
-)
-
-
 def _rank_from_weights(model: Model, name: str) -> int:
     """Returns the rank that the weights it meets demand of input `name`; 0 if none does."""
     for node, position in _readers(model, ("", name)):
-        product = operators.PRODUCTS.get(node.op_type)
-        if position or product is None or product.weights is None:
-            continue
-        if node.op_type in _KNOWN_RANK and "MatMul" not in node.op_type:  # which takes any rank
-            weight = _weight_shape(model, node, product.weights)
+        if position == 0 and node.op_type in _RANKED:
+            weight = _weight_shape(model, node, _RANKED[node.op_type])
             if weight is not None:
                 return len(weight)
     return 0
@@ -433,7 +494,7 @@ def sizes_from_attention(model: Model, name: str) -> dict[int, int]:
             of_query += 0 if node.inputs[1] else 2 * heads  # keys and values are packed behind it
         smallest = {  # inference stops at symbols
             name: tuple(size if isinstance(size, int) else 1 for size in shape)
-            for name, shape in dimensions.declared_shapes(model).items()
+            for name, shape in declared_shapes(model).items()
         }
         query = shapes.infer(model, smallest).of(node.inputs[0], node.scope)
         width = query.shape[-1] if query is not None and query.shape else None

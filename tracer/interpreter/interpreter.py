@@ -20,7 +20,7 @@ import onnx
 from tracer import limits
 from tracer.containment import activity
 from tracer.errors import InputError, LimitError, ModelError, TracerError, UsageError, out_of_memory
-from tracer.graph import footprint, tensor_type
+from tracer.graph import stored_weights, tensor_type
 from tracer.graph.loading import OnnxSource, open_model
 from tracer.graph.model import Model, Node, describe
 from tracer.graph.stored_weights import overridable, with_fed_weights
@@ -98,7 +98,7 @@ class Interpreter:
         """
         self.model = open_model(model)
         self.limits = limits or Limits()
-        self._own_bytes = footprint.given_bytes(self.model, ())
+        self._own_bytes = stored_weights.given_bytes(self.model, ())
         self.peak_bytes: int | None = None
         self._threads = threads
         self._memory: list[tensors.Pool] = []

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from tracer.errors import ModelError, TracerError
-from tracer.graph import element_types, footprint, stored_weights, tensor_type
+from tracer.graph import element_types, stored_weights, tensor_type
 from tracer.graph.model import Model, Node, describe
 from tracer.graph.tensor_type import TensorType
 from tracer.interpreter import operators, values
@@ -145,7 +145,7 @@ class Planner:
         self._folder = folder
         self._wrap_kernel = wrap_kernel
         self._fallback = fallback
-        self._is_large = footprint.is_large(model)
+        self._is_large = stored_weights.is_large(model)
         self._functions = local_functions(model)
         self._nodes: dict[str, list[Node]] = defaultdict(list)
         for node in model.nodes:

@@ -13,8 +13,7 @@ from onnx import version_converter
 
 from tracer.errors import ModelError
 from tracer.graph import loading
-from tracer.graph.encoding import encoded
-from tracer.graph.model import Model, canonical_domain
+from tracer.graph.model import Model, canonical_domain, encoded
 from tracer.inputs.feedset import Feeds
 from tracer.interpreter.interpreter import Interpreter
 from tracer.quantization import preparation

@@ -22,12 +22,12 @@ from onnx.external_data_helper import load_external_data_for_model
 from tracer.errors import ModelError, UsageError
 from tracer.executors.onnxruntime import node_names, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings
-from tracer.graph import footprint
-from tracer.graph.encoding import encoded
+from tracer.graph import stored_weights
 from tracer.graph.model import (
     IR_WITH_UNLISTED_WEIGHTS,
     Model,
     canonical_domain,
+    encoded,
     graphs,
     node_protos,
 )
@@ -216,7 +216,7 @@ def prepare(model: Model, folder: Path) -> onnx.ModelProto:
     _rename(proto, model)
     proto.metadata_props.extend(model.proto.metadata_props)  # what sessions run has none
     keep_imports(proto, model)
-    if not footprint.is_large(model):
+    if not stored_weights.is_large(model):
         load_external_data_for_model(proto, str(folder))
         return onnx.shape_inference.infer_shapes(encoded(proto, model.name))
     path.write_bytes(encoded(proto, model.name))

@@ -9,8 +9,7 @@ from onnxruntime.quantization import calibrate, registry
 
 from tracer.errors import InputError, ModelError
 from tracer.graph import loading
-from tracer.graph.encoding import encoded
-from tracer.graph.model import Model
+from tracer.graph.model import Model, encoded
 from tracer.graph.stored_weights import has_external_data
 from tracer.quantization import graph_editor, preparation, shared_ranges
 from tracer.quantization.calibration import (

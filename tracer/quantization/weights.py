@@ -7,8 +7,7 @@ import onnx
 
 from tracer.errors import ModelError, UsageError
 from tracer.graph import loading, stored_weights
-from tracer.graph.encoding import encoded
-from tracer.graph.model import Model
+from tracer.graph.model import Model, encoded
 from tracer.quantization import preparation
 from tracer.quantization.calibration import CalibrationBatches
 from tracer.quantization.layers import Losses, losses

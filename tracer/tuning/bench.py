@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias
 from tracer.containment import signals
 from tracer.executors import registry
 from tracer.executors.alternation import Pace, by_side, counting, sessions, timed
-from tracer.graph import footprint
+from tracer.graph import stored_weights
 from tracer.inputs.feedset import Feeds
 from tracer.support.progress import Progress
 from tracer.support.types import FloatArray
@@ -67,7 +67,7 @@ class OnnxruntimeBench:
             [partial(timed, partial(_ready, setup)) for setup in setups],
             _PACE,
             _Order(self.seed, 0 if any(setup.spins for setup in setups) else 1),
-            not any(footprint.is_large(setup.model) for setup in setups),
+            not any(stored_weights.is_large(setup.model) for setup in setups),
             _LEAST_SESSIONS,
             lambda made: is_enough(by_side(made, len(setups))),
             counting(self.progress, f"measuring {len(setups)} settings in turns"),

@@ -21,7 +21,7 @@ from tracer.analyzers.compare.contrast import Contrast, of_sessions
 from tracer.errors import TracerError, UsageError
 from tracer.executors import registry
 from tracer.executors.onnxruntime.settings import OrtSettings
-from tracer.graph import footprint, loading
+from tracer.graph import loading, stored_weights
 from tracer.inputs.feedset import FeedSet
 from tracer.limits import Limits, enforced
 from tracer.support.progress import Progress
@@ -211,7 +211,7 @@ def seconds_to_make(setup: Setup, step: Step) -> float:
     Two products are quantised in the same way, and their times extended to the weights of the
     model. Raises the errors of the change.
     """
-    stored = footprint.stored_bytes(setup.model)
+    stored = stored_weights.stored_bytes(setup.model)
     if step.change.effect != "quantize" or stored <= _SMALL:
         return 0.0
     _seconds_for(step, _COLUMNS[0])  # imports the quantizer

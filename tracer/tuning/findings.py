@@ -15,7 +15,7 @@ from onnx.external_data_helper import uses_external_data
 
 from tracer.analyzers.advice import Evidence
 from tracer.executors import registry
-from tracer.graph import footprint
+from tracer.graph import stored_weights
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.records.trace import Kernel, Trace
@@ -91,7 +91,7 @@ class Findings:
     def denormals(self) -> int:
         """Denormal numbers among the tensors of a run; only weights and inputs of large models."""
         values: list[Any] = list(self.feedset.feeds.values())
-        if not footprint.is_large(self.model):
+        if not stored_weights.is_large(self.model):
             executor = registry.find_tensors("onnxruntime")
             tensors = executor.tensors(self.model, self.feedset, self.setup.settings)
             values += tensors.by_name.values()

@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 import tracer
-from tracer.graph import footprint, loading, shape_inference
+from tracer.graph import loading, shape_inference, stored_weights
 
 ROWS = 7
 
@@ -78,7 +78,10 @@ def test_inference_gets_no_tables_and_a_run_the_memory_for_them(monkeypatch):
     for model in (small, large):
         shape_inference.infer(model, {"x": (ROWS, 2)})
     assert max(given) < 10_000
-    room = [footprint.of_runtime(footprint.given_bytes(each, ())) for each in (small, large)]
+    room = [
+        stored_weights.memory_of_runtime(stored_weights.given_bytes(each, ()))
+        for each in (small, large)
+    ]
     assert room[1] - room[0] > large.proto.ByteSize()
 
 

@@ -168,7 +168,7 @@ def test_saved_traces_are_said_not_to_have_taken_turns(saved, model):
 
 @pytest.mark.parametrize("by", ["layer", "model"])
 def test_models_too_large_to_be_open_together_take_a_turn_in_each_session(model, monkeypatch, by):
-    monkeypatch.setattr("tracer.graph.footprint.is_large", lambda model: True)
+    monkeypatch.setattr("tracer.graph.stored_weights.is_large", lambda model: True)
     plain, opened = PlainSession.run, []
 
     def run(self):

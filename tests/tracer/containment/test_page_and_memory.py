@@ -169,8 +169,8 @@ def test_a_block_takes_less_than_the_default_but_not_than_what_was_asked_for():
 
 _PROFILE = """
 import sys
-from tracer.graph import footprint
-footprint._RUNTIME, footprint._A_CORE = 128 << 20, 0
+from tracer.graph import stored_weights
+stored_weights._RUNTIME, stored_weights._A_CORE = 128 << 20, 0
 from tracer.__main__ import main
 sys.exit(main())
 """

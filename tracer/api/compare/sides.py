@@ -18,12 +18,12 @@ from tracer.executors.alternation import Recorder
 from tracer.executors.protocol import AlternatingExecutor, Tensors
 from tracer.executors.settings import EagerSettings
 from tracer.exporters.source import names_code
-from tracer.graph import footprint
+from tracer.graph import stored_weights
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import symbol_sizes
-from tracer.inputs.dims import sizes_of
 from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.inputs.request import Request, on_sizes_that_run, request_for
+from tracer.inputs.sizes import sizes_of
 from tracer.records.trace import Trace
 from tracer.support.progress import Progress
 
@@ -98,7 +98,7 @@ class OnnxSide:
     @property
     def is_large(self) -> bool:
         """Whether the file has so many weights."""
-        return footprint.is_large(self.model)
+        return stored_weights.is_large(self.model)
 
     def level(self, settings: SideSettings) -> str | None:
         """Returns the optimisation level; None in an executor without levels."""

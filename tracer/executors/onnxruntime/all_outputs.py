@@ -26,9 +26,8 @@ from tracer.accumulators.engine.stored_values import StoredValues
 from tracer.errors import InputError, ModelError
 from tracer.executors.onnxruntime import feeding, node_names, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings
-from tracer.graph import footprint, stored_weights
-from tracer.graph.encoding import encoded
-from tracer.graph.model import Model, bodies, expanded_keys, node_protos
+from tracer.graph import stored_weights
+from tracer.graph.model import Model, bodies, encoded, expanded_keys, node_protos
 from tracer.inputs.feedset import Feeds
 from tracer.support.types import Array
 
@@ -66,7 +65,7 @@ def tensors(model: Model, feeds: Feeds, settings: OrtSettings = _CPU) -> Mapping
     """
     proto = onnx.ModelProto.FromString(node_names.serialize(model))
     names = computed(proto.graph)
-    if footprint.is_large(model):
+    if stored_weights.is_large(model):
         outputs = {value.name for value in proto.graph.output}
         constant = _constant_first(model, proto.graph) - outputs
         names = [name for name in names if name not in constant]

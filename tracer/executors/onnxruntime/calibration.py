@@ -30,7 +30,7 @@ from tracer.containment import signals
 from tracer.executors.onnxruntime import plain_runs, profile_events, self_times, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import loading
-from tracer.graph.encoding import encoded
+from tracer.graph.model import encoded
 from tracer.records import environment
 from tracer.records.trace import Kernel
 from tracer.support import cache as caches

@@ -32,7 +32,7 @@ from tracer.executors.onnxruntime import (
 from tracer.executors.onnxruntime.plain_runs import PlainSession
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.executors.protocol import OptimizingExecutor, Profiled, Stepped, Tensors
-from tracer.graph import footprint
+from tracer.graph import stored_weights
 from tracer.graph.model import Model, Node
 from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.limits import Limits, size_text
@@ -180,8 +180,8 @@ def _running(model: Model, feedset: FeedSet) -> Iterator[None]:
 
     That is where nobody set a limit.
     """
-    given = footprint.given_bytes(model, feedset.feeds.values()) if memory.is_default() else 0
-    with sessions.running(model), memory.at_most(footprint.of_runtime(given)):
+    given = stored_weights.given_bytes(model, feedset.feeds.values()) if memory.is_default() else 0
+    with sessions.running(model), memory.at_most(stored_weights.memory_of_runtime(given)):
         yield
 
 
@@ -306,7 +306,7 @@ class SavedGraph:
         memory again. Raises LimitError beyond that, and the errors of onnxruntime and interpreter.
         """
         types = [kind for kernel in self.kernels for kind in kernel.output_types]
-        held = len(feed_sets) if footprint.is_large(self.model) else 1
+        held = len(feed_sets) if stored_weights.is_large(self.model) else 1
         need = held * sum(_ELEMENT_BYTES * (kind.size or 0) for kind in types)
         most = limits.in_proportion(None).live_bytes or 0
         if need > most:

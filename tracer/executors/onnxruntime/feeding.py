@@ -21,8 +21,7 @@ from tracer.errors import InputError, UsageError
 from tracer.executors.onnxruntime import node_names, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import tensor_type
-from tracer.graph.encoding import encoded
-from tracer.graph.model import Model
+from tracer.graph.model import Model, encoded
 from tracer.inputs.feedset import Feeds
 
 _Result = TypeVar("_Result")

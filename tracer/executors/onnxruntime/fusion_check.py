@@ -20,7 +20,7 @@ import onnx
 
 from tracer.executors.onnxruntime import all_outputs
 from tracer.executors.onnxruntime.node_kernels import NodeKernels
-from tracer.graph import footprint
+from tracer.graph import stored_weights
 from tracer.graph.model import Model, Node, expanded_keys
 from tracer.graph.operators import rounds_values
 from tracer.inputs.feedset import Feeds
@@ -119,7 +119,7 @@ def _tensors_of_optimized(
         main = {**feeds, **run(feeds)}
         return {_MAIN: main, **dict(all_outputs.first_runs(model, graph, main, threads, register))}
 
-    return iter([*map(tensors, inputs)]) if footprint.is_large(model) else map(tensors, inputs)
+    return iter([*map(tensors, inputs)]) if stored_weights.is_large(model) else map(tensors, inputs)
 
 
 class _Observer:

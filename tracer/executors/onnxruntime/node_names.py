@@ -8,8 +8,7 @@ import re
 
 import onnx
 
-from tracer.graph.encoding import encoded
-from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, node_protos
+from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, encoded, node_protos
 
 _NUMBERED = re.compile(r"_token_\d+$")
 _SAFE = re.compile(r"__tracer_(\d+)__")

@@ -27,9 +27,8 @@ from onnx import helper, numpy_helper
 from tracer.errors import InputError, ModelError
 from tracer.executors.onnxruntime import feeding, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings
-from tracer.graph import footprint
-from tracer.graph.encoding import encoded
-from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model
+from tracer.graph import stored_weights
+from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, encoded
 from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.support.timing import elapsed_us
 from tracer.support.types import Array
@@ -53,7 +52,7 @@ class PlainSession:
     @property
     def closes_for_profiler(self) -> bool:
         """Whether it must be closed while another session on the model is open."""
-        return footprint.is_large(self.factory.model)
+        return stored_weights.is_large(self.factory.model)
 
     def run(self) -> list[object]:
         """Runs one inference and returns the outputs."""

@@ -34,9 +34,8 @@ from tracer.errors import InputError, ModelError
 from tracer.executors.onnxruntime import all_outputs, feeding, node_names, sessions
 from tracer.executors.onnxruntime.plain_runs import PlainSession
 from tracer.executors.onnxruntime.settings import OrtSettings
-from tracer.graph import footprint, stored_weights, tensor_type
-from tracer.graph.encoding import encoded
-from tracer.graph.model import Model, Node, bodies, expanded_keys
+from tracer.graph import stored_weights, tensor_type
+from tracer.graph.model import Model, Node, bodies, encoded, expanded_keys
 from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.records.trace import Kernel
 from tracer.support.progress import Progress
@@ -99,7 +98,9 @@ def _shares(
         progress(index, len(pieces), "replaying")
         if piece is not None:
             with sessions.running(model):
-                shares[index] = _share(piece, whole_us, footprint.stored_bytes(model), settings)
+                shares[index] = _share(
+                    piece, whole_us, stored_weights.stored_bytes(model), settings
+                )
     progress(len(pieces), len(pieces), "replaying")
     return shares
 
@@ -110,7 +111,7 @@ def _share(
     """Returns the median over rounds; NaN where onnxruntime refuses the piece."""
     distinct, most_more = 1, _MOST_MORE
     if piece.weight_bytes:
-        is_much = footprint.is_much(model_bytes)
+        is_much = stored_weights.is_much(model_bytes)
         most = _MOST_BESIDE_A_LARGE_MODEL if is_much else _MOST_BYTES
         fitting = max(1, most // piece.weight_bytes)
         # weights that are nodes, not initializers, are no bytes of the model

@@ -9,8 +9,8 @@ import numpy as np
 from tracer.errors import InputError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
-from tracer.inputs import dims as dimensions
 from tracer.inputs import files
+from tracer.inputs import sizes as dimensions
 from tracer.inputs.datasets.batch import Batch, SampleLayout
 from tracer.inputs.files import Member
 

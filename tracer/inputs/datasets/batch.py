@@ -15,7 +15,7 @@ from tracer.errors import InputError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import Dim, TensorType
-from tracer.inputs import dims as dimensions
+from tracer.inputs import sizes as dimensions
 from tracer.inputs.feedset import Feeds
 from tracer.support.types import Array
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from tracer.errors import InputError
 from tracer.graph.model import Model
-from tracer.inputs import dims as dimensions
 from tracer.inputs import files
+from tracer.inputs import sizes as dimensions
 from tracer.inputs.datasets.batch import Batch, SampleLayout, find_start
 
 _DIMS = 0x08

@@ -9,10 +9,10 @@ import onnx
 from onnx import numpy_helper, version_converter
 
 from tracer.errors import InputError, ModelError
-from tracer.graph import footprint
+from tracer.graph import stored_weights
 from tracer.graph.model import Model
-from tracer.inputs.dims import batch_of
 from tracer.inputs.feedset import FeedSet
+from tracer.inputs.sizes import batch_of
 from tracer.shapes.inference import inferred
 from tracer.support.quiet import without_logs
 from tracer.support.types import Array
@@ -66,7 +66,7 @@ def _why_fusions(findings: Findings) -> str | None:
     if not operators["Softmax"] or any(operators[name] for name in _FUSED):
         return None
     share = findings.share(_NEIGHBOURS)
-    if share < _ATTENTION_SHARE or footprint.is_large(findings.model):
+    if share < _ATTENTION_SHARE or stored_weights.is_large(findings.model):
         return None
     return (
         f"{operators['Softmax']} Softmax stand between products, and none is fused to Attention; "
@@ -96,7 +96,7 @@ def _opset(setup: Setup, value: str) -> Setup:
 def _why_opset(findings: Findings) -> str | None:
     """The newest opset that the installed onnxruntime knows, converted by onnx."""
     opset = findings.model.opsets.get("", _OPSET)
-    if opset >= _OPSET or footprint.is_large(findings.model):
+    if opset >= _OPSET or stored_weights.is_large(findings.model):
         return None
     return f"the model has opset {opset}; onnxruntime has more kernels and fusions for {_OPSET}"
 

@@ -7,8 +7,8 @@ import onnx
 
 from tracer.analyzers.roofline import MEMORY
 from tracer.errors import ModelError
-from tracer.graph import footprint, loading
-from tracer.graph.encoding import encoded
+from tracer.graph import loading, stored_weights
+from tracer.graph.model import encoded
 from tracer.graph.operators import quantized_node
 from tracer.inputs.feedset import Feeds
 from tracer.quantization.options import QuantizationOptions, WeightOptions
@@ -62,7 +62,7 @@ def _dynamic(setup: Setup, value: str) -> Setup:
 def _why_dynamic_int8(findings: Findings) -> str | None:
     """8-bit weights of products, and activations that are quantised in each run."""
     share = findings.share(_DYNAMIC)
-    if share < _SHARE or footprint.is_large(findings.model):
+    if share < _SHARE or stored_weights.is_large(findings.model):
         return None
     how = "adds products of bytes in 32 bits" if findings.machine.multiplies_bytes else (
         "has no instruction for products of bytes"
@@ -113,7 +113,7 @@ def _static_command(setup: Setup, value: str, model: str) -> str:
 def _why_static_int8(findings: Findings) -> str | None:
     """Weights and activations of 8 bits, with ranges that are measured on the inputs."""
     share = findings.share(PRODUCTS)
-    if share < _SHARE or footprint.is_large(findings.model):
+    if share < _SHARE or stored_weights.is_large(findings.model):
         return None
     if quantized_node(findings.model) is not None:
         return None
