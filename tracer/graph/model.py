@@ -187,8 +187,8 @@ class Dataflow:
         names: dict[str, set[str]] = {}
         for scope in model.scopes:
             graph = scope.graph
-            names[scope.path] = {each.name for each in (*graph.input, *graph.initializer)}
-            names[scope.path] |= {weight.values.name for weight in graph.sparse_initializer}
+            own = {value.name for value in graph.input} | {w.name for w in graph.initializer}
+            names[scope.path] = own | {w.values.name for w in graph.sparse_initializer}
         for path, name in makers:
             names[path].add(name)
         frozen = {path: frozenset(tensors) for path, tensors in names.items()}
