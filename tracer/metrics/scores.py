@@ -200,7 +200,8 @@ def class_axis(rank: int) -> int:
 def lead(output: Array) -> FloatArray:
     """Returns by how much the best class leads the second, float64 (N,).
 
-    It is the least lead of all predictions of a sample; 0 for an output without two classes.
+    It is the least lead of all predictions of a sample; 0 for an output without two classes, for
+    two infinite best classes, and where a score is not a number.
     """
     if (
         output.ndim < 2
@@ -210,7 +211,8 @@ def lead(output: Array) -> FloatArray:
         return np.zeros(len(output))
     classes = np.moveaxis(output, class_axis(output.ndim), -1).astype(np.float64)
     second, best = np.moveaxis(np.partition(classes, -2)[..., -2:], -1, 0)
-    return np.asarray((best - second).reshape(len(output), -1).min(1))
+    leads = np.subtract(best, second, out=np.zeros_like(best), where=best > second)
+    return leads.reshape(len(output), -1).min(1)
 
 
 def noise(outputs: Outputs, reference: Any) -> FloatArray:

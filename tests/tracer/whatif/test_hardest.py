@@ -37,6 +37,13 @@ def test_the_least_lead_of_several_predictions_counts():
     assert lead(np.ones((3, 1))).tolist() == lead(np.ones(3)).tolist() == [0, 0, 0]
 
 
+@pytest.mark.filterwarnings("error")
+def test_nothing_leads_among_infinite_classes_and_scores_that_are_no_numbers():
+    infinite = [[np.inf, np.inf, 0.0], [-np.inf, -np.inf, -np.inf], [np.nan, 1.0, 0.0]]
+    assert lead(np.array(infinite)).tolist() == [0, 0, 0]
+    assert lead(np.array([[np.inf, 1.0, 0.0]])).tolist() == [np.inf]
+
+
 def wide_batch(metric, scores, outputs):
     text = '<ir_version: 9, opset_import: ["": 20]> g (float[N] x) => (float[N] y) {y = Relu (x)}'
     return summary(loading.from_proto(graphs.parse(text)), metric)(scores, [outputs])
