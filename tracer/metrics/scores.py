@@ -212,7 +212,7 @@ def lead(output: Array) -> FloatArray:
     classes = np.moveaxis(output, class_axis(output.ndim), -1).astype(np.float64)
     second, best = np.moveaxis(np.partition(classes, -2)[..., -2:], -1, 0)
     leads = np.subtract(best, second, out=np.zeros_like(best), where=best > second)
-    return leads.reshape(len(output), -1).min(1)
+    return np.asarray(leads.reshape(len(output), -1).min(1))
 
 
 def noise(outputs: Outputs, reference: Any) -> FloatArray:
