@@ -30,6 +30,8 @@ _CONFIGURED, _PHASED, _LOADED = 4, 5, 6
 load of the machine."""
 _UNKNOWN = -1.0
 """The share of the processors that others used, where the system does not tell."""
+_MOST = 1e100
+"""Greatest number of a row: sums and squares of larger ones are not finite."""
 _Time: TypeAlias = Annotated[float, msgspec.Meta(ge=-LONGEST_US, le=LONGEST_US)]
 
 
@@ -263,6 +265,11 @@ def _column(name: str, spec: ColumnSpec, cells: Sequence[Any]) -> Any:
     if not allowed.issuperset(map(type, cells)):
         number = next(n for n, cell in enumerate(cells, 1) if type(cell) not in allowed)
         raise ValueError(f"table nodes, row {number}: {name} is of a wrong type")
+    if spec.dtype != "string":
+        most = LONGEST_US if name.startswith("time_us") else _MOST
+        wrong = (n for n, cell in enumerate(cells, 1) if cell is not None and abs(cell) > most)
+        if row := next(wrong, None):
+            raise ValueError(f"table nodes, row {row}: {name} is infinite, or too large")
     if spec.dtype == "float64":
         return np.array(cells, np.float64)  # None becomes NaN
     return pd.array(cells, dtype=spec.dtype)
