@@ -2,14 +2,13 @@
 
 import importlib
 import inspect
-import math
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -36,32 +35,19 @@ _Function = TypeVar("_Function", bound=Function)
 _Result = TypeVar("_Result")
 
 
-@dataclass(frozen=True, slots=True)
-class Shaped:
-    """An input of which only element type and shape are known."""
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return math.prod(self.shape)
+class Shaped(np.ndarray[Any, np.dtype[Any]]):
+    """An input of which only element type and shape are known: an array that takes no memory."""
 
 
-Input: TypeAlias = Array | Shaped
-"""An input of a node, as checks of operators take it."""
+def shaped(dtype: np.dtype[Any], shape: Sequence[int]) -> Array:
+    """Returns an input without values, see `value_of`; it can be reshaped and cut as any array."""
+    return np.broadcast_to(np.zeros((), dtype).view(Shaped), shape, subok=True)
 
 
 class Arguments(SimpleNamespace):
     """The inputs and attributes of a node by the names of its operator's parameters.
 
-    Inputs are an `Input`, or None where the node leaves them out; attributes have their defaults.
+    Inputs are None where the node leaves them out; attributes have their defaults.
     """
 
 
@@ -302,13 +288,13 @@ def _check(expected: Signature, node: Node, attributes: set[str]) -> None:
         raise ModelError(f"attribute '{missing[0]}' is missing")
 
 
-def value_of(given: Input | None) -> Array | None:
+def value_of(given: Array | None) -> Array | None:
     """Returns the value of an input; None if it is not known, or the input is left out."""
-    return given if isinstance(given, np.ndarray) else None
+    return None if isinstance(given, Shaped) else given
 
 
 def check(
-    operator: Operator, inputs: Sequence[Input | None], attributes: Mapping[str, Any]
+    operator: Operator, inputs: Sequence[Array | None], attributes: Mapping[str, Any]
 ) -> None:
     """Raises ModelError, without the node, if inputs do not fit each other or the attributes."""
     if operator.check is None:

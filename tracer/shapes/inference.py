@@ -21,7 +21,7 @@ from tracer.graph.model import Address, Model, Node, Scope, describe
 from tracer.graph.shape_inference import FAILURES, Shapes, TensorTypes
 from tracer.graph.tensor_type import Dim, TensorType, bits_of, common_type, refined
 from tracer.interpreter import operators, values
-from tracer.interpreter.operators import Input, Shaped, standard
+from tracer.interpreter.operators import shaped, standard
 from tracer.shapes import rules
 from tracer.shapes.known import MOST, KnownValues
 from tracer.shapes.rules import as_standard, rule_of, with_one_dtype
@@ -444,7 +444,7 @@ def check(model: Model, shapes: Shapes, fed: Mapping[str, Any] | None = None) ->
             raise ModelError(f"{where}: inputs or attributes of no known form: {types}") from error
 
 
-def _input(known: Inference, node: Node, index: int) -> Input | None:
+def _input(known: Inference, node: Node, index: int) -> Array | None:
     """Returns an input: its value if it is of integers, else its type; None if that is unknown."""
     kind = known.inputs(node)[index]
     if kind is None or kind.concrete is None or bits_of(kind.dtype) is None:
@@ -454,7 +454,7 @@ def _input(known: Inference, node: Node, index: int) -> Input | None:
         value = known.input_value(node, index)
         value = _stored(node, node.inputs[index]) if value is None else value
     return (
-        Shaped(np.dtype(values.scalar_type(kind.dtype)), kind.concrete) if value is None else value
+        shaped(np.dtype(values.scalar_type(kind.dtype)), kind.concrete) if value is None else value
     )
 
 

@@ -4,37 +4,29 @@ onnxruntime's ContribOperators.md defines the forms of masks (Attention, MultiHe
 layouts of the cache (GroupQueryAttention).
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import products
 from tracer.interpreter.numeric.block_weights import unpacked
 from tracer.interpreter.numeric.tensors import widened
-from tracer.interpreter.operators import Input
 from tracer.support.types import Array
 
-Shape4 = tuple[int, int, int, int]
-"""A shape of heads: batch, heads, tokens, size."""
 Shape3 = tuple[int, int, int]
 """A shape of scores: batch, queries, keys."""
 
 
-def split_shape(x: Input, count: int | None) -> Shape4:
-    """Returns the shape of (N, L, heads * size) as (N, heads, L, size). Raises ModelError."""
+def split_heads(x: Array, count: int | None) -> Array:
+    """Reshapes (N, L, heads * size) to (N, heads, L, size). Raises ModelError."""
     if x.ndim != 3:
         raise ModelError(f"a tensor of shape {list(x.shape)} is not [batch, tokens, channels]")
     if not count or count < 0 or x.shape[2] % count:
         raise ModelError(f"{x.shape[2]} channels do not fall into {count} heads")
-    return x.shape[0], count, x.shape[1], x.shape[2] // count
-
-
-def split_heads(x: Array, count: int | None) -> Array:
-    """Reshapes (N, L, heads * size) to (N, heads, L, size). Raises ModelError."""
-    batch, heads, tokens, size = split_shape(x, count)
-    return x.reshape(batch, tokens, heads, size).transpose(0, 2, 1, 3)
+    return x.reshape(*x.shape[:2], count, x.shape[2] // count).transpose(0, 2, 1, 3)
 
 
 def check_groups(heads: int, groups: int) -> None:
@@ -43,9 +35,9 @@ def check_groups(heads: int, groups: int) -> None:
         raise ModelError(f"{heads} query heads are no multiple of {groups} of keys and values")
 
 
-def check_past(past: Input, new: Shape4, name: str) -> None:
+def check_past(past: Array, new: Array, name: str) -> None:
     """Raises ModelError for a past of other heads than the new tokens."""
-    batch, heads, _, size = new
+    batch, heads, _, size = new.shape
     if past.ndim != 4 or past.shape != (batch, heads, past.shape[2], size):
         raise ModelError(
             f"{name} is {list(past.shape)}, not [{batch}, {heads}, tokens, {size}]",
@@ -53,9 +45,7 @@ def check_past(past: Input, new: Shape4, name: str) -> None:
         )
 
 
-def check_pasts(
-    past_key: Input | None, past_value: Input | None, key: Shape4, value: Shape4
-) -> int:
+def check_pasts(past_key: Array | None, past_value: Array | None, key: Array, value: Array) -> int:
     """Returns the tokens of a past, 0 without one. Raises ModelError if it does not fit the new."""
     if (past_key is None) != (past_value is None):
         raise ModelError("past_key and past_value are both given, or neither")
@@ -114,7 +104,7 @@ def added_to_scores(
     A mask hides a key by adding `hides_by`. Causal attention has `past` keys before the first
     query, and hides later keys by the least float32, but none from the last query, as onnxruntime
     does where there are more keys than queries; None is no causal attention. The forms of a mask
-    are those of ContribOperators.md (see `check_mask`):
+    are those of ContribOperators.md (see `check_added`):
 
     - [batch]: keys of each entry, the rest is padding at the end;
     - [2 * batch]: ends, then starts, of the keys of each entry;
@@ -152,19 +142,31 @@ def _unmasked(mask: Array, batch: int, queries: int, keys: int) -> Array:
     return mask[:, :, keys - queries : keys, :keys] > 0
 
 
-def check_mask(mask: Input | None, shape: Shape3) -> None:
-    """Raises ModelError for a mask of none of the forms of `added_to_scores`, for its `shape`."""
-    batch, queries, keys = shape
-    if mask is None or mask.shape in (
-        (batch,), (2 * batch,), (3 * batch + 2,), (batch, keys), (batch, queries, keys),
-    ):  # fmt: skip
-        return
-    if mask.ndim == 4 and mask.shape[:2] == (batch, 1) and min(mask.shape[2:]) >= keys:
-        return
-    raise ModelError(
-        f"a mask of shape {list(mask.shape)} for {batch} entries, {queries} queries, {keys} keys",
-        f"It is [{batch}], [{2 * batch}], [{batch}, {keys}] or [{batch}, {queries}, {keys}].",
-    )
+def check_added(mask: Array | None, bias: Array | None, scores: Sequence[int]) -> None:
+    """Raises ModelError for a mask or a bias of other scores than [batch, heads, queries, keys].
+
+    The forms of a mask are those of `added_to_scores`.
+    """
+    batch, heads, queries, keys = scores
+    forms = (batch,), (2 * batch,), (3 * batch + 2,), (batch, keys), (batch, queries, keys)
+    is_square = (
+        mask is not None and mask.ndim == 4 and mask.shape[:2] == (batch, 1)
+        and min(mask.shape[2:]) >= keys
+    )  # fmt: skip
+    if mask is not None and mask.shape not in forms and not is_square:
+        raise ModelError(
+            f"a mask of shape {list(mask.shape)} for {batch} entries, {queries} queries, "
+            f"{keys} keys",
+            f"It is [{batch}], [{2 * batch}], [{batch}, {keys}] or [{batch}, {queries}, {keys}].",
+        )
+    if bias is not None and (
+        bias.ndim != 4
+        or bias.shape[2:] != (queries, keys)
+        or (bias.shape[0] not in (1, batch) or bias.shape[1] not in (1, heads))
+    ):
+        raise ModelError(
+            f"attention_bias is {list(bias.shape)}, not {[batch, heads, queries, keys]}"
+        )
 
 
 KINDS = ("NONE", "PER_TENSOR", "PER_CHANNEL")
@@ -207,13 +209,18 @@ class Storage:
 class Cache:
     """The past keys or values [batch, heads, capacity, stored size] of a node; None for no past.
 
-    `rows` are those of the present. With a `window`, the cache holds the last positions alone.
+    `shape` is that of the present. With a `window`, the cache holds the last positions alone.
     """
 
     past: Array | None
     storage: Storage
-    rows: int
+    shape: tuple[int, int, int, int]
     window: int
+
+    @property
+    def rows(self) -> int:
+        """The positions that the present has room for."""
+        return self.shape[2]
 
     def rows_kept(self, total: int) -> int:
         """Returns how many of `total` positions are in the cache: ContribOperators.md, L(T)."""
@@ -243,14 +250,15 @@ class Cache:
         return present
 
 
-def check_cache(past: Input | None, bits: int, heads: tuple[int, int, int], window: int) -> None:
-    """Raises ModelError for a cache that does not have `heads`: batch, heads, size.
+def cache_of(
+    past: Array | None, storage: Storage, heads: tuple[int, int, int], total: int, window: int
+) -> Cache:
+    """Returns the cache of `heads`: batch, heads, size. Raises ModelError for another past.
 
-    `bits` are those of a stored number, 0 where it is stored as it is, `window` the tokens that
-    the cache keeps, 0 for all.
+    `total` are the tokens of the longest entry, `window` those that the cache keeps, 0 for all.
     """
     batch, count, size = heads
-    width = size // 2 if bits == 4 else size
+    width = size // 2 if storage.bits == 4 else size
     if past is not None and past.shape != (batch, count, *past.shape[2:3], width):
         raise ModelError(
             f"a cache of shape {list(past.shape)} is not [{batch}, {count}, tokens, {width}]",
@@ -259,54 +267,33 @@ def check_cache(past: Input | None, bits: int, heads: tuple[int, int, int], wind
     capacity = 0 if past is None else past.shape[2]
     if window and capacity < window:
         raise ModelError(f"a cache of {capacity} rows is smaller than its window, {window}")
-
-
-def cache_of(
-    past: Array | None, storage: Storage, heads: tuple[int, int, int], total: int, window: int
-) -> Cache:
-    """Returns the cache of `heads`: batch, heads, size; see `check_cache` for what it may be.
-
-    `total` are the tokens of the longest entry, `window` those that the cache keeps, 0 for all.
-    """
-    batch, count, size = heads
-    width = size // 2 if storage.bits == 4 else size
-    capacity = 0 if past is None else past.shape[2]
     rows = capacity if window else max(total, capacity)
-    limits.allow((batch, count, rows, width), np.float32 if past is None else past.dtype)
-    return Cache(past, storage, rows, window)
+    return Cache(past, storage, (batch, count, rows, width), window)
 
 
-def check_storage(
-    kind: str, scale: Input | None, bits: int, heads: tuple[int, int], past: Input | None
-) -> None:
-    """Raises ModelError for a cache of `heads`, number and size, that cannot be stored so."""
+def storage_of(
+    kind: str, scale: Array | None, bits: int, heads: tuple[int, int], past: Array | None
+) -> Storage:
+    """Returns how a cache of `heads`, number and size, is stored.
+
+    Raises ModelError for a past that is not stored so, and for other scales.
+    """
     if kind not in KINDS:
         raise ModelError(f"the cache's quantisation is '{kind}'", f"Known: {', '.join(KINDS)}.")
     if kind == "NONE":
         if past is not None and past.dtype.kind in "iu":
             raise ModelError(f"a cache of {past.dtype} without k_quant_type and v_quant_type")
-        return
+        return Storage(None, 0)
     types = {8: np.dtype(np.int8), 4: np.dtype(np.uint8)}
     if bits not in types or (past is not None and past.dtype != types[bits]):
         raise ModelError(
             f"a cache of {bits} bits in {'no type' if past is None else past.dtype}",
             "It has 8 bits in int8, or 4 bits in uint8: kv_cache_bit_width says which.",
         )
-    each = _scales(kind, heads)
-    if scale is None or scale.size != each:
-        found = "no scales" if scale is None else f"scales of shape {list(scale.shape)}"
-        raise ModelError(f"{found} for a cache quantised {kind}", f"It has {each} scales.")
-
-
-def storage_of(kind: str, scale: Array | None, bits: int, heads: tuple[int, int]) -> Storage:
-    """Returns how a cache of `heads`, number and size, is stored; see `check_storage`."""
-    if kind == "NONE" or scale is None:
-        return Storage(None, 0)
     count, size = heads
-    shape = (count, 1, size) if _scales(kind, heads) > 1 else (1, 1, 1)
+    shape = (count, 1, size) if kind == "PER_CHANNEL" else (1, 1, 1)
+    if scale is None or scale.size != math.prod(shape):
+        found = "no scales" if scale is None else f"scales of shape {list(scale.shape)}"
+        each = math.prod(shape)
+        raise ModelError(f"{found} for a cache quantised {kind}", f"It has {each} scales.")
     return Storage(scale.reshape(shape).astype(np.float32), bits)
-
-
-def _scales(kind: str, heads: tuple[int, int]) -> int:
-    """Returns how many scales a quantised cache has."""
-    return heads[0] * heads[1] if kind == "PER_CHANNEL" else 1

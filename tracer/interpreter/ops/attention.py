@@ -17,14 +17,12 @@ from tracer.interpreter.numeric.attention import (
     grouped_product,
     joined_heads,
     split_heads,
-    split_shape,
 )
 from tracer.interpreter.numeric.tensors import are_indices, widened
 from tracer.interpreter.operators import (
     MICROSOFT,
     Arguments,
     Body,
-    Input,
     operator,
     parameters_of,
     value_of,
@@ -37,13 +35,14 @@ def check_inputs(given: Arguments) -> None:
     """Raises ModelError for inputs that do not fit each other or the attributes."""
     Q, K, V, seqlen = given.Q, given.K, given.V, given.nonpad_kv_seqlen
     flat = Q.ndim == 3
-    q = split_shape(Q, given.q_num_heads) if flat else Q.shape
-    k, v = (split_shape(each, given.kv_num_heads) if flat else each.shape for each in (K, V))
+    query = split_heads(Q, given.q_num_heads) if flat else Q
+    key, value = (split_heads(each, given.kv_num_heads) if flat else each for each in (K, V))
+    q, k, v = query.shape, key.shape, value.shape
     if not len(q) == len(k) == len(v) == 4 or k[:3] != v[:3] or (k[0], k[3]) != (q[0], q[3]):
         shapes = ", ".join(str(list(each.shape)) for each in (Q, K, V))
         raise ModelError(f"Q, K and V do not fit each other as heads: {shapes}")
     check_groups(q[1], k[1])
-    check_pasts(given.past_key, given.past_value, k, v)
+    check_pasts(given.past_key, given.past_value, key, value)
     if seqlen is not None and seqlen.shape != q[:1]:
         raise ModelError(
             f"nonpad_kv_seqlen is {list(seqlen.shape)}, and the batch has {q[0]} entries"
@@ -189,15 +188,32 @@ def check_linear(given: Arguments) -> None:
 
 def check_contrib_linear(given: Arguments) -> None:
     """Raises ModelError for operands that do not fit the rule or each other."""
-    heads = given.q_num_heads, given.kv_num_heads
-    check_groups(max(heads), min(heads))
-    operands, gates = (given.query, given.key, given.value), (given.decay, given.beta)
-    _check_operands(operands, given.past_state, gates, heads)
-    rule = given.update_rule
+    groups, rule, past_state = given.kv_num_heads, given.update_rule, given.past_state
+    check_groups(max(given.q_num_heads, groups), min(given.q_num_heads, groups))
+    operands = given.query, given.key, given.value
+    q, k, v = (
+        split_heads(each, count).shape
+        for each, count in zip(operands, (given.q_num_heads, groups, groups), strict=True)
+    )
+    if k[:3] != v[:3] or (k[0], k[2], k[3]) != (q[0], q[2], q[3]):
+        shapes = ", ".join(str(list(each.shape)) for each in operands)
+        raise ModelError(f"query, key and value do not fit each other: {shapes}")
+    state = (k[0], groups, k[3], v[3])
+    if past_state is not None and past_state.shape != state:
+        raise ModelError(f"past_state is {list(past_state.shape)}, not {list(state)}")
+    for name, gate, size in (("decay", given.decay, k[3]), ("beta", given.beta, 1)):
+        fits = gate is None or (
+            gate.ndim == 3
+            and gate.shape[:2] == (k[0], k[2])
+            and gate.shape[2] in (1, groups, groups * size)
+        )
+        if not fits:
+            raise ModelError(f"{name} is {list(gate.shape)}, for {groups} heads of {size} numbers")
     if rule not in RULES:
         raise ModelError(f"update_rule is '{rule}'", f"Known: {', '.join(RULES)}.")
-    for name, gate, needed in zip(
-        ("decay", "beta"), gates, (_decays(rule), _corrects(rule)), strict=True
+    for name, gate, needed in (
+        ("decay", given.decay, _decays(rule)),
+        ("beta", given.beta, _corrects(rule)),
     ):
         if gate is None and needed:
             raise ModelError(f"the rule '{rule}' needs {name}")
@@ -264,34 +280,6 @@ def _gates(gates: Array | None, heads: int) -> Array | None:
     if gates is None:
         return None
     return widened(split_heads(gates, 1 if gates.shape[2] == 1 else heads))
-
-
-def _check_operands(
-    operands: tuple[Input, Input, Input],
-    past_state: Input | None,
-    gates: tuple[Input | None, Input | None],
-    heads: tuple[int, int],
-) -> None:
-    """Refuses query, key, value, state, decay and beta that do not fit each other."""
-    queries, groups = heads
-    q, k, v = (
-        split_shape(each, count)
-        for each, count in zip(operands, (queries, groups, groups), strict=True)
-    )
-    if k[:3] != v[:3] or (k[0], k[2], k[3]) != (q[0], q[2], q[3]):
-        shapes = ", ".join(str(list(each.shape)) for each in operands)
-        raise ModelError(f"query, key and value do not fit each other: {shapes}")
-    state = (k[0], groups, k[3], v[3])
-    if past_state is not None and past_state.shape != state:
-        raise ModelError(f"past_state is {list(past_state.shape)}, not {list(state)}")
-    for name, gate, size in zip(("decay", "beta"), gates, (k[3], 1), strict=True):
-        fits = gate is None or (
-            gate.ndim == 3
-            and gate.shape[:2] == (k[0], k[2])
-            and gate.shape[2] in (1, groups, groups * size)
-        )
-        if gate is not None and not fits:
-            raise ModelError(f"{name} is {list(gate.shape)}, for {groups} heads of {size} numbers")
 
 
 def _decays(rule: str) -> bool:

@@ -8,22 +8,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.numeric.attention import (
     Cache,
-    Shape4,
     cache_of,
-    check_cache,
-    check_storage,
     grouped_product,
     joined_heads,
     split_heads,
-    split_shape,
     storage_of,
     visible_shares,
 )
 from tracer.interpreter.numeric.tensors import widened
-from tracer.interpreter.operators import MICROSOFT, Arguments, Input, operator, value_of
+from tracer.interpreter.operators import MICROSOFT, Arguments, operator, value_of
 from tracer.interpreter.ops.normalization import rms_normalization
 from tracer.interpreter.ops.rotary_embedding import check_places, check_tables, rotated, rows_at
 from tracer.support.types import Array
@@ -61,13 +58,14 @@ class _Rule:
 
 def check_inputs(given: Arguments) -> None:
     """Raises ModelError for inputs that do not fit each other or the attributes."""
-    kv_num_heads, window = given.kv_num_heads, given.local_window_size
-    batch, _, tokens, size = heads = _head_shape(given)
+    groups, window, bias = given.kv_num_heads, given.local_window_size, given.attention_bias
+    q, _, _ = _heads(given.query, given.key, given.value, given.num_heads, groups)
+    batch, heads, tokens, size = q.shape
     if (given.q_norm_weight is None) != (given.k_norm_weight is None):
         raise ModelError("q_norm_weight and k_norm_weight are both given, or neither")
     longest, pasts = _lengths(given, batch, tokens)
     if given.do_rotary:
-        _check_rotary(given, pasts, tokens == longest, heads)
+        _check_rotary(given, pasts, tokens == longest, q.shape)
     if window > 0 and not given.causal:
         raise ModelError(f"local_window_size is {window}, and attention is not causal")
     if given.sliding_window_cache and window <= 0:
@@ -77,11 +75,31 @@ def check_inputs(given: Arguments) -> None:
         (given.past_key, given.k_quant_type, given.k_scale),
         (given.past_value, given.v_quant_type, given.v_scale),
     ):
-        check_storage(kind, scale, given.kv_cache_bit_width, (kv_num_heads, size), past)
-        bits = given.kv_cache_bit_width if kind != "NONE" else 0
-        check_cache(past, bits, (batch, kv_num_heads, size), kept)
-    _check_past(given.past_key, given.past_value, longest, tokens, kept)
-    _check_scores(given.attention_bias, given.head_sink, (batch, given.num_heads, tokens, longest))
+        storage = storage_of(kind, scale, given.kv_cache_bit_width, (groups, size), past)
+        cache_of(past, storage, (batch, groups, size), 0, kept)
+    rows = [0 if each is None else each.shape[2] for each in (given.past_key, given.past_value)]
+    if rows[0] != rows[1]:
+        raise ModelError(f"past_key has {rows[0]} tokens, and past_value {rows[1]}")
+    if longest is not None and not kept and rows[0] < longest != rows[0] + tokens:
+        raise ModelError(
+            f"total_sequence_length is {longest}, the cache has {rows[0]} rows, and there are "
+            f"{tokens} new tokens",
+            "It is the sum of both, or at most the rows of a cache with room for all.",
+        )
+    if bias is not None and (
+        bias.ndim != 4
+        or bias.shape[0] not in (1, batch)
+        or bias.shape[1] not in (1, heads)
+        or bias.shape[2] != tokens
+        or longest not in (None, bias.shape[3])
+    ):
+        raise ModelError(
+            f"attention_bias is {list(bias.shape)}, not {[batch, heads, tokens, longest]}",
+            "That is batch or 1, heads or 1, new tokens and total_sequence_length.",
+        )
+    sink = given.head_sink
+    if sink is not None and sink.shape != (heads,):
+        raise ModelError(f"head_sink is {list(sink.shape)}, and there are {heads} heads")
 
 
 @operator("GroupQueryAttention", domain=MICROSOFT, check=check_inputs)
@@ -116,13 +134,13 @@ def group_query_attention(
         cosines, sines = (rows_at(t, places) for t in (cos_cache, sin_cache) if t is not None)
         q, k = (rotated(each, cosines, sines, bool(rotary_interleaved)) for each in (q, k))
     window = max(local_window_size, 0)
-    shape = (batch, kv_num_heads, size)
     caches = []
     stored = (past_key, k_quant_type, k_scale), (past_value, v_quant_type, v_scale)
     for past, kind, steps in stored:
-        storage = storage_of(kind, steps, kv_cache_bit_width, shape[1:])
+        storage = storage_of(kind, steps, kv_cache_bit_width, (kv_num_heads, size), past)
         kept = window if sliding_window_cache else 0
-        caches.append(cache_of(past, storage, shape, longest, kept))
+        caches.append(cache_of(past, storage, (batch, kv_num_heads, size), longest, kept))
+        limits.allow(caches[-1].shape, np.float32 if past is None else past.dtype)
     bias = attention_bias
     if bias is not None:
         bias = np.broadcast_to(bias, (batch, num_heads, tokens, longest))
@@ -173,12 +191,23 @@ def _entry(
 
 
 def _heads(query: Array, key: Array | None, value: Array | None, count: int, groups: int) -> _Heads:
-    """Returns query, key and value as heads; the query may hold all three."""
+    """Returns query, key and value as heads; the query may hold all three. Raises ModelError."""
+    if groups < 1 or count % groups:
+        raise ModelError(f"num_heads, {count}, is no multiple of kv_num_heads, {groups}")
     if key is None or value is None:
+        if key is not None or value is not None:
+            raise ModelError("key and value are both given, or both in the query")
         packed = split_heads(query, count + 2 * groups)
         q, k, v = np.split(packed, [count, count + groups], axis=1)
         return q, k, v
-    return split_heads(query, count), split_heads(key, groups), split_heads(value, groups)
+    q, k, v = split_heads(query, count), split_heads(key, groups), split_heads(value, groups)
+    expected = (len(q), groups, *q.shape[2:])
+    if k.shape != expected or v.shape != expected:
+        raise ModelError(
+            f"key and value, {list(key.shape)} and {list(value.shape)}, do not have the batch, the "
+            f"tokens and the size of heads, {q.shape[3]}, of the query, {list(query.shape)}"
+        )
+    return q, k, v
 
 
 def places_of(position_ids: Array | None, pasts: Array, tokens: int, is_prompt: bool) -> Array:
@@ -197,27 +226,6 @@ def pasts_of(totals: Array, longest: int, tokens: int) -> Array:
     Without a past, entries of a batch may end in padding; with one, all tokens are real.
     """
     return np.zeros_like(totals) if tokens == longest else totals - tokens
-
-
-def _head_shape(given: Arguments) -> Shape4:
-    """Returns the shape of the query as heads. Raises ModelError."""
-    query, key, value = given.query, given.key, given.value
-    count, groups = given.num_heads, given.kv_num_heads
-    if groups < 1 or count % groups:
-        raise ModelError(f"num_heads, {count}, is no multiple of kv_num_heads, {groups}")
-    if key is None or value is None:
-        if key is not None or value is not None:
-            raise ModelError("key and value are both given, or both in the query")
-        batch, _, tokens, size = split_shape(query, count + 2 * groups)
-        return batch, count, tokens, size
-    q, k, v = split_shape(query, count), split_shape(key, groups), split_shape(value, groups)
-    expected = (q[0], groups, *q[2:])
-    if k != expected or v != expected:
-        raise ModelError(
-            f"key and value, {list(key.shape)} and {list(value.shape)}, do not have the batch, the "
-            f"tokens and the size of heads, {q[3]}, of the query, {list(query.shape)}"
-        )
-    return q
 
 
 def _lengths(given: Arguments, batch: int, tokens: int) -> tuple[int | None, Array | None]:
@@ -250,7 +258,9 @@ def _lengths(given: Arguments, batch: int, tokens: int) -> tuple[int | None, Arr
     return longest, pasts_of(totals, longest, tokens)
 
 
-def _check_rotary(given: Arguments, pasts: Array | None, is_prompt: bool, heads: Shape4) -> None:
+def _check_rotary(
+    given: Arguments, pasts: Array | None, is_prompt: bool, heads: Sequence[int]
+) -> None:
     """Refuses tables of other sizes than the heads, and positions beyond them."""
     cosines, sines, position_ids = given.cos_cache, given.sin_cache, given.position_ids
     if cosines is None or sines is None:
@@ -264,38 +274,3 @@ def _check_rotary(given: Arguments, pasts: Array | None, is_prompt: bool, heads:
     if places.shape != (batch, tokens):
         raise ModelError(f"position_ids are {list(places.shape)}, not one for each token")
     check_places(places, cosines.shape[0])
-
-
-def _check_past(
-    past_key: Input | None, past_value: Input | None, longest: int | None, tokens: int, window: int
-) -> None:
-    """Refuses a cache that neither ends with the past nor has room for all tokens."""
-    rows = [0 if past is None else past.shape[2] for past in (past_key, past_value)]
-    if rows[0] != rows[1]:
-        raise ModelError(f"past_key has {rows[0]} tokens, and past_value {rows[1]}")
-    if longest is not None and not window and rows[0] < longest != rows[0] + tokens:
-        raise ModelError(
-            f"total_sequence_length is {longest}, the cache has {rows[0]} rows, and there are "
-            f"{tokens} new tokens",
-            "It is the sum of both, or at most the rows of a cache with room for all.",
-        )
-
-
-def _check_scores(
-    bias: Input | None, head_sink: Input | None, scores: tuple[int, int, int, int | None]
-) -> None:
-    """Refuses a bias and a sink of other scores than [batch, heads, tokens, longest]."""
-    batch, heads, tokens, longest = scores
-    if bias is not None and (
-        bias.ndim != 4
-        or bias.shape[0] not in (1, batch)
-        or bias.shape[1] not in (1, heads)
-        or bias.shape[2] != tokens
-        or longest not in (None, bias.shape[3])
-    ):
-        raise ModelError(
-            f"attention_bias is {list(bias.shape)}, not {[batch, heads, tokens, longest]}",
-            "That is batch or 1, heads or 1, new tokens and total_sequence_length.",
-        )
-    if head_sink is not None and head_sink.shape != (heads,):
-        raise ModelError(f"head_sink is {list(head_sink.shape)}, and there are {heads} heads")

@@ -11,7 +11,7 @@ from tracer.errors import ModelError
 from tracer.interpreter.numeric import block_weights, products
 from tracer.interpreter.numeric.block_weights import BlockWeights, packed_bytes, unpacked
 from tracer.interpreter.numeric.tensors import widened
-from tracer.interpreter.operators import MICROSOFT, Arguments, Input, operator, parameters_of
+from tracer.interpreter.operators import MICROSOFT, Arguments, operator, parameters_of
 from tracer.interpreter.ops.activation import gelu, relu, swish
 from tracer.interpreter.ops.packed_weights import INT8_ACTIVATIONS, integer_product, product
 from tracer.interpreter.ops.softmax import softmax
@@ -23,8 +23,8 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": swish,
     "identity": lambda x: x,
 }
-_Layer = Callable[[Array], Array]
-"""A layer of an expert: tokens [n, inputs] to [n, outputs], in float32."""
+_Layer = Callable[[int, Array], Array]
+"""A layer of the experts: an expert, tokens [n, inputs] -> tokens [n, outputs], in float32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,20 +67,19 @@ class _Mixture:
             of_chosen = of_chosen / of_chosen.sum(axis=1, keepdims=True)
         return chosen, of_chosen
 
-    def output(
-        self, input: Array, routes: tuple[Array, Array], layers: Sequence[Sequence[_Layer]]
-    ) -> Array:
+    def output(self, input: Array, routes: tuple[Array, Array], layers: Sequence[_Layer]) -> Array:
         """Returns the weighted sum of the outputs of the chosen experts."""
         chosen, shares = routes
+        first, second, *third = layers
         tokens = widened(input.reshape(-1, input.shape[-1]))
         output = np.zeros(tokens.shape, np.float32)
         for expert in np.unique(chosen).tolist():
             rows, places = np.nonzero(chosen == expert)
-            first, second, *third = (layer[expert] for layer in layers)
+            own = tokens[rows]
             inside = self._second_input(
-                first(tokens[rows]), third[0](tokens[rows]) if third else None
+                first(expert, own), third[0](expert, own) if third else None
             )
-            output[rows] += second(inside) * shares[rows, places][:, None]
+            output[rows] += second(expert, inside) * shares[rows, places][:, None]
         return output.reshape(input.shape).astype(input.dtype, copy=False)
 
     def _second_input(self, first: Array, third: Array | None) -> Array:
@@ -146,10 +145,19 @@ def check_quantized(given: Arguments) -> None:
             for what in ("experts_weights", "scales", "zero_points", "experts_bias",
                          "expert_weight_bits")
         )  # fmt: skip
-        if weights is not None:
-            bits = bits or given.expert_weight_bits
-            shape = blocks_of(weights, bits, given.block_size, name)
-            _check_layer(scales, zeros, bias, shape, bits, given.block_size, name)
+        if weights is None:
+            continue
+        bits = bits or given.expert_weight_bits
+        experts, rows, blocks = shape = blocks_of(weights, bits, given.block_size, name)
+        if scales is None or scales.size != math.prod(shape):
+            found = "no scales" if scales is None else f"scales {list(scales.shape)}"
+            raise ModelError(f"{name} has {found}, not {list(shape)}")
+        _check_bias(bias, shape[:2], name)
+        packed: tuple[int, ...] = (experts, packed_bytes(rows, bits))
+        if given.block_size > 0:
+            packed = (experts, rows, packed_bytes(blocks, bits))
+        if zeros is not None and zeros.shape != packed:
+            raise ModelError(f"zero points of {name} are {list(zeros.shape)}, not {list(packed)}")
     experts, rows, width = given.fc1_experts_weights.shape
     depth = width * 8 // (given.fc1_expert_weight_bits or given.expert_weight_bits)
     _check_experts((experts, rows, depth), given.router_probs, given.input.shape[-1], "fc1")
@@ -197,42 +205,30 @@ def qmoe(
     return mixture.output(input, routes, layers)
 
 
-def _dense(weights: Array, bias: Array | None, name: str) -> list[_Layer]:
-    """Returns a layer of each expert, of weights [experts, outputs, inputs]. Raises ModelError."""
+def _dense(weights: Array, bias: Array | None, name: str) -> _Layer:
+    """Returns the layer of weights [experts, outputs, inputs]."""
     shifts = _shifts(bias, len(weights))
 
-    def layer(expert: int) -> _Layer:
-        def compute(tokens: Array) -> Array:
-            if tokens.shape[1] != weights.shape[2]:
-                raise ModelError(f"{name} {list(weights.shape)} for {tokens.shape[1]} channels")
-            return products.matmul(tokens, widened(weights[expert]).T) + shifts[expert]
+    def layer(expert: int, tokens: Array) -> Array:
+        if tokens.shape[1] != weights.shape[2]:
+            raise ModelError(f"{name} {list(weights.shape)} for {tokens.shape[1]} channels")
+        return products.matmul(tokens, widened(weights[expert]).T) + shifts[expert]
 
-        return compute
-
-    return [layer(expert) for expert in range(len(weights))]
+    return layer
 
 
 def _shifts(bias: Array | None, experts: int) -> Array:
     """Returns the bias [experts, outputs] of a layer, 0 without one."""
-    if bias is None:
-        return np.zeros((experts, 1), np.float32)
-    return widened(bias)
+    return np.zeros((experts, 1), np.float32) if bias is None else widened(bias)
 
 
 def _quantized(
-    weights: Array,
-    scales: Array | None,
-    zeros: Array | None,
-    bias: Array | None,
-    bits: int,
-    block_size: int,
-    level: int,
-    name: str,
-) -> list[_Layer]:
-    """Returns a layer of each expert, of packed weights."""
+    weights: Array, scales: Array | None, zeros: Array | None, bias: Array | None, bits: int,
+    block_size: int, level: int, name: str,
+) -> _Layer:  # fmt: skip
+    """Returns the layer of packed weights [experts, outputs, bytes]."""
     experts, rows, blocks = shape = blocks_of(weights, bits, block_size, name)
     depth = weights.shape[2] * 8 // bits
-    block = depth // blocks
     shifts = _shifts(bias, experts)
     assert scales is not None
     steps = scales.reshape(shape)
@@ -242,20 +238,18 @@ def _quantized(
         points = unpacked(zeros, bits, blocks if block_size > 0 else rows).reshape(shape)
     rounds = block_size > 0 and (bits == 8 or (bits == 4 and level == INT8_ACTIVATIONS))
 
-    def layer(expert: int) -> _Layer:
-        packed = BlockWeights(weights[expert], steps[expert], points[expert], bits, block, depth)
+    def layer(expert: int, tokens: Array) -> Array:
+        if tokens.shape[1] != depth:
+            raise ModelError(f"{name} has {depth} inputs, and gets {tokens.shape[1]}")
+        packed = BlockWeights(
+            weights[expert], steps[expert], points[expert], bits, depth // blocks, depth
+        )
+        return (integer_product if rounds else product)(tokens, packed) + shifts[expert]
 
-        def compute(tokens: Array) -> Array:
-            if tokens.shape[1] != depth:
-                raise ModelError(f"{name} has {depth} inputs, and gets {tokens.shape[1]}")
-            return (integer_product if rounds else product)(tokens, packed) + shifts[expert]
-
-        return compute
-
-    return [layer(expert) for expert in range(experts)]
+    return layer
 
 
-def blocks_of(weights: Input, bits: int, block_size: int, name: str) -> tuple[int, int, int]:
+def blocks_of(weights: Array, bits: int, block_size: int, name: str) -> tuple[int, int, int]:
     """Returns the experts, the rows of each, and the blocks of a row. Raises ModelError."""
     block_weights.check_bits(bits)
     experts, rows, width = weights.shape
@@ -268,7 +262,7 @@ def blocks_of(weights: Input, bits: int, block_size: int, name: str) -> tuple[in
     return experts, rows, depth // block_size
 
 
-def _check_router(probabilities: Input, input: Input, count: int) -> None:
+def _check_router(probabilities: Array, input: Array, count: int) -> None:
     """Refuses a router of other tokens than the input, and more experts than it has."""
     if probabilities.ndim != 2 or not 1 <= count <= probabilities.shape[1]:
         raise ModelError(f"{count} experts of each token, of {list(probabilities.shape)}")
@@ -279,7 +273,7 @@ def _check_router(probabilities: Input, input: Input, count: int) -> None:
         )
 
 
-def _check_experts(shape: Sequence[int], router: Input, depth: int | None, name: str) -> None:
+def _check_experts(shape: Sequence[int], router: Array, depth: int | None, name: str) -> None:
     """Refuses weights [experts, outputs, inputs] of other experts or, if known, other inputs."""
     experts, _, inputs = shape
     if experts != router.shape[1]:
@@ -290,30 +284,6 @@ def _check_experts(shape: Sequence[int], router: Input, depth: int | None, name:
         raise ModelError(f"{name} has {inputs} inputs, and gets {depth}")
 
 
-def _check_bias(bias: Input | None, shape: Sequence[int], name: str) -> None:
+def _check_bias(bias: Array | None, shape: Sequence[int], name: str) -> None:
     if bias is not None and bias.shape != tuple(shape):
         raise ModelError(f"the bias of {name} is {list(bias.shape)}, not {list(shape)}")
-
-
-def _check_layer(
-    scales: Input | None,
-    zeros: Input | None,
-    bias: Input | None,
-    shape: tuple[int, int, int],
-    bits: int,
-    block_size: int,
-    name: str,
-) -> None:
-    """Refuses scales, zero points and a bias of other experts, rows or blocks than `shape`."""
-    if scales is None or scales.size != np.prod(shape):
-        found = "no scales" if scales is None else f"scales {list(scales.shape)}"
-        raise ModelError(f"{name} has {found}, not {list(shape)}")
-    _check_bias(bias, shape[:2], name)
-    experts, rows, blocks = shape
-    packed = (
-        (experts, rows, packed_bytes(blocks, bits))
-        if block_size > 0
-        else (experts, packed_bytes(rows, bits))
-    )
-    if zeros is not None and zeros.shape != packed:
-        raise ModelError(f"zero points of {name} are {list(zeros.shape)}, not {list(packed)}")

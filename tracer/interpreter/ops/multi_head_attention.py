@@ -5,32 +5,29 @@ QAttention is what onnxruntime's quantiser makes of Attention.
 """
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import products
 from tracer.interpreter.numeric.attention import (
-    Shape4,
     added_to_scores,
-    check_mask,
+    check_added,
     check_past,
     check_pasts,
     grouped_product,
     joined_heads,
     split_heads,
-    split_shape,
     visible_shares,
 )
 from tracer.interpreter.numeric.tensors import widened
 from tracer.interpreter.operators import (
     MICROSOFT,
     Arguments,
-    Input,
-    Shaped,
     operator,
     parameters_of,
+    shaped,
 )
 from tracer.interpreter.ops.quantized import matmul_integer_to_float
 from tracer.support.types import Array
@@ -45,12 +42,12 @@ def check_inputs(given: Arguments) -> None:
     bias = given.bias
     if given.past_sequence_length is not None:  # the past has room for more tokens than there are
         return
-    q, k, v = _head_shapes(given.query, given.key, given.value, given.num_heads)
-    widths = [each[1] * each[3] for each in (q, k, v)]
+    heads = q, k, v = _heads(given.query, given.key, given.value, given.num_heads)
+    widths = [each.shape[1] * each.shape[3] for each in heads]
     if bias is not None and bias.shape != (sum(widths),):
         raise ModelError(f"the bias is {list(bias.shape)}, and the heads have {widths} channels")
     tokens = check_pasts(given.past_key, given.past_value, k, v)
-    check_added(given.key_padding_mask, given.attention_bias, (*q[:3], tokens + k[2]))
+    check_added(given.key_padding_mask, given.attention_bias, (*q.shape[:3], tokens + k.shape[2]))
 
 
 @operator("MultiHeadAttention", domain=MICROSOFT, check=check_inputs)
@@ -70,7 +67,13 @@ def multi_head_attention(
     """
     if past_sequence_length is not None or cache_indirection is not None:
         raise ModelError(SHARED_BUFFER, "Export with past and present of their own.")
-    heads = _biased(_heads(query, key, value, num_heads), bias, key is not None and key.ndim == 4)
+    heads = list(_heads(query, key, value, num_heads))
+    if bias is not None:
+        widths = [each.shape[1] * each.shape[3] for each in heads]
+        parts = np.split(bias, np.cumsum(widths)[:2])
+        biased = 1 if key is not None and key.ndim == 4 else 3  # keys that are heads have theirs
+        for place, part in enumerate(parts[:biased]):
+            heads[place] = heads[place] + part.reshape(1, heads[place].shape[1], 1, -1)
     q, k, v = heads
     if past_key is not None and past_value is not None:
         k, v = after(past_key, k), after(past_value, v)
@@ -92,88 +95,37 @@ def attend(heads: Heads, added: Array | None, scale: float) -> tuple[Array, Arra
     return joined_heads(grouped_product(visible_shares(scores, None), value)), scores
 
 
-def _head_shapes(
-    query: Input, key: Input | None, value: Input | None, count: int
-) -> tuple[Shape4, Shape4, Shape4]:
-    """Returns the shapes of query, key and value as heads, of any layout. Raises ModelError."""
+def _heads(query: Array, key: Array | None, value: Array | None, count: int) -> Heads:
+    """Returns query, key and value as heads, of any of their layouts. Raises ModelError."""
     if key is None:
-        whole = _packed_shape(query, count, 3)
-        return whole, whole, whole
-    q = split_shape(query, count)
+        q, k, v = _unpacked(query, count, 3)
+        return q, k, v
+    q = split_heads(query, count)
     if value is None:
-        k = v = _packed_shape(key, count, 2)
+        k, v = _unpacked(key, count, 2)
     elif key.ndim == 4 and value.ndim == 4:
-        k, v = cast("Shape4", key.shape), cast("Shape4", value.shape)
+        k, v = key, value
     else:
-        k, v = split_shape(key, count), split_shape(value, count)
-    if k[:3] != v[:3] or k[:2] != q[:2] or k[3] != q[3]:
-        shapes = ", ".join(str(list(each)) for each in (q, k, v))
+        k, v = split_heads(key, count), split_heads(value, count)
+    if k.shape[:3] != v.shape[:3] or k.shape[:2] != q.shape[:2] or k.shape[3] != q.shape[3]:
+        shapes = ", ".join(str(list(each.shape)) for each in (q, k, v))
         raise ModelError(f"query, key and value do not fit each other as heads: {shapes}")
     return q, k, v
 
 
-def _packed_shape(packed: Input, count: int, parts: int) -> Shape4:
-    """Returns the shape of a part of [batch, tokens, heads, parts, size] as heads."""
+def _unpacked(packed: Array, count: int, parts: int) -> Sequence[Array]:
+    """Returns the parts of [batch, tokens, heads, parts, size] as heads. Raises ModelError."""
     if packed.ndim != 5 or packed.shape[2:4] != (count, parts):
         raise ModelError(
             f"a packed tensor of shape {list(packed.shape)} is not "
             f"[batch, tokens, {count}, {parts}, size]"
         )
-    batch, tokens, _, _, size = packed.shape
-    return batch, count, tokens, size
-
-
-def _heads(query: Array, key: Array | None, value: Array | None, count: int) -> Heads:
-    """Returns query, key and value as heads, of any of their layouts."""
-    if key is None:
-        q, k, v = _unpacked(query, 3)
-        return q, k, v
-    q = split_heads(query, count)
-    if value is None:
-        k, v = _unpacked(key, 2)
-        return q, k, v
-    if key.ndim == 4 and value.ndim == 4:
-        return q, key, value
-    return q, split_heads(key, count), split_heads(value, count)
-
-
-def _unpacked(packed: Array, parts: int) -> Sequence[Array]:
-    """Returns the parts of [batch, tokens, heads, parts, size] as heads."""
     return [packed[:, :, :, part].transpose(0, 2, 1, 3) for part in range(parts)]
-
-
-def _biased(heads: Heads, bias: Array | None, query_alone: bool) -> Heads:
-    """Returns heads plus their parts of the bias; or the query alone."""
-    if bias is None:
-        return heads
-    widths = [each.shape[1] * each.shape[3] for each in heads]
-    parts = np.split(bias, np.cumsum(widths)[:2])
-    if query_alone:
-        return heads[0] + parts[0].reshape(1, heads[0].shape[1], 1, -1), *heads[1:]
-    q, k, v = (
-        each + part.reshape(1, each.shape[1], 1, each.shape[3])
-        for each, part in zip(heads, parts, strict=True)
-    )
-    return q, k, v
 
 
 def after(past: Array, new: Array) -> Array:
     """Returns the tokens of the past, then the new ones."""
     return np.concatenate([past, new], axis=2)
-
-
-def check_added(mask: Input | None, bias: Input | None, scores: Shape4) -> None:
-    """Raises ModelError for a mask or a bias of other scores than [batch, heads, queries, keys]."""
-    batch, heads, queries, keys = scores
-    check_mask(mask, (batch, queries, keys))
-    if bias is not None and (
-        bias.ndim != 4
-        or bias.shape[2:] != (queries, keys)
-        or (bias.shape[0] not in (1, batch) or bias.shape[1] not in (1, heads))
-    ):
-        raise ModelError(
-            f"attention_bias is {list(bias.shape)}, not {[batch, heads, queries, keys]}"
-        )
 
 
 def attended_projection(
@@ -202,7 +154,7 @@ def attended_projection(
     return (whole, np.stack([key, value])) if key.shape == value.shape else (whole,)
 
 
-def _widths(weights: Input, sizes: Sequence[int]) -> list[int]:
+def _widths(weights: Array, sizes: Sequence[int]) -> list[int]:
     """Returns the channels of queries, keys and values."""
     return list(sizes) or [weights.shape[-1] // 3] * 3
 
@@ -220,7 +172,7 @@ def check_projected(given: Arguments) -> None:
             f"the bias is {list(bias.shape)}, and the weights have {weights.shape[-1]} columns"
         )
     query, key, value = (
-        split_shape(Shaped(input.dtype, (*input.shape[:2], width)), given.num_heads)
+        split_heads(shaped(input.dtype, (*input.shape[:2], width)), given.num_heads)
         for width in widths
     )
     if given.past_present_share_buffer:  # the past has room for more tokens than there are
@@ -231,8 +183,8 @@ def check_projected(given: Arguments) -> None:
             raise ModelError(f"past is {list(past.shape)}, not [2, batch, heads, tokens, size]")
         tokens = past.shape[3]
         for new in (key, value):
-            check_past(Shaped(past.dtype, past.shape[1:]), new, "past")
-    scores = (*query[:3], tokens + key[2])
+            check_past(past[0], new, "past")
+    scores = (*query.shape[:3], tokens + key.shape[2])
     check_added(given.mask_index, given.attention_bias, scores)
 
 

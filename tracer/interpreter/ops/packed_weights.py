@@ -1,5 +1,6 @@
 """MatMulNBits, MatMulBnb4 and GatherBlockQuantized, domain com.microsoft: weights of a few bits."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,6 @@ from tracer.interpreter.numeric.tensors import nonnegative_axis
 from tracer.interpreter.operators import (
     MICROSOFT,
     Arguments,
-    Input,
     operator,
     parameters_of,
     value_of,
@@ -105,8 +105,22 @@ def check_nbits(given: Arguments) -> None:
     block_weights.check_bits(bits)
     block_weights.check_block(block_size)
     blocks = -(-K // block_size)
-    _check_weights(given.B, given.scales, N, blocks, bits, block_size)
-    _check_zeros(given.zero_points, N, blocks, bits)
+    codes, scales, zero_points = given.B, given.scales, given.zero_points
+    expected = (N, blocks, packed_bytes(block_size, bits))
+    if codes.dtype != np.uint8 or codes.size != math.prod(expected):
+        raise ModelError(
+            f"B is {codes.dtype}{list(codes.shape)}, not uint8{list(expected)}",
+            f"That is N, blocks of {block_size} in K, bytes of {bits} bits a weight.",
+        )
+    if scales.size != N * blocks:
+        raise ModelError(f"scales are {list(scales.shape)}, not one for each block, {[N, blocks]}")
+    if zero_points is not None:
+        each = packed_bytes(blocks, bits) if zero_points.dtype == np.uint8 else blocks
+        if zero_points.size != N * each:
+            raise ModelError(
+                f"zero_points are {zero_points.dtype}{list(zero_points.shape)}, not {[N, each]}",
+                "They are packed in bytes like B, or have the type of A.",
+            )
     _check_groups(given.g_idx, K, blocks, block_size)
 
 
@@ -185,33 +199,7 @@ def has_integer_kernel(bits: int, block: int, has_packed_zeros: bool) -> bool:
     return has_packed_zeros and (bits > 2 or 16 < block < 256)
 
 
-def _check_weights(
-    codes: Input, scales: Input, rows: int, blocks: int, bits: int, block_size: int
-) -> None:
-    expected = (rows, blocks, packed_bytes(block_size, bits))
-    if codes.dtype != np.uint8 or codes.size != np.prod(expected):
-        raise ModelError(
-            f"B is {codes.dtype}{list(codes.shape)}, not uint8{list(expected)}",
-            f"That is N, blocks of {block_size} in K, bytes of {bits} bits a weight.",
-        )
-    if scales.size != rows * blocks:
-        raise ModelError(
-            f"scales are {list(scales.shape)}, not one for each block, {[rows, blocks]}"
-        )
-
-
-def _check_zeros(zero_points: Input | None, rows: int, blocks: int, bits: int) -> None:
-    if zero_points is None:
-        return
-    each = packed_bytes(blocks, bits) if zero_points.dtype == np.uint8 else blocks
-    if zero_points.size != rows * each:
-        raise ModelError(
-            f"zero_points are {zero_points.dtype}{list(zero_points.shape)}, not {[rows, each]}",
-            "They are packed in bytes like B, or have the type of A.",
-        )
-
-
-def _check_groups(g_idx: Input | None, depth: int, blocks: int, block_size: int) -> None:
+def _check_groups(g_idx: Array | None, depth: int, blocks: int, block_size: int) -> None:
     """Refuses a number of groups other than one for each of K, and groups without a scale."""
     if g_idx is None:
         return
@@ -324,7 +312,7 @@ class _Table:
     is_float: bool
 
 
-def _table(data: Input, bits: int, block_size: int, gather_axis: int, quantize_axis: int) -> _Table:
+def _table(data: Array, bits: int, block_size: int, gather_axis: int, quantize_axis: int) -> _Table:
     """Returns what the attributes say of the table. Raises ModelError."""
     gathered = nonnegative_axis(gather_axis, data.ndim)
     quantized = nonnegative_axis(quantize_axis, data.ndim)
@@ -346,7 +334,7 @@ def _table(data: Input, bits: int, block_size: int, gather_axis: int, quantize_a
     return _Table(shape, bits, gathered, quantized, block, is_float)
 
 
-def _blocks(scales: Input, table: _Table) -> tuple[int, ...]:
+def _blocks(scales: Array, table: _Table) -> tuple[int, ...]:
     """Returns the blocks along each axis. Raises ModelError for scales of another shape."""
     blocks = list(table.shape)
     blocks[table.quantized] = -(-table.shape[table.quantized] // table.block)

@@ -1,20 +1,19 @@
 """RotaryEmbedding of ONNX and of com.microsoft: pairs of channels turned by the position."""
 
-from typing import cast
-
 import numpy as np
 
 from tracer.errors import ModelError
-from tracer.interpreter.numeric.attention import Shape4, joined_heads, split_heads, split_shape
+from tracer.interpreter.numeric.attention import joined_heads, split_heads
 from tracer.interpreter.numeric.tensors import are_indices, widened
-from tracer.interpreter.operators import MICROSOFT, Arguments, Input, operator, value_of
+from tracer.interpreter.operators import MICROSOFT, Arguments, operator, value_of
 from tracer.support.types import Array
 
 
 def check_inputs(given: Arguments) -> None:
     """Raises ModelError for tables and positions that do not fit the heads or each other."""
     X, cos_cache = given.X, given.cos_cache
-    batch, _, tokens, size = split_shape(X, given.num_heads) if X.ndim == 3 else X.shape
+    heads = split_heads(X, given.num_heads) if X.ndim == 3 else X
+    batch, _, tokens, size = heads.shape
     if given.rotary_embedding_dim > size:
         raise ModelError(
             f"rotary_embedding_dim is {given.rotary_embedding_dim}, and heads have {size}"
@@ -49,7 +48,7 @@ def rotary_embedding(
 def check_contrib_inputs(given: Arguments) -> None:
     """Raises ModelError for tables and positions that do not fit the heads or each other."""
     position_ids, cos_cache = given.position_ids, given.cos_cache
-    batch, _, tokens, size = _contrib_shape(given.input, cos_cache, given.num_heads)
+    batch, _, tokens, size = _contrib_heads(given.input, cos_cache, given.num_heads).shape
     check_tables(cos_cache, given.sin_cache, size)
     if position_ids.shape != (1,):
         _check_positions(position_ids, (batch, tokens), cos_cache)
@@ -73,15 +72,13 @@ def contrib_rotary_embedding(
             f"scale is {scale}: no definition says what it scales, and onnxruntime ignores it",
             "Scale the tables of cosines and sines instead.",
         )
-    flat = input.ndim == 3
-    _, count, tokens, _ = _contrib_shape(input, cos_cache, num_heads)
-    heads = split_heads(input, count) if flat else input
+    heads = _contrib_heads(input, cos_cache, num_heads)
     places = position_ids
     if position_ids.shape == (1,):
-        places = position_ids.reshape(1, 1) + np.arange(tokens)
+        places = position_ids.reshape(1, 1) + np.arange(heads.shape[2])
     cosines, sines = (rows_at(table, places) for table in (cos_cache, sin_cache))
     turned = rotated(heads, cosines, sines, bool(interleaved))
-    return joined_heads(turned) if flat else turned
+    return joined_heads(turned) if input.ndim == 3 else turned
 
 
 def rotated(heads: Array, cosines: Array, sines: Array, interleaved: bool) -> Array:
@@ -107,16 +104,16 @@ def rows_at(table: Array, places: Array | None) -> Array:
     return table if places is None else table[places]
 
 
-def _contrib_shape(input: Input, cosines: Input, count: int) -> Shape4:
-    """Returns the shape of the input as heads. Raises ModelError."""
+def _contrib_heads(input: Array, cosines: Array, count: int) -> Array:
+    """Returns the input as heads. Raises ModelError."""
     if input.ndim == 3:
-        return split_shape(input, count or input.shape[-1] // max(1, 2 * cosines.shape[-1]))
+        return split_heads(input, count or input.shape[-1] // max(1, 2 * cosines.shape[-1]))
     if input.ndim != 4:
         raise ModelError(f"an input of shape {list(input.shape)} has no heads")
-    return cast("Shape4", input.shape)
+    return input
 
 
-def _check_positions(positions: Input, tokens: tuple[int, int], table: Input) -> None:
+def _check_positions(positions: Array, tokens: tuple[int, int], table: Array) -> None:
     """Refuses positions other than one of the table's rows for each token of the batch."""
     if positions.shape != tokens:
         raise ModelError(f"position_ids are {list(positions.shape)}, not one for each of {tokens}")
@@ -133,7 +130,7 @@ def check_places(places: Array, rows: int) -> None:
         )
 
 
-def check_tables(cosines: Input, sines: Input, size: int) -> None:
+def check_tables(cosines: Array, sines: Array, size: int) -> None:
     """Raises ModelError for tables of unlike shapes, or of more pairs than a head has."""
     if cosines.shape != sines.shape or 2 * cosines.shape[-1] > size:
         raise ModelError(
