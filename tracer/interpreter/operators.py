@@ -223,6 +223,8 @@ class Signature:
     attributes: frozenset[str]
     needed: frozenset[str]
     context: bool
+    defaults: Mapping[str, Any]
+    """What a node that leaves them out has for inputs and attributes."""
 
 
 @cache
@@ -238,6 +240,11 @@ def signature(function: Function) -> Signature:
         attributes=frozenset(p.name for p in keyword if p.name != "ctx"),
         needed=frozenset(p.name for p in keyword if p.name != "ctx" and p.default is p.empty),
         context=any(p.name == "ctx" for p in keyword),
+        defaults={
+            p.name: None if p.default is p.empty else p.default
+            for p in parameters
+            if p.kind is not p.KEYWORD_ONLY or p.default is not p.empty
+        },
     )
 
 
@@ -245,9 +252,24 @@ def bind(
     function: Function, context: NodeContext, attributes: Mapping[str, Any], bodies: Sequence[str]
 ) -> Kernel:
     """Returns the kernel of a node. Raises ModelError if the node does not fit the function."""
-    parameters = signature(function)
-    _check(parameters, context.node, {*attributes, *bodies})
-    fixed = {**attributes, "ctx": context} if parameters.context else dict(attributes)
+    expected, count = signature(function), len(context.node.inputs)
+    least, most = expected.required, len(expected.inputs)
+    if count < least or (count > most and not expected.variadic):
+        counts = str(most) if least == most else f"{least} to {most}"
+        if expected.variadic:
+            counts = f"{least} or more"
+        raise ModelError(f"{count} inputs, but {counts} expected")
+    names = {*attributes, *bodies}
+    unknown = sorted(names - expected.attributes - set(expected.inputs[count:]))
+    if unknown:
+        allowed = ", ".join(sorted(expected.attributes)) or "none"
+        raise ModelError(
+            f"attribute '{unknown[0]}' is not supported", f"Supported attributes: {allowed}."
+        )
+    missing = sorted(expected.needed - names)
+    if missing:
+        raise ModelError(f"attribute '{missing[0]}' is missing")
+    fixed = {**attributes, "ctx": context} if expected.context else dict(attributes)
     compute = partial(function, **fixed) if fixed else function
 
     def kernel(inputs: Sequence[Value], graphs: Mapping[str, Body]) -> Sequence[Value]:
@@ -269,25 +291,6 @@ def with_room(kernel: Kernel, copies: int) -> Kernel:
     return roomy
 
 
-def _check(expected: Signature, node: Node, attributes: set[str]) -> None:
-    count = len(node.inputs)
-    if count < expected.required or (count > len(expected.inputs) and not expected.variadic):
-        least, most = expected.required, len(expected.inputs)
-        counts = str(most) if least == most else f"{least} to {most}"
-        if expected.variadic:
-            counts = f"{least} or more"
-        raise ModelError(f"{count} inputs, but {counts} expected")
-    unknown = sorted(attributes - expected.attributes - set(expected.inputs[count:]))
-    if unknown:
-        allowed = ", ".join(sorted(expected.attributes)) or "none"
-        raise ModelError(
-            f"attribute '{unknown[0]}' is not supported", f"Supported attributes: {allowed}."
-        )
-    missing = sorted(expected.needed - attributes)
-    if missing:
-        raise ModelError(f"attribute '{missing[0]}' is missing")
-
-
 def value_of(given: Array | None) -> Array | None:
     """Returns the value of an input; None if it is not known, or the input is left out."""
     return None if isinstance(given, Shaped) else given
@@ -299,20 +302,9 @@ def check(
     """Raises ModelError, without the node, if inputs do not fit each other or the attributes."""
     if operator.check is None:
         return
-    names = signature(operator.function).inputs
-    given = dict(zip(names, inputs, strict=False))
-    operator.check(Arguments(**{**_defaults(operator.function), **given, **attributes}))
-
-
-@cache
-def _defaults(function: Function) -> Mapping[str, Any]:
-    """Returns what a node that leaves them out has for inputs and attributes."""
-    parameters = inspect.signature(function).parameters.values()
-    return {
-        p.name: None if p.default is p.empty else p.default
-        for p in parameters
-        if p.kind is not p.KEYWORD_ONLY or p.default is not p.empty
-    }
+    parameters = signature(operator.function)
+    given = dict(zip(parameters.inputs, inputs, strict=False))
+    operator.check(Arguments(**{**parameters.defaults, **given, **attributes}))
 
 
 def checked(kernel: Kernel, operator: Operator, attributes: Mapping[str, Any]) -> Kernel:

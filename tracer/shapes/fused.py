@@ -13,6 +13,7 @@ from tracer.shapes.known import (
     Shape,
     added,
     broadcast,
+    concatenated,
     divided,
     like_first,
     times,
@@ -34,8 +35,8 @@ def pooled(known: Known, kernel: tuple[int, ...], maps: Dim, last: bool) -> Shap
 
     `maps` are the channels of the output, None as many as before; `last` says where they are.
     """
-    shape = known.shape(0)
-    if shape is None or len(shape) != len(kernel) + 2:
+    shape = known.sizes(0)
+    if len(shape) != len(kernel) + 2:
         return None
     space = shape[1:-1] if last else shape[2:]
     sizes = tuple(size for size in space if isinstance(size, int))
@@ -50,21 +51,11 @@ def pooled(known: Known, kernel: tuple[int, ...], maps: Dim, last: bool) -> Shap
     return (shape[0], *slid.out, channels) if last else (shape[0], channels, *slid.out)
 
 
-def pooled_whole(shape: Shape, last: bool) -> Shape:
-    """Returns the shape of one value for each channel."""
-    if shape is None or len(shape) < 3:
-        return None
-    ones = (1,) * (len(shape) - 2)
-    return (shape[0], *ones, shape[-1]) if last else (*shape[:2], *ones)
-
-
 def transposed(
     known: Known, pads: tuple[int, ...] | None, output_shape: tuple[int, ...] | None
 ) -> Shape:
     """Returns the shape of a transposed convolution of the first input, or None."""
-    shape, weights = known.shape(0), known.shape(1)
-    if shape is None or weights is None:
-        return None
+    shape, weights = known.sizes(0), known.sizes(1)
     sizes = [size for size in (*shape[2:], *weights[1:]) if isinstance(size, int)]
     rank = len(shape) - 2
     if len(sizes) < 2 * rank + 1:
@@ -86,17 +77,13 @@ def _largest(known: Known) -> Outputs:
 
 @RULES("CropAndResize")
 def _cropped_regions(known: Known) -> Outputs:
-    images, regions, size = known.shape(0), known.shape(1), known.numbers(3)
-    if images is None or regions is None or size is None:
-        return []
-    return [known.typed(0, (regions[0], images[1], *size))]
+    images, regions = known.sizes(0), known.sizes(1)
+    return [known.typed(0, (regions[0], images[1], *known.numbers(3)))]
 
 
 @RULES("ConvTransposeWithDynamicPads")
 def _convolved_back(known: Known) -> Outputs:
-    pads = known.numbers(2)
-    if known.has(2) and pads is None:
-        return []
+    pads = known.numbers(2) if known.has(2) else None
     return [known.typed(0, transposed(known, pads, None))]
 
 
@@ -113,23 +100,13 @@ def _where(known: Known) -> Outputs:
 
 @RULES("QLinearConcat")
 def _concatenated(known: Known) -> Outputs:
-    shapes = [known.shape(index) for index in range(2, len(known.node.inputs), 3)]
-    first = shapes[0]
-    if first is None or any(shape is None for shape in shapes):
-        return []
-    at = known.integer("axis") % len(first)
-    sizes = [shape[at] for shape in shapes if shape is not None]
-    total: Dim = sum(size for size in sizes if isinstance(size, int))
-    if not all(isinstance(size, int) for size in sizes):
-        total = None
-    return [known.typed(2, (*first[:at], total, *first[at + 1 :]))]
+    shapes = [known.sizes(index) for index in range(2, len(known.node.inputs), 3)]
+    return [known.typed(2, concatenated(shapes, known.integer("axis") % len(shapes[0])))]
 
 
 @RULES("QLinearConv")
 def _convolved(known: Known) -> Outputs:
-    weights = known.shape(3)
-    if weights is None:
-        return []
+    weights = known.sizes(3)
     window = tuple(size for size in weights[2:] if isinstance(size, int))
     shape = pooled(known, window, weights[0], bool(known.integer("channels_last")))
     return [known.typed(7, shape)]
@@ -143,14 +120,17 @@ def _averaged(known: Known) -> Outputs:
 
 @RULES("QLinearGlobalAveragePool")
 def _averaged_whole(known: Known) -> Outputs:
-    return [known.typed(0, pooled_whole(known.shape(0), bool(known.integer("channels_last"))))]
+    shape = known.sizes(0)
+    if len(shape) < 3:
+        return []
+    ones = (1,) * (len(shape) - 2)
+    last = known.integer("channels_last")
+    return [known.typed(0, (shape[0], *ones, shape[-1]) if last else (*shape[:2], *ones))]
 
 
 @RULES("QLinearReduceMean")
 def _mean(known: Known) -> Outputs:
-    shape, keeps = known.shape(0), known.integer("keepdims", 1)
-    if shape is None:
-        return []
+    shape, keeps = known.sizes(0), known.integer("keepdims", 1)
     axes = {axis % len(shape) for axis in known.integers("axes") or range(len(shape))}
     sizes = [1 if at in axes else size for at, size in enumerate(shape)]
     return [known.typed(0, tuple(s for at, s in enumerate(sizes) if keeps or at not in axes))]
@@ -158,30 +138,23 @@ def _mean(known: Known) -> Outputs:
 
 @RULES("QGemm")
 def _quantized_product(known: Known) -> Outputs:
-    left, right = known.shape(0), known.shape(3)
-    if left is None or right is None:
-        return []
-    rows = left[1 if known.integer("transA") else 0]
-    columns = right[0 if known.integer("transB") else 1]
-    if known.has(7):
-        return [known.typed(8, (rows, columns))]
-    return [known.typed(1, (rows, columns))]
+    rows = known.sizes(0)[1 if known.integer("transA") else 0]
+    columns = known.sizes(3)[0 if known.integer("transB") else 1]
+    return [known.typed(8 if known.has(7) else 1, (rows, columns))]
 
 
 @RULES("MatMulInteger16")
 def _wide_product(known: Known) -> Outputs:
-    left, right = known.shape(0), known.shape(1)
-    if left is None or right is None or len(left) < 2 or len(right) != 2:
+    left, right = known.sizes(0), known.sizes(1)
+    if len(left) < 2 or len(right) != 2:
         return []
     return [TensorType("int32", (*left[:-1], right[1]))]
 
 
 @RULES("QuantizeLinear")
 def _quantized(known: Known) -> Outputs:
-    shape = known.shape(0)
-    if known.has(2):
-        return [known.typed(2, shape)]
-    return [None if shape is None else TensorType("uint8", shape)]
+    shape = known.sizes(0)
+    return [known.typed(2, shape) if known.has(2) else TensorType("uint8", shape)]
 
 
 @RULES("DequantizeLinear")
@@ -191,14 +164,12 @@ def _dequantized(known: Known) -> Outputs:
 
 @RULES("CDist")
 def _distances(known: Known) -> Outputs:
-    left, right = known.shape(0), known.shape(1)
-    return [] if left is None or right is None else [known.typed(0, (left[0], right[0]))]
+    return [known.typed(0, (known.sizes(0)[0], known.sizes(1)[0]))]
 
 
 @RULES("WordConvEmbedding")
 def _words(known: Known) -> Outputs:
-    words, filters = known.shape(0), known.shape(1)
-    return [] if words is None or filters is None else [known.typed(3, (words[0], filters[0]))]
+    return [known.typed(3, (known.sizes(0)[0], known.sizes(1)[0]))]
 
 
 @RULES("NGramRepeatBlock")
@@ -208,24 +179,21 @@ def _scores(known: Known) -> Outputs:
 
 @RULES("GatherND")
 def _picked(known: Known) -> Outputs:
-    table, indices = known.shape(0), known.shape(1)
-    if table is None or indices is None or not isinstance(indices[-1], int):
+    table, indices = known.sizes(0), known.sizes(1)
+    if not isinstance(indices[-1], int):
         return []
     return [known.typed(0, (*indices[:-1], *table[indices[-1] :]))]
 
 
 @RULES("MurmurHash3")
 def _hashes(known: Known) -> Outputs:
-    shape = known.shape(0)
     dtype = "uint32" if known.integer("positive", 1) else "int32"
-    return [None if shape is None else TensorType(dtype, shape)]
+    return [TensorType(dtype, known.sizes(0))]
 
 
 @RULES("UnfoldTensor")
 def _unfolded(known: Known) -> Outputs:
-    shape, size = known.shape(0), known.integer("size")
-    if shape is None:
-        return []
+    shape, size = known.sizes(0), known.integer("size")
     at = known.integer("dim", -1) % len(shape)
     length = shape[at]
     count = (length - size) // known.integer("step", 1) + 1 if isinstance(length, int) else None
@@ -234,8 +202,8 @@ def _unfolded(known: Known) -> Outputs:
 
 @RULES("ExpandDims")
 def _expanded(known: Known) -> Outputs:
-    shape, axis = known.shape(0), known.number(1)
-    if shape is None or axis is None:
+    shape, axis = known.sizes(0), known.number(1)
+    if axis is None:
         return []
     at = axis % (len(shape) + 1)
     return [known.typed(0, (*shape[:at], 1, *shape[at:]))]
@@ -243,8 +211,8 @@ def _expanded(known: Known) -> Outputs:
 
 @RULES("Pad")
 def _padded(known: Known) -> Outputs:
-    shape, pads = known.shape(0), known.numbers(1)
-    if shape is None or pads is None or len(pads) != 2 * len(shape):
+    shape, pads = known.sizes(0), known.numbers(1)
+    if len(pads) != 2 * len(shape):
         return []
     around = zip(shape, pads[: len(shape)], pads[len(shape) :], strict=True)
     sizes = tuple(s + b + a if isinstance(s, int) else None for s, b, a in around)
@@ -259,9 +227,7 @@ def _sum_and_normalised(known: Known) -> Outputs:
 @RULES("EmbedLayerNormalization", "QEmbedLayerNormalization")
 def _embedded(known: Known) -> Outputs:
     is_quantized = known.node.op_type.startswith("Q")
-    ids, table = known.shape(0), known.shape(2)
-    if ids is None or table is None:
-        return []
+    ids, table = known.sizes(0), known.sizes(2)
     rows = known.typed(8 if is_quantized else 2, (*ids, table[-1]))
     outputs = [rows, TensorType("int32", ids[:1]), rows]
     return outputs[:2] if is_quantized else outputs
@@ -269,34 +235,29 @@ def _embedded(known: Known) -> Outputs:
 
 @RULES("MatMulBnb4", "MatMulNBits")
 def _packed_product(known: Known) -> Outputs:
-    shape = known.shape(0)
-    if shape is None:
-        return []
     columns = known.integer("N" if known.integer("transB", 1) else "K")
-    return [known.typed(0, (*shape[:-1], columns))]
+    return [known.typed(0, (*known.sizes(0)[:-1], columns))]
 
 
 @RULES("GatherBlockQuantized")
 def _gathered(known: Known) -> Outputs:
-    data, indices = known.type_of(0), known.shape(1)
-    if data is None or data.shape is None or indices is None:
-        return []
-    at = known.integer("gather_axis") % len(data.shape)
-    rest = list(data.shape[at + 1 :])
-    if data.dtype == "uint8" and rest and isinstance(rest[-1], int):
+    table, shape, indices = known.type_of(0), known.sizes(0), known.sizes(1)
+    at = known.integer("gather_axis") % len(shape)
+    rest = list(shape[at + 1 :])
+    if table is not None and table.dtype == "uint8" and rest and isinstance(rest[-1], int):
         rest[-1] = rest[-1] * 8 // known.integer("bits", 4)
-    return [known.typed(2, (*data.shape[:at], *indices, *rest))]
+    return [known.typed(2, (*shape[:at], *indices, *rest))]
 
 
 @RULES("FusedMatMul", "TransposeMatMul")
 def _transposed_product(known: Known) -> Outputs:
     left, right = (
         _with_swapped_axes(
-            known.shape(i), known.integer(f"trans{n}"), known.integer(f"transBatch{n}")
+            known.sizes(i), known.integer(f"trans{n}"), known.integer(f"transBatch{n}")
         )
         for i, n in enumerate("AB")
     )
-    if left is None or right is None or min(len(left), len(right)) < 2:
+    if min(len(left), len(right)) < 2:
         return []
     batch = left[:-2] if len(left) >= len(right) else right[:-2]
     if left[:-2] != right[:-2] and min(len(left), len(right)) > 2:
@@ -304,9 +265,9 @@ def _transposed_product(known: Known) -> Outputs:
     return [known.typed(0, (*batch, left[-2], right[-1]))]
 
 
-def _with_swapped_axes(shape: Shape, last: int, batch: int) -> Shape:
+def _with_swapped_axes(shape: tuple[Dim, ...], last: int, batch: int) -> tuple[Dim, ...]:
     """Returns the shape after the first axis moved behind the batch, and the last two changed."""
-    if shape is None or len(shape) < 2:
+    if len(shape) < 2:
         return shape
     moved = (*shape[1:-1], shape[0], shape[-1]) if batch else shape
     return (*moved[:-2], moved[-1], moved[-2]) if last else moved
@@ -314,15 +275,17 @@ def _with_swapped_axes(shape: Shape, last: int, batch: int) -> Shape:
 
 @RULES("GroupQueryAttention")
 def _grouped_attention(known: Known) -> Outputs:
-    query, past = known.shape(0), known.shape(3)
-    if query is None or len(query) != 3:
+    query, past = known.sizes(0), known.shape(3)
+    if len(query) != 3:
         return []
     heads, groups = known.integer("num_heads", 1), known.integer("kv_num_heads", 1)
     size = divided(query[2], heads if known.has(1) else heads + 2 * groups)
     total = known.number(6) if known.has(3) else query[1]
     rows: Dim = total
     if past is not None and len(past) == 4:
-        size_stored, rows = past[3], _longest(past[2], total, known)
+        size_stored, rows = past[3], past[2]
+        if not known.integer("sliding_window_cache"):
+            rows = max(rows, total) if isinstance(rows, int) and isinstance(total, int) else None
     else:
         size_stored = size
     present = None if known.has(3) and past is None else (query[0], groups, rows, size_stored)
@@ -335,22 +298,13 @@ def _grouped_attention(known: Known) -> Outputs:
     ]  # fmt: skip
 
 
-def _longest(past: Dim, total: Dim, known: Known) -> Dim:
-    """Returns the rows of a cache after the run."""
-    if known.integer("sliding_window_cache"):
-        return past
-    return max(past, total) if isinstance(past, int) and isinstance(total, int) else None
-
-
 @RULES("MultiHeadAttention")
 def _attention_of_heads(known: Known) -> Outputs:
-    query, key, value = (known.shape(index) for index in range(3))
-    heads = known.integer("num_heads", 1)
-    if query is None or (known.has(1) and key is None):
-        return []
+    query, value, heads = known.sizes(0), known.shape(2), known.integer("num_heads", 1)
     tokens, size = query[1], query[4] if len(query) == 5 else divided(query[2], heads)
     keys, value_size = tokens, size
-    if key is not None:
+    if known.has(1):
+        key = known.sizes(1)
         keys = key[2] if len(key) == 4 else key[1]
     if value is not None:
         value_size = value[3] if len(value) == 4 else divided(value[2], heads)
@@ -365,14 +319,12 @@ def _attention_of_heads(known: Known) -> Outputs:
 
 @RULES("DecoderMaskedMultiHeadAttention")
 def _attention_of_a_new_token(known: Known) -> Outputs:
-    query, value, past = known.shape(0), known.shape(2), known.shape(5)
-    heads = known.integer("num_heads", 1)
-    if query is None or (known.has(2) and value is None):
-        return []
-    if value is None:
-        width = divided(query[2], 3)
-    else:
+    query, past, heads = known.sizes(0), known.shape(5), known.integer("num_heads", 1)
+    if known.has(2):
+        value = known.sizes(2)
         width = times(value[3], heads) if len(value) == 4 else value[2]
+    else:
+        width = divided(query[2], 3)
     output = known.typed(0, (*query[:2], width))
     if past is None:
         return [output]
@@ -384,8 +336,8 @@ def _attention_of_a_new_token(known: Known) -> Outputs:
 @RULES("Attention", "QAttention")
 def _attention_with_projection(known: Known) -> Outputs:
     past_at, floats = (8, 2) if known.node.op_type == "QAttention" else (4, 0)
-    tokens, weights, past = known.shape(0), known.shape(1), known.shape(past_at)
-    if tokens is None or weights is None or len(tokens) != 3:
+    tokens, weights, past = known.sizes(0), known.sizes(1), known.shape(past_at)
+    if len(tokens) != 3:
         return []
     heads = known.integer("num_heads", 1)
     sizes = known.integers("qkv_hidden_sizes")
@@ -398,9 +350,7 @@ def _attention_with_projection(known: Known) -> Outputs:
 
 @RULES("LinearAttention")
 def _linear_attention(known: Known) -> Outputs:
-    query, value = known.shape(0), known.shape(2)
-    if query is None or value is None:
-        return []
+    query, value = known.sizes(0), known.sizes(2)
     heads, groups = known.integer("q_num_heads", 1), known.integer("kv_num_heads", 1)
     size, width = divided(query[2], heads), divided(value[2], groups)
     output = (*query[:2], times(width, max(heads, groups)))
@@ -409,8 +359,8 @@ def _linear_attention(known: Known) -> Outputs:
 
 @RULES("CausalConvWithState")
 def _causal_convolution(known: Known) -> Outputs:
-    shape, taps = known.shape(0), known.shape(1)
-    if shape is None or taps is None or len(shape) != 3 or not isinstance(taps[-1], int):
+    shape, taps = known.sizes(0), known.shape(1)
+    if taps is None or len(shape) != 3 or not isinstance(taps[-1], int):
         return [known.type_of(0)]
     kept = (taps[-1] - 1) * known.integer("dilation", 1)
     return [known.type_of(0), known.typed(0, (*shape[:2], kept))]

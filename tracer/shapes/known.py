@@ -20,6 +20,7 @@ from tracer.interpreter.operators import evaluated
 from tracer.limits import Limits, enforced
 from tracer.support.types import Array
 
+_Result = TypeVar("_Result")
 Shape = tuple[Dim, ...] | None
 Outputs = Sequence[TensorType | None]
 
@@ -42,6 +43,10 @@ class Known:
         kind = self.type_of(index)
         return None if kind is None else kind.shape
 
+    def sizes(self, index: int) -> tuple[Dim, ...]:
+        """Returns the shape of an input. Raises UnknownError if it is left out or unknown."""
+        return _needed(self.shape(index))
+
     @property
     def positions(self) -> range:
         """The positions of the inputs."""
@@ -60,10 +65,9 @@ class Known:
         value = self.value(index)
         return None if value is None or value.size != 1 else int(value.reshape(-1)[0])
 
-    def numbers(self, index: int) -> tuple[int, ...] | None:
-        """Returns the values of an input of integers, if they follow from shapes."""
-        value = self.value(index)
-        return None if value is None else tuple(int(each) for each in value.reshape(-1))
+    def numbers(self, index: int) -> tuple[int, ...]:
+        """Returns the values of an input of integers. Raises UnknownError if they are unknown."""
+        return tuple(int(each) for each in _needed(self.value(index)).reshape(-1))
 
     def has_attribute(self, name: str) -> bool:
         """Whether the node has this attribute."""
@@ -105,8 +109,20 @@ class Known:
         return next((each for each in self.node.proto.attribute if each.name == name), None)
 
 
+class UnknownError(Exception):
+    """A rule needs what is not known of an input."""
+
+
+def _needed(found: _Result | None) -> _Result:
+    if found is None:
+        raise UnknownError
+    return found
+
+
 Rule = Callable[[Known], Outputs]
-"""Returns the types of a node's outputs; nothing, or None, where it does not know them."""
+"""Returns the types of a node's outputs; nothing, or None, where it does not know them.
+
+It may raise UnknownError instead."""
 
 
 class Rules(dict[str, Rule]):
@@ -142,6 +158,14 @@ def added(past: Dim, new: Dim) -> Dim:
     return past + new if isinstance(past, int) and isinstance(new, int) else None
 
 
+def concatenated(shapes: Sequence[tuple[Dim, ...]], axis: int) -> tuple[Dim, ...]:
+    """Returns the shape of tensors joined along an axis, whose size is None if one is unknown."""
+    sizes = [shape[axis] for shape in shapes]
+    numbers = [size for size in sizes if isinstance(size, int)]
+    total = sum(numbers) if len(numbers) == len(sizes) else None
+    return (*shapes[0][:axis], total, *shapes[0][axis + 1 :])
+
+
 def broadcast(left: Shape, right: Shape) -> Shape:
     """Returns the common shape of known shapes, or of one that the other is a number for."""
     if left is None or right is None:
@@ -155,8 +179,6 @@ def broadcast(left: Shape, right: Shape) -> Shape:
         return None
     return np.broadcast_shapes(tuple(sizes[: len(left)]), tuple(sizes[len(left) :]))
 
-
-_Result = TypeVar("_Result")
 
 MOST = 1024
 """Elements of a value that is computed. Shapes have a few; a table of indices has hundreds."""

@@ -14,7 +14,17 @@ from tracer.interpreter.ops.matmul import einsum_shape
 from tracer.interpreter.ops.resize import resized_sizes
 from tracer.shapes import fused
 from tracer.shapes.fused import pooled, transposed
-from tracer.shapes.known import Known, Outputs, Rule, Rules, broadcast, divided, like_first
+from tracer.shapes.known import (
+    Known,
+    Outputs,
+    Rule,
+    Rules,
+    UnknownError,
+    broadcast,
+    concatenated,
+    divided,
+    like_first,
+)
 from tracer.support.types import Array
 
 _ML_DOMAIN = "ai.onnx.ml"
@@ -45,8 +55,9 @@ _TO_FLOATS = frozenset({(_ML_DOMAIN, "Normalizer"), (_ML_DOMAIN, "Scaler")})
 """Operators whose output is of floats, with the shape of the input."""
 _VERSION = 17
 """Version of the standard operators that these were made after; their shapes have not changed."""
-_ODD = (IndexError, KeyError, TypeError, ValueError, ZeroDivisionError)
-"""What rules raise for ranks or numbers that no operator allows; a run tells what does not fit."""
+_ODD = (UnknownError, IndexError, KeyError, TypeError, ValueError, ZeroDivisionError)
+"""What rules raise for what is unknown, and for ranks or numbers that no operator allows: a run
+tells what does not fit."""
 
 
 def outputs(
@@ -122,9 +133,9 @@ def _pooled(known: Known) -> Outputs:
 
 @_STANDARD("MaxUnpool")
 def _unpooled(known: Known) -> Outputs:
-    shape, window = known.shape(0), known.integers("kernel_shape")
-    if known.has(2) or shape is None:
+    if known.has(2):
         return [known.typed(0, known.numbers(2))]
+    shape, window = known.sizes(0), known.integers("kernel_shape")
     rank = len(window)
     strides, pads = known.integers("strides") or (1,) * rank, known.integers("pads")
     around = [sum(pads[at::rank]) for at in range(rank)]
@@ -141,9 +152,7 @@ def _convolved_back(known: Known) -> Outputs:
 
 @_STANDARD("Resize", "Upsample")
 def _resized(known: Known) -> Outputs:
-    shape = known.shape(0)
-    if shape is None:
-        return []
+    shape = known.sizes(0)
     axes = [nonnegative_axis(axis, len(shape)) for axis in known.integers("axes")]
     axes = axes or list(range(len(shape)))
     sources = [size for size in (shape[axis] for axis in axes) if isinstance(size, int)]
@@ -168,9 +177,9 @@ def _scales(known: Known) -> Array | None:
 
 @_STANDARD("STFT")
 def _spectra(known: Known) -> Outputs:
-    signal, window, step = known.shape(0), known.shape(2), known.number(1)
-    length: Dim = known.number(3) if known.has(3) else None if window is None else window[0]
-    if signal is None or not isinstance(length, int):
+    signal, step = known.sizes(0), known.number(1)
+    length: Dim = known.number(3) if known.has(3) else known.sizes(2)[0]
+    if not isinstance(length, int):
         return []
     bins = length // 2 + 1 if known.integer("onesided", 1) else length
     count = None
@@ -195,9 +204,9 @@ def _sloped(known: Known) -> Outputs:
 
 @_STANDARD("Squeeze")
 def _squeezed(known: Known) -> Outputs:
-    shape = known.shape(0)
+    shape = known.sizes(0)
     axes = known.numbers(1) if known.has(1) else known.integers("axes")
-    if shape is None or axes is None or (not axes and not all(isinstance(d, int) for d in shape)):
+    if not axes and not all(isinstance(size, int) for size in shape):
         return []
     gone = {nonnegative_axis(axis, len(shape)) for axis in axes}
     gone = gone or {at for at, size in enumerate(shape) if size == 1}
@@ -206,10 +215,8 @@ def _squeezed(known: Known) -> Outputs:
 
 @_STANDARD("Unsqueeze")
 def _unsqueezed(known: Known) -> Outputs:
-    shape = known.shape(0)
+    shape = known.sizes(0)
     axes = known.numbers(1) if known.has(1) else known.integers("axes")
-    if shape is None or axes is None:
-        return []
     rank = len(shape) + len(axes)
     new, old = {nonnegative_axis(axis, rank) for axis in axes}, iter(shape)
     return [known.typed(0, tuple(1 if at in new else next(old) for at in range(rank)))]
@@ -217,35 +224,28 @@ def _unsqueezed(known: Known) -> Outputs:
 
 @_STANDARD("Concat")
 def _concatenated(known: Known) -> Outputs:
-    shapes = [shape for shape in map(known.shape, known.positions) if shape is not None]
-    if len(shapes) < len(known.positions):
-        return []
-    at = nonnegative_axis(known.integer("axis", 1), len(shapes[0]))
-    sizes = [shape[at] for shape in shapes]
-    numbers = [size for size in sizes if isinstance(size, int)]
-    total = sum(numbers) if len(numbers) == len(sizes) else None
-    return [known.typed(0, (*shapes[0][:at], total, *shapes[0][at + 1 :]))]
+    shapes = [known.sizes(at) for at in known.positions]
+    axis = nonnegative_axis(known.integer("axis", 1), len(shapes[0]))
+    return [known.typed(0, concatenated(shapes, axis))]
 
 
 @_STANDARD("Slice")
 def _sliced(known: Known) -> Outputs:
-    shape, starts, ends = known.shape(0), known.integers("starts"), known.integers("ends")
-    if shape is None or not starts:
+    shape, starts, ends = known.sizes(0), known.integers("starts"), known.integers("ends")
+    if not starts:
         return []
     after: list[Dim] = list(shape)
     axes = known.integers("axes") or range(len(starts))
     for axis, start, end in zip(axes, starts, ends, strict=True):
-        if isinstance(size := shape[axis], int):
-            after[axis] = len(range(size)[start:end])
-        else:
-            after[axis] = None
+        size = shape[axis]
+        after[axis] = len(range(size)[start:end]) if isinstance(size, int) else None
     return [known.typed(0, tuple(after))]
 
 
 @_STANDARD("Compress")
 def _picked(known: Known) -> Outputs:
-    shape, condition = known.shape(0), known.value(1)
-    if shape is None or condition is None:
+    shape, condition = known.sizes(0), known.value(1)
+    if condition is None:
         return []
     count = int(np.count_nonzero(condition))
     if not known.has_attribute("axis"):
@@ -255,8 +255,8 @@ def _picked(known: Known) -> Outputs:
 
 
 def _reshaped(known: Known) -> Outputs:
-    before, after = known.shape(0), known.integers("shape")
-    if before is None or not after:
+    before, after = known.sizes(0), known.integers("shape")
+    if not after:
         return []
     sizes = [before[at] if size == 0 else size for at, size in enumerate(after)]
     if -1 in sizes and all(isinstance(size, int) for size in (*before, *sizes)):
@@ -294,9 +294,9 @@ def _classified(known: Known) -> Outputs:
     """A label for each row, and a score for each row and class."""
     texts = known.length("classlabels_strings")
     classes = texts or known.length("classlabels_ints", "classlabels_int64s")
-    rows = _rows(known)
-    if not rows or not classes:
+    if not classes:
         return []
+    rows = _rows(known)
     labels = TensorType("string" if texts else "int64", rows)
     return [labels, TensorType("float32", (*rows, classes))]
 
@@ -306,25 +306,25 @@ def _estimated(known: Known) -> Outputs:
     default = 1 if known.node.op_type == "LinearRegressor" else 0
     name = "targets" if known.node.op_type == "LinearRegressor" else "n_targets"
     rows, targets = _rows(known), known.integer(name, default) or 1
-    return [TensorType("float32", (*rows, targets))] if rows else []
+    return [TensorType("float32", (*rows, targets))]
 
 
 @_ML("TreeEnsemble")
 def _forest(known: Known) -> Outputs:
-    rows = _rows(known)
-    return [known.typed(0, (*rows, known.integer("n_targets", 1)))] if rows else []
+    return [known.typed(0, (*_rows(known), known.integer("n_targets", 1)))]
 
 
 def _rows(known: Known) -> tuple[Dim, ...]:
-    shape = known.shape(0)
-    return shape[:1] if shape is not None and len(shape) == 2 else ()
+    """Returns the first axis of a matrix. Raises UnknownError for another input."""
+    shape = known.sizes(0)
+    if len(shape) != 2:
+        raise UnknownError
+    return shape[:1]
 
 
 @_ML("LabelEncoder")
 def _encoded(known: Known) -> Outputs:
-    shape = known.shape(0)
-    if shape is None:
-        return []
+    shape = known.sizes(0)
     for name, dtype in (
         ("values_strings", "string"), ("values_int64s", "int64"), ("values_floats", "float32"),
     ):  # fmt: skip
@@ -338,5 +338,5 @@ def _encoded(known: Known) -> Outputs:
 
 @_ML("FeatureVectorizer")
 def _vectorized(known: Known) -> Outputs:
-    rows, widths = _rows(known), known.integers("inputdimensions")
-    return [TensorType("float32", (*rows, sum(widths)))] if rows and widths else []
+    widths = known.integers("inputdimensions")
+    return [TensorType("float32", (*_rows(known), sum(widths)))] if widths else []

@@ -1,16 +1,37 @@
 """Activation functions: Relu, Elu, Sigmoid, Gelu, Clip and their relatives."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from tracer.interpreter.numeric import compiled
 from tracer.interpreter.numeric.tensors import apply, apply_float
-from tracer.interpreter.operators import operator
+from tracer.interpreter.operators import operator, parameters_of
 from tracer.interpreter.ops.arithmetic import erf_into
 from tracer.support.types import Array
 
 _Consumed = Sequence[int] | None
+
+
+def float_function(
+    *names: str, since: int = 1
+) -> Callable[[Callable[..., None]], Callable[..., Array]]:
+    """Registers `compute(x, out)`, which writes to `out`, as operators; attributes are its own.
+
+    It is called with blocks of the tensor, of half precision and float8 in float32.
+    """
+
+    def register(compute: Callable[..., None]) -> Callable[..., Array]:
+        @operator(*names, since=since)
+        @parameters_of(compute)
+        def function(X: Array, **attributes: Any) -> Array:
+            return apply_float(partial(compute, **attributes), X)
+
+        return function
+
+    return register
 
 
 @operator("Relu")
@@ -21,15 +42,13 @@ def relu(X: Array, *, consumed_inputs: _Consumed = None) -> Array:
     return apply(np.maximum, X, np.zeros((), X.dtype))
 
 
-@operator("LeakyRelu")
-def leaky_relu(X: Array, *, alpha: float = 0.01, consumed_inputs: _Consumed = None) -> Array:
+@float_function("LeakyRelu")
+def leaky_relu(
+    x: Array, out: Array, *, alpha: float = 0.01, consumed_inputs: _Consumed = None
+) -> None:
     """x, or alpha x where x is negative."""
-
-    def compute(x: Array, out: Array) -> None:
-        np.multiply(x, alpha, out=out)
-        np.copyto(out, x, where=x >= 0)
-
-    return apply_float(compute, X)
+    np.multiply(x, alpha, out=out)
+    np.copyto(out, x, where=x >= 0)
 
 
 @operator("PRelu")
@@ -49,142 +68,130 @@ def prelu(X: Array, slope: Array) -> Array:
     return apply(compute, X, slope)
 
 
-@operator("ThresholdedRelu", since=10)
-def thresholded_relu(X: Array, *, alpha: float = 1.0) -> Array:
+@float_function("ThresholdedRelu", since=10)
+def thresholded_relu(x: Array, out: Array, *, alpha: float = 1.0) -> None:
     """x where x > alpha, else 0."""
-
-    def compute(x: Array, out: Array) -> None:
-        out[...] = 0
-        np.copyto(out, x, where=x > alpha)
-
-    return apply_float(compute, X)
+    out[...] = 0
+    np.copyto(out, x, where=x > alpha)
 
 
-@operator("Elu")
-def elu(X: Array, *, alpha: float = 1.0, consumed_inputs: _Consumed = None) -> Array:
+@float_function("Elu")
+def elu(x: Array, out: Array, *, alpha: float = 1.0, consumed_inputs: _Consumed = None) -> None:
     """x, or alpha (exp(x) - 1) where x is negative."""
-    return _exponential(X, 1.0, alpha, 1.0)
+    _exponential_into(x, out, 1.0, alpha, 1.0)
 
 
-@operator("Selu", since=6)
+@float_function("Selu", since=6)
 def selu(
-    X: Array,
+    x: Array, out: Array,
     *, alpha: float = 1.6732631921768188, gamma: float = 1.0507010221481323,
     consumed_inputs: _Consumed = None,
-) -> Array:  # fmt: skip
+) -> None:  # fmt: skip
     """gamma x, or gamma alpha (exp(x) - 1) where x is negative."""
-    return _exponential(X, gamma, gamma * alpha, 1.0)
+    _exponential_into(x, out, gamma, gamma * alpha, 1.0)
 
 
-@operator("Selu", since=1)
+@float_function("Selu", since=1)
 def selu_1(
-    X: Array, *, alpha: float = 1.6732, gamma: float = 1.0507, consumed_inputs: _Consumed = None
-) -> Array:
+    x: Array, out: Array,
+    *, alpha: float = 1.6732, gamma: float = 1.0507, consumed_inputs: _Consumed = None,
+) -> None:  # fmt: skip
     """Selu before opset 6, with shorter constants."""
-    return _exponential(X, gamma, gamma * alpha, 1.0)
+    _exponential_into(x, out, gamma, gamma * alpha, 1.0)
 
 
-@operator("Celu", since=12)
-def celu(X: Array, *, alpha: float = 1.0) -> Array:
+@float_function("Celu", since=12)
+def celu(x: Array, out: Array, *, alpha: float = 1.0) -> None:
     """max(0, x) + min(0, alpha (exp(x / alpha) - 1))."""
-    return _exponential(X, 1.0, alpha, alpha)
+    _exponential_into(x, out, 1.0, alpha, alpha)
 
 
-@operator("Sigmoid")
-def sigmoid(X: Array, *, consumed_inputs: _Consumed = None) -> Array:
+def _exponential_into(x: Array, out: Array, positive: float, negative: float, scale: float) -> None:
+    """positive * x where x > 0, else negative * (exp(x / scale) - 1)."""
+    np.minimum(x, 0, out=out)
+    out /= scale
+    np.expm1(out, out=out)
+    out *= negative
+    np.copyto(out, x * positive, where=x > 0)
+
+
+@float_function("Sigmoid")
+def sigmoid(x: Array, out: Array, *, consumed_inputs: _Consumed = None) -> None:
     """1 / (1 + exp(-x))."""
-    return apply_float(sigmoid_into, X)
+    _sigmoid_into(x, out)
 
 
-@operator("HardSigmoid")
+def _sigmoid_into(x: Array, out: Array) -> None:
+    """Writes the sigmoid to `out`; exp may overflow to infinity, whose reciprocal is 0."""
+    np.negative(x, out=out)
+    np.exp(out, out=out)
+    out += 1
+    np.reciprocal(out, out=out)
+
+
+@float_function("HardSigmoid")
 def hard_sigmoid(
-    X: Array, *, alpha: float = 0.2, beta: float = 0.5, consumed_inputs: _Consumed = None
-) -> Array:
+    x: Array, out: Array,
+    *, alpha: float = 0.2, beta: float = 0.5, consumed_inputs: _Consumed = None,
+) -> None:  # fmt: skip
     """alpha x + beta, clipped to [0, 1]."""
-
-    def compute(x: Array, out: Array) -> None:
-        np.multiply(x, alpha, out=out)
-        out += beta
-        np.clip(out, 0, 1, out=out)
-
-    return apply_float(compute, X)
+    np.multiply(x, alpha, out=out)
+    out += beta
+    np.clip(out, 0, 1, out=out)
 
 
-@operator("HardSwish", since=14)
-def hard_swish(X: Array) -> Array:
+@float_function("HardSwish", since=14)
+def hard_swish(x: Array, out: Array) -> None:
     """x times clip(x / 6 + 1/2, 0, 1)."""
-
-    def compute(x: Array, out: Array) -> None:
-        np.multiply(x, 1 / 6, out=out)
-        out += 0.5
-        np.clip(out, 0, 1, out=out)
-        out *= x
-
-    return apply_float(compute, X)
+    np.multiply(x, 1 / 6, out=out)
+    out += 0.5
+    np.clip(out, 0, 1, out=out)
+    out *= x
 
 
-@operator("Swish", since=24)
-def swish(X: Array, *, alpha: float = 1.0) -> Array:
+@float_function("Swish", since=24)
+def swish(x: Array, out: Array, *, alpha: float = 1.0) -> None:
     """x sigmoid(alpha x)."""
-
-    def compute(x: Array, out: Array) -> None:
-        sigmoid_into(x * alpha, out)
-        out *= x
-
-    return apply_float(compute, X)
+    _sigmoid_into(x * alpha, out)
+    out *= x
 
 
-@operator("Mish", since=18)
-def mish(X: Array) -> Array:
+@float_function("Mish", since=18)
+def mish(x: Array, out: Array) -> None:
     """x tanh(softplus(x))."""
-
-    def compute(x: Array, out: Array) -> None:
-        np.logaddexp(x, 0, out=out)
-        np.tanh(out, out=out)
-        out *= x
-
-    return apply_float(compute, X)
+    np.logaddexp(x, 0, out=out)
+    np.tanh(out, out=out)
+    out *= x
 
 
-@operator("Softplus")
-def softplus(X: Array) -> Array:
+@float_function("Softplus")
+def softplus(x: Array, out: Array) -> None:
     """log(1 + exp(x)), without overflow."""
-    return apply_float(lambda x, out: np.logaddexp(x, 0, out=out), X)
+    np.logaddexp(x, 0, out=out)
 
 
-@operator("Softsign")
-def softsign(input: Array) -> Array:
+@float_function("Softsign")
+def softsign(x: Array, out: Array) -> None:
     """x / (1 + |x|)."""
-
-    def compute(x: Array, out: Array) -> None:
-        np.absolute(x, out=out)
-        out += 1
-        np.divide(x, out, out=out)
-
-    return apply_float(compute, input)
+    np.absolute(x, out=out)
+    out += 1
+    np.divide(x, out, out=out)
 
 
-@operator("Gelu", since=20)
-def gelu(X: Array, *, approximate: str = "none") -> Array:
+@float_function("Gelu", since=20)
+def gelu(x: Array, out: Array, *, approximate: str = "none") -> None:
     """x times the normal distribution function, or its tanh approximation."""
-
-    def exact(x: Array, out: Array) -> None:
-        erf_into(x * x.dtype.type(np.sqrt(0.5)), out)
-        out += 1
-        out *= 0.5  # first: the largest numbers have no double
-        out *= x
-
-    def by_tanh(x: Array, out: Array) -> None:
+    if approximate == "tanh":
         np.multiply(x * x, x, out=out)
         out *= 0.044715
         out += x
         out *= x.dtype.type(np.sqrt(2 / np.pi))
         np.tanh(out, out=out)
-        out += 1
-        out *= 0.5
-        out *= x
-
-    return apply_float(by_tanh if approximate == "tanh" else exact, X)
+    else:
+        erf_into(x * x.dtype.type(np.sqrt(0.5)), out)
+    out += 1
+    out *= 0.5  # before x: the largest numbers have no double
+    out *= x
 
 
 @operator("Shrink", since=9)
@@ -210,24 +217,3 @@ def clip_1(
     """Clip before opset 11: bounds are attributes."""
     low, high = (None if v is None else np.array(v, input.dtype) for v in (min, max))
     return clip(input, low, high)
-
-
-def sigmoid_into(x: Array, out: Array) -> None:
-    """Writes the sigmoid to `out`; exp may overflow to infinity, whose reciprocal is 0."""
-    np.negative(x, out=out)
-    np.exp(out, out=out)
-    out += 1
-    np.reciprocal(out, out=out)
-
-
-def _exponential(x: Array, positive: float, negative: float, scale: float) -> Array:
-    """positive * x where x > 0, else negative * (exp(x / scale) - 1)."""
-
-    def compute(x: Array, out: Array) -> None:
-        np.minimum(x, 0, out=out)
-        out /= scale
-        np.expm1(out, out=out)
-        out *= negative
-        np.copyto(out, x * positive, where=x > 0)
-
-    return apply_float(compute, x)

@@ -26,18 +26,13 @@ def constant(
 ) -> Array:  # fmt: skip
     """Returns the single attribute that is set, as a tensor."""
     attributes = (
-        (value, None),
-        (sparse_value, None),
-        (value_float, np.float32),
-        (value_floats, np.float32),
-        (value_int, np.int64),
-        (value_ints, np.int64),
-        (value_string, object),
-        (value_strings, object),
-    )
-    for content, dtype in attributes:
-        if content is not None:
-            return np.array(content, dtype) if dtype else np.asarray(content)
+        (None, (value, sparse_value)), (np.float32, (value_float, value_floats)),
+        (np.int64, (value_int, value_ints)), (object, (value_string, value_strings)),
+    )  # fmt: skip
+    for dtype, contents in attributes:
+        for content in contents:
+            if content is not None:
+                return np.array(content, dtype) if dtype else np.asarray(content)
     raise ModelError("no attribute holds a value")
 
 

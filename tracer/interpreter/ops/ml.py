@@ -87,7 +87,7 @@ def dict_vectorizer(
     return np.array([X.get(key, 0) for key in keys], kind)
 
 
-@operator("ZipMap", domain="ai.onnx.ml")
+@operator("ZipMap", domain=_ML)
 def zip_map(
     X: Array,
     *, classlabels_int64s: Sequence[int] | None = None,
@@ -150,7 +150,7 @@ _ZERO = 1e-7
 """SOFTMAX_ZERO leaves scores up to this size out."""
 
 
-@operator("SVMClassifier", domain="ai.onnx.ml")
+@operator("SVMClassifier", domain=_ML)
 def svm_classifier(
     X: Array,
     *, classlabels_ints: Sequence[int] | None = None,
@@ -173,8 +173,10 @@ def svm_classifier(
     else:
         total = sum(vectors_per_class)
         vectors = np.array(support_vectors or (), np.float32).reshape(total, -1)
-        parameters = (*(kernel_params or ()), 0, 0, 0)[:3]
-        kernels = _kernel(kernel_type, rows, vectors, parameters)
+        if kernel_type not in _KERNELS:
+            raise ModelError(f"kernel_type '{kernel_type}' is not one of {', '.join(_KERNELS)}")
+        parameters = np.array((*(kernel_params or ()), 0, 0, 0)[:3], np.float32)
+        kernels = _KERNELS[kernel_type](rows, vectors, *parameters[:, None, None])
         factors = np.array(coefficients, np.float32).reshape(-1, total)
         scores = _pairs(kernels, factors, vectors_per_class, rho)
         votes = _votes(scores, len(labels))
@@ -217,14 +219,6 @@ TRANSFORMS: Mapping[str, Callable[[Array], Array]] = {
     "PROBIT": _probit,
 }
 """Each takes scores (N, C) and returns as many."""
-
-
-def _kernel(name: str, x: Array, y: Array, parameters: Sequence[float]) -> Array:
-    """Returns the kernel (N, V) of the rows of x (N, F) and y (V, F)."""
-    if name not in _KERNELS:
-        raise ModelError(f"kernel_type '{name}' is not one of {', '.join(_KERNELS)}")
-    gamma, shift, degree = np.array(parameters, np.float32)[:, None, None]
-    return _KERNELS[name](x, y, gamma, shift, degree)
 
 
 _KERNELS: Mapping[str, Callable[[Array, Array, Array, Array, Array], Array]] = {

@@ -14,13 +14,8 @@ from tracer.interpreter.operators import operator
 from tracer.support.types import Array
 
 _SATURATING = {
-    np.dtype(kind)
-    for kind in (
-        ml_dtypes.float8_e4m3fn,
-        ml_dtypes.float8_e4m3fnuz,
-        ml_dtypes.float8_e5m2,
-        ml_dtypes.float8_e5m2fnuz,
-    )
+    np.dtype(getattr(ml_dtypes, f"float8_{kind}"))
+    for kind in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz")
 }
 _E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)
 

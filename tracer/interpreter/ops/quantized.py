@@ -32,6 +32,7 @@ from tracer.interpreter.ops.recurrent import RecurrentSettings, lstm_cell
 from tracer.interpreter.ops.softmax import flattened, softmax
 from tracer.support.types import Array
 
+_Ints = Sequence[int] | None
 _Floats = Sequence[float] | None
 
 
@@ -109,9 +110,6 @@ def by_direction(parameter: Array) -> Array:
     """Returns a parameter as float32, reshaped (D) or (D, 4H) to match weights (D, I, 4H)."""
     wide = parameter.astype(np.float32)
     return wide.reshape(len(wide), 1, -1) if wide.size > 1 else wide.reshape(1, 1, 1)
-
-
-_Ints = Sequence[int] | None
 
 
 @operator("ConvInteger", since=10)
@@ -239,14 +237,10 @@ def _of_one(compute: Callable[..., Array]) -> Callable[..., Array]:
 
     @parameters_of(compute)
     def function(
-        X: Array,
-        X_scale: Array,
-        X_zero_point: Array | None,
-        Y_scale: Array,
-        Y_zero_point: Array | None = None,
-        **attributes: Any,
-    ) -> Array:
-        result = compute(_real(X, X_scale, X_zero_point), **attributes)
+        X: Array, X_scale: Array, X_zero_point: Array | None, Y_scale: Array,
+        Y_zero_point: Array | None = None, **attributes: Any,
+    ) -> Array:  # fmt: skip
+        result = compute(dequantize_linear(X, X_scale, X_zero_point), **attributes)
         return _quantized(result, Y_scale, Y_zero_point, X)
 
     return function
@@ -302,7 +296,11 @@ def qlinear_where(
     y_zero_point: Array, z_scale: Array, z_zero_point: Array,
 ) -> Array:  # fmt: skip
     """X where the condition holds, else Y."""
-    result = np.where(condition, _real(X, x_scale, x_zero_point), _real(Y, y_scale, y_zero_point))
+    result = np.where(
+        condition,
+        dequantize_linear(X, x_scale, x_zero_point),
+        dequantize_linear(Y, y_scale, y_zero_point),
+    )
     return _quantized(result, z_scale, z_zero_point, X)
 
 
@@ -312,7 +310,9 @@ def qlinear_concat(Y_scale: Array, Y_zero_point: Array, *inputs: Array, axis: in
     if len(inputs) % 3:
         raise ModelError(f"{len(inputs)} inputs are not tensors with a scale and a zero point each")
     triples = zip(inputs[::3], inputs[1::3], inputs[2::3], strict=True)
-    parts = [_quantized(_real(x, s, z), Y_scale, Y_zero_point, x) for x, s, z in triples]
+    parts = [
+        _quantized(dequantize_linear(x, s, z), Y_scale, Y_zero_point, x) for x, s, z in triples
+    ]
     return np.concatenate(parts, axis)
 
 
@@ -329,7 +329,7 @@ def qlinear_average_pool(
         average_pool, auto_pad=auto_pad, ceil_mode=ceil_mode, count_include_pad=count_include_pad,
         kernel_shape=kernel_shape, pads=pads, strides=strides,
     )  # fmt: skip
-    means = _channels_first(pool, _real(X, X_scale, X_zero_point), bool(channels_last))
+    means = _channels_first(pool, dequantize_linear(X, X_scale, X_zero_point), bool(channels_last))
     return _rounded(means / Y_scale, Y_zero_point, X.dtype)
 
 
@@ -374,11 +374,6 @@ def qlinear_sigmoid(real: Array) -> Array:
 def qlinear_softmax(real: Array, *, axis: int = -1, opset: int) -> Array:
     """Softmax of standard version `opset`: before 13 over all axes from `axis`."""
     return (softmax if opset >= 13 else flattened(softmax))(real, axis=axis)
-
-
-def _real(x: Array, scale: Array, zero_point: Array | None) -> Array:
-    """Dequantises to float32."""
-    return dequantize_linear(x, scale, zero_point)
 
 
 def _centred(x: Array, zero_point: Array | None) -> Array:

@@ -166,7 +166,15 @@ def crop_and_resize(
     if mode == "nearest":
         values = channels_last[images, _nearest(ys), _nearest(xs)]
     else:
-        values = _bilinear(channels_last, images, ys, xs)
+        top, left = np.floor(ys).astype(np.int64), np.floor(xs).astype(np.int64)
+        bottom, right = np.ceil(ys).astype(np.int64), np.ceil(xs).astype(np.int64)
+        down, along = (ys - top)[..., None], (xs - left)[..., None]
+        upper, lower = (
+            channels_last[images, row, left] * (1 - along)
+            + channels_last[images, row, right] * along
+            for row in (top, bottom)
+        )
+        values = (upper * (1 - down) + lower * down).astype(X.dtype, copy=False)
     filled = np.where(inside[..., None], values, X.dtype.type(extrapolation_value))
     return np.ascontiguousarray(np.moveaxis(filled, -1, 1))
 
@@ -185,18 +193,6 @@ def _places(start: Array, end: Array, count: int, size: int) -> Array:
 def _nearest(places: Array) -> Array:
     """Rounds halves away from 0, as C does."""
     return np.floor(places + np.float32(0.5)).astype(np.int64)
-
-
-def _bilinear(images: Array, chosen: Array, ys: Array, xs: Array) -> Array:
-    top, left = np.floor(ys).astype(np.int64), np.floor(xs).astype(np.int64)
-    bottom, right = np.ceil(ys).astype(np.int64), np.ceil(xs).astype(np.int64)
-    down, along = (ys - top)[..., None], (xs - left)[..., None]
-    upper, lower = (
-        images[chosen, row, left] * (1 - along) + images[chosen, row, right] * along
-        for row in (top, bottom)
-    )
-    mixed: Array = upper * (1 - down) + lower * down
-    return mixed.astype(images.dtype, copy=False)
 
 
 @operator("NonMaxSuppression", since=10)
