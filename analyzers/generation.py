@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracer.records.disturbance import outliers
-from tracer.records.trace import Generated, Generation
+from tracer.records.trace import Generated, Generation, outliers
 from tracer.support.statistics import t_quantile
 from tracer.support.types import FloatArray
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from tracer.records import providers
+from tracer.records import environment
 from tracer.records.trace import Kernel, Run
 
 COPIES = ("MemcpyFromHost", "MemcpyToHost")
@@ -41,7 +41,7 @@ class Placement:
 def has_providers(run: Run) -> bool:
     """Returns whether onnxruntime ran kernels on a provider other than the CPU."""
     names = {kernel.provider for kernel in run.kernels} - {""}
-    return run.executor == "onnxruntime" and any(not providers.is_cpu(name) for name in names)
+    return run.executor == "onnxruntime" and any(not environment.is_cpu(name) for name in names)
 
 
 def placements(run: Run, nodes: pd.DataFrame) -> tuple[Placement, ...]:

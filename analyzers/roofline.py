@@ -19,8 +19,7 @@ from tracer.analyzers.cost.unavoidable import PRODUCTS
 from tracer.analyzers.timing import RUNTIME
 from tracer.graph.operators import computes_in_integers
 from tracer.records.columns import BY_NAME, COLUMNS
-from tracer.records.environment import Peak, Peaks
-from tracer.records.providers import CPU, queues
+from tracer.records.environment import CPU, Peak, Peaks, queues
 from tracer.records.trace import Kernel, Run
 from tracer.support.types import FloatArray
 

@@ -35,8 +35,7 @@ from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import loading
 from tracer.graph.loading import open_model
 from tracer.inputs.request import make_feeds
-from tracer.records.disturbance import Usage
-from tracer.records.trace import Run, Trace
+from tracer.records.trace import Run, Trace, Usage
 from tracer.support.timing import elapsed_us
 from tracer.support.types import FloatArray
 

@@ -28,7 +28,7 @@ from tracer.inputs.datasets.opening import open_dataset
 from tracer.whatif.criteria import scorer
 from tracer.whatif.evaluation import local
 from tracer.whatif.reuse import StoredBatches
-from tracer.whatif.width_plan import read as plan
+from tracer.whatif.variants import read_widths as plan
 
 MODELS = Path(__file__).parents[1] / "models"
 LENET = MODELS / "lenet" / "lenet.int8.onnx"

@@ -16,7 +16,7 @@ from tracer.inputs.request import Samples
 from tracer.metrics import METRICS
 from tracer.records.trace import Trace
 from tracer.records.whatif import Answer
-from tracer.whatif.deadline import Deadline
+from tracer.whatif.criteria import Deadline
 from tracer.whatif.evaluation import EvaluationCache, Evaluator, local
 from tracer.whatif.sweep import SweepPlan, sweep_and_search
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from tracer.accumulators.statistics.bins import bin_edges
+from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.analyzers import whatif
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.overflow import bits_observed, overflow, widest
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Counts = npt.NDArray[np.int64]
-
-
 _EACH = "#3a923a"
 _COLUMNS = 3
 _PANEL_INCHES = 4.6, 2.9
@@ -53,11 +51,9 @@ _TICK_GAP = 3
 _ALL = "all nodes; blue: final sums, yellow: extremes of partial sums"
 
 
-def draw_panels(result: WhatIf, top: int) -> Figure:
-    """For each variant its panels: score and energy, Pareto front, sums of all and of each node.
-
-    `top` is the number of nodes, those that need the most bits [0: all].
-    """
+def figure(result: WhatIf, options: ViewOptions) -> Figure:
+    """For each variant its panels: score and energy, Pareto front, sums of all and of each node."""
+    top = MOST_NODES if options.top is None else options.top
     width, height = _PANEL_INCHES
     shown_of = [widest(variant.answer.sums, top) for variant in result.variants]
     counts = [math.ceil((_FIRST + len(shown)) / _COLUMNS) for shown in shown_of]
@@ -71,16 +67,11 @@ def draw_panels(result: WhatIf, top: int) -> Figure:
         panels = part.subplots(panel_rows, _COLUMNS, squeeze=False).ravel()
         _by_width(panels[0], result, variant)
         _front(panels[1], result, variant)
-        tallies = [sums.tally for sums in variant.answer.sums]
-        final = np.sum([tally.final_histogram for tally in tallies], axis=0)
-        extremes = np.sum([t.low_histogram + t.high_histogram for t in tallies], axis=0)
-        _histogram(panels[2], _ALL, (final, extremes), variant)
+        _histogram(panels[2], _ALL, variant.answer.sums, variant)
         names = labels(sums.node for sums in shown)
         for panel, name, sums in zip(panels[_FIRST:], names, shown, strict=False):
-            tally = sums.tally
-            extremes = tally.low_histogram + tally.high_histogram
             widths = f"{bits_observed(sums)} bits observed, {sums.guaranteed} guaranteed"
-            _histogram(panel, f"{name}: {widths}", (tally.final_histogram, extremes), variant)
+            _histogram(panel, f"{name}: {widths}", [sums], variant)
         for panel in panels[_FIRST + len(shown) :]:
             panel.set_axis_off()
     return chart
@@ -150,9 +141,11 @@ def _front(axes: Axes, result: WhatIf, variant: Variant) -> None:
     _finish(axes)
 
 
-def _histogram(axes: Axes, title: str, counts: tuple[Counts, Counts], variant: Variant) -> None:
+def _histogram(axes: Axes, title: str, sums: Sequence[PartialSums], variant: Variant) -> None:
     """Draws final sums, extremes of partial sums, and the ends of accumulators by width."""
-    final, extremes = counts
+    tallies = [each.tally for each in sums]
+    final = np.sum([tally.final_histogram for tally in tallies], axis=0)
+    extremes = np.sum([t.low_histogram + t.high_histogram for t in tallies], axis=0)
     filled = np.flatnonzero(final + extremes)
     first, last = (int(filled[0]), int(filled[-1])) if len(filled) else (0, len(final) - 1)
     bins = bin_edges()[first : last + 2]
@@ -202,36 +195,43 @@ _OBSERVED = ("bits_datatype", "acc_min", "acc_max", "final_min", "final_max", "o
 """Overflow columns that hold for sums in wide accumulators."""
 
 
-def of_what_if(result: WhatIf, page: Page) -> Content:
-    """Returns each variant as a run."""
+def report(result: WhatIf, options: ViewOptions) -> Content:
+    """Each variant as a run: overflow and score at every width, the answers for each node."""
+    own_page = page(result, options)
     graphs, (graph,) = drawings([result.model])
     keys = () if result.model.topology is None else result.model.topology.nodes
     position = {node: index for index, node in enumerate(keys)}
-    variants = list(enumerate(result.variants))
-    bits: dict[str, Any] = {"dtype": "Int64", "unit": "bits", "format": "width"}
-    energy: dict[str, Any] = {"dtype": "float64", "unit": result.energy.unit, "format": "si"}
+    bits = partial(ColumnSpec, dtype="Int64", unit="bits", format="width")
+    energy = partial(ColumnSpec, dtype="float64", unit=result.energy.unit, format="si")
     return Content(
         title=result.model.name,
         kind="whatif",
-        page=page,
-        runs=tuple(_run(result, variant, position, graph) for _, variant in variants),
+        page=own_page,
+        runs=tuple(_run(result, variant, position, graph) for variant in result.variants),
         graphs=graphs,
         specs=(
-            ColumnSpec(
-                "bits_uniform", "B", 1, "width in answer B, the same for all nodes", "max", **bits
-            ),
-            ColumnSpec("bits_each", "C", 1, "width in answer C, one for each node", "max", **bits),
-            ColumnSpec("bits_pinned", "pinned", 3, "width that was given", "max", **bits),
-            ColumnSpec(
-                "energy_uniform", "energy B", 5, "energy per sample in answer B", "sum", **energy
-            ),
-            ColumnSpec(
-                "energy_each", "energy C", 6, "energy per sample in answer C", "sum", **energy
-            ),
+            bits("bits_uniform", "B", 1, "width in answer B, the same for all nodes", "max"),
+            bits("bits_each", "C", 1, "width in answer C, one for each node", "max"),
+            bits("bits_pinned", "pinned", 3, "width that was given", "max"),
+            energy("energy_uniform", "energy B", 5, "energy per sample in answer B", "sum"),
+            energy("energy_each", "energy C", 6, "energy per sample in answer C", "sum"),
         ),
-        accuracy=tuple(_accuracy(result, variant, run) for run, variant in variants),
+        accuracy=tuple(
+            Accuracy(
+                run=run,
+                metric=result.judgement.metric.rpartition(":")[2],
+                unit=result.judgement.unit,
+                bits=tuple(row.bits for row in variant.answer.rows),
+                score=tuple(row.score for row in variant.answer.rows),
+                energy=tuple(row.energy for row in variant.answer.rows),
+                energy_unit=result.energy.unit,
+                marks={"A": variant.answer.observed}
+                | ({"B": variant.swept(uniform)[0]} if (uniform := variant.answer.uniform) else {}),
+            )
+            for run, variant in enumerate(result.variants)
+        ),
         environment=environment.machine_fields(result.environment),
-        notes=page.notes,
+        notes=own_page.notes,
     )
 
 
@@ -272,23 +272,6 @@ def _widths(variant: Variant, row_of: Mapping[str, int]) -> Widths | None:
     )
 
 
-def _accuracy(result: WhatIf, variant: Variant, run: int) -> Accuracy:
-    answer, judgement = variant.answer, result.judgement
-    marks = {"A": answer.observed}
-    if answer.uniform is not None:
-        marks["B"] = variant.swept(answer.uniform)[0]
-    return Accuracy(
-        run=run,
-        metric=judgement.metric.rpartition(":")[2],
-        unit=judgement.unit,
-        bits=tuple(row.bits for row in answer.rows),
-        score=tuple(row.score for row in answer.rows),
-        energy=tuple(row.energy for row in answer.rows),
-        energy_unit=result.energy.unit,
-        marks=marks,
-    )
-
-
 def page(result: WhatIf, options: ViewOptions) -> Page:
     """For each variant the answer in words, the widths, and the nodes."""
     tables = tuple(table for variant in result.variants for table in _tables(result, variant))
@@ -326,16 +309,6 @@ def document(result: WhatIf, options: ViewOptions) -> dict[str, Any]:
             for variant in result.variants
         ],
     }
-
-
-def figure(result: WhatIf, options: ViewOptions) -> Figure:
-    """Score and energy by width, partial sums, the Pareto front."""
-    return draw_panels(result, MOST_NODES if options.top is None else options.top)
-
-
-def report(result: WhatIf, options: ViewOptions) -> Content:
-    """Each variant as a run: overflow and score at every width, the answers for each node."""
-    return of_what_if(result, page(result, options))
 
 
 def stored(result: WhatIf, options: ViewOptions) -> bytes:

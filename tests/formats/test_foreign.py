@@ -14,7 +14,7 @@ import tracer.cli
 from tests.graphs import BRANCHES, parse
 from tracer.api.load import is_profile, load_result
 from tracer.errors import InputError, UsageError
-from tracer.records.disturbance import outliers
+from tracer.records.trace import outliers
 from tracer.support.statistics import bulk
 
 LENET = "models/lenet/lenet.onnx"

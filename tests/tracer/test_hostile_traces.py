@@ -20,7 +20,7 @@ import pytest
 import tracer.cli
 from tracer.api.load import load_result
 from tracer.errors import TracerError
-from tracer.storage import stored_file
+from tracer.storage import trace_database
 from tracer.text import MESSAGE
 
 TRACES = Path(__file__).parents[1] / "fixtures" / "traces"
@@ -331,10 +331,10 @@ def test_a_file_with_anything_but_tables_of_a_trace_is_refused(statements, alter
 
 @pytest.mark.parametrize(("place", "statement"), CELLS.values(), ids=CELLS)
 def test_a_damaged_row_is_named(place, statement, altered, capfd, monkeypatch):
-    monkeypatch.setattr(stored_file, "CELL", 1 << 20)
-    monkeypatch.setattr(stored_file, "_EXPANDED", 1 << 10)
-    monkeypatch.setattr(stored_file, "_TIMES", 1 << 20)
-    monkeypatch.setattr(stored_file, "_EXPANSION", 8)
+    monkeypatch.setattr(trace_database, "CELL", 1 << 20)
+    monkeypatch.setattr(trace_database, "_EXPANDED", 1 << 10)
+    monkeypatch.setattr(trace_database, "_TIMES", 1 << 20)
+    monkeypatch.setattr(trace_database, "_EXPANSION", 8)
     assert f"table {place}" in refusal(altered("profile", statement), capfd)
 
 
@@ -356,8 +356,8 @@ def test_a_topology_that_does_not_fit_together_is_refused(wrong, altered, capfd)
 
 @pytest.mark.parametrize("statement", SUMS.values(), ids=SUMS)
 def test_partial_sums_that_are_none_are_refused(statement, altered, capfd, monkeypatch):
-    monkeypatch.setattr(stored_file, "_EXPANDED", 1 << 20)
-    monkeypatch.setattr(stored_file, "_EXPANSION", 8)
+    monkeypatch.setattr(trace_database, "_EXPANDED", 1 << 20)
+    monkeypatch.setattr(trace_database, "_EXPANSION", 8)
     assert "table sums" in refusal(altered("sums", statement), capfd)
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tracer.records import disturbance
+from tracer.records import trace
 from tracer.support import statistics
 
 
@@ -88,13 +88,13 @@ def test_outliers_are_runs_far_above_the_rest_and_never_below():
     values = np.random.default_rng(0).normal(100, 1, 500)
     values[[3, 77]] = [400, 1000]
     values[5] = 1
-    assert np.flatnonzero(disturbance.outliers(values)).tolist() == [3, 77]
-    assert not disturbance.outliers(np.full(10, 7.0)).any()
+    assert np.flatnonzero(trace.outliers(values)).tolist() == [3, 77]
+    assert not trace.outliers(np.full(10, 7.0)).any()
 
 
 def test_a_second_speed_of_the_machine_is_no_outlier():
     values = np.random.default_rng(0).normal(100, 1, 100)
     values[:45] += 100
-    assert not disturbance.outliers(values).any()
+    assert not trace.outliers(values).any()
     values[5:45] -= 100
-    assert np.flatnonzero(disturbance.outliers(values)).tolist() == [0, 1, 2, 3, 4]
+    assert np.flatnonzero(trace.outliers(values)).tolist() == [0, 1, 2, 3, 4]

@@ -23,18 +23,15 @@ from tracer.metrics import Metric
 from tracer.records import environment
 from tracer.records.model_info import ModelInfo
 from tracer.records.whatif import AccumulatorSweep, EnergyBasis, WhatIf
-from tracer.scaling.pool import Pool
-from tracer.scaling.shards import first_answer
-from tracer.storage.whatif_file import WhatIfFile
+from tracer.scaling.pool import Pool, first_answer
+from tracer.storage.whatif_file import ShardFile, WhatIfFile
 from tracer.support.progress import silent
 from tracer.support.temporary import refuse_in_use
-from tracer.whatif import variants, width_plan
+from tracer.whatif import variants
 from tracer.whatif.accumulators import AccumulatorTask, try_accumulators
-from tracer.whatif.criteria import judgement
-from tracer.whatif.deadline import Deadline
+from tracer.whatif.criteria import Deadline, judgement
 from tracer.whatif.options import WhatIfOptions
 from tracer.whatif.reuse import StoredBatches
-from tracer.whatif.shard_file import ShardFile
 from tracer.whatif.shard_runs import MetricJob
 from tracer.whatif.variants import Task, graph_variants, run_variants
 
@@ -68,7 +65,7 @@ def what_if(call: WhatIfArguments, pool: Pool) -> WhatIf | AccumulatorSweep:
             "operands have formats with float accumulators", "Name one, such as fp32 or tc:h100."
         )
     deadline = Deadline(None if call.limits is None else call.limits.seconds)
-    plan = width_plan.read(call.accumulator)
+    plan = variants.read_widths(call.accumulator)
     narrowest, widest = plan.ends
     accumulators = tuple(options.accumulators(widest))
     tuple(options.accumulators(narrowest))  # raises UsageError for a width that is too narrow
@@ -88,20 +85,15 @@ def what_if(call: WhatIfArguments, pool: Pool) -> WhatIf | AccumulatorSweep:
             task = Task(
                 dataset, metric, model_of_energy, options, plan, pool, shards, call.limits, deadline
             )
-            results = run_variants(task, graphs, accumulators, file, call.progress)
+            found, notes, convention = run_variants(task, graphs, accumulators, file, call.progress)
         result = WhatIf(
             model=ModelInfo.of(loaded),
             environment=environment.observe(),
             settings={**identity(), **_settings(task)},
             judgement=judgement(metric, options.accuracy_budget),
-            energy=EnergyBasis(
-                task.energy.name,
-                task.energy.unit,
-                task.energy.source,
-                results.addition_convention,
-            ),
-            variants=results.variants,
-            notes=tuple(dict.fromkeys((*loaded.notes, *changes, *results.notes))),
+            energy=EnergyBasis(task.energy.name, task.energy.unit, task.energy.source, convention),
+            variants=found,
+            notes=tuple(dict.fromkeys((*loaded.notes, *changes, *notes))),
         )
         if file is not None:
             file.finish(bare(result))
@@ -194,10 +186,10 @@ def _accumulators(
         return graph.model
 
     task = AccumulatorTask(
-        loaded, cache(quantized), dataset, metric, energy.find(options.energy), options,
+        loaded, cache(quantized), opened.batches, metric, energy.find(options.energy), options,
         call.operands, pool, call.progress or silent, call.limits, deadline,
     )  # fmt: skip
-    result = try_accumulators(task, spellings, opened.batches)
+    rows, scores, notes = try_accumulators(task, spellings)
     return AccumulatorSweep(
         model=ModelInfo.of(loaded),
         environment=environment.observe(),
@@ -210,10 +202,10 @@ def _accumulators(
             task.energy.name, task.energy.unit, task.energy.source,
             task.addition_convention,
         ),
-        score=result.score,
-        samples=result.samples,
-        rows=result.rows,
-        notes=tuple(dict.fromkeys((*loaded.notes, *changes, *result.notes))),
+        score=float(scores.mean()),
+        samples=len(scores),
+        rows=tuple(rows),
+        notes=tuple(dict.fromkeys((*loaded.notes, *changes, *notes))),
     )  # fmt: skip
 
 

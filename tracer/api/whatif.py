@@ -66,7 +66,7 @@ class WhatIfArguments(Contained):
 def what_if(call: WhatIfArguments) -> WhatIf | AccumulatorSweep:
     """Evaluates `model` on the data set `data` in accumulators of the widths `12:32` or `12,14,16`.
 
-    `conv1=18,*=12:32` pins nodes to a width; see `tracer.whatif.width_plan`. A float model is
+    `conv1=18,*=12:32` pins nodes to a width; see `tracer.whatif.variants`. A float model is
     quantised first, with ranges of its training data, unless `options.fixed` has fixed-point
     formats. Each evaluation is written to the file `trace` at once, and reused when the call is
     repeated; only the pass in wide accumulators is repeated.
@@ -85,7 +85,7 @@ def what_if(call: WhatIfArguments) -> WhatIf | AccumulatorSweep:
     """
     from tracer.scaling.pool import opened_pool
 
-    with opened_pool(call.cluster, call.threads, call.note, ("tracer.whatif.jobs",)) as pool:
+    with opened_pool(call.cluster, call.threads, call.note, ("tracer.whatif.shard_runs",)) as pool:
         from tracer.api import _whatif  # while the workers start
 
         return _whatif.what_if(call, pool)

@@ -16,7 +16,6 @@ from tracer.api.framework import FrameworkOptions
 from tracer.cli import _accumulating, _options
 from tracer.cli._messages import tell
 from tracer.errors import UsageError
-from tracer.records.providers import is_cpu
 from tracer.support.arguments import FLAG, option
 
 if TYPE_CHECKING:
@@ -103,6 +102,7 @@ def command(
       tracer profile net.py:Net --input-shape 1,3,32,32 --backward --by module
     """
     from tracer.cli import _progress
+    from tracer.records.environment import is_cpu
     from tracer.records.trace import Trace
 
     output.check(Trace)

@@ -16,8 +16,7 @@ from tracer.executors.calls import Calls, described
 from tracer.executors.measuring import spread
 from tracer.executors.protocol import Profiled
 from tracer.executors.settings import MeasuringSettings
-from tracer.records.disturbance import MachineUse
-from tracer.records.trace import Kernel, Run
+from tracer.records.trace import Kernel, MachineUse, Run
 from tracer.support.progress import Progress
 from tracer.support.timing import RunTimer
 from tracer.support.types import FloatArray

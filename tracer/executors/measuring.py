@@ -7,7 +7,7 @@ import numpy as np
 
 from tracer.containment import activity
 from tracer.executors.settings import PRECISION, MeasuringSettings
-from tracer.records.disturbance import MachineUse, Usage
+from tracer.records.trace import MachineUse, Usage
 from tracer.support import processors
 from tracer.support.progress import Progress, silent
 from tracer.support.statistics import summarize

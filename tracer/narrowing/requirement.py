@@ -14,8 +14,8 @@ from tracer.accumulators.spec.policy import Entry, Policy, first_matches
 from tracer.accumulators.spec.register import WIDEST, Register
 from tracer.errors import UsageError
 from tracer.graph.model import Model
-from tracer.whatif import width_plan
-from tracer.whatif.width_plan import WidthPlan
+from tracer.whatif import variants
+from tracer.whatif.variants import WidthPlan
 
 Guarantee = Literal["any-input", "this-data"]
 
@@ -111,7 +111,7 @@ def parse_widths(
         raise UsageError(
             f"guarantee {guarantee!r}", f"It is one of {', '.join(get_args(Guarantee))}."
         )
-    plan = width_plan.read(source)
+    plan = variants.read_widths(source)
     swept = plan.swept
     for entry in plan.entries:
         if entry is not swept and len(entry.value) > 1:

@@ -268,10 +268,8 @@ def stored_spec(name: str) -> ColumnSpec | None:
         return None
     if not mark:
         return spec
-    return _of_executor(spec, executor) if spec.scope == "run" and executor else None
-
-
-def _of_executor(spec: ColumnSpec, executor: str) -> ColumnSpec:
+    if spec.scope != "run" or not executor:
+        return None
     return replace(
         spec,
         name=marked(spec.name, executor),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from tracer.graph.model import Dataflow, Model
+from tracer.graph.model import Model
 
 _DEEPEST = 64
 """Most bodies inside each other. Protocol buffers nest a third of that."""
@@ -65,14 +65,18 @@ class Topology:
                 if maker.index < reader.index:  # graphs of one attribute share their path
                     producers[reader.index].append(maker.index)
         owners = (node.scope.owner for node in nodes)
+        outputs = {value.name: flow.makers.get(("", value.name)) for value in model.graph.output}
         return cls(
             nodes=tuple(node.key for node in nodes),
             op_types=tuple(node.op_type for node in nodes),
             modules=tuple(node.module for node in nodes),
             producers=tuple(tuple(sorted(set(each))) for each in producers),
             owners=tuple(None if owner is None else owner.index for owner in owners),
-            inputs={value.name: _readers(flow, value.name) for value in model.inputs},
-            outputs={value.name: _maker(flow, value.name) for value in model.graph.output},
+            inputs={
+                value.name: tuple(node.index for node in flow.readers.get(("", value.name), ()))
+                for value in model.inputs
+            },
+            outputs={n: None if maker is None else maker.index for n, maker in outputs.items()},
             names=tuple(node.proto.name for node in nodes),
         )
 
@@ -97,21 +101,9 @@ class Topology:
                     raise ValueError(f"topology: node {position} reads what it does not see")
 
 
-def _readers(flow: Dataflow, name: str) -> tuple[int, ...]:
-    return tuple(node.index for node in flow.readers.get(("", name), ()))
-
-
-def _maker(flow: Dataflow, name: str) -> int | None:
-    maker = flow.makers.get(("", name))
-    return None if maker is None else maker.index
-
-
 def _rises(numbers: tuple[int, ...], end: int) -> bool:
     """Whether numbers from 0 to below `end` ascend."""
-    if not numbers:
-        return True
-    ascending = all(low < high for low, high in pairwise(numbers))
-    return numbers[0] >= 0 and numbers[-1] < end and ascending
+    return all(low < high for low, high in pairwise((-1, *numbers, end)))
 
 
 @dataclass(frozen=True, slots=True)

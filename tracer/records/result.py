@@ -7,7 +7,7 @@ import importlib
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tracer.errors import UsageError
 from tracer.support.files import check_writable, write_atomically
@@ -45,8 +45,6 @@ class ViewOptions:
 
 _VIEWS = "tracer.analyzers.views"
 """Found by name: records stand below the analyzers and do not import them."""
-
-_REPORT = "html"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +84,7 @@ class Result:
         (unless `force`) or cannot be written.
         """
         target = Path(path)
-        views = _views()
+        views = importlib.import_module(_VIEWS)
         known = views.formats(type(self))
         extension = views.extension_of(target, known)
         if extension is None:
@@ -99,7 +97,7 @@ class Result:
         return target
 
     def _repr_html_(self) -> str:
-        html: str = _views().as_html(self)
+        html: str = importlib.import_module(_VIEWS).as_html(self)
         return html
 
     def show(self, options: ViewOptions | None = None, height: int = 900) -> "Report":
@@ -107,12 +105,9 @@ class Result:
 
         Raises UsageError for a result that has no report.
         """
-        page: bytes = _views().render(self, _REPORT, options or ViewOptions())
+        views = importlib.import_module(_VIEWS)
+        page: bytes = views.render(self, "html", options or ViewOptions())
         return Report(page.decode(), height)
 
     def __repr__(self) -> str:
         return line(f"{type(self).__name__}({self.headline()})")
-
-
-def _views() -> Any:
-    return importlib.import_module(_VIEWS)

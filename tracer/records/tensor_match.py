@@ -148,32 +148,23 @@ class Candidates(Generic[K]):
 
         `match` is None for all others.
         """
-        padded = _padded(original.array.shape)
-        return self._similar(original) + [
-            key for shape in padded for key in self._by_shape.get(shape, ())
-        ]
-
-    def _similar(self, original: NumericTensor) -> list[K]:
+        alike: list[K] = []
         same_size = self._sizes == original.array.size
-        if not same_size.any():  # statistics of large weights would take long
-            return []
-        theirs = np.array(_statistics(original, self._rounded))
-        if self._rounded:
-            allowed = _ROUNDED * original.spread
-            near = np.isclose(self._statistics, theirs, _SUMMED, allowed, equal_nan=True)
-        else:
-            shares = np.maximum(self._shares, _share(original.array.dtype))[:, None]
-            near = _close(self._statistics, theirs[None], shares, original)
-        alike: list[K] = self._keys[near.all(axis=1) & same_size].tolist()
+        if same_size.any():  # else statistics of large weights would take long
+            theirs = np.array(_statistics(original, self._rounded))
+            if self._rounded:
+                allowed = _ROUNDED * original.spread
+                near = np.isclose(self._statistics, theirs, _SUMMED, allowed, equal_nan=True)
+            else:
+                shares = np.maximum(self._shares, _share(original.array.dtype))[:, None]
+                near = _close(self._statistics, theirs[None], shares, original)
+            alike += self._keys[near.all(axis=1) & same_size].tolist()
+        shape = original.array.shape
+        if len(shape) == _BLOCKED_RANK:  # blocks of channels may give the tensor another size
+            batch, channels, *plane = shape
+            padded = {(batch, -(-channels // block) * block, *plane) for block in _BLOCKS}
+            alike += (key for each in padded - {shape} for key in self._by_shape.get(each, ()))
         return alike
-
-
-def _padded(shape: tuple[int, ...]) -> set[tuple[int, ...]]:
-    """Returns the shapes of another size that blocks of channels may give a tensor of `shape`."""
-    if len(shape) != _BLOCKED_RANK:
-        return set()
-    batch, channels, *plane = shape
-    return {(batch, -(-channels // block) * block, *plane) for block in _BLOCKS} - {shape}
 
 
 def _statistics(tensor: NumericTensor, rounded: bool) -> tuple[float, float]:
@@ -183,7 +174,8 @@ def _statistics(tensor: NumericTensor, rounded: bool) -> tuple[float, float]:
 
 def _equal(ours: Any, theirs: Any, candidate: NumericTensor, original: NumericTensor) -> bool:
     """Whether |ours - theirs| <= share * (|theirs| + typical) everywhere; NaN equals NaN."""
-    share = _tolerance(candidate.array.dtype, original.array.dtype)
+    coarser = min(candidate.array.dtype, original.array.dtype, key=lambda dtype: dtype.itemsize)
+    share = _share(coarser)
     return bool(_close(np.asarray(ours), np.asarray(theirs), share, original).all())
 
 
@@ -200,12 +192,8 @@ def _equal_before_rounding(
     return rms(lost) <= _ROUNDED * original.spread
 
 
-def _tolerance(ours: np.dtype[Any], theirs: np.dtype[Any]) -> float:
-    """Returns the tolerance of the coarser type; 0 for integers."""
-    return _share(min(ours, theirs, key=lambda dtype: dtype.itemsize))
-
-
 def _share(dtype: np.dtype[Any]) -> float:
+    """Returns the tolerance of a type; 0 for integers."""
     return _TOLERANCES.get(dtype.itemsize, 0.0) if dtype.kind == "f" else 0.0
 
 

@@ -2,7 +2,8 @@
 
 `WhatIf` holds a `Variant` for each combination of graph, accumulator and pinned widths; a `Variant`
 holds the `Answer` of its sweep and its searches for the narrowest widths that suffice.
-`AccumulatorSweep` has a row for each accumulator.
+`AccumulatorSweep` has a row for each accumulator. A `ShardBaseline` is what a part of the data
+tells in wide accumulators.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from typing import Any, ClassVar, TypeAlias
 
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.statistics.partial_sums import PartialSums
+from tracer.metrics.scores import ChannelSquares, ClassCounts
 from tracer.records.environment import Environment
 from tracer.records.model_info import ModelInfo
 from tracer.records.result import Result
+from tracer.support.types import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,3 +326,36 @@ class AccumulatorSweep(Result):
             f"{self.model.name}, {len(self.rows)} accumulators, {len(self.sufficient)} of them "
             f"within the budget"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class WideBatch:
+    """What is kept of a batch in wide accumulators, without its outputs.
+
+    `scores` and `leads` (samples,) are float64: a lead is by how much the best class leads.
+    """
+
+    scores: Array
+    leads: Array
+    classes: ClassCounts
+    squares: ChannelSquares
+
+
+@dataclass(frozen=True, slots=True)
+class ShardBaseline:
+    """The run of a shard in accumulators that hold every sum.
+
+    `widths` are the bits of the narrow nodes in the policy, by key in the order of the model, and
+    `steps` (nodes,) the step of the main graph that each of them is in. `needed` (batches, nodes)
+    are the widths that hold all partial sums of a batch. `altered` (batches, nodes, 2) counts
+    saturation events and changed outputs by reduced-width products. `seconds` is how long it took.
+    """
+
+    widths: Mapping[str, int]
+    steps: Array
+    batches: tuple[WideBatch, ...] = field(repr=False)
+    needed: Array = field(repr=False)
+    altered: Array = field(repr=False)
+    sums: Mapping[str, PartialSums] = field(repr=False)
+    notes: tuple[str, ...]
+    seconds: float = 0.0

@@ -1,7 +1,7 @@
 """Runs parts of the work in other processes: on this machine, or on the machines of a cluster.
 
-`pool` says what a pool is, and `shards` runs a method on parts of the data; the rest of the program
-knows nothing else:
+`pool` says what a pool is, and runs a method on parts of the data; the rest of the program knows
+nothing else:
 
 1. A `Job` is what all parts have in common, such as a model and its data. It travels to each worker
    once, and the worker opens it.
@@ -10,6 +10,6 @@ knows nothing else:
 3. A `Pool` runs tasks: `SerialPool` in this process, `processes` in others on this machine,
    `dask_cluster` on workers of Dask. `opened_pool` chooses one.
 
-`dispatcher` deals tasks to the workers of both kinds; `worker` is what runs in a worker, and tells
-whether it has the same code as this process.
+`dispatcher` deals tasks to the workers of both kinds, has what runs in a worker, and tells whether
+that has the same code as this process.
 """

@@ -18,8 +18,7 @@ from typing import Any
 import distributed
 
 from tracer.errors import ClusterError
-from tracer.scaling import worker
-from tracer.scaling.dispatcher import Dispatcher, Done, LostError
+from tracer.scaling.dispatcher import PACKAGE, Dispatcher, Done, LostError, run, version
 from tracer.scaling.pool import Job, Note, Task
 
 _LOOK_S = 0.5
@@ -45,17 +44,15 @@ class DaskPool:
 
     def __init__(self, cluster: Any, threads: int | None, note: Note) -> None:
         self._owns_client = isinstance(cluster, str)
-        self._client = _connect(cluster) if self._owns_client else cluster
-        self._threads = threads
+        self.client = _connected(cluster) if self._owns_client else cluster
+        self.threads = threads
         self._note = note
         self._data: dict[str, bytes] = {}
         self._sent: dict[str, Any] = {}
         self._dispatcher = Dispatcher(note)
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="tasks")
         as_completed: Any = distributed.as_completed  # it has no types
-        self._completed = as_completed(
-            loop=self._client.loop, with_results=True, raise_errors=False
-        )
+        self._completed = as_completed(loop=self.client.loop, with_results=True, raise_errors=False)
         self._ends: dict[str, Done] = {}
         self._sent_any = Event()
         self._wanted: list[Any] = []
@@ -65,8 +62,8 @@ class DaskPool:
         self._closing = Event()
         self._ready = Event()
         self._watcher = Thread(target=self._watch, name="cluster", daemon=True)
-        if self._client.dashboard_link:
-            note(f"Dask's dashboard: {self._client.dashboard_link}")
+        if self.client.dashboard_link:
+            note(f"Dask's dashboard: {self.client.dashboard_link}")
         self._receiver.start()
         self._watcher.start()
         try:
@@ -113,20 +110,7 @@ class DaskPool:
         self._sender.shutdown(wait=False)
         self._wanted.clear()
         if self._owns_client:
-            self._client.close(timeout=1)
-
-    def begin(self, task: Task, address: str, threads: int) -> Any:
-        """Sends a task to a worker, and returns Dask's future of it."""
-        return self._client.submit(
-            worker.run,
-            task,
-            self._threads or threads,
-            self._copies(task.job),
-            workers=[address],
-            allow_other_workers=False,
-            pure=False,
-            key=f"tracer-{task.method}-{time.monotonic_ns()}",
-        )
+            self.client.close(timeout=1)
 
     def soon(self, work: Callable[[], None]) -> None:
         """Calls `work` in the thread that sends tasks, unless the pool is closed."""
@@ -146,34 +130,36 @@ class DaskPool:
             self._sent_any.clear()
             for batch in self._completed.batches():
                 for future, result in batch:
-                    self._end(future, result, self._ends.pop(future.key))
+                    done = self._ends.pop(future.key)
+                    if future.status == "error":
+                        error = result[1]
+                        is_lost = isinstance(error, distributed.scheduler.KilledWorker)
+                        done(None, LostError(str(error)) if is_lost else error)
+                    elif future.status == "finished" and not isinstance(
+                        result, distributed.CancelledError
+                    ):
+                        done(result, None)
+                    elif self.client.status == "running":
+                        done(None, LostError("the worker was lost"))
 
-    def _end(self, future: Any, result: Any, done: Done) -> None:
-        status = future.status
-        if status == "error":
-            error = result[1]
-            is_lost = isinstance(error, distributed.scheduler.KilledWorker)
-            done(None, LostError(str(error)) if is_lost else error)
-        elif status == "finished" and not isinstance(result, distributed.CancelledError):
-            done(result, None)
-        elif self._client.status == "running":
-            done(None, LostError("the worker was lost"))
-
-    def _copies(self, job: str) -> Any:
+    def copies(self, job: str) -> Any:
         """The job on the workers; it is sent again where all that had it are gone."""
         sent = self._sent.get(job)
         if sent is None or sent.status in ("cancelled", "lost", "error"):
-            sent = self._sent[job] = self._client.scatter(self._data[job], direct=False, hash=False)
+            sent = self._sent[job] = self.client.scatter(self._data[job], direct=False, hash=False)
         return sent
 
     def _watch(self) -> None:
         """Follows who joins and leaves, until the pool is closed or the cluster is gone."""
         last_seen = last_worker = time.monotonic()
         while not self._closing.is_set():
-            found = self._known_workers()
+            found: Mapping[str, Any] | None = None  # the workers by address, if a scheduler answers
+            if self.client.status == "running":
+                with contextlib.suppress(OSError, TimeoutError, RuntimeError, ValueError):
+                    found = self.client.scheduler_info()["workers"]
             now = time.monotonic()
-            last_seen = now if found is not None else last_seen
             if found is not None:
+                last_seen = now
                 self._update(found)
                 self._show_demand()
             last_worker = now if self._seats else last_worker
@@ -199,23 +185,13 @@ class DaskPool:
             begun = time.monotonic_ns()
             keys = [f"tracer-waiting-{begun}-{number}" for number in missing]
             with contextlib.suppress(OSError, TimeoutError, ValueError, RuntimeError):
-                self._wanted += self._client.map(abs, missing, key=keys, resources=_NOWHERE)
-
-    def _known_workers(self) -> Mapping[str, Any] | None:
-        """The workers by address, with what the scheduler tells of them; None without one."""
-        if self._client.status != "running":
-            return None
-        try:
-            workers: Mapping[str, Any] = self._client.scheduler_info()["workers"]
-        except (OSError, TimeoutError, RuntimeError, ValueError):
-            return None
-        return workers
+                self._wanted += self.client.map(abs, missing, key=keys, resources=_NOWHERE)
 
     def _trouble(
         self, found: Mapping[str, Any] | None, unseen_s: float, workerless_s: float
     ) -> ClusterError | None:
-        address = self._client.scheduler.address if self._client.scheduler else "the cluster"
-        if unseen_s > _GONE_S or self._client.status == "closed":
+        address = self.client.scheduler.address if self.client.scheduler else "the cluster"
+        if unseen_s > _GONE_S or self.client.status == "closed":
             return ClusterError(
                 f"{address}: the scheduler does not answer any more", "Start the cluster again."
             )
@@ -244,8 +220,8 @@ class DaskPool:
                 seat.cancel()
         new = [each for each in found if each not in self._seats and each not in self._refused]
         for address, told in self._versions(new).items():
-            if told != worker.version():
-                reason = f"it has tracer {told}, and this process {worker.version()}"
+            if told != version():
+                reason = f"it has tracer {told}, and this process {version()}"
                 self._refused[address] = reason
                 self._note(f"worker {address} is not used: {reason}")
                 continue
@@ -256,23 +232,22 @@ class DaskPool:
         """What each worker says of its code; a function of Python itself tells if it has any."""
         if not addresses:
             return {}
-        packages = self._asked(addresses, metadata.version, worker.PACKAGE)
-        having = [each for each, told in packages.items() if not isinstance(told, Exception)]
-        codes = self._asked(having, worker.version) if having else {}
-        versions = {}
-        for address, told in packages.items():
-            answer = codes.get(address, told)
+        told = self._asked(addresses, metadata.version, PACKAGE)
+        having = [each for each, answer in told.items() if not isinstance(answer, Exception)]
+        # one that does not answer in time is asked again at the next look
+        lacking = {each: answer for each, answer in told.items() if each not in having}
+        answers = lacking | (self._asked(having, version) if having else {})
+        for address, answer in answers.items():
             if isinstance(answer, metadata.PackageNotFoundError):
-                answer = "not installed"
+                answers[address] = "not installed"
             elif isinstance(answer, Exception):
-                answer = f"that fails ({answer})"
-            versions[address] = str(answer)
-        return versions
+                answers[address] = f"that fails ({answer})"
+        return answers
 
     def _asked(self, addresses: Sequence[str], function: Any, *arguments: Any) -> dict[str, Any]:
         """What a function returns or raises on each worker; those that leave are left out."""
         try:
-            told: dict[str, Any] = self._client.run(
+            told: dict[str, Any] = self.client.run(
                 function, *arguments, workers=list(addresses), on_error="return"
             )
         except (OSError, TimeoutError, ValueError):
@@ -300,7 +275,16 @@ class _DaskWorker:
         if self._is_gone:
             return  # the dispatcher has dealt the task again
         try:
-            future = self._pool.begin(task, self.name, self._threads)
+            future = self._pool.client.submit(
+                run,
+                task,
+                self._pool.threads or self._threads,
+                self._pool.copies(task.job),
+                workers=[self.name],
+                allow_other_workers=False,
+                pure=False,
+                key=f"tracer-{task.method}-{time.monotonic_ns()}",
+            )
         except (OSError, TimeoutError, ValueError, KeyError, RuntimeError):
             time.sleep(_LOOK_S)  # somebody has just died; the pool will look who it is
             self.start(task, done)
@@ -321,7 +305,7 @@ class _DaskWorker:
         self._futures.clear()
 
 
-def _connect(address: str) -> Any:
+def _connected(address: str) -> Any:
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are told once, by us
     try:
         client: Any = distributed.Client  # it has no types

@@ -1,21 +1,26 @@
 """Deals tasks to workers: those that are asked for first, each to a worker that has its data.
 
 Workers come and go. A task of a lost worker is dealt again, and a worker that cannot open a job
-gets no further task of it.
+gets no further task of it. `run` is what runs in a worker: it opens jobs, and calls their methods,
+one at a time. `version` tells what results depend on beside model and data.
 """
 
-from collections import Counter
-from collections.abc import Callable, Mapping
+import hashlib
+import os
+import pickle
+from collections import Counter, OrderedDict
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
+from importlib import metadata
 from itertools import count
-from threading import RLock
+from pathlib import Path
+from threading import Lock, RLock
 from typing import Any, Protocol
 
-from tracer.errors import CrashError
+from tracer.errors import CrashError, TracerError
 from tracer.scaling.pool import Note, Task
-from tracer.scaling.worker import CannotOpenError
 
 _MOST_DEATHS = 4
 """Workers that a task may cost: one that kills every worker must end."""
@@ -138,42 +143,34 @@ class Dispatcher:
                 continue
             self._seats[seat].running.add(entry)
             self._homes.setdefault((entry.task.job, entry.task.home), seat)
-            seat.start(entry.task, partial(self._ended_task, seat, entry))
+            seat.start(entry.task, partial(self._finish, seat, entry))
 
     def _next(self) -> tuple[Seat, _Entry] | None:
-        """The next task and its worker: the least busy one that has room, and may take a task."""
+        """The next task and its worker: the least busy one that has room, and may take a task.
+
+        A worker takes urgent tasks first, then those of its own home, then others; one of another
+        worker's home alone where that one has several waiting.
+        """
         self._waiting = [each for each in self._waiting if not each.future.cancelled()]
-        # how many tasks wait for each worker
-        backlog = Counter(
-            self._homes.get((each.task.job, each.task.home)) for each in self._waiting
-        )
+        homes = [self._homes.get((each.task.job, each.task.home)) for each in self._waiting]
+        backlog = Counter(homes)
         for seat, used in sorted(self._seats.items(), key=lambda item: len(item[1].running)):
             if len(used.running) >= seat.depth:
                 continue
-            ranks = [(self._rank(seat, used, entry, backlog), entry) for entry in self._waiting]
-            taken = [(rank, entry) for rank, entry in ranks if rank is not None]
-            if taken:
-                return seat, min(taken, key=lambda pair: pair[0])[1]
+            ranks: list[tuple[bool, int, int, _Entry]] = []
+            for entry, home in zip(self._waiting, homes, strict=True):
+                job, is_urgent = entry.task.job, entry.task.urgent
+                if job in used.refused:
+                    continue
+                if home is None or home is seat or job in self._seats[home].refused:
+                    ranks.append((not is_urgent, int(home is not seat), entry.number, entry))
+                elif backlog[home] > 1:
+                    ranks.append((not is_urgent, 2, entry.number, entry))
+            if ranks:
+                return seat, min(ranks)[-1]  # no two have the same number
         return None
 
-    def _rank(
-        self, seat: Seat, used: _Used, entry: _Entry, backlog: Mapping[Seat | None, int]
-    ) -> tuple[bool, int, int] | None:
-        """The place of a task among those for a worker; None for a task that is not for it.
-
-        A task of another worker's home is taken where that one has several waiting.
-        """
-        task = entry.task
-        if task.job in used.refused:
-            return None
-        home = self._homes.get((task.job, task.home))
-        if home is seat or home is None or task.job in self._seats[home].refused:
-            return not task.urgent, int(home is not seat), entry.number
-        return (not task.urgent, 2, entry.number) if backlog[home] > 1 else None
-
-    def _ended_task(
-        self, seat: Seat, entry: _Entry, result: Any, error: BaseException | None
-    ) -> None:
+    def _finish(self, seat: Seat, entry: _Entry, result: Any, error: BaseException | None) -> None:
         with self._lock:
             used = self._seats.get(seat)
             if used is None or entry not in used.running:
@@ -183,7 +180,7 @@ class Dispatcher:
                 return
             used.running.remove(entry)
             if isinstance(error, CannotOpenError):
-                self._refuse(seat, used, entry, error)
+                self._refuse(used, entry, error.reason)
             elif isinstance(error, CrashError):
                 self._again(entry, error)
             elif error is not None:
@@ -198,18 +195,16 @@ class Dispatcher:
                 entry.future.set_result(result)
             self._deal()
 
-    def _refuse(self, seat: Seat, used: _Used, entry: _Entry, error: CannotOpenError) -> None:
+    def _refuse(self, used: _Used, entry: _Entry, reason: Exception) -> None:
         """Deals the task to another worker; where no worker opens the job, it has the error."""
         job = entry.task.job
-        used.refused[job] = error.reason
+        used.refused[job] = reason
+        self._waiting.append(entry)
         if all(job in each.refused for each in self._seats.values()):
-            entry.future.set_exception(error.reason)
             for waiting in [each for each in self._waiting if each.task.job == job]:
                 self._waiting.remove(waiting)
                 if not waiting.future.cancelled():
-                    waiting.future.set_exception(error.reason)
-        else:
-            self._waiting.append(entry)
+                    waiting.future.set_exception(reason)
 
     def _again(self, entry: _Entry, error: Exception) -> None:
         entry.deaths += 1
@@ -217,3 +212,64 @@ class Dispatcher:
             self._waiting.append(entry)
         else:
             entry.future.set_exception(error)
+
+
+_MOST = 2
+"""Jobs that are open at a time: an evaluation on all samples takes turns with one on some."""
+
+_opened: OrderedDict[str, Any] = OrderedDict()
+_lock = Lock()
+
+
+def run(task: Task, threads: int | None, job: bytes | Path) -> Any:
+    """Returns the result of a task. Raises what its method raises.
+
+    `job` is the pickled job, or a file that has it; it is read where it is not open yet. Raises
+    CannotOpenError where that fails.
+    """
+    with _lock:
+        if task.job not in _opened:
+            try:
+                data = job.read_bytes() if isinstance(job, Path) else job
+                opened = pickle.loads(data).open(threads)  # noqa: S301 - it comes from our client
+            except (TracerError, OSError) as error:
+                raise CannotOpenError(error) from error
+            _opened[task.job] = opened
+        _opened.move_to_end(task.job)
+        while len(_opened) > _MOST:
+            _opened.popitem(last=False)
+        return getattr(_opened[task.job], task.method)(*task.arguments)
+
+
+class CannotOpenError(Exception):
+    """A worker cannot open a job: it lacks the data, or the files of the model.
+
+    Another worker may be able to.
+    """
+
+    @property
+    def reason(self) -> Exception:
+        """The error that it met."""
+        error: Exception = self.args[0]
+        return error
+
+
+PACKAGE = "tracer-onnx"
+_COMPUTING = ("numpy", "numba", "onnx", "ml_dtypes")
+"""Packages whose other versions may round otherwise."""
+_DIGITS = 12
+
+
+@cache
+def version() -> str:
+    """Returns the versions of the package and of what it computes with, and a hash of its code."""
+    digest = hashlib.sha256()
+    folder = Path(__file__).parents[1]
+    walk = os.walk(folder, followlinks=True)  # in a checkout, analyzers and exporters are links
+    files = (Path(root, name) for root, _, names in walk for name in names)
+    for file in sorted(file for file in files if file.suffix == ".py"):
+        digest.update(f"{file.relative_to(folder)}\0".encode())
+        digest.update(file.read_bytes())
+    others = ", ".join(f"{name} {metadata.version(name)}" for name in _COMPUTING)
+    code = digest.hexdigest()[:_DIGITS]
+    return f"{metadata.version(PACKAGE)} (code {code}, {others})"

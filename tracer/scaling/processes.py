@@ -5,15 +5,13 @@ import hashlib
 import importlib
 import pickle
 from collections.abc import Sequence
-from concurrent.futures import Future
-from queue import SimpleQueue
-from threading import Lock, Thread
-from typing import Any
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from threading import Lock
 
-from tracer.containment.calls import Call, Worker
+from tracer.containment.calls import Call, Reply, Worker
 from tracer.errors import CrashError, LimitError
-from tracer.scaling import worker
-from tracer.scaling.dispatcher import Dispatcher, Done
+from tracer.scaling.dispatcher import Dispatcher, Done, run
 from tracer.scaling.pool import Job, Note, Task
 from tracer.support import processors
 from tracer.support.temporary import TemporaryFolder
@@ -31,11 +29,13 @@ class ProcessPool:
     def __init__(
         self, workers: int, threads: int | None, note: Note, modules: Sequence[str]
     ) -> None:
-        self.modules = modules
         own = threads or max(processors.available() // workers, 1)
         self._folder = TemporaryFolder()
         self._dispatcher = Dispatcher(note)
-        self._seats = [_Process(f"{n + 1} of {workers}", own, self) for n in range(workers)]
+        self._seats = [
+            _Process(f"{n + 1} of {workers}", own, self._folder.path, modules)
+            for n in range(workers)
+        ]
         for seat in self._seats:
             self._dispatcher.add(seat)
 
@@ -56,15 +56,9 @@ class ProcessPool:
         self._dispatcher.forget(job)
         (self._folder.path / job).unlink(missing_ok=True)
 
-    def submit(self, task: Task) -> "Future[Any]":
+    def submit(self, task: Task) -> "Future[object]":
         """Returns the future result of a task."""
         return self._dispatcher.submit(task)
-
-    def call(self, task: Task, threads: int) -> Call:
-        """Returns the call that a process makes for a task."""
-        file = self._folder.path / task.job
-        arguments = {"task": task, "threads": threads, "job": file}
-        return Call(worker.run, arguments, (), None, None)
 
     def close(self) -> None:
         """Kills the processes."""
@@ -75,24 +69,26 @@ class ProcessPool:
 
 
 class _Process:
-    """A process and the thread that waits for it; one that dies is replaced by a new one."""
+    """A process that reads jobs from `folder`; one that dies is replaced by a new one.
+
+    A single thread starts it and waits for it: on Linux, a process dies with that thread.
+    """
 
     depth = 1
 
-    def __init__(self, name: str, threads: int, pool: ProcessPool) -> None:
+    def __init__(self, name: str, threads: int, folder: Path, modules: Sequence[str]) -> None:
         self.name = name
         self._threads = threads
-        self._pool = pool
-        self._tasks: SimpleQueue[tuple[Task, Done] | None] = SimpleQueue()
+        self._folder = folder
         self._lock = Lock()
         self._worker: Worker | None = None
         self._ended = False
-        self._thread = Thread(target=self._serve, name=f"worker {name}", daemon=True)
-        self._thread.start()
+        self._thread = ThreadPoolExecutor(1, f"worker {name}")
+        self._thread.submit(self._load, modules)
 
     def start(self, task: Task, done: Done) -> None:
         """Begins a task."""
-        self._tasks.put((task, done))
+        self._thread.submit(self._run, task, done)
 
     def end(self) -> None:
         """Kills the process."""
@@ -100,37 +96,34 @@ class _Process:
             self._ended = True
             if self._worker is not None:
                 self._worker.kill()
-        self._tasks.put(None)
-        self._thread.join()
-
-    def _serve(self) -> None:
-        """Runs tasks, in the thread that the process dies with.
-
-        Before, it loads what the jobs need, while this process reads the data.
-        """
-        with contextlib.suppress(CrashError, LimitError):  # the first task will meet it again
-            self._open_worker().call(Call(_import, {"names": self._pool.modules}, (), None, None))
-        while (item := self._tasks.get()) is not None and not self._ended:
-            task, done = item
-            try:
-                reply = self._open_worker().call(self._pool.call(task, self._threads))
-            except (CrashError, LimitError) as error:
-                self._drop()
-                done(None, error)
-            except BaseException as error:
-                done(None, error)
-            else:
-                done(reply.value, reply.error)
+        self._thread.shutdown(cancel_futures=True)
         self._drop()
 
-    def _open_worker(self) -> Worker:
+    def _load(self, modules: Sequence[str]) -> None:
+        """Loads what the jobs need, while this process reads the data."""
+        with contextlib.suppress(CrashError, LimitError):  # the first task will meet it again
+            self._call(Call(_import, {"names": modules}, (), None, None))
+
+    def _run(self, task: Task, done: Done) -> None:
+        arguments = {"task": task, "threads": self._threads, "job": self._folder / task.job}
+        try:
+            reply = self._call(Call(run, arguments, (), None, None))
+        except (CrashError, LimitError) as error:
+            self._drop()
+            done(None, error)
+        except BaseException as error:
+            done(None, error)
+        else:
+            done(reply.value, reply.error)
+
+    def _call(self, call: Call) -> Reply:
         with self._lock:
             if self._ended:
                 raise CrashError("the process was asked to end")
             if self._worker is None:
-                environment = dict.fromkeys(_THREADS, str(self._threads))
-                self._worker = Worker(environment=environment)
-            return self._worker
+                self._worker = Worker(environment=dict.fromkeys(_THREADS, str(self._threads)))
+            worker = self._worker
+        return worker.call(call)
 
     def _drop(self) -> None:
         with self._lock:

@@ -15,7 +15,7 @@ from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums, 
 from tracer.accumulators.statistics.partial_sums import PartialSums, Tally
 from tracer.accumulators.statistics.sample_sums import SampleSums
 from tracer.errors import InputError
-from tracer.storage.stored_file import StoredFile, as_text, decoded, typed_row
+from tracer.storage.trace_database import StoredFile, as_text, decoded, typed_row
 from tracer.support.types import Array
 
 T = TypeVar("T")
@@ -73,20 +73,17 @@ class _FloatRecord(msgspec.Struct, forbid_unknown_fields=True):
     greatest_error: Annotated[float, msgspec.Meta(ge=0)] | None
 
 
-def put_sums(database: sqlite3.Connection, run: int, sums: Sequence[PartialSums]) -> None:
-    """Inserts the partial sums of a run or a variant, in their order."""
-    rows = ((run, index, *dump_sums(each)) for index, each in enumerate(sums))
-    database.executemany("INSERT INTO sums VALUES (?, ?, ?, ?)", rows)
-
-
-def put_floats(database: sqlite3.Connection, run: int, sums: Sequence[FloatPartialSums]) -> None:
-    """Inserts the statistics of a run, in their order."""
-    rows = ((run, index, *_dump_floats(each)) for index, each in enumerate(sums))
-    database.executemany("INSERT INTO float_sums VALUES (?, ?, ?, ?)", rows)
-
-
-def put_samples(database: sqlite3.Connection, run: int, samples: SampleSums | None) -> None:
-    """Inserts the statistics of a run, if it has them."""
+def put_sums(
+    database: sqlite3.Connection,
+    run: int,
+    sums: Sequence[PartialSums],
+    floats: Sequence[FloatPartialSums] = (),
+    samples: SampleSums | None = None,
+) -> None:
+    """Inserts the statistics of a run or a variant, in their order."""
+    for table, cells in (("sums", map(dump_sums, sums)), ("float_sums", map(_dump_floats, floats))):
+        rows = ((run, index, *each) for index, each in enumerate(cells))
+        database.executemany(f"INSERT INTO {table} VALUES (?, ?, ?, ?)", rows)  # noqa: S608
     if samples is not None:
         row = (run, as_text(samples.nodes), _npz(samples.arrays()))
         database.execute("INSERT INTO samples VALUES (?, ?, ?)", row)

@@ -13,13 +13,11 @@ import numpy as np
 import pandas as pd
 
 from tracer.records.columns import ColumnSpec, stored_spec
-from tracer.records.disturbance import MachineUse, Usage
 from tracer.records.environment import Environment
 from tracer.records.model_info import ModelInfo
-from tracer.records.trace import Generation, Kernel, Run, Trace, typed_table
-from tracer.storage import stored_file, stored_sums, trace_database
-from tracer.storage.stored_file import LONGEST_US, StoredFile, as_text, decoded, typed_row
-from tracer.storage.trace_database import TRACE
+from tracer.records.trace import Generation, Kernel, MachineUse, Run, Trace, Usage, typed_table
+from tracer.storage import stored_sums, trace_database
+from tracer.storage.trace_database import LONGEST_US, TRACE, StoredFile, as_text, decoded, typed_row
 from tracer.support.types import FloatArray
 
 T = TypeVar("T")
@@ -80,7 +78,7 @@ def dumps(trace: Trace) -> bytes:
 def load(path: str | Path) -> Trace:
     """Reads a saved trace. Raises InputError for a file that is not one."""
     with trace_database.reading(Path(path), TRACE) as (file, meta):
-        settings = trace_database.record(meta, "settings", stored_file.read_settings)
+        settings = trace_database.record(meta, "settings", trace_database.read_settings)
         version = trace_database.record(meta, "format", int)
         # the cells that runs and rows of older files lack: the same for all of a trace
         lacking: dict[str, Any] = {}
@@ -145,9 +143,7 @@ def _insert_run(database: sqlite3.Connection, position: int, run: Run) -> None:
         known = [None if each is None else float(each[column]) for each in times]
         row = (position, column, as_text(kernel), *known, _pack(run.samples[:, column]))
         database.execute("INSERT INTO kernels VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-    stored_sums.put_sums(database, position, run.sums)
-    stored_sums.put_floats(database, position, run.float_sums)
-    stored_sums.put_samples(database, position, run.sums_by_sample)
+    stored_sums.put_sums(database, position, run.sums, run.float_sums, run.sums_by_sample)
 
 
 def _runs(file: StoredFile, lacking: tuple[object, ...]) -> tuple[Run, ...]:

@@ -3,28 +3,52 @@
 Each evaluation is a transaction, so an interrupted run loses only the evaluation in progress. The
 result could be recomputed from the evaluations and one pass over the data; it is stored so that
 views need no model.
+
+A `ShardFile` beside the trace holds results of shards until the trace has the result: a what-if
+that was killed loses the shards in progress alone. Both hold numbers and names, and nothing that
+runs.
 """
 
+import contextlib
 import math
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 import msgspec
+import numpy as np
 
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.register import NARROWEST, WIDEST
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.errors import InputError
-from tracer.records.whatif import REFERENCE_BITS, Answer, Evaluation, Variant, WhatIf
-from tracer.storage import stored_file, stored_sums, trace_database
-from tracer.storage.stored_file import as_text, decoded, naming
-from tracer.storage.trace_database import FORMAT, WHAT_IF
+from tracer.records.whatif import (
+    REFERENCE_BITS,
+    Answer,
+    Evaluation,
+    ShardBaseline,
+    Variant,
+    WhatIf,
+    Widths,
+)
+from tracer.scaling.dispatcher import version
+from tracer.scaling.pool import Shard
+from tracer.storage import stored_sums, trace_database
+from tracer.storage.trace_database import (
+    FORMAT,
+    MALFORMED,
+    WHAT_IF,
+    StoredFile,
+    as_text,
+    decoded,
+    naming,
+)
 from tracer.support.files import create_atomically, write_atomically
 from tracer.support.temporary import FileInUse, InUseError
+from tracer.support.types import Array
 
 R = TypeVar("R")
 _Fields = dict[str, msgspec.Raw]
@@ -45,12 +69,21 @@ class WhatIfFile:
         is_new = not path.exists() and create_atomically(path, _database(identity))
         stored = None if is_new else _identity(path)
         if not (is_new or force) and stored != dict(identity):
-            raise _differs(path, stored, identity)
+            hint = "Choose another name, or give --force to replace it."
+            if stored is None:
+                what = "the file exists, and holds no what-if of this tracer"
+                raise InputError(f"{path}: {what}", hint)
+            names = [n for n in {**stored, **identity} if stored.get(n) != identity.get(n)]
+            differences = "; ".join(
+                f"{n} {stored.get(n, 'unknown')}, now {identity.get(n, 'none')}" for n in names
+            )
+            what = f"holds evaluations of something else: {differences}"
+            raise InputError(f"{path}: {what}", hint)
         if force and not is_new:
             write_atomically(path, _database(identity))
         self._mark = FileInUse(path)
         try:
-            file = trace_database.open_to_write(path, WHAT_IF.noun, WHAT_IF.hint)
+            file = trace_database.open_to_write(path, WHAT_IF)
         except BaseException:
             self._mark.release()
             raise
@@ -105,14 +138,14 @@ class WhatIfFile:
         try:
             yield
         except sqlite3.Error as error:
-            if stored_file.is_locked(error):
+            if trace_database.is_locked(error):
                 raise InUseError(self.path) from error
             raise InputError(f"{self.path}: cannot be written ({error})") from error
 
 
 def holds_what_if(path: Path) -> bool:
     """Whether a file holds a what-if, finished or not. Raises InputError where it is no trace."""
-    with trace_database.open_file(path, "a trace", trace_database.TRACE.hint) as file:
+    with trace_database.open_file(path, trace_database.TRACE) as file:
         return trace_database.meta_of(file).get("kind") == WHAT_IF.kind
 
 
@@ -150,20 +183,17 @@ def _head(identity: Mapping[str, str]) -> dict[str, str]:
 
 
 def _insert(database: sqlite3.Connection, result: WhatIf) -> None:
-    variants = []
-    for one in result.variants:
-        accumulator = one.answer.accumulator.to_plain()
-        answer = _record(one.answer, accumulator=accumulator, sums=None)
-        variants.append(_record(one, answer=answer))
-    trace_database.put_meta(database, {"result": as_text(_record(result, variants=variants))})
+    def record(value: WhatIf | Variant | Answer) -> dict[str, Any]:
+        return {each.name: getattr(value, each.name) for each in fields(value)}
+
     database.execute("DELETE FROM sums")
+    variants = []
     for index, one in enumerate(result.variants):
+        plain = {"accumulator": one.answer.accumulator.to_plain(), "sums": None}
+        variants.append(record(one) | {"answer": record(one.answer) | plain})
         stored_sums.put_sums(database, index, one.answer.sums)
-
-
-def _record(result: WhatIf | Variant | Answer, **converted: Any) -> dict[str, Any]:
-    """The fields of a dataclass, with some of them `converted` to JSON types."""
-    return {each.name: getattr(result, each.name) for each in fields(result)} | converted
+    text = as_text(record(result) | {"variants": variants})
+    trace_database.put_meta(database, {"result": text})
 
 
 def _result(text: str, sums: Mapping[int, tuple[PartialSums, ...]]) -> WhatIf:
@@ -182,7 +212,7 @@ def _result(text: str, sums: Mapping[int, tuple[PartialSums, ...]]) -> WhatIf:
             variants.append(variant)
     if "energy" not in record and "priced" in record:  # its name in format 2
         record["energy"] = record["priced"]
-    settings = stored_file.read_settings(record["settings"])
+    settings = trace_database.read_settings(record["settings"])
     result = _built(WhatIf, record, variants=tuple(variants), settings=settings)
     if not result.variants:
         raise ValueError("the result has no variant")
@@ -208,7 +238,7 @@ def _identity(path: Path) -> dict[str, str] | None:
     The file is opened to write, which first undoes what an interrupted process left unfinished.
     """
     try:
-        file = trace_database.open_to_write(path, WHAT_IF.noun, WHAT_IF.hint)
+        file = trace_database.open_to_write(path, WHAT_IF)
         with closing(file.database), trace_database.name_damage(path, WHAT_IF.noun, WHAT_IF.hint):
             meta = trace_database.meta_of(file)
             is_what_if = meta.get("kind") == WHAT_IF.kind and int(meta["format"]) <= FORMAT
@@ -217,20 +247,6 @@ def _identity(path: Path) -> dict[str, str] | None:
         raise
     except InputError:  # no trace, or a damaged one
         return None
-
-
-def _differs(
-    path: Path, stored: Mapping[str, str] | None, identity: Mapping[str, str]
-) -> InputError:
-    """The error for a file with another identity; None is no what-if at all."""
-    hint = "Choose another name, or give --force to replace it."
-    if stored is None:
-        return InputError(f"{path}: the file exists, and holds no what-if of this tracer", hint)
-    names = [n for n in {**stored, **identity} if stored.get(n) != identity.get(n)]
-    differences = "; ".join(
-        f"{name} {stored.get(name, 'unknown')}, now {identity.get(name, 'none')}" for name in names
-    )
-    return InputError(f"{path}: holds evaluations of something else: {differences}", hint)
 
 
 def _check_variant(variant: Variant) -> None:
@@ -266,3 +282,116 @@ def _check_variant(variant: Variant) -> None:
 def _require(holds: bool, what: str) -> None:
     if not holds:
         raise ValueError(what)
+
+
+_SUFFIX = ".shards"
+_TABLE = """CREATE TABLE IF NOT EXISTS shards (variant TEXT NOT NULL, first INTEGER NOT NULL,
+    count INTEGER NOT NULL, question TEXT NOT NULL, record BLOB NOT NULL,
+    PRIMARY KEY (variant, first, count, question))"""
+SIZE, BASELINE = "size", "baseline"
+"""Questions beside those of evaluations: batches of a shard, and its run in wide accumulators."""
+EVERY = Shard(0, 0)
+"""Stands for all shards, in the row of their size: others could not use the results."""
+
+
+def evaluation_of(widths: Widths, counted: bool) -> str:
+    """Returns the question for an evaluation."""
+    return f"{'counted' if counted else 'scored'} {','.join(map(str, widths))}"
+
+
+class ShardFile:
+    """The file beside the trace at `path`, for shards that depend on what `identity` names.
+
+    A file of something else, and a damaged one, is begun anew, as any is with `force`. Raises
+    InputError where it cannot be written.
+    """
+
+    def __init__(self, path: Path, identity: Mapping[str, str], force: bool = False) -> None:
+        self.path = path.with_name(path.name + _SUFFIX)
+        key = msgspec.json.encode({**identity, "code": version()}, order="sorted").decode()
+        known = None
+        with contextlib.suppress(sqlite3.Error), closing(sqlite3.connect(self.path)) as database:
+            (known,) = database.execute("SELECT key FROM about").fetchone() or (None,)
+        try:
+            if force or known != key:
+                self.path.unlink(missing_ok=True)
+            self.database = sqlite3.connect(self.path)
+            with self.database:
+                self.database.execute("PRAGMA synchronous = OFF")  # a lost row is computed again
+                self.database.execute(_TABLE)
+                self.database.execute("CREATE TABLE IF NOT EXISTS about (key TEXT)")
+                self.database.execute("DELETE FROM about")
+                self.database.execute("INSERT INTO about VALUES (?)", (key,))
+        except (sqlite3.Error, OSError) as error:
+            raise InputError(f"{self.path}: cannot be written ({error})") from error
+
+    @property
+    def count(self) -> int:
+        """The number of results."""
+        (count,) = self.database.execute("SELECT COUNT(*) FROM shards").fetchone()
+        return int(count)
+
+    def close(self) -> None:
+        """Closes the file, which a further run reads."""
+        self.database.close()
+
+    def remove(self) -> None:
+        """Removes the file: the trace has the result."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+
+
+class KeptShards:
+    """The results of one variant in a file; without a file, nothing is kept.
+
+    Nor is the result of an only shard, which is not worth a file.
+    """
+
+    def __init__(self, file: ShardFile | None = None, variant: str = "") -> None:
+        self._file = file
+        self._variant = variant
+
+    def read(self, shard: Shard, question: str, kind: type[R]) -> R | None:
+        """Returns a result; None where it is not kept or damaged, and is computed again."""
+        if self._file is None or shard.count is None:
+            return None
+        with contextlib.suppress(*MALFORMED):
+            row = self._file.database.execute(
+                "SELECT record FROM shards WHERE (variant, first, count, question) = (?, ?, ?, ?)",
+                (self._variant, shard.first, shard.count, question),
+            ).fetchone()
+            if row is None:
+                return None
+            both = tuple[kind, list[tuple[str, bytes]]]  # type: ignore[valid-type]
+            result, records = msgspec.msgpack.decode(row[0], type=both, dec_hook=_unpack)
+            cells = StoredFile(self._file.database, self._file.path.stat().st_size)
+            sums = [stored_sums.load_sums(text, cells.arrays(arrays)) for text, arrays in records]
+            if isinstance(result, ShardBaseline):
+                result = replace(result, sums={each.node: each for each in sums})
+            return result
+        return None
+
+    def keep(self, shard: Shard, question: str, result: object) -> None:
+        """Stores a result. Raises InputError where the disk is full."""
+        if self._file is None or shard.count is None:
+            return
+        sums: Iterable[PartialSums] = ()
+        if isinstance(result, ShardBaseline):  # partial sums are stored as in a trace
+            result, sums = replace(result, sums={}), result.sums.values()
+        both = result, [stored_sums.dump_sums(each) for each in sums]
+        record = msgspec.msgpack.encode(both, enc_hook=_pack)
+        values = self._variant, shard.first, shard.count, question, record
+        try:
+            with self._file.database as database:
+                database.execute("INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?)", values)
+        except sqlite3.Error as error:
+            raise InputError(f"{self._file.path}: cannot be written ({error})") from error
+
+
+def _pack(array: Array) -> tuple[str, tuple[int, ...], bytes]:
+    return array.dtype.str, array.shape, array.tobytes()
+
+
+def _unpack(_: type, packed: tuple[str, tuple[int, ...], bytes]) -> Array:
+    dtype, shape, numbers = packed
+    return np.frombuffer(numbers, dtype).reshape(shape).copy()

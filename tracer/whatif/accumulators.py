@@ -7,9 +7,9 @@ kinds have nothing in common, so that each takes a run over all the data.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -26,17 +26,14 @@ from tracer.executors.emulated.executor import merged_by_node, merged_floats, re
 from tracer.graph.model import Model
 from tracer.graph.operators import adds_integers
 from tracer.graph.stored_weights import WeightFiles, findable
-from tracer.inputs.datasets.dataset import Dataset
 from tracer.interpreter.interpreter import Interpreter
 from tracer.limits import Limits
 from tracer.metrics import Metric
 from tracer.records.whatif import REFERENCE_BITS, SweptAccumulator, known_sum
-from tracer.scaling.pool import Pool
-from tracer.scaling.shards import Shard, run_on_shards
+from tracer.scaling.pool import Pool, Shard, run_on_shards
 from tracer.support.progress import Progress
 from tracer.support.types import Array
-from tracer.whatif.criteria import energy_cost, scorer
-from tracer.whatif.deadline import Deadline, OutOfTimeError
+from tracer.whatif.criteria import Deadline, OutOfTimeError, energy_cost, scorer
 from tracer.whatif.options import WhatIfOptions
 from tracer.whatif.reuse import StoredBatches
 
@@ -52,7 +49,7 @@ class AccumulatorTask:
 
     model: Model
     quantized: Callable[[], Model]
-    dataset: Dataset
+    batches: StoredBatches
     metric: Metric
     energy: EnergyModel
     options: WhatIfOptions
@@ -67,47 +64,109 @@ class AccumulatorTask:
         """How additions are counted."""
         return self.options.addition_convention or "plain"
 
-
-@dataclass(frozen=True, slots=True)
-class TriedAccumulators:
-    """The rows, the score of the model as it is, its samples, and notes."""
-
-    rows: tuple[SweptAccumulator, ...]
-    score: float
-    samples: int
-    notes: tuple[str, ...]
+    def run(self, model: Model, policy: Policy | None) -> list[_Part]:
+        """Runs all the data, which workers share out. Raises OutOfTimeError at the deadline."""
+        job = TrialJob(
+            model, self.model, policy, self.batches, self.metric, self.limits, self.deadline
+        )
+        with self.deadline.turning_signals():
+            return run_on_shards(
+                self.pool, job, "run", self.batches.count, self.progress, self.deadline.check
+            )
 
 
 def try_accumulators(
-    task: AccumulatorTask, spellings: tuple[str, ...], batches: StoredBatches
-) -> TriedAccumulators:
-    """Returns a row for each accumulator; at the deadline, those that were begun are left out.
+    task: AccumulatorTask, spellings: tuple[str, ...]
+) -> tuple[list[SweptAccumulator], Array, list[str]]:
+    """Returns a row for each accumulator, the scores of the model as it is, and notes.
 
-    Raises the errors of `policy_text.read`, `AccumulatorEmulation` and `Interpreter`.
+    At the deadline, accumulators that were begun are left out. Raises the errors of
+    `parse_policy`, `AccumulatorEmulation` and `Interpreter`.
     """
-    policies = {spelling: _policy(task, spelling) for spelling in spellings}  # errors come first
-    plain = _shared(task, task.model, None, batches)
-    rows, notes = [], list[str]()
+    policies = {}  # errors come before the runs; formats are for the kind that takes them
+    for spelling in spellings:
+        is_integer = isinstance(kinds.parse(spelling, _PLAIN).accumulator, Accumulator)
+        policies[spelling] = (
+            parse_policy(spelling, task.options.fixed)
+            if is_integer
+            else parse_policy(spelling, operands=task.operands)
+        )
+    plain = task.run(task.model, None)
+    rows, notes = list[SweptAccumulator](), list[str]()
     for spelling, policy in policies.items():
         try:
-            trial = _Trial(task, policy, batches)
-            rows.append(trial.row(spelling))
+            row, own = _row(task, spelling, policy)
         except OutOfTimeError:
             tried = f"{len(rows)} of {len(policies)} accumulators were tried"
             notes.append(f"{task.deadline.end_reason}: {tried}")
             break
-        notes += trial.notes
-    scores = np.concatenate([part.scores for part in plain])
-    return TriedAccumulators(
-        tuple(rows), float(scores.mean()), len(scores), tuple(dict.fromkeys(notes))
+        rows.append(row)
+        notes += own
+    return rows, np.concatenate([part.scores for part in plain]), notes
+
+
+def _row(
+    task: AccumulatorTask, spelling: str, policy: Policy
+) -> tuple[SweptAccumulator, Iterator[str]]:
+    """Runs all the data in one accumulator, and returns its row and its notes.
+
+    These tell of nodes that are computed as usual, and of operands that were cast.
+    """
+    model = task.model
+    if policy.adds_integers and task.options.fixed is None and not adds_integers(model):
+        model = task.quantized()
+    parts = task.run(model, policy)
+    emulation = AccumulatorEmulation(model, policy)
+    formats = (str(rule.operands) for rule in emulation.float_rules.values() if rule.operands)
+    row = SweptAccumulator(
+        spelling,
+        operands=",".join(dict.fromkeys(formats)) or None,
+        score=float(np.concatenate([part.scores for part in parts]).mean()),
+        energy=_energy(task, model, policy, emulation),
+        **(_integer_counts(parts) if emulation.runners else _float_counts(parts)),
     )
+    return row, (note for part in parts for note in part.notes)
 
 
-def _policy(task: AccumulatorTask, spelling: str) -> Policy:
-    """Returns the policy of one accumulator; formats are for the kind that takes them."""
-    if isinstance(kinds.parse(spelling, _PLAIN).accumulator, Accumulator):
-        return parse_policy(spelling, task.options.fixed)
-    return parse_policy(spelling, operands=task.operands)
+def _integer_counts(parts: Sequence[_Part]) -> dict[str, Any]:
+    sums = merged_by_node([part.sums for part in parts], PartialSums.merged)
+    tallies = [each.tally for each in sums]
+    over = [tally.overflow(tally.accumulator.bits).overflow_outputs.sum() for tally in tallies]
+    return {
+        "outputs": int(sum(tally.outputs.sum() for tally in tallies)),
+        "overflow_outputs": int(sum(over)),
+        **dict.fromkeys(("swamped_share", "rel_error_p50", "rel_error_p99")),
+    }
+
+
+def _float_counts(parts: Sequence[_Part]) -> dict[str, Any]:
+    sums = merged_by_node([part.float_sums for part in parts], merged_floats)
+    tallies = [each.tally for each in sums]
+    total = {name: reduce(np.add, (getattr(tally, name) for tally in tallies)) for name in SUMMED}
+    return {
+        "outputs": int(total["outputs"]),
+        "overflow_outputs": int(total["overflow_outputs"]),
+        "swamped_share": float(total["swamped"] / total["terms"]) if total["terms"] else None,
+        "rel_error_p50": bins.error_percentile(total["error_histogram"], 50),
+        "rel_error_p99": bins.error_percentile(total["error_histogram"], 99),
+    }
+
+
+def _energy(
+    task: AccumulatorTask, model: Model, policy: Policy, emulation: AccumulatorEmulation
+) -> float | None:
+    """Returns the energy per sample; None where a node that multiplies has no figures."""
+    every = policy.assign(model.nodes)
+    integers = {key: every[key] for key in emulation.runners}
+    rules: Mapping[str, Rule] = integers | dict(emulation.float_rules)
+    cost = energy_cost(model, task.batches.dataset, rules, task.energy, task.addition_convention)
+    used = [rules[node].accumulator for node in cost.nodes]
+    # the energy of floats does not depend on these bits
+    bits = [each.bits if isinstance(each, Accumulator) else REFERENCE_BITS for each in used]
+    energies = dict(zip(cost.nodes, cost.per_node(bits), strict=True))
+    if any(energies[node] is None for node in cost.work.nodes):
+        return None
+    return known_sum(energies.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +232,7 @@ class _Runs:
         scoring = scorer(job.model, job.batches.dataset, job.metric)
         scores = []
         with self._deadline.turning_signals():
-            for batch in job.batches() if shard.count is None else job.batches.shard(shard):
+            for batch in job.batches(shard):
                 self._deadline.check()
                 outputs = interpreter.run(None, batch.inputs)
                 compares = emulation is not None and not job.metric.needs_labels
@@ -185,92 +244,4 @@ class _Runs:
             () if emulation is None else emulation.float_sums,
             () if emulation is None else emulation.notes,
             time.perf_counter() - began,
-        )
-
-
-@dataclass(frozen=True)
-class _Trial:
-    """One accumulator for all nodes that sum."""
-
-    task: AccumulatorTask
-    policy: Policy
-    batches: StoredBatches
-
-    @cached_property
-    def _model(self) -> Model:
-        needs = self.policy.adds_integers and self.task.options.fixed is None
-        if needs and not adds_integers(self.task.model):
-            return self.task.quantized()
-        return self.task.model
-
-    @cached_property
-    def _emulation(self) -> AccumulatorEmulation:
-        return AccumulatorEmulation(self._model, self.policy)
-
-    @cached_property
-    def _parts(self) -> list[_Part]:
-        return _shared(self.task, self._model, self.policy, self.batches)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Nodes that are computed as usual, and operands that were cast."""
-        return tuple(dict.fromkeys(note for part in self._parts for note in part.notes))
-
-    def row(self, spelling: str) -> SweptAccumulator:
-        """Runs all the data."""
-        score = float(np.concatenate([part.scores for part in self._parts]).mean())
-        counts = self._integer_counts() if self._emulation.runners else self._float_counts()
-        rules = self._emulation.float_rules.values()
-        formats = dict.fromkeys(str(rule.operands) for rule in rules if rule.operands)
-        operands = ",".join(formats) or None
-        return SweptAccumulator(spelling, operands, score, energy=self._energy(), **counts)
-
-    def _integer_counts(self) -> dict[str, Any]:
-        sums = merged_by_node([part.sums for part in self._parts], PartialSums.merged)
-        tallies = [each.tally for each in sums]
-        over = [tally.overflow(tally.accumulator.bits).overflow_outputs.sum() for tally in tallies]
-        return {
-            "outputs": int(sum(tally.outputs.sum() for tally in tallies)),
-            "overflow_outputs": int(sum(over)),
-            **dict.fromkeys(("swamped_share", "rel_error_p50", "rel_error_p99")),
-        }
-
-    def _float_counts(self) -> dict[str, Any]:
-        sums = merged_by_node([part.float_sums for part in self._parts], merged_floats)
-        tallies = [each.tally for each in sums]
-        total = {
-            name: reduce(np.add, (getattr(tally, name) for tally in tallies)) for name in SUMMED
-        }
-        return {
-            "outputs": int(total["outputs"]),
-            "overflow_outputs": int(total["overflow_outputs"]),
-            "swamped_share": float(total["swamped"] / total["terms"]) if total["terms"] else None,
-            "rel_error_p50": bins.error_percentile(total["error_histogram"], 50),
-            "rel_error_p99": bins.error_percentile(total["error_histogram"], 99),
-        }
-
-    def _energy(self) -> float | None:
-        """Returns the energy per sample; None where a node that multiplies has no figures."""
-        emulation, task = self._emulation, self.task
-        every = self.policy.assign(self._model.nodes)
-        integers = {key: every[key] for key in emulation.runners}
-        rules: Mapping[str, Rule] = integers | dict(emulation.float_rules)
-        cost = energy_cost(self._model, task.dataset, rules, task.energy, task.addition_convention)
-        used = [rules[node].accumulator for node in cost.nodes]
-        # the energy of floats does not depend on these bits
-        bits = [each.bits if isinstance(each, Accumulator) else REFERENCE_BITS for each in used]
-        energies = dict(zip(cost.nodes, cost.per_node(bits), strict=True))
-        if any(energies[node] is None for node in cost.work.nodes):
-            return None
-        return known_sum(energies.values())
-
-
-def _shared(
-    task: AccumulatorTask, model: Model, policy: Policy | None, batches: StoredBatches
-) -> list[_Part]:
-    """Runs all the data; workers share it out. Raises OutOfTimeError at the deadline."""
-    job = TrialJob(model, task.model, policy, batches, task.metric, task.limits, task.deadline)
-    with task.deadline.turning_signals():
-        return run_on_shards(
-            task.pool, job, "run", batches.count, task.progress, task.deadline.check
         )

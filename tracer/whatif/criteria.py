@@ -1,6 +1,9 @@
-"""What an evaluation is judged by: the score of a metric, and the energy of a sample."""
+"""What a what-if goes by: the score of a metric, the energy of a sample, and its deadline."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +16,7 @@ from tracer.analyzers.cost import cost
 from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.analyzers.energy import EnergyModel, Work, operands
 from tracer.analyzers.overflow import coverage
+from tracer.containment import signals
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
@@ -20,17 +24,15 @@ from tracer.inputs.feedset import FeedSet
 from tracer.interpreter.interpreter import Interpreter
 from tracer.metrics import Metric, default_metric, suited
 from tracer.metrics.scores import (
-    ChannelSquares,
-    ClassCounts,
     channel_squares,
     class_counts,
     lead,
     one_class_note,
     unlike_channels_note,
 )
-from tracer.records.whatif import Coverage, Judgement, NodeWork, known_sum
+from tracer.records.whatif import Coverage, Judgement, NodeWork, WideBatch, known_sum
 from tracer.shapes import infer
-from tracer.support.types import Array, FloatArray
+from tracer.support.types import Array
 
 
 def checked_metric(model: Model, dataset: Dataset, spec: str | None) -> Metric:
@@ -88,19 +90,6 @@ def scorer(
         return np.asarray(metric.scores(by_name(outputs, batch.size), truth)) * metric.scale
 
     return score
-
-
-@dataclass(frozen=True, slots=True)
-class WideBatch:
-    """What notes and `hardest` need of a batch in wide accumulators, without its outputs.
-
-    `scores` and `leads` (samples,) are float64: a lead is by how much the best class leads.
-    """
-
-    scores: Array
-    leads: Array
-    classes: ClassCounts
-    squares: ChannelSquares
 
 
 def summary(model: Model, metric: Metric) -> Callable[[Array, Sequence[Any]], WideBatch]:
@@ -204,20 +193,64 @@ def node_work(model: Model, cost: EnergyCost) -> tuple[NodeWork, ...]:
     """Returns the work of each narrow node."""
     nodes = {node.key: node for node in model.nodes}
     work = cost.work
-    indices = {node: index for index, node in enumerate(work.nodes)}
-
-    def value(array: FloatArray, node: str) -> float | None:
-        return float(array[indices[node]]) if node in indices else None
-
+    columns = zip(work.muls, work.adds, work.operand_bits, work.weight_bits, strict=True)
+    known = {node: map(float, own) for node, own in zip(work.nodes, columns, strict=True)}
     return tuple(
-        NodeWork(
-            node=node,
-            op_type=nodes[node].op_type,
-            module=nodes[node].module,
-            muls=value(work.muls, node),
-            adds=value(work.adds, node),
-            activation_bits=value(work.operand_bits, node),
-            weight_bits=value(work.weight_bits, node),
-        )
+        NodeWork(node, nodes[node].op_type, nodes[node].module, *known.get(node, (None,) * 4))
         for node in cost.nodes
     )
+
+
+_RESERVE, _STEPS_IN_PROGRESS = 0.1, 2
+"""Share of the seconds, and steps, that are kept back for batches in progress and the result.
+
+The limit of the process itself ends what takes longer.
+"""
+
+
+class OutOfTimeError(Exception):
+    """No evaluation can be made any more; those that were made still answer."""
+
+
+class Deadline:
+    """The end of a what-if that may take so many seconds from now; None is without end."""
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self._ends = math.inf if seconds is None else time.monotonic() + seconds
+        self._reserve = _RESERVE * (seconds or 0)
+        self._checked: float | None = None
+        self._ended = ""
+
+    def part(self, share: float) -> "Deadline":
+        """Returns a deadline after this share of the time that is left."""
+        if math.isinf(self._ends):
+            return Deadline()
+        return Deadline(share * max(self._ends - time.monotonic(), 0.0))
+
+    @property
+    def end_reason(self) -> str:
+        """What ended the what-if; '' where nothing did, or it ended by itself."""
+        return self._ended
+
+    def check(self) -> None:
+        """Raises OutOfTimeError where a batch would end too late, or a signal has arrived."""
+        now = time.monotonic()
+        if self._checked is not None:
+            self._reserve = max(self._reserve, _STEPS_IN_PROGRESS * (now - self._checked))
+        self._checked = now
+        if not self._ended and now > self._ends - self._reserve:
+            self._ended = "out of time"
+        self._ended = self._ended or signals.ending()
+        if self._ended:
+            raise OutOfTimeError(self._ended)
+
+    @contextmanager
+    def turning_signals(self) -> Iterator[None]:
+        """Raises OutOfTimeError in place of the exception of a signal that arrives inside."""
+        try:
+            yield
+        except signals.ENDINGS as error:
+            self._ended = signals.ending()
+            if not self._ended:  # a caller handles signals its own way
+                raise
+            raise OutOfTimeError(self._ended) from error

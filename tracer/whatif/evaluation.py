@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial, reduce
 from itertools import chain
 from operator import add
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -20,26 +20,34 @@ from tracer.accumulators.engine.sum_runner import Counts
 from tracer.accumulators.spec.policy import Policy
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.graph.model import Model
-from tracer.records.whatif import Evaluation, NodeOverflows, Widths
-from tracer.scaling.pool import Job, Pool, SerialPool, Task
-from tracer.scaling.shards import Shard, collect_results, cut_shards, equal_size, seconds_of_a_batch
-from tracer.storage.whatif_file import WhatIfFile
+from tracer.records.whatif import Evaluation, NodeOverflows, ShardBaseline, WideBatch, Widths
+from tracer.scaling.pool import (
+    Job,
+    Pool,
+    SerialPool,
+    Shard,
+    Task,
+    collect_results,
+    cut_shards,
+    equal_size,
+    seconds_of_a_batch,
+)
+from tracer.storage.whatif_file import BASELINE, EVERY, SIZE, KeptShards, WhatIfFile, evaluation_of
 from tracer.support.progress import Progress, silent
 from tracer.support.types import Array
-from tracer.whatif.criteria import WideBatch
-from tracer.whatif.deadline import Deadline
-from tracer.whatif.shard_file import BASELINE, EVERY, SIZE, KeptShards, evaluation_of
+from tracer.whatif.criteria import Deadline
 from tracer.whatif.shard_runs import (
     MEMORY,
     Arithmetic,
     B,
     BatchesJob,
     Scoring,
-    ShardBaseline,
     ShardEvaluation,
     ShardRequest,
 )
 
+_Begun = dict[int, "tuple[Task, Future[ShardEvaluation]]"]
+"""An evaluation whose shards run: the task of each shard that changes, by its number."""
 _QUEUED = 2
 """Tasks for each worker while evaluations are sure to be asked for: one runs, one waits."""
 
@@ -62,15 +70,6 @@ class Baseline:
             return 0.0
         counts = self.accumulations[node].tally.overflow(bits)
         return float(counts.overflow_outputs.sum() / max(counts.outputs.sum(), 1))
-
-
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    """An evaluation whose shards run: the numbers of the shards that change, and their tasks."""
-
-    shards: list[int]
-    tasks: list[Task]
-    futures: "list[Future[ShardEvaluation]]"
 
 
 class Evaluator:
@@ -125,7 +124,7 @@ class Evaluator:
 
         The result equals a run over all the data, bit for bit.
         """
-        return self._evaluation(self._all(bits), counted=True)
+        return self._evaluation(self._widths | dict(bits), counted=True)
 
     def score(self, bits: Mapping[str, int], near: Mapping[str, int] | None = None) -> Evaluation:
         """Returns the evaluation without overflows: the score of `evaluate`, in less time.
@@ -133,7 +132,8 @@ class Evaluator:
         `near` are widths that the next evaluations differ little from; what was computed in other
         widths is forgotten where memory is short.
         """
-        return self._evaluation(self._all(bits), counted=False, near=near and self._all(near))
+        near = near and self._widths | dict(near)
+        return self._evaluation(self._widths | dict(bits), counted=False, near=near)
 
     def ahead(self, bits: Iterable[Mapping[str, int]], counted: bool) -> None:
         """Lets idle workers begin evaluations that may be asked next, the likeliest first.
@@ -143,14 +143,11 @@ class Evaluator:
         """
         if not self._pool.workers:
             return
-        self._expected = [(tuple(self._all(each).values()), counted) for each in bits]
+        self._expected = [(tuple((self._widths | dict(each)).values()), counted) for each in bits]
         for key in self._begun.keys() - {*self._expected}:
-            for future in self._begun.pop(key).futures:
+            for _, future in self._begun.pop(key).values():
                 future.cancel()
         self._begin_expected()
-
-    def _all(self, bits: Mapping[str, int]) -> dict[str, int]:
-        return self._widths | dict(bits)
 
     def _evaluation(
         self, widths: Mapping[str, int], counted: bool, near: Mapping[str, int] | None = None
@@ -160,21 +157,28 @@ class Evaluator:
         if begun is None:
             begun = self._begin(widths, counted, near, urgent=True)
         # tasks that still wait run before those that nobody waits for
-        for index, (task, future) in enumerate(zip(begun.tasks, begun.futures, strict=True)):
+        for number, (task, future) in begun.items():
             if not task.urgent and future.cancel():
-                begun.futures[index] = self._pool.submit(replace(task, urgent=True))
+                begun[number] = task, self._pool.submit(replace(task, urgent=True))
         self._expected = [each for each in self._expected if each != key]
-        self._asked = begun.futures
+        self._asked = [future for _, future in begun.values()]
+        numbers = [*begun]
 
         def keep(index: int, result: ShardEvaluation) -> ShardEvaluation:
-            self._kept.keep(self._shards[begun.shards[index]], evaluation_of(*key), result)
+            self._kept.keep(self._shards[numbers[index]], evaluation_of(*key), result)
             return result
 
         with self._deadline.turning_signals():
-            results = self._collected(begun.futures, keep)
-        parts = dict(zip(begun.shards, results, strict=True))
-        overflows = self._overflows(parts) if counted else None
-        return Evaluation(widths, self._score(parts), overflows)
+            results = self._collected(self._asked, keep)
+        parts = dict(zip(numbers, results, strict=True))
+        scores, mean = [batch.scores for batch in self.wide_batches], self.baseline.score
+        for number, part in parts.items():
+            for batch, changed in part.scores.items():
+                scores[self._shards[number].first + batch] = changed
+        if any(part.scores for part in parts.values()):
+            # numpy adds in a tree that depends on the number of samples alone
+            mean = float(np.concatenate(scores).mean())
+        return Evaluation(widths, mean, self._overflows(parts) if counted else None)
 
     def _begin(
         self,
@@ -186,7 +190,7 @@ class Evaluator:
         """Submits the shards that these widths change."""
         own = np.array(list(widths.values()))
         question = evaluation_of(tuple(widths.values()), counted)
-        begun = _Begun([], [], [])
+        begun: _Begun = {}
         for number, shard in enumerate(self._shards):
             needed = self.baseline.needed[shard.batches]
             if not (needed > own).any():
@@ -194,14 +198,10 @@ class Evaluator:
             request = ShardRequest(widths, needed, counted, near)
             task = Task(self._job, "evaluate", (shard, request), number, urgent)
             stored = self._kept.read(shard, question, ShardEvaluation)
-            future: Future[ShardEvaluation] = Future()
-            if stored is None:
-                future = self._pool.submit(task)
-            else:
+            future = self._pool.submit(task) if stored is None else Future[ShardEvaluation]()
+            if stored is not None:
                 future.set_result(stored)
-            begun.shards.append(number)
-            begun.tasks.append(task)
-            begun.futures.append(future)
+            begun[number] = task, future
         return begun
 
     def _begin_expected(self) -> None:
@@ -212,8 +212,8 @@ class Evaluator:
         """
         while self._expected:
             widths, counted = key = self._expected[0]
-            begun = chain(self._asked, *(each.futures for each in self._begun.values()))
-            running = sum(not future.done() for future in begun)
+            ahead = (future for begun in self._begun.values() for _, future in begun.values())
+            running = sum(not future.done() for future in chain(self._asked, ahead))
             if running >= self._pool.workers * (_QUEUED if counted else 1):
                 return
             self._expected.pop(0)
@@ -231,19 +231,6 @@ class Evaluator:
             self._begin_expected()
 
         return collect_results(futures, progress, keep, check)
-
-    def _score(self, parts: Mapping[int, ShardEvaluation]) -> float:
-        """The mean score, with the batches of `parts`, by number of the shard, as they are there.
-
-        numpy adds in a tree that depends on the number of samples alone.
-        """
-        if not any(part.scores for part in parts.values()):
-            return self.baseline.score
-        scores = [batch.scores for batch in self.wide_batches]
-        for number, part in parts.items():
-            for batch, changed in part.scores.items():
-                scores[self._shards[number].first + batch] = changed
-        return float(np.concatenate(scores).mean())
 
     def _overflows(self, parts: Mapping[int, ShardEvaluation]) -> dict[str, NodeOverflows]:
         """Adds the counts of the baseline where its sums were reused.
@@ -317,19 +304,6 @@ def local(
     return Evaluator(job, SerialPool(threads))
 
 
-class Evaluating(Protocol):
-    """Computes evaluations at widths by node, as `evaluation.Evaluator` does."""
-
-    def evaluate(self, bits: Mapping[str, int]) -> Evaluation:
-        """Returns score and overflows."""
-
-    def score(self, bits: Mapping[str, int], near: Mapping[str, int] | None = None) -> Evaluation:
-        """Returns the score alone; the next requests are about widths `near`."""
-
-    def ahead(self, bits: Iterable[Mapping[str, int]], counted: bool) -> None:
-        """Lets idle workers begin evaluations that may be requested next."""
-
-
 class EvaluationCache:
     """Evaluations of one variant by the widths of `nodes`, in the order they were requested.
 
@@ -340,7 +314,7 @@ class EvaluationCache:
     def __init__(
         self,
         nodes: Sequence[str],
-        evaluator: Evaluating,
+        evaluator: Evaluator,
         *,
         pinned: Mapping[str, int] | None = None,
         file: WhatIfFile | None = None,
@@ -376,10 +350,9 @@ class EvaluationCache:
 
     def counted(self, widths: Widths) -> Evaluation:
         """Returns the evaluation at these widths with its overflows; reports progress."""
-        known = self._evaluations.get(widths)
-        if known is None or known.overflows is None:
-            evaluate = self._evaluator.evaluate
-            self._evaluations[widths] = self._find_or_compute(widths, evaluate, counted=True)
+        self._evaluations[widths] = self._find_or_compute(
+            widths, self._evaluator.evaluate, counted=True
+        )
         return self._requested(widths)
 
     def expect(self, widths: Iterable[Widths], counted: bool = False) -> None:
@@ -415,23 +388,16 @@ class EvaluationCache:
     def _find_or_compute(
         self, widths: Widths, compute: Callable[[Mapping[str, int]], Evaluation], counted: bool
     ) -> Evaluation:
-        """The evaluation in the file, if it has the overflows that are asked; else a new one."""
-        known = self._stored(widths, counted)
-        if known is not None:
-            return known
-        evaluation = compute(self._bits(widths))
-        if self._file is not None:
-            self._file.store(self._variant, evaluation)
+        evaluation = self._find(widths, counted)
+        if evaluation is None:
+            evaluation = compute(self._bits(widths))
+            if self._file is not None:
+                self._file.store(self._variant, evaluation)
         return evaluation
 
-    def _stored(self, widths: Widths, counted: bool) -> Evaluation | None:
-        if self._file is None:
-            return None
-        stored = self._file.find(self._variant, self._bits(widths))
-        return stored if stored is None or stored.overflows is not None or not counted else None
-
     def _find(self, widths: Widths, counted: bool) -> Evaluation | None:
-        cached = self._evaluations.get(widths)
-        if cached is not None and (cached.overflows is not None or not counted):
-            return cached
-        return self._stored(widths, counted)
+        """The evaluation that is known, if it has the overflows that are asked."""
+        known = self._evaluations.get(widths)
+        if self._file is not None and (known is None or (counted and known.overflows is None)):
+            known = self._file.find(self._variant, self._bits(widths))
+        return None if known is None or (counted and known.overflows is None) else known

@@ -22,55 +22,38 @@ from tracer.inputs.datasets.dataset import Dataset, Description
 from tracer.inputs.datasets.opening import reopened
 from tracer.interpreter import values
 from tracer.interpreter.values import Value
-from tracer.scaling.shards import Shard
+from tracer.scaling.pool import Shard
 from tracer.support.progress import Progress, silent
 from tracer.support.temporary import naming_folder, unnamed_file
 from tracer.support.types import Array
 
 
-@dataclass(frozen=True, slots=True)
-class _Location:
-    """Where an array lies in the file; `offset` in bytes."""
-
-    offset: int
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-
-
 class ArraySpill:
-    """Numbered groups of arrays, in a temporary file that is deleted with this object.
+    """Numbered lists of arrays, in a temporary file that is deleted with this object.
 
     Several threads may read and append. Raises InputError if the disk is full.
     """
 
     def __init__(self) -> None:
         self._file = unnamed_file()
-        self._groups: list[list[_Location]] = []
+        self._places: list[int] = []
         self._lock = Lock()
 
     def append(self, arrays: Sequence[Array]) -> int:
-        """Appends a group, and returns its number. Raises ValueError for Python objects."""
+        """Appends a list, and returns its number."""
         with self._lock, naming_folder():
-            self._file.seek(0, 2)
-            locations = []
-            for array in map(np.asarray, arrays):
-                if array.dtype.hasobject:
-                    raise ValueError("arrays of Python objects cannot be stored")
-                locations.append(_Location(self._file.tell(), array.dtype, array.shape))
-                self._file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-            self._groups.append(locations)
+            place = self._file.seek(0, 2)
+            plain = [np.asarray(array, order="C") for array in arrays]
+            pickle.dump(plain, self._file, pickle.HIGHEST_PROTOCOL)
             self._file.flush()
-            return len(self._groups) - 1
+            self._places.append(place)
+            return len(self._places) - 1
 
     def read(self, number: int) -> list[Array]:
-        """Returns the arrays of a group."""
-        arrays = []
-        for location in self._groups[number]:
-            array = np.empty(location.shape, location.dtype)
-            with self._lock:
-                self._file.seek(location.offset)
-                self._file.readinto(array.reshape(-1).view(np.uint8).data)
-            arrays.append(array)
+        """Returns the arrays of a list."""
+        with self._lock:
+            self._file.seek(self._places[number])
+            arrays: list[Array] = pickle.load(self._file)  # noqa: S301 - this process wrote it
         return arrays
 
 
@@ -154,7 +137,6 @@ class StoredBatch:
     _spill: ArraySpill = field(repr=False)
     _number: int
     _names: tuple[str, ...]
-    _labelled: bool
 
     @property
     def inputs(self) -> Mapping[str, Array]:
@@ -164,16 +146,18 @@ class StoredBatch:
     @property
     def labels(self) -> Array | None:
         """Labels of the samples, where the data set has labels."""
-        return self._spill.read(self._number)[-1] if self._labelled else None
+        labels = self._spill.read(self._number)[len(self._names) :]
+        return labels[0] if labels else None
 
 
 AnyBatch: TypeAlias = StoredBatch | Batch
+_ALL = Shard()
 
 
 class StoredBatches:
-    """The batches of `dataset`, `size` samples each; each call is a pass over all of them.
+    """The batches of `dataset`, `size` samples each; each call is a pass over them.
 
-    A pass reports progress after each batch. Pickled, it is the description of the data: a process
+    Pickled, it is the description of the data: a process
     that reads it twice gets the same object, and prepares the data once.
     """
 
@@ -193,15 +177,15 @@ class StoredBatches:
         self.count = dataset.count(size)
         """The number of batches; None until a pass has told it, where only reading tells."""
 
-    def __call__(self) -> Iterator[AnyBatch]:
-        """Yields all batches, from the first one on."""
+    def __call__(self, shard: Shard = _ALL) -> Iterator[AnyBatch]:
+        """Yields the batches of a shard; reports progress where that has all of them."""
         count = self.count or 0
-        for done, batch in enumerate(self.shard(Shard()), 1):
+        for done, batch in enumerate(self._shard(shard), 1):
             yield batch
-            self._progress(done, count, "batches")
+            if shard.count is None:
+                self._progress(done, count, "batches")
 
-    def shard(self, shard: Shard) -> Iterator[AnyBatch]:
-        """Yields the batches of a shard."""
+    def _shard(self, shard: Shard) -> Iterator[AnyBatch]:
         count = self.count if shard.count is None else shard.count
         numbers = range(shard.first, shard.first + (count or 0))
         if numbers and all(number in self._stored for number in numbers):
@@ -212,16 +196,16 @@ class StoredBatches:
             data = data.part(shard.first * size, shard.count * size)
         number = shard.first
         for number, batch in enumerate(data.batches(self._size), shard.first):
-            if number not in self._stored and self._fits(batch):
-                self._stored[number] = _stored(self._spill, batch)
+            arrays = [*batch.inputs.values(), *([] if batch.labels is None else [batch.labels])]
+            if number not in self._stored and self._fits(arrays):
+                stored, names = self._spill.append(arrays), tuple(batch.inputs)
+                self._stored[number] = StoredBatch(batch.size, self._spill, stored, names)
             yield batch
         if shard.count is None:
             self.count = number + 1
 
-    def _fits(self, batch: Batch) -> bool:
-        """Whether a batch consists of plain arrays for which there is disk space."""
-        arrays: list[Any] = [*batch.inputs.values()]
-        arrays += [] if batch.labels is None else [batch.labels]
+    def _fits(self, arrays: Sequence[Any]) -> bool:
+        """Whether these are plain arrays for which there is disk space, which they take."""
         if not all(isinstance(array, np.ndarray) and not array.dtype.hasobject for array in arrays):
             return False
         nbytes = sum(array.nbytes for array in arrays)
@@ -244,9 +228,3 @@ def _shared(description: Description, model: Model, size: int) -> StoredBatches:
 
 _SHARED: WeakValueDictionary[str, StoredBatches] = WeakValueDictionary()
 """What was read from pickles in this process, and is in use, by the hash of its description."""
-
-
-def _stored(spill: ArraySpill, batch: Batch) -> StoredBatch:
-    labels = [] if batch.labels is None else [batch.labels]
-    number = spill.append([*batch.inputs.values(), *labels])
-    return StoredBatch(batch.size, spill, number, tuple(batch.inputs), bool(labels))

@@ -23,7 +23,6 @@ from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine.sum_runner import Counts, LimitedSums, OverflowCounter, SumRunner
 from tracer.accumulators.spec.policy import Policy
 from tracer.accumulators.spec.register import NARROWEST
-from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.graph.model import Model, Node
 from tracer.graph.stored_weights import WeightFiles, findable
 from tracer.interpreter.interpreter import Interpreter
@@ -31,11 +30,11 @@ from tracer.interpreter.numeric import parallel
 from tracer.interpreter.values import Value
 from tracer.limits import Limits
 from tracer.metrics import Metric
-from tracer.scaling.shards import Shard
+from tracer.records.whatif import ShardBaseline, WideBatch
+from tracer.scaling.pool import Shard
 from tracer.support.progress import Progress
 from tracer.support.types import Array
-from tracer.whatif.criteria import WideBatch, checked_metric, scorer, summary
-from tracer.whatif.deadline import Deadline
+from tracer.whatif.criteria import Deadline, checked_metric, scorer, summary
 from tracer.whatif.reuse import WIDE, AnyBatch, ArraySpill, Checkpoints, Path, StoredBatches
 
 MEMORY = 1 << 28
@@ -70,26 +69,6 @@ class Arithmetic:
     policy: Policy
     limits: Limits | None = None
     memory: int = MEMORY
-
-
-@dataclass(frozen=True, slots=True)
-class ShardBaseline:
-    """The run of a shard in accumulators that hold every sum.
-
-    `widths` are the bits of the narrow nodes in the policy, by key in the order of the model, and
-    `steps` (nodes,) the step of the main graph that each of them is in. `needed` (batches, nodes)
-    are the widths that hold all partial sums of a batch. `altered` (batches, nodes, 2) counts
-    saturation events and changed outputs by reduced-width products. `seconds` is how long it took.
-    """
-
-    widths: Mapping[str, int]
-    steps: Array
-    batches: tuple[WideBatch, ...] = field(repr=False)
-    needed: Array = field(repr=False)
-    altered: Array = field(repr=False)
-    sums: Mapping[str, PartialSums] = field(repr=False)
-    notes: tuple[str, ...]
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +160,12 @@ class ShardRuns(Generic[B]):
             batches.append(self._summary(self._scoring(outputs, batch, outputs), outputs))
             tallies = [runner.tally for runner in runners.values()]
             needed.append([NARROWEST if t is None else int(t.bits_observed.max()) for t in tallies])
-            altered.append([_altered(runner) for runner in runners.values()])
+            altered.append(
+                [
+                    (0, 0) if t is None else (t.saturation_events.sum(), t.outputs_changed.sum())
+                    for t in tallies
+                ]
+            )
             for key, runner in runners.items():
                 totals[key].add(runner)
         return ShardBaseline(
@@ -201,19 +185,6 @@ class ShardRuns(Generic[B]):
         The result equals a run over all of them, bit for bit.
         """
         paths = self._paths(question.widths, question.needed)
-        if question.counted:
-            return self._counted(shard, question.widths, paths)
-        if question.near is not None:
-            near = self._paths(question.near, question.needed)
-            self._checkpoints.make_room(
-                {shard.first + number: path for number, path in enumerate(near)}
-            )
-        return self._scored(shard, question.widths, paths)
-
-    def _counted(
-        self, shard: Shard, widths: Mapping[str, int], paths: Sequence[Path]
-    ) -> ShardEvaluation:
-        runners = self._emulation.new_runners(widths, OverflowCounter)
         starts: dict[int, int] = {}
 
         def counted(number: int, batch: B, path: Path) -> list[Value]:
@@ -222,18 +193,21 @@ class ShardRuns(Generic[B]):
             starts[number - shard.first] = start
             return self._interpreter.outputs(self._interpreter.advance(alive, start))
 
-        scores = self._rescored(shard, paths, runners, counted)
-        return ShardEvaluation(scores, starts, {key: _counts(r) for key, r in runners.items()})
-
-    def _scored(
-        self, shard: Shard, widths: Mapping[str, int], paths: Sequence[Path]
-    ) -> ShardEvaluation:
-        end = len(self._interpreter.steps)
-
         def scored(number: int, batch: B, path: Path) -> list[Value]:
+            end = len(self._interpreter.steps)
             return self._with_checkpoints(number, path, *self._resume(number, batch, end, path))
 
-        runners = self._emulation.new_runners(widths, LimitedSums)
+        if question.counted:
+            runners = self._emulation.new_runners(question.widths, OverflowCounter)
+            scores = self._rescored(shard, paths, runners, counted)
+            counters = {k: r.counts for k, r in runners.items() if isinstance(r, OverflowCounter)}
+            return ShardEvaluation(scores, starts, counters)
+        if question.near is not None:
+            near = self._paths(question.near, question.needed)
+            self._checkpoints.make_room(
+                {shard.first + number: path for number, path in enumerate(near)}
+            )
+        runners = self._emulation.new_runners(question.widths, LimitedSums)
         return ShardEvaluation(self._rescored(shard, paths, runners, scored), {}, {})
 
     def _paths(self, widths: Mapping[str, int], needed: Array) -> list[Path]:
@@ -330,18 +304,6 @@ def _steps(main: Sequence[Node], model: Model, keys: Iterable[str]) -> dict[str,
     return {key: indices[outermost(nodes[key]).key] for key in keys}
 
 
-def _altered(runner: SumRunner) -> tuple[int, int]:
-    """Saturation events and changed outputs in wide accumulators, by reduced-width products."""
-    if runner.tally is None:
-        return 0, 0
-    return int(runner.tally.saturation_events.sum()), int(runner.tally.outputs_changed.sum())
-
-
-def _counts(runner: SumRunner) -> Counts:
-    assert isinstance(runner, OverflowCounter)
-    return runner.counts
-
-
 def in_order(work: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:
     """Yields `work(item)` for every item, in order, with `workers` items in progress at a time.
 
@@ -420,16 +382,13 @@ class EvaluationJob:
             self.weights.check(model)
         return ShardRuns(
             self.arithmetic,
-            self._batches,
+            self.batches,
             scorer(model, self.batches.dataset, self.metric),
             summary(model, self.metric),
             threads=threads,
             progress=self.progress,
             deadline=self.deadline,
         )
-
-    def _batches(self, shard: Shard) -> Iterable[AnyBatch]:
-        return self.batches() if shard.count is None else self.batches.shard(shard)
 
 
 @dataclass(frozen=True, slots=True)

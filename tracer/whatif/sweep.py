@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.register import NARROWEST
 from tracer.records.whatif import Answer, FrontPoint, Screening, SweepRow, WidthChoice, Widths
-from tracer.whatif.deadline import Deadline, OutOfTimeError
+from tracer.whatif.criteria import Deadline, OutOfTimeError
 from tracer.whatif.evaluation import Baseline, EvaluationCache
 
 SWEEPING = "evaluating"
@@ -19,8 +19,6 @@ Energy = Callable[[Widths], float]
 """The energy of one sample at these widths."""
 OverflowShare = Callable[[int, int], float]
 """The share of the sums of a node that overflow in so many bits, with all other nodes wide."""
-Allowed = Callable[[Widths, Widths | None], bool]
-"""Whether the first widths are within the budget; the next questions are about the second ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,20 +203,26 @@ def _bisect_uniform(
 
 @dataclass(frozen=True, slots=True)
 class BudgetJudge:
-    """Says whether the score that widths have in `cache` is `allowed`."""
+    """Says whether the score that widths have in `cache` is `allowed`.
+
+    What a `screen` refuses is not evaluated.
+    """
 
     cache: EvaluationCache
     allowed: Callable[[float], bool]
+    screen: BudgetJudge | None = None
 
     def expect(self, widths: Iterable[Widths]) -> None:
         """Lets idle workers evaluate what may be asked next, the likeliest first."""
-        self.cache.expect(widths)
+        (self.screen or self).cache.expect(widths)
 
     def __call__(self, widths: Widths, near: Widths | None = None) -> bool:
         """Whether `widths` are allowed; the next questions are about widths `near`.
 
         What there is no time to evaluate is not allowed, so every search ends with its best so far.
         """
+        if self.screen is not None and not self.screen(widths, near):
+            return False
         try:
             return self.allowed(self.cache(widths, near).score)
         except OutOfTimeError:
@@ -284,24 +288,15 @@ class WidthSearch:
         `screen`, which judges by few samples, it leads the way, and what it refuses is not tried
         on all samples.
         """
-        guide, everywhere = screen or self.judge, self.judge
-        shares = self._descents.equal_shares(safe, self.share)
-        asked = Asked(guide, guide.expect)
-        path = shares[: furthest(shares, asked) + 1]
-        path += self._descents.descent(path[-1], asked)[1:]
-        everywhere.cache.begin("C, on all samples")
-        start = min(
-            uniform, path[furthest(path, Asked(everywhere, everywhere.expect))], key=self.energy
-        )
-
-        def allowed(widths: Widths, near: Widths | None) -> bool:
-            return (screen is None or screen(widths, near)) and everywhere(widths, near)
-
-        return self._choice(self._descents.descent(start, Asked(allowed, guide.expect))[-1], guide)
-
-    @property
-    def _descents(self) -> Descents:
-        return Descents(self.judge.cache.free, self.floor, self.energy)
+        guide = screen or self.judge
+        descents = Descents(self.judge.cache.free, self.floor, self.energy)
+        shares = descents.equal_shares(safe, self.share)
+        path = shares[: furthest(shares, guide) + 1]
+        path += descents.descent(path[-1], guide)[1:]
+        self.judge.cache.begin("C, on all samples")
+        start = min(uniform, path[furthest(path, self.judge)], key=self.energy)
+        screened = replace(self.judge, screen=screen)
+        return self._choice(descents.descent(start, screened)[-1], guide)
 
     def _choice(self, widths: Widths, judge: BudgetJudge | None) -> WidthChoice:
         """The choice of `widths`; `judge` names the node whose bit costs most, if given.
@@ -339,14 +334,6 @@ def _largest(amounts: Mapping[str, float]) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Says what is allowed, and is told beforehand what may be asked next, the likeliest first."""
-
-    allowed: Allowed
-    expect: Callable[[Iterable[Widths]], None]
-
-
-@dataclass(frozen=True, slots=True)
 class Descents:
     """Makes paths that change the `free` nodes, by index, and go no lower than `floor` bits."""
 
@@ -375,7 +362,7 @@ class Descents:
                 path.append(tuple(narrowest))
         return path
 
-    def descent(self, start: Widths, asked: Asked) -> list[Widths]:
+    def descent(self, start: Widths, judge: BudgetJudge) -> list[Widths]:
         """Returns the path of a greedy descent: each step removes one bit of one node.
 
         Goes through the nodes, the most expensive first, and removes bits while that is allowed;
@@ -386,7 +373,7 @@ class Descents:
             before = len(path)
             nodes = self._dearest_first(path[-1])
             for index, node in enumerate(nodes):
-                path += self._narrowed(path[-1], node, nodes[index + 1 :], asked)
+                path += self._narrowed(path[-1], node, nodes[index + 1 :], judge)
         return path
 
     def _dearest_first(self, widths: Widths) -> list[int]:
@@ -399,15 +386,15 @@ class Descents:
         return sorted(saved, key=lambda node: (-saved[node], node))
 
     def _narrowed(
-        self, widths: Widths, node: int, later: Sequence[int], asked: Asked
+        self, widths: Widths, node: int, later: Sequence[int], judge: BudgetJudge
     ) -> list[Widths]:
         """The steps that remove bits of one node while allowed; the last reduces the energy."""
         path = [widths]
         while self._may_lose(path[-1], node):
             less = with_bits(path[-1], node, path[-1][node] - 1)
             further = self._firsts(less, [node, *later])
-            asked.expect(chain([less], islice(further, 1), self._firsts(path[-1], later)))
-            if not asked.allowed(less, path[-1]):
+            judge.expect(chain([less], islice(further, 1), self._firsts(path[-1], later)))
+            if not judge(less, path[-1]):
                 break
             path.append(less)
         while len(path) > 1 and self.energy(path[-1]) >= self.energy(path[-2]):
@@ -424,14 +411,14 @@ class Descents:
         return (with_bits(widths, n, widths[n] - 1) for n in nodes if self._may_lose(widths, n))
 
 
-def furthest(path: Sequence[Widths], asked: Asked) -> int:
+def furthest(path: Sequence[Widths], judge: BudgetJudge) -> int:
     """Returns the number of the last allowed step of a path, by bisection; at least the first."""
     reached, refused = 0, len(path)
     while refused - reached > 1:
         step = _middle(path, reached, refused)
         ends = {_middle(path, *each) for each in ((step, refused), (reached, step))}
-        asked.expect([path[step], *(path[end] for end in sorted(ends - {reached, step}))])
-        if asked.allowed(path[step], None):
+        judge.expect([path[step], *(path[end] for end in sorted(ends - {reached, step}))])
+        if judge(path[step]):
             reached = step
         else:
             refused = step

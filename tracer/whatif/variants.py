@@ -1,5 +1,6 @@
 """Runs every variant of a what-if: a graph in an accumulator, with some widths pinned.
 
+`read_widths` reads the widths to try for each node: a policy in which a width may be a range.
 `graph_variants` makes the graphs: the quantised model, and copies with fewer bits. `identity` and
 `variant_key` name everything except the widths that changes the result of a stored evaluation.
 """
@@ -8,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -17,14 +19,21 @@ import msgspec
 import onnx
 
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.policy import Policy, as_policy
+from tracer.accumulators.spec.policy import (
+    POLICY_FILE,
+    Entry,
+    Policy,
+    as_policy,
+    first_matches,
+    split_entries,
+)
 from tracer.accumulators.spec.register import NARROWEST
 from tracer.analyzers.energy import EnergyModel
 from tracer.analyzers.views.redaction import bare_text
 from tracer.containment import signals
 from tracer.errors import InputError, LimitError, UsageError
 from tracer.graph import loading
-from tracer.graph.model import Model
+from tracer.graph.model import Model, Node
 from tracer.graph.operators import adds_integers
 from tracer.graph.stored_weights import WeightFiles
 from tracer.inputs.datasets.dataset import Dataset, choose_samples
@@ -38,19 +47,16 @@ from tracer.quantization.quantizer import quantized_graphs
 from tracer.records import environment
 from tracer.records.whatif import REFERENCE_BITS, Pins, Variant
 from tracer.scaling.pool import Pool
-from tracer.storage.whatif_file import WhatIfFile
+from tracer.storage.whatif_file import KeptShards, ShardFile, WhatIfFile
 from tracer.support.progress import Progress, silent
 from tracer.support.temporary import TemporaryFolder
 from tracer.whatif import criteria
-from tracer.whatif.criteria import energy_cost, node_work
-from tracer.whatif.deadline import Deadline, OutOfTimeError
+from tracer.whatif.criteria import Deadline, OutOfTimeError, energy_cost, node_work
 from tracer.whatif.evaluation import EvaluationCache, Evaluator
 from tracer.whatif.options import WhatIfOptions
 from tracer.whatif.reuse import StoredBatches
-from tracer.whatif.shard_file import KeptShards, ShardFile
 from tracer.whatif.shard_runs import MEMORY, Arithmetic, EvaluationJob
 from tracer.whatif.sweep import SWEEPING, Screen, SweepPlan, sweep_and_search
-from tracer.whatif.width_plan import WidthPlan
 
 _SCREEN_SHARE, _SMALLEST_SCREEN = 5, 32
 """A screen has 1/5 of the samples, at least 32; there is none where that is more than half."""
@@ -112,23 +118,16 @@ class Task:
         return self.options.addition_convention or default
 
 
-@dataclass(frozen=True, slots=True)
-class VariantResults:
-    """The variants, notes, and how additions were counted."""
-
-    variants: tuple[Variant, ...]
-    notes: tuple[str, ...]
-    addition_convention: str
-
-
 def run_variants(
     task: Task,
     graphs: Sequence[GraphVariant],
     accumulators: Sequence[Accumulator],
     file: WhatIfFile | None,
     progress: Progress | None,
-) -> VariantResults:
-    """Returns a variant for each graph, accumulator and set of pins.
+) -> tuple[tuple[Variant, ...], list[str], str]:
+    """Returns a variant for each graph, accumulator and set of pins, notes, and the convention.
+
+    The convention says how additions were counted.
 
     At the deadline the variants that were begun end with what was found, and the others are left
     out. Raises the errors of `VariantRunner`, LimitError where nothing was found in time.
@@ -165,7 +164,7 @@ def run_variants(
             f"{task.deadline.end_reason}: {len(variants)} of {planned} variants were tried"
         )
     conventions = dict.fromkeys(task.addition_convention(each) for each in accumulators)
-    return VariantResults(tuple(variants), tuple(notes), ", ".join(conventions))
+    return tuple(variants), notes, ", ".join(conventions)
 
 
 class VariantRunner:
@@ -209,7 +208,11 @@ class VariantRunner:
                 f"'{task.plan.swept.text}' matches no further node: {pins.text} matches all",
                 f"The nodes are {', '.join(evaluator.nodes)}.",
             )
-        floor = self._floor()
+        floor = NARROWEST
+        try:
+            self._energy.by_width([NARROWEST])
+        except InputError:  # the energy model has no figure for it: the search ends at the sweep
+            floor = task.widths[0]
         # raises the error for a width without energy before any evaluation
         widest = max(int(evaluator.baseline.needed.max()), floor)
         self._energy.by_width((*task.widths, *pins.bits.values(), REFERENCE_BITS, widest))
@@ -287,14 +290,6 @@ class VariantRunner:
             return Screen(cache, evaluator.baseline, self._screen_deadline)
 
         return screen
-
-    def _floor(self) -> int:
-        """The narrowest width to search: NARROWEST, or of the sweep where that has no energy."""
-        try:
-            self._energy.by_width([NARROWEST])
-        except InputError:
-            return self._task.widths[0]
-        return NARROWEST
 
 
 def _sweeps_counted(progress: Progress, passes: int) -> Progress:
@@ -399,3 +394,84 @@ def variant_key(graph: GraphVariant, accumulator: Accumulator, hardest: int | No
     bits = {"weight_bits": graph.weight_bits, "activation_bits": graph.activation_bits}
     part = {} if hardest is None else {"hardest": hardest}
     return msgspec.json.encode({**bits, **properties, **part}).decode()
+
+
+_RANGE = re.compile(r"([0-9]{1,4})(?::([0-9]{1,4})(?::([0-9]{1,4}))?)?")
+_HINT = (
+    "Widths are a range such as 12:32 (or 12:32:2), or a list such as 12,14,16; "
+    "for some nodes, 'conv1=18,*=12:32'."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WidthPlan:
+    """Widths by pattern, in ascending order; the first entry that matches a node applies."""
+
+    entries: tuple[Entry[tuple[int, ...]], ...]
+
+    @property
+    def swept(self) -> Entry[tuple[int, ...]]:
+        """The entry that is swept: the last with several widths, else the last. Others are pins."""
+        several = [entry for entry in self.entries if len(entry.value) > 1]
+        return (several or self.entries)[-1]
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The narrowest and the widest width of all entries."""
+        widths = [bits for entry in self.entries for bits in entry.value]
+        return min(widths), max(widths)
+
+    def __str__(self) -> str:
+        return ",".join(entry.text for entry in self.entries)
+
+    def policy(self, accumulator: Accumulator) -> Policy:
+        """Returns `accumulator` for the nodes that the plan names, at their widest width."""
+        return Policy(
+            tuple(
+                Entry(entry.pattern, replace(accumulator, bits=entry.value[-1]), entry.text)
+                for entry in self.entries
+            )
+        )
+
+    def pins(self, nodes: Sequence[Node]) -> Iterator[Pins]:
+        """Yields every combination of pinned widths; one without pins where no entry is one.
+
+        Raises UsageError for an entry that matches no node.
+        """
+        patterns = {key: entry.pattern for key, entry in first_matches(self.entries, nodes).items()}
+        pinned = [entry for entry in self.entries if entry is not self.swept]
+        for combination in itertools.product(*(entry.value for entry in pinned)):
+            bits = {entry.pattern: b for entry, b in zip(pinned, combination, strict=True)}
+            yield Pins(
+                ",".join(f"{pattern}={width}" for pattern, width in bits.items()),
+                {key: bits[pattern] for key, pattern in patterns.items() if pattern in bits},
+            )
+
+
+def read_widths(widths: str | Sequence[int]) -> WidthPlan:
+    """Parses `12:32`, `12:32:2`, `12,14,16` or `conv1=18,fc1=12:16,*=20`.
+
+    A pattern may occur several times, and then has the widths of all its entries. Raises UsageError
+    for other text, and for an empty range.
+    """
+    text = widths if isinstance(widths, str) else ",".join(map(str, widths))
+    if text.strip().endswith(POLICY_FILE):
+        raise UsageError(f"{text.strip()}: a policy file has one width for each node", _HINT)
+    parts: dict[str, list[tuple[str, range]]] = {}
+    for entry, pattern, span in split_entries(text, _HINT):
+        match = _RANGE.fullmatch(span)
+        if match is None:
+            raise UsageError(f"accumulator '{entry}': '{span}' is no width and no range", _HINT)
+        first = int(match[1])
+        last, step = int(match[2] or first), int(match[3] or 1)
+        if step < 1:
+            raise UsageError(f"accumulator '{entry}': steps of {step}", _HINT)
+        if last < first:
+            raise UsageError(f"accumulator '{entry}': the range is empty", f"Is it {last}:{first}?")
+        parts.setdefault(pattern, []).append((entry, range(first, last + 1, step)))
+    merged = []
+    for pattern, entries in parts.items():
+        values = {bits for _, part in entries for bits in part}
+        texts = ",".join(entry for entry, _ in entries)
+        merged.append(Entry(pattern, tuple(sorted(values)), texts))
+    return WidthPlan(tuple(merged))

@@ -19,9 +19,8 @@ from tracer.analyzers.timing import coverage, empty, wall
 from tracer.analyzers.views.text import full, micros, percent, plural, quantity, si
 from tracer.analyzers.views.trace.overflow import worst_first
 from tracer.records.columns import BY_NAME
-from tracer.records.environment import Peaks
+from tracer.records.environment import Peaks, queues, short_name
 from tracer.records.model_info import Topology
-from tracer.records.providers import queues, short_name
 from tracer.records.trace import Run, Trace
 from tracer.text import brief
 

@@ -20,7 +20,7 @@ from tracer.executors.onnxruntime import calibration, kernel_nodes, profile_even
 from tracer.executors.onnxruntime.kernel_nodes import Part
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import loading
-from tracer.records import providers
+from tracer.records import environment
 
 FOLDER = Path("tests/fixtures/profiles")
 PROFILE = FOLDER / "openvino_subgraphs.json"
@@ -190,10 +190,12 @@ def test_onnxruntimes_refusal_to_save_is_told_apart(monkeypatch):
 
 
 def test_names_of_providers():
-    assert providers.provider_of("ov").name == providers.provider_of("OPENVINO").name == OPENVINO
-    assert providers.provider_of("TensorrtExecutionProvider").short == ("tensorrt", "trt")
-    assert providers.is_cpu("cpu") and providers.is_cpu(CPU) and not providers.is_cpu("cuda")
-    strange = providers.provider_of("Abacus")
+    assert (
+        environment.provider_of("ov").name == environment.provider_of("OPENVINO").name == OPENVINO
+    )
+    assert environment.provider_of("TensorrtExecutionProvider").short == ("tensorrt", "trt")
+    assert environment.is_cpu("cpu") and environment.is_cpu(CPU) and not environment.is_cpu("cuda")
+    strange = environment.provider_of("Abacus")
     assert (strange.name, strange.compiles, strange.waits) == (
         "AbacusExecutionProvider", True, False
     )  # fmt: skip
@@ -202,9 +204,9 @@ def test_names_of_providers():
 def test_every_provider_of_the_table_is_one_of_onnxruntimes():
     """ROCm and Vitis AI left or joined its list with a release."""
     theirs = set(onnxruntime.get_all_providers())
-    ours = {provider.name for provider in providers.PROVIDERS}
+    ours = {provider.name for provider in environment.PROVIDERS}
     assert ours - theirs <= {"ROCMExecutionProvider"}
-    shorts = [short for provider in providers.PROVIDERS for short in provider.short]
+    shorts = [short for provider in environment.PROVIDERS for short in provider.short]
     assert len(set(shorts)) == len(shorts)
 
 
@@ -226,7 +228,7 @@ def test_an_absent_provider_is_refused_with_what_brings_it():
     ],
 )  # fmt: skip
 def test_a_compiled_subgraph_is_known_by_its_name(provider, operator, name, is_compiled):
-    assert providers.is_compiled(provider, operator, name) == is_compiled
+    assert environment.is_compiled(provider, operator, name) == is_compiled
 
 
 def test_an_option_of_a_provider_is_a_name_and_a_text(tmp_path, capfd):

@@ -14,7 +14,7 @@ import pytest
 from tests.tracer.whatif import networks
 from tracer.analyzers.views import render
 from tracer.api.whatif import what_if
-from tracer.scaling import shards
+from tracer.scaling import pool
 from tracer.whatif.options import WhatIfOptions
 
 WIDTHS = "8:14"
@@ -49,7 +49,7 @@ def alone(files):
 @pytest.fixture
 def small_shards(monkeypatch):
     """Each shard is one batch."""
-    monkeypatch.setattr(shards, "SHARD_S", 0.0)
+    monkeypatch.setattr(pool, "SHARD_S", 0.0)
 
 
 def started(*arguments, code=ROOT):

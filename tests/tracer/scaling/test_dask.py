@@ -82,9 +82,9 @@ def test_a_cluster_may_lose_all_its_workers_and_get_others(files, alone, dask, s
 
 
 def opened_jobs():
-    from tracer.scaling import worker
+    from tracer.scaling import dispatcher
 
-    return len(worker._opened)
+    return len(dispatcher._opened)
 
 
 @pytest.mark.nightly

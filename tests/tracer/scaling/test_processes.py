@@ -68,7 +68,7 @@ def test_a_client_that_is_ended_takes_its_workers_with_it_and_goes_on_later(
     command = subprocess.Popen(
         [
             sys.executable, "-c",
-            "from tracer.scaling import shards; shards.SHARD_S = 0.0\n"
+            "from tracer.scaling import pool; pool.SHARD_S = 0.0\n"
             "from tracer.__main__ import main; main()",
             "whatif", model, "--accumulator", widths, "--data", data, "--batch", "8",
             "--budget", "10", "--workers", "2", "-o", trace,

@@ -11,8 +11,7 @@ from tracer.accumulators.spec.policy import as_policy
 from tracer.errors import InputError
 from tracer.graph import loading
 from tracer.inputs.datasets.opening import open_dataset
-from tracer.scaling.pool import Task, opened_pool
-from tracer.scaling.shards import Shard
+from tracer.scaling.pool import Shard, Task, opened_pool
 from tracer.whatif.criteria import checked_metric
 from tracer.whatif.reuse import StoredBatches
 from tracer.whatif.shard_runs import Arithmetic, EvaluationJob, MetricJob

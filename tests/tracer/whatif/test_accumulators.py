@@ -19,7 +19,7 @@ from tracer.inputs.request import Samples
 from tracer.interpreter.interpreter import Interpreter
 from tracer.limits import Limits
 from tracer.whatif import accumulators
-from tracer.whatif.deadline import OutOfTimeError
+from tracer.whatif.criteria import OutOfTimeError
 from tracer.whatif.options import WhatIfOptions
 
 LENET = families.shipped("lenet", "torch")
@@ -165,7 +165,7 @@ def test_the_table_fits_terminals_and_files_have_every_column(tmp_path, monkeypa
 
 def test_a_run_out_of_time_tells_what_it_tried(tmp_path, monkeypatch):
     model, data = networks.model(tmp_path / "m.onnx"), networks.data(tmp_path / "d.npz")
-    shared = accumulators._shared
+    run_all = accumulators.AccumulatorTask.run
     calls = []
 
     def ending(task, *run):
@@ -173,9 +173,9 @@ def test_a_run_out_of_time_tells_what_it_tried(tmp_path, monkeypatch):
         if len(calls) > 2:
             task.deadline._ended = "out of time"
             raise OutOfTimeError("out of time")
-        return shared(task, *run)
+        return run_all(task, *run)
 
-    monkeypatch.setattr(accumulators, "_shared", ending)
+    monkeypatch.setattr(accumulators.AccumulatorTask, "run", ending)
     limits = Limits(seconds=1000)
     result = tracer.what_if(model, "fp32,fp16", data, limits=limits, in_process=True)
     assert [row.accumulator for row in result.rows] == ["fp32"]

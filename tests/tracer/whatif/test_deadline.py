@@ -12,7 +12,7 @@ from tracer.analyzers.views import render
 from tracer.api.whatif import what_if
 from tracer.errors import LimitError
 from tracer.limits import Limits
-from tracer.whatif import deadline
+from tracer.whatif import criteria
 from tracer.whatif.options import WhatIfOptions
 
 OPTIONS = WhatIfOptions(batch=40, accuracy_budget=20, metric="agreement")
@@ -27,7 +27,7 @@ def files(tmp_path):
 def ended_after(monkeypatch, looks, files, widths=WIDTHS, options=OPTIONS):
     """A what-if for which a second passes with each look at the clock."""
     clock = iter(range(10**6))
-    monkeypatch.setattr(deadline, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(criteria, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     limits = Limits(seconds=looks)
     return what_if(files[0], widths, files[1], options, limits=limits, in_process=True)
 

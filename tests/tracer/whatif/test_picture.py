@@ -9,7 +9,8 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from tracer.analyzers.whatif.views import MOST_NODES, draw_panels
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.whatif.views import MOST_NODES, figure
 from tracer.api.whatif import what_if
 from tracer.whatif.options import WhatIfOptions
 
@@ -48,7 +49,7 @@ def test_the_nodes_that_need_the_most_bits_have_names_that_can_be_read(tmp_path)
     options = WhatIfOptions(limit=4, search=False, metric="noise")
     result = what_if(tmp_path / "chain.onnx", [12, 20], str(tmp_path / "x.npz"), options)
     assert len(result.variants[0].answer.sums) == NODES
-    chart = draw_panels(result, MOST_NODES)
+    chart = figure(result, ViewOptions())
     chart.draw_without_rendering()
     panels = [axes for axes in chart.axes if " bits observed" in axes.get_title("left")]
     titles = [axes.get_title("left") for axes in panels]

@@ -12,13 +12,22 @@ from hypothesis import strategies as st
 from tracer.records.whatif import Evaluation
 from tracer.storage.whatif_file import WhatIfFile
 from tracer.whatif.evaluation import EvaluationCache
-from tracer.whatif.sweep import Asked, BudgetJudge, Descents, WidthSearch, furthest, pareto_front
+from tracer.whatif.sweep import BudgetJudge, Descents, WidthSearch, furthest, pareto_front
 
 NODES = ("a", "b", "c")
 
 
-def asked(allowed):
-    return Asked(lambda widths, near: allowed(widths), lambda widths: None)
+class Asked:
+    """Says what is allowed, by the widths alone."""
+
+    def __init__(self, allowed):
+        self.allowed = allowed
+
+    def __call__(self, widths, near=None):
+        return self.allowed(widths)
+
+    def expect(self, widths):
+        """Nothing is idle here."""
 
 
 class Network:
@@ -129,14 +138,14 @@ def test_a_node_whose_bits_take_no_energy_keeps_them():
     network = Network((5, 6, 7), (1, 1, 1))
     descents = Descents((0, 1, 2), 2, energy_of((1, 0, 1)))
     assert {widths[1] for widths in descents.equal_shares((5, 6, 7), network.share)} == {6}
-    assert descents.descent((5, 6, 7), asked(lambda widths: True))[-1] == (2, 6, 2)
+    assert descents.descent((5, 6, 7), Asked(lambda widths: True))[-1] == (2, 6, 2)
 
 
 @given(st.integers(1, 40), st.integers(0, 39))
 def test_the_furthest_allowed_step_is_found(length, last):
     last = min(last, length - 1)
     path = [(bits,) for bits in range(length)]
-    assert furthest(path, asked(lambda widths: widths[0] <= last)) == last
+    assert furthest(path, Asked(lambda widths: widths[0] <= last)) == last
 
 
 def test_without_a_budget_each_node_gets_what_it_needs():

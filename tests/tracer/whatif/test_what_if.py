@@ -22,7 +22,7 @@ from tracer.interpreter.interpreter import Interpreter
 from tracer.quantization.options import QuantizationOptions
 from tracer.records.whatif import Coverage
 from tracer.storage import whatif_file
-from tracer.whatif import width_plan
+from tracer.whatif import variants
 from tracer.whatif.options import WhatIfOptions
 from tracer.whatif.reuse import StoredBatches
 
@@ -126,9 +126,9 @@ def passes(monkeypatch):
     begun = []
     real_pass, real_run = StoredBatches.__call__, Interpreter.outputs
 
-    def one_pass(self):
+    def one_pass(self, shard):
         begun.append(0)
-        return real_pass(self)
+        return real_pass(self, shard)
 
     def outputs(self, alive):
         begun[-1] += 1
@@ -285,7 +285,7 @@ def test_an_entry_for_nobody_is_told_with_the_nodes_there_are(tmp_path):
     ],
 )
 def test_widths_are_ranges_or_lists(text, expected):
-    assert width_plan.read(text).swept.value == expected
+    assert variants.read_widths(text).swept.value == expected
 
 
 REFUSED = "20:12 a 12: 12:20:0 -3 1.5 12,,14 ² a= =12 a=b a=12: p.toml"
@@ -294,7 +294,7 @@ REFUSED = "20:12 a 12: 12:20:0 -3 1.5 12,,14 ² a= =12 a=b a=12: p.toml"
 @pytest.mark.parametrize("text", ["", *REFUSED.split()])
 def test_other_widths_are_refused(text):
     with pytest.raises(UsageError):
-        width_plan.read(text)
+        variants.read_widths(text)
 
 
 def test_what_does_not_fit_is_told_in_a_line(tmp_path):

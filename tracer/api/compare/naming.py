@@ -41,7 +41,7 @@ from tracer.graph.model import Model
 from tracer.inputs import files
 from tracer.inputs.request import on_sizes_that_run
 from tracer.quantization.from_qonnx import runnable_form
-from tracer.records import providers
+from tracer.records import environment
 from tracer.storage import trace_file
 from tracer.support.imports import not_installed
 
@@ -120,7 +120,7 @@ def parse(text: str, settings: SideSettings = _DEFAULT) -> NamedSide:
         raise UsageError(f"{text}: there is no executor '{executor}'", _FORMS)
     # `basic`, `openvino` or `openvino:basic`: what is no provider is taken for a level.
     word, _, rest = how.partition(":")
-    provider = word if providers.is_named(word) else None
+    provider = word if environment.is_named(word) else None
     level = (rest if provider else how) or None
     try:
         registry.settings_for(engine or DEFAULT, {LEVEL: level})

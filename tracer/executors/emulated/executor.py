@@ -33,8 +33,7 @@ from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import NodeRecord, Recorder
 from tracer.limits import Limits
 from tracer.records.trace import EMULATED, Kernel, Run
-from tracer.scaling.pool import Pool
-from tracer.scaling.shards import Shard, run_on_shards
+from tracer.scaling.pool import Pool, Shard, run_on_shards
 from tracer.support.progress import Progress, silent
 from tracer.support.types import Array
 

@@ -36,7 +36,7 @@ from tracer.graph import stored_weights
 from tracer.graph.model import Model, Node
 from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.limits import Limits, size_text
-from tracer.records import providers
+from tracer.records import environment
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Kernel, Run
 from tracer.support.progress import Progress, silent
@@ -295,7 +295,7 @@ class SavedGraph:
     @property
     def comparable(self) -> bool:
         """Whether the graph is optimised for the CPU, on which its tensors can be computed."""
-        return providers.is_cpu(self.settings.provider)
+        return environment.is_cpu(self.settings.provider)
 
     def match_tensors(
         self, feed_sets: Sequence[FeedSet], limits: Limits, progress: Progress

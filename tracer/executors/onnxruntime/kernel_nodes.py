@@ -23,7 +23,7 @@ import onnx
 from tracer.executors.onnxruntime import node_names
 from tracer.executors.onnxruntime.profile_events import Label
 from tracer.graph.model import Model, Node, expanded_keys
-from tracer.records import providers
+from tracer.records import environment
 from tracer.records.trace import Kernel
 from tracer.support.types import FloatArray
 
@@ -64,7 +64,7 @@ class SavedNodes:
 
     def lacks(self, labels: Sequence[Label]) -> bool:
         """Returns whether a kernel of the CPU has the name and the operator of no node."""
-        own = (label for label in labels if providers.is_cpu(label.provider))
+        own = (label for label in labels if environment.is_cpu(label.provider))
         return any(not self.has(label) for label in own)
 
     def has(self, label: Label) -> bool:
@@ -184,7 +184,7 @@ def timed_on_device(kernels: Sequence[Kernel], device_us: FloatArray) -> tuple[K
     A kernel of the CPU launches nothing there.
     """
     return tuple(
-        kernel if providers.is_cpu(kernel.provider) else replace(kernel, device_us=float(time))
+        kernel if environment.is_cpu(kernel.provider) else replace(kernel, device_us=float(time))
         for kernel, time in zip(kernels, device_us, strict=True)
     )
 
@@ -197,7 +197,7 @@ def device_notes(
     `apart_us` is the time on the device that belongs to no node. A profile that was not recorded
     `here` does not say whether launches waited.
     """
-    queueing = sorted({k.provider for k in kernels if providers.queues(k.provider)})
+    queueing = sorted({k.provider for k in kernels if environment.queues(k.provider)})
     for name in queueing:
         if not here:
             meaning = (
@@ -248,7 +248,7 @@ def recorded_parts(session: Any) -> tuple[Part, ...]:
 
 def is_compiled(label: Label) -> bool:
     """Returns whether a kernel of a profile is a subgraph that a provider compiled."""
-    return providers.is_compiled(label.provider, label.op_type, label.name)
+    return environment.is_compiled(label.provider, label.op_type, label.name)
 
 
 def nodes_of_subgraphs(

@@ -29,7 +29,7 @@ import numpy as np
 
 from tracer.errors import ModelError, TracerError, refusing
 from tracer.graph.tensor_type import CallTypes, TensorType, Types, types_of_calls
-from tracer.records import providers
+from tracer.records import environment
 from tracer.support.temporary import check_room
 from tracer.support.types import BoolArray, FloatArray, IntArray
 
@@ -135,7 +135,7 @@ class Labels:
             self.numbers[event.name] = IGNORED
             return IGNORED
         args = msgspec.json.decode(event.args, type=_Args)
-        compiled = providers.is_compiled(args.provider, args.op_name, event.name)
+        compiled = environment.is_compiled(args.provider, args.op_name, event.name)
         if not (compiled or event.name in self.repeated or self.every_shape or self.by_types):
             self.numbers[event.name] = number = self._add(event, args)
             return number

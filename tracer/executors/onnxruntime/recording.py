@@ -33,9 +33,8 @@ from tracer.executors.onnxruntime.plain_runs import PlainSession
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
-from tracer.records import providers
-from tracer.records.disturbance import MachineUse, counted_runs
-from tracer.records.trace import Kernel, Run
+from tracer.records import environment
+from tracer.records.trace import Kernel, MachineUse, Run, counted_runs
 from tracer.support.progress import Progress, silent
 from tracer.support.timing import SPINNING_S, Moment, RunTimer, elapsed_us
 from tracer.support.types import FloatArray, type_text
@@ -242,14 +241,14 @@ class Recording:
 
     def _open_and_save(self, prefix: Path) -> tuple[Any, kernel_nodes.SavedNodes]:
         """Opens a profiled session; of a provider that compiles, the CPU saves what it divides."""
-        if not providers.provider_of(self.factory.settings.provider).compiles:
+        if not environment.provider_of(self.factory.settings.provider).compiles:
             with suppress(sessions.CompiledError):  # raised if this version compiles after all
                 session = self.factory.open(profile=prefix, optimized=self.saved)
                 return session, kernel_nodes.SavedNodes.read(self.saved)
         self.factory.save_on_cpu(self.saved)
         session = self.factory.open(profile=prefix)
         self.parts = kernel_nodes.recorded_parts(session)
-        if self.parts and all(providers.is_cpu(part.provider) for part in self.parts):
+        if self.parts and all(environment.is_cpu(part.provider) for part in self.parts):
             self.factory.save_on_cpu(self.saved, divided=False)  # it took nothing
         return session, kernel_nodes.SavedNodes.read(self.saved, elsewhere=True)
 
@@ -300,7 +299,7 @@ class Recording:
         kernels, order = self.kernels()
         bodies = self._bodies(order)
         apart = sum(table.apart_us for table in self.tables)
-        asked = providers.provider_of(self.factory.settings.provider).name
+        asked = environment.provider_of(self.factory.settings.provider).name
         idle = (
             f"{asked} ran no node: all ran on the CPU. Its options may name no device of this "
             "machine, or it has none of these operators"

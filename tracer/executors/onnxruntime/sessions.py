@@ -17,7 +17,7 @@ from tracer.errors import InputError, ModelError, UsageError, out_of_memory
 from tracer.executors.onnxruntime import kernel_nodes, node_names
 from tracer.executors.onnxruntime.settings import OrtSettings, SessionSettings
 from tracer.graph.model import Model
-from tracer.records import providers
+from tracer.records import environment
 from tracer.support.temporary import check_room
 from tracer.support.types import Array
 
@@ -285,11 +285,11 @@ def _sentence(model: Model, error: Exception) -> str:
 def _provider(name: str) -> str:
     """Returns onnxruntime's name of a provider: CPUExecutionProvider for `cpu`."""
     available = {each.lower(): str(each) for each in ort.get_available_providers()}
-    provider = providers.provider_of(name)
+    provider = environment.provider_of(name)
     found = available.get(provider.name.lower())
     if found is not None:
         return found
-    remedy = f"It has {', '.join(sorted(map(providers.short_name, available.values())))}"
+    remedy = f"It has {', '.join(sorted(map(environment.short_name, available.values())))}"
     if provider.package:
         remedy = f"{remedy}; {provider.short[0]} comes with {provider.package}"
     raise UsageError(f"the installed onnxruntime has no provider '{name}'", f"{remedy}.")
