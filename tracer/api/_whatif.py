@@ -113,7 +113,7 @@ class _Opened:
     fingerprint: Callable[[], str]
 
     def identity(self, options: WhatIfOptions, changes: Sequence[str]) -> dict[str, str]:
-        """Returns what decides whether an evaluation can be reused (see `cache_key.identity`)."""
+        """Returns what decides whether an evaluation can be reused (see `variants.identity`)."""
         return variants.identity(
             self.model, self.dataset, self.fingerprint(), self.metric, options, changes
         )

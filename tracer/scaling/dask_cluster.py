@@ -4,13 +4,16 @@ This process deals the tasks itself, two for each worker at a time, so that what
 cancelled here, and a worker is not used before it has told that it runs the same code.
 """
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import logging
 import pickle
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from importlib import metadata
 from threading import Event, Thread
 from typing import Any
@@ -44,16 +47,18 @@ class DaskPool:
 
     def __init__(self, cluster: Any, threads: int | None, note: Note) -> None:
         self._owns_client = isinstance(cluster, str)
-        self.client = _connected(cluster) if self._owns_client else cluster
-        self.threads = threads
+        self._client = _connected(cluster) if self._owns_client else cluster
+        self._threads = threads
         self._note = note
         self._data: dict[str, bytes] = {}
         self._sent: dict[str, Any] = {}
         self._dispatcher = Dispatcher(note)
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="tasks")
         as_completed: Any = distributed.as_completed  # it has no types
-        self._completed = as_completed(loop=self.client.loop, with_results=True, raise_errors=False)
-        self._ends: dict[str, Done] = {}
+        self._completed = as_completed(
+            loop=self._client.loop, with_results=True, raise_errors=False
+        )
+        self._ends: dict[str, tuple[_DaskWorker, Done]] = {}
         self._sent_any = Event()
         self._wanted: list[Any] = []
         self._receiver = Thread(target=self._receive, name="results", daemon=True)
@@ -62,8 +67,8 @@ class DaskPool:
         self._closing = Event()
         self._ready = Event()
         self._watcher = Thread(target=self._watch, name="cluster", daemon=True)
-        if self.client.dashboard_link:
-            note(f"Dask's dashboard: {self.client.dashboard_link}")
+        if self._client.dashboard_link:
+            note(f"Dask's dashboard: {self._client.dashboard_link}")
         self._receiver.start()
         self._watcher.start()
         try:
@@ -92,7 +97,7 @@ class DaskPool:
         self._data.pop(job, None)
         self._sent.pop(job, None)
 
-    def submit(self, task: Task) -> "Future[Any]":
+    def submit(self, task: Task) -> Future[Any]:
         """Returns the future result of a task."""
         return self._dispatcher.submit(task)
 
@@ -110,16 +115,33 @@ class DaskPool:
         self._sender.shutdown(wait=False)
         self._wanted.clear()
         if self._owns_client:
-            self.client.close(timeout=1)
+            self._client.close(timeout=1)
 
-    def soon(self, work: Callable[[], None]) -> None:
-        """Calls `work` in the thread that sends tasks, unless the pool is closed."""
+    def send(self, seat: _DaskWorker, task: Task, done: Done) -> None:
+        """Sends a task to a worker, in a thread that may wait for the scheduler."""
         with contextlib.suppress(RuntimeError):  # the thread has been asked to end
-            self._sender.submit(work)
+            self._sender.submit(self._send, seat, task, done)
 
-    def when_done(self, future: Any, done: Done) -> None:
-        """Calls `done` in the thread that receives results, unless the scheduler is gone."""
-        self._ends[future.key] = done
+    def _send(self, seat: _DaskWorker, task: Task, done: Done) -> None:
+        if seat.is_gone:
+            return  # the dispatcher has dealt the task again
+        try:
+            future = self._client.submit(
+                run,
+                task,
+                self._threads or seat.threads,
+                self._copies(task.job),
+                workers=[seat.name],
+                allow_other_workers=False,
+                pure=False,
+                key=f"tracer-{task.method}-{time.monotonic_ns()}",
+            )
+        except (OSError, TimeoutError, ValueError, KeyError, RuntimeError):
+            time.sleep(_LOOK_S)  # somebody has just died; the pool will look who it is
+            self.send(seat, task, done)
+            return
+        seat.futures.add(future)
+        self._ends[future.key] = seat, done
         self._completed.add(future)
         self._sent_any.set()
 
@@ -130,7 +152,8 @@ class DaskPool:
             self._sent_any.clear()
             for batch in self._completed.batches():
                 for future, result in batch:
-                    done = self._ends.pop(future.key)
+                    seat, done = self._ends.pop(future.key)
+                    seat.futures.discard(future)
                     if future.status == "error":
                         error = result[1]
                         is_lost = isinstance(error, distributed.scheduler.KilledWorker)
@@ -139,14 +162,14 @@ class DaskPool:
                         result, distributed.CancelledError
                     ):
                         done(result, None)
-                    elif self.client.status == "running":
+                    elif self._client.status == "running":
                         done(None, LostError("the worker was lost"))
 
-    def copies(self, job: str) -> Any:
+    def _copies(self, job: str) -> Any:
         """The job on the workers; it is sent again where all that had it are gone."""
         sent = self._sent.get(job)
         if sent is None or sent.status in ("cancelled", "lost", "error"):
-            sent = self._sent[job] = self.client.scatter(self._data[job], direct=False, hash=False)
+            sent = self._sent[job] = self._client.scatter(self._data[job], direct=False, hash=False)
         return sent
 
     def _watch(self) -> None:
@@ -154,9 +177,9 @@ class DaskPool:
         last_seen = last_worker = time.monotonic()
         while not self._closing.is_set():
             found: Mapping[str, Any] | None = None  # the workers by address, if a scheduler answers
-            if self.client.status == "running":
+            if self._client.status == "running":
                 with contextlib.suppress(OSError, TimeoutError, RuntimeError, ValueError):
-                    found = self.client.scheduler_info()["workers"]
+                    found = self._client.scheduler_info()["workers"]
             now = time.monotonic()
             if found is not None:
                 last_seen = now
@@ -185,13 +208,13 @@ class DaskPool:
             begun = time.monotonic_ns()
             keys = [f"tracer-waiting-{begun}-{number}" for number in missing]
             with contextlib.suppress(OSError, TimeoutError, ValueError, RuntimeError):
-                self._wanted += self.client.map(abs, missing, key=keys, resources=_NOWHERE)
+                self._wanted += self._client.map(abs, missing, key=keys, resources=_NOWHERE)
 
     def _trouble(
         self, found: Mapping[str, Any] | None, unseen_s: float, workerless_s: float
     ) -> ClusterError | None:
-        address = self.client.scheduler.address if self.client.scheduler else "the cluster"
-        if unseen_s > _GONE_S or self.client.status == "closed":
+        address = self._client.scheduler.address if self._client.scheduler else "the cluster"
+        if unseen_s > _GONE_S or self._client.status == "closed":
             return ClusterError(
                 f"{address}: the scheduler does not answer any more", "Start the cluster again."
             )
@@ -247,7 +270,7 @@ class DaskPool:
     def _asked(self, addresses: Sequence[str], function: Any, *arguments: Any) -> dict[str, Any]:
         """What a function returns or raises on each worker; those that leave are left out."""
         try:
-            told: dict[str, Any] = self.client.run(
+            told: dict[str, Any] = self._client.run(
                 function, *arguments, workers=list(addresses), on_error="return"
             )
         except (OSError, TimeoutError, ValueError):
@@ -255,54 +278,27 @@ class DaskPool:
         return {each: value for each, value in told.items() if not isinstance(value, OSError)}
 
 
+@dataclass(eq=False)
 class _DaskWorker:
-    """A worker of the cluster."""
+    """A worker of the cluster, and Dask's futures of what was sent to it."""
 
+    name: str
+    threads: int
+    pool: DaskPool
+    futures: set[Any] = field(default_factory=set)
+    is_gone: bool = False
     depth = 2
 
-    def __init__(self, address: str, threads: int, pool: DaskPool) -> None:
-        self.name = address
-        self._threads = threads
-        self._pool = pool
-        self._futures: set[Any] = set()
-        self._is_gone = False
-
     def start(self, task: Task, done: Done) -> None:
-        """Sends a task, in the thread of the pool: it may have to wait for the scheduler."""
-        self._pool.soon(lambda: self._send(task, done))
-
-    def _send(self, task: Task, done: Done) -> None:
-        if self._is_gone:
-            return  # the dispatcher has dealt the task again
-        try:
-            future = self._pool.client.submit(
-                run,
-                task,
-                self._pool.threads or self._threads,
-                self._pool.copies(task.job),
-                workers=[self.name],
-                allow_other_workers=False,
-                pure=False,
-                key=f"tracer-{task.method}-{time.monotonic_ns()}",
-            )
-        except (OSError, TimeoutError, ValueError, KeyError, RuntimeError):
-            time.sleep(_LOOK_S)  # somebody has just died; the pool will look who it is
-            self.start(task, done)
-            return
-        self._futures.add(future)
-
-        def finish(result: Any, error: BaseException | None) -> None:
-            self._futures.discard(future)
-            done(result, error)
-
-        self._pool.when_done(future, finish)
+        """Sends a task."""
+        self.pool.send(self, task, done)
 
     def cancel(self) -> None:
         """Cancels what was sent and does not run yet; what runs ends unheard."""
-        self._is_gone = True
-        for future in [*self._futures]:
+        self.is_gone = True
+        for future in [*self.futures]:
             future.release()
-        self._futures.clear()
+        self.futures.clear()
 
 
 def _connected(address: str) -> Any:

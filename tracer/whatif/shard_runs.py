@@ -23,7 +23,7 @@ from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine.sum_runner import Counts, LimitedSums, OverflowCounter, SumRunner
 from tracer.accumulators.spec.policy import Policy
 from tracer.accumulators.spec.register import NARROWEST
-from tracer.graph.model import Model, Node
+from tracer.graph.model import Model
 from tracer.graph.stored_weights import WeightFiles, findable
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.numeric import parallel
@@ -133,8 +133,15 @@ class ShardRuns(Generic[B]):
         self._accumulators = {
             key: runner.accumulator for key, runner in self._emulation.runners.items()
         }
-        steps = _steps(self._interpreter.steps, arithmetic.model, self._accumulators)
-        self._node_steps = np.array([steps[key] for key in self._accumulators])
+        indices = {node.key: index for index, node in enumerate(self._interpreter.steps)}
+        nodes = {node.key: node for node in arithmetic.model.nodes}
+        steps = []
+        for key in self._accumulators:
+            node = nodes[key]
+            while node.scope.owner is not None:  # the step is that of the node around the body
+                node = node.scope.owner
+            steps.append(indices[node.key])
+        self._node_steps = np.array(steps)
         self._checkpoints = Checkpoints(arithmetic.memory, self._node_steps.tolist())
         self._spill = ArraySpill()
         self._wide_outputs: dict[int, int] = {}
@@ -291,17 +298,6 @@ class ShardRuns(Generic[B]):
                 alive, start = self._interpreter.advance(alive, start, step), step
                 self._checkpoints.offer(number, step, path, alive)
         return self._interpreter.outputs(alive)
-
-
-def _steps(main: Sequence[Node], model: Model, keys: Iterable[str]) -> dict[str, int]:
-    """The step of the main graph that each node is, or is inside of."""
-    indices = {node.key: index for index, node in enumerate(main)}
-    nodes = {node.key: node for node in model.nodes}
-
-    def outermost(node: Node) -> Node:
-        return node if node.scope.owner is None else outermost(node.scope.owner)
-
-    return {key: indices[outermost(nodes[key]).key] for key in keys}
 
 
 def in_order(work: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:
