@@ -181,7 +181,7 @@ def observe() -> Environment:
     with suppress(AttributeError, ValueError, OSError):  # Windows has no sysconf
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
-        distribution = platform.freedesktop_os_release()["PRETTY_NAME"]
+        distribution: str | None = platform.freedesktop_os_release()["PRETTY_NAME"]
     except OSError:  # no Linux, or a container without /etc/os-release
         release = platform.mac_ver()[0]
         distribution = f"macOS {release}" if release else None

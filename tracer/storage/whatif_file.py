@@ -363,11 +363,12 @@ class KeptShards:
             if row is None:
                 return None
             both = tuple[kind, list[tuple[str, bytes]]]  # type: ignore[valid-type]
-            result, records = msgspec.msgpack.decode(row[0], type=both, dec_hook=_unpack)
+            part, records = msgspec.msgpack.decode(row[0], type=both, dec_hook=_unpack)
             cells = StoredFile(self._file.database, self._file.path.stat().st_size)
             sums = [stored_sums.load_sums(text, cells.arrays(arrays)) for text, arrays in records]
-            if isinstance(result, ShardBaseline):
-                result = replace(result, sums={each.node: each for each in sums})
+            if isinstance(part, ShardBaseline):
+                part = replace(part, sums={each.node: each for each in sums})
+            result: R = part
             return result
         return None
 
