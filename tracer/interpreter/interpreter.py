@@ -159,7 +159,13 @@ class Interpreter:
         occupied at one time. Raises InputError for feeds that do not fit the model, ModelError
         for a node that cannot be computed, LimitError for a run beyond its limits.
         """
-        names = self._output_names(output_names)
+        unknown = sorted(set(output_names or ()) - set(self._plan.outputs))
+        if unknown:
+            raise UsageError(
+                f"{self.model.name} has no output '{unknown[0]}'",
+                f"Its outputs: {', '.join(self._plan.outputs)}.",
+            )
+        names = self._plan.outputs if output_names is None else output_names
         fed = self._overridable.intersection(feeds)
         if fed:
             return self._overridden(fed, names, feeds)
@@ -223,15 +229,6 @@ class Interpreter:
             yield Execution(self.model, self._observers, budget)
         self.peak_bytes = budget.peak
 
-    def _output_names(self, names: Sequence[str] | None) -> Sequence[str]:
-        unknown = sorted(set(names or ()) - set(self._plan.outputs))
-        if unknown:
-            raise UsageError(
-                f"{self.model.name} has no output '{unknown[0]}'",
-                f"Its outputs: {', '.join(self._plan.outputs)}.",
-            )
-        return self._plan.outputs if names is None else names
-
     def _inputs(self, feeds: Mapping[str, Value]) -> list[Value]:
         declared = {value.name: value for value in self.model.inputs}
         unknown = sorted(set(feeds) - set(declared))
@@ -267,9 +264,6 @@ class Interpreter:
                 f"input '{declared.name}' of {self.model.name} is {type_}, but {fed} was fed"
             )
         return array
-
-
-_NO_BODIES: Mapping[str, Body] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,3 +415,6 @@ class Execution:
 def _plain(value: Value) -> Value:
     """Returns a numpy scalar as an array of rank 0."""
     return np.asarray(value) if isinstance(value, np.generic) else value
+
+
+_NO_BODIES: Mapping[str, Body] = {}

@@ -27,18 +27,7 @@ from tracer.interpreter.fallback import (
     refusal,
     standard_function,
 )
-from tracer.interpreter.operators import (
-    Body,
-    Kernel,
-    MemoryBudget,
-    NodeContext,
-    Operator,
-    Registry,
-    bind,
-    once,
-    standard,
-    with_room,
-)
+from tracer.interpreter.operators import Body, Kernel, NodeContext, Operator, Registry, standard
 from tracer.interpreter.values import Value
 from tracer.support.types import Array, type_text
 
@@ -141,7 +130,7 @@ class Planner:
     ) -> None:
         self._model = model
         self._own = own
-        self._room = MemoryBudget()
+        self._room = operators.MemoryBudget()
         self._folder = folder
         self._wrap_kernel = wrap_kernel
         self._fallback = fallback
@@ -213,19 +202,20 @@ class Planner:
             if isinstance(error, TracerError):
                 raise type(error)(f"{where}: {error.what}", error.hint) from error
             raise ModelError(f"{where}: {error}") from error
-        ours = operator is not None and operator is standard().find(*_name(node, opset))
+        name = node.domain, node.op_type, opset
+        ours = operator is not None and operator is standard().find(*name)
         if kernel is not None and self._wrap_kernel is not None:
             plain, kernel = kernel, self._wrap_kernel(node, kernel)
             ours = ours and kernel is plain
         if kernel is not None and operator is not None:
             kernel = operators.checked(kernel, operator, attributes)
-        types = element_types.signature_of(node.domain, node.op_type, opset)
-        is_own = self._local(node) is not None or self._own.find(*_name(node, opset)) is not None
+        types = element_types.signature_of(*name)
+        is_own = self._local(node) is not None or self._own.find(*name) is not None
         if types is not None and not is_own:  # the node is what its name says
             kernel = operators.typed(kernel, types) if kernel is not None else None
             expand = operators.typed(expand, types) if expand is not None else None
         if kernel is not None and ours and not bodies and constants.issuperset(node.inputs):
-            kernel = once(kernel, self._room)
+            kernel = operators.once(kernel, self._room)
             constants.update(node.outputs)
         if kernel is not None and self._is_large:
             kernel = _leaving_mapped_weights(kernel)
@@ -233,9 +223,9 @@ class Planner:
 
     def _operator(self, node: Node, opset: int) -> Operator | None:
         """Returns the caller's operator, or ours where the model has no function of its own."""
-        operator = self._own.find(*_name(node, opset))
+        operator = self._own.find(node.domain, node.op_type, opset)
         if operator is None and self._local(node) is None:
-            return standard().find(*_name(node, opset))
+            return standard().find(node.domain, node.op_type, opset)
         return operator
 
     def _is_computed(self, node: Node) -> bool:
@@ -260,8 +250,8 @@ class Planner:
         None of both for a node that only the fallback computes.
         """
         if operator is not None:
-            bound = bind(operator.function, NodeContext(node, opset), attributes, bodies)
-            return with_room(bound, operator.copies), None
+            bound = operators.bind(operator.function, NodeContext(node, opset), attributes, bodies)
+            return operators.with_room(bound, operator.copies), None
         local = self._local(node)
         if local is not None:
             return None, self._expansion(node, opset, local)
@@ -391,10 +381,6 @@ def _placed(task: Task, slots: _Slots) -> Step:
     needed = writes[-1][0] + 1 if writes else 0
     kernel = None if bodies else task.kernel
     return Step(task, kernel, bodies, reads, writes, needed, ())
-
-
-def _name(node: Node, opset: int) -> tuple[str, str, int]:
-    return node.domain, node.op_type, opset
 
 
 def _postponed(tasks: Sequence[Task], constants: set[str]) -> list[Task]:

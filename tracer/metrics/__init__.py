@@ -7,23 +7,8 @@ from typing import Any
 
 from tracer.errors import InputError, UsageError
 from tracer.inputs.datasets.batch import Batch
+from tracer.metrics import scores
 from tracer.metrics.metric import Metric, Outputs, Score, load_user_metric
-from tracer.metrics.scores import (
-    agreement,
-    bits_per_byte,
-    channel_noise,
-    has_class_numbers,
-    has_row_per_token,
-    mse,
-    noise,
-    one_of,
-    perplexity,
-    predictions,
-    reference_mse,
-    scores_tokens,
-    top1,
-    top5,
-)
 from tracer.support.types import Array
 
 _BITS = 0.05  # bits of a token that a what-if may lose: 3.5 % of the perplexity
@@ -31,19 +16,21 @@ _BITS = 0.05  # bits of a token that a what-if may lose: 3.5 % of the perplexity
 METRICS = {
     metric.name: metric
     for metric in (
-        Metric("top1", top1, predictions=predictions),
-        Metric("top5", top5, predictions=predictions),
-        Metric("mse", mse, higher_is_better=False, unit="", unlabelled=reference_mse,
+        Metric("top1", scores.top1, predictions=scores.predictions),
+        Metric("top5", scores.top5, predictions=scores.predictions),
+        Metric("mse", scores.mse, higher_is_better=False, unit="", unlabelled=scores.reference_mse,
                sums_channels=True),
-        Metric("noise", noise, needs_labels=False, higher_is_better=False, sums_channels=True),
-        Metric("channel-noise", channel_noise, needs_labels=False, higher_is_better=False),
-        Metric("agreement", agreement, needs_labels=False, predictions=predictions),
-        Metric("perplexity", perplexity, higher_is_better=False, unit="bits", budget=_BITS),
-        Metric("bits-per-byte", bits_per_byte, higher_is_better=False, unit="bits", budget=_BITS),
+        Metric("noise", scores.noise, needs_labels=False, higher_is_better=False,
+               sums_channels=True),
+        Metric("channel-noise", scores.channel_noise, needs_labels=False, higher_is_better=False),
+        Metric("agreement", scores.agreement, needs_labels=False, predictions=scores.predictions),
+        Metric("perplexity", scores.perplexity, higher_is_better=False, unit="bits", budget=_BITS),
+        Metric("bits-per-byte", scores.bits_per_byte, higher_is_better=False, unit="bits",
+               budget=_BITS),
     )
 }  # fmt: skip
 
-_IN_ANY_AXIS = {"agreement": agreement, "channel-noise": channel_noise}
+_IN_ANY_AXIS = {"agreement": scores.agreement, "channel-noise": scores.channel_noise}
 _AXIS = re.compile(r"(agreement|channel-noise)@(-?[1-9])")
 _OUTPUT = re.compile(r"(noise|mse)@(.+)")
 _LAST = 2  # axis of the vocabulary in [N, tokens, vocabulary]
@@ -62,7 +49,7 @@ def find(spec: str) -> Metric:
     if axis is not None:
         return _along(axis[1], int(axis[2]), spec)
     if output is not None:
-        score = {"noise": noise, "mse": reference_mse}[output[1]]
+        score = {"noise": scores.noise, "mse": scores.reference_mse}[output[1]]
         alone = partial(_score_of_one, score, output[2])
         return replace(
             METRICS[output[1]], name=spec, function=alone, needs_labels=False, unlabelled=None
@@ -80,12 +67,12 @@ def find(spec: str) -> Metric:
 def _along(name: str, axis: int, spec: str) -> Metric:
     metric = METRICS[name]
     score = partial(_IN_ANY_AXIS[name], axis=axis)
-    classes = None if metric.predictions is None else partial(predictions, axis=axis)
+    classes = None if metric.predictions is None else partial(scores.predictions, axis=axis)
     return replace(metric, name=spec, function=score, predictions=classes)
 
 
 def _score_of_one(score: Score, output: str, outputs: Outputs, reference: Any) -> Array:
-    return score(one_of(outputs, output), reference)
+    return score(scores.one_of(outputs, output), reference)
 
 
 def suited(metric: Metric, batch: Batch, output: Array) -> Metric:
@@ -95,7 +82,7 @@ def suited(metric: Metric, batch: Batch, output: Array) -> Metric:
     channels are those of the last axis. Raises InputError for bits per byte of data other than
     text.
     """
-    if metric.name in _IN_ANY_AXIS and has_row_per_token(output, batch):
+    if metric.name in _IN_ANY_AXIS and scores.has_row_per_token(output, batch):
         return _along(metric.name, _LAST, metric.name)
     if metric.name == "bits-per-byte":
         if batch.token_bytes is None:
@@ -103,7 +90,9 @@ def suited(metric: Metric, batch: Batch, output: Array) -> Metric:
                 f"{metric.name} needs the bytes of a text, which these data do not have",
                 "Give text:FILE, or the metric perplexity, in bits per token.",
             )
-        return replace(metric, function=partial(bits_per_byte, token_bytes=batch.token_bytes))
+        return replace(
+            metric, function=partial(scores.bits_per_byte, token_bytes=batch.token_bytes)
+        )
     if batch.labels is not None or metric.unlabelled is None:
         return metric
     return replace(metric, function=metric.unlabelled, needs_labels=False)
@@ -117,13 +106,15 @@ def default_metric(batch: Batch, output: Array) -> Metric | None:
     An output with more than two axes does not say which of them has the classes, so it gets noise,
     unless it has a row for each token.
     """
-    classes = (output.ndim == 2 and output.shape[1] > 1) or has_class_numbers(output)
+    classes = (output.ndim == 2 and output.shape[1] > 1) or scores.has_class_numbers(output)
     labels = batch.labels
     if labels is None:
-        return METRICS["agreement" if classes or has_row_per_token(output, batch) else "noise"]
+        return METRICS[
+            "agreement" if classes or scores.has_row_per_token(output, batch) else "noise"
+        ]
     if classes and labels.dtype.kind in "iu" and labels.ndim == 1:
         return METRICS["top1"]
-    if scores_tokens(output, labels):
+    if scores.scores_tokens(output, labels):
         return METRICS["perplexity"]
     return METRICS["mse"] if labels.size == output.size else None
 

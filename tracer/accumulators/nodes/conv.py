@@ -41,7 +41,6 @@ from tracer.interpreter.numeric.products import (
     Product,
     check_channels,
     convolve,
-    convolve_placed,
     integers,
 )
 from tracer.interpreter.numeric.tensors import flat
@@ -268,7 +267,8 @@ def _convolve_group(
 ) -> None:  # fmt: skip
     """Writes the convolution of one group, computed by the product for its output channels."""
     out[:, maps] = convolve(
-        x.values[:, channels], w.values[maps], windows, product=product, fill=x.padding,
+        x.values[:, channels], w.values[maps], windows,
+        product=lambda left, right, sums, place: product(left, right, sums), fill=x.padding,
         dtype=np.int64,
     )  # fmt: skip
 
@@ -285,7 +285,7 @@ def _float_sums(
     order = _by_position(w.numbers.shape[1], math.prod(windows.kernel), runner.block)
     product = runner.product(len(x.numbers) * windows.pixels, bias if is_start else None, order)
     groups = operands.attributes.get("group", 1)
-    sums = convolve_placed(x.numbers, w.numbers, windows, groups, product, dtype=np.float32)
+    sums = convolve(x.numbers, w.numbers, windows, groups, product=product, dtype=np.float32)
     out = scaled(sums, x.factor, w.factor)
     if bias is not None and not is_start:
         out = out + bias.reshape(-1, *[1] * len(windows.out))

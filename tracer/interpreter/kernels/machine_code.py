@@ -252,37 +252,31 @@ class Vectors:
 def compiled(arguments: Sequence[Any], write: Callable[[Any, Sequence[Any]], None]) -> int:
     """Compiles a function of these argument types that `write` writes; returns its address.
 
-    One thread at a time may call it.
+    Machine code that an earlier process compiled of the same code is read. One thread at a time may
+    call it.
     """
     module = ir.Module()
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), arguments), "written")
     builder = ir.IRBuilder(function.append_basic_block())
     write(builder, function.args)
     builder.ret_void()
-    machine_code = _machine_code(str(module))
+    code, folder = str(module), kept_in(__package__)
+    path = None if folder is None else folder / f"{hashlib.sha256(code.encode()).hexdigest()}.o"
+    machine_code = None if path is None else user_cache.read(path)
+    if not machine_code:
+        with compiling(folder is not None):
+            parsed, machine = binding.parse_assembly(code), _machine()
+            options = binding.create_pipeline_tuning_options(2)
+            passes = binding.create_pass_builder(machine, options)
+            passes.getModulePassManager().run(parsed, passes)
+            machine_code = machine.emit_object(parsed)
+        if path is not None:
+            user_cache.store(path, machine_code)
     engine = binding.create_mcjit_compiler(binding.parse_assembly(""), _machine())
     engine.add_object_file(binding.ObjectFileRef.from_data(machine_code))
     engine.finalize_object()
     _ENGINES.append(engine)
     return int(engine.get_function_address("written"))
-
-
-def _machine_code(code: str) -> bytes:
-    """Compiles LLVM code, or reads what an earlier process compiled of the same."""
-    folder = kept_in(__package__)
-    path = None if folder is None else folder / f"{hashlib.sha256(code.encode()).hexdigest()}.o"
-    kept = None if path is None else user_cache.read(path)
-    if kept:
-        return kept
-    with compiling(folder is not None):
-        parsed, machine = binding.parse_assembly(code), _machine()
-        options = binding.create_pipeline_tuning_options(2)
-        passes = binding.create_pass_builder(machine, options)
-        passes.getModulePassManager().run(parsed, passes)
-        machine_code: bytes = machine.emit_object(parsed)
-    if path is not None:
-        user_cache.store(path, machine_code)
-    return machine_code
 
 
 def _machine() -> Any:
@@ -299,8 +293,12 @@ def place() -> Path | None:
     """
     beside = _TRACER / "__pycache__" / "compiled"
     elsewhere = user_cache.folder() / f"compiled-{_digest(str(_TRACER).encode())}"
-    candidates = (Path(_CONFIGURED),) if _CONFIGURED else (beside, elsewhere)
-    return next((folder for folder in candidates if _can_write(folder)), None)
+    for folder in (Path(_CONFIGURED),) if _CONFIGURED else (beside, elsewhere):
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                return folder
+    return None
 
 
 @cache
@@ -365,15 +363,6 @@ class _Telling(event.Listener):
 
     def on_end(self, _: Any) -> None:
         self._contexts.pop().__exit__(None, None, None)
-
-
-def _can_write(folder: Path) -> bool:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
 
 
 def _digest(*parts: bytes) -> str:

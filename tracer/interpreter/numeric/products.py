@@ -170,73 +170,45 @@ PlacedProduct = Callable[[Array, Array, Array, Place], Any]
 
 
 def convolve(
-    x: Array,
-    weights: Array,
-    window: Window,
-    group: int = 1,
-    *,
-    product: Product | None = None,
-    fill: Any = 0,
-    dtype: Any = None,
-) -> Array:
+    x: Array, weights: Array, window: Window, group: int = 1,
+    *, product: PlacedProduct | None = None, fill: Any = 0, dtype: Any = None,
+) -> Array:  # fmt: skip
     """Convolves `x` (N, C, *size) with `weights` (M, C / group, *kernel) into (N, M, *out).
 
     `product` multiplies the weights of a group, (M / group, K), with columns, (K, P): K runs over
-    channels, then kernel positions in row-major order; P over images and output positions. It is
-    called from several threads. Padding has the value `fill`; `dtype` is the type of the result
-    (default: the type of `x`).
+    channels, then kernel positions in row-major order; P over images and output positions. The
+    columns of all blocks of a group are numbered by image, then by output position. It is called
+    from several threads. Padding has the value `fill`; `dtype` is the type of the result (default:
+    the type of `x`).
     """
-    if product is not None:
-        return convolve_placed(
-            x, weights, window, group, lambda left, right, out, place: product(left, right, out),
-            fill, dtype,
-        )  # fmt: skip
     check_channels(x, weights, group)
     maps = weights.shape[0]
     kind = x.dtype if dtype is None else dtype
     out = tensors.empty_within_limits((len(x), maps, *window.out), kind)
     rows = weights.reshape(group, maps // group, math.prod(weights.shape[1:]))
-    work = _work(len(x), rows.shape[2], window, _TILE, group)
+    deep, size = (rows.shape[2], _TILE) if product is None else (max(rows.shape[1:]), _WIDEST)
+    tiles = _tiles(len(x), deep, window, size)
+    work = [(tile, number) for tile in tiles for number in range(group)]
     shared = replacement() or (split if len(work) < _FEWEST else blas)
 
     def block(index: int) -> None:
         tile, number = work[index]
-        _multiply(_part(x, number, group), rows[number], window, tile, shared, fill,
+        place = Place(number, tile.images.start * window.pixels + _pixels(window, tile).start)
+
+        def multiply(left: Array, right: Array, target: Array) -> None:
+            if product is None:
+                shared(left, right, target)
+            else:
+                product(left, right, target, place)
+
+        _multiply(_part(x, number, group), rows[number], window, tile, multiply, fill,
                   _part(out, number, group))  # fmt: skip
 
-    if shared is split:
+    if product is None and shared is split:
         for index in range(len(work)):
             block(index)
     else:
         parallel.run_blocks(len(work), block)
-    return out
-
-
-def convolve_placed(
-    x: Array, weights: Array, window: Window, group: int, product: PlacedProduct, fill: Any = 0,
-    dtype: Any = None,
-) -> Array:  # fmt: skip
-    """As `convolve`, with a product that knows which columns it has.
-
-    The columns of all blocks of a group are numbered by image, then by output position.
-    """
-    check_channels(x, weights, group)
-    maps = weights.shape[0]
-    kind = x.dtype if dtype is None else dtype
-    out = tensors.empty_within_limits((len(x), maps, *window.out), kind)
-    rows = weights.reshape(group, maps // group, math.prod(weights.shape[1:]))
-    work = _work(len(x), max(rows.shape[1:]), window, _WIDEST, group)
-
-    def block(index: int) -> None:
-        tile, number = work[index]
-        first = tile.images.start * window.pixels + _pixels(window, tile).start
-        _multiply(
-            _part(x, number, group), rows[number], window, tile,
-            lambda left, right, target: product(left, right, target, Place(number, first)), fill,
-            _part(out, number, group),
-        )  # fmt: skip
-
-    parallel.run_blocks(len(work), block)
     return out
 
 
@@ -266,14 +238,6 @@ def depthwise(x: Array, weights: Array, window: Window, group: int) -> Array:
 
     parallel.run_blocks(len(work), block)
     return out
-
-
-def _work(
-    batch: int, depth: int, window: Window, size: int, group: int
-) -> Sequence[tuple[Tile, int]]:
-    """The blocks: tiles of every group."""
-    tiles = _tiles(batch, depth, window, size)
-    return [(tile, number) for tile in tiles for number in range(group)]
 
 
 def columns(x: Array, window: Window, tile: Tile, fill: Any = 0) -> Array:

@@ -18,7 +18,6 @@ from tracer.interpreter.numeric import products
 from tracer.interpreter.numeric.products import check_channels, convolve
 from tracer.interpreter.numeric.windows import Window, window
 from tracer.interpreter.operators import MICROSOFT, NodeContext, operator, parameters_of
-from tracer.interpreter.ops import recurrent
 from tracer.interpreter.ops.activation import leaky_relu, sigmoid
 from tracer.interpreter.ops.matmul import integer_matmul, matmul_integer, per_row
 from tracer.interpreter.ops.pooling import average_pool
@@ -28,7 +27,7 @@ from tracer.interpreter.ops.quantization import (
     quantize_linear,
     rounded,
 )
-from tracer.interpreter.ops.recurrent import RecurrentSettings, lstm_cell
+from tracer.interpreter.ops.recurrent import RecurrentSettings, run_lstm
 from tracer.interpreter.ops.softmax import flattened, softmax
 from tracer.support.types import Array
 
@@ -74,36 +73,21 @@ def dynamic_quantize_lstm(
     by about 0.01. Scales and zero points are one number, or one for each direction (D), or one for
     each column (D, 4H).
     """
-    names = list(activations or ["Sigmoid", "Tanh", "Tanh"])
     settings = RecurrentSettings(
-        activations=(names * len(W))[: 3 * len(W)], activation_alpha=activation_alpha,
+        activations=activations, activation_alpha=activation_alpha,
         activation_beta=activation_beta, clip=clip, direction=direction,
     )  # fmt: skip
-    hidden = R.shape[1]
-    functions = recurrent.activations(settings)
-    biases = np.zeros((len(W), 8 * hidden), X.dtype) if B is None else B
-    peepholes = np.zeros((len(W), 3 * hidden), X.dtype) if P is None else P
     inputs, recurrence = (
         ((q.astype(np.float32) - by_direction(zero)) * by_direction(scale)).swapaxes(1, 2)
         for q, scale, zero in ((W, W_scale, W_zero_point), (R, R_scale, R_zero_point))
     )
-
-    def rounded(x: Array) -> Array:
-        return dequantize_linear(*dynamic_quantize_linear(x))
-
-    products, cells = recurrent.gate_products(inputs, recurrence, rounded), []
-    for d in range(len(W)):
-        bias = biases[d][: 4 * hidden], biases[d][4 * hidden :]
-        share, times = partial(products.of_input, d), partial(products.of_state, d)
-        step = lstm_cell(
-            times, bias, functions[3 * d : 3 * d + 3], peepholes[d], bool(input_forget)
-        )
-        cells.append((share, step))
-    initial = [initial_h, initial_c]
     longest = len(X) if sequence_lens is None else int(sequence_lens.max(initial=0))
-    read = np.concatenate([X[:longest], np.zeros_like(X[longest:])])  # zeros are in any range
-    clears_ended = ctx.outputs_named[0]
-    return recurrent.run(read, sequence_lens, initial, hidden, settings, cells, clears_ended)
+    ended = np.zeros_like(X[longest:])  # zeros are in any range
+    return run_lstm(
+        (np.concatenate([X[:longest], ended]), inputs, recurrence, B), sequence_lens,
+        [initial_h, initial_c], settings, P, input_forget,
+        lambda x: dequantize_linear(*dynamic_quantize_linear(x)), ctx.outputs_named[0],
+    )  # fmt: skip
 
 
 def by_direction(parameter: Array) -> Array:

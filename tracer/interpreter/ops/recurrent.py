@@ -25,6 +25,8 @@ Biases = tuple[Array, Array]
 """The biases of the input and of the state."""
 TimesGates = Callable[[Array, slice], Array]
 """A state (N, H) times the recurrence of some gates."""
+Operands = tuple[Array, Array, Array, Array | None]
+"""X, W (D, gates * H, I), R (D, gates * H, H) and B (D, 2 * gates * H) of a node."""
 _ALL = slice(None)
 """All gates."""
 
@@ -82,10 +84,8 @@ def rnn(
     **attributes: Any,
 ) -> tuple[Array, ...]:  # fmt: skip
     """h' = f(x W^T + h R^T + b)."""
-    settings = RecurrentSettings(**attributes)
-    return _run(
-        (X, W, R, B), sequence_lens, [initial_h], settings, [_rnn_cell] * len(R), ["Tanh"], gates=1
-    )
+    settings, cells = RecurrentSettings(**attributes), [_rnn_cell] * len(R)
+    return _run((X, W, R, B), sequence_lens, [initial_h], settings, cells, ["Tanh"])
 
 
 @operator("GRU")
@@ -98,7 +98,7 @@ def gru(
     """h' = (1 - z) g + z h, with gates z, r, and g from the reset state."""
     settings, names = RecurrentSettings(**attributes), ["Sigmoid", "Tanh"]
     cells = [partial(_gru_cell, linear=bool(linear_before_reset))] * len(R)
-    return _run((X, W, R, B), sequence_lens, [initial_h], settings, cells, names, gates=3)
+    return _run((X, W, R, B), sequence_lens, [initial_h], settings, cells, names)
 
 
 @operator("LSTM")
@@ -109,11 +109,22 @@ def lstm(
     *, input_forget: int = 0, **attributes: Any,
 ) -> tuple[Array, ...]:  # fmt: skip
     """c' = f c + i g, h' = o tanh(c'), with optional peepholes P."""
-    settings, names = RecurrentSettings(**attributes), ["Sigmoid", "Tanh", "Tanh"]
-    peeps = np.zeros((len(W), 3 * R.shape[-1]), X.dtype) if P is None else P
-    cells = [partial(lstm_cell, peeps=peeps[d], coupled=bool(input_forget)) for d in range(len(R))]
+    settings = RecurrentSettings(**attributes)
     states = [initial_h, initial_c]
-    return _run((X, W, R, B), sequence_lens, states, settings, cells, names, gates=4)
+    return run_lstm((X, W, R, B), sequence_lens, states, settings, P, input_forget)
+
+
+def run_lstm(
+    operands: Operands, lengths: Array | None, initial: Sequence[Array | None],
+    settings: RecurrentSettings, peepholes: Array | None, input_forget: int,
+    read: Share = np.asarray, clears_ended: bool = False,
+) -> tuple[Array, ...]:  # fmt: skip
+    """Runs an LSTM; `read` and `clears_ended` are explained at `gate_products` and `_run_cells`."""
+    x, _, r, _ = operands
+    peeps = np.zeros((len(r), 3 * r.shape[-1]), x.dtype) if peepholes is None else peepholes
+    cells = [partial(_lstm_cell, peeps=peeps[d], coupled=bool(input_forget)) for d in range(len(r))]
+    names = ["Sigmoid", "Tanh", "Tanh"]
+    return _run(operands, lengths, initial, settings, cells, names, read, clears_ended)
 
 
 def _rnn_cell(times: TimesGates, bias: Biases, functions: Sequence[Activation]) -> Cell:
@@ -145,7 +156,7 @@ def _gru_cell(
     return cell
 
 
-def lstm_cell(
+def _lstm_cell(
     times: TimesGates, bias: Biases, functions: Sequence[Activation], peeps: Array, coupled: bool
 ) -> Cell:
     """Returns a step of an LSTM with states `times` recurrence, for shares of the input (N, 4H)."""
@@ -165,30 +176,27 @@ def lstm_cell(
 
 
 def _run(
-    operands: tuple[Array, Array, Array, Array | None],
-    lengths: Array | None,
-    initial: Sequence[Array | None],
+    operands: Operands, lengths: Array | None, initial: Sequence[Array | None],
     settings: RecurrentSettings,
     cells: Sequence[Callable[[TimesGates, Biases, list[Activation]], Cell]],
-    names: Sequence[str],
-    gates: int,
-) -> tuple[Array, ...]:
-    """Runs one of `cells` of so many gates per direction; `operands` are X, W, R and B.
+    names: Sequence[str], read: Share = np.asarray, clears_ended: bool = False,
+) -> tuple[Array, ...]:  # fmt: skip
+    """Runs one of `cells` per direction.
 
     `names` are the activations of a cell where the node has none. One set of activations serves
     both directions if there is no second set.
     """
     x, w, r, b = operands
-    each, size = len(names), gates * r.shape[-1]
+    each, size = len(names), r.shape[1]
     names = (list(settings.activations or names) * len(w))[: each * len(w)]
     biases = np.zeros((len(r), 2 * size), r.dtype) if b is None else b
-    functions = activations(replace(settings, activations=names))
-    products, ready = gate_products(w, r), []
+    functions = _activations(replace(settings, activations=names))
+    products, ready = gate_products(w, r, read), []
     for d, cell in enumerate(cells):
         bias = biases[d][:size], biases[d][size:]
         share, times = partial(products.of_input, d), partial(products.of_state, d)
         ready.append((share, cell(times, bias, functions[each * d : each * (d + 1)])))
-    return run(x, lengths, initial, r.shape[-1], settings, ready)
+    return _run_cells(x, lengths, initial, r.shape[-1], settings, ready, clears_ended)
 
 
 _ACTIVATIONS: dict[str, tuple[float, float, Callable[[Array, float, float], Array]]] = {
@@ -209,7 +217,7 @@ _TAKES_ALPHA = {"affine", "elu", "hardsigmoid", "leakyrelu", "scaledtanh", "thre
 _TAKES_BETA = {"affine", "hardsigmoid", "scaledtanh"}
 
 
-def activations(settings: RecurrentSettings) -> list[Activation]:
+def _activations(settings: RecurrentSettings) -> list[Activation]:
     """Returns the activations by name; alphas and betas are assigned in order."""
     alphas = iter(settings.activation_alpha or ())
     betas = iter(settings.activation_beta or ())
@@ -234,15 +242,10 @@ def _clipped(
     return lambda x: function(np.clip(x, -clip, clip), alpha, beta)
 
 
-def run(
-    x: Array,
-    lengths: Array | None,
-    initial: Sequence[Array | None],
-    hidden: int,
-    settings: RecurrentSettings,
-    cells: Sequence[tuple[Share, Cell]],
-    clears_ended: bool = False,
-) -> tuple[Array, ...]:
+def _run_cells(
+    x: Array, lengths: Array | None, initial: Sequence[Array | None], hidden: int,
+    settings: RecurrentSettings, cells: Sequence[tuple[Share, Cell]], clears_ended: bool,
+) -> tuple[Array, ...]:  # fmt: skip
     """Returns Y and the last states, for one cell and share of the input per direction.
 
     Layout 0 has x as (L, N, I), Y as (L, D, N, H) and states as (D, N, H); layout 1 has the
