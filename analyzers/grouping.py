@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracer.accumulators.statistics.sample_sums import QUANTITIES
+from tracer.accumulators.statistics.partial_sums import QUANTITIES
 from tracer.analyzers.main_nodes import SERVING
 from tracer.analyzers.options import GROUPINGS, KERNEL, NAMES, OF_KERNELS, SAMPLE, refuse_depth
 from tracer.analyzers.roofline import averaged

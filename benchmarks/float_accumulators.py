@@ -22,15 +22,14 @@ from benchmarks._measure import machine
 from benchmarks.networks import MODELS
 from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine import tile_sums
-from tracer.accumulators.engine.float_runner import sum_products
+from tracer.accumulators.engine.float_arithmetic import sum_products
 from tracer.accumulators.engine.programs import checked, program
 from tracer.accumulators.engine.sum_runner import OverflowCounter
 from tracer.accumulators.engine.tile_sums import SumLanes
 from tracer.accumulators.floats.casting import cast
 from tracer.accumulators.hardware import presets
 from tracer.accumulators.spec import policy
-from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.any_accumulator import ByOperands
+from tracer.accumulators.spec.accumulator import Accumulator, ByOperands
 from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import (
     FloatAccumulator,

@@ -6,9 +6,8 @@ QONNX's operators declare the bits of what they round to.
 import math
 from collections.abc import Callable
 
-from tracer.accumulators.engine.stored_values import StoredValues
 from tracer.accumulators.engine.tensor_scales import ELEMENTS_KEPT
-from tracer.accumulators.engine.value_ranges import ValueRanges
+from tracer.accumulators.engine.value_ranges import StoredValues, ValueRanges
 from tracer.graph import operators
 from tracer.graph.model import Address, Model, Node, Scope
 from tracer.graph.shape_inference import TensorTypes

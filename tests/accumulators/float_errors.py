@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracer.accumulators.statistics import bins
+from tracer.accumulators.statistics import float_partial_sums
 
 
 def relative_errors(values: np.ndarray, exact: np.ndarray) -> np.ndarray:
@@ -18,7 +18,10 @@ def relative_errors(values: np.ndarray, exact: np.ndarray) -> np.ndarray:
 
 def histogram(errors: np.ndarray) -> np.ndarray:
     """How many of `errors`, float64 >= 0, are between the limits of each bin."""
-    limits = [bins.error_limit(position) for position in range(bins.ERROR_BINS - 1)]
+    limits = [
+        float_partial_sums.error_limit(position)
+        for position in range(float_partial_sums.ERROR_BINS - 1)
+    ]
     limits[0] = 2.0**-60
     positions = np.searchsorted(limits, errors, side="right")
-    return np.bincount(positions, minlength=bins.ERROR_BINS)
+    return np.bincount(positions, minlength=float_partial_sums.ERROR_BINS)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from tests.interpreter.models import quick
 from tracer.accumulators.spec.accumulator import Accumulator, needed
-from tracer.accumulators.statistics import bins
+from tracer.accumulators.statistics import partial_sums
 from tracer.accumulators.statistics.partial_sums import Tally, UnlimitedSums
 
-LIMITS = [int(limit) for limit in bins.bin_edges()]
+LIMITS = [int(limit) for limit in partial_sums.bin_edges()]
 LARGE = st.integers(0, 63).flatmap(lambda k: st.integers(-(1 << k), (1 << k) - 1))
 
 
@@ -30,14 +30,16 @@ def place(number):
 
 def test_limits_are_whole_increasing_and_mirrored():
     assert LIMITS == sorted(set(LIMITS)) == [-limit for limit in LIMITS[::-1]]
-    assert (bins.bin_edges() == LIMITS).all()
+    assert (partial_sums.bin_edges() == LIMITS).all()
     assert (LIMITS[0], LIMITS[-1]) == (-(2**63), 2**63)
 
 
 def test_small_numbers_have_bins_of_their_own_and_others_are_told_apart_by_an_eighth():
     assert set(range(-16, 17)) <= set(LIMITS)
     positive = [limit for limit in LIMITS if limit >= 16]
-    assert all((after - before) * bins.PER_OCTAVE <= before for before, after in pairwise(positive))
+    assert all(
+        (after - before) * partial_sums.PER_OCTAVE <= before for before, after in pairwise(positive)
+    )
 
 
 def test_every_number_beside_a_limit_is_on_its_side():

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import tracer
 import tracer.cli
 from tests.graphs import parse
-from tracer.accumulators.statistics.sample_sums import QUANTITIES
+from tracer.accumulators.statistics.partial_sums import QUANTITIES
 from tracer.analyzers.grouping import by_sample
 from tracer.analyzers.options import ViewOptions
 from tracer.errors import UsageError

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tracer.accumulators.engine.float_runner import sum_products
+from tracer.accumulators.engine.float_arithmetic import sum_products
 from tracer.accumulators.floats import compiled_sums, oracle
 from tracer.accumulators.floats.casting import cast, paired
 from tracer.accumulators.spec.block_fma import block_fma

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.accumulators.float_errors import histogram, relative_errors
-from tracer.accumulators.statistics import bins
+from tracer.accumulators.statistics import float_partial_sums
 from tracer.accumulators.statistics.float_partial_sums import FloatTally
 from tracer.errors import UsageError
 
@@ -43,23 +43,26 @@ def tally(*parts: tuple[np.ndarray, ...]) -> FloatTally:
 def test_a_percentile_is_at_most_an_eighth_above_that_of_numpy(errors, percent):
     counts = histogram(np.array(errors))
     exact = float(np.percentile(errors, percent, method="inverted_cdf"))
-    found = bins.error_percentile(counts, percent)
+    found = float_partial_sums.error_percentile(counts, percent)
     assert found is not None
     assert exact < found <= exact * 1.125
 
 
 def test_bins_have_all_errors_below_their_limit_and_none_below_the_limit_before():
-    limits = [bins.error_limit(position) for position in range(bins.ERROR_BINS)]
+    limits = [
+        float_partial_sums.error_limit(position)
+        for position in range(float_partial_sums.ERROR_BINS)
+    ]
     assert limits[1:-1] == sorted(limits[1:-1])
-    for position in range(1, bins.ERROR_BINS - 1):
+    for position in range(1, float_partial_sums.ERROR_BINS - 1):
         below = np.nextafter(limits[position], 0)
         assert histogram(np.array([below])).argmax() == position
         assert histogram(np.array([limits[position]])).argmax() == position + 1
     ends = histogram(np.array([0.0, 1e-300, np.inf, 1e300]))
     assert (ends[0], ends[-1]) == (2, 2)
-    assert bins.error_percentile(ends, 50) == 0.0
-    assert bins.error_percentile(ends, 99) == np.inf
-    assert bins.error_percentile(ends * 0, 50) is None
+    assert float_partial_sums.error_percentile(ends, 50) == 0.0
+    assert float_partial_sums.error_percentile(ends, 99) == np.inf
+    assert float_partial_sums.error_percentile(ends * 0, 50) is None
 
 
 @given(st.integers(0, 2**32), st.integers(0, 40), st.integers(0, 40))

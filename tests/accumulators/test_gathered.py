@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.accumulators.patches import patches
 from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine import oracle
-from tracer.accumulators.engine.node_operands import Integers
+from tracer.accumulators.engine.integer_arithmetic import Integers
 from tracer.accumulators.engine.node_pass import PaddedImages, from_rows
 from tracer.accumulators.engine.sum_runner import (
     Counts,

@@ -8,9 +8,8 @@ from tests.graphs import residual
 from tracer.accumulators import hardware
 from tracer.accumulators.hardware import Preset
 from tracer.accumulators.spec import halves, kinds, parts
-from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.any_accumulator import ByOperands, integer
-from tracer.accumulators.spec.orders.basic import Chunked
+from tracer.accumulators.spec.accumulator import Accumulator, ByOperands, integer
+from tracer.accumulators.spec.orders import Chunked
 from tracer.accumulators.spec.policy import parse_policy
 from tracer.errors import UsageError
 from tracer.graph import loading

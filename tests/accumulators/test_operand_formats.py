@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from tracer.accumulators.engine.float_operands import cast
+from tracer.accumulators.engine.float_arithmetic import cast
 from tracer.accumulators.spec.operand_format import OPERAND_NAMES, operand_format
 from tracer.errors import UsageError
 

@@ -13,7 +13,7 @@ from tracer.accumulators.engine import dots as dots_by_kernels
 from tracer.accumulators.engine import oracle
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
-from tracer.accumulators.statistics import bins
+from tracer.accumulators.statistics import partial_sums
 from tracer.accumulators.statistics.partial_sums import Clipped, Tally, UnlimitedSums
 from tracer.errors import InputError, UsageError
 
@@ -137,7 +137,7 @@ def test_quantities_are_those_of_plain_counting(case):
         (tally.low_histogram, seen.low),
         (tally.high_histogram, seen.high),
     ):
-        assert counts.tolist() == np.histogram(values, bins.bin_edges())[0].tolist()
+        assert counts.tolist() == np.histogram(values, partial_sums.bin_edges())[0].tolist()
 
 
 @quick
@@ -165,7 +165,9 @@ def test_blocks_do_not_show():
     tally.take(slice(1, 4), Tally.empty(3, Accumulator(10)).of(UnlimitedSums(final, low, high)))
     assert tally.outputs.tolist() == [0, 40_000, 40_000, 40_000, 0]
     assert tally.final_min.tolist()[1:4] == final.min(1).tolist()
-    assert tally.final_histogram.tolist() == np.histogram(final, bins.bin_edges())[0].tolist()
+    assert (
+        tally.final_histogram.tolist() == np.histogram(final, partial_sums.bin_edges())[0].tolist()
+    )
     outside = (low < -512) | (high > 511)
     assert tally.overflow(10).overflow_outputs.tolist() == [0, *outside.sum(1).tolist(), 0]
     assert tally.missing.tolist() == [0, *outside.sum(1).tolist(), 0]

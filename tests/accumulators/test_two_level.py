@@ -11,12 +11,10 @@ from tests.accumulators.dots import emulate
 from tests.accumulators.nodes import model, narrowed
 from tests.interpreter.models import quick
 from tracer.accumulators.engine import dots, oracle
-from tracer.accumulators.spec import kinds
+from tracer.accumulators.spec import Register, kinds
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.orders import Terms, named
-from tracer.accumulators.spec.orders.tiles import Level, Tiles
+from tracer.accumulators.spec.orders import Level, Terms, Tiles, named
 from tracer.accumulators.spec.policy import parse_policy
-from tracer.accumulators.spec.register import Register
 from tracer.accumulators.statistics.bounds import guaranteed
 from tracer.errors import UsageError
 

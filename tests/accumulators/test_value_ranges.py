@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from tests.accumulators.qcdq import Graph, by_hand, network, sums
 from tests.interpreter.models import onnxruntime, quick
-from tracer.accumulators.engine.stored_values import StoredValues
 from tracer.accumulators.engine.tensor_scales import TensorScales
-from tracer.accumulators.engine.value_ranges import ValueRange, ValueRanges
+from tracer.accumulators.engine.value_ranges import StoredValues, ValueRange, ValueRanges
 from tracer.graph import loading
 
 RANDOM = np.random.default_rng(3)

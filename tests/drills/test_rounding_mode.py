@@ -2,7 +2,7 @@
 
 import pytest
 
-MODES = "tracer/accumulators/spec/register.py"
+MODES = "tracer/accumulators/spec/__init__.py"
 ORACLE = "tracer/accumulators/spec/accumulator.py"
 KERNEL = "tracer/accumulators/kernels/single_sums.py"
 MATCHED = (ORACLE, KERNEL)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.hardware.exact import exponent, rounded
-from tracer.accumulators.engine.float_runner import sum_products
+from tracer.accumulators.engine.float_arithmetic import sum_products
 from tracer.accumulators.hardware.matrix_cores import AMD
 
 FP32 = 23, -126, 2**128 - 2**104, True

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tracer.accumulators import hardware
-from tracer.accumulators.engine.float_runner import sum_products
+from tracer.accumulators.engine.float_arithmetic import sum_products
 from tracer.accumulators.hardware.matrix_cores import NVIDIA
 
 DEEPGEMM = hardware.presets()["deepgemm"].accumulator.of("fp8-e4m3")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.hardware import exact, vectors
-from tracer.accumulators.engine.float_runner import sum_products
+from tracer.accumulators.engine.float_arithmetic import sum_products
 from tracer.accumulators.hardware.matrix_cores import NVIDIA
 
 X = (2 - 2.0**-10) * 2.0**-14

@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 from tests.accumulators.nodes import narrowed
 from tests.hardware import exact
 from tracer.accumulators import hardware
-from tracer.accumulators.engine.float_runner import sum_products
+from tracer.accumulators.engine.float_arithmetic import sum_products
 from tracer.accumulators.floats.casting import paired
 from tracer.accumulators.hardware.matrix_cores import NVIDIA
 from tracer.accumulators.spec.block_fma import block_fma

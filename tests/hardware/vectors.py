@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tracer.accumulators.engine.float_runner import sum_products
+from tracer.accumulators.engine.float_arithmetic import sum_products
 from tracer.accumulators.hardware.matrix_cores import NVIDIA
 from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator, float_format

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.graphs import residual
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.operand_format import FixedPoint, Formats, formats
-from tracer.accumulators.spec.orders.basic import Chunked
+from tracer.accumulators.spec.orders import Chunked
 from tracer.accumulators.spec.policy import Policy, parse_policy
 from tracer.errors import InputError, UsageError
 from tracer.graph import loading

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from tracer import limits
-from tracer.accumulators.engine.node_output import BYTES, Bytes, Dequantize, Finish
+from tracer.accumulators.engine.integer_arithmetic import BYTES, Bytes, Dequantize, Finish
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.kernels import loaded

@@ -13,21 +13,19 @@ from functools import cached_property, partial
 import numpy as np
 
 from tracer.accumulators import chains, hardware
-from tracer.accumulators.engine.float_operands import FloatOperands
-from tracer.accumulators.engine.float_runner import FloatRunner
-from tracer.accumulators.engine.node_operands import NodeOperands, NoIntegerForm
+from tracer.accumulators.engine.float_arithmetic import FloatOperands, FloatRunner
+from tracer.accumulators.engine.integer_arithmetic import NodeOperands, NoIntegerForm
 from tracer.accumulators.engine.node_pass import KeptPasses
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.multiplying import PARTLY, multiplies, reason_to_stay_wide
 from tracer.accumulators.nodes import ComputeSums, RunOperator, float_lowerings, lowerings
-from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.any_accumulator import ByOperands
+from tracer.accumulators.spec import NARROWEST
+from tracer.accumulators.spec.accumulator import Accumulator, ByOperands
 from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
 from tracer.accumulators.spec.operand_format import BLOCKS, OperandFormat, Scaling, operand_format
 from tracer.accumulators.spec.policy import Policy, Rule
-from tracer.accumulators.spec.register import NARROWEST
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums, FloatTally
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.errors import ModelError, UsageError

@@ -11,7 +11,7 @@ from tracer.api._calls import Contained, contained
 from tracer.support.arguments import option
 
 if TYPE_CHECKING:
-    from tracer.accumulators.spec.any_accumulator import AnyAccumulator
+    from tracer.accumulators.spec.accumulator import AnyAccumulator
     from tracer.accumulators.spec.policy import Policy
     from tracer.exporters.subject import ModelSource
     from tracer.inputs.request import InputPaths, Samples

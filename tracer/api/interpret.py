@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from tracer.accumulators.spec.any_accumulator import AnyAccumulator
+    from tracer.accumulators.spec.accumulator import AnyAccumulator
     from tracer.accumulators.spec.policy import Policy
     from tracer.executors.protocol import Receive
     from tracer.exporters.subject import ModelSource

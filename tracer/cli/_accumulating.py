@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from tracer.accumulators.spec.register import (
-    Bias,
-    Convention,
-    Overflow,
-    RoundingName,
-    ZeroPoints,
-)
+from tracer.accumulators.spec import Bias, Convention, Overflow, RoundingName, ZeroPoints
 from tracer.api import _calls
 from tracer.cli._messages import tell, tell_written
 from tracer.cli._options import declared, names
@@ -229,8 +223,7 @@ def _accumulating(
     magnitude: bool = False,
     **properties: Any,
 ) -> AccumulatorOptions:
-    from tracer.accumulators.spec.accumulator import Accumulator
-    from tracer.accumulators.spec.any_accumulator import integer
+    from tracer.accumulators.spec.accumulator import Accumulator, integer
     from tracer.accumulators.spec.policy import parse_policy
 
     checked = None if check_certificate is None else _read(check_certificate)

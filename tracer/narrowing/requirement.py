@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, get_args
 
-from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.any_accumulator import AnyAccumulator
-from tracer.accumulators.spec.orders.tiles import Level, Tiles
+from tracer.accumulators.spec import WIDEST, Register
+from tracer.accumulators.spec.accumulator import Accumulator, AnyAccumulator
+from tracer.accumulators.spec.orders import Level, Tiles
 from tracer.accumulators.spec.policy import Entry, Policy, first_matches
-from tracer.accumulators.spec.register import WIDEST, Register
 from tracer.errors import UsageError
 from tracer.graph.model import Model
 from tracer.whatif import variants

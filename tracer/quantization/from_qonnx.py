@@ -17,8 +17,7 @@ import numpy as np
 import onnx
 from onnx.external_data_helper import load_external_data_for_model
 
-from tracer.accumulators.engine.stored_values import StoredValues
-from tracer.accumulators.engine.value_ranges import integer_range
+from tracer.accumulators.engine.value_ranges import StoredValues, integer_range
 from tracer.errors import ModelError
 from tracer.graph import loading, operators
 from tracer.graph.model import Model, Scope, StandIn

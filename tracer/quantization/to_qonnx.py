@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from tracer.accumulators.engine.stored_values import StoredValues
-from tracer.accumulators.engine.value_ranges import ValueRanges
+from tracer.accumulators.engine.value_ranges import StoredValues, ValueRanges
 from tracer.errors import ModelError
 from tracer.graph import loading, operators
 from tracer.graph.model import Scope

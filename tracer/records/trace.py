@@ -21,8 +21,7 @@ import numpy as np
 import pandas as pd
 
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
-from tracer.accumulators.statistics.partial_sums import PartialSums
-from tracer.accumulators.statistics.sample_sums import SampleSums
+from tracer.accumulators.statistics.partial_sums import PartialSums, SampleSums
 from tracer.graph.tensor_type import CallTypes, TensorType
 from tracer.interpreter.observers import Statistics
 from tracer.records import environment

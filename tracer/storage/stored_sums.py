@@ -10,10 +10,9 @@ import msgspec
 import numpy as np
 
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.statistics import bins
+from tracer.accumulators.statistics import float_partial_sums
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums, FloatTally
-from tracer.accumulators.statistics.partial_sums import PartialSums, Tally
-from tracer.accumulators.statistics.sample_sums import SampleSums
+from tracer.accumulators.statistics.partial_sums import PartialSums, SampleSums, Tally
 from tracer.errors import InputError
 from tracer.storage.trace_database import StoredFile, as_text, decoded, typed_row
 from tracer.support.types import Array
@@ -165,7 +164,7 @@ def _load_floats(text: str, arrays: Mapping[str, Array]) -> FloatPartialSums:
     """Raises ValueError, KeyError or MsgspecError for malformed data."""
     record = decoded(text, _FloatRecord)
     histogram = arrays[_HISTOGRAM]
-    if histogram.shape != (bins.ERROR_BINS,) or (histogram < 0).any():
+    if histogram.shape != (float_partial_sums.ERROR_BINS,) or (histogram < 0).any():
         raise ValueError(f"{_HISTOGRAM} has other bins than errors have")
     # Python's integers: sums of numbers near 2^63 must not wrap
     if sum(histogram.tolist()) + record.nan_outputs != record.outputs:

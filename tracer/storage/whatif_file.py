@@ -21,8 +21,8 @@ from typing import Any, TypeVar, get_type_hints
 import msgspec
 import numpy as np
 
+from tracer.accumulators.spec import NARROWEST, WIDEST
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.register import NARROWEST, WIDEST
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.errors import InputError
 from tracer.records.whatif import (

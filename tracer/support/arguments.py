@@ -149,7 +149,7 @@ RULES: Mapping[str, Rule] = {
     "model": ANYTHING,  # opening or exporting it says what it is not
     "accumulator": maybe(
         either(integer(), PATH, instance(*(f"tracer.accumulators.spec.{name}" for name in
-                                         ("accumulator.Accumulator", "any_accumulator.ByOperands",
+                                         ("accumulator.Accumulator", "accumulator.ByOperands",
                                           "float_accumulator.FloatAccumulator",
                                           "block_fma.BlockFma", "policy.Policy"))))
     ),

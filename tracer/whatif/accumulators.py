@@ -18,7 +18,7 @@ from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.spec import kinds
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy, Rule, parse_policy
-from tracer.accumulators.statistics import bins
+from tracer.accumulators.statistics import float_partial_sums
 from tracer.accumulators.statistics.float_partial_sums import SUMMED, FloatPartialSums
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.analyzers.energy import EnergyModel

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, get_args
 
-from tracer.accumulators.spec.register import Bias, Convention, Overflow
+from tracer.accumulators.spec import Bias, Convention, Overflow
 from tracer.analyzers.options import ADDITION_CONVENTIONS, DEFAULT_ENERGY_MODEL
 from tracer.errors import UsageError
 from tracer.support.arguments import (

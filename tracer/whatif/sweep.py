@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
+from tracer.accumulators.spec import NARROWEST
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.register import NARROWEST
 from tracer.records.whatif import Answer, FrontPoint, Screening, SweepRow, WidthChoice, Widths
 from tracer.whatif.criteria import Deadline, OutOfTimeError
 from tracer.whatif.evaluation import Baseline, EvaluationCache

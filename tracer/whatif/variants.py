@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 import onnx
 
+from tracer.accumulators.spec import NARROWEST
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import (
     POLICY_FILE,

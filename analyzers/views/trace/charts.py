@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tracer.accumulators.statistics.bins import bin_edges
-from tracer.accumulators.statistics.partial_sums import PartialSums
+from tracer.accumulators.statistics.partial_sums import PartialSums, bin_edges
 from tracer.analyzers.options import CHART_TOP, NAMES, ViewOptions
 from tracer.analyzers.overflow import bits_observed, widest
 from tracer.analyzers.views.drawing import (

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracer.accumulators.statistics import bins
+from tracer.accumulators.statistics import float_partial_sums
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.analyzers.advice import advise
@@ -142,7 +142,7 @@ def _float_sums(sums: FloatPartialSums) -> dict[str, Any]:
         **tally.counts(),
         "greatest_error": tally.greatest_error,
         "errors": [
-            {"below": bins.error_limit(position), "outputs": int(counts[position])}
+            {"below": float_partial_sums.error_limit(position), "outputs": int(counts[position])}
             for position in counts.nonzero()[0].tolist()
         ],
     }

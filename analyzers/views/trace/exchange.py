@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from tracer.accumulators.statistics.bins import bin_edges
+from tracer.accumulators.statistics.partial_sums import bin_edges
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.timing import coverage, wall
 from tracer.analyzers.views.exchange import (

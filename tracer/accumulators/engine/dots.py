@@ -22,8 +22,7 @@ from tracer.accumulators.engine.programs import (
 )
 from tracer.accumulators.engine.tile_sums import Factors, SumLanes
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.orders import Terms
-from tracer.accumulators.spec.orders.basic import Sorted
+from tracer.accumulators.spec.orders import Sorted, Terms
 from tracer.accumulators.statistics.partial_sums import Clipped, UnlimitedSums
 from tracer.interpreter.numeric import parallel, products, tensors
 from tracer.support.types import Array

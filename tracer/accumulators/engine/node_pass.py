@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from tracer.accumulators.engine.node_operands import Integers
+from tracer.accumulators.engine.integer_arithmetic import Integers
 from tracer.accumulators.engine.programs import (
     Matrices,
     Program,

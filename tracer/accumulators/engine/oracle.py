@@ -7,9 +7,9 @@ from typing import assert_never
 
 import numpy as np
 
+from tracer.accumulators.spec import Overflow, Register
 from tracer.accumulators.spec.accumulator import Accumulator, rounded
 from tracer.accumulators.spec.orders import Terms
-from tracer.accumulators.spec.register import Overflow, Register
 from tracer.accumulators.statistics.partial_sums import Clipped, UnlimitedSums
 from tracer.support.types import Array
 

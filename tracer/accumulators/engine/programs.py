@@ -10,9 +10,9 @@ from functools import lru_cache
 import numpy as np
 
 from tracer.accumulators.kernels import loaded
+from tracer.accumulators.spec import Register
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Order, Stage, Terms
-from tracer.accumulators.spec.register import Register
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import parallel
 from tracer.interpreter.numeric.tile_tasks import Groups

@@ -9,11 +9,10 @@ from threading import Lock
 import numpy as np
 
 from tracer.accumulators.engine import dots, node_pass
-from tracer.accumulators.engine.node_output import Finish
+from tracer.accumulators.engine.integer_arithmetic import Finish
 from tracer.accumulators.engine.node_pass import ColumnSource, KeptPasses, NodePass
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.orders import Order, Terms
-from tracer.accumulators.spec.orders.basic import Sequential
+from tracer.accumulators.spec.orders import Order, Sequential, Terms
 from tracer.accumulators.statistics.bounds import (
     Bounds,
     datatype,

@@ -13,8 +13,8 @@ import ml_dtypes
 import numpy as np
 
 from tracer.accumulators.engine import value_ranges
-from tracer.accumulators.engine.stored_values import StoredValues
 from tracer.accumulators.engine.value_ranges import (
+    StoredValues,
     ValueRanges,
     has_input,
     rounds_to_integers,

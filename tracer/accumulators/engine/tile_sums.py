@@ -14,9 +14,9 @@ import numpy as np
 
 from tracer.accumulators.engine.programs import Matrices, Program, products_may_change
 from tracer.accumulators.kernels import loaded
+from tracer.accumulators.spec import Overflow, Register, effect_of
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.register import Overflow, Register, effect_of
-from tracer.accumulators.statistics import bins
+from tracer.accumulators.statistics import partial_sums
 from tracer.accumulators.statistics.partial_sums import EXTREMES, Tally
 from tracer.interpreter.numeric import parallel, tile_tasks
 from tracer.interpreter.numeric.tile_tasks import Columns, Groups, Lanes
@@ -332,11 +332,11 @@ def _layout(bits: int) -> Any:
 
 @cache
 def _bins(bits: int) -> Array:
-    """The bin of `bins.bin_edges` that each bin of lanes lies in."""
+    """The bin of `bin_edges` that each bin of lanes lies in."""
     names, layout = loaded("tally_stores"), _layout(bits)
     number = np.arange(layout.signed)
     parts = 1 << names.PART_BITS
     octaves = np.exp2((number // parts + names.FIRST).astype(np.float64))
     least = np.ceil(octaves * (1 + number % parts / parts) - 0.5)
     sums = np.concatenate([least, -least - 1])
-    return np.searchsorted(bins.bin_edges(), sums, side="right") - 1
+    return np.searchsorted(partial_sums.bin_edges(), sums, side="right") - 1

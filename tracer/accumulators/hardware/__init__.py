@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.any_accumulator import AnyAccumulator
+from tracer.accumulators.spec.accumulator import Accumulator, AnyAccumulator
 
 Status = Literal["checked against hardware vectors", "checked against another library", "modelled"]
 """How it is known that a preset computes what the device does. Tests check it: with results of the

@@ -1,9 +1,9 @@
 """Sums of products of bytes, as integer instructions and libraries of processors add them."""
 
 from tracer.accumulators.hardware import Preset
+from tracer.accumulators.spec import Register
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.orders.tiles import Level, Tiles
-from tracer.accumulators.spec.register import Register
+from tracer.accumulators.spec.orders import Level, Tiles
 
 _FBGEMM_TERMS = 256
 """Terms of a block (KCB in PackingTraits-inl.h), after which FBGEMM spills its 16 bits."""

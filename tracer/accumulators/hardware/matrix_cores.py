@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tracer.accumulators.hardware import Preset, Status
-from tracer.accumulators.spec.any_accumulator import ByOperands
+from tracer.accumulators.spec.accumulator import ByOperands
 from tracer.accumulators.spec.block_fma import SINGLE, BlockFma, Rule, Schedule
 from tracer.accumulators.spec.float_accumulator import float_format
 from tracer.accumulators.spec.operand_format import BLOCK_FORMATS, BLOCKS

@@ -18,7 +18,7 @@ from tracer.accumulators.kernels.array_types import (
     kernel,
     repeat_type,
 )
-from tracer.accumulators.spec.register import Overflow, RoundingName
+from tracer.accumulators.spec import Overflow, RoundingName
 from tracer.interpreter.compiled_code import entry
 
 _HALF_EVEN, _HALF_AWAY, _FLOOR, _TRUNCATE, _STOCHASTIC = range(5)

@@ -17,7 +17,7 @@ from tracer.accumulators.kernels.array_types import (
     tuple_type,
     vector_type,
 )
-from tracer.accumulators.statistics.bins import BELOW_ERRORS, ERROR_BINS, UNUSED_BITS
+from tracer.accumulators.statistics.float_partial_sums import BELOW_ERRORS, ERROR_BINS, UNUSED_BITS
 from tracer.interpreter.compiled_code import entry
 
 _PART = 256
@@ -50,7 +50,7 @@ def _width(value: int, symmetric: bool) -> int:
 
 @njit(types.int64(types.int64, types.int64, types.int64), nogil=True, cache=True, inline="always")
 def _bin(value: int, fraction: int, middle: int) -> int:
-    """The bin of `bins.bin_edges`, with 2^`fraction` bins an octave; 0 has the bin `middle`."""
+    """The bin of `bin_edges`, with 2^`fraction` bins an octave; 0 has the bin `middle`."""
     magnitude = value ^ (value >> 63)
     octave = max(63 - _leading_zeros(magnitude) - fraction, 0)
     # Each number of the first octaves has a bin; above, each octave adds 2^fraction bins.

@@ -13,10 +13,14 @@ from functools import cache
 
 import numpy as np
 
-from tracer.accumulators.engine.float_operands import FloatOperands
-from tracer.accumulators.engine.float_runner import FloatRunner
-from tracer.accumulators.engine.node_operands import NodeOperands, NoIntegerForm
-from tracer.accumulators.engine.node_output import Finish, Requantize, Restore
+from tracer.accumulators.engine.float_arithmetic import FloatOperands, FloatRunner
+from tracer.accumulators.engine.integer_arithmetic import (
+    Finish,
+    NodeOperands,
+    NoIntegerForm,
+    Requantize,
+    Restore,
+)
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.multiplying import multiplies

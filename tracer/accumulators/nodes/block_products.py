@@ -11,9 +11,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracer.accumulators.engine.float_operands import FloatOperands
-from tracer.accumulators.engine.float_runner import FloatRunner
-from tracer.accumulators.engine.node_operands import Integers, NodeOperands, NoIntegerForm, narrow
+from tracer.accumulators.engine.float_arithmetic import FloatOperands, FloatRunner
+from tracer.accumulators.engine.integer_arithmetic import (
+    Integers,
+    NodeOperands,
+    NoIntegerForm,
+    narrow,
+)
 from tracer.accumulators.engine.sum_runner import Reduction, SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.engine.value_ranges import has_input, integer_range

@@ -1,23 +1,86 @@
-"""Products of matrices that are onnxruntime's own operators, domain com.microsoft."""
+"""Products of matrices that are onnxruntime's own operators, domain com.microsoft, and attention.
+
+Attention multiplies matrices on its way: its own code runs, and each product that it asks for is
+computed in the float accumulator.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import count
 
 import numpy as np
 
-from tracer.accumulators.engine.node_operands import Integers, NodeOperands
-from tracer.accumulators.engine.node_output import Dequantize
+from tracer.accumulators.engine.float_arithmetic import FloatOperands, FloatRunner
+from tracer.accumulators.engine.integer_arithmetic import Dequantize, Integers, NodeOperands
 from tracer.accumulators.engine.sum_runner import SumRunner
-from tracer.accumulators.nodes import ComputeSums, NodeSums, finished, followed, lowering
+from tracer.accumulators.nodes import (
+    ComputeNode,
+    ComputeSums,
+    FloatLowering,
+    NodeSums,
+    RunOperator,
+    add_float_lowering,
+    finished,
+    followed,
+    lowering,
+)
 from tracer.accumulators.nodes.block_products import gemm_or_blocks
-from tracer.accumulators.nodes.matmul import columns_axis, minus_row_zero_points, product_sums
+from tracer.accumulators.nodes.matmul import (
+    columns_axis,
+    float_sums,
+    minus_row_zero_points,
+    product_sums,
+)
+from tracer.interpreter.numeric import products
 from tracer.interpreter.operators import MICROSOFT
 from tracer.interpreter.ops.fused import activated, transposed_as
 from tracer.interpreter.ops.multi_head_attention import attended_projection
 from tracer.interpreter.ops.quantization import dynamic_quantize_linear
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
+
+_COMPUTED = -1
+"""The index of a factor that is no input of the node."""
+
+
+def _multiplying(number: int, floats: tuple[int, ...]) -> FloatLowering:
+    """Returns the lowering of an operator with so many products for each of its samples.
+
+    Samples are multiplied together, or one after the other.
+    """
+
+    def prepare(operands: FloatOperands) -> ComputeNode:
+        def compute(
+            inputs: Sequence[Value], runner: FloatRunner, run: RunOperator
+        ) -> Sequence[Value]:
+            calls = count()
+
+            def multiply(a: Array, b: Array) -> Array:
+                left = operands.matrix(_input_index(inputs, a), a, -1)
+                right = operands.matrix(_input_index(inputs, b), b, -2 if b.ndim > 1 else -1)
+                sums = float_sums(left, right, None, runner, next(calls) % number)
+                return sums.astype(a.dtype, copy=False)
+
+            with products.replaced(multiply):
+                return run()
+
+        return compute
+
+    return FloatLowering(prepare, floats)
+
+
+def _input_index(inputs: Sequence[Value], factor: Array) -> int:
+    """Returns which input a factor is, if it is one as a whole."""
+    return next((i for i, each in enumerate(inputs) if each is factor), _COMPUTED)
+
+
+add_float_lowering(_multiplying(2, (0, 1, 2)), "Attention")
+add_float_lowering(_multiplying(3, (0, 1)), "Attention", domain=MICROSOFT)
+add_float_lowering(
+    _multiplying(2, (0,)), "MultiHeadAttention", "GroupQueryAttention", domain=MICROSOFT
+)
+add_float_lowering(_multiplying(1, (0, 1)), "FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 
 LARGEST = 255
 """The greatest distance of a byte from its zero point, if both are computed."""

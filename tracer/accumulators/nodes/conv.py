@@ -13,16 +13,22 @@ from typing import Any
 import numpy as np
 
 from tracer import limits
-from tracer.accumulators.engine.float_operands import CastOperand, FloatOperands, scaled
-from tracer.accumulators.engine.float_runner import FloatRunner
-from tracer.accumulators.engine.node_operands import (
+from tracer.accumulators.engine.float_arithmetic import (
+    CastOperand,
+    FloatOperands,
+    FloatRunner,
+    scaled,
+)
+from tracer.accumulators.engine.integer_arithmetic import (
+    Dequantize,
+    Finish,
     Integers,
     NodeOperands,
     NoIntegerForm,
+    per_channel,
     subtract_zero_points,
     zero_points_stay,
 )
-from tracer.accumulators.engine.node_output import Dequantize, Finish, per_channel
 from tracer.accumulators.engine.node_pass import PaddedImages
 from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner
 from tracer.accumulators.nodes import (

@@ -8,9 +8,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracer.accumulators.engine.float_operands import FloatOperands
-from tracer.accumulators.engine.float_runner import FloatRunner
-from tracer.accumulators.engine.node_operands import Integers, NodeOperands, NoIntegerForm, Operand
+from tracer.accumulators.engine.float_arithmetic import FloatOperands, FloatRunner
+from tracer.accumulators.engine.integer_arithmetic import (
+    Integers,
+    NodeOperands,
+    NoIntegerForm,
+    Operand,
+)
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.nodes import (
     ComputeFloats,

@@ -8,17 +8,23 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tracer.accumulators.engine.float_operands import CastOperand, FloatOperands, scaled
-from tracer.accumulators.engine.float_runner import FloatRunner
-from tracer.accumulators.engine.node_operands import (
+from tracer.accumulators.engine.float_arithmetic import (
+    CastOperand,
+    FloatOperands,
+    FloatRunner,
+    scaled,
+)
+from tracer.accumulators.engine.integer_arithmetic import (
     BiasParts,
+    Dequantize,
+    Finish,
     Integers,
     NodeOperands,
+    Requantize,
     minus_zero_point,
     subtract_zero_points,
     zero_points_stay,
 )
-from tracer.accumulators.engine.node_output import Dequantize, Finish, Requantize
 from tracer.accumulators.engine.node_pass import from_matrices, from_rows
 from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner
 from tracer.accumulators.nodes import (

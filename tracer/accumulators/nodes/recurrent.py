@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tracer.accumulators.engine.node_operands import (
+from tracer.accumulators.engine.integer_arithmetic import (
     Fixed,
     Integers,
     NodeOperands,

@@ -8,8 +8,13 @@ from typing import Any
 import numpy as np
 
 from tracer import limits
-from tracer.accumulators.engine.node_operands import Integers, NodeOperands, NoIntegerForm, narrow
-from tracer.accumulators.engine.node_output import Restore
+from tracer.accumulators.engine.integer_arithmetic import (
+    Integers,
+    NodeOperands,
+    NoIntegerForm,
+    Restore,
+    narrow,
+)
 from tracer.accumulators.engine.node_pass import ColumnSource, PaddedImages, from_first_axis
 from tracer.accumulators.engine.sum_runner import Ends, Gathered, Reduction, SumRunner
 from tracer.accumulators.nodes import ComputeSums, NodeSums, computed, lowering

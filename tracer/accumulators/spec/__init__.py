@@ -1,9 +1,94 @@
 """Accumulators, orders and policies: what they are, and how they are spelled.
 
-This module splits spellings; what is in parentheses stays together.
+This module has registers: their range, their overflow, and the other choices that an accumulator
+offers, which `Accumulator` explains. It is light enough for the options of commands. A name that is
+added here fails type checking in every file that has to handle it. `parts` and `halves` split
+spellings; what is in parentheses stays together.
 """
 
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import Literal, assert_never, get_args
+
+from tracer.errors import UsageError
+
+Overflow = Literal["saturate", "symmetric", "wrap", "zero", "error"]
+Convention = Literal["twos-complement", "magnitude"]
+Bias = Literal["first", "last"]
+ZeroPoints = Literal["before", "after"]
+RoundingName = Literal["half-even", "half-away", "floor", "truncate", "stochastic"]
+
+NARROWEST, WIDEST = 2, 64
+"""Bits of a register, its sign among them."""
+_OVERFLOWS = tuple(name for name in get_args(Overflow) if name != "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What an overflow mode does: all that bounds and the choice of a kernel need to know of it.
+
+    `clips` is whether a value outside the range becomes the nearer end; errors are raised
+    afterwards. `outside` is what a value outside can become: the nearer end, any number in the
+    range, or 0. `is_symmetric` is whether the range leaves out the lowest number.
+    """
+
+    clips: bool = False
+    outside: Literal["end", "any", "zero"] = "any"
+    is_symmetric: bool = False
+
+
+def effect_of(overflow: Overflow) -> Effect:
+    """Returns what `overflow` does; `engine.oracle.into_range` defines it."""
+    match overflow:
+        case "saturate" | "error":
+            return Effect(clips=True, outside="end")
+        case "symmetric":
+            return Effect(clips=True, outside="end", is_symmetric=True)
+        case "wrap":
+            return Effect()
+        case "zero":
+            return Effect(outside="zero")
+        case _:
+            assert_never(overflow)
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """A register of `bits`, in two's complement, that adds groups of terms within a sum.
+
+    `overflow` is applied after every addition; a register cannot end the run. Raises UsageError for
+    other widths than 2 to 64, and for another overflow.
+    """
+
+    bits: int
+    overflow: Overflow = "saturate"
+
+    def __post_init__(self) -> None:
+        if not NARROWEST <= self.bits <= WIDEST:
+            raise UsageError(
+                f"an inner register of {self.bits} bits",
+                f"Widths from {NARROWEST} to {WIDEST} are possible.",
+            )
+        if self.overflow not in _OVERFLOWS:
+            raise UsageError(
+                f"overflow '{self.overflow}' of an inner register",
+                f"It is one of {', '.join(_OVERFLOWS)}.",
+            )
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The lowest and the highest number that the register holds."""
+        return signed_range(self.bits, effect_of(self.overflow).is_symmetric)
+
+    def __str__(self) -> str:
+        """The spelling in an order: `16`, or `16:wrap`."""
+        return f"{self.bits}" if self.overflow == "saturate" else f"{self.bits}:{self.overflow}"
+
+
+def signed_range(bits: int, symmetric: bool = False) -> tuple[int, int]:
+    """Returns the range of two's complement; `symmetric` leaves out the lowest number."""
+    high = 2 ** (bits - 1) - 1
+    return (-high if symmetric else -high - 1), high
 
 
 def parts(text: str, separator: str) -> list[str]:

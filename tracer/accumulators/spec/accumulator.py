@@ -1,15 +1,20 @@
-"""An integer accumulator: its width, what happens beyond its range, how products are rounded."""
+"""Accumulators of integers: their width, what happens beyond it, how products are rounded.
+
+`AnyAccumulator` is what a policy assigns to a node: an accumulator of one of several kinds. Each
+class has `kind`, a word for tables, and its spelling as `str`, which `spec.kinds` parses. A class
+that is added to it fails type checking wherever code does not say what it does with it.
+"""
+
+from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, assert_never, get_args
+from typing import Any, ClassVar, TypeAlias, assert_never, get_args
 
 import numpy as np
 
-from tracer.accumulators.spec.orders import Order, Terms, named
-from tracer.accumulators.spec.orders.basic import Sequential
-from tracer.accumulators.spec.register import (
+from tracer.accumulators.spec import (
     NARROWEST,
     WIDEST,
     Bias,
@@ -20,13 +25,15 @@ from tracer.accumulators.spec.register import (
     effect_of,
     signed_range,
 )
+from tracer.accumulators.spec.block_fma import BlockFma
+from tracer.accumulators.spec.float_accumulator import FloatAccumulator
+from tracer.accumulators.spec.orders import Order, Sequential, Terms, named
 from tracer.errors import UsageError
 from tracer.support.types import Array
 
 _ROUNDINGS = get_args(RoundingName)
 _MOST_SHIFT = 32
 """Low bits that may be dropped: rounding then leaves sums below 2^62 within 64 bits."""
-
 _ROUNDING_SPELLING = re.compile(r"([a-z-]+)(?:\((\d{1,9})\))?")
 _POSITION_STEP, _SEED_STEP = 0x9E3779B97F4A7C15, 0xD1342543DE82EF95
 """Odd numbers that spread positions and seeds over 64 bits."""
@@ -198,7 +205,7 @@ class Accumulator:
         return values
 
     @classmethod
-    def from_plain(cls, values: Mapping[str, Any]) -> "Accumulator":
+    def from_plain(cls, values: Mapping[str, Any]) -> Accumulator:
         """Returns the accumulator that `to_plain` gave. Raises UsageError or TypeError."""
         return cls(**values)
 
@@ -264,6 +271,44 @@ class Accumulator:
             _magnitude(low, self.is_symmetric), _magnitude(high, self.is_symmetric)
         )
         return np.maximum(_bits(largest) - self.uncounted_bits, NARROWEST)
+
+
+@dataclass(frozen=True, slots=True)
+class ByOperands:
+    """The accumulators of one device by the format of the operands, as `fp8-e4m3`."""
+
+    kind: ClassVar[str] = "by operands"
+    name: str
+    accumulators: Mapping[str, AnyAccumulator] = field(hash=False, repr=False)
+
+    def of(self, operand_format: str) -> AnyAccumulator:
+        """Returns the accumulator for operands of a format. Raises UsageError for another one."""
+        if operand_format not in self.accumulators:
+            raise UsageError(
+                f"'{self.name}' does not multiply operands of {operand_format}",
+                f"It multiplies {', '.join(self.accumulators)}.",
+            )
+        return self.accumulators[operand_format]
+
+    def __str__(self) -> str:
+        """The name of the preset."""
+        return self.name
+
+
+AnyAccumulator: TypeAlias = Accumulator | FloatAccumulator | BlockFma | ByOperands
+
+
+def integer(accumulator: AnyAccumulator, taker: str) -> Accumulator:
+    """Returns an accumulator of integers.
+
+    Raises UsageError for another kind; `taker` is what takes integers alone, as 'energy models'.
+    """
+    if not isinstance(accumulator, Accumulator):
+        raise UsageError(
+            f"'{accumulator}' does not add integers, and {taker} take integer accumulators alone",
+            "Set a width such as 18, or two-level(16,256,32).",
+        )
+    return accumulator
 
 
 def whole_number(what: str, value: object) -> int:

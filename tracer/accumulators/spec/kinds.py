@@ -1,6 +1,6 @@
 """Kinds of accumulators in a policy, and how each is spelled.
 
-A new kind is one entry of `KINDS`, and its class in `spec.any_accumulator`.
+A new kind is one entry of `KINDS`, and its class in `AnyAccumulator`.
 """
 
 import difflib
@@ -11,17 +11,15 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tracer.accumulators import hardware
-from tracer.accumulators.spec import parts
-from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.any_accumulator import AnyAccumulator
+from tracer.accumulators.spec import Overflow, Register, parts
+from tracer.accumulators.spec.accumulator import Accumulator, AnyAccumulator
 from tracer.accumulators.spec.block_fma import block_fma
 from tracer.accumulators.spec.float_accumulator import (
     FORMAT_NAMES,
     float_accumulator,
     is_float_accumulator,
 )
-from tracer.accumulators.spec.orders.tiles import ALL, Level, Tiles
-from tracer.accumulators.spec.register import Overflow, Register
+from tracer.accumulators.spec.orders import ALL, Level, Tiles
 from tracer.errors import UsageError
 
 PROPERTIES: Mapping[str, type] = {

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from tracer.accumulators.spec import signed_range
 from tracer.accumulators.spec.float_accumulator import (
     FORMAT_NAMES,
     FloatFormat,
@@ -14,7 +15,6 @@ from tracer.accumulators.spec.float_accumulator import (
     float_format,
     is_float_format,
 )
-from tracer.accumulators.spec.register import signed_range
 from tracer.errors import InputError, UsageError
 from tracer.interpreter.numeric.tensors import apply
 from tracer.support.types import Array

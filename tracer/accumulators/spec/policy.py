@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from tracer.accumulators.spec import halves, kinds, parts
-from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.any_accumulator import AnyAccumulator
+from tracer.accumulators.spec.accumulator import Accumulator, AnyAccumulator
 from tracer.accumulators.spec.kinds import PROPERTIES, Parsed
 from tracer.accumulators.spec.operand_format import Formats, OperandFormat, formats, operand_format
 from tracer.errors import InputError, UsageError, refusing

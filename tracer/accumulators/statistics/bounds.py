@@ -16,9 +16,9 @@ from operator import itemgetter, methodcaller
 
 import numpy as np
 
+from tracer.accumulators.spec import WIDEST, Overflow, Register, effect_of, signed_range
 from tracer.accumulators.spec.accumulator import Accumulator, rounded
 from tracer.accumulators.spec.orders import Stage, Terms
-from tracer.accumulators.spec.register import WIDEST, Overflow, Register, effect_of, signed_range
 from tracer.errors import UsageError
 from tracer.support.types import Array
 

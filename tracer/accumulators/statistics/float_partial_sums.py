@@ -1,4 +1,9 @@
-"""The statistics of one node's sums in a float accumulator."""
+"""The statistics of one node's sums in a float accumulator, and the bins of relative errors.
+
+Bins are fixed, so that histograms of any data can be added. Each octave of errors from 2^-60 to
+2^60 has 8 bins of the same width. The first bin has smaller errors, which count as 0: float64 does
+not tell them from its own rounding. The last one has greater and infinite errors.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +13,41 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 
 from tracer.accumulators.kernels import loaded
-from tracer.accumulators.statistics import bins
 from tracer.errors import UsageError
 from tracer.support.types import Array, IntArray
+
+_ERROR_FRACTION = 3
+"""Eight bins an octave: a limit of a bin is at most an eighth above any error in it."""
+_LEAST_OCTAVE, _GREATEST_OCTAVE = -60, 60
+_FRACTION_BITS, _BIAS = 52, 1023  # of a float64
+UNUSED_BITS = _FRACTION_BITS - _ERROR_FRACTION
+"""Bits of a float64 that do not tell its bin."""
+BELOW_ERRORS = ((_LEAST_OCTAVE + _BIAS) << _ERROR_FRACTION) - 1
+"""The other bits of errors in the first bin, or less."""
+ERROR_BINS = ((_GREATEST_OCTAVE - _LEAST_OCTAVE) << _ERROR_FRACTION) + 2
+"""The number of bins."""
+
+
+def error_limit(position: int) -> float:
+    """Returns the number below which all errors of a bin are: 0 for the first, infinite at last."""
+    if position == 0:
+        return 0.0
+    if position == ERROR_BINS - 1:
+        return float("inf")
+    octave, part = divmod(position, 1 << _ERROR_FRACTION)
+    return float(np.ldexp((1 << _ERROR_FRACTION) + part, octave + _LEAST_OCTAVE - _ERROR_FRACTION))
+
+
+def error_percentile(counts: IntArray, percent: int) -> float | None:
+    """Returns the limit that so many percent of the counted errors do not exceed.
+
+    It is that of the bin in which the error of this rank lies; None without errors.
+    """
+    total = int(counts.sum())
+    if not total:
+        return None
+    rank = -(-total * percent // 100)
+    return error_limit(int(np.searchsorted(np.cumsum(counts), rank)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +78,7 @@ class FloatTally:
     @classmethod
     def empty(cls, accumulator: str, operands: str | None) -> FloatTally:
         """Returns the statistics of no sums."""
-        histogram = np.zeros(bins.ERROR_BINS, np.int64)
+        histogram = np.zeros(ERROR_BINS, np.int64)
         return cls(accumulator, operands, 0, 0, 0, 0, 0, 0.0, histogram)
 
     def plus(
@@ -51,7 +88,7 @@ class FloatTally:
 
         They are those of `floats.sums.FloatSums`: values are float32.
         """
-        histogram = np.zeros(bins.ERROR_BINS, np.int64)
+        histogram = np.zeros(ERROR_BINS, np.int64)
         sides = (np.ascontiguousarray(values, np.float32), np.ascontiguousarray(exact, np.float64))
         nan_outputs, greatest = loaded("sum_statistics").count(
             *(each.reshape(-1) for each in sides), histogram
@@ -95,7 +132,7 @@ class FloatTally:
 
         It is the upper limit of a bin, so at most an eighth too large; None without sums.
         """
-        return bins.error_percentile(self.error_histogram, percent)
+        return error_percentile(self.error_histogram, percent)
 
     def counts(self) -> Mapping[str, int]:
         """Returns the counts of the node by name."""

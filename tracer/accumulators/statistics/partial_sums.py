@@ -2,20 +2,22 @@
 
 Exact and narrow sums are equal until a partial sum leaves the range. The extremes of exact partial
 sums therefore show which outputs overflow at every width. Only the results of narrow sums depend on
-the width and are recorded for the accumulator's own width alone.
+the width and are recorded for the accumulator's own width alone. `SampleSums` are the statistics of
+each sample, over all nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 
 import numpy as np
 
 from tracer.accumulators.kernels import loaded
+from tracer.accumulators.spec import NARROWEST, WIDEST
 from tracer.accumulators.spec.accumulator import Accumulator, needed
-from tracer.accumulators.spec.register import NARROWEST, WIDEST
-from tracer.accumulators.statistics import bins
 from tracer.errors import InputError, UsageError
 from tracer.support.types import Array, IntArray
 
@@ -58,6 +60,9 @@ def in_rows(sums: Array, rows: int) -> Array:
     return sums.reshape(rows, sums.size // max(rows, 1))
 
 
+BIN_FRACTION = 3
+PER_OCTAVE = 1 << BIN_FRACTION
+"""Integers from -16 to 15 have bins of their own; other bins are an eighth of an octave wide."""
 _WIDTHS = WIDEST + 2
 _LEAST, _GREATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _START = {"final_min": _GREATEST, "final_max": _LEAST}
@@ -73,6 +78,20 @@ _JOIN = {
     "max_abs_error": np.maximum,
 }
 """How quantities of two tallies are joined; other quantities are added, and start at 0."""
+
+
+@cache
+def bin_edges() -> Array:
+    """Returns the limits of all bins, exact float64, from -2^63: bin i has e_i <= n < e_(i+1).
+
+    They are fixed, so that histograms of any data can be added: those of HdrHistogram
+    (hdrhistogram.org), with a bin for each small integer, and equal bins in each octave beyond.
+    Negative numbers mirror the others as in two's complement, so no bin crosses the limit of a
+    width.
+    """
+    octaves = [(PER_OCTAVE + part) << octave for octave in range(60) for part in range(PER_OCTAVE)]
+    positive = np.array([*range(PER_OCTAVE), *octaves, 1 << 63], np.float64)
+    return np.concatenate([-positive[:0:-1], positive])
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +125,7 @@ class Tally:
     sum of absolute errors in units of 2^32 and of 1. `missing` counts outputs that overflow and
     were not emulated; the errors and events are undefined unless it is 0.
 
-    Three histograms of the node in the bins of `bins.bin_edges` count final sums, and the least and
+    Three histograms of the node in the bins of `bin_edges` count final sums, and the least and
     the greatest partial sum of each output.
     """
 
@@ -182,7 +201,7 @@ class Tally:
         low, high, final = (_wide(array) for array in (sums.low, sums.high, sums.final))
         extremes = np.empty((4, len(final)), np.int64)
         kernels.spread(
-            (low, high, final), self.accumulator.is_symmetric, bins.BIN_FRACTION,
+            (low, high, final), self.accumulator.is_symmetric, BIN_FRACTION,
             (part.prefix_widths, part.final_widths),
             (part.low_histogram, part.high_histogram, part.final_histogram), extremes,
         )  # fmt: skip
@@ -222,11 +241,11 @@ class Tally:
     def folded(self) -> Tally:
         """Returns the statistics of all channels as one channel."""
         total = Tally.empty(1, self.accumulator)
-        for name, array in self.arrays().items():
+        for name, counts in self.arrays().items():
             if name.endswith("_histogram"):
-                getattr(total, name)[:] = array
+                getattr(total, name)[:] = counts
             else:
-                getattr(total, name)[0] = _JOIN.get(name, np.add).reduce(array, axis=0)
+                getattr(total, name)[0] = _JOIN.get(name, np.add).reduce(counts, axis=0)
         _carry(total.error_sum)
         return total
 
@@ -277,7 +296,7 @@ def _quantities() -> list[str]:
 
 def _shape(name: str, channels: int) -> tuple[int, ...]:
     if name.endswith("_histogram"):
-        return (len(bins.bin_edges()) - 1,)
+        return (len(bin_edges()) - 1,)
     if name.endswith("_widths"):
         return (channels, _WIDTHS)
     return (channels, 2) if name == "error_sum" else (channels,)
@@ -353,3 +372,99 @@ def _by_channel(widths: Sequence[IntArray | None], channels: int) -> IntArray | 
     if all(len(bits) == channels for bits in known):
         return np.asarray(np.max(known, 0))
     return np.broadcast_to(np.max([bits.max() for bits in known]), channels)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SampleSums:
+    """Statistics of each sample in the order of the data; int64 arrays (samples,).
+
+    They are those of `Tally` at each node's own width, over all nodes: counts are added, extremes
+    are those of all sums. `worst_node` is the index in `nodes` of the node with the most sums that
+    overflow, -1 where none does. Without `outputs` the extremes of a sample are undefined.
+    """
+
+    nodes: tuple[str, ...]
+    outputs: Array
+    overflow_outputs: Array
+    transient_outputs: Array
+    persistent_outputs: Array
+    saturation_events: Array
+    outputs_changed: Array
+    max_abs_error: Array
+    acc_min: Array
+    acc_max: Array
+    final_min: Array
+    final_max: Array
+    bits_observed: Array
+    worst_node: Array
+
+    def arrays(self) -> dict[str, Array]:
+        """Returns the arrays by name, for a file, without copying them."""
+        return {name: getattr(self, name) for name in QUANTITIES}
+
+    @classmethod
+    def from_arrays(cls, nodes: tuple[str, ...], arrays: Mapping[str, Array]) -> SampleSums:
+        """Returns the statistics of `arrays`. Raises InputError for missing or unequal arrays."""
+        shapes = {arrays[name].shape if name in arrays else None for name in QUANTITIES}
+        if len(shapes) > 1 or not all(shape and len(shape) == 1 for shape in shapes):
+            raise InputError(
+                "the stored statistics of samples are incomplete",
+                "The file was damaged, or written by another version; measure again.",
+            )
+        return cls(nodes, **{name: arrays[name].astype(np.int64) for name in QUANTITIES})
+
+
+QUANTITIES = tuple(field.name for field in fields(SampleSums) if field.name != "nodes")
+
+
+class SampleRecorder:
+    """Collects the statistics of one sample after the other: 13 numbers for each."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, int] = {}
+        self._columns = {name: array("q") for name in QUANTITIES}
+
+    def add(self, tallies: Mapping[str, Tally]) -> None:
+        """Adds a sample: the tally of each node by its key; nodes without sums do not count."""
+        of_nodes = {node: _of_node(tally) for node, tally in tallies.items() if tally.outputs.any()}
+        row = {
+            name: _JOIN_NODES.get(name, sum)(own[name] for own in of_nodes.values())
+            if of_nodes
+            else 0
+            for name in QUANTITIES[:-1]
+        }
+        worst = max(of_nodes, key=lambda node: of_nodes[node]["overflow_outputs"], default="")
+        row["worst_node"] = -1
+        if row["overflow_outputs"]:
+            row["worst_node"] = self._nodes.setdefault(worst, len(self._nodes))
+        for name, value in row.items():
+            self._columns[name].append(value)
+
+    def collected(self) -> SampleSums:
+        """Returns the statistics of all samples so far."""
+        columns = {name: np.array(values, np.int64) for name, values in self._columns.items()}
+        return SampleSums(tuple(self._nodes), **columns)
+
+
+_JOIN_NODES: Mapping[str, Callable[[Iterable[int]], int]] = {
+    "acc_min": min, "acc_max": max, "final_min": min, "final_max": max,
+    "max_abs_error": max, "bits_observed": max,
+}  # fmt: skip
+"""How quantities of two nodes are joined; other quantities are added."""
+
+
+def _of_node(tally: Tally) -> dict[str, int]:
+    """The statistics of all channels of a node that summed."""
+    seen = tally.outputs > 0
+    counts = tally.overflow(tally.accumulator.bits)
+    return {
+        **{field.name: int(getattr(counts, field.name).sum()) for field in fields(Overflow)},
+        "saturation_events": int(tally.saturation_events.sum()),
+        "outputs_changed": int(tally.outputs_changed.sum()),
+        "max_abs_error": int(tally.max_abs_error.max()),
+        "acc_min": int(tally.acc_min[seen].min()),
+        "acc_max": int(tally.acc_max[seen].max()),
+        "final_min": int(tally.final_min[seen].min()),
+        "final_max": int(tally.final_max[seen].max()),
+        "bits_observed": int(tally.bits_observed.max()),
+    }

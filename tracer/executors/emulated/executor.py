@@ -18,8 +18,7 @@ from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.spec.float_accumulator import draws
 from tracer.accumulators.spec.policy import Policy
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums, FloatTally
-from tracer.accumulators.statistics.partial_sums import PartialSums
-from tracer.accumulators.statistics.sample_sums import SampleRecorder, SampleSums
+from tracer.accumulators.statistics.partial_sums import PartialSums, SampleRecorder, SampleSums
 from tracer.errors import UsageError
 from tracer.executors.protocol import Executor, Profiled, Receive
 from tracer.executors.reference.executor import EXECUTOR, input_types, kernel, recorded

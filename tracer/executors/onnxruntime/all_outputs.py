@@ -22,7 +22,7 @@ import onnx
 from onnx import helper, numpy_helper
 from onnx.external_data_helper import set_external_data, uses_external_data
 
-from tracer.accumulators.engine.stored_values import StoredValues
+from tracer.accumulators.engine.value_ranges import StoredValues
 from tracer.errors import InputError, ModelError
 from tracer.executors.onnxruntime import feeding, node_names, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings

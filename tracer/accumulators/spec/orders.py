@@ -1,0 +1,351 @@
+"""Orders in which a dot product can be summed; each is a class of this module.
+
+`Sequential` to `Sorted` are orders of the accumulator alone. `Tiles` sums tiles of terms in narrow
+registers, which are then added up in a wide one: FBGEMM adds pairs of products in 16 bits for 256
+terms, then adds the sum to 32 bits; datapaths with several levels do so too (AXE, arXiv
+2409.17092).
+
+An order consists of stages: the first stage sums groups of products, each further stage sums groups
+of the previous sums, and the last stage has one group. `sequential` has one stage; a tree has many.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tracer.accumulators.spec import Overflow, Register, parts
+from tracer.errors import UsageError
+from tracer.support.types import Array
+
+ALL = "all"
+_SPELLING = re.compile(r"([a-z]+)(?:\((.*)\))?")
+_LEVEL_SPELLING = re.compile(rf"({ALL}|\d{{1,9}})(?:x(\d{{1,9}}))?(?::(\d{{1,3}}))?(?::([a-z]+))?")
+_DIGITS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The products of one dot product: `channels` times `window` of them, windows innermost.
+
+    A convolution has a window of kernel positions for each input channel; a matrix product has
+    windows of one.
+    """
+
+    channels: int
+    window: int = 1
+
+    @property
+    def count(self) -> int:
+        """The number of products."""
+        return self.channels * self.window
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Groups of numbers; each group is summed in the order of its row, starting with 0.
+
+    `groups` (groups, longest), intp, are indices of products, or of sums of the previous stage; -1
+    fills shorter rows. `register` is the register of each group, if it is not the accumulator.
+    """
+
+    groups: Array
+    register: Register | None = None
+
+
+class Order(ABC):
+    """How the products of a dot product are summed. Subclasses are frozen dataclasses."""
+
+    __slots__ = ()
+    reorders: ClassVar[bool] = False
+    """Whether `arrange` depends on the products."""
+
+    @classmethod
+    def read(cls, sizes: Sequence[str]) -> Order:
+        """Returns the order with the sizes in parentheses. Raises UsageError for other text."""
+        if not all(size.isascii() and size.isdigit() and len(size) <= _DIGITS for size in sizes):
+            raise UsageError(f"'{','.join(sizes)}' is not a size", "It is a whole number.")
+        return cls(*map(int, sizes))
+
+    @abstractmethod
+    def stages(self, terms: Terms) -> tuple[Stage, ...]:
+        """Returns the stages; the last stage has one group."""
+
+    def arrange(self, products: Array, start: Array) -> Array:
+        """Returns the products (..., K), int64, in the order they are added to `start` (...)."""
+        return products
+
+    def envelope(self, low: Array, high: Array, start: Array) -> tuple[Array, Array]:
+        """Returns bounds (...) of all partial sums of products (..., K) between `low` and `high`.
+
+        Used where `arrange` depends on the products. These bounds hold for any order.
+        """
+        return start + np.minimum(low, 0).sum(-1), start + np.maximum(high, 0).sum(-1)
+
+    def __str__(self) -> str:
+        """The spelling that `named` reads."""
+        own: Any = self  # every order is a dataclass
+        sizes = [str(getattr(self, field.name)) for field in fields(own)]
+        name = type(self).__name__.lower()
+        return f"{name}({','.join(sizes)})" if sizes else name
+
+
+@dataclass(frozen=True, slots=True)
+class Sequential(Order):
+    """The terms in the order of the operator's definition: channel, kernel row, column."""
+
+    def stages(self, terms: Terms) -> tuple[Stage, ...]:
+        """Returns one stage of all terms."""
+        return (one_group(terms.count),)
+
+
+@dataclass(frozen=True, slots=True)
+class Channelwise(Order):
+    """The window of each channel, then the channels; a matrix product is summed sequentially."""
+
+    def stages(self, terms: Terms) -> tuple[Stage, ...]:
+        """Returns the windows and the channels."""
+        if terms.window == 1:
+            return (one_group(terms.count),)
+        return Stage(rows_of(terms.count, terms.window)), one_group(terms.channels)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunked(Order):
+    """Sums of `size` consecutive terms each, then their sum."""
+
+    size: int
+
+    def __post_init__(self) -> None:
+        check_size("a chunk", self.size)
+
+    def stages(self, terms: Terms) -> tuple[Stage, ...]:
+        """Returns the chunks and their sum."""
+        chunks = Stage(rows_of(terms.count, self.size))
+        return chunks, one_group(len(chunks.groups))
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes(Order):
+    """Term k is added to lane k mod `size`, as in a vector register; then the lanes in order."""
+
+    size: int
+
+    def __post_init__(self) -> None:
+        check_size("a number of lanes", self.size)
+
+    def stages(self, terms: Terms) -> tuple[Stage, ...]:
+        """Returns the lanes and their sum."""
+        lanes = Stage(rows_of(terms.count, self.size).T)
+        return lanes, one_group(len(lanes.groups))
+
+
+@dataclass(frozen=True, slots=True)
+class Tree(Order):
+    """Pairs, pairs of pairs and so on; an odd number at the end passes to the next level."""
+
+    def stages(self, terms: Terms) -> tuple[Stage, ...]:
+        """Returns one stage for each level."""
+        levels = []
+        count = terms.count
+        while count > 2:
+            levels.append(Stage(rows_of(count, 2)))
+            count = -(-count // 2)
+        return (*levels, one_group(count))
+
+
+_MADDUBS_PAIR = Register(16)
+
+
+@dataclass(frozen=True, slots=True)
+class Maddubs(Order):
+    """Pairs in 16 bits, then `size` lanes of the accumulator: 16 in a register of 256 bits.
+
+    Intel's instruction PMADDUBSW multiplies unsigned by signed bytes and adds neighbours with
+    saturation to 16 bits (Software Developer's Manual, volume 2B); libraries for int8 products add
+    the results lane by lane.
+    """
+
+    size: int = 16
+
+    def stages(self, terms: Terms) -> tuple[Stage, ...]:
+        """Returns the pairs, the lanes and their sum."""
+        pairs = Stage(rows_of(terms.count, 2), _MADDUBS_PAIR)
+        return pairs, *Lanes(self.size).stages(Terms(len(pairs.groups)))
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted(Order):
+    """Adds a term of the sign opposite to the exact sum so far; at 0 a positive one.
+
+    The idea of sorted partial sums (PQS, arXiv 2504.09064) without the rounds of sorting. While
+    terms of both signs remain, no sum exceeds the largest term; afterwards sums are monotone.
+    """
+
+    reorders: ClassVar[bool] = True
+
+    def stages(self, terms: Terms) -> tuple[Stage, ...]:
+        """Returns one stage of all terms."""
+        return (one_group(terms.count),)
+
+    def arrange(self, products: Array, start: Array) -> Array:
+        """Returns the products in the order they are added."""
+        depth = products.shape[-1]
+        positives = np.argsort(products < 0, axis=-1, kind="stable")
+        split = (products >= 0).sum(-1)
+        queue = np.take_along_axis(products, positives, -1)
+        out = np.empty_like(products)
+        total = start.astype(np.int64, copy=True)
+        up, down = np.zeros_like(split), split.copy()
+        for k in range(depth):
+            take_up = (up < split) & ((total <= 0) | (down == depth))
+            index = np.where(take_up, up, down)
+            term = np.take_along_axis(queue, index[..., None], -1)[..., 0]
+            out[..., k] = term
+            total += term
+            up += take_up
+            down += ~take_up
+        return out
+
+    def envelope(self, low: Array, high: Array, start: Array) -> tuple[Array, Array]:
+        """Returns bounds from the start, the largest term of each sign, and the final sum.
+
+        A negative term is added to a sum of at least 1, a positive term to a sum of at most 0.
+        """
+        least, greatest = Order.envelope(self, low, high, start)
+        balanced_low = np.minimum(start, np.minimum(1 + low.min(-1), start + low.sum(-1)))
+        balanced_high = np.maximum(start, np.maximum(high.max(-1), start + high.sum(-1)))
+        return np.maximum(least, balanced_low), np.minimum(greatest, balanced_high)
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Sums of `size` terms each, `stride` apart; None sums all terms.
+
+    `register` is what they are summed in; None uses the accumulator.
+    """
+
+    size: int | None
+    register: Register | None = None
+    stride: int = 1
+
+    def __post_init__(self) -> None:
+        check_size("a stride", self.stride)
+        if self.size is not None:
+            check_size("a tile", self.size)
+
+    def groups(self, count: int) -> Array:
+        """Returns the positions of `count` terms by group, as `Stage` has them."""
+        size = count if self.size is None else min(self.size, -(-count // self.stride))
+        if self.stride == 1 or not count:
+            return rows_of(count, max(size, 1))
+        blocks = -(-count // (size * self.stride))
+        positions = np.arange(blocks * size * self.stride).reshape(blocks, size, self.stride)
+        rows = positions.swapaxes(1, 2).reshape(-1, size)
+        rows[rows >= count] = -1
+        return rows[rows[:, 0] >= 0]
+
+    def __str__(self) -> str:
+        size = ALL if self.size is None else str(self.size)
+        stride = "" if self.stride == 1 else f"x{self.stride}"
+        return f"{size}{stride}" + ("" if self.register is None else f":{self.register}")
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles(Order):
+    """Sums the tiles of each level, then the last sums in the accumulator.
+
+    A level is spelled `size:bits:overflow`, as in `tiles(2:16,128:16:wrap)`; `2x8` takes terms
+    that are 8 apart, and `all` all terms.
+    """
+
+    levels: tuple[Level, ...]
+
+    def __post_init__(self) -> None:
+        if not self.levels:
+            raise UsageError("an order of tiles has no level", "One is written as tiles(256:16).")
+
+    @classmethod
+    def read(cls, sizes: Sequence[str]) -> Tiles:
+        """Returns the order with these spellings of levels. Raises UsageError."""
+        return cls(tuple(map(_level, sizes)))
+
+    def stages(self, terms: Terms) -> tuple[Stage, ...]:
+        """Returns a stage for each level, and the sum of the last tiles."""
+        stages, count = [], terms.count
+        for level in self.levels:
+            stages.append(Stage(level.groups(count), level.register))
+            count = len(stages[-1].groups)
+        return (*stages, one_group(count))
+
+    def __str__(self) -> str:
+        """The spelling that `named` reads."""
+        return f"tiles({','.join(map(str, self.levels))})"
+
+
+def _level(text: str) -> Level:
+    match = _LEVEL_SPELLING.fullmatch(text.strip())
+    if match is None or (match[4] and not match[3]):
+        raise UsageError(
+            f"'{text}' is not a level of tiles",
+            "It is size:bits:overflow, as 256:16 or 256:16:wrap; 2x8 takes terms that are 8 apart.",
+        )
+    overflow: Overflow = match[4] or "saturate"  # type: ignore[assignment]  # checked by Register
+    register = Register(int(match[3]), overflow) if match[3] else None
+    size = None if match[1] == ALL else int(match[1])
+    return Level(size, register, int(match[2] or 1))
+
+
+def named(spelling: str) -> Order:
+    """Returns the order for `sequential`, `chunked(32)` and so on. Raises UsageError."""
+    match = _SPELLING.fullmatch(spelling.strip())
+    if match is None or match[1] not in _orders():
+        raise UsageError(
+            f"'{spelling}' is not an order",
+            f"Orders: {', '.join(_orders())}; sizes as in chunked(32).",
+        )
+    try:
+        return _orders()[match[1]].read(parts(match[2], ",") if match[2] else ())
+    except TypeError as error:
+        raise UsageError(
+            f"order '{spelling}': {'a size is missing' if not match[2] else 'it has no size'}",
+            "Sizes are written as in chunked(32).",
+        ) from error
+
+
+@cache
+def _orders() -> Mapping[str, type[Order]]:
+    """Returns the orders of this module by name, in lower case."""
+    return {
+        name.lower(): value
+        for name, value in sorted(globals().items())
+        if isinstance(value, type) and issubclass(value, Order) and value is not Order
+    }
+
+
+def rows_of(count: int, length: int) -> Array:
+    """Returns indices 0 to `count` - 1 in rows of `length`; -1 fills the last row.
+
+    The row is shorter where `count` is less than `length`.
+    """
+    length = min(length, max(count, 1))
+    rows = np.full(-(-count // length) * length, -1, np.intp)
+    rows[:count] = np.arange(count)
+    return rows.reshape(-1, length)
+
+
+def one_group(count: int) -> Stage:
+    """Returns the stage that sums `count` numbers in their order."""
+    return Stage(np.arange(count, dtype=np.intp)[None])
+
+
+def check_size(what: str, size: int) -> None:
+    """Raises UsageError for a size below 1."""
+    if size < 1:
+        raise UsageError(f"{what} of {size}", "The size is 1 or more.")
