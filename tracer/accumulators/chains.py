@@ -89,21 +89,15 @@ def fuse_plan(
             last = followers[-1] if followers else task
             replaced[last.nodes[0].key] = chain
             gone.update(each.nodes[0].key for each in (task, *followers[:-1]) if each is not last)
-    fused_tasks = [replaced.get(s.nodes[0].key, s) for s in tasks if s.nodes[0].key not in gone]
-    return _without_unread(
-        [task for task in fused_tasks if task.writes[0] not in folded], plan
-    ), folded
-
-
-def _without_unread(tasks: Sequence[Task], plan: Plan) -> list[Task]:
-    """The tasks without conversions that nothing reads any more."""
-    readers = Counter(name for task in tasks for name in task.captures)
+    fused = [replaced.get(s.nodes[0].key, s) for s in tasks if s.nodes[0].key not in gone]
+    fused = [task for task in fused if task.writes[0] not in folded]
+    readers = Counter(name for task in fused for name in task.captures)
     readers.update(plan.outputs)
     return [
         task
-        for task in tasks
+        for task in fused
         if task.nodes[0].op_type != "DequantizeLinear" or any(readers[name] for name in task.writes)
-    ]
+    ], folded
 
 
 def _fold_constants(tasks: Sequence[Task], weights: Mapping[str, Array]) -> dict[str, Array]:
@@ -207,13 +201,9 @@ def fused_table(task: Task, wiring: Wiring) -> tuple[Task, tuple[Task, ...]] | N
 
     rank = max((value.ndim for known in constants for value in known or ()
                 if value is not None), default=0)  # fmt: skip
-    if two:
-        kernel = _lookup_of_two(found, rank, computed)
-    else:
-        every = [_width(each, wiring) or 1 for each in (task, *followers)]
-        kernel = _lookup_of_one(found[0], max(every), rank, computed)
+    columns = max(_width(each, wiring) or 1 for each in (task, *followers))
     reads = tuple(source.reads[0] for source, _ in found)
-    return chain(task, followers, kernel, reads), followers
+    return chain(task, followers, _lookup(found, columns, rank, computed), reads), followers
 
 
 def _followers(task: Task, wiring: Wiring, width: int, two: bool) -> tuple[Task, ...]:
@@ -249,41 +239,23 @@ def _width(task: Task, wiring: Wiring) -> int | None:
     return max(sizes, default=1) if rows and len(sizes) < 2 else None
 
 
-def _lookup_of_one(
-    source: tuple[Task, Scale], width: int, rank: int, computed: Callable[[Array], Array]
+def _lookup(
+    sources: Sequence[tuple[Task, Scale]], width: int, rank: int, computed: Callable[..., Array]
 ) -> _Kernel:
-    """Looks up a byte; constants of `rank` may differ for `width` columns, the last axis."""
+    """Looks up a byte, or two; constants of `rank` may differ for `width` columns of one byte."""
     tables: list[Array] = []
+    is_pair = len(sources) > 1
 
     def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
-        x = inputs[0]
+        x, *others = np.broadcast_arrays(*inputs) if is_pair else inputs
         if x.ndim < rank or (width > 1 and x.shape[-1] != width):  # the constants broadcast
-            return (computed(_floats(source, x)),)
+            return (computed(*map(_floats, sources, (x, *others))),)
         if not tables:
-            every = _floats(source, every_byte(source[1].dtype))
-            tables.append(
-                computed(np.repeat(every[:, None], width, 1)).reshape(_BYTE_VALUES, width)
-            )
-        return (looked_up(tables[0], x),)
-
-    return kernel
-
-
-def _lookup_of_two(
-    sources: Sequence[tuple[Task, Scale]], rank: int, computed: Callable[[Array, Array], Array]
-) -> _Kernel:
-    """Looks up two bytes; constants after them have a `rank`."""
-    tables: list[Array] = []
-
-    def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
-        left, right = np.broadcast_arrays(*inputs)
-        if left.ndim < rank:
-            return (computed(_floats(sources[0], left), _floats(sources[1], right)),)
-        if not tables:
-            rows, columns = (_floats(source, every_byte(source[1].dtype)) for source in sources)
-            pairs = computed(np.repeat(rows[:, None], _BYTE_VALUES, 1), columns[None])
-            tables.append(pairs.reshape(_BYTE_VALUES, _BYTE_VALUES))
-        return (looked_up(tables[0], left, right),)
+            rows, *columns = (_floats(source, every_byte(source[1].dtype)) for source in sources)
+            count = _BYTE_VALUES if is_pair else width
+            table = computed(np.repeat(rows[:, None], count, 1), *(each[None] for each in columns))
+            tables.append(table.reshape(_BYTE_VALUES, count))
+        return (looked_up(tables[0], x, *others),)
 
     return kernel
 
@@ -293,7 +265,8 @@ def looked_up(table: Array, x: Array, other: Array | None = None) -> Array:
     limits.allow(x.shape, table.dtype)
     out = tensors.empty(x.shape, table.dtype)
     kernels, table = loaded("tables"), np.ascontiguousarray(table).view(np.uint8)
-    flat = [_flat(each) for each in (x, other, out) if each is not None]
+    flat = [np.ascontiguousarray(each).reshape(-1).view(np.uint8)
+            for each in (x, other, out) if each is not None]  # fmt: skip
     width = table.shape[1] if other is None else 1
     parts = parallel.pieces(out.size // width, max(parallel.BYTES_BLOCK // width, 1))
 
@@ -314,10 +287,6 @@ def _floats(source: tuple[Task, Scale], x: Array) -> Array:
 def every_byte(dtype: np.dtype[Any]) -> Array:
     """Every byte of a type, in the order of its bits."""
     return np.arange(_BYTE_VALUES, dtype=np.uint8).view(dtype)
-
-
-def _flat(array: Array) -> Array:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def fused_move(task: Task, wiring: Wiring) -> tuple[Task, tuple[Task, ...]] | None:

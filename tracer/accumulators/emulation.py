@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import cached_property, partial
-
-import numpy as np
+from typing import Any
 
 from tracer.accumulators import chains, hardware
 from tracer.accumulators.engine.float_arithmetic import FloatOperands, FloatRunner
@@ -20,7 +19,6 @@ from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.multiplying import PARTLY, multiplies, reason_to_stay_wide
 from tracer.accumulators.nodes import ComputeSums, RunOperator, float_lowerings, lowerings
-from tracer.accumulators.spec import NARROWEST
 from tracer.accumulators.spec.accumulator import Accumulator, ByOperands
 from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
@@ -52,7 +50,7 @@ class AccumulatorEmulation:
 
     `Interpreter(wrap_kernel=emulation.wrap, fuse=emulation.fuse)` uses it; every run adds to the
     statistics. Outputs are the integer sums times their step, which sums of floats approximate, or
-    the sums of float accumulators (`FloatModel`).
+    the sums of float accumulators.
     Raises UsageError for an entry that matches no node, or an accumulator that does not multiply
     the operands of a node; ModelError for an entry whose nodes have no such arithmetic.
     """
@@ -62,31 +60,46 @@ class AccumulatorEmulation:
         self._computing: dict[str, Compute] = {}
         self._quantized: dict[str, ComputeSums | None] = {}
         self._runners: dict[str, SumRunner] = {}
+        self._float_runners: dict[str, FloatRunner] = {}
         self._unfit: dict[str, NoIntegerForm] = {}
         self._partly: dict[str, NoIntegerForm] = {}
+        self._chosen: dict[tuple[str, str, str], None] = {}
         self._rules = policy.assign(model.nodes)
         self._scales = TensorScales(model)
         self._room = MemoryBudget()
-        self._floats = FloatModel(model, self._scales, self._room)
+        """Bytes for constants that are kept: prepared, or cast once."""
+        self.float_rules: dict[str, Rule] = {}
+        """The rules of the nodes with float accumulators by key, with the operands of each."""
         for node in model.nodes:
-            if node.key in self._rules:
-                self._prepare(node, self._rules[node.key])
+            try:
+                compute = self._prepare(node) if node.key in self._rules else None
+            except NoIntegerForm as reason:
+                self._unfit[node.key] = reason
+            else:
+                if compute is not None:
+                    self._computing[node.key] = compute
         self._check()
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Nodes of the policy whose sums, or some of them, are not in its accumulator, by reason.
+        """Formats of operands that nobody set, for they follow from the accumulator, and nodes of
+        the policy whose sums, or some of them, are not in its accumulator, by reason.
 
         Nodes that multiply come first, apart from those that only add.
         """
         products = {node.key for node in self._model.nodes if multiplies(node)}
-        integers = {key for key in self._unfit if self._has_integers(key)}
+        integers = {
+            key for key in self._unfit if isinstance(self._rules[key].accumulator, Accumulator)
+        }
 
         def of(keys: Set[str]) -> Mapping[str, NoIntegerForm]:
             return {key: why for key, why in self._unfit.items() if key in keys}
 
         return (
-            *self._floats.notes,
+            *(
+                f"operands of {accumulator} are cast to {operands}, the {which} that it multiplies"
+                for accumulator, operands, which in self._chosen
+            ),
             *_notes_by_reason("not narrowed", of(integers & products)),
             *_notes_by_reason("partly narrowed", self._partly),
             *_notes_by_reason("not narrowed", of(integers - products)),
@@ -99,14 +112,16 @@ class AccumulatorEmulation:
         return self._runners
 
     @property
-    def float_rules(self) -> Mapping[str, Rule]:
-        """The rules of the nodes with float accumulators by key, with the operands of each."""
-        return self._floats.rules
-
-    @property
     def float_sums(self) -> tuple[FloatPartialSums, ...]:
-        """The statistics of the nodes with float accumulators, in the order of the model."""
-        return self._floats.sums
+        """The statistics of the nodes with float accumulators, in the order of the model.
+
+        Nodes that have not run are left out.
+        """
+        return tuple(
+            FloatPartialSums(key, runner.tally)
+            for key, runner in self._float_runners.items()
+            if runner.has_run
+        )
 
     def new_runners(
         self, bits: Mapping[str, int], runner_type: type[SumRunner] = SumRunner
@@ -138,9 +153,10 @@ class AccumulatorEmulation:
         """
         runners = self._runners if runners is None else runners
         return {
-            node.key: _partial_sums(node.key, runners[node.key])
+            node.key: sums
             for node in self._model.nodes
-            if node.key in runners and runners[node.key].tally is not None
+            if node.key in runners
+            and (sums := runners[node.key].partial_sums(node.key)) is not None
         }
 
     def wrap(self, node: Node, default: Kernel) -> Kernel:
@@ -166,183 +182,56 @@ class AccumulatorEmulation:
     def _runner(self, node: str) -> SumRunner:
         return (_THREAD_RUNNERS.get() or self._runners)[node]
 
-    def _has_integers(self, key: str) -> bool:
-        return isinstance(self._rules[key].accumulator, Accumulator)
-
-    def _prepare(self, node: Node, rule: Rule) -> None:
-        try:
-            if self._has_integers(node.key):
-                compute = self._integer_sums(node, rule)
-            else:
-                compute = self._floats.prepare(node, rule)
-                if compute is not None:
-                    self._quantized[node.key] = None
-        except NoIntegerForm as reason:
-            self._unfit[node.key] = reason
+    def _prepare(self, node: Node) -> Compute | None:
+        """Prepares a node for its accumulator; None if it adds nothing up."""
+        rule, operator = self._rules[node.key], (node.domain, node.op_type)
+        attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
+        if isinstance(rule.accumulator, Accumulator):
+            lowering = lowerings().get(operator)
+            if lowering is not None:
+                summing = lowering(NodeOperands(node, attributes, self._scales, rule.format))
+                if node.op_type in PARTLY:
+                    self._partly[node.key] = NoIntegerForm(PARTLY[node.op_type])
+                self._quantized[node.key] = summing if rule.format is None else None
+                self._runners[node.key] = SumRunner(rule.accumulator, KeptPasses(self._room))
+                return lambda inputs, _: summing(inputs, self._runner(node.key)).outputs
         else:
-            if compute is not None:
-                self._computing[node.key] = compute
-
-    def _integer_sums(self, node: Node, rule: Rule) -> Compute | None:
-        """Prepares a node for an integer accumulator; None if it adds nothing up."""
-        lowering = lowerings().get((node.domain, node.op_type))
-        if lowering is None:
-            if not multiplies(node):
-                return None
+            prepare = float_lowerings().get(operator)
+            if prepare is not None:
+                operands, runner = self._float_operands(node, rule, attributes)
+                compute = prepare(operands)
+                self._float_runners[node.key] = runner
+                self.float_rules[node.key] = replace(rule, operands=operands.format)
+                self._quantized[node.key] = None
+                return lambda inputs, run_operator: compute(inputs, runner, run_operator)
+        if not multiplies(node):
+            return None
+        if isinstance(rule.accumulator, Accumulator):
             why, remedy = reason_to_stay_wide(node)
             raise NoIntegerForm(why, remedy=remedy)
-        attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
-        summing = lowering(NodeOperands(node, attributes, self._scales, rule.format))
-        if node.op_type in PARTLY:
-            self._partly[node.key] = NoIntegerForm(PARTLY[node.op_type])
-        assert isinstance(rule.accumulator, Accumulator)
-        self._quantized[node.key] = summing if rule.format is None else None
-        self._runners[node.key] = SumRunner(rule.accumulator, KeptPasses(self._room))
-        return lambda inputs, _: summing(inputs, self._runner(node.key)).outputs
+        names = sorted({name for _, name in float_lowerings()})
+        raise NoIntegerForm(f"float accumulators add products of {', '.join(names)} alone")
 
-    def _check(self) -> None:
-        """Raises ModelError for an entry of the policy that narrows no node."""
-        entries: dict[int, list[str]] = defaultdict(list)
-        for key, rule in self._rules.items():
-            entries[id(rule.accumulator)].append(key)
-        for keys in entries.values():
-            if not any(key in self._computing for key in keys):
-                raise self._no_sums(keys)
+    def _float_operands(
+        self, node: Node, rule: Rule, attributes: Mapping[str, Any]
+    ) -> tuple[FloatOperands, FloatRunner]:
+        """Returns the operands of a node in the format of its accumulator, and its runner.
 
-    def _no_sums(self, keys: Sequence[str]) -> ModelError:
-        unfit = self._unfit
-        summing = [key for key in keys if key in unfit]
-        node = next(n for n in self._model.nodes if n.key == (summing or keys)[0])
-        where = f"{self._model.name}: node '{node.key}' ({node.qualified_type})"
-        accumulator, is_integer = self._rules[node.key].accumulator, self._has_integers(node.key)
-        if not summing:
-            names = sorted({name for _, name in (lowerings() if is_integer else float_lowerings())})
-            return ModelError(f"{where} adds nothing up", f"Operators that do: {', '.join(names)}.")
-        if not is_integer:
-            return ModelError(
-                f"{where} cannot be summed in '{accumulator}': {unfit[node.key]}",
-                "Set a width for sums of integers, such as 18.",
-            )
-        return ModelError(
-            f"{where} has no integer arithmetic: {unfit[node.key]}",
-            unfit[node.key].remedy
-            or "Quantise the model, or set fixed-point formats for its float operands.",
-        )
-
-
-def _partial_sums(node: str, runner: SumRunner) -> PartialSums:
-    assert runner.tally is not None
-    accumulator = runner.accumulator
-    bounds = [reduction.bounds(accumulator) for reduction in runner.reductions]
-    channels = len(runner.tally.outputs)
-    inner = [bound.inner_bits for bound in bounds if bound.inner_bits is not None]
-    return PartialSums(
-        node=node,
-        tally=runner.tally,
-        guaranteed=_widest([bound.bits for bound in bounds]),
-        guaranteed_any_order=_widest([bound.any_order_bits for bound in bounds]),
-        guaranteed_channels=_by_channel([bound.bits for bound in bounds], channels),
-        datatype=max(reduction.datatype(accumulator) for reduction in runner.reductions),
-        guaranteed_inner=_widest(inner) if inner else None,
-        guaranteed_inner_channels=_by_channel(inner, channels) if inner else None,
-    )
-
-
-def _by_channel(widths: Sequence[Array], channels: int) -> Array:
-    """Returns the largest widths (channels,); of all channels where their number changed."""
-    if all(len(bits) in (1, channels) for bits in widths):
-        return np.broadcast_to(np.max(np.broadcast_arrays(*widths), 0), channels)
-    return np.broadcast_to(_widest(widths), channels)
-
-
-def _widest(widths: Sequence[Array]) -> int:
-    """Returns the largest width; there are no sums, and no widths, of no channels."""
-    return max(int(bits.max(initial=NARROWEST)) for bits in widths)
-
-
-def _notes_by_reason(what: str, unfit: Mapping[str, NoIntegerForm]) -> Iterator[str]:
-    """Yields a note for each reason: nodes, and why.
-
-    The reason of several nodes leaves out the name of an operand, which differs.
-    """
-    nodes: dict[str, list[str]] = defaultdict(list)
-    for node, reason in unfit.items():
-        nodes[reason.why].append(node)
-    for why, keys in nodes.items():
-        names = ", ".join(keys[:_LISTED])
-        more = f" and {len(keys) - _LISTED} more" if len(keys) > _LISTED else ""
-        yield f"{what}: {names}{more}: {unfit[keys[0]] if len(keys) == 1 else why}"
-
-
-class FloatModel:
-    """The nodes of a model that have float accumulators; every run adds to the statistics.
-
-    The constants of a node are cast once, if `room` has the bytes.
-    """
-
-    def __init__(self, model: Model, scales: TensorScales, room: MemoryBudget) -> None:
-        self._model = model
-        self._scales = scales
-        self._room = room
-        self._runners: dict[str, FloatRunner] = {}
-        self._chosen: dict[tuple[str, str, str], None] = {}
-        self.rules: dict[str, Rule] = {}
-        """The rules of the prepared nodes by key, with the operands that they multiply."""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Formats of operands that nobody set, for they follow from the accumulator."""
-        return tuple(
-            f"operands of {accumulator} are cast to {operands}, the {which} that it multiplies"
-            for accumulator, operands, which in self._chosen
-        )
-
-    @property
-    def sums(self) -> tuple[FloatPartialSums, ...]:
-        """The statistics of the nodes that have run, in the order of the model."""
-        return tuple(
-            FloatPartialSums(node.key, self._runners[node.key].tally)
-            for node in self._model.nodes
-            if node.key in self._runners and self._runners[node.key].has_run
-        )
-
-    def prepare(self, node: Node, rule: Rule) -> Compute | None:
-        """Prepares a node for a float accumulator; None if it sums no products.
-
-        Raises UsageError for an accumulator that does not multiply the operands that are set, and
-        NoIntegerForm for an operator whose products it does not add.
+        Raises UsageError for an accumulator that does not multiply the operands that are set.
         """
-        lowering = float_lowerings().get((node.domain, node.op_type))
-        if lowering is None:
-            if not multiplies(node):
-                return None
-            names = sorted({name for _, name in float_lowerings()})
-            raise NoIntegerForm(f"float accumulators add products of {', '.join(names)} alone")
         accumulator, operands = self._resolved(node, rule)
-        attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
         constant = frozenset(
             index
             for index, name in enumerate(node.inputs)
             if name and self._scales.constant(name, node.scope)
         )
         has_scales = isinstance(accumulator, BlockFma) and accumulator.scaling != "none"
-        factors = FloatOperands(
-            node, attributes, operands, constant, self._room, lowering.floats, has_scales
-        )
-        compute = lowering.prepare(factors)
         named = hardware.spelling(rule.accumulator)
         tally = FloatTally.empty(named, None if operands is None else str(operands))
-        runner = FloatRunner(accumulator, tally, zlib.crc32(node.key.encode()))
-        self._runners[node.key] = runner
-        self.rules[node.key] = replace(rule, operands=operands)
-
-        def sums(inputs: Sequence[Value], run_operator: RunOperator) -> Sequence[Value]:
-            reason = factors.misfit(inputs)
-            if reason is not None:
-                raise NoIntegerForm(reason)
-            return compute(inputs, runner, run_operator)
-
-        return sums
+        return (
+            FloatOperands(node, attributes, operands, constant, self._room, has_scales),
+            FloatRunner(accumulator, tally, zlib.crc32(node.key.encode())),
+        )
 
     def _resolved(
         self, node: Node, rule: Rule
@@ -350,32 +239,22 @@ class FloatModel:
         """The accumulator for the operands of a node, and the format that they are cast to."""
         accumulator, operands = rule.accumulator, rule.operands
         if isinstance(accumulator, ByOperands):
-            if operands is None:
-                operands = self._format(node, accumulator)
+            operands = operands or self._format(node, accumulator)
             is_block = operands.scaling in BLOCKS
-            chosen = accumulator.of(str(operands) if is_block else operands.format_name)
-            assert isinstance(chosen, FloatAccumulator | BlockFma)
-            return chosen, operands
-        if isinstance(accumulator, BlockFma):
-            return self._of_block(accumulator, operands)
-        assert isinstance(accumulator, FloatAccumulator)
-        return accumulator, operands
-
-    def _of_block(
-        self, accumulator: BlockFma, operands: OperandFormat | None
-    ) -> tuple[BlockFma, OperandFormat]:
-        """A block multiply-add of operands in a format, and the format."""
-        if operands is None:
+            accumulator = accumulator.of(str(operands) if is_block else operands.format_name)
+        elif isinstance(accumulator, BlockFma) and operands is None:
             operands = accumulator.operand_format
             self._chosen[str(accumulator), str(operands), "only format"] = None
-            return accumulator, operands
-        if operands.element is None:
-            raise UsageError(
-                f"'{accumulator}' has no model of operands in {operands}",
-                f"Cast them to floats, as in {accumulator.operands}(tensor).",
-            )
-        scaling: Scaling = operands.scaling if operands.scaling in BLOCKS else "none"
-        return replace(accumulator, operands=operands.element, scaling=scaling), operands
+        elif isinstance(accumulator, BlockFma) and operands is not None:
+            if operands.element is None:
+                raise UsageError(
+                    f"'{accumulator}' has no model of operands in {operands}",
+                    f"Cast them to floats, as in {accumulator.operands}(tensor).",
+                )
+            scaling: Scaling = operands.scaling if operands.scaling in BLOCKS else "none"
+            accumulator = replace(accumulator, operands=operands.element, scaling=scaling)
+        assert isinstance(accumulator, FloatAccumulator | BlockFma)
+        return accumulator, operands
 
     def _format(self, node: Node, accumulator: ByOperands) -> OperandFormat:
         """The format of the graph if a device multiplies it, else the first one that it does."""
@@ -391,3 +270,45 @@ class FloatModel:
     @cached_property
     def _types(self) -> TensorTypes:
         return infer(self._model, {})
+
+    def _check(self) -> None:
+        """Raises ModelError for an entry of the policy that narrows no node."""
+        entries: dict[int, list[str]] = defaultdict(list)
+        for key, rule in self._rules.items():
+            entries[id(rule.accumulator)].append(key)
+        for keys in entries.values():
+            if any(key in self._computing for key in keys):
+                continue
+            summing = [key for key in keys if key in self._unfit]
+            node = next(n for n in self._model.nodes if n.key == (summing or keys)[0])
+            where = f"{self._model.name}: node '{node.key}' ({node.qualified_type})"
+            accumulator, unfit = self._rules[node.key].accumulator, self._unfit.get(node.key)
+            is_integer = isinstance(accumulator, Accumulator)
+            if unfit is None:
+                known = lowerings() if is_integer else float_lowerings()
+                names = ", ".join(sorted({name for _, name in known}))
+                raise ModelError(f"{where} adds nothing up", f"Operators that do: {names}.")
+            if not is_integer:
+                raise ModelError(
+                    f"{where} cannot be summed in '{accumulator}': {unfit}",
+                    "Set a width for sums of integers, such as 18.",
+                )
+            raise ModelError(
+                f"{where} has no integer arithmetic: {unfit}",
+                unfit.remedy
+                or "Quantise the model, or set fixed-point formats for its float operands.",
+            )
+
+
+def _notes_by_reason(what: str, unfit: Mapping[str, NoIntegerForm]) -> Iterator[str]:
+    """Yields a note for each reason: nodes, and why.
+
+    The reason of several nodes leaves out the name of an operand, which differs.
+    """
+    nodes: dict[str, list[str]] = defaultdict(list)
+    for node, reason in unfit.items():
+        nodes[reason.why].append(node)
+    for why, keys in nodes.items():
+        names = ", ".join(keys[:_LISTED])
+        more = f" and {len(keys) - _LISTED} more" if len(keys) > _LISTED else ""
+        yield f"{what}: {names}{more}: {unfit[keys[0]] if len(keys) == 1 else why}"

@@ -14,6 +14,7 @@ from typing import Any, assert_never
 
 import numpy as np
 
+from tracer.accumulators.engine.integer_arithmetic import NoIntegerForm
 from tracer.accumulators.floats import compiled_sums, oracle
 from tracer.accumulators.floats.casting import State, paired
 from tracer.accumulators.floats.casting import cast as cast_numbers
@@ -75,9 +76,8 @@ class FloatOperands:
 
     If `has_scales`, the accumulator takes the scales of blocks apart from their elements.
     `constant` are indices of inputs that are equal in every run: they are cast once, if there is
-    `room` for the result. `floats` are those of inputs that must be floats. The scale of a whole
-    array is that of each sample, the first axis of any other input, so that results do not depend
-    on the batch.
+    `room` for the result. The scale of a whole array is that of each sample, the first axis of any
+    other input, so that results do not depend on the batch.
     """
 
     node: Node
@@ -85,19 +85,18 @@ class FloatOperands:
     format: OperandFormat | None
     constant: frozenset[int]
     room: MemoryBudget
-    floats: tuple[int, ...] = (0, 1)
     has_scales: bool = False
     _kept: dict[int, tuple[Array, CastOperand]] = field(default_factory=dict, repr=False)
 
-    def misfit(self, inputs: Sequence[Value]) -> str | None:
-        """Returns why the inputs have no sums in floats; None if they have."""
-        for index in self.floats:
-            name = inputs[index].dtype.name
+    def check(self, inputs: Sequence[Value], floats: tuple[int, ...]) -> None:
+        """Raises NoIntegerForm unless the inputs at `floats` have sums in floats."""
+        for name in (inputs[index].dtype.name for index in floats):
             if name not in (*_FLOATS, "float64"):
-                return f"its operands are {name}, which are no floats"
+                raise NoIntegerForm(f"its operands are {name}, which are no floats")
             if name == "float64" and self.format is None:
-                return "its operands are float64, more than a float accumulator takes: cast them"
-        return None
+                raise NoIntegerForm(
+                    "its operands are float64, more than a float accumulator takes: cast them"
+                )
 
     def has_input(self, index: int) -> bool:
         """Whether the optional input is present."""

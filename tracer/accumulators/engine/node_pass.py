@@ -39,9 +39,13 @@ _RARE = 1 / 8
 """Share of sums that leave the range, below which most tiles of them have none."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class NodePass:
-    """Rows of factors, ready to be multiplied with columns whose numbers lie in `range`."""
+    """Rows of factors, ready to be multiplied with columns whose numbers lie in `range`.
+
+    `is_rare` is whether few sums left the range when they were last counted: it is the same next
+    time.
+    """
 
     matrices: Matrices
     range: tuple[int, int]
@@ -50,6 +54,7 @@ class NodePass:
     terms: Terms
     accumulator: Accumulator
     bits: int
+    is_rare: bool = True
 
     def suits(
         self, left: Array, range_: tuple[int, int], bias: Array | None, terms: Terms,
@@ -79,9 +84,9 @@ class NodePass:
 
         They are those of `Factors.count`.
         """
-        columns, overflow = self._in_order(source), self._overflow
-        counts = self._factors.count(columns, out, parameters, overflow.is_rare)
-        overflow.learn(int(counts[0]), columns.count * len(self.matrices.left))
+        columns = self._in_order(source)
+        counts = self._factors.count(columns, out, parameters, self.is_rare)
+        self.is_rare = int(counts[0]) < _RARE * columns.count * len(self.matrices.left)
         return counts
 
     def clip(self, source: ColumnSource, out: Array, parameters: Array | None) -> None:
@@ -91,10 +96,6 @@ class NodePass:
     def tally(self, source: ColumnSource, out: Array, parameters: Array | None) -> Tally:
         """Writes limited sums, or bytes by `parameters`, to the flat `out`; returns statistics."""
         return self._factors.tally(self._in_order(source), out, parameters)
-
-    @cached_property
-    def _overflow(self) -> _Overflow:
-        return _Overflow()
 
     def _in_order(self, source: ColumnSource) -> Columns:
         return replace(source.columns, offsets=source.columns.offsets[self.plan.sequence])
@@ -132,17 +133,6 @@ def _bits(lanes: SumLanes) -> int:
     """The bits of floats that compute limited sums and exact ones; 0 if there are none."""
     both = lanes.exact_bits, lanes.limited_bits
     return max(both) if all(both) else 0
-
-
-class _Overflow:
-    """Whether few sums left the range when they were last counted; it is the same next time."""
-
-    def __init__(self) -> None:
-        self.is_rare = True
-
-    def learn(self, outside: int, sums: int) -> None:
-        """Remembers the counts of a pass."""
-        self.is_rare = outside < _RARE * sums
 
 
 class KeptPasses:

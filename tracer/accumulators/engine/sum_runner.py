@@ -20,7 +20,12 @@ from tracer.accumulators.statistics.bounds import (
     guaranteed_of_ranges,
     join,
 )
-from tracer.accumulators.statistics.partial_sums import Tally, in_rows
+from tracer.accumulators.statistics.partial_sums import (
+    PartialSums,
+    Tally,
+    widest,
+    widest_by_channel,
+)
 from tracer.errors import ModelError
 from tracer.interpreter.numeric.products import Product, integers
 from tracer.support.types import Array
@@ -162,6 +167,24 @@ class SumRunner:
             each for each in other.reductions if not any(map(each.same_bounds, self.reductions))
         ]
 
+    def partial_sums(self, node: str) -> PartialSums | None:
+        """The statistics, with the bounds of the sums; None before the first run."""
+        if self.tally is None:
+            return None
+        bounds = [each.bounds(self.accumulator) for each in self.reductions]
+        bits, channels = [bound.bits for bound in bounds], len(self.tally.outputs)
+        inner = [bound.inner_bits for bound in bounds if bound.inner_bits is not None]
+        return PartialSums(
+            node=node,
+            tally=self.tally,
+            guaranteed=widest(bits),
+            guaranteed_any_order=widest([bound.any_order_bits for bound in bounds]),
+            guaranteed_channels=widest_by_channel(bits, channels),
+            datatype=max(each.datatype(self.accumulator) for each in self.reductions),
+            guaranteed_inner=widest(inner) if inner else None,
+            guaranteed_inner_channels=widest_by_channel(inner, channels) if inner else None,
+        )
+
     def begin(self, reduction: Reduction) -> None:
         """Announces the next sums; their sizes may change from run to run.
 
@@ -243,14 +266,11 @@ class SumRunner:
         exact = exact_sums(left, right, bias) if self._has_inner_widths else sums.final
         if self.accumulator.overflow == "error" and clipped.events.any():
             raise self._overflow_error(sums.low, sums.high)
-        changed = clipped.values is not exact
         assert self.tally is not None
         if len(self.tally.outputs) == 1:
             channels = slice(0, 1)
-        rows = channels.stop - channels.start
-        part = self.tally.of(
-            sums.reshaped(rows), clipped.reshaped(rows) if changed else None, in_rows(exact, rows)
-        )
+        changed = clipped if clipped.values is not exact else None
+        part = self.tally.of(sums, changed, exact, channels.stop - channels.start)
         with self._lock:
             self.tally.take(channels, part)
         out[...] = clipped.values

@@ -10,6 +10,7 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -96,21 +97,15 @@ def followed(compute: ComputeSums, then: Callable[[Array, Sequence[Value]], Arra
 Lowering = Callable[[NodeOperands], ComputeSums]
 ComputeFloats = Callable[[Sequence[Value], FloatRunner], Array]
 """Computes the output of a node, in any float type, from its inputs with a runner."""
-Prepare = Callable[[FloatOperands], ComputeFloats]
 RunOperator = Callable[[], Sequence[Value]]
 """Computes the outputs of a node as usual."""
-ComputeNode = Callable[[Sequence[Value], FloatRunner, RunOperator], Sequence[Value]]
-"""Computes the outputs of a node from its inputs with a runner, or by its operator."""
+FloatLowering = Callable[
+    [FloatOperands], Callable[[Sequence[Value], FloatRunner, RunOperator], Sequence[Value]]
+]
+"""Returns what computes the outputs of a node from its inputs with a runner, or by its operator.
 
-
-@dataclass(frozen=True, slots=True)
-class FloatLowering:
-    """`prepare` inspects a node whose inputs at `floats` must be floats."""
-
-    prepare: Callable[[FloatOperands], ComputeNode]
-    floats: tuple[int, ...]
-
-
+It raises NoIntegerForm for inputs that are no floats.
+"""
 _LOWERINGS: dict[tuple[str, str], Lowering] = {}
 _FLOAT_LOWERINGS: dict[tuple[str, str], FloatLowering] = {}
 
@@ -127,18 +122,20 @@ def lowering(*names: str, domain: str = "") -> Callable[[Lowering], Lowering]:
 
 def float_lowering(
     *names: str, domain: str = "", floats: tuple[int, ...] = (0, 1)
-) -> Callable[[Prepare], Prepare]:
-    """Registers the decorated function for operators of these names, with inputs of floats."""
+) -> Callable[[Callable[[FloatOperands], ComputeFloats]], None]:
+    """Registers the decorated function for operators whose inputs at `floats` are floats."""
 
-    def register(function: Prepare) -> Prepare:
-        def prepare(operands: FloatOperands) -> ComputeNode:
+    def register(function: Callable[[FloatOperands], ComputeFloats]) -> None:
+        def prepare(operands: FloatOperands) -> Callable[..., Sequence[Value]]:
             compute = function(operands)
-            return lambda inputs, runner, _: (
-                compute(inputs, runner).astype(inputs[0].dtype, copy=False),
-            )
 
-        add_float_lowering(FloatLowering(prepare, floats), *names, domain=domain)
-        return function
+            def outputs(inputs: Sequence[Value], runner: FloatRunner, _: RunOperator) -> Any:
+                operands.check(inputs, floats)
+                return (compute(inputs, runner).astype(inputs[0].dtype, copy=False),)
+
+            return outputs
+
+        add_float_lowering(prepare, *names, domain=domain)
 
     return register
 
@@ -172,18 +169,16 @@ def nodes_that_sum(model: Model) -> tuple[str, ...]:
     Products count in any arithmetic; sums without products, as of Add, where they are integers.
     """
     scales = TensorScales(model)
-    return tuple(
-        node.key for node in model.nodes if multiplies(node) or _adds_integers(node, scales)
-    )
 
+    def adds_integers(node: Node) -> bool:
+        lowering = lowerings().get((node.domain, node.op_type))
+        if lowering is None:
+            return False
+        try:
+            attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
+            lowering(NodeOperands(node, attributes, scales, None))
+        except (NoIntegerForm, TracerError):
+            return False
+        return True
 
-def _adds_integers(node: Node, scales: TensorScales) -> bool:
-    lowering = lowerings().get((node.domain, node.op_type))
-    if lowering is None:
-        return False
-    try:
-        attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
-        lowering(NodeOperands(node, attributes, scales, None))
-    except (NoIntegerForm, TracerError):
-        return False
-    return True
+    return tuple(node.key for node in model.nodes if multiplies(node) or adds_integers(node))

@@ -4,18 +4,17 @@ Attention multiplies matrices on its way: its own code runs, and each product th
 computed in the float accumulator.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
 
 import numpy as np
 
-from tracer.accumulators.engine.float_arithmetic import FloatOperands, FloatRunner
+from tracer.accumulators.engine.float_arithmetic import CastOperand, FloatOperands, FloatRunner
 from tracer.accumulators.engine.integer_arithmetic import Dequantize, Integers, NodeOperands
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.nodes import (
-    ComputeNode,
     ComputeSums,
     FloatLowering,
     NodeSums,
@@ -50,15 +49,20 @@ def _multiplying(number: int, floats: tuple[int, ...]) -> FloatLowering:
     Samples are multiplied together, or one after the other.
     """
 
-    def prepare(operands: FloatOperands) -> ComputeNode:
+    def prepare(operands: FloatOperands) -> Callable[..., Sequence[Value]]:
         def compute(
             inputs: Sequence[Value], runner: FloatRunner, run: RunOperator
         ) -> Sequence[Value]:
+            operands.check(inputs, floats)
             calls = count()
 
+            def cast(factor: Array, axis: int) -> CastOperand:
+                """A factor may be an input as a whole."""
+                index = next((i for i, each in enumerate(inputs) if each is factor), _COMPUTED)
+                return operands.matrix(index, factor, axis)
+
             def multiply(a: Array, b: Array) -> Array:
-                left = operands.matrix(_input_index(inputs, a), a, -1)
-                right = operands.matrix(_input_index(inputs, b), b, -2 if b.ndim > 1 else -1)
+                left, right = cast(a, -1), cast(b, -2 if b.ndim > 1 else -1)
                 sums = float_sums(left, right, None, runner, next(calls) % number)
                 return sums.astype(a.dtype, copy=False)
 
@@ -67,12 +71,7 @@ def _multiplying(number: int, floats: tuple[int, ...]) -> FloatLowering:
 
         return compute
 
-    return FloatLowering(prepare, floats)
-
-
-def _input_index(inputs: Sequence[Value], factor: Array) -> int:
-    """Returns which input a factor is, if it is one as a whole."""
-    return next((i for i, each in enumerate(inputs) if each is factor), _COMPUTED)
+    return prepare
 
 
 add_float_lowering(_multiplying(2, (0, 1, 2)), "Attention")

@@ -40,6 +40,8 @@ _LARGEST = (1 << 31) - 1
 """The largest term: terms are integers of at most 32 bits."""
 SumsAndDivisor = tuple[Array, Array | int]
 """int64 sums, and the numbers that they are divided by for a mean."""
+SumUp = Callable[[NodeOperands, Sequence[Value], SumRunner, Integers], SumsAndDivisor]
+"""Sums up the integers of an input of a node; takes all inputs, too."""
 
 
 @lowering("Add", "Sum", "Mean")
@@ -131,68 +133,99 @@ def _running(runner: SumRunner, x: Integers, exclusive: bool) -> Array:
     return sums.reshape(x.numbers.shape)
 
 
-@lowering("AveragePool")
-def average_pool(operands: NodeOperands) -> ComputeSums:
-    """The sum of each window, kernel positions in row-major order; the output is its mean."""
-    return _mean(operands, lambda inputs, runner, x: _pool_sums(runner, x, operands.attributes))
+@lowering("AveragePool", "GlobalAveragePool", "ReduceSum", "ReduceMean")
+def mean(operands: NodeOperands) -> ComputeSums:
+    """Sums of windows, of channels, or over axes, in row-major order; all but ReduceSum divide."""
+    x, sum_up = operands.activations(0), _sum_up(operands)
+    step, is_mean = x.steps(None), operands.node.op_type != "ReduceSum"
+
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+        sums, count = sum_up(operands, inputs, runner, x.integers(inputs[0]))
+        kind, divisor = operands.float_type(inputs[0]), count if is_mean else 1
+        return computed(sums, lambda sums: (sums * step / divisor).astype(kind))
+
+    return compute
 
 
-@lowering("GlobalAveragePool")
-def global_average_pool(operands: NodeOperands) -> ComputeSums:
-    """The sum of each channel; the output is its mean."""
-    return _mean(operands, lambda inputs, runner, x: _global_pool_sums(runner, x))
-
-
-@lowering("ReduceSum", "ReduceMean")
-def reduce(operands: NodeOperands) -> ComputeSums:
-    """Sums over axes in row-major order; ReduceMean divides the sums."""
-    mean = operands.node.op_type == "ReduceMean"
-
-    def sums_over_axes(inputs: Sequence[Value], runner: SumRunner, x: Integers) -> SumsAndDivisor:
-        sums, count = _reduced(operands, inputs, runner, x)
-        return sums, count if mean else 1
-
-    return _mean(operands, sums_over_axes)
-
-
-@lowering("ReduceL1", "ReduceL2", "ReduceSumSquare")
-def reduce_powers(operands: NodeOperands) -> ComputeSums:
-    """Sums of magnitudes, or of squares, over axes in row-major order; ReduceL2 takes the root."""
-    power = 1 if operands.node.op_type == "ReduceL1" else 2
-
-    def sums_over_axes(inputs: Sequence[Value], runner: SumRunner, x: Integers) -> Array:
-        return _reduced(operands, inputs, runner, x)[0]
-
-    return _of_powers(operands, power, operands.node.op_type == "ReduceL2", sums_over_axes)
-
-
-@lowering("LpPool", "GlobalLpPool")
-def lp_pool(operands: NodeOperands) -> ComputeSums:
-    """The sum of magnitudes, or of squares, in each window; of squares the output is the root."""
-    power = operands.attributes.get("p", 2)
+@lowering("LpPool", "GlobalLpPool", "ReduceL1", "ReduceL2", "ReduceSumSquare")
+def powers(operands: NodeOperands) -> ComputeSums:
+    """The same of magnitudes, or of squares; the output may be the square root of the sums."""
+    x, sum_up = operands.activations(0), _sum_up(operands)
+    name, power = operands.node.op_type, operands.attributes.get("p", 2)
+    if not name.endswith("LpPool"):
+        power = 1 if name == "ReduceL1" else 2
     if power not in (1, 2):
         raise NoIntegerForm(f"p is {power:g}, and only magnitudes (1) and squares (2) are integers")
-    is_global = operands.node.op_type == "GlobalLpPool"
+    has_root = power == 2 and name != "ReduceSumSquare"
+    step, largest = x.steps(None) ** power, max(map(abs, x.range)) ** power
+    if largest > _LARGEST:
+        raise NoIntegerForm(f"its terms reach {largest}, and terms have at most 32 bits")
 
-    def sums_of_windows(inputs: Sequence[Value], runner: SumRunner, x: Integers) -> Array:
-        pooled = _global_pool_sums(runner, x) if is_global else _pool_sums(
-            runner, x, operands.attributes
-        )  # fmt: skip
-        return pooled[0]
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+        terms = x.integers(inputs[0])
+        numbers = narrow(np.abs(terms.values.astype(np.int64)) ** power)
+        ends = max(terms.low, -terms.high, 0), max(-terms.low, terms.high)
+        of_powers = Integers(numbers, ends[0] ** power, ends[1] ** power)
+        sums, _ = sum_up(operands, inputs, runner, of_powers)
+        kind = operands.float_type(inputs[0])
+        return computed(sums, lambda s: (np.sqrt(s * step) if has_root else s * step).astype(kind))
 
-    return _of_powers(operands, int(power), power == 2, sums_of_windows)
-
-
-@lowering("QLinearAveragePool", domain=MICROSOFT)
-def qlinear_average_pool(operands: NodeOperands) -> ComputeSums:
-    """The sum of each window; the output is its mean, quantised again."""
-    return _quantized_mean(operands, lambda runner, x: _pool_sums(runner, x, operands.attributes))
+    return compute
 
 
-@lowering("QLinearGlobalAveragePool", domain=MICROSOFT)
-def qlinear_global_average_pool(operands: NodeOperands) -> ComputeSums:
-    """The sum of each channel; the output is its mean, quantised again."""
-    return _quantized_mean(operands, _global_pool_sums)
+@lowering("QLinearAveragePool", "QLinearGlobalAveragePool", domain=MICROSOFT)
+def quantized_mean(operands: NodeOperands) -> ComputeSums:
+    """Sums of windows, or of channels; the output is their mean, quantised again."""
+    if operands.attributes.get("channels_last", 0):
+        raise NoIntegerForm("its channels are the last axis, as only optimised graphs have it")
+    sum_up = _sum_up(operands)
+
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+        sums, divisor = sum_up(operands, inputs, runner, operands.centred(0, inputs))
+        return computed(sums, requantize(inputs, 3, divisor))
+
+    return compute
+
+
+def _sum_up(operands: NodeOperands) -> SumUp:
+    """Which numbers an operator sums: those of a channel, of a window, or along axes."""
+    name = operands.node.op_type
+    if "Global" in name:
+        return _sum_channels
+    return _sum_windows if name.endswith("Pool") else _sum_axes
+
+
+def _sum_windows(
+    operands: NodeOperands, inputs: Sequence[Value], runner: SumRunner, x: Integers
+) -> SumsAndDivisor:
+    return _pool_sums(runner, x, operands.attributes)
+
+
+def _sum_channels(
+    operands: NodeOperands, inputs: Sequence[Value], runner: SumRunner, x: Integers
+) -> SumsAndDivisor:
+    places = x.numbers.shape[_CHANNELS_ONLY:]
+    if not math.prod(places) or not places:
+        axes = tuple(range(_CHANNELS_ONLY, x.numbers.ndim))
+        return np.expand_dims(sums_over(runner, x, axes), axes), math.prod(places)
+    return _pool_sums(runner, x, {"kernel_shape": places})
+
+
+def _sum_axes(
+    operands: NodeOperands, inputs: Sequence[Value], runner: SumRunner, x: Integers
+) -> SumsAndDivisor:
+    """The axes are an attribute, or an input since opset 13 or 18."""
+    options, rank = operands.attributes, x.numbers.ndim
+    given = options.get("axes")
+    if given is None and operands.has_input(1):
+        given = inputs[1].tolist()
+    axes = tuple(sorted(nonnegative_axis(int(axis), rank) for axis in given or ()))
+    if not given and not options.get("noop_with_empty_axes", 0):
+        axes = tuple(range(rank))
+    sums = sums_over(runner, x, axes)
+    if options.get("keepdims", 1):
+        sums = np.expand_dims(sums, axes)
+    return sums, math.prod(x.numbers.shape[axis] for axis in axes)
 
 
 def _pool_sums(runner: SumRunner, x: Integers, options: Mapping[str, Any]) -> tuple[Array, Array]:
@@ -214,90 +247,6 @@ def _pool_sums(runner: SumRunner, x: Integers, options: Mapping[str, Any]) -> tu
     view = patches(padded(x.numbers, windows, x.shift), windows)
     kernel = tuple(range(2, 2 + len(size)))
     return sums_over(runner, replace(x, numbers=view), kernel, has_zeros), divisors
-
-
-def _global_pool_sums(runner: SumRunner, x: Integers) -> SumsAndDivisor:
-    """The sum, int64, of each channel, and its divisor."""
-    places = x.numbers.shape[_CHANNELS_ONLY:]
-    if not math.prod(places) or not places:
-        axes = tuple(range(_CHANNELS_ONLY, x.numbers.ndim))
-        return np.expand_dims(sums_over(runner, x, axes), axes), math.prod(places)
-    return _pool_sums(runner, x, {"kernel_shape": x.numbers.shape[2:]})
-
-
-def _mean(
-    operands: NodeOperands,
-    sum_up: Callable[[Sequence[Value], SumRunner, Integers], SumsAndDivisor],
-) -> ComputeSums:
-    """Input 0 summed by `sum_up`; the output is the sums times the step, divided."""
-    x = operands.activations(0)
-    step = x.steps(None)
-
-    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
-        sums, divisor = sum_up(inputs, runner, x.integers(inputs[0]))
-        kind = operands.float_type(inputs[0])
-        return computed(sums, lambda sums: (sums * step / divisor).astype(kind))
-
-    return compute
-
-
-def _of_powers(
-    operands: NodeOperands, power: int, has_root: bool,
-    sum_up: Callable[[Sequence[Value], SumRunner, Integers], Array],
-) -> ComputeSums:  # fmt: skip
-    """Magnitudes or squares of input 0, summed by `sum_up`; the output may be the square root."""
-    x = operands.activations(0)
-    step = x.steps(None) ** power
-    largest = max(map(abs, x.range)) ** power
-    if largest > _LARGEST:
-        raise NoIntegerForm(f"its terms reach {largest}, and terms have at most 32 bits")
-
-    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
-        terms = x.integers(inputs[0])
-        numbers = narrow(np.abs(terms.values.astype(np.int64)) ** power)
-        ends = max(terms.low, -terms.high, 0), max(-terms.low, terms.high)
-        powers = Integers(numbers, ends[0] ** power, ends[1] ** power)
-        sums = sum_up(inputs, runner, powers)
-        kind = operands.float_type(inputs[0])
-        return computed(sums, lambda s: (np.sqrt(s * step) if has_root else s * step).astype(kind))
-
-    return compute
-
-
-def _quantized_mean(
-    operands: NodeOperands, sum_up: Callable[[SumRunner, Integers], SumsAndDivisor]
-) -> ComputeSums:
-    """A quantised input 0 summed by `sum_up`; the output is divided and quantised again."""
-    if operands.attributes.get("channels_last", 0):
-        raise NoIntegerForm("its channels are the last axis, as only optimised graphs have it")
-
-    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
-        sums, divisor = sum_up(runner, operands.centred(0, inputs))
-        return computed(sums, requantize(inputs, 3, divisor))
-
-    return compute
-
-
-def _reduced(
-    operands: NodeOperands, inputs: Sequence[Value], runner: SumRunner, x: Integers
-) -> tuple[Array, int]:
-    """The sums, int64, over the axes that the node names, and the number of their terms."""
-    axes = _axes(operands, inputs)
-    sums = sums_over(runner, x, axes)
-    if operands.attributes.get("keepdims", 1):
-        sums = np.expand_dims(sums, axes)
-    return sums, math.prod(x.numbers.shape[axis] for axis in axes)
-
-
-def _axes(operands: NodeOperands, inputs: Sequence[Value]) -> tuple[int, ...]:
-    """The axes that are summed over: an attribute, or an input since opset 13 or 18."""
-    axes = operands.attributes.get("axes")
-    if axes is None and operands.has_input(1):
-        axes = inputs[1].tolist()
-    rank = inputs[0].ndim
-    if not axes:
-        return () if operands.attributes.get("noop_with_empty_axes", 0) else tuple(range(rank))
-    return tuple(sorted(nonnegative_axis(int(axis), rank) for axis in axes))
 
 
 def requantize(inputs: Sequence[Value], scale: int, divisor: Array | int) -> Restore:

@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -36,12 +37,6 @@ class UnlimitedSums:
     high: Array
     clips: Array | None = None
 
-    def reshaped(self, rows: int) -> UnlimitedSums:
-        """Returns the same sums in `rows` rows."""
-        final, low, high = (in_rows(a, rows) for a in (self.final, self.low, self.high))
-        clips = None if self.clips is None else in_rows(self.clips, rows)
-        return UnlimitedSums(final, low, high, clips)
-
 
 @dataclass(frozen=True, slots=True)
 class Clipped:
@@ -49,15 +44,6 @@ class Clipped:
 
     values: Array
     events: Array
-
-    def reshaped(self, rows: int) -> Clipped:
-        """Returns the same sums in `rows` rows."""
-        return Clipped(in_rows(self.values, rows), in_rows(self.events, rows))
-
-
-def in_rows(sums: Array, rows: int) -> Array:
-    """Returns the sums in `rows` rows, which may be 0."""
-    return sums.reshape(rows, sums.size // max(rows, 1))
 
 
 BIN_FRACTION = 3
@@ -187,19 +173,25 @@ class Tally:
         _carry(self.error_sum[channels])
 
     def of(
-        self, sums: UnlimitedSums, clipped: Clipped | None = None, exact: Array | None = None
-    ) -> Tally:
-        """Returns the tally of these outputs alone, with a channel for each row.
+        self, sums: UnlimitedSums, clipped: Clipped | None = None, exact: Array | None = None,
+        channels: int | None = None,
+    ) -> Tally:  # fmt: skip
+        """Returns the tally of these outputs alone, with a channel for each row, or for some rows.
 
         `clipped` may be None where no output overflows, or where only other widths matter. Errors
         are differences from `exact`: the final sum, unless products have a width of their own.
         """
-        part = Tally.empty(len(sums.final), self.accumulator)
+        rows = len(sums.final) if channels is None else channels
+        part = Tally.empty(rows, self.accumulator)
         if not sums.final.size:
             return part
+
+        def in_rows(numbers: Array) -> Array:
+            return np.ascontiguousarray(numbers.reshape(rows, -1), np.int64)
+
         kernels = loaded("sum_statistics")
-        low, high, final = (_wide(array) for array in (sums.low, sums.high, sums.final))
-        extremes = np.empty((4, len(final)), np.int64)
+        low, high, final = map(in_rows, (sums.low, sums.high, sums.final))
+        extremes = np.empty((4, rows), np.int64)
         kernels.spread(
             (low, high, final), self.accumulator.is_symmetric, BIN_FRACTION,
             (part.prefix_widths, part.final_widths),
@@ -207,20 +199,19 @@ class Tally:
         )  # fmt: skip
         part.outputs[:] = final.shape[1]
         if sums.clips is not None:
-            rows, columns = np.nonzero(sums.clips)
+            places = np.nonzero(in_rows(sums.clips))
             symmetric = self.accumulator.is_symmetric
-            widths = np.maximum(*(needed(end[rows, columns], symmetric) for end in (low, high)))
-            np.add.at(part.clipped_widths, (rows, widths), 1)
+            widths = np.maximum(*(needed(end[places], symmetric) for end in (low, high)))
+            np.add.at(part.clipped_widths, (places[0], widths), 1)
         for name, values in zip(EXTREMES, extremes, strict=True):
             getattr(part, name)[:] = values
         if clipped is None:
             above = self.accumulator.bits + self.accumulator.uncounted_bits + 1
             part.missing[:] = part.prefix_widths[:, above:].sum(1)
             return part
-        part.saturation_events[:] = clipped.events.sum(1)
-        expected = final if exact is None else _wide(exact)
+        part.saturation_events[:] = clipped.events.reshape(rows, -1).sum(1)
         kernels.errors(
-            _wide(clipped.values), expected,
+            in_rows(clipped.values), final if exact is None else in_rows(exact),
             part.outputs_changed, part.max_abs_error, part.error_sum,
         )  # fmt: skip
         return part
@@ -302,10 +293,6 @@ def _shape(name: str, channels: int) -> tuple[int, ...]:
     return (channels, 2) if name == "error_sum" else (channels,)
 
 
-def _wide(array: Array) -> Array:
-    return np.ascontiguousarray(array, np.int64)
-
-
 def _carry(sums: Array) -> None:
     sums[:, 0] += sums[:, 1] >> 32
     sums[:, 1] &= 0xFFFFFFFF
@@ -348,30 +335,28 @@ class PartialSums:
         tally = Tally.empty(channels, tallies[0].accumulator)
         for each in tallies:
             tally.merge(each)
-        return cls(
-            first.node,
-            tally,
-            _greatest([part.guaranteed for part in parts]),
-            _greatest([part.guaranteed_any_order for part in parts]),
-            _by_channel([part.guaranteed_channels for part in parts], channels),
-            _greatest([part.datatype for part in parts]),
-            _greatest([part.guaranteed_inner for part in parts]),
-            _by_channel([part.guaranteed_inner_channels for part in parts], channels),
-        )
+
+        def known(name: str) -> list[Any]:
+            return [bits for part in parts if (bits := getattr(part, name)) is not None]
+
+        names = ("guaranteed", "guaranteed_any_order", "datatype", "guaranteed_inner")
+        bounds: dict[str, Any] = {name: max(known(name), default=None) for name in names}
+        for name in ("guaranteed_channels", "guaranteed_inner_channels"):
+            widths = known(name)
+            bounds[name] = widest_by_channel(widths, channels) if widths else None
+        return cls(first.node, tally, **bounds)
 
 
-def _greatest(widths: Sequence[int | None]) -> int | None:
-    return max((bits for bits in widths if bits is not None), default=None)
+def widest(widths: Sequence[IntArray]) -> int:
+    """Returns the largest width; there are no sums, and no widths, of no channels."""
+    return max(int(bits.max(initial=NARROWEST)) for bits in widths)
 
 
-def _by_channel(widths: Sequence[IntArray | None], channels: int) -> IntArray | None:
-    """Returns the greatest widths (channels,); of all channels where their number differs."""
-    known = [bits for bits in widths if bits is not None]
-    if not known:
-        return None
-    if all(len(bits) == channels for bits in known):
-        return np.asarray(np.max(known, 0))
-    return np.broadcast_to(np.max([bits.max() for bits in known]), channels)
+def widest_by_channel(widths: Sequence[IntArray], channels: int) -> IntArray:
+    """Returns the largest widths (channels,); of all channels where their number changed."""
+    if all(len(bits) in (1, channels) for bits in widths):
+        return np.broadcast_to(np.max(np.broadcast_arrays(*widths), 0), channels)
+    return np.broadcast_to(widest(widths), channels)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
