@@ -19,8 +19,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from benchmarks._measure import machine
 from tracer.accumulators.engine import dots, tile_sums
-from tracer.accumulators.engine.programs import Matrices, checked, program
-from tracer.accumulators.engine.tile_sums import SumLanes
+from tracer.accumulators.engine.tile_sums import Matrices, SumLanes, checked, program
 from tracer.accumulators.spec import Overflow
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms, named

@@ -23,9 +23,8 @@ from benchmarks.networks import MODELS
 from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine import tile_sums
 from tracer.accumulators.engine.float_arithmetic import sum_products
-from tracer.accumulators.engine.programs import checked, program
 from tracer.accumulators.engine.sum_runner import OverflowCounter
-from tracer.accumulators.engine.tile_sums import SumLanes
+from tracer.accumulators.engine.tile_sums import SumLanes, checked, program
 from tracer.accumulators.floats.casting import cast
 from tracer.accumulators.hardware import presets
 from tracer.accumulators.spec import policy

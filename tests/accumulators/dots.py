@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from tracer.accumulators.engine.dots import emulated, observed
-from tracer.accumulators.engine.programs import checked
+from tracer.accumulators.engine.tile_sums import checked
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms, named
 

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracer.accumulators.engine import oracle, tile_sums
-from tracer.accumulators.engine.programs import checked, program
-from tracer.accumulators.engine.tile_sums import Factors, SumLanes
+from tracer.accumulators.engine.tile_sums import Factors, SumLanes, checked, program
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.statistics.partial_sums import Tally

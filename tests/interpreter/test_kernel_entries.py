@@ -18,8 +18,7 @@ from tests.accumulators.dots import emulate, observe
 from tests.interpreter.models import single
 from tracer.accumulators import chains
 from tracer.accumulators.engine import tile_sums
-from tracer.accumulators.engine.programs import checked, program
-from tracer.accumulators.engine.tile_sums import SumLanes
+from tracer.accumulators.engine.tile_sums import SumLanes, checked, program
 from tracer.accumulators.floats import casting, compiled_sums
 from tracer.accumulators.floats.casting import paired
 from tracer.accumulators.spec.accumulator import Accumulator

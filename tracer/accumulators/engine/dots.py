@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 
 from tracer.accumulators.engine import oracle, tile_sums
-from tracer.accumulators.engine.programs import (
+from tracer.accumulators.engine.tile_sums import (
     LIMIT,
+    Factors,
     Matrices,
     Program,
+    SumLanes,
     checked,
     products_may_change,
     program,
-    sum_by_program,
 )
-from tracer.accumulators.engine.tile_sums import Factors, SumLanes
+from tracer.accumulators.kernels import loaded
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Sorted, Terms
 from tracer.accumulators.statistics.partial_sums import Clipped, UnlimitedSums
@@ -32,7 +33,9 @@ _ORACLE = 1 << 20
 _SPARSE = 128
 """Where fewer than one in so many sums may overflow, each of them is emulated by itself."""
 _PRODUCTS = 1 << 20
-"""Products that are written out at a time for scattered sums."""
+"""Products that are written out at a time for scattered sums, and for sums one by one."""
+Outs = tuple[Array, Array, Array]
+"""int64 (M, P): final sums, and their least and greatest partial sums or, twice, their events."""
 
 
 def measure(
@@ -203,6 +206,56 @@ def emulated(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Clip
         values, end_events = limited(values + end, accumulator)
         events += end_events
     return Clipped(values, events)
+
+
+def sum_by_program(
+    matrices: Matrices, plan: Program, accumulator: Accumulator, start: Array, outs: Outs,
+    observed: bool, clips: Array | None = None,
+) -> None:  # fmt: skip
+    """Computes sums in any order that has a program; without a range if `observed`.
+
+    `clips` (M, P) receives the steps that left a register with a width of its own.
+    """
+    rules = _rules(matrices, plan, accumulator, observed)
+    left = np.ascontiguousarray(matrices.left[:, plan.sequence], np.int64)
+    bias = matrices.bias if accumulator.is_bias_first else np.zeros_like(matrices.bias)
+    exact = np.broadcast_to(bias, matrices.shape)
+    rule, by_sign = accumulator.product_rounding, accumulator.order.reorders
+    number = loaded("single_sums").rounding_rule(rule.name)
+    rounding = np.array([accumulator.product_shift, number], np.int64), rule.salts(plan.sequence)
+    width = max(_PRODUCTS // max(matrices.depth * len(left), 1), 1)
+    parts = parallel.pieces(matrices.shape[1], width)
+    clips = np.empty((0, 0), np.int64) if clips is None else clips
+
+    def block(index: int) -> None:
+        part = parts[index]
+        right = matrices.right[plan.sequence, part].T.astype(np.int64, order="C")
+        sums = tuple(out[:, part] for out in (*outs, clips))
+        loaded("single_sums").run(
+            left, right, plan.groups.groups, rules, rounding, (by_sign, observed),
+            (exact[:, part], start[:, part]), sums,
+        )  # fmt: skip
+
+    parallel.run_blocks(len(parts), block)
+
+
+def _rules(matrices: Matrices, plan: Program, accumulator: Accumulator, observed: bool) -> Array:
+    """The rules (registers + 1, 3), int64, of the registers, and last of products.
+
+    A rule is what to do outside the range, and the range.
+    """
+    kernels = loaded("single_sums")
+    rule = kernels.rule_of(accumulator.overflow)
+    rows = [
+        (kernels.rule_of(register.overflow), *register.range)
+        if register is not None
+        else (kernels.EXACT if observed else rule, *accumulator.range)
+        for register in plan.registers
+    ]
+    width, products = accumulator.product_bits, (kernels.EXACT, 0, 0)
+    if width is not None and products_may_change(matrices, accumulator):
+        products = (rule, *accumulator.range_of(width))
+    return np.array([*rows, products], np.int64)
 
 
 def has_fast_kernel(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> bool:

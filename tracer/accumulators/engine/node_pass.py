@@ -12,14 +12,15 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from tracer.accumulators.engine.integer_arithmetic import Integers
-from tracer.accumulators.engine.programs import (
+from tracer.accumulators.engine.tile_sums import (
+    Factors,
     Matrices,
     Program,
+    SumLanes,
     bounded_matrices,
     checked,
     program,
 )
-from tracer.accumulators.engine.tile_sums import Factors, SumLanes
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.statistics.partial_sums import Tally

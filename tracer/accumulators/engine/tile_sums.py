@@ -1,29 +1,211 @@
 """Sums by the tiles of `interpreter.kernels.tiles`: limited, counted or observed.
 
-`SumLanes` says which floats compute sums exactly in tiles, and what their lanes hold: all follows
-from bounds. `kernels.steps` explains when a lane is exact. `TileTables` has statistics of sums.
+`Matrices` are those of a block of dot products, checked, with bounds of the sums that they can
+have. A `Program` is an order of accumulation: it lists groups of terms, each of which is added up
+as soon as its terms are. `SumLanes` says which floats compute sums exactly in tiles, and what their
+lanes hold: all follows from bounds. `kernels.steps` explains when a lane is exact.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
-from tracer.accumulators.engine.programs import Matrices, Program, products_may_change
 from tracer.accumulators.kernels import loaded
 from tracer.accumulators.spec import Overflow, Register, effect_of
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.statistics import partial_sums
-from tracer.accumulators.statistics.partial_sums import EXTREMES, Tally
+from tracer.accumulators.spec.orders import Order, Stage, Terms
+from tracer.accumulators.statistics.partial_sums import Tally
+from tracer.errors import ModelError
 from tracer.interpreter.numeric import parallel, tile_tasks
 from tracer.interpreter.numeric.tile_tasks import Columns, Groups, Lanes
 from tracer.support.types import Array
 
+_DTYPES = tuple(map(np.dtype, ("int8", "uint8", "int16", "int32", "int64")))
 _EXACT = {32: 1 << 24, 64: 1 << 53}
 """Floats of so many bits hold every integer up to these."""
+LIMIT = 1 << 62
+"""Sums of magnitudes stay below it, so that no step leaves 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matrices:
+    """`left` (M, K) and `right` (K, P), as kernels read them; `bias`, int64, broadcasts to (M, P).
+
+    `factors` are the largest magnitudes of the two matrices. `least` and `most` (M), int64, bound
+    every partial sum of a row, whatever the order of its products and the bias; no partial sum has
+    a magnitude above `bound`.
+    """
+
+    left: Array
+    right: Array
+    bias: Array
+    factors: tuple[int, int]
+    least: Array
+    most: Array
+    bound: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of the sums: (M, P)."""
+        return self.left.shape[0], self.right.shape[1]
+
+    @property
+    def depth(self) -> int:
+        """K, the number of terms of a sum."""
+        return self.left.shape[1]
+
+    @property
+    def largest_term(self) -> int:
+        """A magnitude that no product exceeds."""
+        return self.factors[0] * self.factors[1]
+
+
+def checked(left: Array, right: Array, bias: Array | None, terms: Terms) -> Matrices:
+    """Returns matrices that fit each other and 64 bits. Raises ModelError for others."""
+    _check(left, right, bias, terms)
+    rows, (low, high) = len(left), extent(right)
+    low, high = min(low, 0), max(high, 0)
+    offset = np.zeros(rows, np.int64) if bias is None else bias.astype(np.int64)
+    largest_bias = 0 if bias is None else max(map(abs, extent(bias)))
+    factors = max(map(abs, extent(left))), max(-low, high)
+    matrices = _readable(left), _readable(right)
+    up, down = _sizes(matrices[0], factors[0])
+    if left.shape[1] * factors[0] * factors[1] + largest_bias >= LIMIT:
+        bound = _exact_bound(left, right, offset)
+        if bound >= LIMIT:
+            raise ModelError(
+                f"sums of {left.shape[1]} products of up to {factors[0]} times {factors[1]}",
+                "The sum of the magnitudes of products and bias must be below 2^62.",
+            )
+        least, most = np.full(rows, -bound), np.full(rows, bound)
+    else:
+        most = up * high - down * low + np.maximum(offset, 0)
+        least = up * low - down * high + np.minimum(offset, 0)
+        bound = max(int(most.max(initial=0)), -int(least.min(initial=0)))
+    return Matrices(*matrices, offset[:, None], factors, least, most, bound)
+
+
+def bounded_matrices(left: Array, right: Array, left_range: tuple[int, int]) -> Matrices:
+    """Matrices that fit each other, bounded by the range of the left one, without a bias."""
+    rows, factors = len(left), tuple(max(map(abs, ends)) for ends in (left_range, extent(right)))
+    bound = left.shape[1] * factors[0] * factors[1]
+    bounds = np.full(rows, -bound), np.full(rows, bound)
+    zeros = np.zeros((rows, 1), np.int64)
+    return Matrices(_readable(left), right, zeros, (factors[0], factors[1]), *bounds, bound)
+
+
+def extent(array: Array) -> tuple[int, int]:
+    """The lowest and the highest number; 0 for an empty array."""
+    return (int(array.min()), int(array.max())) if array.size else (0, 0)
+
+
+def _check(left: Array, right: Array, bias: Array | None, terms: Terms) -> None:
+    for name, array in (("left", left), ("right", right), ("bias", bias)):
+        if array is not None and array.dtype.kind not in "iu":
+            raise ModelError(
+                f"the {name} operand of exact sums has type {array.dtype}", "It must be integers."
+            )
+    if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[0]:
+        raise ModelError(
+            f"matrices of {list(left.shape)} and {list(right.shape)} cannot be multiplied"
+        )
+    if terms.count != left.shape[1]:
+        raise ModelError(
+            f"{terms.channels} channels, windows of {terms.window}: not {left.shape[1]} terms"
+        )
+    if bias is not None and bias.shape != (left.shape[0],):
+        raise ModelError(f"a bias of shape {list(bias.shape)} for {left.shape[0]} rows")
+
+
+def _sizes(rows: Array, largest: int) -> tuple[Array, Array]:
+    """For each row, the magnitudes of positive and of negative numbers added up, modulo 2^64."""
+    if rows.shape[1] * largest <= 1 << 24:  # exact in float32, whose sums are the fastest
+        floats, ones = rows.astype(np.float32), np.ones(rows.shape[1], np.float32)
+        total, size = ((each @ ones).astype(np.int64) for each in (floats, np.abs(floats)))
+    else:
+        wide = rows.astype(np.int64)
+        total, size = wide.sum(1), np.abs(wide).sum(1)
+    return (size + total) >> 1, (size - total) >> 1
+
+
+def _readable(array: Array) -> Array:
+    """The array, contiguous, in a type that the kernels read."""
+    return np.ascontiguousarray(array, None if array.dtype in _DTYPES else np.int64)
+
+
+def _exact_bound(left: Array, right: Array, bias: Array) -> int:
+    """The largest sum of magnitudes of products and bias, for sums near 64 bits."""
+    sizes, other_sizes = (np.abs(side.astype(np.float64)) for side in (left, right))
+    sums = sizes @ other_sizes + np.abs(bias.astype(np.float64))[:, None]
+    return int(sums.max(initial=0) * (1 + 1e-9))  # more than float64 can have rounded off
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """Terms in the order they are taken, and what is done with them.
+
+    `sequence`, int64, are positions among the products. `groups` are those of their terms, in which
+    registers are added up. `registers` has for each its own range, or None for the accumulator's.
+    """
+
+    sequence: Array
+    groups: Groups
+    registers: tuple[Register | None, ...]
+
+    @property
+    def has_one_width(self) -> bool:
+        """Whether every register has the width of the accumulator."""
+        return all(register is None for register in self.registers)
+
+
+@lru_cache(maxsize=64)
+def program(order: Order, terms: Terms) -> Program | None:
+    """The program of an order; None if some product or sum is not added exactly once."""
+    stages = order.stages(terms)
+    if not _is_tree(terms.count, stages):
+        return None
+    sequence: list[int] = []
+    groups: list[list[int]] = []
+
+    def add_up(level: int, group: int) -> None:
+        """Adds a group to its register; one that is empty changes no register."""
+        positions = [each for each in stages[level].groups[group].tolist() if each >= 0]
+        if not level and positions:
+            sequence.extend(positions)
+            groups.append([len(positions), 0])
+        for position in positions if level else ():
+            before = len(groups)
+            add_up(level - 1, position)
+            if len(groups) > before:
+                groups[-1][1] = level
+
+    add_up(len(stages) - 1, 0)
+    joined = Groups(np.array(groups, np.int64).reshape(-1, 2), len(stages) - 1)
+    return Program(np.array(sequence, np.int64), joined, tuple(s.register for s in stages))
+
+
+def products_may_change(matrices: Matrices, accumulator: Accumulator) -> bool:
+    """Whether products are rounded, or may leave the range of `product_bits`."""
+    if accumulator.product_shift:
+        return True
+    if accumulator.product_bits is None:
+        return False
+    low, high = accumulator.range_of(accumulator.product_bits)
+    return matrices.largest_term > min(high, -low)
+
+
+def _is_tree(count: int, stages: tuple[Stage, ...]) -> bool:
+    """Whether every product, and every sum but the last, goes into one sum."""
+    for stage in stages:
+        positions = stage.groups[stage.groups >= 0]
+        if not np.array_equal(np.sort(positions), np.arange(count)):
+            return False
+        count = len(stage.groups)
+    return count == 1
 
 
 @dataclass(frozen=True)
@@ -83,11 +265,13 @@ class Factors:
 
         Sums without a range must be exact.
         """
-        store = loaded("tally_stores").tally(self.lanes.overflow, parameters is not None)
-        tables = TileTables.empty(8 * self.left.itemsize, len(self.left))
+        stores = loaded("tally_stores")
+        store = stores.tally(self.lanes.overflow, parameters is not None)
+        tables = stores.TileTables.empty(8 * self.left.itemsize, len(self.left))
         step = loaded("steps").EXTREMES
         self._run(step, store, columns, [out], True, parameters, tables.words)
-        return tables.tally(columns.count, self.lanes.accumulator)
+        tally: Tally = tables.tally(columns.count, self.lanes.accumulator)
+        return tally
 
     def observe(self, columns: Columns, final: Array, low: Array, high: Array) -> None:
         """Writes sums without a range, and their extremes on the way from 0."""
@@ -261,82 +445,3 @@ def _lane(most: int, is_symmetric: bool) -> tuple[int, int]:
     """Twice the limit of a lane, and 1 where it holds the sum plus one half."""
     half = 0 if is_symmetric else 1
     return 2 * most + half, half
-
-
-@dataclass(frozen=True, slots=True)
-class TileTables:
-    """Statistics of `rows` rows of sums in floats of `bits`, a table for each thread.
-
-    `words` (threads, any), int64, are laid out as `kernels.tally_stores.Layout` says.
-    """
-
-    bits: int
-    rows: int
-    words: Array
-
-    @classmethod
-    def empty(cls, bits: int, rows: int) -> TileTables:
-        """The tables of no sums."""
-        layout = _layout(bits)
-        words = np.zeros((parallel.allowed(), layout.size(rows)), np.int64)
-        tables = cls(bits, rows, words)
-        finals = tables._extremes[..., loaded("tally_stores").LEAST_FINAL :, :]
-        finals[..., 0, :], finals[..., 1, :] = np.inf, -np.inf
-        return tables
-
-    def tally(self, columns: int, accumulator: Accumulator) -> Tally:
-        """The statistics of `columns` sums in each row."""
-        names, layout = loaded("tally_stores"), _layout(self.bits)
-        tally = Tally.empty(self.rows, accumulator)
-        tally.outputs[:] = columns
-        histograms = self.words[:, : layout.rows].sum(0).reshape(3, -1)
-        for name, number in (
-            ("low_histogram", names.LOW),
-            ("high_histogram", names.HIGH),
-            ("final_histogram", names.FINAL),
-        ):
-            np.add.at(getattr(tally, name), _bins(self.bits), histograms[number])
-        rows = self._rows
-        widths = rows[..., : layout.words].sum(0).reshape(self.rows, 2, -1)
-        counted = slice(1, 1 + layout.exponents)
-        tally.prefix_widths[:, counted], tally.final_widths[:, counted] = widths.swapaxes(0, 1)
-        words = rows[..., layout.words : layout.extremes]
-        total, largest = words.sum(0), words[..., names.LARGEST].max(0)
-        tally.saturation_events[:] = total[:, names.EVENTS]
-        tally.outputs_changed[:] = total[:, names.CHANGED]
-        tally.max_abs_error[:] = largest
-        tally.error_sum[:] = total[:, [names.ERRORS_HIGH, names.ERRORS_LOW]]
-        lanes, half = self._extremes, 0.0 if accumulator.is_symmetric else 0.5
-        for number, name in enumerate(EXTREMES):
-            best = np.min if name.endswith("min") else np.max
-            getattr(tally, name)[:] = best(lanes[..., number, :], axis=(0, 2)) - half
-        return tally
-
-    @property
-    def _rows(self) -> Array:
-        """The words of each row: (threads, rows, any)."""
-        layout = _layout(self.bits)
-        return self.words[:, layout.rows :].reshape(len(self.words), self.rows, layout.row)
-
-    @property
-    def _extremes(self) -> Array:
-        """The vectors of each row, floats: (threads, rows, 4, lanes)."""
-        words = self._rows[..., _layout(self.bits).extremes :]
-        lanes = words.view(f"float{self.bits}")
-        return lanes.reshape(*lanes.shape[:2], len(EXTREMES), -1)
-
-
-def _layout(bits: int) -> Any:
-    return loaded("tally_stores").Layout(bits)
-
-
-@cache
-def _bins(bits: int) -> Array:
-    """The bin of `bin_edges` that each bin of lanes lies in."""
-    names, layout = loaded("tally_stores"), _layout(bits)
-    number = np.arange(layout.signed)
-    parts = 1 << names.PART_BITS
-    octaves = np.exp2((number // parts + names.FIRST).astype(np.float64))
-    least = np.ceil(octaves * (1 + number % parts / parts) - 0.5)
-    sums = np.concatenate([least, -least - 1])
-    return np.searchsorted(partial_sums.bin_edges(), sums, side="right") - 1

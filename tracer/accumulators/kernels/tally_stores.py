@@ -1,10 +1,13 @@
-"""Stores that count sums by width and bin, and measure errors; the layout of their tables."""
+"""Stores that count sums by width and bin, and measure errors; the tables that have the counts."""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 
 from tracer.accumulators.kernels.steps import (
@@ -18,6 +21,12 @@ from tracer.accumulators.kernels.steps import (
 )
 from tracer.interpreter.kernels.machine_code import INDEX, REGISTER
 from tracer.interpreter.kernels.tiles import Step, Store, Tile
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.statistics.partial_sums import EXTREMES, Tally, bin_edges
+from tracer.interpreter.kernels.tiles import Step, Store, Tile
+from tracer.interpreter.kernels.vectors import INDEX, REGISTER
+from tracer.interpreter.numeric import parallel
+from tracer.support.types import Array
 
 PART_BITS = 3
 """Bits of a float after its first one that tell the bins of an octave apart."""
@@ -252,6 +261,72 @@ class _Table:
         number = b.load(v.at(single, place))
         address = v.at(table, number if v.bits == 64 else b.zext(number, INDEX))
         b.store(b.add(b.load(address), INDEX(1)), address)
+
+
+@dataclass(frozen=True, slots=True)
+class TileTables:
+    """Statistics of `rows` rows of sums in floats of `bits`, a table for each thread.
+
+    `words` (threads, any), int64, are laid out as `Layout` says.
+    """
+
+    bits: int
+    rows: int
+    words: Array
+
+    @classmethod
+    def empty(cls, bits: int, rows: int) -> TileTables:
+        """The tables of no sums."""
+        words = np.zeros((parallel.allowed(), Layout(bits).size(rows)), np.int64)
+        tables = cls(bits, rows, words)
+        finals = tables._extremes[..., LEAST_FINAL:, :]
+        finals[..., 0, :], finals[..., 1, :] = np.inf, -np.inf
+        return tables
+
+    def tally(self, columns: int, accumulator: Accumulator) -> Tally:
+        """The statistics of `columns` sums in each row."""
+        layout, tally = Layout(self.bits), Tally.empty(self.rows, accumulator)
+        tally.outputs[:] = columns
+        histograms = self.words[:, : layout.rows].sum(0).reshape(3, -1)
+        names = {"low_histogram": LOW, "high_histogram": HIGH, "final_histogram": FINAL}
+        for name, number in names.items():
+            np.add.at(getattr(tally, name), _tally_bins(self.bits), histograms[number])
+        rows = self._rows
+        widths = rows[..., : layout.words].sum(0).reshape(self.rows, 2, -1)
+        counted = slice(1, 1 + layout.exponents)
+        tally.prefix_widths[:, counted], tally.final_widths[:, counted] = widths.swapaxes(0, 1)
+        words = rows[..., layout.words : layout.extremes]
+        total = words.sum(0)
+        tally.saturation_events[:] = total[:, EVENTS]
+        tally.outputs_changed[:] = total[:, CHANGED]
+        tally.max_abs_error[:] = words[..., LARGEST].max(0)
+        tally.error_sum[:] = total[:, [ERRORS_HIGH, ERRORS_LOW]]
+        lanes, half = self._extremes, 0.0 if accumulator.is_symmetric else 0.5
+        for number, name in enumerate(EXTREMES):
+            best = np.min if name.endswith("min") else np.max
+            getattr(tally, name)[:] = best(lanes[..., number, :], axis=(0, 2)) - half
+        return tally
+
+    @property
+    def _rows(self) -> Array:
+        """The words of each row: (threads, rows, any)."""
+        layout = Layout(self.bits)
+        return self.words[:, layout.rows :].reshape(len(self.words), self.rows, layout.row)
+
+    @property
+    def _extremes(self) -> Array:
+        """The vectors of each row, floats: (threads, rows, 4, lanes)."""
+        words = self._rows[..., Layout(self.bits).extremes :]
+        return words.view(f"float{self.bits}").reshape(*words.shape[:2], len(EXTREMES), -1)
+
+
+@cache
+def _tally_bins(bits: int) -> Array:
+    """The bin of `bin_edges` that each bin of lanes lies in."""
+    number, parts = np.arange(Layout(bits).signed), 1 << PART_BITS
+    octaves = np.exp2((number // parts + FIRST).astype(np.float64))
+    least = np.ceil(octaves * (1 + number % parts / parts) - 0.5)
+    return np.searchsorted(bin_edges(), np.concatenate([least, -least - 1]), side="right") - 1
 
 
 @cache
