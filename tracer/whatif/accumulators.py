@@ -22,7 +22,7 @@ from tracer.accumulators.statistics import float_partial_sums
 from tracer.accumulators.statistics.float_partial_sums import SUMMED, FloatPartialSums
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.analyzers.energy import EnergyModel
-from tracer.executors.emulated.executor import merged_by_node, merged_floats, refuse_draws
+from tracer.executors.emulated.executor import merged_by_node, refuse_draws
 from tracer.graph.model import Model
 from tracer.graph.operators import adds_integers
 from tracer.graph.stored_weights import WeightFiles, findable

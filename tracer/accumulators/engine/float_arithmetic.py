@@ -419,23 +419,6 @@ def _gathered(rows: Array, order: Array) -> Array:
     return np.pad(rows, ((0, 0), (0, 1)))[:, order]
 
 
-@dataclass(frozen=True, slots=True)
-class FloatSums:
-    """Sums (M, P), each with what happened on its way.
-
-    `values`, float32: what the accumulator holds at the end. `overflowed`, bool: whether a step
-    left the range of a format. `terms`, integers: products other than 0; `swamped`: those among
-    them that did not change the sum (of a block: of which alignment left no bit). `exact`, float64:
-    the start and the same products, added one by one in float64.
-    """
-
-    values: Array
-    overflowed: Array
-    swamped: Array
-    terms: Array
-    exact: Array
-
-
 def sum_products(
     left: Array,
     right: Array,
@@ -443,13 +426,13 @@ def sum_products(
     accumulator: FloatAccumulator | BlockFma,
     seed: int = 0,
     first_output: int = 0,
-) -> FloatSums:
+) -> State:
     """Returns the sums of `left` (M, K) times `right` (K, P), floats in the format of operands.
 
-    `start` (M,) is the first term of each row of sums; None is 0. Operands are float32 numbers, of
-    any float type; for a block multiply-add of operands with scales, they are scaled numbers, of
-    which those of a block share a scale. Threads may call it at once. Raises UsageError where a
-    block multiply-add gets operands that are not in its format.
+    Their values are float32. `start` (M,) is the first term of each row of sums; None is 0.
+    Operands are float32 numbers, of any float type; for a block multiply-add of operands with
+    scales, they are scaled numbers, of which those of a block share a scale. Threads may call it at
+    once. Raises UsageError where a block multiply-add gets operands that are not in its format.
 
     Stochastic rounding hashes the seeds (of the rule, and `seed`, say of the node), the index of
     the output and the step. Outputs count down the columns: (m, p) has the index `first_output` + p
@@ -467,29 +450,21 @@ def sum_products(
         sides, first = (right.T, left.T), first.T
         indices = None if indices is None else indices.T
     with np.errstate(all="ignore"):
-        state = _summed(*sides, first, accumulator, seed, indices)
+        match accumulator:
+            case FloatAccumulator():
+                state = compiled_sums.sequential(*sides, first, accumulator, seed, indices)
+            case BlockFma(rule="aligned"):
+                state = compiled_sums.blocks(*sides, first, accumulator)
+            case BlockFma():
+                factors, others = (np.asarray(side, np.float64) for side in sides)
+                begins = np.broadcast_to(first, (len(factors), others.shape[1]))
+                state = oracle.blocks(factors, others, begins, accumulator)
+            case _:
+                assert_never(accumulator)
     single = state.values.astype(np.float32, copy=False)
     if isinstance(accumulator, BlockFma):  # NaN has the bits of its register's format
         unused = 23 - accumulator.register.fraction_bits
         nan = np.array([0x7FFFFFFF >> unused << unused], np.uint32).view(np.float32)
         single[np.isnan(single)] = nan
     arrays = single, state.overflowed, state.swamped, state.terms, state.exact
-    return FloatSums(*(each.T if is_turned else each for each in arrays))
-
-
-def _summed(
-    left: Array, right: Array, start: Array, accumulator: FloatAccumulator | BlockFma, seed: int,
-    indices: Array | None,
-) -> State:  # fmt: skip
-    """Returns the sums by the way that has the rule."""
-    match accumulator:
-        case FloatAccumulator():
-            return compiled_sums.sequential(left, right, start, accumulator, seed, indices)
-        case BlockFma(rule="aligned"):
-            return compiled_sums.blocks(left, right, start, accumulator)
-        case BlockFma():
-            factors, columns = (np.asarray(side, np.float64) for side in (left, right))
-            begin = np.broadcast_to(start, (len(left), right.shape[1]))
-            return oracle.blocks(factors, columns, begin, accumulator)
-        case _:
-            assert_never(accumulator)
+    return State(*(each.T if is_turned else each for each in arrays))

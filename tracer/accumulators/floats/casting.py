@@ -146,7 +146,13 @@ def odd_sum(a: Array, b: Array) -> Array:
 
 @dataclass
 class State:
-    """Sums (M, P), float64; counts are those of `floats.sums.FloatSums`."""
+    """Sums (M, P), floats, each with what happened on its way.
+
+    `values`: what the accumulator holds at the end. `overflowed`, bool: whether a step left the
+    range of a format. `terms`, integers: products other than 0; `swamped`: those among them that
+    did not change the sum (of a block: of which alignment left no bit). `exact`, float64: the start
+    and the same products, added one by one in float64.
+    """
 
     values: Array
     overflowed: Array

@@ -7,8 +7,9 @@ not tell them from its own rounding. The last one has greater and infinite error
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import reduce
 
 import numpy as np
 
@@ -86,7 +87,7 @@ class FloatTally:
     ) -> FloatTally:
         """Returns the statistics with further sums, described by arrays of any one shape.
 
-        They are those of `floats.sums.FloatSums`: values are float32.
+        They are those of `floats.casting.State`: values are float32.
         """
         histogram = np.zeros(ERROR_BINS, np.int64)
         sides = (np.ascontiguousarray(values, np.float32), np.ascontiguousarray(exact, np.float64))
@@ -164,3 +165,8 @@ class FloatPartialSums:
 
     node: str
     tally: FloatTally
+
+    @classmethod
+    def merged(cls, parts: Sequence[FloatPartialSums]) -> FloatPartialSums:
+        """Returns the sums of one node in several parts of the data, in whatever order."""
+        return cls(parts[0].node, reduce(FloatTally.merged, [part.tally for part in parts]))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from operator import length_hint
 from typing import Any, TypeVar
 
@@ -17,7 +16,7 @@ import numpy as np
 from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.spec.float_accumulator import draws
 from tracer.accumulators.spec.policy import Policy
-from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums, FloatTally
+from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.partial_sums import PartialSums, SampleRecorder, SampleSums
 from tracer.errors import UsageError
 from tracer.executors.protocol import Executor, Profiled, Receive
@@ -109,10 +108,10 @@ def _run(
     wall: list[float] = []
     notes: dict[str, None] = {}
     times = _Times()
-    samples = _Samples(emulation) if settings.by_sample else None
+    samples = SampleRecorder() if settings.by_sample else None
     for index, feedset in enumerate(batches):
         recorder = Recorder(describe=index == 0)
-        with nullcontext() if samples is None else samples.counted(model, feedset):
+        with _counted(samples, emulation, model, feedset):
             outputs, time_us = recorded(narrow, recorder, feedset.feeds)
         if index == 0:
             first, described = feedset, recorder.records
@@ -135,33 +134,29 @@ def _run(
         notes=(*notes, *emulation.notes, *narrow.notes, *compiled_code.notes(), EMULATED),
         sums=tuple(emulation.accumulations().values()),
         float_sums=emulation.float_sums,
-        sums_by_sample=None if samples is None else samples.recorder.collected(),
+        sums_by_sample=None if samples is None else samples.collected(),
     )
 
 
-class _Samples:
-    """Counts the sums of each batch, which is one sample, apart from those before."""
-
-    def __init__(self, emulation: AccumulatorEmulation) -> None:
-        self._emulation = emulation
-        self.recorder = SampleRecorder()
-
-    @contextmanager
-    def counted(self, model: Model, feedset: FeedSet) -> Iterator[None]:
-        """Records what runs inside as a sample, and adds it to the statistics of the whole run."""
-        if feedset.batch not in (None, 1):
-            raise UsageError(
-                f"{model.name} takes {feedset.batch} samples at a time, which share their counts",
-                "Statistics by sample need a model with a free batch, or a batch of 1.",
-            )
-        totals = self._emulation.runners
-        runners = {key: total.fresh_copy() for key, total in totals.items()}
-        with self._emulation.using(runners):
-            yield
-        tallies = {key: each.tally for key, each in runners.items() if each.tally is not None}
-        self.recorder.add(tallies)
-        for key, runner in runners.items():
-            totals[key].add(runner)
+@contextmanager
+def _counted(
+    samples: SampleRecorder | None, emulation: AccumulatorEmulation, model: Model, feedset: FeedSet
+) -> Iterator[None]:
+    """Records what runs inside as a sample, and adds it to the statistics of the whole run."""
+    if samples is None:
+        yield
+        return
+    if feedset.batch not in (None, 1):
+        raise UsageError(
+            f"{model.name} takes {feedset.batch} samples at a time, which share their counts",
+            "Statistics by sample need a model with a free batch, or a batch of 1.",
+        )
+    runners = {key: total.fresh_copy() for key, total in emulation.runners.items()}
+    with emulation.using(runners):
+        yield
+    samples.add({key: each.tally for key, each in runners.items() if each.tally is not None})
+    for key, runner in runners.items():
+        emulation.runners[key].add(runner)
 
 
 class _Times:
@@ -253,63 +248,47 @@ def refuse_draws(model: Model, policy: Policy) -> None:
 
 
 def merged(runs: Sequence[Run]) -> Run:
-    """Returns one run of the batches of several, in their order."""
-    first = runs[0]
-    kernels = _kernels(runs)
-    notes = dict.fromkeys(note for run in runs for note in run.notes if note != EMULATED)
-    wall = np.concatenate([run.wall_us for run in runs])
-    return replace(
-        first,
-        wall_us=wall,
-        instrumented_us=wall,
-        samples=np.concatenate([_samples(run, kernels) for run in runs]),
-        bias_us=np.zeros(len(kernels)),
-        kernels=kernels,
-        notes=(*notes, EMULATED),
-        sums=merged_by_node([run.sums for run in runs], PartialSums.merged),
-        float_sums=merged_by_node([run.float_sums for run in runs], merged_floats),
-        sums_by_sample=_by_sample(runs),
-    )
+    """Returns one run of the batches of several, in their order.
 
-
-def _kernels(runs: Sequence[Run]) -> tuple[Kernel, ...]:
-    """The nodes that ran, with the types of the first batch, and the mean of their calls."""
-    batches = sum(len(run.wall_us) for run in runs)
-    calls: dict[str, int] = {}
+    It has all nodes that ran, with the types of the first batch and the mean of their calls. Times
+    are 0 where a node did not run.
+    """
+    calls: Counter[str] = Counter()
     kernels: dict[str, Kernel] = {}
     for number, run in enumerate(runs):
         for each in run.kernels:
             untyped = replace(each, input_types=(), output_types=(), varying=())
             kernels.setdefault(each.name, untyped if number else each)
-            calls[each.name] = calls.get(each.name, 0) + round(each.calls * len(run.wall_us))
-    return tuple(replace(each, calls=calls[name] / batches) for name, each in kernels.items())
+            calls[each.name] += round(each.calls * len(run.wall_us))
+    wall = np.concatenate([run.wall_us for run in runs])
+    columns = {name: index for index, name in enumerate(kernels)}
+    samples: Array = np.zeros((len(wall), len(kernels)), np.float32)
+    end = 0
+    for run in runs:
+        begin, end = end, end + len(run.wall_us)
+        samples[begin:end, [columns[each.name] for each in run.kernels]] = run.samples
+    notes = dict.fromkeys(note for run in runs for note in run.notes if note != EMULATED)
+    return replace(
+        runs[0],
+        wall_us=wall,
+        instrumented_us=wall,
+        samples=samples,
+        bias_us=np.zeros(len(kernels)),
+        kernels=tuple(replace(e, calls=calls[name] / len(wall)) for name, e in kernels.items()),
+        notes=(*notes, EMULATED),
+        sums=merged_by_node([run.sums for run in runs]),
+        float_sums=merged_by_node([run.float_sums for run in runs]),
+        sums_by_sample=_by_sample(runs),
+    )
 
 
-def _samples(run: Run, kernels: Sequence[Kernel]) -> Array:
-    """The times of a run in the columns of `kernels`; 0 where a node did not run."""
-    columns = {each.name: index for index, each in enumerate(run.kernels)}
-    times = np.zeros((len(run.wall_us), len(kernels)), np.float32)
-    for index, each in enumerate(kernels):
-        if each.name in columns:
-            times[:, index] = run.samples[:, columns[each.name]]
-    return times
-
-
-def merged_by_node(
-    sums: Sequence[Sequence[_Sums]], merge: Callable[[Sequence[_Sums]], _Sums]
-) -> tuple[_Sums, ...]:
-    """Returns the sums of each node, which `merge` puts together from those of several runs."""
+def merged_by_node(sums: Sequence[Sequence[_Sums]]) -> tuple[_Sums, ...]:
+    """Returns the sums of each node in all of several runs."""
     nodes: dict[str, list[_Sums]] = {}
     for own in sums:
         for each in own:
             nodes.setdefault(each.node, []).append(each)
-    return tuple(merge(parts) for parts in nodes.values())
-
-
-def merged_floats(parts: Sequence[FloatPartialSums]) -> FloatPartialSums:
-    """Returns the sums of one node in several parts of the data."""
-    tallies = [part.tally for part in parts]
-    return FloatPartialSums(parts[0].node, reduce(FloatTally.merged, tallies))
+    return tuple(parts[0].merged(parts) for parts in nodes.values())
 
 
 def _by_sample(runs: Sequence[Run]) -> SampleSums | None:
