@@ -23,9 +23,7 @@ from tracer.accumulators.engine.tile_sums import Matrices, SumLanes, checked, pr
 from tracer.accumulators.spec import Overflow
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms, named
-from tracer.accumulators.spec.register import Overflow
 from tracer.interpreter.numeric import parallel, tensors
-from tracer.interpreter.numeric import buffer_pool, parallel
 from tracer.interpreter.numeric.tile_tasks import Columns
 from tracer.support.timing import elapsed_us
 from tracer.support.types import Array

@@ -23,10 +23,9 @@ from tracer.accumulators.spec.float_accumulator import FloatAccumulator, float_f
 from tracer.accumulators.spec.operand_format import BLOCKS, OperandFormat
 from tracer.accumulators.statistics.float_partial_sums import FloatTally
 from tracer.graph.model import Node
-from tracer.interpreter.operators import MemoryBudget
-from tracer.interpreter.constants import MemoryBudget
 from tracer.interpreter.numeric import parallel
-from tracer.interpreter.numeric.convolution import Place, PlacedProduct
+from tracer.interpreter.numeric.products import Place, PlacedProduct
+from tracer.interpreter.operators import MemoryBudget
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 

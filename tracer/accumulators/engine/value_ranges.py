@@ -27,7 +27,7 @@ from tracer.graph import operators
 from tracer.graph.model import Address, Model, Node, Scope
 from tracer.graph.operators import INTEGER_QUANTIZERS, QONNX_DOMAIN, draws_numbers
 from tracer.interpreter import values
-from tracer.interpreter.constants import evaluated
+from tracer.interpreter.operators import evaluated
 from tracer.interpreter.ops.qonnx import quant_integers, trunc_integers
 from tracer.interpreter.ops.quantization import (
     dequantize_linear,

@@ -19,12 +19,10 @@ from tracer.accumulators.kernels.steps import (
     write_bytes,
     write_sums,
 )
-from tracer.interpreter.kernels.machine_code import INDEX, REGISTER
-from tracer.interpreter.kernels.tiles import Step, Store, Tile
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.statistics.partial_sums import EXTREMES, Tally, bin_edges
+from tracer.interpreter.kernels.machine_code import INDEX, REGISTER
 from tracer.interpreter.kernels.tiles import Step, Store, Tile
-from tracer.interpreter.kernels.vectors import INDEX, REGISTER
 from tracer.interpreter.numeric import parallel
 from tracer.support.types import Array
 
