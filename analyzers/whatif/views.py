@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tracer.accumulators.statistics.bins import bin_edges
-from tracer.accumulators.statistics.partial_sums import PartialSums
-from tracer.accumulators.statistics.partial_sums import bin_edges
+from tracer.accumulators.statistics.partial_sums import PartialSums, bin_edges
 from tracer.analyzers import whatif
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.overflow import bits_observed, overflow, widest

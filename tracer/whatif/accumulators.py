@@ -18,8 +18,11 @@ from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.spec import kinds
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy, Rule, parse_policy
-from tracer.accumulators.statistics import float_partial_sums
-from tracer.accumulators.statistics.float_partial_sums import SUMMED, FloatPartialSums
+from tracer.accumulators.statistics.float_partial_sums import (
+    SUMMED,
+    FloatPartialSums,
+    error_percentile,
+)
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.analyzers.energy import EnergyModel
 from tracer.executors.emulated.executor import merged_by_node, refuse_draws
@@ -129,7 +132,7 @@ def _row(
 
 
 def _integer_counts(parts: Sequence[_Part]) -> dict[str, Any]:
-    sums = merged_by_node([part.sums for part in parts], PartialSums.merged)
+    sums = merged_by_node([part.sums for part in parts])
     tallies = [each.tally for each in sums]
     over = [tally.overflow(tally.accumulator.bits).overflow_outputs.sum() for tally in tallies]
     return {
@@ -140,15 +143,15 @@ def _integer_counts(parts: Sequence[_Part]) -> dict[str, Any]:
 
 
 def _float_counts(parts: Sequence[_Part]) -> dict[str, Any]:
-    sums = merged_by_node([part.float_sums for part in parts], merged_floats)
+    sums = merged_by_node([part.float_sums for part in parts])
     tallies = [each.tally for each in sums]
     total = {name: reduce(np.add, (getattr(tally, name) for tally in tallies)) for name in SUMMED}
     return {
         "outputs": int(total["outputs"]),
         "overflow_outputs": int(total["overflow_outputs"]),
         "swamped_share": float(total["swamped"] / total["terms"]) if total["terms"] else None,
-        "rel_error_p50": bins.error_percentile(total["error_histogram"], 50),
-        "rel_error_p99": bins.error_percentile(total["error_histogram"], 99),
+        "rel_error_p50": error_percentile(total["error_histogram"], 50),
+        "rel_error_p99": error_percentile(total["error_histogram"], 99),
     }
 
 

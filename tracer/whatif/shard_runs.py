@@ -23,10 +23,7 @@ from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine.sum_runner import Counts, LimitedSums, OverflowCounter, SumRunner
 from tracer.accumulators.spec import NARROWEST
 from tracer.accumulators.spec.policy import Policy
-from tracer.accumulators.spec.register import NARROWEST
 from tracer.graph.model import Model
-from tracer.accumulators.statistics.partial_sums import PartialSums
-from tracer.graph.model import Model, Node
 from tracer.graph.stored_weights import WeightFiles, findable
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.numeric import parallel

@@ -28,7 +28,6 @@ from tracer.accumulators.spec.policy import (
     first_matches,
     split_entries,
 )
-from tracer.accumulators.spec.register import NARROWEST
 from tracer.analyzers.energy import EnergyModel
 from tracer.analyzers.views.redaction import bare_text
 from tracer.containment import signals
