@@ -15,9 +15,8 @@ from graphlib import TopologicalSorter
 
 import pandas as pd
 
-from tracer.analyzers.cost import traffic
 from tracer.analyzers.cost.operation import LARGEST
-from tracer.analyzers.cost.traffic import Bytes
+from tracer.analyzers.cost.registry import Bytes, known_sum, total
 from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.graph.model import Address, Dataflow, Node, Scope
 from tracer.records.trace import Run
@@ -44,8 +43,8 @@ def memory(
             around[scope.path] = _beside_body(typed, scope.owner, live[scope.owner.key])
         outside = around[scope.path]
         for key, size in _live(typed, scope, graphs.get(scope.path, ()), last).items():
-            live[key] = traffic.known_sum((outside, size))
-    outputs = [traffic.total(op.outputs()) for op in typed.operations]
+            live[key] = known_sum((outside, size))
+    outputs = [total(op.outputs()) for op in typed.operations]
     keys = [node.key for node in typed.model.nodes]
     table = pd.DataFrame(
         {
@@ -124,7 +123,7 @@ def _born(typed: TypedModel, scope: Scope, nodes: Sequence[Node]) -> dict[Addres
 def _beside_body(typed: TypedModel, owner: Node, live: Bytes) -> Bytes:
     """Returns the bytes alive around a node while its body runs, without its outputs."""
     outputs = (typed.facts.operand(name, owner.scope) for name in owner.outputs if name)
-    written = traffic.total(outputs)
+    written = total(outputs)
     return None if live is None or written is None else live - written
 
 

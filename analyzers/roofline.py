@@ -15,7 +15,7 @@ from types import MappingProxyType
 import numpy as np
 import pandas as pd
 
-from tracer.analyzers.cost.unavoidable import PRODUCTS
+from tracer.analyzers.cost.typed_model import PRODUCTS
 from tracer.analyzers.timing import RUNTIME
 from tracer.graph.operators import computes_in_integers
 from tracer.records.columns import BY_NAME, COLUMNS

@@ -1,6 +1,9 @@
 """Times of nodes from the kernels that ran: statistics over runs, without profiler overhead."""
 
+from __future__ import annotations
+
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +15,54 @@ from tracer.analyzers.correction import Correction, Sum, correct, tick_error
 from tracer.records.trace import Run, outliers
 from tracer.support.statistics import Summary, in_batches, summarize
 from tracer.support.types import FloatArray
+
+
+def longest_fused(run: Run, groups: Sequence[tuple[str, ...]], top: int) -> tuple[str, ...]:
+    """Returns the nodes of the `top` longest kernels that contain several, longest kernel first.
+
+    `groups` gives the nodes of each kernel of the run.
+    """
+    every = (groups[position] for position in largest(run, groups, len(groups)))
+    fused = list(dict.fromkeys(group for group in every if len(group) > 1))
+    return tuple(dict.fromkeys(node for group in fused[:top] for node in group))
+
+
+def fused_parts(
+    times: pd.DataFrame, groups: Sequence[tuple[str, ...]], alone: Mapping[str, float]
+) -> pd.DataFrame:
+    """Returns `time_us_split` by node key: its part of the `time_us` of the rows in `times`.
+
+    `alone` are times of nodes that ran alone, in any unit. A row with a node that has none, or NaN,
+    keeps its whole time. The parts sum to `time_us`. The table is empty if `alone` is.
+    """
+    if not alone:
+        return pd.DataFrame({"time_us_split": pd.Series(dtype="float64")})
+    members: dict[str, dict[str, None]] = {}
+    for group in groups:
+        if group:
+            members.setdefault(group[0], {}).update(dict.fromkeys(group))
+    divided: defaultdict[str, float] = defaultdict(float)
+    for row, time in times["time_us"].dropna().items():
+        own = {node: alone.get(node, math.nan) for node in members.get(str(row), ())}
+        total = sum(own.values())
+        if not total > 0:
+            own, total = {str(row): 1.0}, 1.0
+        for node, each in own.items():
+            divided[node] += time * each / total
+    return pd.DataFrame({"time_us_split": pd.Series(divided)})
+
+
+def split_notes(groups: Sequence[tuple[str, ...]], alone: Mapping[str, float]) -> tuple[str, ...]:
+    """Returns that parts are estimates, and how many kernels were not divided; `()` if none was."""
+    if not alone:
+        return ()
+    fused = [group for group in dict.fromkeys(groups) if len(group) > 1]
+    divided = sum(sum(alone.get(node, math.nan) for node in group) > 0 for group in fused)
+    return (
+        f"the times of {divided} of {len(fused)} fused kernels are divided among their nodes, by "
+        "the times of the nodes run alone: an estimate",
+    )
+
 
 RUNTIME = "runtime"
 """Prefix of the row of a kernel that stands for no node of the model."""

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import pandas as pd
 
-from tracer.analyzers.cost import count, parameters, registry, trips, unknown_work
+from tracer.analyzers.cost import count, parameters, registry
 from tracer.analyzers.cost.count import (
     NOTHING,
     Convention,
@@ -20,8 +20,9 @@ from tracer.analyzers.cost.count import (
     UnknownWorkError,
 )
 from tracer.analyzers.cost.operation import LARGEST, Operation
-from tracer.analyzers.cost.traffic import Bytes, known_sum
-from tracer.analyzers.cost.typed_model import TypedModel
+from tracer.analyzers.cost.registry import Bytes, known_sum
+from tracer.analyzers.cost.typed_model import TypedModel, brief_list, executions_per_run
+from tracer.graph.model import Node
 
 WORK = ("macs", "adds", "muls", "flops")
 COLUMNS = (*WORK, "params", "param_bytes", "bytes_read", "bytes_written")
@@ -79,7 +80,7 @@ def cost(
     counts once, with a note. Raises UsageError for an unknown `convention`.
     """
     adds_of = count.find(convention)
-    repeats, notes = trips.per_run(typed.model, typed.facts, calls or {})
+    repeats, notes = executions_per_run(typed.model, typed.facts, calls or {})
     rows = {op.node.key: _rows(op, repeats[op.node.key]) for op in typed.operations}
     weights = parameters.owned(typed.operations, typed.sources)
     notes += parameters.of_idle(weights, {key for key, times in repeats.items() if not times})
@@ -97,7 +98,7 @@ def cost(
     table = pd.DataFrame(data, index=pd.Index(tuple(rows), name="node", dtype="object"))
     intensities = [_intensity(*row) for row in _flops_and_bytes(columns)]
     table["intensity"] = pd.array(intensities, dtype="Float64")
-    return Cost(table, totals, unknown, unknown_work.causes(typed, reasons), notes, repeats)
+    return Cost(table, totals, unknown, _causes(typed, reasons), notes, repeats)
 
 
 def _rows(op: Operation, repeats: float) -> _Calls:
@@ -190,3 +191,56 @@ def _intensity(flops: int | None, read: int | None, written: int | None) -> floa
     """Returns flops per byte; None if unknown or without bytes."""
     moved = known_sum((read, written))
     return flops / moved if flops is not None and moved else None
+
+
+def _causes(typed: TypedModel, reasons: Mapping[str, tuple[str, str | None]]) -> tuple[str, ...]:
+    """Returns a sentence for each cause of nodes of unknown work, not for each node.
+
+    One shape that depends on data leaves the shapes of all tensors behind it unknown. `reasons` are
+    by node key: as text, and the tensor whose shape is needed, if it is this.
+    """
+    if not reasons:
+        return ()
+    origins = _origins(typed)
+    behind: dict[str, list[str]] = {}
+    others: dict[str, list[str]] = {}
+    for node in typed.model.nodes:
+        reason, name = reasons.get(node.key, (None, None))
+        if name is not None:
+            behind.setdefault(_origin(typed, origins, name, node), []).append(node.key)
+        elif reason is not None:
+            others.setdefault(reason, []).append(node.key)
+    return (
+        *(
+            f"{keys[0] if len(keys) == 1 else f'{len(keys):,} nodes'} behind {origin}"
+            for origin, keys in behind.items()
+        ),
+        *(f"{brief_list(keys)}: {reason}" for reason, keys in others.items()),
+    )
+
+
+def _origins(typed: TypedModel) -> dict[str, str]:
+    """Returns what first left the shape of an output open, by the key of the node."""
+    origins: dict[str, str] = {}
+    for node in typed.model.nodes:
+        outputs = [typed.facts.operand(name, node.scope) for name in node.outputs if name]
+        left_open = next((each for each in outputs if each.known_shape is None), None)
+        if left_open is None:
+            continue
+        inputs = (typed.facts.operand(name, node.scope) for name in node.inputs if name)
+        before = next((each.name for each in inputs if each.known_shape is None), None)
+        if before is not None:
+            origins[node.key] = _origin(typed, origins, before, node)
+        else:
+            is_tensor = left_open.dtype is not None and not node.domain
+            why = "depends on data" if is_tensor else "onnx cannot infer"
+            origins[node.key] = f"'{node.key}' ({node.qualified_type}), whose shape {why}"
+    return origins
+
+
+def _origin(typed: TypedModel, origins: Mapping[str, str], name: str, node: Node) -> str:
+    """Returns what left the shape of the tensor `name` open, as `node` knows it."""
+    path, name = typed.flow.address(name, node.scope)
+    maker = typed.flow.makers.get((path, name))
+    fed = f"'{name}', {'an input of a body' if path else 'an input'}, whose shape is unknown"
+    return fed if maker is None else origins.get(maker.key, fed)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -20,7 +20,7 @@ import onnx
 from tracer.analyzers.cost import registry
 from tracer.analyzers.cost.operation import Address, Facts, Operand, Operation
 from tracer.analyzers.cost.quantized_types import QuantizedTypes
-from tracer.analyzers.cost.traffic import known_sum
+from tracer.analyzers.cost.registry import known_sum
 from tracer.graph import operators, provenance, tensor_type
 from tracer.graph.model import Model, Node, Scope, bodies
 from tracer.graph.operators import draws_numbers
@@ -74,10 +74,24 @@ class Sources:
 
 def owned(operations: Iterable[Operation], sources: Sources) -> dict[str, Weights]:
     """Returns the parameters of every node, by its key; one weight may belong to several nodes."""
-    return {
-        op.node.key: _parameters(op, found) if (found := sources.of_inputs[op.node.key]) else {}
-        for op in operations
-    }
+    weights: dict[str, Weights] = {}
+    for op in operations:
+        rule, parts = registry.find(op.node.domain, op.op_type), list[Weights]()
+        for index, source in sources.of_inputs[op.node.key]:
+            if rule is not None and index in rule.settings:
+                continue
+            counted = {a: w for a, w in source.items() if _is_parameter(op, index, a, w)}
+            if rule is not None and index in rule.packed:
+                try:
+                    count: int | None = rule.packed[index](op)
+                except MemoryError:
+                    raise
+                except Exception:  # it is unknown, or an attribute does not fit
+                    count = None
+                counted = {address: replace(w, size=count) for address, w in counted.items()}
+            parts.append(counted)
+        weights[op.node.key] = united(parts)
+    return weights
 
 
 def of_idle(weights: Mapping[str, Weights], idle: Collection[str]) -> tuple[str, ...]:
@@ -181,10 +195,9 @@ def _resolve(name: str, scope: Scope, origins: Mapping[Address, Weights]) -> Wei
 
 def _derived(node: Node, sources: Sequence[tuple[int, Weights]], types: QuantizedTypes) -> Weights:
     """Returns the weights that the outputs of a constant node are made of; many are none."""
-    settings = _settings(node)
-    data: Weights = {}
+    rule, data = registry.find(node.domain, node.op_type), Weights()
     for index, source in sources:
-        if index not in settings and len(data) <= _MOST_SOURCES:
+        if (rule is None or index not in rule.settings) and len(data) <= _MOST_SOURCES:
             data = united((data, source))
     if len(data) > _MOST_SOURCES:
         return {}
@@ -192,36 +205,6 @@ def _derived(node: Node, sources: Sequence[tuple[int, Weights]], types: Quantize
         bits = types.bits(node.outputs[0], node.scope)
         data = {address: weight.narrowed(bits) for address, weight in data.items()}
     return data
-
-
-def _parameters(op: Operation, sources: Sequence[tuple[int, Weights]]) -> Weights:
-    node = op.node
-    rule = registry.find(node.domain, node.op_type)
-    settings = _settings(node)
-    parts: list[Weights] = []
-    for index, source in sources:
-        if index in settings:
-            continue
-        counted = {a: w for a, w in source.items() if _is_parameter(op, index, a, w)}
-        if rule is not None and index in rule.packed:
-            count = _unpacked(rule.packed[index], op)
-            counted = {address: replace(weight, size=count) for address, weight in counted.items()}
-        parts.append(counted)
-    return united(parts)
-
-
-def _unpacked(number: Callable[[Operation], int], op: Operation) -> int | None:
-    try:
-        return number(op)
-    except MemoryError:
-        raise
-    except Exception:  # it is unknown, or an attribute does not fit
-        return None
-
-
-def _settings(node: Node) -> frozenset[int]:
-    rule = registry.find(node.domain, node.op_type)
-    return frozenset() if rule is None else rule.settings
 
 
 def _is_parameter(op: Operation, index: int, address: Address, weight: Weight) -> bool:

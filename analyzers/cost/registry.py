@@ -1,15 +1,21 @@
-"""The registry of counting rules; modules of `analyzers.cost.rules` register theirs on import."""
+"""The registry of counting rules; modules of `analyzers.cost.rules` register theirs on import.
+
+A rule tells the work of an operator, and its bytes: each input and output once, or as the rule
+says. Caches are not modelled: a tensor that one operator reads twice counts once.
+"""
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from tracer.analyzers.cost import traffic
 from tracer.analyzers.cost.count import NOTHING, Count, UnknownWorkError
-from tracer.analyzers.cost.operation import Operation
-from tracer.analyzers.cost.traffic import Traffic
+from tracer.analyzers.cost.operation import LARGEST, Operand, Operation
+
+Bytes = int | None
+Traffic = Callable[[Operation], tuple[Bytes, Bytes]]
+"""Returns bytes read and bytes written by one execution; None is unknown."""
 
 Work = Callable[[Operation], Count]
 """Returns the work of one execution. Raises UnknownWorkError with the reason if it is unknown."""
@@ -30,13 +36,50 @@ class Rule:
     packed: Mapping[int, Callable[[Operation], int]]
 
 
+def everything(op: Operation) -> tuple[Bytes, Bytes]:
+    """Reads its inputs, writes its outputs."""
+    return total(op.inputs()), total(op.outputs())
+
+
+def nothing(op: Operation) -> tuple[Bytes, Bytes]:
+    """Moves nothing: a view, or control flow whose body counts separately."""
+    return 0, 0
+
+
+def only_writes(op: Operation) -> tuple[Bytes, Bytes]:
+    """Writes its output and reads no data."""
+    return 0, total(op.outputs())
+
+
+def selects(op: Operation) -> tuple[Bytes, Bytes]:
+    """Reads the selected part of its first input, and the other inputs."""
+    written = total(op.outputs())
+    selectors = total(operand for operand in op.inputs() if operand.name != op.node.inputs[0])
+    return known_sum((written, selectors)), written
+
+
+def total(operands: Iterable[Operand]) -> Bytes:
+    """Returns the bytes of all operands, or None if one is unknown."""
+    return known_sum([operand.nbytes for operand in operands])
+
+
+def known_sum(parts: Iterable[int | None]) -> int | None:
+    """Returns the sum, or None if a part is unknown or the sum has more than 64 bits."""
+    total = 0
+    for part in parts:
+        if part is None:
+            return None
+        total += part
+    return total if total <= LARGEST else None
+
+
 _RULES: dict[tuple[str, str], Rule] = {}
 
 
 def counts(
     *op_types: str,
     domain: str = "",
-    moves: Traffic = traffic.everything,
+    moves: Traffic = everything,
     settings: Collection[int] = (),
     packed: Mapping[int, Callable[[Operation], int]] | None = None,
 ) -> Callable[[Work], Work]:
@@ -81,7 +124,7 @@ def rule_of(op: Operation) -> Rule | None:
     own = op.facts.own_rules.get((op.node.domain, op.op_type))
     if own is None:
         return find(op.node.domain, op.op_type)
-    return Rule(_guarded(own), traffic.everything, frozenset(), {})
+    return Rule(_guarded(own), everything, frozenset(), {})
 
 
 def _guarded(own: Callable[..., object]) -> Work:

@@ -1,15 +1,23 @@
-"""A model with the types of its tensors in one run, and what several analyzers derive from both."""
+"""A model with the types of its tensors in one run, and what several analyzers derive from both:
 
-from collections.abc import Iterable, Mapping
+how often each node runs, the bytes that a kernel of several nodes must move, and the MACs that no
+kernel can leave out.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tracer.analyzers.cost import registry, traffic
+import numpy as np
+
+from tracer.analyzers.cost import registry
 from tracer.analyzers.cost.count import UnknownWorkError
 from tracer.analyzers.cost.operation import Address, Facts, Operation, facts_of
 from tracer.analyzers.cost.parameters import Sources, sources
 from tracer.analyzers.cost.quantized_types import QuantizedTypes
-from tracer.graph.model import Dataflow, Model
+from tracer.analyzers.cost.registry import Bytes, known_sum
+from tracer.graph.model import Dataflow, Model, Scope
+from tracer.graph.operators import CONVOLUTION, product_types
 from tracer.graph.shape_inference import TensorTypes
 
 
@@ -46,7 +54,7 @@ def aliases(operations: Iterable[Operation], flow: Dataflow) -> Aliases:
 
 def _is_view(op: Operation) -> bool:
     rule = registry.find(op.node.domain, op.op_type)
-    if rule is None or rule.traffic is traffic.everything:  # most operators, told at once
+    if rule is None or rule.traffic is registry.everything:  # most operators, told at once
         return False
     if not op.has(0) or not op.outputs():
         return False
@@ -94,3 +102,208 @@ class TypedModel:
     def quantized_types(self) -> QuantizedTypes:
         """The types of the numbers that nodes multiply: those before they are dequantised."""
         return QuantizedTypes(self.model, self.types)
+
+
+Trips = tuple[int, str]
+"""Executions of a body for each execution of its owner, and a note where they are assumed."""
+
+
+def executions_per_run(
+    model: Model, facts: Facts, calls: Mapping[str, float]
+) -> tuple[dict[str, float], tuple[str, ...]]:
+    """Returns the executions of each node in one run, by key, and the assumptions behind them.
+
+    `calls` are observed executions and take precedence over shapes and constants. A node that is
+    not in `calls` runs as often as the other nodes of its body; the main graph runs once. Nested
+    bodies multiply.
+    """
+    observed: dict[str, float] = {}  # executions of each body with an observed node, by its path
+    for node in model.nodes:
+        if node.key in calls and node.scope.owner is not None:
+            path = node.scope.path
+            observed[path] = max(observed.get(path, 0), calls[node.key])
+    repeats: dict[str, float] = {}
+    bodies: dict[str, float] = {"": 1}
+    owners: dict[str, dict[str, None]] = {}
+    for node in model.nodes:
+        body = node.scope.path
+        if body not in bodies:
+            assert node.scope.owner is not None
+            bodies[body], note = _executions(node.scope, facts, repeats, observed)
+            if note and repeats[node.scope.owner.key]:
+                of_note = owners.setdefault(f"({node.scope.owner.op_type}): {note}", {})
+                of_note[node.scope.owner.key] = None
+        repeats[node.key] = calls.get(node.key, bodies[body])
+    return repeats, tuple(f"{brief_list(tuple(keys))} {note}" for note, keys in owners.items())
+
+
+def brief_list(keys: Sequence[str]) -> str:
+    """Returns the first node, and how many more there are."""
+    return f"{keys[0]} and {len(keys) - 1:,} more" if len(keys) > 1 else keys[0]
+
+
+def _executions(
+    scope: Scope, facts: Facts, repeats: Mapping[str, float], observed: Mapping[str, float]
+) -> tuple[float, str]:
+    """Returns the executions of a body in one run, with a note if they are not observed."""
+    owner = scope.owner
+    assert owner is not None
+    if scope.path in observed:
+        return observed[scope.path], ""
+    if owner.op_type == "If":  # the other branch took the remaining executions
+        branches = (f"{owner.key}.{name}" for name in ("then_branch", "else_branch"))
+        taken = [observed[path] for path in branches if path in observed]
+        if taken:
+            return max(0, repeats[owner.key] - sum(taken)), ""
+    rule = _TRIPS.get(owner.op_type) if not owner.domain else None
+    count, note = 1, "how often it runs its body is unknown; the body is counted once"
+    if rule is not None:
+        try:
+            count, note = rule(Operation(owner, facts), scope)
+        except (UnknownWorkError, IndexError, ValueError) as error:
+            note = f"the trip count is unknown ({error}); the body is counted once"
+    return repeats[owner.key] * count, note
+
+
+def _if(op: Operation, branch: Scope) -> Trips:
+    condition = op.constant(0)
+    if condition is None:
+        return 1, "one of its branches runs; both are counted"
+    taken = "then_branch" if condition.all() else "else_branch"
+    return int(branch.path == f"{op.node.key}.{taken}"), ""
+
+
+def _loop(op: Operation, body: Scope) -> Trips:
+    """The maximum, unless the condition is false before; it is certain if it is always true."""
+    begins, goes_on = op.constant(1), op.facts.value(body.graph.output[0].name, body)
+    if begins is not None and not begins.all():
+        return 0, ""
+    if not op.has(0):
+        raise UnknownWorkError("it has no maximum")
+    maximum = op.constant(0)
+    if maximum is None:
+        raise UnknownWorkError(f"'{op.node.inputs[0]}' is computed or fed")
+    count = max(0, int(maximum.reshape(-1)[0]))
+    if (begins is not None or not op.has(1)) and goes_on is not None and goes_on.all():
+        return count, ""
+    return count, f"the body is counted {count} times, the maximum; its condition may end it before"
+
+
+def _scan(op: Operation, body: Scope) -> Trips:
+    scanned = op.integer("num_scan_inputs", 1)
+    names = op.node.inputs
+    first = op.input(len(names) - scanned).shape
+    if op.opset < 9:  # the batch is the first axis, and the body runs for each of its rows
+        return first[0] * first[1], ""
+    axes = op.integers("scan_input_axes") or (0,)
+    return first[axes[0]], ""
+
+
+_TRIPS: dict[str, Callable[[Operation, Scope], Trips]] = {
+    "If": _if, "Loop": _loop, "Scan": _scan,
+}  # fmt: skip
+
+Group = tuple[str, ...]
+"""Keys of the nodes of a kernel."""
+
+
+def kernel_traffic(
+    typed: TypedModel,
+    groups: Iterable[Group],
+    calls: Mapping[str, float] | None = None,
+) -> dict[Group, Bytes]:
+    """Returns bytes read and written per run by each group of nodes; None is unknown.
+
+    A single node moves the bytes of its counting rule. In a group, a tensor that a member computes
+    is not read by the other members, and is written only if a node outside needs it. A tensor that
+    several members read is read once. `calls` as in `tracer.analyzers.cost.cost`.
+    """
+    repeats, _ = executions_per_run(typed.model, typed.facts, calls or {})
+    operations = {op.node.key: op for op in typed.operations}
+    traffic_of: dict[Group, Bytes] = {}
+    for group in groups:
+        already_read: set[Address] = set()
+        members = frozenset(group)
+        once = {
+            key: _traffic_in_group(typed, operations[key], members, already_read) for key in group
+        }
+        known = [size * repeats[key] for key, size in once.items() if size is not None]
+        traffic_of[group] = round(sum(known)) if len(known) == len(once) else None
+    return traffic_of
+
+
+def _traffic_in_group(
+    typed: TypedModel, op: Operation, group: Collection[str], already_read: set[Address]
+) -> Bytes:
+    """Returns the bytes that one execution of a member of `group` reads and writes.
+
+    `already_read` has the tensors that earlier members read; this node's are added.
+    """
+    node, flow, aliases = op.node, typed.flow, typed.aliases
+    rule = registry.find(node.domain, node.op_type)
+    try:
+        read, written = rule.traffic(op) if rule else (None, None)
+    except (UnknownWorkError, ValueError, IndexError):
+        return None
+
+    def leaves(tensor: Address) -> bool:  # a node outside or the model's output needs it
+        names = aliases.names(tensor)
+        readers = (reader for name in names for reader in flow.readers.get(name, ()))
+        return not flow.results.isdisjoint(names) or any(r.key not in group for r in readers)
+
+    roots = {tensor: aliases.root(tensor) for tensor in flow.read(node)}
+    makers = {root: flow.makers[root].key for root in roots.values() if root in flow.makers}
+    inside = [t for t, root in roots.items() if root in already_read or makers.get(root) in group]
+    if read:  # the readers of a view's output read its bytes
+        already_read.update(roots.values())
+    unneeded = [tensor for tensor in flow.outputs_of(node) if not leaves(tensor)]
+    not_read, not_written = (
+        known_sum(typed.facts.operand(name, node.scope).nbytes for _, name in tensors)
+        for tensors in (inside, unneeded)
+    )
+    if read is None or written is None or not_read is None or not_written is None:
+        return None
+    # A rule may count less than whole tensors, as that of a view or of Gather does.
+    return max(0, read - not_read) + max(0, written - not_written)
+
+
+CONVOLUTIONS = product_types(CONVOLUTION)
+PRODUCTS = CONVOLUTIONS | {
+    "MatMul", "FusedMatMul", "TransposeMatMul", "Gemm", "FusedGemm", "MatMulInteger",
+    "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "QLinearMatMul", "QGemm",
+}  # fmt: skip
+"""Operators that take every product that is counted, but those with zeros of a padding."""
+
+
+def unavoidable_macs(typed: TypedModel, macs: Mapping[Hashable, int]) -> dict[str, float]:
+    """Returns the least MACs per run of each product by node; `macs` are those that are counted."""
+    least = {}
+    for op in typed.operations:
+        key = op.node.key
+        if op.op_type in PRODUCTS and macs.get(key):
+            try:
+                within = _share_outside_padding(op) if op.op_type in CONVOLUTIONS else 1.0
+            except (UnknownWorkError, ValueError):
+                continue
+            least[key] = macs[key] * within
+    return least
+
+
+def _share_outside_padding(op: Operation) -> float:
+    """Returns the share of the window positions of a convolution that are no padding."""
+    if op.text("auto_pad", "NOTSET").startswith("SAME") or op.integer("channels_last", 0):
+        return 0.0
+    sizes, outputs = op.input(0).shape[2:], op.output().shape[2:]
+    window = op.input(3 if op.op_type == "QLinearConv" else 1).shape[2:]
+    axes, ones = len(sizes), (1,) * len(sizes)
+    pads = op.integers("pads") or (0,) * axes
+    strides, dilations = op.integers("strides") or ones, op.integers("dilations") or ones
+    share = 1.0
+    for size, count, taps, pad, stride, dilation in zip(
+        sizes, outputs, window, pads[:axes], strides, dilations, strict=True
+    ):
+        first = np.arange(taps) * dilation - pad  # where each tap is for the first output
+        low = np.maximum(-(first // stride), 0)
+        high = np.minimum(-((first - size) // stride), count)
+        share *= float(np.maximum(high - low, 0).sum()) / (count * taps)
+    return share

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias
 
 from tracer.analyzers.attribution import attribute
-from tracer.analyzers.dependence import UNCHANGING, constants
+from tracer.analyzers.attribution.graph import UNCHANGING, constants
 from tracer.analyzers.fusions.confirmation import UNKNOWN, Verdict, confirm
 from tracer.graph.model import Model, Node, Scope
+from tracer.records.columns import as_column
 from tracer.records.environment import Environment
 from tracer.records.model_info import ModelInfo
 from tracer.records.result import Result
@@ -35,14 +36,14 @@ class FusedKernel:
     disagree with names.
     """
 
-    kernel: str
-    op_type: str
+    kernel: str = field(metadata=as_column("kernel", 1))
+    op_type: str = field(metadata=as_column("op", 10))
     domain: str
-    calls: float
+    calls: float = field(metadata=as_column("calls", 4, "count"))
     role: str
-    nodes: tuple[str, ...]
-    verdict: str
-    why: str
+    nodes: tuple[str, ...] = field(metadata=as_column("contains", 0))
+    verdict: str = field(metadata=as_column("values", 3))
+    why: str = field(metadata=as_column("why", 5))
     named: tuple[str, ...] | None = None
 
 
@@ -50,13 +51,13 @@ class FusedKernel:
 class NodeFate:
     """A node of the model; `fate` is the role of its kernels, or a fate of `fates`."""
 
-    node: str
-    op_type: str
+    node: str = field(metadata=as_column("node", 0))
+    op_type: str = field(metadata=as_column("op", 1))
     domain: str
     module: str | None
-    fate: str
+    fate: str = field(metadata=as_column("fate", 2))
     kernels: tuple[str, ...]
-    why: str
+    why: str = field(metadata=as_column("why", 3))
 
 
 @dataclass(frozen=True, slots=True, repr=False)

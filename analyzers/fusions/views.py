@@ -1,7 +1,7 @@
 """The views of a map of fusions: sentences, the kernels in the order they ran, and the nodes."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -16,42 +16,54 @@ from tracer.analyzers.fusions import (
     SERVICES,
     FusedKernel,
     Fusions,
+    NodeFate,
 )
 from tracer.analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED, TIED, UNKNOWN
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.timing import RUNTIME
 from tracer.analyzers.views import environment
 from tracer.analyzers.views.file_formats.json import fields
-from tracer.analyzers.views.page import Page, Table, name_column, number_column
+from tracer.analyzers.views.page import Page, Table, number_column, record_columns, record_table
 from tracer.analyzers.views.report import Content, RunContent, drawings
 from tracer.analyzers.views.text import count, plural
 from tracer.records.columns import ColumnSpec
 
-_KERNELS = (
-    name_column("kernel", "kernel", 1),
-    name_column("op", "op_type", 10),
-    number_column("calls", "calls", count, 4),
-    number_column("nodes", "count", count, 2),
-    name_column("contains", "members", 0),
-    name_column("values", "verdict", 3),
-    name_column("why", "why", 5),
-)
-_NODES = (
-    name_column("node", "node", 0),
-    name_column("op", "op_type", 1),
-    name_column("fate", "fate", 2),
-    name_column("why", "why", 3),
-)
-_COLUMNS = ["kernel", "kernel_op", "role", "node", "op_type", "module", "values", "why"]
+_NAMES = ["kernel", "kernel_op", "role", "node", "op_type", "module", "values", "why"]
+
+_TEXT: Mapping[str, Any] = {"dtype": "string", "unit": "", "format": "name"}
+_SPECS = (
+    ColumnSpec("fate", "fate", 1, "what became of the node: its kernel's role, or why it has none",
+               **_TEXT),
+    ColumnSpec("in_kernel", "kernel", 2, "kernel that runs the node", **_TEXT),
+    ColumnSpec("verdict", "values", 3, "whether the values of node and kernel agree", **_TEXT),
+    ColumnSpec("why", "why", 4, "reason of the fate, or of the verdict", **_TEXT),
+)  # fmt: skip
 
 
 def page(result: Fusions, options: ViewOptions) -> Page:
     """The kernels, and the nodes without a kernel."""
     title = f"{result.model.name} · onnxruntime, optimization {result.settings['optimization']}"
-    tables = [Table(title, _KERNELS, _kernels(result), head=sentences(result))]
+    *about, contains, verdict, why = record_columns(FusedKernel)
+    columns = (*about, number_column("nodes", "count", count, 2), contains, verdict, why)
+    misleading = [
+        "" if row.named is None else f"its names say {' + '.join(row.named) or 'no node'}"
+        for row in result.kernels
+    ]
+    rows = record_table(FusedKernel, result.kernels).assign(
+        nodes=[" + ".join(row.nodes) or f"({row.why})" for row in result.kernels],
+        why=[
+            "; ".join(filter(None, (row.why if row.nodes else "", name)))
+            for row, name in zip(result.kernels, misleading, strict=True)
+        ],
+    )
+    rows["count"] = [len(row.nodes) or None for row in result.kernels]
+    if all(row.calls == 1 for row in result.kernels):
+        rows = rows.drop(columns="calls")
+    tables = [Table(title, columns, rows, head=sentences(result))]
     lost = [row for row in result.nodes if not row.kernels]
     if lost:
-        tables.append(Table("Nodes without a kernel", _NODES, pd.DataFrame(lost)))
+        nodes = record_table(NodeFate, lost)
+        tables.append(Table("Nodes without a kernel", record_columns(NodeFate), nodes))
     return Page(tuple(tables), result.notes, result.environment.summary)
 
 
@@ -60,7 +72,21 @@ def table(result: Fusions, options: ViewOptions) -> pd.DataFrame:
 
     `role` is the role of the kernel, or the fate of a node without a kernel.
     """
-    return pd.DataFrame(_rows(result), columns=_COLUMNS)
+    nodes = {row.node: row for row in result.nodes}
+    rows: list[tuple[Any, ...]] = []
+    for kernel in result.kernels:
+        about = (kernel.kernel, kernel.op_type, kernel.role)
+        for node in map(nodes.__getitem__, kernel.nodes):
+            own = (node.node, node.op_type, node.module, kernel.verdict, kernel.why or None)
+            rows.append((*about, *own))
+        if not kernel.nodes:
+            rows.append((*about, None, None, None, None, kernel.why))
+    rows += [
+        (None, None, node.fate, node.node, node.op_type, node.module, None, node.why)
+        for node in result.nodes
+        if not node.kernels
+    ]
+    return pd.DataFrame(rows, columns=_NAMES)
 
 
 def document(result: Fusions, options: ViewOptions) -> dict[str, Any]:
@@ -70,45 +96,45 @@ def document(result: Fusions, options: ViewOptions) -> dict[str, Any]:
 
 
 def report(result: Fusions, options: ViewOptions) -> Content:
-    """The nodes, and what became of each."""
-    return of_fusions(result, page(result, options))
-
-
-def _kernels(result: Fusions) -> pd.DataFrame:
-    several = any(row.calls != 1 for row in result.kernels)
-    return pd.DataFrame(
-        [
-            {
-                "kernel": row.kernel,
-                "op_type": row.op_type,
-                "calls": row.calls if several else None,
-                "count": len(row.nodes) or None,
-                "members": " + ".join(row.nodes) or f"({row.why})",
-                "verdict": row.verdict,
-                "why": _why(row) or None,
-            }
-            for row in result.kernels
-        ]
-    )
-
-
-def _why(row: FusedKernel) -> str:
-    named = f"its names say {' + '.join(row.named) or 'no node'}" if row.named is not None else ""
-    return "; ".join(filter(None, (row.why if row.nodes else "", named)))
-
-
-def _rows(result: Fusions) -> Iterator[tuple[Any, ...]]:
-    nodes = {row.node: row for row in result.nodes}
+    """One run, whose rows are the nodes, and the kernels that stand for none."""
+    shown = page(result, options)
+    graphs, (graph,) = drawings([result.model])
+    of_node: dict[str, FusedKernel] = {}
     for kernel in result.kernels:
-        about = (kernel.kernel, kernel.op_type, kernel.role)
-        for key in kernel.nodes:
-            node = nodes[key]
-            yield *about, key, node.op_type, node.module, kernel.verdict, kernel.why or None
-        if not kernel.nodes:
-            yield *about, None, None, None, None, kernel.why
-    for node in result.nodes:
-        if not node.kernels:
-            yield None, None, node.fate, node.node, node.op_type, node.module, None, node.why
+        for node in kernel.nodes:
+            of_node.setdefault(node, kernel)
+    cells: list[tuple[Any, ...]] = []
+    for index, each in enumerate(result.nodes):
+        ran_in = of_node.get(each.node)
+        verdict, why = (ran_in.verdict, ran_in.why) if ran_in else (None, each.why)
+        name = "; ".join(each.kernels) or None
+        cells.append((each.node, index, each.op_type, each.module, each.fate, name, verdict, why))
+    cells += [
+        (f"{RUNTIME}:{k.kernel}", None, k.op_type, None, k.role, None, None, k.why)
+        for k in result.kernels
+        if not k.nodes
+    ]
+    names = ["node", "index", "op_type", "module", *(spec.name for spec in _SPECS)]
+    rows = pd.DataFrame(cells, columns=names).astype({"index": "Int64"})
+    title = shown.tables[0].title
+    run = RunContent(
+        label=result.model.name,
+        title=title,
+        lines=sentences(result),
+        rows=rows,
+        kernels=pd.factorize(rows["in_kernel"].fillna(rows["node"]))[0].tolist(),
+        graph=graph,
+    )
+    return Content(
+        title=title,
+        kind="fusions",
+        page=shown,
+        runs=(run,),
+        graphs=graphs,
+        specs=_SPECS,
+        environment=environment.machine_fields(result.environment),
+        notes=result.notes,
+    )
 
 
 def sentences(result: Fusions) -> tuple[str, ...]:
@@ -117,14 +143,29 @@ def sentences(result: Fusions) -> tuple[str, ...]:
     The first sentence is about kernels and groups of nodes, the second about verdicts, the third
     about nodes without a kernel and kernels without a node.
     """
-    kernels = f"{plural(len(result.nodes), 'node')} became {plural(len(result.kernels), 'kernel')}"
-    count = len({row.nodes for row in result.kernels if row.role == GROUP})
-    groups = plural(count, "group") if count else "no groups"
+    of_role: dict[str, list[FusedKernel]] = {}
+    for row in result.kernels:
+        of_role.setdefault(row.role, []).append(row)
+    groups, parts = (len({row.nodes for row in of_role.get(role, ())}) for role in (GROUP, PART))
+    became = [
+        f"{plural(len(result.nodes), 'node')} became {plural(len(result.kernels), 'kernel')}",
+        plural(groups, "group") if groups else "no groups",
+    ]
+    if parts:
+        verb = "runs" if parts == 1 else "run"
+        became.append(f"{plural(parts, 'node')} {verb} as {len(of_role[PART])} kernels")
+    fates = Counter(row.fate for row in result.nodes)
+    lost = [f"{plural(fates[FOLDED], 'node')} folded, {fates[REMOVED]} removed"]
+    lost += [f"{fates[IDLE]} not run"] if fates[IDLE] else []
+    kinds = Counter(SERVICES.get(row.op_type, "helper") for row in of_role.get(OVERHEAD, ()))
+    lost += [plural(count, kind) for kind, count in kinds.items()]
+    misled = sum(row.named is not None for row in result.kernels)
+    misleading = f"names alone would map {plural(misled, 'kernel')} to other nodes"
     return (
-        "; ".join((kernels, groups, *_expanded(result))),
+        "; ".join(became),
         _verdicts(result),
-        "; ".join((*_fates(result), *_overhead(result))),
-        *_misled(result),
+        "; ".join(lost),
+        *([misleading] if misled else ()),
     )
 
 
@@ -140,83 +181,3 @@ def _verdicts(result: Fusions) -> str:
     rest = [f"{verdicts[w]:,} {w}" for w in (CONTRADICTED, TIED, UNKNOWN) if verdicts[w]]
     of = f"{verdicts[CONFIRMED]:,} of {plural(total, 'kernel')} with nodes confirmed {on}"
     return ", ".join((of, *rest))
-
-
-def _expanded(result: Fusions) -> Iterator[str]:
-    parts = [row for row in result.kernels if row.role == PART]
-    if parts:
-        nodes = len({row.nodes for row in parts})
-        yield f"{plural(nodes, 'node')} {'runs' if nodes == 1 else 'run'} as {len(parts)} kernels"
-
-
-def _fates(result: Fusions) -> Iterator[str]:
-    counts = Counter(row.fate for row in result.nodes)
-    yield f"{plural(counts[FOLDED], 'node')} folded, {counts[REMOVED]} removed"
-    if counts[IDLE]:
-        yield f"{counts[IDLE]} not run"
-
-
-def _overhead(result: Fusions) -> Iterator[str]:
-    helpers = [row for row in result.kernels if row.role == OVERHEAD]
-    counts = Counter(SERVICES.get(row.op_type, "helper") for row in helpers)
-    yield from (plural(count, kind) for kind, count in counts.items())
-
-
-def _misled(result: Fusions) -> Iterator[str]:
-    misled = [row for row in result.kernels if row.named is not None]
-    if misled:
-        yield f"names alone would map {plural(len(misled), 'kernel')} to other nodes"
-
-
-_TEXT: Mapping[str, Any] = {"dtype": "string", "unit": "", "format": "name"}
-_SPECS = (
-    ColumnSpec("fate", "fate", 1, "what became of the node: its kernel's role, or why it has none",
-               **_TEXT),
-    ColumnSpec("in_kernel", "kernel", 2, "kernel that runs the node", **_TEXT),
-    ColumnSpec("verdict", "values", 3, "whether the values of node and kernel agree", **_TEXT),
-    ColumnSpec("why", "why", 4, "reason of the fate, or of the verdict", **_TEXT),
-)  # fmt: skip
-_NODE_COLUMNS = ("node", "index", "op_type", "module", *(spec.name for spec in _SPECS))
-
-
-def of_fusions(result: Fusions, page: Page) -> Content:
-    """Returns one run, whose rows are the nodes, and the kernels that stand for none."""
-    graphs, (graph,) = drawings([result.model])
-    rows = pd.DataFrame(_node_rows(result), columns=list(_NODE_COLUMNS)).astype({"index": "Int64"})
-    title = page.tables[0].title
-    run = RunContent(
-        label=result.model.name,
-        title=title,
-        lines=sentences(result),
-        rows=rows,
-        kernels=pd.factorize(rows["in_kernel"].fillna(rows["node"]))[0].tolist(),
-        graph=graph,
-    )
-    return Content(
-        title=title,
-        kind="fusions",
-        page=page,
-        runs=(run,),
-        graphs=graphs,
-        specs=_SPECS,
-        environment=environment.machine_fields(result.environment),
-        notes=result.notes,
-    )
-
-
-def _node_rows(result: Fusions) -> list[tuple[Any, ...]]:
-    of_node: dict[str, FusedKernel] = {}
-    for kernel in result.kernels:
-        for node in kernel.nodes:
-            of_node.setdefault(node, kernel)
-    rows: list[tuple[Any, ...]] = []
-    for index, each in enumerate(result.nodes):
-        ran_in = of_node.get(each.node)
-        verdict, why = (ran_in.verdict, ran_in.why) if ran_in else (None, each.why)
-        name = "; ".join(each.kernels) or None
-        rows.append((each.node, index, each.op_type, each.module, each.fate, name, verdict, why))
-    for kernel in result.kernels:
-        if not kernel.nodes:
-            name = f"{RUNTIME}:{kernel.kernel}"
-            rows.append((name, None, kernel.op_type, None, kernel.role, None, None, kernel.why))
-    return rows

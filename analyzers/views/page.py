@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from html import escape
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_type_hints
 
 import pandas as pd
 
@@ -228,24 +228,31 @@ def _cut_of(field: str) -> Cut:
     return "end" if field in _OPERATORS else "middle"
 
 
-def record_columns(record: type) -> list[Column]:
-    """The columns that the fields of a record class declare: see `tracer.records.columns.shown`."""
-    specs = [(each.name, each.metadata.get("column")) for each in fields(record)]
-    return [
-        name_column(spec.header, name, spec.rank)
-        if spec.format == "name"
-        else number_column(spec.header, name, RESULT_FORMATS[spec.format], spec.rank)
-        for name, spec in specs
-        if spec is not None
-    ]
+def record_columns(
+    record: type, formats: Mapping[str, Callable[[float], str]] = RESULT_FORMATS, **words: str
+) -> list[Column]:
+    """The columns that the fields of a record class declare, with `records.columns.as_column`.
+
+    `words` fill the places of headers, as `unit` that of `energy {unit}`.
+    """
+    columns = []
+    for each in fields(record):
+        spec = each.metadata.get("column")
+        if spec is not None:
+            header = spec.header.format(**words).strip()
+            columns.append(
+                name_column(header, each.name, spec.rank)
+                if spec.format == "name"
+                else number_column(header, each.name, formats[spec.format], spec.rank)
+            )
+    return columns
 
 
 def record_table(record: type, rows: Iterable[Any]) -> pd.DataFrame:
     """A row for each record of a class, a column for each field, with the types of the fields."""
-    columns = {each.name: each.type for each in fields(record)}
-    table = pd.DataFrame([asdict(row) for row in rows], columns=list(columns))
-    dtypes = {name: _DTYPES[kind] for name, kind in columns.items() if kind in _DTYPES}
-    return table.astype(dtypes)
+    types, names = get_type_hints(record), [each.name for each in fields(record)]
+    table = pd.DataFrame([asdict(row) for row in rows], columns=names)
+    return table.astype({name: _DTYPES[types[name]] for name in names if types[name] in _DTYPES})
 
 
 _DTYPES: Mapping[Any, str] = {int | None: "Int64", float | None: "float64", float: "float64"}

@@ -253,7 +253,7 @@ RESULT_FORMATS: Mapping[str, Callable[[Any], str]] = {str(n): f for n, f in FORM
     "size": lambda amount: size_text(int(amount)),
     "exponent": exponent,
 }
-"""The text of a cell, by the format of a record's field: see `tracer.records.columns.shown`."""
+"""The text of a cell, by the format of a record's field: see `tracer.records.columns.as_column`."""
 
 FULL_FORMATS: Mapping[Format, Callable[[Any], str]] = {**FORMATS, "si": full, "number": full}
 """The same with every digit of large numbers."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -21,9 +20,16 @@ from tracer.analyzers.views.drawing import (
     plain,
 )
 from tracer.analyzers.views.file_formats.json import fields, records
-from tracer.analyzers.views.page import Page, Table, name_column, number_column
-from tracer.analyzers.views.text import FORMATS, number, percent, plural, score, si
-from tracer.records.whatif import AccumulatorSweep
+from tracer.analyzers.views.page import (
+    Page,
+    Table,
+    name_column,
+    number_column,
+    record_columns,
+    record_table,
+)
+from tracer.analyzers.views.text import RESULT_FORMATS, percent, plural, score, si
+from tracer.records.whatif import AccumulatorSweep, SweptAccumulator
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,52 +37,39 @@ if TYPE_CHECKING:
 
 _INCHES, _BAR_INCHES = (8.0, 1.4), 0.28
 """Width of a chart, its height without bars, and the height of a bar."""
-_CHEAPEST, _WITHIN = "cheapest", "within"
-_TYPES = {
-    "outputs": "Int64", "overflow_outputs": "Int64", "score": "float64", "change": "float64",
-    "overflow_share": "float64", "swamped_share": "float64", "rel_error_p50": "float64",
-    "rel_error_p99": "float64", "energy": "float64", "saved": "float64",
-}  # fmt: skip
 
 
 def page(result: AccumulatorSweep, options: ViewOptions) -> Page:
     """The answer in words, and a row for each accumulator."""
-    title = f"{result.model.name} · {plural(len(result.rows), 'accumulator')}"
-    rows = table(result, options)
+    rows, unit = table(result, options), result.judgement.unit
     sufficient, cheapest = result.sufficient, result.cheapest
-    rows.insert(
-        1,
-        "answer",
-        [
-            _CHEAPEST if row is cheapest else _WITHIN if row in sufficient else ""
-            for row in result.rows
-        ],
+    rows["answer"] = [
+        "cheapest" if row is cheapest else "within" if row in sufficient else ""
+        for row in result.rows
+    ]
+    accumulator, operands, scores, sums, *errors, energy = record_columns(
+        SweptAccumulator,
+        {**RESULT_FORMATS, "score": lambda value: score(value, unit)},
+        metric=whatif.metric(result.judgement),
+        unit=result.energy.unit,
     )
-
-    unit = result.judgement.unit
-    found = Table(
-        title,
-        [
-            name_column("accumulator", "accumulator", 0),
-            name_column("", "answer", 1),
-            name_column("operands", "operands", 9),
-            number_column(whatif.metric(result.judgement), "score", lambda v: score(v, unit), 2),
-            number_column(
-                "change", "change", lambda v: f"{v:+.2f}" if unit == "%" else f"{v:+.3g}", 3
-            ),
-            number_column("overflow", "overflow_share", percent, 5),
-            number_column("swamped", "swamped_share", percent, 6),
-            number_column("error p50", "rel_error_p50", FORMATS["difference"], 8),
-            number_column("error p99", "rel_error_p99", FORMATS["difference"], 7),
-            number_column(f"energy {result.energy.unit}".strip(), "energy", si, 4),
-            number_column("saved", "saved", percent, 10),
-            number_column("sums", "outputs", number, 11),
-        ],
-        rows,
-        head=tuple(_sentences(result)),
+    change = "{:+.2f}".format if unit == "%" else "{:+.3g}".format
+    columns = (
+        accumulator,
+        name_column("", "answer", 1),
+        operands,
+        scores,
+        number_column("change", "change", change, 3),
+        number_column("overflow", "overflow_share", percent, 5),
+        *errors,
+        energy,
+        number_column("saved", "saved", percent, 10),
+        sums,
     )
+    title = f"{result.model.name} · {plural(len(result.rows), 'accumulator')}"
+    shown = Table(title, columns, rows, head=tuple(_sentences(result)))
     notes = (*result.notes, whatif.basis_text(result.energy))
-    return Page((found,), notes, result.environment.summary)
+    return Page((shown,), notes, result.environment.summary)
 
 
 def table(result: AccumulatorSweep, options: ViewOptions) -> pd.DataFrame:
@@ -84,13 +77,11 @@ def table(result: AccumulatorSweep, options: ViewOptions) -> pd.DataFrame:
 
     `saved` is the share that it saves of the first known energy.
     """
-    rows = pd.DataFrame([asdict(row) for row in result.rows])
+    rows = record_table(SweptAccumulator, result.rows)
     rows.insert(3, "change", rows["score"] - result.score)
     rows["overflow_share"] = rows["overflow_outputs"] / rows["outputs"].where(rows["outputs"] > 0)
-    energies = rows["energy"].astype("float64")
-    known = energies.dropna()
-    rows["saved"] = 1 - energies / known.iloc[0] if len(known) else energies
-    return rows.astype(_TYPES)
+    rows["saved"] = 1 - rows["energy"] / next(iter(rows["energy"].dropna()), math.nan)
+    return rows.astype({"outputs": "Int64", "overflow_outputs": "Int64"})
 
 
 def document(result: AccumulatorSweep, options: ViewOptions) -> dict[str, Any]:

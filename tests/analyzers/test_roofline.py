@@ -13,7 +13,7 @@ import tracer
 from tests.graphs import DATA_DEPENDENT, parse, residual
 from tracer import host
 from tracer.analyzers import roofline
-from tracer.analyzers.cost import cost, fused
+from tracer.analyzers.cost import cost, typed_model
 from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.analyzers.grouping import by_node, grouped
 from tracer.analyzers.roofline import TimedRow
@@ -148,7 +148,7 @@ def test_what_a_group_hands_to_itself_is_not_moved(group, tensors):
     model = chain()
     keys = tuple(model.nodes[i].key for i in group)
     types = shape_inference.infer(model, {"x": (1, 16, 8, 8)})
-    assert fused.traffic(TypedModel(model, types), [keys]) == {keys: tensors}
+    assert typed_model.kernel_traffic(TypedModel(model, types), [keys]) == {keys: tensors}
 
 
 def test_a_single_node_moves_what_is_counted_for_it():
@@ -156,7 +156,7 @@ def test_a_single_node_moves_what_is_counted_for_it():
     types = shape_inference.infer(model, {"x": (2, 3, 16, 16)})
     counted = cost(TypedModel(model, types)).table
     single = [(node.key,) for node in model.nodes]
-    found = fused.traffic(TypedModel(model, types), single)
+    found = typed_model.kernel_traffic(TypedModel(model, types), single)
     moved = (counted["bytes_read"] + counted["bytes_written"]).to_dict()
     assert {keys[0]: size for keys, size in found.items()} == moved
 

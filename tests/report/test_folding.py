@@ -6,8 +6,8 @@ import onnx
 import pytest
 
 import tracer
+from tracer.analyzers.attribution import served
 from tracer.analyzers.grouping import grouped
-from tracer.analyzers.main_nodes import served
 from tracer.api.count import count
 
 INT8 = Path("models/lenet/lenet.int8.onnx")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import tracer
 from tests.graphs import integers
+from tracer.analyzers.attribution import served
 from tracer.analyzers.grouping import grouped
-from tracer.analyzers.main_nodes import served
 from tracer.analyzers.views.report.encoding import _rounded
 from tracer.analyzers.views.text import FORMATS, FULL_FORMATS
 from tracer.records.columns import SPECS

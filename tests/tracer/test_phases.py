@@ -15,7 +15,7 @@ import tracer
 import tracer.cli
 from tests import decoders
 from tests.decoders import FFN, HEADS, KV_HEADS, LAYERS, SIZE, VOCABULARY, WIDTH, grouped
-from tracer.analyzers.growth import line
+from tracer.analyzers.generation import line
 from tracer.api._generation import generate, measure, planned
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.executors import registry

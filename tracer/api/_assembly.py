@@ -10,18 +10,16 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from tracer.accumulators.spec.policy import Rule
-from tracer.analyzers import roofline, split
-from tracer.analyzers.attribution import attribute
-from tracer.analyzers.cost import Cost, cost, fused
-from tracer.analyzers.cost.typed_model import TypedModel
-from tracer.analyzers.cost.unavoidable import unavoidable_macs
+from tracer.analyzers import roofline
+from tracer.analyzers.attribution import attribute, main_first
+from tracer.analyzers.cost import Cost, cost
+from tracer.analyzers.cost.typed_model import TypedModel, kernel_traffic, unavoidable_macs
 from tracer.analyzers.energy import EnergyModel, energy
 from tracer.analyzers.fusions.confirmation import doubted
-from tracer.analyzers.main_nodes import main_first
 from tracer.analyzers.memory import arena, memory
 from tracer.analyzers.overflow import of_floats, overflow
 from tracer.analyzers.table import bit_operations, node_table, value_columns
-from tracer.analyzers.timing import notes, timing
+from tracer.analyzers.timing import fused_parts, notes, split_notes, timing
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import TensorTypes
 from tracer.records import environment
@@ -109,17 +107,17 @@ def analyze(
     times = timing(run, headed)
     macs = unavoidable_macs(typed_model, counted.table["macs"].dropna().to_dict())
     rows = roofline.rows(times, run, groups, macs)
-    moved = fused.traffic(typed_model, [row.nodes for row in rows], calls)
+    moved = kernel_traffic(typed_model, [row.nodes for row in rows], calls)
     roofs = partial(roofline.roofline, rows, counted.table["flops"], moved)
     needs = memory(typed_model, groups, counted.idle).join(arena(run, headed))
-    parts = split.parts(times, headed, alone)
+    parts = fused_parts(times, headed, alone)
     sums = overflow(run.sums)
     if run.float_sums:
         sums = pd.concat([sums, of_floats(run.float_sums)])
     measured = [times, parts, *work, roofs(None), needs, sums, value_columns(run.values)]
     table = node_table(model, types, measured, run)
     table.loc[table["node"].isin(counted.idle), "calls"] = 0.0
-    measuring = (*notes(run, groups), *split.notes(headed, alone))
+    measuring = (*notes(run, groups), *split_notes(headed, alone))
     every_note = (*run.notes, *unconfirmed, *measuring, *cost_notes(counted), *unpriced)
     shown = roofline.reached_peaks(run, headed, macs)
     return Analyzed(run, table, parameter_count(counted), every_note, roofs, shown)

@@ -9,8 +9,7 @@ import numpy as np
 from tracer.analyzers import observed_shapes
 from tracer.analyzers.attribution import attribute
 from tracer.analyzers.cost.typed_model import TypedModel
-from tracer.analyzers.split import longest_fused
-from tracer.analyzers.timing import largest, wall
+from tracer.analyzers.timing import largest, longest_fused, wall
 from tracer.api._assembly import Analyzed, Attribution, Groups, Pricing, analyze, configured
 from tracer.containment import signals
 from tracer.errors import TracerError, out_of_memory

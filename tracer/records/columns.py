@@ -73,7 +73,8 @@ class ResultColumn:
 def as_column(header: str, rank: int, format_: str = "name") -> dict[str, ResultColumn]:
     """Returns the metadata of a field of a dataclass that views show as this column.
 
-    Formats are those of `tracer.analyzers.views.text.RESULT_FORMATS`.
+    Formats are those of `tracer.analyzers.views.text.RESULT_FORMATS`. A header may have places for
+    what the result tells: `energy {unit}`.
     """
     return {"column": ResultColumn(header, rank, format_)}
 

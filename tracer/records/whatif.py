@@ -15,6 +15,7 @@ from typing import Any, ClassVar, TypeAlias
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.metrics.scores import ChannelSquares, ClassCounts
+from tracer.records.columns import as_column
 from tracer.records.environment import Environment
 from tracer.records.model_info import ModelInfo
 from tracer.records.result import Result
@@ -279,15 +280,15 @@ class SweptAccumulator:
     energy model lacks figures.
     """
 
-    accumulator: str
-    operands: str | None
-    score: float
-    outputs: int
+    accumulator: str = field(metadata=as_column("accumulator", 0))
+    operands: str | None = field(metadata=as_column("operands", 9))
+    score: float = field(metadata=as_column("{metric}", 2, "score"))
+    outputs: int = field(metadata=as_column("sums", 11, "number"))
     overflow_outputs: int
-    swamped_share: float | None
-    rel_error_p50: float | None
-    rel_error_p99: float | None
-    energy: float | None
+    swamped_share: float | None = field(metadata=as_column("swamped", 6, "percent"))
+    rel_error_p50: float | None = field(metadata=as_column("error p50", 8, "difference"))
+    rel_error_p99: float | None = field(metadata=as_column("error p99", 7, "difference"))
+    energy: float | None = field(metadata=as_column("energy {unit}", 4, "si"))
 
 
 @dataclass(frozen=True, slots=True, repr=False)

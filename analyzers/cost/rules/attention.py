@@ -5,14 +5,12 @@ Every score counts, including scores that a causal mask or a sliding window hide
 
 from functools import partial
 
-from tracer.analyzers.cost import traffic
 from tracer.analyzers.cost.count import Count, UnknownWorkError
 from tracer.analyzers.cost.operation import Operand, Operation
-from tracer.analyzers.cost.registry import counts
+from tracer.analyzers.cost.registry import Bytes, counts, everything, known_sum, total
 from tracer.analyzers.cost.rules import reduction
 from tracer.analyzers.cost.rules.normalization import SCALE, root_mean_square
 from tracer.analyzers.cost.rules.quantization import zero_points
-from tracer.analyzers.cost.traffic import Bytes
 
 
 @counts("Attention", settings=(3, 6))
@@ -53,7 +51,7 @@ def scaled_dot_product(scores: int, width: int, value_width: int, masks: int) ->
 def _rotary_traffic(op: Operation) -> tuple[Bytes, Bytes]:
     """Reads the rows of both tables that the tokens need; without positions, all of them."""
     if not op.has(3):
-        return traffic.everything(op)
+        return everything(op)
     return rotary_traffic(op, tables=(1, 2))
 
 
@@ -62,9 +60,9 @@ def rotary_traffic(op: Operation, tables: tuple[int, int]) -> tuple[Bytes, Bytes
     shape = op.input(0).shape
     tokens = shape[0] * shape[2 if len(shape) == 4 else 1]
     names = {op.node.inputs[index] for index in tables}
-    rest = traffic.total(operand for operand in op.inputs() if operand.name not in names)
+    rest = total(operand for operand in op.inputs() if operand.name not in names)
     rows = [table_rows(op, index, tokens) for index in tables]
-    return traffic.known_sum((rest, *rows)), traffic.total(op.outputs())
+    return known_sum((rest, *rows)), total(op.outputs())
 
 
 def table_rows(op: Operation, index: int, rows: int) -> Bytes:
@@ -177,7 +175,7 @@ def _group_query_traffic(op: Operation) -> tuple[Bytes, Bytes]:
     batch, tokens = op.input(0).shape[:2]
     caches, tables = ([i for i in pair if op.has(i)] for pair in ((3, 4), (7, 8)))
     partly = {op.node.inputs[index] for index in (*caches, *tables)}
-    read = [traffic.total(each for each in op.inputs() if each.name not in partly)]
+    read = [total(each for each in op.inputs() if each.name not in partly)]
     read += [table_rows(op, index, batch * tokens) for index in tables]
     written = [op.output().nbytes]
     past = _total_tokens(op, tokens) - tokens
@@ -187,7 +185,7 @@ def _group_query_traffic(op: Operation) -> tuple[Bytes, Bytes]:
             present = op.output(index)
             shared = op.has(index + 2) and op.input(index + 2).known_shape == present.known_shape
             written.append(_tokens_of(present, tokens) if shared else present.nbytes)
-    return traffic.known_sum(read), traffic.known_sum(written)
+    return known_sum(read), known_sum(written)
 
 
 def _tokens_of(cache: Operand, tokens: int) -> Bytes:

@@ -9,11 +9,10 @@ from functools import partial
 from tracer.analyzers.cost.activations import per_element
 from tracer.analyzers.cost.count import Count
 from tracer.analyzers.cost.operation import Operation
-from tracer.analyzers.cost.registry import counts
+from tracer.analyzers.cost.registry import Bytes, counts, known_sum, total
 from tracer.analyzers.cost.rules import reduction
 from tracer.analyzers.cost.rules.elementwise import swish
 from tracer.analyzers.cost.rules.quantization import DEQUANTISE
-from tracer.analyzers.cost.traffic import Bytes, known_sum, total
 
 _MICROSOFT = "com.microsoft"
 _DENSE = ((2, 3), (4, 5), (6, 7))

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracer.analyzers.cost import traffic
 from tracer.analyzers.cost.activations import PER_ELEMENT
 from tracer.analyzers.cost.count import NOTHING, Count, UnknownWorkError
 from tracer.analyzers.cost.operation import Operation
-from tracer.analyzers.cost.registry import counts, no_work, per_output
+from tracer.analyzers.cost.registry import counts, no_work, per_output, selects
 from tracer.analyzers.cost.rules import reduction
 from tracer.support.types import Array
 
@@ -38,7 +37,7 @@ _NORMS = {"MAX": Count(other=2), "L1": Count(adds=1, other=2), "L2": Count(macs=
 # tables, selections, and maps
 counts("CastMap", "CategoryMapper", "DictVectorizer", "FeatureVectorizer", "LabelEncoder",
        "OneHotEncoder", "ZipMap", domain=_ML)(no_work)  # fmt: skip
-counts("ArrayFeatureExtractor", domain=_ML, moves=traffic.selects, settings=(1,))(no_work)
+counts("ArrayFeatureExtractor", domain=_ML, moves=selects, settings=(1,))(no_work)
 
 counts("Binarizer", "Imputer", domain=_ML)(per_output(Count(other=1)))  # a comparison
 counts("Scaler", domain=_ML)(per_output(Count(adds=1, muls=1)))

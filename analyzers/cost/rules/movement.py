@@ -2,26 +2,33 @@
 
 from functools import partial
 
-from tracer.analyzers.cost import traffic
 from tracer.analyzers.cost.count import NOTHING, Count, UnknownWorkError
 from tracer.analyzers.cost.operation import Operation
-from tracer.analyzers.cost.registry import counts, no_work, per_output
-from tracer.analyzers.cost.traffic import only_writes
+from tracer.analyzers.cost.registry import (
+    counts,
+    everything,
+    no_work,
+    nothing,
+    only_writes,
+    per_output,
+    selects,
+    total,
+)
 
 # views
-counts("Reshape", "Squeeze", "Unsqueeze", moves=traffic.nothing, settings=(1,))(no_work)
-counts("Flatten", "Identity", "BitCast", moves=traffic.nothing)(no_work)
-counts("ExpandDims", domain="com.microsoft", moves=traffic.nothing, settings=(1,))(no_work)
-counts("Constant", moves=traffic.nothing)(no_work)  # a stored tensor: nothing runs
+counts("Reshape", "Squeeze", "Unsqueeze", moves=nothing, settings=(1,))(no_work)
+counts("Flatten", "Identity", "BitCast", moves=nothing)(no_work)
+counts("ExpandDims", domain="com.microsoft", moves=nothing, settings=(1,))(no_work)
+counts("Constant", moves=nothing)(no_work)  # a stored tensor: nothing runs
 
 # descriptions
-counts("Shape", "Size", moves=traffic.only_writes)(no_work)
+counts("Shape", "Size", moves=only_writes)(no_work)
 
 # selections
 counts("Gather", "GatherElements", "GatherND", "Compress", "CenterCropPad", "ReverseSequence",
-       "Trilu", moves=traffic.selects, settings=(1,))(no_work)  # fmt: skip
-counts("Slice", "Split", moves=traffic.selects, settings=(1, 2, 3, 4))(no_work)
-counts("GatherND", "Trilu", domain="com.microsoft", moves=traffic.selects, settings=(1,))(no_work)
+       "Trilu", moves=selects, settings=(1,))(no_work)  # fmt: skip
+counts("Slice", "Split", moves=selects, settings=(1, 2, 3, 4))(no_work)
+counts("GatherND", "Trilu", domain="com.microsoft", moves=selects, settings=(1,))(no_work)
 
 # copies
 counts("Transpose", "Concat", "DepthToSpace", "SpaceToDepth")(no_work)
@@ -51,7 +58,7 @@ def _trains(op: Operation) -> bool:
 
 
 @counts("Dropout", settings=(1, 2),
-        moves=lambda op: (traffic.everything if _trains(op) else traffic.nothing)(op))  # fmt: skip
+        moves=lambda op: (everything if _trains(op) else nothing)(op))  # fmt: skip
 def _dropout(op: Operation) -> Count:
     """Training draws a number, compares it, masks and scales; inference passes its input on."""
     return Count(muls=2, other=2) * op.input(0).size if _trains(op) else NOTHING
@@ -87,15 +94,15 @@ def _unknown_of_microsoft(op: Operation) -> Count:
     raise UnknownWorkError(MICROSOFT_REASONS[op.op_type])
 
 
-counts("If", "Loop", "Scan", "SequenceMap", moves=traffic.nothing)(no_work)
-counts("Optional", "OptionalGetElement", "OptionalHasElement", moves=traffic.nothing)(no_work)
-counts("SequenceConstruct", "SequenceEmpty", "SequenceLength", moves=traffic.nothing)(no_work)
-counts("SequenceAt", "SequenceErase", moves=traffic.nothing, settings=(1,))(no_work)
-counts("SequenceInsert", moves=traffic.nothing, settings=(2,))(no_work)
+counts("If", "Loop", "Scan", "SequenceMap", moves=nothing)(no_work)
+counts("Optional", "OptionalGetElement", "OptionalHasElement", moves=nothing)(no_work)
+counts("SequenceConstruct", "SequenceEmpty", "SequenceLength", moves=nothing)(no_work)
+counts("SequenceAt", "SequenceErase", moves=nothing, settings=(1,))(no_work)
+counts("SequenceInsert", moves=nothing, settings=(2,))(no_work)
 
 
 # A sequence has no size of its own: as many bytes are read as written.
-counts("ConcatFromSequence", moves=lambda op: (traffic.total(op.outputs()),) * 2)(no_work)
+counts("ConcatFromSequence", moves=lambda op: (total(op.outputs()),) * 2)(no_work)
 counts("SplitToSequence", moves=lambda op: (op.input(0).nbytes,) * 2, settings=(1,))(no_work)
 
 _generates = partial(counts, moves=only_writes)

@@ -11,13 +11,11 @@ Scale and shift are one operation per element each.
 
 import math
 
-from tracer.analyzers.cost import traffic
 from tracer.analyzers.cost.activations import PER_ELEMENT
 from tracer.analyzers.cost.count import Count
 from tracer.analyzers.cost.operation import Operation
-from tracer.analyzers.cost.registry import counts
+from tracer.analyzers.cost.registry import Bytes, counts, known_sum, total
 from tracer.analyzers.cost.rules.quantization import DEQUANTISE
-from tracer.analyzers.cost.traffic import Bytes
 
 SCALE = Count(muls=1)
 SHIFT = Count(adds=1)
@@ -131,10 +129,10 @@ def _embedding_traffic(op: Operation) -> tuple[Bytes, Bytes]:
     """Reads as many elements of each table as the output has, and the other inputs whole."""
     tables = [op.input(index) for index in (2, 3, 4) if op.has(index)]
     names = [table.name for table in tables]
-    rest = traffic.total(operand for operand in op.inputs() if operand.name not in names)
+    rest = total(operand for operand in op.inputs() if operand.name not in names)
     size = op.output().size
     rows = [None if t.nbytes is None else t.nbytes * size // max(t.size, 1) for t in tables]
-    return traffic.known_sum([rest, *rows]), traffic.total(op.outputs())
+    return known_sum([rest, *rows]), total(op.outputs())
 
 
 @counts("EmbedLayerNormalization", domain=_MICROSOFT, moves=_embedding_traffic, settings=(7, 8))

@@ -2,11 +2,10 @@
 
 import math
 
-from tracer.analyzers.cost import traffic
 from tracer.analyzers.cost.activations import PER_ELEMENT
 from tracer.analyzers.cost.count import Count
 from tracer.analyzers.cost.operation import Operation
-from tracer.analyzers.cost.registry import counts, per_output
+from tracer.analyzers.cost.registry import counts, per_output, selects
 from tracer.analyzers.cost.rules import reduction
 from tracer.analyzers.cost.rules.pooling import average
 from tracer.graph.operators import QONNX_DOMAIN
@@ -117,5 +116,5 @@ def _unpacked(op: Operation) -> int:
     return table.size * (8 // op.integer("bits", 4)) if table.dtype == "uint8" else table.size
 
 
-counts("GatherBlockQuantized", domain=_MICROSOFT, moves=traffic.selects, settings=(1, 2, 3),
+counts("GatherBlockQuantized", domain=_MICROSOFT, moves=selects, settings=(1, 2, 3),
        packed={0: _unpacked})(per_output(DEQUANTISE))  # fmt: skip

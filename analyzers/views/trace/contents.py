@@ -10,8 +10,8 @@ from tracer.accumulators.statistics import float_partial_sums
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.analyzers.advice import advise
+from tracer.analyzers.attribution import served
 from tracer.analyzers.grouping import kernel_numbers, served_numbers
-from tracer.analyzers.main_nodes import served
 from tracer.analyzers.operations import backward_share
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.overflow import by_width, channels, widths

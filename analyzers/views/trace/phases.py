@@ -10,10 +10,8 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from tracer.analyzers import generation as speeds
-from tracer.analyzers import growth
 from tracer.analyzers.advice import advise
-from tracer.analyzers.generation import Speed
-from tracer.analyzers.growth import Fit
+from tracer.analyzers.generation import Fit, Speed
 from tracer.analyzers.options import NAMES, SAMPLE, ViewOptions
 from tracer.analyzers.timing import wall, wall_interval
 from tracer.analyzers.views.page import Column, Table, name_column, number_column
@@ -268,12 +266,12 @@ def _fits(some: Sequence[Section], known: Generation, options: ViewOptions) -> t
     decodes = [section for section in some if section.phase == DECODE]
     runs = [section.run for section in decodes if section.run is not None]
     if len(runs) > 1:
-        whole = growth.of_runs(runs)
+        whole = speeds.growth_of_runs(runs)
         folds = [folded(s, ViewOptions(expand=options.expand)) for s in decodes]
-        nodes = growth.of_nodes(folds, [section.past or 0 for section in decodes])
+        nodes = speeds.growth_of_nodes(folds, [section.past or 0 for section in decodes])
         return (*((whole,) if whole else ()), *nodes)
     generated = _generated(some, known)
-    whole = None if generated is None else growth.of_generations(generated, known.prefill)
+    whole = None if generated is None else speeds.growth_of_generations(generated, known.prefill)
     return () if whole is None else (whole,)
 
 

@@ -6,8 +6,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tracer.analyzers.cost import cost
-from tracer.analyzers.cost.typed_model import TypedModel
-from tracer.analyzers.cost.unavoidable import unavoidable_macs
+from tracer.analyzers.cost.typed_model import TypedModel, unavoidable_macs
 from tracer.graph import loading, shape_inference
 
 CONVOLUTIONS = [
