@@ -6,10 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from tracer.records.trace import Generated, Generation, outliers
 from tracer.analyzers.timing import wall, wall_interval
-from tracer.records.disturbance import outliers
-from tracer.records.trace import Generated, Generation, Run
+from tracer.records.trace import Generated, Generation, Run, outliers
 from tracer.support.statistics import t_quantile
 from tracer.support.types import FloatArray
 

@@ -11,8 +11,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracer.accumulators.statistics.partial_sums import QUANTITIES
-from tracer.analyzers.main_nodes import SERVING
-from tracer.accumulators.statistics.sample_sums import QUANTITIES
 from tracer.analyzers.attribution import SERVING
 from tracer.analyzers.options import GROUPINGS, KERNEL, NAMES, OF_KERNELS, SAMPLE, refuse_depth
 from tracer.analyzers.roofline import averaged
