@@ -27,7 +27,7 @@ from tracer.accumulators.statistics.partial_sums import (
     widest_by_channel,
 )
 from tracer.errors import ModelError
-from tracer.interpreter.numeric.products import Product, integers
+from tracer.interpreter.numeric.products import Place, PlacedProduct, integers
 from tracer.support.types import Array
 
 Ends = int | tuple[int, ...]
@@ -72,7 +72,17 @@ class Reduction:
 
     def bounds(self, accumulator: Accumulator) -> Bounds:
         """The bounds of the partial sums for any input."""
-        return join([each._bounds(accumulator) for each in self._of_taps(accumulator.order)])
+        parts = []
+        for each in self._of_taps(accumulator.order):
+            (low, high), bias = each._input_range, each.bias
+            rule = each.terms, accumulator, each.padded
+            if each.stored is None:
+                ends = None if bias is None else (int(bias.min()), int(bias.max()))
+                parts.append(guaranteed_of_ranges(each.weights, (low, high), ends, *rule))
+            else:
+                of_blocks = guaranteed(each.stored, low, high, bias, *rule)
+                parts.append(of_blocks.widest(each.blocks))
+        return join(parts)
 
     def datatype(self, accumulator: Accumulator) -> int:
         """Bits that hold any sum of products of these types, without a bias."""
@@ -80,17 +90,6 @@ class Reduction:
             datatype(each.terms, each.weights, each._input_range, None, accumulator)
             for each in self._of_taps(accumulator.order)
         )
-
-    def _bounds(self, accumulator: Accumulator) -> Bounds:
-        inputs = self._input_range
-        if self.stored is None:
-            bias = None if self.bias is None else (int(self.bias.min()), int(self.bias.max()))
-            ranges = self.weights, inputs
-            return guaranteed_of_ranges(*ranges, bias, self.terms, accumulator, self.padded)
-        of_blocks = guaranteed(
-            self.stored, *inputs, self.bias, self.terms, accumulator, self.padded
-        )
-        return of_blocks.widest(self.blocks)
 
     @property
     def _input_range(self) -> tuple[Array, Array]:
@@ -201,13 +200,13 @@ class SumRunner:
         if not any(reduction.same_bounds(earlier) for earlier in self.reductions):
             self.reductions.append(reduction.compact())
 
-    def product(self, channels: slice, bias: Array | None, terms: Terms) -> Product:
+    def product(self, channels: slice, bias: Array | None, terms: Terms) -> PlacedProduct:
         """The function that multiplies `left` (M, K) with `right` (K, P) into `out` (M, P), int64.
 
         The rows of `left`, and `bias` (M), are those of `channels`.
         """
 
-        def product(left: Array, right: Array, out: Array) -> None:
+        def product(left: Array, right: Array, out: Array, _: Place) -> None:
             self._sum(left, right, bias, terms, channels, out)
 
         return product
@@ -296,6 +295,11 @@ class SumRunner:
             f"sums from {int(low.min())} to {int(high.max())} occurred",
             f"{bits} bits hold these; overflow 'saturate' counts them instead.",
         )
+
+
+def exact_product(left: Array, right: Array, out: Array, _: Place) -> None:
+    """Writes exact sums, int64, without a range."""
+    integers(left, right, out)
 
 
 def exact_sums(left: Array, right: Array, bias: Array | None) -> Array:

@@ -5,7 +5,7 @@ ConvTranspose is a convolution of the input, with zeros in between, with the fli
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -30,7 +30,7 @@ from tracer.accumulators.engine.integer_arithmetic import (
     zero_points_stay,
 )
 from tracer.accumulators.engine.node_pass import PaddedImages
-from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner
+from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner, exact_product
 from tracer.accumulators.nodes import (
     ComputeFloats,
     ComputeSums,
@@ -43,12 +43,7 @@ from tracer.accumulators.nodes import (
 )
 from tracer.accumulators.spec.orders import Terms
 from tracer.interpreter.numeric import tensors
-from tracer.interpreter.numeric.products import (
-    Product,
-    check_channels,
-    convolve,
-    integers,
-)
+from tracer.interpreter.numeric.products import PlacedProduct, check_channels, convolve
 from tracer.interpreter.numeric.tensors import flat
 from tracer.interpreter.numeric.windows import Window, window
 from tracer.interpreter.operators import MICROSOFT
@@ -247,36 +242,32 @@ def _integer_sums(
         done = not after and gathered is not None and runner.finish(gathered, finish, out)
         return out if done else None
     if gathered is None or not runner.sum_gathered(gathered, out):
-        for maps, channels in _groups(len(rows), right, groups):
-            product = runner.product(maps, None if offset is None else offset[maps], terms)
-            _convolve_group(right, left, channels, maps, windows, product, out)
+
+        def product(maps: slice) -> PlacedProduct:
+            return runner.product(maps, None if offset is None else offset[maps], terms)
+
+        _convolve(right, left, windows, groups, product, out)
 
     def exact(x: Integers, w: Integers) -> Array:
         sums = np.empty(out.shape, np.int64)
-        for maps, channels in _groups(len(rows), x, groups):
-            _convolve_group(x, w, channels, maps, windows, integers, sums)
+        _convolve(x, w, windows, groups, lambda _: exact_product, sums)
         return sums
 
     return subtract_zero_points(out, x, w, exact) if after else out
 
 
-def _groups(maps: int, x: Integers, groups: int) -> Iterator[tuple[slice, slice]]:
-    """The output and the input channels of each group."""
-    outputs, inputs = maps // groups, x.numbers.shape[1] // groups
-    for n in range(groups):
-        yield slice(n * outputs, (n + 1) * outputs), slice(n * inputs, (n + 1) * inputs)
-
-
-def _convolve_group(
-    x: Integers, w: Integers, channels: slice, maps: slice, windows: Window, product: Product,
-    out: Array,
+def _convolve(
+    x: Integers, w: Integers, windows: Window, groups: int,
+    product: Callable[[slice], PlacedProduct], out: Array,
 ) -> None:  # fmt: skip
-    """Writes the convolution of one group, computed by the product for its output channels."""
-    out[:, maps] = convolve(
-        x.values[:, channels], w.values[maps], windows,
-        product=lambda left, right, sums, place: product(left, right, sums), fill=x.padding,
-        dtype=np.int64,
-    )  # fmt: skip
+    """Writes the convolution of each group, by the `product` for its output channels."""
+    outputs, inputs = out.shape[1] // groups, x.numbers.shape[1] // groups
+    for n in range(groups):
+        maps, channels = slice(n * outputs, (n + 1) * outputs), slice(n * inputs, (n + 1) * inputs)
+        out[:, maps] = convolve(
+            x.values[:, channels], w.values[maps], windows, product=product(maps), fill=x.padding,
+            dtype=np.int64,
+        )  # fmt: skip
 
 
 def _float_sums(

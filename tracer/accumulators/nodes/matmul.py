@@ -26,7 +26,7 @@ from tracer.accumulators.engine.integer_arithmetic import (
     zero_points_stay,
 )
 from tracer.accumulators.engine.node_pass import from_matrices, from_rows
-from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner
+from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner, exact_product
 from tracer.accumulators.nodes import (
     ComputeFloats,
     ComputeSums,
@@ -38,7 +38,7 @@ from tracer.accumulators.nodes import (
 from tracer.accumulators.spec.orders import Terms
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import parallel, tensors
-from tracer.interpreter.numeric.products import Place, PlacedProduct, Product, integers
+from tracer.interpreter.numeric.products import Place, PlacedProduct
 from tracer.interpreter.operators import MICROSOFT
 from tracer.interpreter.ops.matmul import per_row
 from tracer.interpreter.ops.quantized import columns, gemm_output, matmul_factor
@@ -240,7 +240,9 @@ def product_sums(
     sums = begun_sums(runner, left, right, bias)
     if not after:
         return sums
-    return subtract_zero_points(sums, a, b, lambda x, y: _product(x, y, integers))
+    return subtract_zero_points(
+        sums, a, b, lambda x, y: _multiply(x.values, y.values, exact_product, np.int64)
+    )
 
 
 def begun_sums(runner: SumRunner, a: Integers, b: Integers, bias: Array | None = None) -> Array:
@@ -249,7 +251,8 @@ def begun_sums(runner: SumRunner, a: Integers, b: Integers, bias: Array | None =
     if sums is not None:
         return sums
     depth, width = _size(b)
-    return _product(a, b, runner.product(slice(0, width), bias, Terms(depth)))
+    product = runner.product(slice(0, width), bias, Terms(depth))
+    return _multiply(a.values, b.values, product, np.int64)
 
 
 def float_sums(
@@ -314,15 +317,6 @@ def _gathered_sums(
     return out if done else None
 
 
-def _product(a: Integers, b: Integers, product: Product) -> Array:
-    """numpy's matmul, int64, with `product` for every pair of matrices."""
-
-    def anywhere(left: Array, right: Array, out: Array, place: Place) -> None:
-        product(left, right, out)
-
-    return _multiply(a.values, b.values, anywhere, np.int64)
-
-
 def _multiply(left: Array, right: Array, product: PlacedProduct, dtype: Any) -> Array:
     """Returns `left` (..., R, K) times `right` (..., K, N), as numpy's matmul, on threads.
 
@@ -337,25 +331,20 @@ def _multiply(left: Array, right: Array, product: PlacedProduct, dtype: Any) -> 
         out = _multiply_blocks(flat, columns, product, 0, dtype)
         out = out.reshape(*rows.shape[:-1], columns.shape[1])
     else:
-        out = _stacked(rows, columns, product, dtype)
+        batch = np.broadcast_shapes(rows.shape[:-2], columns.shape[:-2])
+        out = np.empty((*batch, rows.shape[-2], columns.shape[-1]), dtype)
+        lefts, rights = (
+            np.broadcast_to(each, (*batch, *each.shape[-2:])) for each in (rows, columns)
+        )
+        indices = list(np.ndindex(*batch))
+
+        def block(number: int) -> None:
+            index, first = indices[number], number * rows.shape[-2]
+            out[index] = _multiply_blocks(lefts[index], rights[index], product, first, dtype)
+
+        parallel.run_blocks(len(indices), block)
     out = out[..., 0, :] if left.ndim == 1 else out
     return out[..., 0] if right.ndim == 1 else out
-
-
-def _stacked(left: Array, right: Array, product: PlacedProduct, dtype: Any) -> Array:
-    batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
-    out = np.empty((*batch, left.shape[-2], right.shape[-1]), dtype)
-    lefts = np.broadcast_to(left, (*batch, *left.shape[-2:]))
-    rights = np.broadcast_to(right, (*batch, *right.shape[-2:]))
-    indices = list(np.ndindex(*batch))
-
-    def block(number: int) -> None:
-        index = indices[number]
-        first = number * left.shape[-2]
-        out[index] = _multiply_blocks(lefts[index], rights[index], product, first, dtype)
-
-    parallel.run_blocks(len(indices), block)
-    return out
 
 
 def _multiply_blocks(a: Array, b: Array, product: PlacedProduct, first: int, dtype: Any) -> Array:

@@ -17,6 +17,7 @@ from tracer.accumulators.nodes import ComputeSums, NodeSums, finished, lowering
 from tracer.accumulators.nodes.contrib_products import LARGEST, rounded_to_bytes
 from tracer.accumulators.spec.orders import Terms
 from tracer.errors import ModelError
+from tracer.interpreter.numeric.products import Place
 from tracer.interpreter.operators import MICROSOFT, NodeContext
 from tracer.interpreter.ops import recurrent
 from tracer.interpreter.ops.quantized import by_direction, dynamic_quantize_lstm
@@ -128,7 +129,7 @@ class _GateSums:
         if out.size:
             channels = slice(first, first + len(some))
             product = self._runner.product(channels, None, Terms(some.shape[1]))
-            product(some, np.ascontiguousarray(factor.values.T), out)
+            product(some, np.ascontiguousarray(factor.values.T), out, Place(0, 0))
         return out.T
 
 

@@ -194,21 +194,16 @@ def _property(spelling: str, option: str) -> Mapping[str, Any]:
             return {name: option}
     name, _, value = option.partition("=")
     if name == "operands":
-        return _operands(value)
+        operands = operand_format(value)
+        if operands.element is None or operands.scaling not in ("none", *BLOCKS):
+            raise UsageError(
+                f"'{value}' is no format that a block multiply-add knows",
+                "It multiplies floats, and floats whose blocks share a scale.",
+            )
+        return {"operands": operands.element, "scaling": operands.scaling}
     if name in ("group", "least", "promote") and _NUMBER.fullmatch(value):
         return {name: int(value)}
     raise UsageError(f"'{spelling}': '{option}' is not an option", _HINT)
-
-
-def _operands(spelling: str) -> Mapping[str, Any]:
-    """Returns the properties that a format of operands sets."""
-    operands = operand_format(spelling)
-    if operands.element is None or operands.scaling not in ("none", *BLOCKS):
-        raise UsageError(
-            f"'{spelling}' is no format that a block multiply-add knows",
-            "It multiplies floats, and floats whose blocks share a scale.",
-        )
-    return {"operands": operands.element, "scaling": operands.scaling}
 
 
 def _usual_rounding(out: FloatFormat) -> FloatRoundingName:

@@ -203,28 +203,17 @@ class _RunsJob:
         model = findable(self.model)
         return replace(self, model=model, weights=WeightFiles.of(model))
 
-    def open(self, threads: int | None) -> _Runs:
+    def open(self, threads: int | None) -> _RunsJob:
         if self.weights is not None:
             self.weights.check(self.model)
-        return _Runs(self.model, self.batches, self.settings, threads)
-
-
-@dataclass(frozen=True, slots=True)
-class _Runs:
-    """Runs shards of the batches."""
-
-    model: Model
-    batches: FeedBatches
-    settings: EmulatedSettings
-    threads: int | None
+        return replace(self, settings=replace(self.settings, threads=threads or 0))
 
     def run(self, shard: Shard) -> _Part:
         """Runs the batches of a shard."""
         assert shard.count is not None
         began = time.perf_counter()
         batches = self.batches.part(shard.first, shard.count)
-        settings = replace(self.settings, threads=self.threads or 0)
-        run = _run(self.model, batches, settings, silent)
+        run = _run(self.model, batches, self.settings, silent)
         return _Part(run, time.perf_counter() - began)
 
 
