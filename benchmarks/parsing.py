@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime as ort
 
 from benchmarks._measure import counts
-from tracer.executors.onnxruntime import profile_events, self_times
+from tracer.executors.onnxruntime import profile_events
 from tracer.support.timing import elapsed_us
 
 MODEL = "models/resnet_cifar/resnet20.onnx"
@@ -26,7 +26,7 @@ def main() -> None:
             start = time.perf_counter()
             labels = profile_events.Labels()
             read = profile_events.read(path, labels)
-            self_times.tabulate(read, len(labels.kernels))
+            profile_events.tabulate(read, len(labels.kernels))
             ours = time.perf_counter() - start
             ratios.append(elapsed_us(lambda: json.loads(path.read_bytes())) / 1e6 / ours)
             rates.append(len(read) / ours)

@@ -28,10 +28,10 @@ from tracer.analyzers.attribution import attribute
 from tracer.analyzers.compare.contrast import of_sessions
 from tracer.analyzers.timing import empty, timing, wall
 from tracer.api.compare import SideSettings
-from tracer.executors.alternation import Pace, by_side, sessions
+from tracer.executors.measuring import Pace, by_side, sessions
 from tracer.executors.onnxruntime import feeding
 from tracer.executors.onnxruntime.executor import turn_recorder
-from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.executors.settings import OrtSettings
 from tracer.graph import loading
 from tracer.graph.loading import open_model
 from tracer.inputs.request import make_feeds

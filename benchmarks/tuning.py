@@ -26,12 +26,12 @@ from benchmarks._measure import machine
 from tracer import host
 from tracer.analyzers.advice import Advice, advise
 from tracer.analyzers.compare.contrast import Contrast, of_sessions
+from tracer.containment.activity import silent
 from tracer.errors import TracerError
-from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.executors.settings import OrtSettings
 from tracer.graph import loading
 from tracer.graph.model import Model
 from tracer.inputs.request import make_feeds
-from tracer.support.progress import silent
 from tracer.tuning.bench import OnnxruntimeBench
 from tracer.tuning.candidates import Candidate, Request, Workshop, wanted
 from tracer.tuning.changes import Steps, ordered, parsed

@@ -27,10 +27,10 @@ from tracer.analyzers.grouping import by_kernel, by_op
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views import render
 from tracer.api.compare import SideSettings, sweep
+from tracer.containment.activity import silent
 from tracer.graph import loading
 from tracer.inputs.datasets.labelled import DEFAULT_FOLDER, Split
 from tracer.records.trace import Run, Trace
-from tracer.support.progress import silent
 from tracer.support.timing import elapsed_us
 
 NETWORK = "models/mnist/torch_net.py:MnistNet"

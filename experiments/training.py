@@ -18,9 +18,9 @@ from models.data import load
 from models.training import session
 from models.training.folder import RunFolder
 from models.training.session import Session
+from tracer.containment.activity import silent
 from tracer.graph import loading
 from tracer.inputs.datasets.labelled import DEFAULT_FOLDER
-from tracer.support.progress import silent
 
 FAMILY = "resnet_cifar"
 IMAGES = 3

@@ -37,6 +37,10 @@ from tracer.graph import loading, stored_weights
 from tracer.graph.model import Model, encoded
 from tracer.support import cache
 from tracer.support.files import told_of
+from tracer.graph import footprint, loading, stored_weights
+from tracer.graph.encoding import encoded
+from tracer.graph.model import Model
+from tracer.support.files import cached_file, read_cached, store_in_cache, told_of
 from tracer.support.imports import files_read, not_installed
 from tracer.support.temporary import TemporaryFolder
 
@@ -129,7 +133,7 @@ def cached_export(code: Code) -> Model:
         with contextlib.suppress(metadata.PackageNotFoundError):
             installed.append(f"{package} {metadata.version(package)}")
     name = code.name
-    record = cache.file("exported", (code, str(Path.cwd()), (*installed, sys.version)))
+    record = cached_file("exported", (code, str(Path.cwd()), (*installed, sys.version)))
     kept = _read_cached(record, name)
     if kept is not None:
         return kept
@@ -146,7 +150,7 @@ def cached_export(code: Code) -> Model:
     read = [path for path in files if own not in path.parents]
     digests = {str(path): loading.sha256(path) for path in read}
     content = {"model": model.name, "files": digests, "notes": notes}
-    if _store(conversion, model) and cache.store(record, json.dumps(content).encode()):
+    if _store(conversion, model) and store_in_cache(record, json.dumps(content).encode()):
         return _named(loading.load(model), name, notes)
     return _named(_uncached(conversion), name, notes)
 
@@ -158,7 +162,7 @@ def _named(model: Model, name: str, notes: Sequence[str]) -> Model:
 def _store(conversion: Conversion, path: Path) -> bool:
     """Writes the model to the cache; returns whether it succeeded."""
     if conversion.folder is None:
-        return cache.store(path, encoded(conversion.proto, str(path)))
+        return store_in_cache(path, encoded(conversion.proto, str(path)))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(conversion.proto, path, conversion.folder)
@@ -209,7 +213,7 @@ def _converted(code: Code) -> tuple[Conversion, Sequence[str]]:
 def _read_cached(record: Path, name: str) -> Model | None:
     """Returns the model that was exported before; None if a file has changed since, or is gone."""
     try:
-        content = json.loads(cache.read(record) or b"{}")
+        content = json.loads(read_cached(record) or b"{}")
         files = dict(content["files"])
         if all(loading.sha256(Path(path)) == digest for path, digest in files.items()):
             return _named(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 from tracer.records.environment import Peak, Peaks
-from tracer.support import cache
+from tracer.support import files
 
 # A commit fails for its own faults: examples are those of the test's own source. The long run,
 # `make test-all`, takes others each time. Property tests have all the time that they need.
@@ -56,7 +56,7 @@ def machine(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measuring, "measure", told)
-        patch.setattr(cache, "folder", lambda: folder)
+        patch.setattr(files, "cache_folder", lambda: folder)
         patch.setattr(supervisor, "in_process", lambda: True)
         yield
 
@@ -67,11 +67,11 @@ def comparison_seconds():
 
     Beside other tests none reaches its precision, so each would take all of its time.
     """
-    from tracer.executors import alternation
+    from tracer.executors import measuring
 
-    usual = alternation._SECONDS
+    usual = measuring._SECONDS
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(alternation, "_SECONDS", 0.3)
+        patch.setattr(measuring, "_SECONDS", 0.3)
         yield usual
 
 

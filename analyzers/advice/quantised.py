@@ -5,8 +5,8 @@ import pandas as pd
 from tracer.analyzers.advice._evidence import Advice, Evidence, keys, known_share, named, us
 from tracer.analyzers.views.text import plural
 from tracer.graph.operators import computes_in_integers
+from tracer.records import environment
 from tracer.records.trace import Kernel
-from tracer.support import processors
 from tracer.text import brief
 
 _LEAST = {
@@ -75,7 +75,7 @@ def saturating_sums(evidence: Evidence) -> Advice | None:
     The processor has AVX2 and no VNNI: its kernels of bytes by signed weights add pairs of products
     with VPMADDUBSW. Nothing is said where the emulation counted such sums and none differ.
     """
-    if not processors.saturates(evidence.flags):
+    if not environment.saturates(evidence.flags):
         return None
     rows = evidence.rows_of(k for k in evidence.run.kernels if _is_mixed(k))
     emulated = evidence.sums[evidence.sums["accumulator"] == _PRESET]

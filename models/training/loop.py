@@ -11,8 +11,8 @@ from models.data import LabelledImages, Split, Text
 from models.data.text import TextSplit
 from models.training.learner import Learner
 from models.training.settings import TrainSettings
+from tracer.containment.activity import Progress
 from tracer.errors import TracerError
-from tracer.support.progress import Progress
 
 SCORING_BATCH = 256
 

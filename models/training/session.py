@@ -11,9 +11,9 @@ from models.training import loop, product
 from models.training.folder import RunFolder
 from models.training.learner import Learner, new_learner
 from models.training.settings import TrainSettings, continued
+from tracer.containment.activity import Progress
 from tracer.errors import UsageError
 from tracer.exporters.records import Exported
-from tracer.support.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ import pytest
 
 from tests.graphs import BRANCHES, parse, quantised, residual
 from tracer.analyzers.attribution import attribute
+from tracer.containment.activity import silent
 from tracer.executors.onnxruntime import calibration
 from tracer.executors.onnxruntime.executor import executor
-from tracer.executors.onnxruntime.settings import OPTIMIZATIONS, OrtSettings
+from tracer.executors.settings import OPTIMIZATIONS, OrtSettings
 from tracer.graph import loading
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import make_feeds
-from tracer.support.progress import silent
 
 GELU_AND_LAYERNORM = """
 <ir_version: 8, opset_import: ["": 16]>

@@ -18,14 +18,14 @@ from tracer.analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED, TIED,
 from tracer.analyzers.fusions.views import sentences
 from tracer.analyzers.timing import RUNTIME, timing
 from tracer.api.fusions import fusions
+from tracer.containment.activity import silent
 from tracer.executors.onnxruntime import calibration
 from tracer.executors.onnxruntime.executor import executor
-from tracer.executors.onnxruntime.settings import OPTIMIZATIONS, OrtSettings
+from tracer.executors.settings import OPTIMIZATIONS, OrtSettings
 from tracer.graph import loading
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import make_feeds
 from tracer.limits import Limits
-from tracer.support.progress import silent
 
 SHIPPED = Path(__file__).parents[2] / "models"
 MODELS = {

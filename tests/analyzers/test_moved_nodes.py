@@ -8,12 +8,12 @@ from tracer.analyzers.attribution import attribute
 from tracer.analyzers.fusions import OVERHEAD
 from tracer.analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED, confirm
 from tracer.api.fusions import fusions
+from tracer.containment.activity import silent
 from tracer.executors.onnxruntime.executor import executor
-from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.executors.settings import OrtSettings
 from tracer.graph import loading
 from tracer.inputs.request import make_feeds
 from tracer.limits import Limits
-from tracer.support.progress import silent
 
 
 def named(text, **weights):

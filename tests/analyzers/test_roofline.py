@@ -21,7 +21,7 @@ from tracer.analyzers.views import environment, render
 from tracer.graph import loading, shape_inference
 from tracer.host import measuring
 from tracer.records.environment import Peak, Peaks
-from tracer.support import cache
+from tracer.support import files
 from tracer.support.timing import Load
 
 PEAKS = Peaks(1, Peak(100e9, "matmul"), Peak(20e9, "triad"), Peak(300e9, "int8 matmul"))
@@ -298,7 +298,7 @@ def test_a_product_that_beats_a_peak_becomes_the_peak(monkeypatch):
 def test_peaks_that_were_measured_too_low_are_measured_again_and_kept(tmp_path, monkeypatch):
     fast = Peaks(1, Peak(1e15, "fast"), Peak(1e15, "fast"), None)
     measured = iter([replace(slow(1), cpu_share=0.5), fast])
-    monkeypatch.setattr(cache, "folder", lambda: tmp_path)
+    monkeypatch.setattr(files, "cache_folder", lambda: tmp_path)
     monkeypatch.setattr(measuring, "measure", lambda threads: next(measured))
     for _ in range(2):
         found = tracer.profile(

@@ -13,7 +13,7 @@ from tracer.executors.protocol import Executor, Profiled
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.records.trace import Kernel, Run
-from tracer.support.progress import Progress
+from tracer.containment.activity import Progress
 from tracer.support.types import type_text
 
 

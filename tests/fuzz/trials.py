@@ -29,7 +29,7 @@ import tracer.cli
 from tests.fuzz.commands import OUTPUTS, Command, commands, store
 from tests.fuzz.mutants import Mutant
 from tracer.containment import activity, supervisor, watch
-from tracer.support import cache
+from tracer.support import files
 from tracer.support.temporary import sweep
 
 PROCESSOR_S, WALL_S = 10.0, 60.0
@@ -189,11 +189,11 @@ def _run(mutant: Mutant, task: Task, folder: Path, begun: mmap.mmap) -> None:
 
 def _move_cache(to: Path) -> None:
     """Gives this process a cache of its own, with the overheads that were measured before."""
-    measured = list(cache.folder().glob("bias-*.json"))
+    measured = list(files.cache_folder().glob("bias-*.json"))
     os.environ["XDG_CACHE_HOME"] = str(to)
-    cache.folder().mkdir(parents=True)
+    files.cache_folder().mkdir(parents=True)
     for file in measured:
-        shutil.copy(file, cache.folder())
+        shutil.copy(file, files.cache_folder())
 
 
 def _redirect(results: Path) -> None:

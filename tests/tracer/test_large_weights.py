@@ -16,10 +16,11 @@ from onnx import helper
 import tracer
 from tests.graphs import parse
 from tracer.analyzers.compare import numbers
+from tracer.containment.activity import silent
 from tracer.errors import UsageError
 from tracer.executors.onnxruntime import all_outputs, calibration, fusion_check, replay, sessions
 from tracer.executors.onnxruntime.executor import executor
-from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.executors.settings import OrtSettings
 from tracer.exporters import writing
 from tracer.graph import loading, stored_weights
 from tracer.inputs.feedset import FeedSet
@@ -28,7 +29,6 @@ from tracer.interpreter.operators import MemoryBudget, once
 from tracer.limits import Limits
 from tracer.quantization.options import QuantizationOptions
 from tracer.quantization.quantizer import quantize
-from tracer.support.progress import silent
 
 
 def chain(folder, size, layers=2, shift=0):

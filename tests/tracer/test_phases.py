@@ -17,11 +17,11 @@ from tests import decoders
 from tests.decoders import FFN, HEADS, KV_HEADS, LAYERS, SIZE, VOCABULARY, WIDTH, grouped
 from tracer.analyzers.generation import line
 from tracer.api._generation import generate, measure, planned
+from tracer.containment.activity import silent
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.executors import registry
 from tracer.graph.loading import open_model
 from tracer.inputs.decoder import Phases, Step, recognise
-from tracer.support.progress import silent
 
 TOKEN_BYTES = 2 * LAYERS * KV_HEADS * SIZE * 4
 

@@ -16,6 +16,7 @@ from tracer.analyzers.operations import operation_table
 from tracer.analyzers.timing import notes
 from tracer.api._assembly import as_list, configured
 from tracer.api.framework import ProfileFrameworkArguments
+from tracer.containment.activity import silent
 from tracer.errors import InputError, TracerError, UsageError
 from tracer.executors import registry
 from tracer.executors.calls import BACKWARD, RANGE, described
@@ -27,7 +28,6 @@ from tracer.exporters.source import load_source
 from tracer.records import environment
 from tracer.records.model_info import ModelInfo
 from tracer.records.trace import Trace, distinctions
-from tracer.support.progress import silent
 
 
 def profile_framework(call: ProfileFrameworkArguments) -> Trace:

@@ -5,6 +5,7 @@ from pathlib import Path
 from tracer.analyzers.fusions import Fusions, mapped
 from tracer.api._pipeline import matched
 from tracer.api.fusions import FusionsArguments
+from tracer.containment.activity import silent
 from tracer.errors import TracerError
 from tracer.executors import registry
 from tracer.exporters.subject import open_subject
@@ -13,7 +14,6 @@ from tracer.limits import Limits, fair_share
 from tracer.quantization.from_qonnx import runnable_form
 from tracer.records import environment
 from tracer.records.model_info import ModelInfo
-from tracer.support.progress import silent
 
 _COMPARED_BYTES = 4 << 30
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tracer.containment import activity, signals
+from tracer.containment.activity import Progress, silent
 from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.executors.protocol import Step as Stepping
@@ -13,7 +14,6 @@ from tracer.graph.model import Model
 from tracer.inputs.decoder import PREFILL, Decoder, Phase, PhaseRequest, Phases, Step, recognise
 from tracer.inputs.feedset import FeedSet
 from tracer.records.trace import CacheSize, Generated, Generation, Trace
-from tracer.support.progress import Progress, silent
 
 
 @dataclass

@@ -9,6 +9,7 @@ from tracer.analyzers import observed_shapes
 from tracer.analyzers.options import DEFAULT_ENERGY_MODEL
 from tracer.api._assembly import Pricing, analyze, assembled, configured, energy_settings
 from tracer.api.interpret import InterpretArguments
+from tracer.containment.activity import silent
 from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.executors.protocol import Receive
@@ -21,7 +22,6 @@ from tracer.quantization.from_qonnx import runnable_form
 from tracer.records.trace import Run, Trace
 from tracer.scaling.pool import Pool, opened_pool
 from tracer.shapes import infer
-from tracer.support.progress import silent
 
 _MODULES = ("tracer.executors.emulated.executor",)
 """What workers load as they start."""

@@ -17,6 +17,7 @@ from tracer.analyzers import energy as energy_models
 from tracer.analyzers.energy import EnergyModel, Work
 from tracer.api.narrow import NarrowArguments
 from tracer.containment import signals
+from tracer.containment.activity import Progress, silent
 from tracer.errors import ModelError
 from tracer.exporters import writing
 from tracer.exporters.subject import open_subject
@@ -32,7 +33,6 @@ from tracer.records.model_info import ModelInfo
 from tracer.records.transformed import Narrowed, NarrowedNode, WidthScores, certificate_beside
 from tracer.records.whatif import EnergyBasis
 from tracer.support.files import check_writable
-from tracer.support.progress import Progress, silent
 from tracer.whatif.criteria import EnergyCost, checked_metric, energy_cost, judgement
 from tracer.whatif.variants import quantized_first
 

@@ -12,6 +12,7 @@ from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.analyzers.timing import largest, longest_fused, wall
 from tracer.api._assembly import Analyzed, Attribution, Groups, Pricing, analyze, configured
 from tracer.containment import signals
+from tracer.containment.activity import Progress
 from tracer.errors import TracerError, out_of_memory
 from tracer.executors.protocol import Executor, OptimizedGraph
 from tracer.graph.model import Model
@@ -23,7 +24,6 @@ from tracer.limits import Limits, fair_share
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Run
 from tracer.shapes import infer
-from tracer.support.progress import Progress
 
 _COMPARED_BYTES, _COMPARED_S = 1 << 30, 20.0
 """What a profile may spend on comparing tensors; `tracer fusions` spends more."""

@@ -15,6 +15,7 @@ from tracer.api._generation import Phased, refuse_other_inputs
 from tracer.api._pipeline import Pipeline
 from tracer.api.profile import ProfileArguments
 from tracer.containment import signals
+from tracer.containment.activity import silent
 from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.exporters.subject import ModelSource, open_subject
@@ -24,7 +25,6 @@ from tracer.inputs.request import InputPaths, Request, Samples, request_for, wit
 from tracer.quantization.from_qonnx import runnable_form
 from tracer.records.environment import Peak, Peaks
 from tracer.records.trace import INCOMPLETE, Trace
-from tracer.support.progress import silent
 from tracer.tuning import plan as plans
 from tracer.tuning.setup import Machine, Setup
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tracer import metrics
 from tracer.api.quantize import QuantizeArguments
+from tracer.containment.activity import Progress
 from tracer.errors import UsageError
 from tracer.exporters import writing
 from tracer.exporters.subject import open_subject
@@ -22,7 +23,6 @@ from tracer.quantization.weights import quantize_weights
 from tracer.records.model_info import ModelInfo
 from tracer.records.transformed import Accuracy, Quantized
 from tracer.scaling.pool import Pool, opened_pool
-from tracer.support.progress import Progress
 
 _MODULES = ("tracer.quantization.calibration",)
 """What workers load as they start."""

@@ -13,6 +13,7 @@ from tracer.analyzers.compare.contrast import Contrast
 from tracer.api.profile import profile
 from tracer.api.tune import TuneArguments
 from tracer.containment import signals
+from tracer.containment.activity import Progress, silent
 from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.exporters import writing
@@ -22,7 +23,6 @@ from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
 from tracer.quantization.from_qonnx import runnable_form
 from tracer.records.model_info import ModelInfo
 from tracer.records.transformed import Speedup, Trial, Tuned
-from tracer.support.progress import Progress, silent
 from tracer.support.tolerance import Tolerance
 from tracer.tuning import candidates
 from tracer.tuning import plan as python

@@ -13,6 +13,7 @@ from tracer.accumulators.spec import kinds
 from tracer.analyzers import energy
 from tracer.analyzers.views.redaction import bare
 from tracer.api.whatif import WhatIfArguments
+from tracer.containment.activity import silent
 from tracer.errors import ClusterError, UsageError
 from tracer.exporters.subject import open_subject
 from tracer.graph.model import Model
@@ -26,6 +27,9 @@ from tracer.records.whatif import AccumulatorSweep, EnergyBasis, WhatIf
 from tracer.scaling.pool import Pool, first_answer
 from tracer.storage.whatif_file import ShardFile, WhatIfFile
 from tracer.support.progress import silent
+from tracer.scaling.pool import Pool
+from tracer.scaling.shards import first_answer
+from tracer.storage.whatif_file import WhatIfFile
 from tracer.support.temporary import refuse_in_use
 from tracer.whatif import variants
 from tracer.whatif.accumulators import AccumulatorTask, try_accumulators

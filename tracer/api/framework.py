@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from tracer.api import _calls
 from tracer.api._calls import Contained, contained
+from tracer.containment.activity import Progress
 from tracer.executors.settings import DEVICES, LOSSES, OPTIMIZERS
 from tracer.support.arguments import RULES, argument, option, swept
-from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from tracer.analyzers.options import DEFAULT_ENERGY_MODEL
 from tracer.api import _calls
 from tracer.api._calls import Contained, contained
+from tracer.containment.activity import Progress
 from tracer.errors import UsageError
 from tracer.support.arguments import RULES, option, part
-from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from tracer.api import _calls
 from tracer.api._calls import Contained, contained
+from tracer.containment.activity import Progress
 from tracer.support.arguments import TEXT, Rule, amount, either, integer, maybe, option, several
-from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
     from tracer.exporters.subject import ModelSource

@@ -11,9 +11,9 @@ from tracer.api import _calls
 from tracer.api._calls import Contained, contained
 from tracer.api.framework import FrameworkOptions, profile_framework
 from tracer.api.interpret import Receiver, interpret
+from tracer.containment.activity import Progress
 from tracer.errors import UsageError
 from tracer.support.arguments import RULES, option, part, swept
-from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
     from tracer.accumulators.spec.policy import Policy

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracer.api import _calls
 from tracer.api._calls import Contained, contained
+from tracer.containment.activity import Progress
 from tracer.errors import UsageError
 from tracer.quantization.options import (
     BITS,
@@ -18,7 +19,6 @@ from tracer.quantization.options import (
     WeightOptions,
 )
 from tracer.support.arguments import TEXT, instance, maybe, option, part
-from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
     from distributed import Client

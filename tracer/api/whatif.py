@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tracer.api import _calls
 from tracer.api._calls import Contained, contained
+from tracer.containment.activity import Progress
 from tracer.support.arguments import (
     TEXT,
     Rule,
@@ -20,7 +21,6 @@ from tracer.support.arguments import (
     part,
     several,
 )
-from tracer.support.progress import Progress
 from tracer.whatif.options import SUMS, WhatIfOptions
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ import cloup
 from tracer import __version__
 from tracer.cli._messages import tell, tell_standing
 from tracer.cli._options import DEBUG
-from tracer.containment import activity, signals, standard_input
+from tracer.containment import activity, signals
 from tracer.errors import InputError, LimitError, TracerError, is_lack_of_memory, out_of_memory
-from tracer.support import files
+from tracer.support import files, temporary
 
 SECTIONS = {
     "Measure": ("profile", "compare", "report", "demo"),
@@ -143,7 +143,7 @@ def _line_and_code(error: BaseException, command: Sequence[str]) -> tuple[str, i
         case click.ClickException():
             return f"error: {_usage_line(error)}", error.exit_code
         case TracerError():
-            return f"error: {standard_input.without_folders(str(error))}", error.exit_code
+            return f"error: {temporary.without_folders(str(error))}", error.exit_code
         case OSError():
             where = f"{error.filename}: " if error.filename else ""
             return f"error: {where}{error.strerror or error}", InputError.exit_code

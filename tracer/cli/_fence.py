@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tracer.containment import activity, fence
-from tracer.support import cache
+from tracer.support.files import cache_folder
 
 NO_FENCE = "TRACER_NO_FENCE"
 """Environment variable; where it is set, there is no fence."""
@@ -57,8 +57,8 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def _writable(parameters: Mapping[str, Any]) -> Iterator[Path]:
-    files = [text for name in _OUTPUTS for text in _texts(parameters.get(name))]
-    for text in files:
+    written = [text for name in _OUTPUTS for text in _texts(parameters.get(name))]
+    for text in written:
         for name in {text, text.partition(":")[2] or text}:  # svg:FILE, or a colon in a name
             path = Path(name)
             yield path.parent
@@ -66,8 +66,8 @@ def _writable(parameters: Mapping[str, Any]) -> Iterator[Path]:
     yield Path(tempfile.gettempdir())
     named = os.environ.get("NUMBA_CACHE_DIR")  # see `kernels.machine_code`
     compiled = Path(named) if named else Path(__file__).parents[1] / "__pycache__" / "compiled"
-    yield from filter(_is_made, (cache.folder(), compiled))
-    if any(text.endswith(_DRAWN) for text in files):
+    yield from filter(_is_made, (cache_folder(), compiled))
+    if any(text.endswith(_DRAWN) for text in written):
         yield from filter(_is_made, _of_matplotlib())
     for name in _DEVICES:
         yield from Path("/dev").glob(name)

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tracer.support import cache
+from tracer.support import files
 from tracer.text import LINE, printable
 
 _MOST_FRAMES = 60
@@ -29,8 +29,8 @@ def write_incident(error: BaseException, command: Sequence[str]) -> Path | None:
     name = (
         f"internal-error-{time.strftime('%Y%m%d-%H%M%S')}-{time.time_ns() // 1000 % 10**6:06}.txt"
     )
-    for folder in (cache.folder() / "errors", Path(tempfile.gettempdir())):
-        if cache.store(folder / name, ("\n".join(lines) + "\n").encode()):
+    for folder in (files.cache_folder() / "errors", Path(tempfile.gettempdir())):
+        if files.store_in_cache(folder / name, ("\n".join(lines) + "\n").encode()):
             for older in sorted(folder.glob("internal-error-*.txt"))[:-_KEPT]:
                 older.unlink(missing_ok=True)
             return folder / name

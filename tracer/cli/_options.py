@@ -41,7 +41,7 @@ from tracer.cli._types import (
 )
 from tracer.containment import activity, memory, search, signals
 from tracer.errors import UsageError
-from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
+from tracer.executors.settings import OPTIMIZATIONS
 from tracer.support.arguments import PATH, RULES, maybe, option
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tracer.cli._messages import tell
 from tracer.containment import activity
-from tracer.support.progress import Progress, silent
+from tracer.containment.activity import Progress, silent
 from tracer.text import printable
 
 _DELAY_S = 1.0

@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from tracer.analyzers.options import energy_models
-from tracer.containment import standard_input
+from tracer.support import temporary
 from tracer.support.arguments import BOUNDS, LARGEST
 
 _FILE = "FILE.toml"
@@ -115,8 +115,8 @@ class ModelName(PathName):
 
     def parse(self, text: str) -> Path:
         """Returns the path; what comes from standard input is in a file by then."""
-        if text == standard_input.NAME:
-            return standard_input.spooled()
+        if text == temporary.STANDARD_INPUT:
+            return temporary.spool_standard_input()
         return super().parse(text)
 
 

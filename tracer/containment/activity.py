@@ -1,6 +1,7 @@
 """Says what this process does, on a page of memory that its supervisor reads when it has died.
 
-Without a supervisor there is no page, and nothing is written.
+Without a supervisor there is no page, and nothing is written. Long work reports how far it has come
+by a `Progress`.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ import mmap
 import os
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from tracer.errors import out_of_memory
-from tracer.support.progress import Progress
 
+Progress: TypeAlias = Callable[[int, int, str], None]
+"""Called with the completed steps, the total steps, and the current work."""
 PATIENCE_S = 600.0
 """Seconds that native code may take for a step, where the time of the process is not limited."""
-
 _HEAD = struct.Struct("<dddqqqqq")
 """Three times (seconds of the monotonic clock, 0 for none), steps done, steps in total, one more
 than the exit code (0 while Python code runs), whether a model runs, and whether there are results
@@ -220,6 +222,10 @@ def step() -> None:
     """Says that a step of what this process does has ended, such as a run."""
     if _page is not None:
         _page.beat(_now.patient)
+
+
+def silent(done: int, total: int, what: str) -> None:
+    """Reports nothing."""
 
 
 def noting(progress: Progress) -> Progress:

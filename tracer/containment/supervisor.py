@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
-from tracer.containment import activity, memory, search, signals, standard_input, watch
+from tracer.containment import activity, memory, search, signals, watch
 from tracer.errors import (
     CrashError,
     InputError,
@@ -25,6 +25,7 @@ from tracer.errors import (
     is_lack_of_memory,
     out_of_memory,
 )
+from tracer.support import temporary
 from tracer.support.temporary import sweep
 from tracer.text import message
 
@@ -71,8 +72,8 @@ def supervised(command: Callable[[], int], name: str) -> int:
     frames: BinaryIO | None = None
     if hasattr(os, "memfd_create"):  # a file in memory
         frames = os.fdopen(os.memfd_create("frames"), "w+b", buffering=0)
-    if standard_input.NAME in sys.argv:
-        standard_input.keep()
+    if temporary.STANDARD_INPUT in sys.argv:
+        temporary.keep_standard_input()
     supervisor = os.getpid()
     with _handling(writing):
         child = os.fork()

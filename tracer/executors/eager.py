@@ -10,14 +10,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from tracer.containment.activity import Progress
 from tracer.errors import InputError, LimitError, TracerError
-from tracer.executors.alternation import Recorder, RunTimes
 from tracer.executors.calls import Calls, described
-from tracer.executors.measuring import spread
+from tracer.executors.measuring import Recorder, RunTimes, spread
 from tracer.executors.protocol import Profiled
 from tracer.executors.settings import MeasuringSettings
 from tracer.records.trace import Kernel, MachineUse, Run
 from tracer.support.progress import Progress
+from tracer.records.disturbance import MachineUse
+from tracer.records.trace import Kernel, Run
 from tracer.support.timing import RunTimer
 from tracer.support.types import FloatArray
 

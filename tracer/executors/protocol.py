@@ -10,14 +10,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from tracer.executors.alternation import Recorder
+from tracer.containment.activity import Progress
 from tracer.executors.calls import OperatorRow
+from tracer.executors.measuring import Recorder
 from tracer.graph.model import Node
 from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.limits import Limits
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Kernel, Run
-from tracer.support.progress import Progress
 from tracer.support.types import FloatArray
 
 SubjectT = TypeVar("SubjectT", contravariant=True)

@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 
 from tracer.host import measuring
+from tracer.host.measuring import cores as cores
 from tracer.interpreter.compiled_code import loaded
 from tracer.interpreter.numeric import parallel
 from tracer.records import environment
 from tracer.records.environment import CompiledCode, Peaks
-from tracer.support import cache
-from tracer.support.processors import cores as cores
+from tracer.support.files import cached_file, read_cached, store_in_cache
 
 _SECONDS = 3
 """About how long measuring takes."""
@@ -80,7 +80,7 @@ def peaks_file(threads: int, folder: Path | None = None) -> Path:
     """Returns the file for the peaks of this machine at `threads` threads."""
     cpu, flags = environment.cpu_model(), environment.cpu_flags()
     key = (_METHOD, cpu, flags, threads, *map(_version, _MEASURED_BY))
-    return cache.file("peaks", key, folder)
+    return cached_file("peaks", key, folder)
 
 
 def _version(package: str) -> str:
@@ -92,7 +92,7 @@ def _version(package: str) -> str:
 
 def read_peaks(path: Path) -> Peaks | None:
     """Returns the peaks stored in a file; None if it is missing or damaged."""
-    data = cache.read(path)
+    data = read_cached(path)
     try:
         return None if data is None else msgspec.json.decode(data, type=Peaks)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -101,7 +101,7 @@ def read_peaks(path: Path) -> Peaks | None:
 
 def write_peaks(path: Path, peaks: Peaks) -> bool:
     """Stores the peaks; returns whether it succeeded."""
-    return cache.store(path, msgspec.json.encode(peaks))
+    return store_in_cache(path, msgspec.json.encode(peaks))
 
 
 def compiled_code() -> CompiledCode:

@@ -10,10 +10,11 @@ reading alone may be faster (J. D. McCalpin, "Memory Bandwidth and Machine Balan
 Performance Computers", IEEE TCCA Newsletter, 1995).
 """
 
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -23,12 +24,11 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 from tracer.executors.onnxruntime import sessions
-from tracer.executors.onnxruntime.settings import OrtSettings, SessionSettings
+from tracer.executors.settings import OrtSettings, SessionSettings
 from tracer.graph import loading
 from tracer.graph.model import encoded
 from tracer.records import environment
 from tracer.records.environment import Peak, Peaks
-from tracer.support.processors import places, staying_on
 from tracer.support.timing import Moment, times_us
 from tracer.support.types import FloatArray
 
@@ -63,6 +63,7 @@ _NEAR = 0.95
 """Tries this near to the best confirm it, and count for the share: clocks may be coarse."""
 _CONFIRMING = 4
 _THREADS = Path("/proc/self/task")
+_SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 _INT8_INSTRUCTIONS = frozenset(
     {"avx2", "avx512bw", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"}
@@ -212,6 +213,53 @@ def _best_tenth(rates: FloatArray) -> tuple[float, float]:
     together = counted.sum(axis=0)
     most = float(np.quantile(together, _BEST_TENTH))
     return most, float((counted[:, together >= most] > 0).mean())
+
+
+def cores() -> int:
+    """Returns the physical cores that this process may use, onnxruntime's default threads."""
+    if not hasattr(os, "sched_getaffinity"):
+        return os.cpu_count() or 1
+    return len({_siblings(cpu) for cpu in os.sched_getaffinity(0)})
+
+
+def places(threads: int) -> Sequence[int]:
+    """Returns a processor for each thread, on as many cores as there are; () if too few are known.
+
+    Left to the system, two threads often share a processor while another program has the other one.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        return ()
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, allowed)
+    except OSError:  # a sandbox that does not let a thread choose
+        return ()
+    by_core: dict[str, list[int]] = {}
+    for cpu in sorted(allowed):
+        by_core.setdefault(_siblings(cpu), []).append(cpu)
+    ranked = sorted((rank, cpu) for cpus in by_core.values() for rank, cpu in enumerate(cpus))
+    return [cpu for _, cpu in ranked[:threads]] if len(ranked) >= threads else ()
+
+
+@contextmanager
+def staying_on(cpus: Sequence[int]) -> Iterator[None]:
+    """Keeps the calling thread on some processors; on any of them if there are none."""
+    before = os.sched_getaffinity(0) if cpus else ()
+    try:
+        if cpus:
+            os.sched_setaffinity(0, cpus)
+        yield
+    finally:
+        if cpus:
+            os.sched_setaffinity(0, before)
+
+
+def _siblings(cpu: int) -> str:
+    """Returns the hardware threads of the core of `cpu`; `cpu` itself if unknown."""
+    try:
+        return Path(_SIBLINGS.format(cpu)).read_text(encoding="ascii").strip()
+    except OSError:
+        return str(cpu)
 
 
 def array_bytes(cache: int) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tracer.support.progress import Progress, silent
+from tracer.containment.activity import Progress, silent
 from tracer.support.quiet import without_signals
 from tracer.support.types import Array, type_text
 

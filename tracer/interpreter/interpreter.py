@@ -21,6 +21,9 @@ from tracer import limits
 from tracer.containment import activity
 from tracer.errors import InputError, LimitError, ModelError, TracerError, UsageError, out_of_memory
 from tracer.graph import stored_weights, tensor_type
+from tracer.containment.activity import Progress
+from tracer.errors import InputError, UsageError
+from tracer.graph import footprint, tensor_type
 from tracer.graph.loading import OnnxSource, open_model
 from tracer.graph.model import Model, Node, describe
 from tracer.graph.stored_weights import overridable, with_fed_weights
@@ -38,6 +41,8 @@ from tracer.limits import Limits, enforced
 from tracer.support import processors
 from tracer.support.progress import Progress
 from tracer.support.types import dtype_text, type_text
+from tracer.support import timing
+from tracer.support.types import dtype_text
 
 
 class Interpreter:
@@ -220,7 +225,7 @@ class Interpreter:
         with (
             activity.doing(self.model.name, "the interpreter ran the model", patient=True),
             enforced(self.limits.in_proportion(nbytes)) as budget,
-            parallel.threads(self._threads and min(self._threads, processors.available())),
+            parallel.threads(self._threads and min(self._threads, timing.processor_count())),
             announced(self._progress),
             tensors.pooled(self._memory),
             # an operator that no complex number fits would drop the imaginary part, and go on

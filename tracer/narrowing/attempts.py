@@ -12,6 +12,7 @@ import onnx
 from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.spec.policy import Policy
 from tracer.accumulators.statistics.partial_sums import PartialSums
+from tracer.containment.activity import Progress
 from tracer.graph import loading
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
@@ -23,7 +24,6 @@ from tracer.narrowing.requirement import Guarantee, Need, Width
 from tracer.quantization.calibration import CalibrationBatches
 from tracer.records.transformed import NarrowedNode
 from tracer.records.whatif import Judgement
-from tracer.support.progress import Progress
 from tracer.support.types import Array
 from tracer.whatif.criteria import scorer
 from tracer.whatif.reuse import ArraySpill

@@ -15,6 +15,7 @@ from typing import TypeVar
 import numpy as np
 import onnx
 
+from tracer.containment.activity import Progress
 from tracer.graph.model import Model, Node
 from tracer.inputs.feedset import Feeds
 from tracer.interpreter.interpreter import Interpreter
@@ -27,7 +28,6 @@ from tracer.narrowing.measures import Measure, Proposal, measures, operands
 from tracer.narrowing.requirement import Need
 from tracer.narrowing.samples import Batch, LayerSamples, SumSamples
 from tracer.quantization.graph_editor import GraphEditor
-from tracer.support.progress import Progress
 
 SumT = TypeVar("SumT")
 Alive = Mapping[str, Value]

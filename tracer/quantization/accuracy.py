@@ -7,13 +7,13 @@ from typing import TypeVar
 import numpy as np
 
 from tracer.containment import signals
+from tracer.containment.activity import Progress, silent
 from tracer.graph.model import Model
 from tracer.inputs.datasets.batch import Batch
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.interpreter.interpreter import Interpreter
 from tracer.metrics import Metric, default_metric, suited
 from tracer.records.transformed import Accuracy
-from tracer.support.progress import Progress, silent
 from tracer.support.types import Array
 
 _Part = TypeVar("_Part")

@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tracer.containment.activity import Progress, silent
 from tracer.errors import InputError
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.feedset import Feeds, check_feeds
-from tracer.support.progress import Progress, silent
 
 
 class CalibrationBatches(Protocol):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
+from tracer.containment.activity import Progress, silent
 from tracer.graph import operators
 from tracer.graph.model import Model, Node
 from tracer.interpreter.interpreter import Interpreter
@@ -22,7 +23,6 @@ from tracer.metrics.scores import channel_axes, squares_along
 from tracer.quantization.accuracy import within_time
 from tracer.quantization.calibration import CalibrationBatches
 from tracer.records.transformed import LayerError, OutputError, WorstChannel
-from tracer.support.progress import Progress, silent
 from tracer.support.types import Array, FloatArray
 
 _FEWEST_STEPS = 16

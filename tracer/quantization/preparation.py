@@ -23,6 +23,10 @@ from tracer.errors import ModelError, UsageError
 from tracer.executors.onnxruntime import node_names, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import stored_weights
+from tracer.executors.onnxruntime import kernel_nodes, sessions
+from tracer.executors.settings import OrtSettings
+from tracer.graph import footprint
+from tracer.graph.encoding import encoded
 from tracer.graph.model import (
     IR_WITH_UNLISTED_WEIGHTS,
     Model,
@@ -251,8 +255,8 @@ def _rename(proto: onnx.ModelProto, model: Model) -> None:
     own = {node.key: node.proto.metadata_props for node in model.nodes}
     named = set()
     for node in node_protos(proto.graph):
-        key = node_names.named_node(model, node.name)
-        node.name = node_names.original(model, node.name)
+        key = kernel_nodes.named_node(model, node.name)
+        node.name = kernel_nodes.original(model, node.name)
         if key is not None:
             named.add(node.name)
             del node.metadata_props[:]

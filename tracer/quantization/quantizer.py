@@ -7,6 +7,7 @@ from pathlib import Path
 import onnx
 from onnxruntime.quantization import calibrate, registry
 
+from tracer.containment.activity import Progress, silent
 from tracer.errors import InputError, ModelError
 from tracer.graph import loading
 from tracer.graph.model import Model, encoded
@@ -26,8 +27,6 @@ from tracer.quantization.static import quantize_static
 from tracer.records import environment
 from tracer.records.transformed import LayerError, OutputError
 from tracer.scaling.pool import Pool
-from tracer.support import processors
-from tracer.support.progress import Progress, silent
 from tracer.support.temporary import TemporaryFolder
 
 
@@ -40,7 +39,7 @@ def saturation_note(options: QuantizationOptions, cpu_flags: Collection[str]) ->
     bytes_ = options.weight_type == "int8" and options.activation_type in ("uint8", "int8")
     if options.reduce_range or not bytes_:
         return None
-    if not processors.saturates(cpu_flags):
+    if not environment.saturates(cpu_flags):
         return None
     return (
         "this processor has no VNNI: onnxruntime may saturate sums of 8-bit products here, and be "

@@ -12,6 +12,7 @@ import onnxruntime
 from onnxruntime import quantization as ort
 from onnxruntime.quantization import calibrate
 
+from tracer.containment.activity import Progress, silent
 from tracer.errors import UsageError
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Description
@@ -20,6 +21,8 @@ from tracer.quantization.calibration import CalibrationReader, CalibrationSample
 from tracer.quantization.options import METHODS, QuantizationOptions
 from tracer.scaling.pool import Pool, Shard, run_on_shards
 from tracer.support.progress import Progress, silent
+from tracer.scaling.pool import Pool
+from tracer.scaling.shards import Shard, run_on_shards
 from tracer.support.temporary import TemporaryFolder
 
 _Ranges = Mapping[str, tuple[Any, Any]]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import onnx
 
+from tracer.containment.activity import Progress
 from tracer.errors import ModelError, UsageError
 from tracer.graph import loading, stored_weights
 from tracer.graph.model import Model, encoded
@@ -14,7 +15,6 @@ from tracer.quantization.layers import Losses, losses
 from tracer.quantization.options import WeightOptions
 from tracer.quantization.preparation import keep_imports, matching_nodes
 from tracer.quantization.quantizer import QuantizedGraph
-from tracer.support.progress import Progress
 from tracer.support.quiet import without_logs
 from tracer.support.temporary import TemporaryFolder
 

@@ -10,7 +10,7 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from tracer.records.result import Result
-from tracer.support import processors
+from tracer.support import timing
 from tracer.support.timing import Load
 
 RUNTIMES = (
@@ -35,6 +35,8 @@ _PACKAGES = (
     "cupy-cuda13x",
 )  # fmt: skip
 """What runs or describes models: the versions that a result depends on."""
+_DOT_PRODUCTS = frozenset({"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"})
+"""Instruction sets that add products of bytes in 32 bits."""
 _CPU_FLAGS = frozenset(
     {
         "avx2", "avx512f", "avx512dq", "avx512bw", "avx512_vnni", "avx_vnni", "avx512_bf16",
@@ -187,7 +189,7 @@ def observe() -> Environment:
         distribution = f"macOS {release}" if release else None
     return Environment(
         cpu=cpu_model(),
-        cpu_count=processors.available(),
+        cpu_count=timing.processor_count(),
         cpu_flags=cpu_flags(),
         memory_bytes=memory,
         gpus=gpus,
@@ -227,6 +229,19 @@ def cpu_flags() -> tuple[str, ...]:
     """Returns the instruction sets of `_CPU_FLAGS` that the processor has, () if unknown."""
     flags = (_cpuinfo("flags") or _cpuinfo("Features")).split()
     return tuple(sorted(_CPU_FLAGS.intersection(flags)))
+
+
+def adds_bytes_exactly(flags: Collection[str]) -> bool:
+    """Returns whether a processor with these instruction sets adds products of bytes in 32 bits."""
+    return not _DOT_PRODUCTS.isdisjoint(flags)
+
+
+def saturates(flags: Collection[str]) -> bool:
+    """Returns whether unsigned by signed bytes are added in pairs of 16 bits, which saturate.
+
+    onnxruntime's kernels for AVX2 and AVX-512 do so by VPMADDUBSW, unless the processor has VNNI.
+    """
+    return "avx2" in flags and not adds_bytes_exactly(flags)
 
 
 def _gpus() -> tuple[tuple[str, ...], str | None]:

@@ -1,16 +1,26 @@
-"""Checks that a file can be written, and writes it atomically."""
+"""Checks that a file can be written, writes it atomically, and keeps measurements in a cache.
+
+The cache is a folder of the user, with what was measured on this machine.
+"""
 
 import contextlib
+import hashlib
 import itertools
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from tracer.errors import InputError
+from tracer.errors import InputError, TracerError
 from tracer.support.quiet import without_signals
 from tracer.support.temporary import refuse_in_use, sweep, temporary_file
+
+_MOST_BYTES = 1 << 30
+"""A small file (options, a certificate, one tensor) is no larger, unless something is wrong."""
+_untold: dict[Path, None] = {}
+"""Files that were written, and that nobody was told of yet."""
 
 
 def check_writable(path: Path, force: bool) -> None:
@@ -58,10 +68,6 @@ def _target(path: Path) -> Path:
     return target
 
 
-_MOST_BYTES = 1 << 30
-"""A small file (options, a certificate, one tensor) is no larger, unless something is wrong."""
-
-
 def read_regular(path: Path) -> bytes:
     """Returns the content of a file of up to 1 GiB.
 
@@ -78,10 +84,6 @@ def read_regular(path: Path) -> bytes:
             return stream.read()
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
-
-
-_untold: dict[Path, None] = {}
-"""Files that were written, and that nobody was told of yet."""
 
 
 def told_of(path: Path) -> None:
@@ -237,3 +239,51 @@ def errors_naming(path: Path) -> Iterator[None]:
     except (OSError, RuntimeError) as error:  # RuntimeError: circular links
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: cannot be written ({reason})") from error
+
+
+def cache_folder() -> Path:
+    """Returns the user's cache folder for this program; it may not exist yet."""
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or _home() / "AppData/Local"
+    elif sys.platform == "darwin":
+        base = _home() / "Library/Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or _home() / ".cache"
+    return Path(base) / "tracer"
+
+
+def _home() -> Path:
+    """Returns the home of the user, or a place that takes no files if there is none."""
+    try:
+        return Path.home()
+    except RuntimeError:  # a user that the system does not know, as in containers
+        return Path(os.devnull)
+
+
+def cached_file(kind: str, key: object, within: Path | None = None) -> Path:
+    """Returns the file of this kind for `key`, on whose repr the measurement depends.
+
+    `within` is the folder (default: the user's cache folder).
+    """
+    digest = hashlib.sha256(repr(key).encode()).hexdigest()[:12]
+    return (within or cache_folder()) / f"{kind}-{digest}.json"
+
+
+def read_cached(path: Path) -> bytes | None:
+    """Returns the content of a file; None if it cannot be read, or is a pipe or a device."""
+    try:
+        return read_regular(path)
+    except InputError:
+        return None
+
+
+def store_in_cache(path: Path, data: bytes) -> bool:
+    """Writes `data`; returns whether it succeeded. Without a cache one only measures again."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sweep(path.parent)
+        write_atomically(path, data)
+        told_of(path)
+    except (OSError, TracerError):
+        return False
+    return True

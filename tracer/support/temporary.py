@@ -4,6 +4,9 @@ Each is marked as in use by its process, so that no other process replaces or re
 drops the mark of a process that ends, however it ends; `sweep` removes what has no mark. Systems
 without `flock`, and some network file systems, have no such marks: there nothing is refused, and
 nothing swept.
+
+Standard input is such a file as well: it can be read once, and a second run after a crash reads it
+again.
 """
 
 import contextlib
@@ -11,13 +14,14 @@ import errno
 import os
 import re
 import shutil
+import sys
 import tempfile
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from io import BufferedRandom
 from pathlib import Path
-from typing import Self
+from typing import BinaryIO, Self
 
 from tracer.errors import InputError
 
@@ -28,11 +32,16 @@ except ModuleNotFoundError:  # Windows
 
 _MOMENT_S = 0.2
 """Seconds to wait for a mark to go: a file just written has one until its writer goes on."""
-
 _NAME = re.compile(r"\.?tracer-[0-9]+-[0-9a-f]{16}")
 """Names of folders, and of files with a dot: the process, and a random number."""
 _PROBE_BYTES = 1 << 16
 """Bytes that are written to learn whether a disk is full."""
+STANDARD_INPUT = "-"
+"""What users call standard input."""
+_STANDARD_INPUT_FILE = "stdin.onnx"
+_CHUNK = 1 << 20
+_MOST_STREAMED = 1 << 31
+"""Bytes of the largest model that is one stream: protobuf holds no more."""
 
 
 class TemporaryFolder:
@@ -223,3 +232,49 @@ def refuse_in_use(path: Path) -> None:
         except OSError:  # what cannot be opened is another check's to tell
             return
         time.sleep(0.01)
+
+
+_kept: BinaryIO | None = None
+_folders: list[TemporaryFolder] = []
+"""The folders of files that were spooled: they go when the program ends."""
+
+
+def keep_standard_input() -> None:
+    """Makes room for what this process, and others that are forked from it, read."""
+    global _kept
+    _kept = unnamed_file()
+
+
+def spool_standard_input() -> Path:
+    """Returns a file with all of standard input. Raises InputError for a terminal, or too much."""
+    if _kept is None:
+        keep_standard_input()
+    assert _kept is not None
+    if os.fstat(_kept.fileno()).st_size == 0:
+        _copy(sys.stdin.buffer, _kept)
+        _kept.flush()
+    _kept.seek(0)
+    folder = TemporaryFolder()
+    _folders.append(folder)
+    path = folder.path / _STANDARD_INPUT_FILE
+    with path.open("wb") as file:
+        _copy(_kept, file)
+    return path
+
+
+def without_folders(text: str) -> str:
+    """Returns a message with the files of standard input called stdin.onnx, without a folder."""
+    for folder in _folders:
+        text = text.replace(str(folder.path / _STANDARD_INPUT_FILE), _STANDARD_INPUT_FILE)
+    return text
+
+
+def _copy(source: BinaryIO, target: BinaryIO) -> None:
+    if source.isatty():
+        raise InputError("-: standard input is a terminal", "Pipe a model: … | tracer count -")
+    copied = 0
+    while chunk := source.read(_CHUNK):
+        target.write(chunk)
+        copied += len(chunk)
+        if copied > _MOST_STREAMED:
+            raise InputError("-: more than 2 GB, which no model in one stream has", "Name a file.")

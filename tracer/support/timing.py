@@ -17,14 +17,12 @@ except ImportError:  # Windows
 
 HAS_USAGE = resource is not None
 """Whether the system counts the context switches of a process."""
-
 _STAT = Path("/proc/stat")
 _TICKS = 8
 """Fields of a processor's line: user, nice, system, idle, iowait, irq, softirq, steal. Those behind
 them are counted in the first two as well."""
 _IDLE = slice(3, 5)
 _STEAL = 7
-
 SPINNING_S = 0.05
 """Time after which the threads of a pool sleep: they spin for 30 ms and more after a run, on the
 cores that the next session needs."""
@@ -129,3 +127,10 @@ class Moment:
             return Load(None, None, switches)
         others = now.busy - self.busy - (now.own - self.own)
         return Load(max(0.0, others / total), (now.stolen - self.stolen) / total, switches)
+
+
+def processor_count() -> int:
+    """Returns the number of processors that the system lets this process run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -18,13 +18,15 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tracer.accumulators.spec.policy import as_policy
 from tracer.analyzers.compare.contrast import Contrast, of_sessions
+from tracer.containment.activity import Progress
 from tracer.errors import TracerError, UsageError
 from tracer.executors import registry
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import loading, stored_weights
+from tracer.executors.settings import OrtSettings
+from tracer.graph import footprint, loading
 from tracer.inputs.feedset import FeedSet
 from tracer.limits import Limits, enforced
-from tracer.support.progress import Progress
 from tracer.support.tolerance import Tolerance, compare, worst
 from tracer.text import brief
 from tracer.tuning.bench import Bench, Blocks

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tracer.containment import watch
-from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.executors.settings import OrtSettings
 from tracer.tuning.setup import Setup
 
 _STATUS = Path("/proc/self/status")

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tracer.analyzers.compare.contrast import Contrast, of_sessions
+from tracer.containment.activity import Progress
 from tracer.errors import TracerError
-from tracer.support.progress import Progress
 from tracer.tuning.bench import Bench, Blocks
 from tracer.tuning.candidates import Candidate, Request, Workshop, wanted
 from tracer.tuning.changes import Steps, ordered

@@ -11,12 +11,12 @@ import onnx
 import onnxruntime as ort
 
 from tracer import host
-from tracer.executors.onnxruntime.settings import OrtSettings, SessionSettings
+from tracer.executors.settings import OrtSettings, SessionSettings
 from tracer.graph import loading, stored_weights
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.records import environment
-from tracer.support import processors
+from tracer.support import timing
 from tracer.support.temporary import TemporaryFolder
 
 
@@ -43,7 +43,7 @@ class Machine:
             cpu=environment.cpu_model(),
             architecture=platform.machine(),
             cores=host.cores(),
-            cpus=processors.available(),
+            cpus=timing.processor_count(),
             flags=frozenset(environment.cpu_flags()),
             providers=tuple(ort.get_available_providers()),
             onnxruntime=ort.__version__,
@@ -52,12 +52,12 @@ class Machine:
     @property
     def multiplies_bytes(self) -> bool:
         """Whether it has instructions that add products of bytes in 32 bits, exactly."""
-        return processors.adds_bytes_exactly(self.flags)
+        return environment.adds_bytes_exactly(self.flags)
 
     @property
     def saturates(self) -> bool:
         """Whether unsigned by signed bytes are added in pairs of 16 bits, which saturate."""
-        return processors.saturates(self.flags)
+        return environment.saturates(self.flags)
 
 
 SPINNING = "session.intra_op.allow_spinning"

@@ -19,6 +19,7 @@ import numpy as np
 from tracer.accumulators.engine.sum_runner import Counts
 from tracer.accumulators.spec.policy import Policy
 from tracer.accumulators.statistics.partial_sums import PartialSums
+from tracer.containment.activity import Progress, silent
 from tracer.graph.model import Model
 from tracer.records.whatif import Evaluation, NodeOverflows, ShardBaseline, WideBatch, Widths
 from tracer.scaling.pool import (
@@ -33,7 +34,6 @@ from tracer.scaling.pool import (
     seconds_of_a_batch,
 )
 from tracer.storage.whatif_file import BASELINE, EVERY, SIZE, KeptShards, WhatIfFile, evaluation_of
-from tracer.support.progress import Progress, silent
 from tracer.support.types import Array
 from tracer.whatif.criteria import Deadline
 from tracer.whatif.shard_runs import (

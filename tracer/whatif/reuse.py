@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from tracer.containment.activity import Progress, silent
 from tracer.graph.model import Model
 from tracer.graph.stored_weights import findable
 from tracer.inputs.datasets.batch import Batch
@@ -24,6 +25,7 @@ from tracer.interpreter import values
 from tracer.interpreter.values import Value
 from tracer.scaling.pool import Shard
 from tracer.support.progress import Progress, silent
+from tracer.scaling.shards import Shard
 from tracer.support.temporary import naming_folder, unnamed_file
 from tracer.support.types import Array
 

@@ -24,6 +24,10 @@ from tracer.accumulators.engine.sum_runner import Counts, LimitedSums, OverflowC
 from tracer.accumulators.spec import NARROWEST
 from tracer.accumulators.spec.policy import Policy
 from tracer.graph.model import Model
+from tracer.accumulators.spec.register import NARROWEST
+from tracer.accumulators.statistics.partial_sums import PartialSums
+from tracer.containment.activity import Progress
+from tracer.graph.model import Model, Node
 from tracer.graph.stored_weights import WeightFiles, findable
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.numeric import parallel
@@ -33,6 +37,7 @@ from tracer.metrics import Metric
 from tracer.records.whatif import ShardBaseline, WideBatch
 from tracer.scaling.pool import Shard
 from tracer.support.progress import Progress
+from tracer.scaling.shards import Shard
 from tracer.support.types import Array
 from tracer.whatif.criteria import Deadline, checked_metric, scorer, summary
 from tracer.whatif.reuse import WIDE, AnyBatch, ArraySpill, Checkpoints, Path, StoredBatches

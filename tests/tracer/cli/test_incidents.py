@@ -14,7 +14,7 @@ import pytest
 import tracer.cli
 from tests.graphs import residual
 from tracer.cli import _incident
-from tracer.support import cache
+from tracer.support import files
 
 SECRET = "weights of a customer"
 
@@ -29,7 +29,7 @@ def failing(tmp_path, monkeypatch):
         raise ZeroDivisionError(f"\x1b[2Jline 1\nline 2 {'n' * 1_000_000}{len(values)}")
 
     monkeypatch.setattr("tracer.api.count.count", broken)
-    monkeypatch.setattr(cache, "folder", lambda: tmp_path / "cache/tracer")
+    monkeypatch.setattr(files, "cache_folder", lambda: tmp_path / "cache/tracer")
     return ["count", str(tmp_path / "m.onnx")]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tracer.cli import _progress
-from tracer.support.progress import silent
+from tracer.containment.activity import silent
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import tracer.cli
 from tests.graphs import residual
 from tracer.cli import _output
 from tracer.errors import UsageError
-from tracer.support import cache
+from tracer.support import files
 
 FAST = ("--runs", "3", "--warmup", "1", "--threads", "1")
 
@@ -30,7 +30,7 @@ def run(capfd, *args):
 def fresh(tmp_path, monkeypatch):
     """A user who has measured nothing yet."""
 
-    monkeypatch.setattr(cache, "folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(files, "cache_folder", lambda: tmp_path / "cache")
 
 
 def test_a_first_profile_says_that_it_measures_and_a_second_does_not(model, capfd, fresh):

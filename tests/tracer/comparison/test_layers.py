@@ -11,9 +11,9 @@ import pytest
 
 from tracer.api.compare import SideSettings, running
 from tracer.containment import signals
-from tracer.executors import alternation
-from tracer.executors.alternation import Recorder, RunTimes
-from tracer.support.progress import silent
+from tracer.containment.activity import silent
+from tracer.executors import measuring
+from tracer.executors.measuring import Recorder, RunTimes
 
 
 class Clock:
@@ -57,9 +57,9 @@ class Fake:
 @pytest.fixture
 def clock(monkeypatch, comparison_seconds, comparison_paces):
     made = Clock()
-    monkeypatch.setattr(alternation, "_SECONDS", comparison_seconds)
+    monkeypatch.setattr(measuring, "_SECONDS", comparison_seconds)
     monkeypatch.setattr(running, "_PACES", comparison_paces)
-    monkeypatch.setattr(alternation.time, "monotonic", lambda: made.now)
+    monkeypatch.setattr(measuring.time, "monotonic", lambda: made.now)
     yield made
     signals._received.clear()
 
@@ -145,7 +145,7 @@ def test_a_signal_leaves_the_sessions_that_are_complete_on_all_sides(clock):
 
 
 def test_the_time_is_a_share_of_what_is_left_of_a_limit(clock, monkeypatch):
-    monkeypatch.setattr(alternation.signals, "seconds_left", lambda: 3.0)
+    monkeypatch.setattr(measuring.signals, "seconds_left", lambda: 3.0)
     chance = random.Random(0)
     sides = [Fake(clock, "a", 2e4 * math.exp(chance.gauss(0, 0.1)))]
     measured(*sides)

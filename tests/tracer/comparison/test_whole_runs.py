@@ -9,8 +9,8 @@ import pytest
 
 from tracer.analyzers.compare.contrast import of_sessions
 from tracer.api.compare import SideSettings, running
-from tracer.executors import alternation
-from tracer.support.progress import silent
+from tracer.containment.activity import silent
+from tracer.executors import measuring
 
 
 class Machine:
@@ -46,10 +46,10 @@ class Fake:
 @pytest.fixture
 def machine(monkeypatch, comparison_seconds, comparison_paces):
     clock = Machine()
-    monkeypatch.setattr(alternation, "_SECONDS", comparison_seconds)
+    monkeypatch.setattr(measuring, "_SECONDS", comparison_seconds)
     monkeypatch.setattr(running, "_PACES", comparison_paces)
-    monkeypatch.setattr(alternation.time, "monotonic", lambda: clock.now)
-    monkeypatch.setattr(alternation.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(measuring.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(measuring.time, "sleep", lambda seconds: None)
     return clock
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.graphs import parse
 from tracer.executors.onnxruntime import all_outputs
-from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.executors.settings import OrtSettings
 from tracer.graph import loading
 from tracer.graph.model import bodies
 

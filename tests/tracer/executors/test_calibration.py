@@ -11,7 +11,7 @@ from tracer.executors.onnxruntime import calibration
 from tracer.executors.onnxruntime.calibration import Bias
 from tracer.graph.tensor_type import TensorType
 from tracer.records.trace import Kernel
-from tracer.support import cache
+from tracer.support import files
 
 SIZES = [kind.size for kind in calibration.CHAIN_KINDS]
 parts = st.floats(0, 10)
@@ -67,7 +67,7 @@ def counted(monkeypatch, tmp_path):
         measured.append(threads)
         return SIZES, np.linspace(2, 4, len(SIZES))
 
-    monkeypatch.setattr(cache, "folder", lambda: tmp_path / "tracer")
+    monkeypatch.setattr(files, "cache_folder", lambda: tmp_path / "tracer")
     monkeypatch.setattr(calibration, "measure_excess", excess)
     calibration.measure.cache_clear()
     yield measured, tmp_path / "tracer"
@@ -111,5 +111,5 @@ def test_a_pipe_in_its_place_is_not_waited_for(counted):
 def test_without_a_folder_to_keep_it_in_it_is_measured(counted, monkeypatch, tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
-    monkeypatch.setattr(cache, "folder", lambda: blocked / "tracer")
+    monkeypatch.setattr(files, "cache_folder", lambda: blocked / "tracer")
     assert calibration.measure(1).fixed > 0

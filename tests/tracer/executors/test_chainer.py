@@ -22,9 +22,9 @@ from models.resnet_cifar.chainer_net import CifarResNet  # noqa: E402
 from tests.tracer.executors import nets_chainer as nets  # noqa: E402
 from tests.tracer.executors.nets_chainer import Toy  # noqa: E402
 from tracer.api.export import export  # noqa: E402
+from tracer.containment.activity import silent  # noqa: E402
 from tracer.executors.chainer.executor import executor  # noqa: E402
 from tracer.graph import loading  # noqa: E402
-from tracer.support.progress import silent  # noqa: E402
 
 FEW = EagerSettings(runs=3, warmup=1, threads=1)
 STEP = dataclasses.replace(FEW, backward=True)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tracer.executors import measuring
 from tracer.executors.onnxruntime import recording
-from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.executors.settings import OrtSettings
 
 runs = st.integers(1, 100_000)
 per_run = st.integers(1, 3_000_000)

@@ -7,7 +7,7 @@ from onnx import TensorProto
 from tests.graphs import parse
 from tracer.errors import InputError
 from tracer.executors.onnxruntime import feeding, sessions
-from tracer.executors.onnxruntime.settings import OrtSettings, SessionSettings
+from tracer.executors.settings import OrtSettings, SessionSettings
 from tracer.graph import loading
 
 FOREIGN = {

@@ -5,10 +5,10 @@ import onnx
 from onnx import reference
 
 from tests.graphs import parse
+from tracer.containment.activity import silent
 from tracer.executors.onnxruntime import fusion_check
 from tracer.graph import loading
 from tracer.limits import Limits
-from tracer.support.progress import silent
 
 LENGTH = 30
 

@@ -6,7 +6,7 @@ import pytest
 
 import tracer
 from tracer.executors.onnxruntime import calibration, plain_runs
-from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.executors.settings import OrtSettings
 from tracer.graph.loading import from_proto
 
 TRIPS = 7

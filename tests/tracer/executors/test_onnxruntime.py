@@ -11,15 +11,15 @@ from onnx import helper
 import tracer
 from tests.graphs import BRANCHES, DATA_DEPENDENT, residual
 from tracer.analyzers import observed_shapes
+from tracer.containment.activity import silent
 from tracer.errors import ModelError, UsageError
-from tracer.executors.onnxruntime import calibration, profile_events, recording, self_times
+from tracer.executors.onnxruntime import calibration, profile_events, recording
 from tracer.executors.onnxruntime.executor import executor
-from tracer.executors.onnxruntime.settings import OPTIMIZATIONS, OrtSettings
+from tracer.executors.settings import OPTIMIZATIONS, OrtSettings
 from tracer.graph import loading
 from tracer.graph.tensor_type import dtype_name
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import make_feeds
-from tracer.support.progress import silent
 
 
 @pytest.fixture(autouse=True)
@@ -226,7 +226,7 @@ def test_nesting_does_not_depend_on_the_order_of_the_file(profile_file, order, t
     for file in (profile_file, other):
         labels = profile_events.Labels()
         read = profile_events.read(file, labels)
-        table = self_times.tabulate(read, len(labels.kernels))
+        table = profile_events.tabulate(read, len(labels.kernels))
         names = [label.name for label in labels.kernels]
         totals.append(
             {
@@ -261,7 +261,7 @@ def test_self_time_is_the_duration_less_the_bodies(tmp_path):
         )
     )
     labels = profile_events.Labels()
-    table = self_times.tabulate(profile_events.read(file, labels), 3)
+    table = profile_events.tabulate(profile_events.read(file, labels), 3)
     own = dict(zip((label.name for label in labels.kernels), table.self_us[0], strict=True))
     assert own == {"inner": 11, "loop": 30 - 8 - 9, "after": 7}
     assert table.calls.tolist() == [[2, 1, 1]]

@@ -18,7 +18,7 @@ from tracer.api.load import load_result
 from tracer.errors import ModelError, UsageError
 from tracer.executors.onnxruntime import calibration, kernel_nodes, profile_events, sessions
 from tracer.executors.onnxruntime.kernel_nodes import Part
-from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.executors.settings import OrtSettings
 from tracer.graph import loading
 from tracer.records import environment
 

@@ -11,7 +11,7 @@ from tests.graphs import residual
 from tracer import api, executors
 from tracer.errors import UsageError
 from tracer.executors import registry
-from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.executors.settings import OrtSettings
 
 ECHO = """
 from dataclasses import dataclass, replace

@@ -9,7 +9,7 @@ from tests.graphs import BRANCHES, parse, residual
 from tracer.executors.onnxruntime import plain_runs, replay
 from tracer.executors.onnxruntime.all_outputs import tensors
 from tracer.executors.onnxruntime.executor import executor
-from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.executors.settings import OrtSettings
 from tracer.graph import loading
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import make_feeds

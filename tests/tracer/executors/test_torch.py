@@ -17,9 +17,9 @@ from tracer.executors.settings import EagerSettings
 torch = pytest.importorskip("torch")
 
 from tests.tracer.executors.nets_torch import Flat, Positions, Ranged, Toy  # noqa: E402
+from tracer.containment.activity import silent  # noqa: E402
 from tracer.executors.torch import spans  # noqa: E402
 from tracer.executors.torch.executor import executor  # noqa: E402
-from tracer.support.progress import silent  # noqa: E402
 
 FEW = EagerSettings(runs=3, warmup=1, threads=1)
 STEP = dataclasses.replace(FEW, backward=True)

@@ -12,7 +12,6 @@ from tracer import host
 from tracer.host import measuring
 from tracer.host.measuring import measure
 from tracer.records.environment import Environment, Peak, Peaks
-from tracer.support import processors
 
 PEAKS = Peaks(1, Peak(1e11, "a"), Peak(2e10, "b"), Peak(2e11, "c"))
 
@@ -27,7 +26,7 @@ def quick(monkeypatch):
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_every_peak_is_measured_and_says_by_what(quick, threads):
-    before = processors.places(1)
+    before = measuring.places(1)
     peaks = measure(threads)
     assert peaks.threads == threads
     assert peaks.float32.rate > 1e8
@@ -36,7 +35,7 @@ def test_every_peak_is_measured_and_says_by_what(quick, threads):
     assert "1 MiB" in peaks.memory.by
     assert 0 < peaks.cpu_share <= 1.5
     assert peaks.load is not None
-    assert processors.places(1) == before  # the thread that measured may go where it might before
+    assert measuring.places(1) == before  # the thread that measured may go where it might before
 
 
 @pytest.mark.parametrize(("flags", "measured"), [(("avx2",), True), (("sve",), False)])
@@ -145,13 +144,13 @@ def test_peaks_are_corrected_where_they_are_stored(tmp_path):
 
 
 def test_threads_have_processors_of_their_own_where_there_are_enough():
-    known = len(processors.places(1))  # none where the system lets no thread choose
+    known = len(measuring.places(1))  # none where the system lets no thread choose
     count = len(os.sched_getaffinity(0)) if known else 1
-    assert len(set(processors.places(count))) == known * count
-    assert processors.places(count + 1) == () or not known
-    with processors.staying_on(processors.places(1)):
-        assert not known or os.sched_getaffinity(0) == set(processors.places(1))
-    assert len(processors.places(count)) == known * count
+    assert len(set(measuring.places(count))) == known * count
+    assert measuring.places(count + 1) == () or not known
+    with measuring.staying_on(measuring.places(1)):
+        assert not known or os.sched_getaffinity(0) == set(measuring.places(1))
+    assert len(measuring.places(count)) == known * count
 
 
 def test_threads_are_the_physical_cores_unless_told():

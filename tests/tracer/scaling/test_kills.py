@@ -11,6 +11,9 @@ import pytest
 
 from tracer.scaling.pool import Task, collect_results, opened_pool
 from tracer.support.progress import silent
+from tracer.containment.activity import silent
+from tracer.scaling.pool import Task, opened_pool
+from tracer.scaling.shards import collect_results
 
 pytestmark = pytest.mark.nightly
 

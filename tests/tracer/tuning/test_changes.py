@@ -7,11 +7,11 @@ from onnx import numpy_helper
 
 from tests.graphs import embedding, parse, residual
 from tests.tracer.tuning.told import CPU, findings, machine, timed
+from tracer.containment.activity import silent
 from tracer.errors import ModelError, TracerError, UsageError
 from tracer.executors.onnxruntime import feeding
-from tracer.executors.onnxruntime.settings import SessionSettings
+from tracer.executors.settings import SessionSettings
 from tracer.records import environment
-from tracer.support.progress import silent
 from tracer.tuning import changes
 from tracer.tuning import setup as machines
 from tracer.tuning.bench import OnnxruntimeBench

@@ -7,7 +7,7 @@ import pytest
 
 from tests.graphs import parse
 from tests.tracer.tuning.told import findings, machine
-from tracer.support.progress import silent
+from tracer.containment.activity import silent
 from tracer.tuning import candidates, changes
 from tracer.tuning.candidates import Candidate
 from tracer.tuning.changes import Step

@@ -5,10 +5,10 @@ import pytest
 
 from tests.graphs import parse, residual
 from tests.tracer.tuning.told import Bench, findings
+from tracer.containment.activity import silent
 from tracer.errors import UsageError
 from tracer.executors.onnxruntime import feeding
-from tracer.executors.onnxruntime.settings import SessionSettings
-from tracer.support.progress import silent
+from tracer.executors.settings import SessionSettings
 from tracer.support.tolerance import Tolerance
 from tracer.tuning.candidates import Request
 from tracer.tuning.search import ByTime, Search

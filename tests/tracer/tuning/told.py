@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 import tracer
-from tracer.executors.onnxruntime.settings import OrtSettings, SessionSettings
+from tracer.executors.settings import OrtSettings, SessionSettings
 from tracer.graph import loading
 from tracer.inputs.request import make_feeds
 from tracer.tuning.findings import Findings

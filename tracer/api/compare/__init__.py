@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracer.api import _calls
 from tracer.api._calls import Contained, contained
+from tracer.containment.activity import Progress
 from tracer.errors import UsageError
 from tracer.executors.settings import DEVICES
 from tracer.exporters.frameworks import frameworks
@@ -25,7 +26,6 @@ from tracer.support.arguments import (
     part,
     several,
 )
-from tracer.support.progress import Progress
 
 if TYPE_CHECKING:
     from tracer.analyzers.compare import Comparison

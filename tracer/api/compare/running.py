@@ -20,10 +20,10 @@ from tracer.analyzers.views.text import plural
 from tracer.api.compare import SideSettings, naming, values
 from tracer.api.compare.sides import LiveSide, NamedSide, OnnxSide, Recorded, Runner
 from tracer.containment import signals
-from tracer.executors.alternation import Pace, by_side, keeping, sessions, timed
+from tracer.containment.activity import Progress, silent
+from tracer.executors.measuring import Pace, by_side, keeping, sessions, timed
 from tracer.inputs.request import with_overrides
 from tracer.records.trace import INCOMPLETE, Turns
-from tracer.support.progress import Progress, silent
 from tracer.support.temporary import TemporaryFolder
 from tracer.support.tolerance import Tolerance
 from tracer.support.types import FloatArray

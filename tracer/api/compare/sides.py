@@ -12,9 +12,10 @@ from tracer.api._framework import Opening, opened
 from tracer.api.compare import SideSettings
 from tracer.api.framework import profile_framework
 from tracer.api.profile import profile
+from tracer.containment.activity import Progress
 from tracer.errors import InputError, TracerError
 from tracer.executors import registry
-from tracer.executors.alternation import Recorder
+from tracer.executors.measuring import Recorder
 from tracer.executors.protocol import AlternatingExecutor, Tensors
 from tracer.executors.settings import EagerSettings
 from tracer.exporters.source import names_code
@@ -25,7 +26,6 @@ from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.inputs.request import Request, on_sizes_that_run, request_for
 from tracer.inputs.sizes import sizes_of
 from tracer.records.trace import Trace
-from tracer.support.progress import Progress
 
 DEFAULT, LEVEL, PROVIDER, REGISTER = "ort", "optimization", "provider", "register"
 _Opened = TypeVar("_Opened")

@@ -24,6 +24,7 @@ from tracer.analyzers.table import node_table
 from tracer.api.compare import SideSettings
 from tracer.api.compare.naming import Arrays
 from tracer.api.compare.sides import FrameworkSide, LiveSide, NamedSide, OnnxSide, Recorded
+from tracer.containment.activity import Progress
 from tracer.errors import ModelError, TracerError, UsageError
 from tracer.executors.eager import failing_clearly
 from tracer.exporters.records import ExportOptions, InputSpec
@@ -45,7 +46,6 @@ from tracer.quantization.accuracy import within_time
 from tracer.records.trace import typed_table
 from tracer.shapes import infer
 from tracer.support.imports import not_installed
-from tracer.support.progress import Progress
 from tracer.support.tolerance import Difference, Tolerance
 from tracer.support.types import FloatArray
 

@@ -15,17 +15,16 @@ import chainer
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from tracer.containment.activity import Progress
 from tracer.errors import UsageError
 from tracer.executors import eager
-from tracer.executors.alternation import Recorder
 from tracer.executors.calls import BACKWARD_PHASE, Calls, described
 from tracer.executors.chainer import hooks
 from tracer.executors.chainer.hooks import CallRecorder, Functions, Links, Types, state_restorer
 from tracer.executors.eager import Arrays, Measured, failing_clearly, profile_of, turn_recorder
-from tracer.executors.measuring import use_of, warm_up
+from tracer.executors.measuring import Recorder, use_of, warm_up
 from tracer.executors.protocol import FrameworkExecutor, Profiled
 from tracer.executors.settings import EagerSettings
-from tracer.support.progress import Progress
 from tracer.support.timing import Moment, RunTimer
 
 _LEARNING_RATE = 1e-3

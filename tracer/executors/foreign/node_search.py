@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tracer.executors.onnxruntime import kernel_nodes, node_names, self_times
+from tracer.executors.onnxruntime import kernel_nodes, profile_events
 from tracer.executors.onnxruntime.kernel_nodes import SavedNodes
 from tracer.executors.onnxruntime.profile_events import EXECUTE, Events, Label
 from tracer.graph.model import Model, Node, bodies
@@ -123,10 +123,10 @@ def _nesting(events: Events) -> tuple[list[int], list[int]]:
 
     The latter is the event of the execution or, where no event is around it, a number of its run.
     """
-    runs = self_times.run_events(events)
-    of_run = self_times.runs_around(events, runs, np.arange(len(events)))
+    runs = profile_events.run_events(events)
+    of_run = profile_events.runs_around(events, runs, np.arange(len(events)))
     owners, frames = [_MAIN] * len(events), (-1 - of_run).tolist()
-    for outer, inner in self_times.parents(events):
+    for outer, inner in profile_events.parents(events):
         frames[inner] = outer
         owners[inner] = owners[outer]
         if events.label[outer] > EXECUTE:
@@ -207,7 +207,7 @@ class NodeSearch:
     def _bodies(self, owner: Match) -> list[str]:
         node = owner.node
         if node is None and owner.saved is not None:
-            key = node_names.named_node(self.model, owner.saved.proto.name)
+            key = kernel_nodes.named_node(self.model, owner.saved.proto.name)
             node = next((each for each in self.model.nodes if each.key == key), None)
         if node is None:
             return []
@@ -234,19 +234,19 @@ class NodeSearch:
     ) -> list[Node | None]:
         """Returns the node among `saved` for each label, of which `nodes` are known."""
         by_name = {(node.proto.name, node.op_type): node for node in saved}
-        found = [n and by_name.get((node_names.safe(n.index), n.op_type)) for n in nodes]
+        found = [n and by_name.get((kernel_nodes.safe(n.index), n.op_type)) for n in nodes]
         for alias in _ALIASES:
             taken = {id(node) for node in found}
             offered: dict[Hashable, list[Node]] = defaultdict(list)
             for node in saved:
                 if id(node) not in taken:
-                    name = node_names.in_file(self.model, node.proto.name)
-                    offered[node_names.unnumbered(name), node.op_type].append(node)
+                    name = kernel_nodes.in_file(self.model, node.proto.name)
+                    offered[kernel_nodes.unnumbered(name), node.op_type].append(node)
             waiting: dict[Hashable, list[int]] = defaultdict(list)
             for place, label in enumerate(labels):
                 known_as = alias(label)
                 if nodes[place] is found[place] is None and known_as is not None:
-                    waiting[node_names.unnumbered(known_as), label.op_type].append(place)
+                    waiting[kernel_nodes.unnumbered(known_as), label.op_type].append(place)
             for key, places in waiting.items():
                 if len(places) == len(offered[key]):
                     for place, node in zip(places, offered[key], strict=True):

@@ -18,13 +18,7 @@ import numpy as np
 from tracer.errors import InputError, ModelError
 from tracer.executors.foreign import node_search
 from tracer.executors.foreign.node_search import Match, NodeSearch, SeparateKernel
-from tracer.executors.onnxruntime import (
-    kernel_nodes,
-    node_names,
-    profile_events,
-    self_times,
-    sessions,
-)
+from tracer.executors.onnxruntime import kernel_nodes, profile_events, sessions
 from tracer.executors.onnxruntime.executor import Folder
 from tracer.executors.onnxruntime.kernel_nodes import SavedNodes
 from tracer.executors.onnxruntime.profile_events import (
@@ -33,10 +27,14 @@ from tracer.executors.onnxruntime.profile_events import (
     MODEL_RUN,
     Events,
     Label,
+    RunTable,
 )
 from tracer.executors.onnxruntime.self_times import RunTable
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph.model import Model, Node, encoded, expanded_keys
+from tracer.executors.settings import OrtSettings
+from tracer.graph.encoding import encoded
+from tracer.graph.model import Model, Node, expanded_keys
 from tracer.records.trace import Kernel, Run
 from tracer.support.types import BoolArray, IntArray
 
@@ -180,14 +178,14 @@ def _read_runs(path: Path) -> _Recorded:
         raise InputError(
             f"{path}: not a profile of onnxruntime", "Name the .json file that it wrote."
         ) from error
-    if not len(self_times.run_events(events)) or not labels.kernels:
+    if not len(profile_events.run_events(events)) or not labels.kernels:
         raise InputError(
             f"{path}: holds no run of a model", "Run the model before you end the profile."
         )
     events, is_spoiled, impossible = bound_durations(events, labels.kernels)
     events, outside = keep_inside(events)
     events, kernels = node_search.tell_apart(events, labels.kernels)
-    table = self_times.tabulate(events, len(kernels))
+    table = profile_events.tabulate(events, len(kernels))
     is_whole, unfinished = find_whole(events, kernels, table)
     if not kernels or not is_whole.any():
         raise InputError(
@@ -223,12 +221,12 @@ def bound_durations(
     run, for a run the time until the next one of its thread, for the last one the file. Such a node
     gets the duration 0, such a run the longest that is possible.
     """
-    runs = self_times.run_events(events)
+    runs = profile_events.run_events(events)
     longest = _longest_runs(events, runs)
     bounded = events.dur.copy()
     bounded[runs] = np.where(events.dur[runs] < 0, longest, np.minimum(events.dur[runs], longest))
     events, given = replace(events, dur=bounded), events.dur
-    around = self_times.runs_around(events, runs, np.arange(len(events)))
+    around = profile_events.runs_around(events, runs, np.arange(len(events)))
     left = events.ts[runs[around]] + bounded[runs[around]] - events.ts + _ROUNDING_US
     wrong = (given != bounded) | (given < 0) | ((around >= 0) & (bounded > left))
     spoiled = np.isin(np.arange(len(runs)), around[wrong])
@@ -270,7 +268,7 @@ def _impossible(wrong: IntArray, durations: IntArray, labels: Sequence[Label]) -
 def keep_inside(events: Events) -> tuple[Events, tuple[str, ...]]:
     """Returns the events without nodes that are in no run, and a note that counts these."""
     nodes = np.flatnonzero(events.label > EXECUTE)
-    around = self_times.runs_around(events, self_times.run_events(events), nodes)
+    around = profile_events.runs_around(events, profile_events.run_events(events), nodes)
     kept = np.full(len(events), True)
     kept[nodes[around < 0]] = False
     lost = int((~kept).sum())
@@ -289,11 +287,11 @@ def find_whole(
     A run that failed has only the first kernels that another one has in the main graph. If the file
     begins with what begins first, and is cut off, the last run may lack kernels of a body as well.
     """
-    runs = self_times.run_events(events)
+    runs = profile_events.run_events(events)
     main = np.array([kernel.owner is None for kernel in kernels], np.bool_)
     nodes = np.flatnonzero(events.label > EXECUTE)
     nodes = nodes[main[events.label[nodes] - EXECUTE - 1]]
-    around = self_times.runs_around(events, runs, nodes)
+    around = profile_events.runs_around(events, runs, nodes)
     order = np.lexsort((events.ts[nodes], around))
     ends = np.searchsorted(around[order], np.arange(1, len(runs)))
     ran = np.split(events.label[nodes[order]], ends)
@@ -345,7 +343,7 @@ def join_kernels(model: Model, separate: Sequence[SeparateKernel], calls: Sequen
         not (nodes or kernel_nodes.is_compiled(label) or label.op_type in _COPIES)
         for label, nodes in zip(labels, listed, strict=True)
     ]
-    proto = node_names.with_safe_names(model)
+    proto = kernel_nodes.with_safe_names(model)
     renamed = replace(model, proto=proto, keys=expanded_keys(proto))
     graph = _closest_graph(search, renamed, separate, sum(needs))
     nodes = [
@@ -359,7 +357,7 @@ def join_kernels(model: Model, separate: Sequence[SeparateKernel], calls: Sequen
     strange = sum(node is None and need for node, need in zip(nodes, needs, strict=True))
     # a compiled subgraph has the nodes without an event, unless a strange kernel may have them
     divided = replace(graph.saved, nodes=()) if strange else graph.saved
-    others = {(node_names.safe(node.index), node.op_type) for nodes in listed for node in nodes}
+    others = {(kernel_nodes.safe(node.index), node.op_type) for nodes in listed for node in nodes}
     joined = kernel_nodes.kernels(model, divided, named, calls, matches=nodes, others=others)
     kernels = [
         _place(search, *each) for each in zip(joined, separate, graph.matches, listed, strict=True)
@@ -420,7 +418,7 @@ def _absent_kernels(
     before = [len(listed)] * (len(saved) + 1)
     for place, (match, nodes) in enumerate(zip(graph.matches, listed, strict=True)):
         own = nodes or (match.node,)
-        also = [names.get(node_names.safe(node.index)) for node in own if node is not None]
+        also = [names.get(kernel_nodes.safe(node.index)) for node in own if node is not None]
         for rank in [ranks[id(match.saved)]] if match.saved else also:
             if rank is not None:
                 before[rank] = place

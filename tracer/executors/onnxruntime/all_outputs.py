@@ -28,6 +28,11 @@ from tracer.executors.onnxruntime import feeding, node_names, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import stored_weights
 from tracer.graph.model import Model, bodies, encoded, expanded_keys, node_protos
+from tracer.executors.onnxruntime import feeding, kernel_nodes, sessions
+from tracer.executors.settings import OrtSettings
+from tracer.graph import footprint, stored_weights
+from tracer.graph.encoding import encoded
+from tracer.graph.model import Model, bodies, expanded_keys, node_protos
 from tracer.inputs.feedset import Feeds
 from tracer.support.types import Array
 
@@ -63,7 +68,7 @@ def tensors(model: Model, feeds: Feeds, settings: OrtSettings = _CPU) -> Mapping
     floats of integer weights take four times their memory. Raises ModelError or InputError for what
     onnxruntime refuses.
     """
-    proto = onnx.ModelProto.FromString(node_names.serialize(model))
+    proto = onnx.ModelProto.FromString(kernel_nodes.serialize(model))
     names = computed(proto.graph)
     if stored_weights.is_large(model):
         outputs = {value.name for value in proto.graph.output}
@@ -193,7 +198,7 @@ def _run_bodies(
             computed = None if inputs is None else _compute(body, inputs, around)
             if inputs is None or computed is None:
                 continue
-            path = f"{node_names.original(around.model, node.name)}.{attribute}"
+            path = f"{kernel_nodes.original(around.model, node.name)}.{attribute}"
             stored = {**around.stored, **{tensor.name: tensor for tensor in body.initializer}}
             read = {
                 name: around.values[name] for name in _names_read(body) if name in around.values

@@ -27,13 +27,13 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 from tracer.containment import signals
-from tracer.executors.onnxruntime import plain_runs, profile_events, self_times, sessions
-from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.executors.onnxruntime import plain_runs, profile_events, sessions
+from tracer.executors.settings import OrtSettings
 from tracer.graph import loading
 from tracer.graph.model import encoded
 from tracer.records import environment
 from tracer.records.trace import Kernel
-from tracer.support import cache as caches
+from tracer.support.files import cached_file, read_cached, store_in_cache
 from tracer.support.temporary import TemporaryFolder
 from tracer.support.timing import elapsed_us
 from tracer.support.types import FloatArray
@@ -95,14 +95,14 @@ def size(kernel: Kernel) -> tuple[int, int]:
 
 def in_time(threads: int) -> Bias | None:
     """Returns what `measure` does; None where a time limit leaves too little to measure it."""
-    if signals.seconds_left() < _MEASURING_S and _decoded(caches.read(_file(threads))) is None:
+    if signals.seconds_left() < _MEASURING_S and _decoded(read_cached(_file(threads))) is None:
         return None
     return measure(threads)
 
 
 def _file(threads: int) -> Path:
     cpu = environment.cpu_model(), environment.cpu_flags()
-    return caches.file("bias", (_METHOD, ort.__version__, threads, *cpu))
+    return cached_file("bias", (_METHOD, ort.__version__, threads, *cpu))
 
 
 @cache
@@ -116,12 +116,12 @@ def measure(threads: int) -> Bias:
     `tracer.analyzers.correction` scales the overhead so that the times of the run agree.
     """
     path = _file(threads)
-    cached = _decoded(caches.read(path))
+    cached = _decoded(read_cached(path))
     if cached is not None:
         return cached
     bias = fit(*measure_excess(threads))
     bias = replace(bias, per_body=measure_excess_of_a_body(threads, bias.of_size))
-    caches.store(path, msgspec.json.encode(bias))
+    store_in_cache(path, msgspec.json.encode(bias))
     return bias
 
 
@@ -249,7 +249,7 @@ class _Chain:
         path = Path(self.profiled.end_profiling())
         recorded = profile_events.read(path, labels)
         path.unlink()
-        own = self_times.tabulate(recorded, len(labels.kernels)).self_us
+        own = profile_events.tabulate(recorded, len(labels.kernels)).self_us
         named = [operator in (None, label.op_type) for label in labels.kernels]
         sums: FloatArray = own[:, named].sum(axis=1)
         return sums[1::2]

@@ -13,33 +13,32 @@ import numpy as np
 import onnxruntime as ort
 
 from tracer.containment import memory, signals
+from tracer.containment.activity import Progress, silent
 from tracer.errors import LimitError
-from tracer.executors.alternation import Recorder, RunTimes
-from tracer.executors.measuring import warm_up
+from tracer.executors.measuring import Recorder, RunTimes, warm_up
 from tracer.executors.onnxruntime import (
     all_outputs,
     calibration,
     feeding,
     fusion_check,
-    node_names,
+    kernel_nodes,
     plain_runs,
     profile_events,
     recording,
     replay,
-    self_times,
     sessions,
 )
 from tracer.executors.onnxruntime.plain_runs import PlainSession
-from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.executors.protocol import OptimizingExecutor, Profiled, Stepped, Tensors
 from tracer.graph import stored_weights
+from tracer.executors.settings import OrtSettings
+from tracer.graph import footprint
 from tracer.graph.model import Model, Node
 from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.limits import Limits, size_text
 from tracer.records import environment
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Kernel, Run
-from tracer.support.progress import Progress, silent
 from tracer.support.temporary import TemporaryFolder
 from tracer.support.timing import elapsed_us
 from tracer.support.types import FloatArray
@@ -235,10 +234,10 @@ class _ProfiledSession:
         path, labels = Path(self.session.end_profiling()), profile_events.Labels()
         events = profile_events.read(path, labels)
         path.unlink()
-        table = self_times.tabulate(events, len(labels.kernels))
+        table = profile_events.tabulate(events, len(labels.kernels))
         rows = np.flatnonzero(self.counted[: len(table.dur)])
         model = self.plain.factory.model
-        names = [node_names.original(model, label.name) for label in labels.kernels]
+        names = [kernel_nodes.original(model, label.name) for label in labels.kernels]
         return RunTimes(names, table.self_us[rows], table.dur[rows].astype(np.float64))
 
 

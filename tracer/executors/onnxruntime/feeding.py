@@ -18,8 +18,8 @@ from onnx import helper, numpy_helper
 
 from tracer.containment import search, signals
 from tracer.errors import InputError, UsageError
-from tracer.executors.onnxruntime import node_names, sessions
-from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.executors.onnxruntime import kernel_nodes, sessions
+from tracer.executors.settings import OrtSettings
 from tracer.graph import tensor_type
 from tracer.graph.model import Model, encoded
 from tracer.inputs.feedset import Feeds
@@ -287,7 +287,7 @@ def find_crashing_node(model: Model, run: Callable[[Any], object]) -> None:
     `run` runs a session once. The parts run without optimisation, and begin with the first node:
     the last node of the smallest part that crashes is the cause.
     """
-    proto = onnx.ModelProto.FromString(node_names.serialize(model))
+    proto = onnx.ModelProto.FromString(kernel_nodes.serialize(model))
 
     def dies(count: int) -> bool:
         return search.crashes(lambda: run(_session_of_first(model, proto, count)))
@@ -302,7 +302,7 @@ def find_crashing_node(model: Model, run: Callable[[Any], object]) -> None:
         else:
             runs = middle
     node = proto.graph.node[crashes - 1]
-    key = node_names.named_node(model, node.name) or node.name
+    key = kernel_nodes.named_node(model, node.name) or node.name
     search.tell(model.name, sessions.ran(f"node {key} ({node.op_type})"), sessions.WITHOUT)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import onnx
 
+from tracer.containment.activity import Progress
 from tracer.executors.onnxruntime import all_outputs
 from tracer.executors.onnxruntime.node_kernels import NodeKernels
 from tracer.graph import stored_weights
@@ -35,7 +36,6 @@ from tracer.records.tensor_match import (
     match,
     numeric_tensor,
 )
-from tracer.support.progress import Progress
 
 _MAIN = ""
 """The path of the main graph."""

@@ -1,4 +1,8 @@
-"""Joins profiled kernels to the nodes of the optimised graph that onnxruntime saved.
+"""Names nodes for onnxruntime, and joins profiled kernels to nodes of the graph that it saved.
+
+onnxruntime reports times by node name. Names may be empty or repeated, or contain characters that
+older releases do not escape in the profile. So nodes get safe names by index, and what it reports,
+names that it derived included, is translated to the keys of nodes.
 
 A compiling provider takes parts of the graph that onnxruntime has optimised up to the level `basic`
 (graph_partitioner.cc), and runs them as kernels. A profile names each part
@@ -20,21 +24,22 @@ from typing import Any, TypeAlias
 
 import onnx
 
-from tracer.executors.onnxruntime import node_names
 from tracer.executors.onnxruntime.profile_events import Label
 from tracer.graph.model import Model, Node, expanded_keys
 from tracer.records import environment
+from tracer.graph.encoding import encoded
+from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, Node, expanded_keys, node_protos
+from tracer.records import providers
 from tracer.records.trace import Kernel
 from tracer.support.types import FloatArray
 
+_NUMBERED = re.compile(r"_token_\d+$")
+_SAFE = re.compile(r"__tracer_(\d+)__")
 RECORD = "session.record_ep_graph_assignment_info"
 """The entry of a session's configuration that makes it record who runs which node."""
-
 _SUBGRAPH_NUMBER = re.compile(r"_(\d+)$")
-
 Name: TypeAlias = tuple[str, str]
 """Name and operator of a node in the graph that a provider divided."""
-
 _BLOCKING = "CUDA_LAUNCH_BLOCKING"
 
 
@@ -73,7 +78,7 @@ class SavedNodes:
 
     def name(self, name: str) -> str:
         """Returns what a name has in common with that of the same node in the session profiled."""
-        return node_names.unnumbered(name) if self.elsewhere else name
+        return unnumbered(name) if self.elsewhere else name
 
     @cached_property
     def _names(self) -> frozenset[tuple[str, str]]:
@@ -151,11 +156,11 @@ def _parts(
 def _kernel(model: Model, label: Label, node: Node | None, calls: float) -> Kernel:
     proto = node.proto if node else None
     return Kernel(
-        name=node_names.original(model, label.name),
+        name=original(model, label.name),
         op_type=label.op_type,
         domain=node.domain if node else "",
         provider=label.provider,
-        node=node_names.named_node(model, label.name),
+        node=named_node(model, label.name),
         scope=scope_path(model, node) if node else "",
         inputs=tuple(proto.input) if proto else (),
         outputs=tuple(proto.output) if proto else (),
@@ -175,7 +180,7 @@ def scope_path(model: Model, node: Node) -> str:
     if owner is None:
         return ""
     attribute = node.scope.path.rpartition(".")[2]
-    return f"{node_names.original(model, owner.proto.name)}.{attribute}"
+    return f"{original(model, owner.proto.name)}.{attribute}"
 
 
 def timed_on_device(kernels: Sequence[Kernel], device_us: FloatArray) -> tuple[Kernel, ...]:
@@ -332,7 +337,7 @@ def _derive_parts(nodes: Sequence[Node], own: set[Name]) -> list[tuple[Name, ...
 
 
 def _unnumbered(name: str, op_type: str) -> Name:
-    return node_names.unnumbered(name), op_type
+    return unnumbered(name), op_type
 
 
 def _connected_parts(nodes: Sequence[Node]) -> list[list[Node]]:
@@ -345,3 +350,65 @@ def _connected_parts(nodes: Sequence[Node]) -> list[list[Node]]:
         parts = [part for part in parts if id(part) not in touched] + [merged]
         part_of |= {name: merged for each in merged for name in each.outputs}
     return parts
+
+
+def serialize(model: Model) -> bytes:
+    """Returns the model with safe node names; external data stay in their files.
+
+    Initializers listed as graph inputs are removed from that list: onnxruntime would treat them as
+    overridable and neither fold nor fuse them. Before IR 4 the list is required and harmless.
+    """
+    proto = with_safe_names(model)
+    if proto.ir_version >= IR_WITH_UNLISTED_WEIGHTS:
+        inputs = [onnx.ValueInfoProto.FromString(v.SerializeToString()) for v in model.inputs]
+        del proto.graph.input[:]
+        proto.graph.input.extend(inputs)
+    return encoded(proto, model.name)
+
+
+def with_safe_names(model: Model) -> onnx.ModelProto:
+    """Returns a copy of the model with safe node names.
+
+    The metadata are left out: every session would read them again, and nothing asks for them.
+    """
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    proto.ClearField("metadata_props")
+    for index, node in enumerate(node_protos(proto.graph)):
+        node.name = safe(index)
+    return proto
+
+
+def safe(index: int) -> str:
+    """Returns the safe name of the node with this index."""
+    return f"__tracer_{index}__"
+
+
+def original(model: Model, name: str) -> str:
+    """Returns a text of onnxruntime with the keys of the user's nodes instead of safe names."""
+    return _SAFE.sub(lambda match: _key(model, match) or match[0], name)
+
+
+def in_file(model: Model, name: str) -> str:
+    """Returns a text of onnxruntime with the names that the user's nodes have in their file."""
+    return _SAFE.sub(lambda match: model.nodes[int(match[1])].proto.name, name)
+
+
+def named_node(model: Model, name: str) -> str | None:
+    """Returns the key of the node named `name`, or with a derived name (`…_token_1`)."""
+    match = _SAFE.match(name)
+    return _key(model, match) if match else None
+
+
+def unnumbered(name: str) -> str:
+    """Returns a name without the number that onnxruntime adds to make it unique.
+
+    Which of several nodes has which number differs from session to session. Without it they share a
+    name, and are joined in the order in which they run.
+    """
+    return _NUMBERED.sub("", name)
+
+
+def _key(model: Model, match: re.Match[str]) -> str | None:
+    index = int(match[1])
+    return model.keys[index] if index < len(model.keys) else None  # else a name of the user's

@@ -13,7 +13,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from tracer.errors import TracerError
 from tracer.executors.onnxruntime import feeding, sessions
-from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.executors.settings import OrtSettings
 from tracer.graph.loading import open_model
 from tracer.graph.model import Model, Node, canonical_domain
 from tracer.interpreter import values

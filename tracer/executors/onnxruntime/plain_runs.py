@@ -29,6 +29,10 @@ from tracer.executors.onnxruntime import feeding, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import stored_weights
 from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, encoded
+from tracer.executors.settings import OrtSettings
+from tracer.graph import footprint
+from tracer.graph.encoding import encoded
+from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model
 from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.support.timing import elapsed_us
 from tracer.support.types import Array

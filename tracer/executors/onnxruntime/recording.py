@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tracer.containment import activity, signals
+from tracer.containment.activity import Progress, silent
 from tracer.errors import LimitError
 from tracer.executors.measuring import spread, use_of
 from tracer.executors.onnxruntime import (
@@ -26,16 +27,18 @@ from tracer.executors.onnxruntime import (
     kernel_nodes,
     plain_runs,
     profile_events,
-    self_times,
     sessions,
 )
 from tracer.executors.onnxruntime.plain_runs import PlainSession
-from tracer.executors.onnxruntime.settings import OrtSettings
+from tracer.executors.settings import OrtSettings
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.records import environment
 from tracer.records.trace import Kernel, MachineUse, Run, counted_runs
 from tracer.support.progress import Progress, silent
+from tracer.records import providers
+from tracer.records.disturbance import MachineUse, counted_runs
+from tracer.records.trace import Kernel, Run
 from tracer.support.timing import SPINNING_S, Moment, RunTimer, elapsed_us
 from tracer.support.types import FloatArray, type_text
 
@@ -104,7 +107,7 @@ class Recording:
     profiled: RunTimer = field(default_factory=RunTimer)
     empty_us: list[float] = field(default_factory=list)
     began: Moment = field(default_factory=Moment.now)
-    tables: list[self_times.RunTable] = field(default_factory=list)
+    tables: list[profile_events.RunTable] = field(default_factory=list)
     labels: profile_events.Labels = field(default_factory=profile_events.Labels)
     nodes: kernel_nodes.SavedNodes | None = None
     parts: Sequence[kernel_nodes.Part] = ()
@@ -190,19 +193,21 @@ class Recording:
             )
         return max(1, len(table.dur) // 2)
 
-    def _keep(self, table: self_times.RunTable, counted: Sequence[bool], timer: RunTimer) -> None:
+    def _keep(
+        self, table: profile_events.RunTable, counted: Sequence[bool], timer: RunTimer
+    ) -> None:
         """Adds the runs that are `counted`; a run that was broken off may be missing or follow."""
         rows = np.flatnonzero(counted[: min(len(table.dur), len(timer.us))])
         self.tables.append(table.take(rows))
         self.profiled.add(timer, rows.tolist())
         activity.keep(bool(self.state.runs))
 
-    def _read(self, session: Any) -> self_times.RunTable:
+    def _read(self, session: Any) -> profile_events.RunTable:
         """Reads and deletes the profile of a session."""
         path = Path(session.end_profiling())
         events = profile_events.read(path, self.labels)
         path.unlink()
-        table = self_times.tabulate(events, len(self.labels.kernels))
+        table = profile_events.tabulate(events, len(self.labels.kernels))
         self.events_per_run = max(1, len(events) // max(1, len(table.dur)))
         return table
 

@@ -30,15 +30,19 @@ import onnxruntime as ort
 from onnx import helper
 from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
 
+from tracer.containment.activity import Progress
 from tracer.errors import InputError, ModelError
-from tracer.executors.onnxruntime import all_outputs, feeding, node_names, sessions
+from tracer.executors.onnxruntime import all_outputs, feeding, kernel_nodes, sessions
 from tracer.executors.onnxruntime.plain_runs import PlainSession
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import stored_weights, tensor_type
 from tracer.graph.model import Model, Node, bodies, encoded, expanded_keys
+from tracer.executors.settings import OrtSettings
+from tracer.graph import footprint, stored_weights, tensor_type
+from tracer.graph.encoding import encoded
+from tracer.graph.model import Model, Node, bodies, expanded_keys
 from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.records.trace import Kernel
-from tracer.support.progress import Progress
 from tracer.support.timing import SPINNING_S, times_us
 from tracer.support.types import Array, FloatArray
 
@@ -177,7 +181,7 @@ def cut_nodes(model: Model, feeds: Feeds, nodes: Sequence[Node]) -> list[Piece |
 
     None stands for a node with a body or inside one, or of element types that numpy lacks.
     """
-    proto = onnx.ModelProto.FromString(node_names.serialize(model))
+    proto = onnx.ModelProto.FromString(kernel_nodes.serialize(model))
     protos = [
         None if node.scope.owner is not None or bodies(node.proto) else node.proto for node in nodes
     ]

@@ -14,8 +14,8 @@ from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from tracer.containment import activity
 from tracer.errors import InputError, ModelError, UsageError, out_of_memory
-from tracer.executors.onnxruntime import kernel_nodes, node_names
-from tracer.executors.onnxruntime.settings import OrtSettings, SessionSettings
+from tracer.executors.onnxruntime import kernel_nodes
+from tracer.executors.settings import OrtSettings, SessionSettings
 from tracer.graph.model import Model
 from tracer.records import environment
 from tracer.support.temporary import check_room
@@ -106,7 +106,7 @@ class Factory:
     @classmethod
     def of(cls, model: Model, settings: OrtSettings) -> Self:
         """Returns the factory of sessions on `model` itself, with safe names of nodes."""
-        return cls(model, node_names.serialize(model), settings)
+        return cls(model, kernel_nodes.serialize(model), settings)
 
     def open(self, profile: Path | None = None, optimized: Path | None = None) -> Any:
         """Returns an InferenceSession.
@@ -279,7 +279,7 @@ def _sentence(model: Model, error: Exception) -> str:
     text = " ".join(str(error).split())
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
     text = re.sub(r"(Status Message: )?\S*/onnxruntime/\S+:\d+ .*?\) (?=\S)", "", text)
-    return node_names.original(model, text).rstrip(".")
+    return kernel_nodes.original(model, text).rstrip(".")
 
 
 def _provider(name: str) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tracer.executors.alternation import Recorder as TurnRecorder
-from tracer.executors.alternation import RunTimes
+from tracer.containment.activity import Progress
+from tracer.executors.measuring import Recorder as TurnRecorder
+from tracer.executors.measuring import RunTimes
 from tracer.executors.protocol import Profiled, Receive, TensorExecutor, Tensors
 from tracer.graph.model import Model
 from tracer.graph.operators import precisions
@@ -22,7 +23,6 @@ from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import Isolation, NodeRecord, Observer, Recorder, TensorRecorder
 from tracer.limits import Limits
 from tracer.records.trace import Kernel, NodeValues, Run
-from tracer.support.progress import Progress
 from tracer.support.timing import elapsed_us
 from tracer.support.tolerance import Difference, Tolerance
 from tracer.support.types import type_text

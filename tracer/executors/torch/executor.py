@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 
 import torch
 
+from tracer.containment.activity import Progress
 from tracer.errors import UsageError
 from tracer.executors import eager
-from tracer.executors.alternation import Recorder
 from tracer.executors.calls import RANGE, Calls, described
 from tracer.executors.eager import (
     Arrays,
@@ -27,12 +27,11 @@ from tracer.executors.eager import (
     profile_of,
     turn_recorder,
 )
-from tracer.executors.measuring import use_of, warm_up
+from tracer.executors.measuring import Recorder, use_of, warm_up
 from tracer.executors.protocol import FrameworkExecutor, Profiled
 from tracer.executors.settings import EagerSettings
 from tracer.executors.torch import spans
 from tracer.executors.torch.spans import RUN, mark, phase
-from tracer.support.progress import Progress
 from tracer.support.timing import Moment, RunTimer, elapsed_us
 
 Loss: TypeAlias = Callable[[Any], torch.Tensor]

@@ -23,7 +23,7 @@ from numba.core import event
 from numba.core.registry import cpu_target
 
 from tracer.interpreter.compiled_code import compiling
-from tracer.support import cache as user_cache
+from tracer.support import files
 from tracer.support.temporary import FileInUse, TemporaryFolder, unmarked
 
 _TRACER = Path(__file__).parents[2]
@@ -262,7 +262,7 @@ def compiled(arguments: Sequence[Any], write: Callable[[Any, Sequence[Any]], Non
     builder.ret_void()
     code, folder = str(module), kept_in(__package__)
     path = None if folder is None else folder / f"{hashlib.sha256(code.encode()).hexdigest()}.o"
-    machine_code = None if path is None else user_cache.read(path)
+    machine_code = None if path is None else files.read_cached(path)
     if not machine_code:
         with compiling(folder is not None):
             parsed, machine = binding.parse_assembly(code), _machine()
@@ -271,7 +271,7 @@ def compiled(arguments: Sequence[Any], write: Callable[[Any, Sequence[Any]], Non
             passes.getModulePassManager().run(parsed, passes)
             machine_code = machine.emit_object(parsed)
         if path is not None:
-            user_cache.store(path, machine_code)
+            files.store_in_cache(path, machine_code)
     engine = binding.create_mcjit_compiler(binding.parse_assembly(""), _machine())
     engine.add_object_file(binding.ObjectFileRef.from_data(machine_code))
     engine.finalize_object()
@@ -292,7 +292,7 @@ def place() -> Path | None:
     It is NUMBA_CACHE_DIR, else beside the sources, else in the user's cache folder.
     """
     beside = _TRACER / "__pycache__" / "compiled"
-    elsewhere = user_cache.folder() / f"compiled-{_digest(str(_TRACER).encode())}"
+    elsewhere = files.cache_folder() / f"compiled-{_digest(str(_TRACER).encode())}"
     for folder in (Path(_CONFIGURED),) if _CONFIGURED else (beside, elsewhere):
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tracer.executors.onnxruntime import feeding
-from tracer.executors.onnxruntime.settings import OPTIMIZATIONS
+from tracer.executors.settings import OPTIMIZATIONS
 from tracer.records.trace import Kernel
 from tracer.tuning.changes import change, one_form
 from tracer.tuning.findings import PRODUCTS, Findings
