@@ -76,13 +76,12 @@ def find_stepping(name: str) -> SteppingExecutor[Any, Any, Any]:
 def find_fallback(name: str, register: Sequence[str | Path] = ()) -> Fallback:
     """Returns what computes single nodes of the interpreter, with libraries of operators.
 
-    The class `fallback` of the module `node_kernels` of the executor makes it. Raises UsageError
-    where there is none.
+    The class `fallback` of the executor makes it. Raises UsageError where there is none.
     """
-    package = find(name).__class__.__module__.rpartition(".")[0]
-    if importlib.util.find_spec(f"{package}.node_kernels") is None:
+    kind = getattr(find(name), "fallback", None)
+    if kind is None:
         raise UsageError(f"the executor '{name}' does not compute single nodes", "Take ort.")
-    fallback: Fallback = importlib.import_module(f"{package}.node_kernels").fallback(register)
+    fallback: Fallback = kind(register)
     return fallback
 
 

@@ -18,7 +18,7 @@ from tracer.api.compare.naming import parse, with_short_labels
 from tracer.api.compare.sides import Recorded
 from tracer.errors import InputError, UsageError
 from tracer.executors.measuring import Recorder, RunTimes
-from tracer.executors.onnxruntime.plain_runs import PlainSession
+from tracer.executors.onnxruntime.feeding import PlainSession
 from tracer.graph.loading import open_model
 from tracer.storage import trace_file
 from tracer.support.tolerance import Tolerance

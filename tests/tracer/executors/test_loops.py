@@ -5,7 +5,7 @@ import onnx.parser
 import pytest
 
 import tracer
-from tracer.executors.onnxruntime import calibration, plain_runs
+from tracer.executors.onnxruntime import calibration, feeding
 from tracer.executors.settings import OrtSettings
 from tracer.graph.loading import from_proto
 
@@ -72,7 +72,7 @@ def test_a_run_without_nodes_copies_no_outputs_and_returning_them_is_measured(tr
     executed = parsed(LOOP)
     results = [np.zeros(200_000, np.float32)]
     feeds = {"trips": np.array(TRIPS), "go": np.array(True), "x": results[0]}
-    empty = plain_runs.empty_runner(executed, feeds, results, OrtSettings(threads=1))
+    empty = feeding.empty_runner(executed, feeds, results, OrtSettings(threads=1))
     (output,) = empty.run()
     assert output.shape == (1,) and output.dtype == np.float32
     assert trace.runs[0].returning_us >= 0

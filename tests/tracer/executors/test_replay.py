@@ -6,7 +6,7 @@ import pytest
 
 import tracer
 from tests.graphs import BRANCHES, parse, residual
-from tracer.executors.onnxruntime import plain_runs, replay
+from tracer.executors.onnxruntime import feeding, replay
 from tracer.executors.onnxruntime.all_outputs import tensors
 from tracer.executors.onnxruntime.executor import executor
 from tracer.executors.settings import OrtSettings
@@ -118,7 +118,7 @@ def test_an_empty_run_has_outputs_of_one_element_and_no_node():
     model = loading.from_proto(residual())
     feeds = make_feeds(model).feeds
     results = [np.full((1, 2), 7, np.float32) for _ in model.proto.graph.output]
-    run = plain_runs.empty_runner(model, feeds, results, OrtSettings(threads=1))
+    run = feeding.empty_runner(model, feeds, results, OrtSettings(threads=1))
     assert [(value.shape, value.dtype) for value in run()] == [
         ((1,) * result.ndim, result.dtype) for result in results
     ]
@@ -128,7 +128,7 @@ def test_an_empty_run_has_outputs_of_one_element_and_no_node():
 def test_where_no_output_can_be_stored_there_is_no_empty_run():
     model = loading.from_proto(residual())
     sequences = [[np.ones(2)] for _ in model.proto.graph.output]
-    assert plain_runs.empty_runner(model, make_feeds(model).feeds, sequences, OrtSettings()) is None
+    assert feeding.empty_runner(model, make_feeds(model).feeds, sequences, OrtSettings()) is None
 
 
 def test_a_node_alone_makes_the_values_it_makes_in_the_model_whatever_it_is_fused_with():

@@ -1,4 +1,4 @@
-"""Runs a graph under onnxruntime without optimisation, with chosen tensors as its outputs.
+"""Runs graphs without optimisation, with chosen tensors as outputs, and single nodes.
 
 Tensors inside the bodies of If, Loop and Scan cannot be outputs. So each body is made a model of
 its own, which is fed what the body reads the first time that it runs: its inputs, and tensors of
@@ -11,16 +11,19 @@ higher, are multiplied in more bits: the results are exact.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 from onnx import helper, numpy_helper
 from onnx.external_data_helper import set_external_data, uses_external_data
+from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from tracer.accumulators.engine.value_ranges import StoredValues
 from tracer.errors import InputError, ModelError
@@ -28,23 +31,27 @@ from tracer.executors.onnxruntime import feeding, node_names, sessions
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import stored_weights
 from tracer.graph.model import Model, bodies, encoded, expanded_keys, node_protos
+from tracer.errors import InputError, ModelError, TracerError
 from tracer.executors.onnxruntime import feeding, kernel_nodes, sessions
 from tracer.executors.settings import OrtSettings
 from tracer.graph import footprint, stored_weights
 from tracer.graph.encoding import encoded
-from tracer.graph.model import Model, bodies, expanded_keys, node_protos
+from tracer.graph.loading import open_model
+from tracer.graph.model import Model, Node, bodies, canonical_domain, expanded_keys, node_protos
 from tracer.inputs.feedset import Feeds
+from tracer.interpreter.operators import Body, Kernel
+from tracer.interpreter.values import Value, type_proto
 from tracer.support.types import Array
 
+_CPU_PROVIDER = "CPUExecutionProvider"
+_ONE_THREAD = OrtSettings(optimization="none", threads=1)
+"""One thread: the interpreter gives the same bits on any number of them."""
 _LEAST_SCAN = 9
 """The opset since which Scan has no batches."""
-
 _SIGN_BIT = 128
 """Turned over, it makes the byte of v + 128 in uint8 of the byte of v in int8."""
-
 _SHIFTED_FILE = "unsaturated.weights"
 """The file of weights that were external data before."""
-
 _WEIGHTS_AND_ZERO_POINTS = {
     # operator: positions of the weights and of their zero point
     "ConvInteger": (1, 3),
@@ -55,7 +62,6 @@ _WEIGHTS_AND_ZERO_POINTS = {
     "QLinearConv": (3, 5),
     "QLinearMatMul": (3, 5),
 }
-
 _CPU = OrtSettings()
 
 
@@ -335,3 +341,93 @@ def _shift(
 
 def _flip_signs(values: Array) -> Array:
     return np.asarray(values).view(np.uint8) ^ np.uint8(_SIGN_BIT)
+
+
+class NodeKernels:
+    """The interpreter's fallback: onnxruntime's kernels for the CPU, and those of libraries."""
+
+    def __init__(self, register: Sequence[str | Path] = ()) -> None:
+        """`register` are libraries of operators; which ones they have is not known before."""
+        self._settings = replace(_ONE_THREAD, register=tuple(register))
+
+    name = f"onnxruntime {ort.__version__}"
+
+    def refuses(self, node: Node, opsets: Mapping[str, int]) -> str:
+        """Returns why onnxruntime cannot compute a node by itself; '' if it has a kernel."""
+        if any(each.HasField("g") or each.graphs for each in node.proto.attribute):
+            return "its body cannot be handed to onnxruntime alone"
+        opset = opsets.get(node.domain, 1)
+        if any(first <= opset <= last for first, last in _versions(node.domain, node.op_type)):
+            return ""
+        if self._settings.register and not onnx.defs.has(node.op_type, node.domain):
+            return ""
+        return f"{self.name} has no kernel for it either"
+
+    def kernel(self, node: Node, model: Model, constants: Collection[str]) -> Kernel:
+        """Returns the kernel of a node, which opens a session for each combination of input types.
+
+        Inputs in `constants` become weights of the session: some kernels ask for that. The kernel
+        raises ModelError where onnxruntime refuses the node, InputError where it does not run.
+        """
+        runs: dict[tuple[bytes, ...], Callable[[Mapping[str, Value]], Sequence[Value]]] = {}
+
+        def kernel(inputs: Sequence[Value], graphs: Mapping[str, Body]) -> Sequence[Value]:
+            given = dict(zip(node.inputs, inputs, strict=True))
+            given.pop("", None)
+            types = tuple(
+                type_proto(each).SerializeToString(deterministic=True) for each in given.values()
+            )
+            if types not in runs:
+                runs[types] = self._open(node, model, given, constants)
+            return runs[types](given)
+
+        return kernel
+
+    def _open(
+        self, node: Node, model: Model, given: Mapping[str, Value], constants: Collection[str]
+    ) -> Callable[[Mapping[str, Value]], Sequence[Value]]:
+        """Returns a function of a session on `node`, for inputs of the types of `given`."""
+        read = [name for name in given if name not in constants]
+        graph = helper.make_graph(
+            [node.proto],
+            "node",
+            [helper.make_value_info(name, type_proto(given[name])) for name in read],
+            [onnx.ValueInfoProto(name=name) for name in node.outputs if name],
+            [numpy_helper.from_array(given[n], n) for n in given if n in constants],
+        )
+        imports = [helper.make_opsetid(*each) for each in model.opsets.items()]
+        proto = helper.make_model(
+            graph, opset_imports=imports, ir_version=model.proto.ir_version or onnx.IR_VERSION
+        )
+        single = open_model(proto)
+        with _unnamed(single):
+            session = sessions.Factory(single, proto.SerializeToString(), self._settings).open()
+
+        def run(given: Mapping[str, Value]) -> Sequence[Value]:
+            with _unnamed(single), sessions.running(single):
+                outputs = feeding.runner(single, session, {name: given[name] for name in read})()
+            remaining = iter(outputs)
+            return [next(remaining) if name else None for name in node.outputs]
+
+        return run
+
+
+@contextmanager
+def _unnamed(model: Model) -> Iterator[None]:
+    """Leaves the name of a model of one node, which the user does not know, out of errors."""
+    try:
+        yield
+    except TracerError as error:
+        text = error.what.removeprefix(f"{model.name}: ").replace(model.name, "it")
+        raise type(error)(text, error.hint) from error
+
+
+@cache
+def _versions(domain: str, op_type: str) -> tuple[tuple[int, int], ...]:
+    """Returns the first and last version of each of onnxruntime's kernels for the CPU."""
+    return tuple(
+        each.version_range
+        for each in state.get_all_opkernel_def()
+        if each.provider == _CPU_PROVIDER
+        and (canonical_domain(each.domain), each.op_name) == (domain, op_type)
+    )

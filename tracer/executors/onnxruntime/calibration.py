@@ -9,7 +9,7 @@ of trivial nodes `sum(dur)` exceeds the time of an undisturbed run, minus an emp
 overhead of the nodes. A least-squares fit over chains of several operators gives the coefficients.
 
 A node's time is then its share of an undisturbed run: its kernel, and the 0.1 to 0.3 µs in which
-the runtime dispatches it. The rest of a run is the time of an empty run (see `plain_runs`).
+the runtime dispatches it. The rest of a run is the time of an empty run (see `feeding`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 from tracer.containment import signals
-from tracer.executors.onnxruntime import plain_runs, profile_events, sessions
+from tracer.executors.onnxruntime import feeding, profile_events, sessions
 from tracer.executors.settings import OrtSettings
 from tracer.graph import loading
 from tracer.graph.model import encoded
@@ -229,7 +229,7 @@ class _Chain:
         feeds = {"x": np.ones(_shape(rank), np.float32)}
         factory = sessions.Factory(model, encoded(model.proto, model.name), settings)
         plain = factory.open()
-        empty = plain_runs.empty_runner(model, feeds, plain.run(None, feeds), settings)
+        empty = feeding.empty_runner(model, feeds, plain.run(None, feeds), settings)
         assert empty is not None
         profiled = factory.open(profile=folder / "chain")
         return cls(feeds, lambda: plain.run(None, feeds), empty, profiled)

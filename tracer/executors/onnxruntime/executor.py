@@ -22,13 +22,12 @@ from tracer.executors.onnxruntime import (
     feeding,
     fusion_check,
     kernel_nodes,
-    plain_runs,
     profile_events,
     recording,
     replay,
     sessions,
 )
-from tracer.executors.onnxruntime.plain_runs import PlainSession
+from tracer.executors.onnxruntime.feeding import PlainSession
 from tracer.executors.protocol import OptimizingExecutor, Profiled, Stepped, Tensors
 from tracer.graph import stored_weights
 from tracer.executors.settings import OrtSettings
@@ -54,6 +53,7 @@ _UNCALIBRATED = (
 
 class _Onnxruntime:
     settings = OrtSettings
+    fallback = all_outputs.NodeKernels
 
     def profile(
         self, model: Model, feedset: FeedSet, settings: OrtSettings, progress: Progress = silent
@@ -151,12 +151,12 @@ def _record(
     began = time.perf_counter()
     results = plain.run()
     run_s = time.perf_counter() - began
-    empty = plain_runs.empty_runner(model, feedset.feeds, results, settings)
+    empty = feeding.empty_runner(model, feedset.feeds, results, settings)
     bias = calibration.in_time(settings.threads)
     record = recording.Recording(
         factory, feedset, folder.graph, progress, plain, empty, run_s,
         bias=bias or calibration.NONE,
-        returning=plain_runs.compare_returning(factory, feedset.feeds, results, plain, empty),
+        returning=feeding.compare_returning(factory, feedset.feeds, results, plain, empty),
     )  # fmt: skip
     try:
         while missing := (done := record.measured()).missing(settings):
@@ -194,7 +194,7 @@ def turn_recorder(model: Model, feedset: FeedSet, settings: OrtSettings) -> Iter
     """
     factory = sessions.Factory.of(model, settings)
     plain = PlainSession(factory, feedset)
-    empty = plain_runs.empty_runner(model, feedset.feeds, plain.run(), settings)
+    empty = feeding.empty_runner(model, feedset.feeds, plain.run(), settings)
     folder = Folder()
     profiled = _ProfiledSession(plain, folder.path)
     if not plain.closes_for_profiler:

@@ -1,13 +1,30 @@
-"""Makes a function of one inference; feeds are converted for onnxruntime once, in advance.
+"""Makes functions of one inference: of a model, of one without nodes, and without its outputs.
 
-A signal or a time limit ends a run, in which no signal handler of Python runs.
+Feeds are converted for onnxruntime once, in advance. A signal or a time limit ends a run, in which
+no signal handler of Python runs.
+
+A session holds weights of its own: onnxruntime packs them anew for its kernels. Small models keep
+the plain and the profiled session open, as opening takes time; large ones would need their weights
+twice, so one closes for the other.
+
+An empty run has the same inputs as the model, as many outputs of few bytes, and no node. Its time
+is the overhead of every inference: the call from Python, the check of the feeds, and the return of
+outputs. A stored tensor of the size of an output would be copied, which no kernel does: it writes
+its output where the caller reads it.
+
+onnxruntime may copy outputs, and their type and device decide whether it does. Where inputs and
+outputs are bound to a session, outputs stay with onnxruntime. What such a run saves, beyond what it
+saves in an empty run, is the cost of returning the outputs: part of the wall, and of no node.
 """
+
+from __future__ import annotations
 
 import ctypes
 import ctypes.util
 import platform
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, TypeVar
 
@@ -17,31 +34,37 @@ import onnxruntime as ort
 from onnx import helper, numpy_helper
 
 from tracer.containment import search, signals
-from tracer.errors import InputError, UsageError
-from tracer.executors.onnxruntime import kernel_nodes, sessions
+from tracer.errors import InputError, ModelError, UsageError
+from tracer.executors.onnxruntime import sessions
 from tracer.executors.settings import OrtSettings
 from tracer.graph import tensor_type
 from tracer.graph.model import Model, encoded
 from tracer.inputs.feedset import Feeds
+from tracer.graph import footprint, tensor_type
+from tracer.graph.encoding import encoded
+from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model
+from tracer.inputs.feedset import Feeds, FeedSet
+from tracer.support.timing import elapsed_us
 
+_LEAST_BYTES = 1 << 16
+"""Smaller outputs are returned in a few µs, which an empty run takes as well."""
+_PAIRS = 5
+"""Pairs of runs in a turn."""
 _Result = TypeVar("_Result")
 _FENV_WORDS = 8
 """32-bit words of the largest `fenv_t` of the C libraries below."""
-
 _REGISTERS = {
     "x86_64": (7, 0x8040),  # MXCSR: flush to zero, denormals are zero
     "aarch64": (0, 1 << 24),  # FPCR: flush to zero
 }
 """By the machine's name: the word of `fenv_t` that holds the control register, and its bits to set,
 as glibc lays it out (sysdeps/*/fpu/bits/fenv.h)."""
-
 _NO_CAPTURE = ("gpu_graph_id", "-1")
 """Records no graph of a GPU, which nobody asked for.
 
 A run with bound values looks the entry up, and without one onnxruntime 1.31 raises and catches an
 exception in each run: 29 µs, as much as all of a small model.
 """
-
 _FOREIGN = re.compile(r"tensor\((bfloat16|u?int[24]|float[48]e\w+)\)")
 """onnxruntime's names of the tensors that numpy has no element type for."""
 _REGISTERED = 2
@@ -63,7 +86,7 @@ def runner(model: Model, session: Any, feeds: Feeds) -> Callable[[], list[Any]]:
     for feeds that cannot be passed or do not run.
     """
     if search.is_on():
-        find_crashing_node(model, lambda part: runner(model, part, feeds)())
+        sessions.find_crashing_node(model, lambda part: runner(model, part, feeds)())
     options = run_options()
     is_foreign = any(map(_is_foreign, feeds.values()))
     gives_foreign = any(_FOREIGN.fullmatch(output.type) for output in session.get_outputs())
@@ -237,6 +260,136 @@ def _shared_options() -> ort.RunOptions:
     return made
 
 
+@dataclass
+class PlainSession:
+    """Opens a session for the first inference, and again for the first one after it was closed."""
+
+    factory: sessions.Factory
+    feedset: FeedSet
+    session: Any = field(default=None, repr=False)
+    _run: Callable[[], list[object]] | None = field(default=None, repr=False)
+
+    @property
+    def closes_for_profiler(self) -> bool:
+        """Whether it must be closed while another session on the model is open."""
+        return stored_weights.is_large(self.factory.model)
+
+    def run(self) -> list[object]:
+        """Runs one inference and returns the outputs."""
+        if self._run is None:
+            self.session = self.factory.open()
+            self._run = prepared(self.factory, self.session, self.feedset.feeds)
+        return self._run()
+
+    def close(self) -> None:
+        """Frees the session."""
+        self._run = self.session = None
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyRun:
+    """Runs one empty inference on `session` when it is called."""
+
+    model: Model
+    session: Any
+    run: Callable[[], object]
+
+    def __call__(self) -> object:
+        """Runs one inference."""
+        return self.run()
+
+
+def empty_runner(
+    model: Model, feeds: Feeds, results: list[Any], settings: OrtSettings
+) -> EmptyRun | None:
+    """Returns a function that runs one empty inference; None where onnxruntime refuses the model.
+
+    `results` are the outputs of a real run, in order. The outputs of an empty run have their types
+    and ranks, and one element.
+    """
+    inputs = {value.name for value in model.inputs}
+    stored = [
+        numpy_helper.from_array(np.zeros([1] * value.ndim, value.dtype), output.name)
+        for output, value in zip(model.graph.output, results, strict=True)
+        if isinstance(value, np.ndarray)
+        and value.dtype.kind in "biuf"
+        and output.name not in inputs
+    ]
+    if not stored:
+        return None
+    outputs = [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in stored]
+    proto = helper.make_model(
+        helper.make_graph([], "empty", list(model.inputs), outputs, stored),
+        opset_imports=model.proto.opset_import,
+        ir_version=max(model.proto.ir_version, IR_WITH_UNLISTED_WEIGHTS),
+    )
+    empty = Model(proto, model.path, "", ())
+    serialized = encoded(empty.proto, model.name)
+    try:
+        session = sessions.Factory(empty, serialized, settings).open()
+        run = runner(empty, session, feeds)
+        run()
+    except (ModelError, InputError):  # an element type, say, that stored tensors cannot have
+        return None
+    return EmptyRun(empty, session, run)
+
+
+@dataclass
+class ReturnComparison:
+    """Pairs of runs with and without the return of outputs, of the model and of an empty model."""
+
+    model: tuple[Callable[[], object], Callable[[], object]]
+    empty: tuple[Callable[[], object], Callable[[], object]]
+    savings_us: list[float] = field(default_factory=list)
+
+    def take_turn(self) -> None:
+        """Times some pairs."""
+        for _ in range(_PAIRS):
+            whole, unreturned, empty, bare = map(elapsed_us, (*self.model, *self.empty))
+            self.savings_us.append(whole - unreturned - (empty - bare))
+
+    def us(self) -> float:
+        """Returns the median time of returning the outputs, µs; NaN before the first turn."""
+        return max(0.0, float(np.median(self.savings_us))) if self.savings_us else float("nan")
+
+
+def compare_returning(
+    factory: sessions.Factory,
+    feeds: Feeds,
+    results: Sequence[Any],
+    plain: PlainSession,
+    empty: EmptyRun | None,
+) -> ReturnComparison | None:
+    """Returns a comparison for a model whose outputs, `results`, may take long to return.
+
+    None for small outputs, and where runs without their return cannot be made.
+    """
+    size = sum(value.nbytes for value in results if isinstance(value, np.ndarray))
+    is_bound = factory.settings.session.bound
+    if size < _LEAST_BYTES or empty is None or plain.closes_for_profiler or is_bound:
+        return None
+    if not _are_as_declared(results, plain.session):
+        return None
+    kept = unreturned(factory.model, plain.session, feeds)
+    bare = unreturned(empty.model, empty.session, feeds)
+    if kept is None or bare is None:
+        return None
+    return ReturnComparison((plain.run, kept), (empty, bare))
+
+
+def _are_as_declared(results: Sequence[Any], session: Any) -> bool:
+    """Returns whether outputs have the sizes that the model declares.
+
+    Bound outputs of other sizes are an error; of those that are returned onnxruntime only warns.
+    """
+    for value, output in zip(results, session.get_outputs(), strict=True):
+        shape, declared = np.shape(value), output.shape or np.shape(value)
+        sizes = zip(shape, declared, strict=False)
+        if len(shape) != len(declared) or any(d != n for n, d in sizes if isinstance(d, int)):
+            return False
+    return True
+
+
 def can_flush_denormals() -> bool:
     """Returns whether the control register of this machine can be set."""
     return _math_library() is not None
@@ -279,41 +432,3 @@ def _math_library() -> Any:
     if platform.machine() not in _REGISTERS or name is None:
         return None
     return ctypes.CDLL(name) if platform.libc_ver()[0] == "glibc" else None
-
-
-def find_crashing_node(model: Model, run: Callable[[Any], object]) -> None:
-    """Tells the node of the main graph with which `model` crashes; returns where it does not.
-
-    `run` runs a session once. The parts run without optimisation, and begin with the first node:
-    the last node of the smallest part that crashes is the cause.
-    """
-    proto = onnx.ModelProto.FromString(kernel_nodes.serialize(model))
-
-    def dies(count: int) -> bool:
-        return search.crashes(lambda: run(_session_of_first(model, proto, count)))
-
-    runs, crashes = 0, len(proto.graph.node)
-    if not dies(crashes):
-        return
-    while crashes - runs > 1:
-        middle = (runs + crashes) // 2
-        if dies(middle):
-            crashes = middle
-        else:
-            runs = middle
-    node = proto.graph.node[crashes - 1]
-    key = kernel_nodes.named_node(model, node.name) or node.name
-    search.tell(model.name, sessions.ran(f"node {key} ({node.op_type})"), sessions.WITHOUT)
-
-
-def _session_of_first(model: Model, proto: onnx.ModelProto, count: int) -> Any:
-    """Returns a session on the first `count` nodes; its outputs are the tensors that none reads."""
-    part = onnx.ModelProto()
-    part.CopyFrom(proto)
-    graph = part.graph
-    del graph.node[count:], graph.output[:]
-    read = {name for node in graph.node for name in node.input}
-    made = dict.fromkeys(name for node in graph.node for name in node.output if name)
-    graph.output.extend(onnx.ValueInfoProto(name=name) for name in made if name not in read)
-    settings = OrtSettings(threads=1, optimization="none")
-    return sessions.Factory(model, encoded(part, model.name), settings).open()

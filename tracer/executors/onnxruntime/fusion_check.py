@@ -22,6 +22,7 @@ from tracer.containment.activity import Progress
 from tracer.executors.onnxruntime import all_outputs
 from tracer.executors.onnxruntime.node_kernels import NodeKernels
 from tracer.graph import stored_weights
+from tracer.graph import footprint
 from tracer.graph.model import Model, Node, expanded_keys
 from tracer.graph.operators import rounds_values
 from tracer.inputs.feedset import Feeds
@@ -62,7 +63,7 @@ def evidence(
     optimized = _tensors_of_optimized(model, saved, inputs, threads, register)
     interpreter = Interpreter(
         model, limits=limits, threads=threads or None, progress=progress,
-        fallback=NodeKernels(register) if register else None,
+        fallback=all_outputs.NodeKernels(register) if register else None,
     )  # fmt: skip
     rounded = any(rounds_values(node.op_type) for node in model.nodes)
     weights = frozenset(w.name for scope in model.scopes for w in scope.graph.initializer)

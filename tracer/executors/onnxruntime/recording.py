@@ -25,11 +25,10 @@ from tracer.executors.onnxruntime import (
     calibration,
     feeding,
     kernel_nodes,
-    plain_runs,
     profile_events,
     sessions,
 )
-from tracer.executors.onnxruntime.plain_runs import PlainSession
+from tracer.executors.onnxruntime.feeding import PlainSession
 from tracer.executors.settings import OrtSettings
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
@@ -102,7 +101,7 @@ class Recording:
     run_s: float = 0.0
     total: int = 0
     bias: calibration.Bias = calibration.NONE
-    returning: plain_runs.ReturnComparison | None = None
+    returning: feeding.ReturnComparison | None = None
     wall: RunTimer = field(default_factory=RunTimer)
     profiled: RunTimer = field(default_factory=RunTimer)
     empty_us: list[float] = field(default_factory=list)

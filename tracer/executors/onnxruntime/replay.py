@@ -37,6 +37,7 @@ from tracer.executors.onnxruntime.plain_runs import PlainSession
 from tracer.executors.onnxruntime.settings import OrtSettings
 from tracer.graph import stored_weights, tensor_type
 from tracer.graph.model import Model, Node, bodies, encoded, expanded_keys
+from tracer.executors.onnxruntime.feeding import PlainSession
 from tracer.executors.settings import OrtSettings
 from tracer.graph import footprint, stored_weights, tensor_type
 from tracer.graph.encoding import encoded

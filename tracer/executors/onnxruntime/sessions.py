@@ -12,10 +12,11 @@ import onnxruntime as ort
 from onnxruntime import GraphOptimizationLevel as Level
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-from tracer.containment import activity
+from tracer.containment import activity, search
 from tracer.errors import InputError, ModelError, UsageError, out_of_memory
 from tracer.executors.onnxruntime import kernel_nodes
 from tracer.executors.settings import OrtSettings, SessionSettings
+from tracer.graph.encoding import encoded
 from tracer.graph.model import Model
 from tracer.records import environment
 from tracer.support.temporary import check_room
@@ -248,6 +249,43 @@ def running(model: Model) -> AbstractContextManager[None]:
 def ran(what: str) -> str:
     """Returns the clause that says what onnxruntime ran when it crashed."""
     return f"onnxruntime {ort.__version__} ran {what}"
+
+
+def find_crashing_node(model: Model, run: Callable[[Any], object]) -> None:
+    """Tells the node of the main graph with which `model` crashes; returns where it does not.
+
+    `run` runs a session once. The parts run without optimisation, and begin with the first node:
+    the last node of the smallest part that crashes is the cause.
+    """
+    proto = onnx.ModelProto.FromString(kernel_nodes.serialize(model))
+
+    def session_of_first(count: int) -> Any:
+        """Opens the first `count` nodes; the outputs are the tensors that none of them reads."""
+        part = onnx.ModelProto()
+        part.CopyFrom(proto)
+        graph = part.graph
+        del graph.node[count:], graph.output[:]
+        read = {name for node in graph.node for name in node.input}
+        made = dict.fromkeys(name for node in graph.node for name in node.output if name)
+        graph.output.extend(onnx.ValueInfoProto(name=name) for name in made if name not in read)
+        settings = OrtSettings(threads=1, optimization="none")
+        return Factory(model, encoded(part, model.name), settings).open()
+
+    def dies(count: int) -> bool:
+        return search.crashes(lambda: run(session_of_first(count)))
+
+    runs, crashes = 0, len(proto.graph.node)
+    if not dies(crashes):
+        return
+    while crashes - runs > 1:
+        middle = (runs + crashes) // 2
+        if dies(middle):
+            crashes = middle
+        else:
+            runs = middle
+    node = proto.graph.node[crashes - 1]
+    key = kernel_nodes.named_node(model, node.name) or node.name
+    search.tell(model.name, ran(f"node {key} ({node.op_type})"), WITHOUT)
 
 
 def _refuse_memory(model: Model, message: str) -> None:
