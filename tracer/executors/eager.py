@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from tracer.containment.activity import Progress
 from tracer.errors import InputError, LimitError, TracerError
 from tracer.executors.calls import Calls, described
-from tracer.executors.measuring import Recorder, RunTimes, spread
+from tracer.executors.measuring import Recorder, RunTimes, spread, use_of, warm_up
 from tracer.executors.protocol import Profiled
 from tracer.executors.settings import MeasuringSettings
 from tracer.records.trace import Kernel, MachineUse, Run
 from tracer.support.progress import Progress
+from tracer.executors.settings import EagerSettings, MeasuringSettings
 from tracer.records.disturbance import MachineUse
 from tracer.records.trace import Kernel, Run
-from tracer.support.timing import RunTimer
-from tracer.support.types import FloatArray
+from tracer.support.timing import Moment, RunTimer
 
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory")
 
@@ -34,6 +35,7 @@ _BLOCK_US = 2e6
 _FIRST_BLOCK = 20
 """Most runs of the first block, before which the time of a run is unknown."""
 
+ModelT = TypeVar("ModelT")
 Arrays: TypeAlias = Sequence[Any]
 """The inputs of a model by position: numpy arrays, the batch first."""
 
@@ -81,8 +83,29 @@ class Measured:
 
 
 def profile_of(calls: Calls, measured: Measured) -> Profiled:
-    """Returns the profile, with a note on the overhead of recording."""
-    kernels = _kernels(calls, measured.provider)
+    """Returns the profile, with a note on the overhead of recording.
+
+    An operator at a call site is a kernel; `scope` names the enclosing kernel.
+    """
+    rows = {site.path: site.node for site in calls.sites}
+    outermost = {site.path for site in calls.sites if rows.get(site.scope) != site.node}
+    kernels = tuple(
+        Kernel(
+            name=site.path,
+            op_type=site.name,
+            domain=calls.operations[site.node].domain,
+            provider=measured.provider,
+            node=site.node,
+            scope=site.scope,
+            inputs=(),
+            outputs=(),
+            attributes=(),
+            input_types=() if site.path not in outermost else calls.operations[site.node].inputs,
+            output_types=(),
+            calls=count,
+        )
+        for site, count in zip(calls.sites, calls.calls(), strict=True)
+    )
     wall, recorded = np.array(measured.wall_us), np.array(measured.recorded_us)
     count = sum(kernel.calls for kernel in kernels)
     excess_us = np.median(recorded) - np.median(wall)
@@ -115,44 +138,98 @@ def profile_of(calls: Calls, measured: Measured) -> Profiled:
     return Profiled(run, operations=tuple(calls.operations.values()))
 
 
-def _kernels(calls: Calls, provider: str) -> tuple[Kernel, ...]:
-    """Returns a kernel for each operator at each call site; `scope` names the enclosing kernel."""
-    rows = {site.path: site.node for site in calls.sites}
-    outermost = {site.path for site in calls.sites if rows.get(site.scope) != site.node}
-    return tuple(
-        Kernel(
-            name=site.path,
-            op_type=site.name,
-            domain=calls.operations[site.node].domain,
-            provider=provider,
-            node=site.node,
-            scope=site.scope,
-            inputs=(),
-            outputs=(),
-            attributes=(),
-            input_types=() if site.path not in outermost else calls.operations[site.node].inputs,
-            output_types=(),
-            calls=count,
-        )
-        for site, count in zip(calls.sites, calls.calls(), strict=True)
-    )
+class Recording(Protocol):
+    """A model that is open for runs; `calls` are those of the recorded runs so far."""
+
+    @property
+    def calls(self) -> Calls:
+        """The kernels and rows of the recorded runs."""
+
+    @property
+    def timed(self) -> Callable[[], float]:
+        """Makes an undisturbed run and returns its time, µs."""
+
+    def observe(self) -> None:
+        """Records what takes time to record, such as types, in a run of its own."""
+
+    def most_runs(self) -> int:
+        """Returns the most runs that are recorded in a row."""
+
+    def runs(self, count: int) -> RunTimer:
+        """Records `count` runs, and returns their times."""
+
+
+class EagerExecutor(ABC, Generic[ModelT]):
+    """Profiles live models of a framework; one class for each says how a model is opened."""
+
+    settings = EagerSettings
+    name: str
+
+    @abstractmethod
+    def opened(
+        self, model: ModelT, arrays: Arrays, settings: EagerSettings
+    ) -> AbstractContextManager[Recording]:
+        """Opens `model` and runs it once, which may fail; restores it afterwards."""
+
+    @abstractmethod
+    def overhead(self, settings: EagerSettings) -> Overhead:
+        """Returns the overhead of recording a call."""
+
+    def profile(
+        self, model: ModelT, arrays: Arrays, settings: EagerSettings, progress: Progress
+    ) -> Profiled:
+        """Profiles `model` on `arrays` (numpy, the batch first); restores the model afterwards.
+
+        Raises InputError where the model does not run on the arrays, UsageError for a loss that
+        does not suit its outputs or an absent device, LimitError out of memory.
+        """
+        with self.opened(model, arrays, settings) as recording:
+            warm_up(recording.timed, settings, progress)
+            recording.observe()
+            began = Moment.now()
+            walls, recorded = alternate(settings, recording, progress)
+        overhead = self.overhead(settings)
+        measured = Measured(
+            self.name, settings.device, arrays, walls.us, recorded.us, overhead,
+            settings.notes(len(recorded.us), sum(recorded.us) / 1e6),
+            use_of(walls, recorded, began),
+        )  # fmt: skip
+        return profile_of(recording.calls, measured)
+
+    @contextmanager
+    def ready(
+        self, model: ModelT, arrays: Arrays, settings: EagerSettings
+    ) -> Iterator[Callable[[], float]]:
+        """Runs `model` once; inside the block a call times one step, in µs."""
+        with self.opened(model, arrays, settings) as recording:
+            yield recording.timed
+
+    @contextmanager
+    def recording(
+        self, model: ModelT, arrays: Arrays, settings: EagerSettings
+    ) -> Iterator[Recorder]:
+        """Runs `model` once; the profiler is on in recorded runs only."""
+        durations: list[float] = []
+        with self.opened(model, arrays, settings) as recording:
+            calls = recording.calls
+            yield Recorder(
+                recording.timed,
+                lambda runs: durations.extend(recording.runs(runs).us),
+                lambda: RunTimes(
+                    [site.path for site in calls.sites], calls.samples(), np.array(durations)
+                ),
+            )
 
 
 def alternate(
-    settings: MeasuringSettings,
-    plain: Callable[[], float],
-    recorded: Callable[[int], RunTimer],
-    most_runs: Callable[[], int],
-    samples: Callable[[], FloatArray],
-    progress: Progress,
+    settings: MeasuringSettings, recording: Recording, progress: Progress
 ) -> tuple[RunTimer, RunTimer]:
     """Returns the times of undisturbed runs and of recorded runs in blocks W P P W …
 
-    `plain` makes one run and returns its time, µs; `recorded` makes a number of runs, at most
-    `most_runs()`, and `samples` has the times of their kernels. The order alternates from block to
-    block, so that drift cancels out. A block takes some seconds. The first makes at most half of
-    the runs, so that undisturbed runs lie on both sides.
+    The order alternates from block to block, so that drift cancels out. A block takes some seconds.
+    The first makes at most half of the runs, so that undisturbed runs lie on both sides.
     """
+    plain = recording.timed
     walls, timer = RunTimer(), RunTimer()
     times = timer.us
     blocks = 0
@@ -163,17 +240,17 @@ def alternate(
             fitting = min(missing, max(1, int(_BLOCK_US * len(times) / max(sum(times), 1e-9))))
         else:
             fitting = min(-(-missing // 2), _FIRST_BLOCK)
-        count = min(fitting, max(1, most_runs()))
+        count = min(fitting, max(1, recording.most_runs()))
         least = max(min(count, _PLAIN_MOST), _PLAIN_LEAST) if blocks < 2 else 1
         plain_count = max(count // _PLAIN_SHARE, least)
         if blocks % 2 == 0:
             _add_block(walls, plain, plain_count)
-        made = recorded(count)
+        made = recording.runs(count)
         timer.add(made, range(len(made.us)))
         if blocks % 2:
             _add_block(walls, plain, plain_count)
         blocks += 1
-        known = samples()
+        known = recording.calls.samples()
         uncertain = spread(settings, known, np.zeros(known.shape[1]), 0.0)
         seconds = sum(times) / 1e6
         total = len(times) + settings.missing_runs(len(times), seconds, spread=uncertain)
@@ -185,21 +262,6 @@ def _add_block(walls: RunTimer, plain: Callable[[], float], count: int) -> None:
     plain()  # wakes threads and fills caches that slept since the last block; not counted
     for _ in range(count):
         walls.take(plain)
-
-
-def turn_recorder(
-    plain: Callable[[], float], recorded: Callable[[int], RunTimer], calls: Calls
-) -> Recorder:
-    """Returns the recorder of a model.
-
-    `recorded` makes a number of runs, adds them to `calls` and returns their times.
-    """
-    durations: list[float] = []
-
-    def read() -> RunTimes:
-        return RunTimes([s.path for s in calls.sites], calls.samples(), np.array(durations))
-
-    return Recorder(plain, lambda runs: durations.extend(recorded(runs).us), read)
 
 
 @contextmanager

@@ -1,10 +1,13 @@
 """Spans to rows and kernels, on trees of any shape; and how runs are taken in turn."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tracer.containment.activity import silent
 from tracer.errors import UsageError
 from tracer.executors import eager
 from tracer.executors.calls import Calls, Kind, Span
@@ -100,14 +103,18 @@ def test_no_more_is_taken_than_recording_cost_in_all():
 @given(st.integers(1, 300), st.integers(1, 40))
 def test_every_run_asked_for_is_made_with_undisturbed_ones_on_both_sides(runs, most):
     order = []
-    walls, recorded = eager.alternate(
-        EagerSettings(runs=runs),
-        lambda: order.append("W") or 1.0,
-        lambda count: order.append("P") or RunTimer([1.0] * count, [0] * count, [1.0] * count),
-        lambda: most,
-        lambda: np.ones((order.count("P"), 2)),
-        lambda done, total, what: None,
+
+    def recorded_runs(count):
+        order.append("P")
+        return RunTimer([1.0] * count, [0] * count, [1.0] * count)
+
+    recording = SimpleNamespace(
+        timed=lambda: order.append("W") or 1.0,
+        runs=recorded_runs,
+        most_runs=lambda: most,
+        calls=SimpleNamespace(samples=lambda: np.ones((order.count("P"), 2))),
     )
+    walls, recorded = eager.alternate(EagerSettings(runs=runs), recording, silent)
     assert len(recorded.us) == len(recorded.switches) == runs
     assert len(walls.us) >= 5
     blocks = "".join(order).replace("WW", "W")

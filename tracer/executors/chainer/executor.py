@@ -15,17 +15,14 @@ import chainer
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from tracer.containment.activity import Progress
 from tracer.errors import UsageError
-from tracer.executors import eager
 from tracer.executors.calls import BACKWARD_PHASE, Calls, described
 from tracer.executors.chainer import hooks
 from tracer.executors.chainer.hooks import CallRecorder, Functions, Links, Types, state_restorer
-from tracer.executors.eager import Arrays, Measured, failing_clearly, profile_of, turn_recorder
-from tracer.executors.measuring import Recorder, use_of, warm_up
-from tracer.executors.protocol import FrameworkExecutor, Profiled
+from tracer.executors.eager import Arrays, EagerExecutor, Overhead, failing_clearly
+from tracer.executors.protocol import FrameworkExecutor
 from tracer.executors.settings import EagerSettings
-from tracer.support.timing import Moment, RunTimer
+from tracer.support.timing import RunTimer
 
 _LEARNING_RATE = 1e-3
 
@@ -34,55 +31,6 @@ _BLOCK = 100
 
 
 Mark: TypeAlias = Callable[[str], AbstractContextManager[object]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """A run of `model` on `arrays`; with `loss` a training step, which ends with `optimizer`.
-
-    `restore` gives links the state that every run begins with.
-    """
-
-    model: chainer.Link
-    restore: Callable[[], None]
-    arrays: Arrays
-    loss: Callable[[Any], chainer.Variable] | None
-    optimizer: Any
-
-    def timed(self, phase: Mark = nullcontext, operator: Mark = nullcontext) -> float:
-        """Makes one run, which marks its phases; returns its time, µs."""
-        self.restore()
-        self.model.cleargrads()
-        start = time.perf_counter_ns()
-        outputs = self.model(*self.arrays)
-        if self.loss is not None:
-            with phase("loss"):
-                loss = self.loss(outputs)
-            with phase(BACKWARD_PHASE):
-                loss.backward()
-            if self.optimizer is not None:
-                with phase("optimizer"), operator(f"{type(self.optimizer).__name__}.update"):
-                    self.optimizer.update()
-        return (time.perf_counter_ns() - start) / 1e3
-
-
-def _step(model: chainer.Link, arrays: Arrays, settings: EagerSettings) -> _Step:
-    """Returns a step of `model`, after a first run that may fail."""
-    if settings.device != "cpu":
-        raise UsageError(
-            f"Chainer cannot use {settings.device} here",
-            "It needs a CuPy as old as itself, which no Python that tracer runs on can "
-            "install. Use --device cpu.",
-        )
-    restore = state_restorer(model, alone=True)
-    restore()
-    with failing_clearly(model, arrays):
-        outputs = model(*(array.copy() for array in arrays))
-    loss = loss_for(outputs, settings)
-    if loss is not None:
-        with failing_clearly(model, arrays):
-            loss(outputs).backward()
-    return _Step(model, restore, arrays, loss, optimizer_for(model, settings))
 
 
 def loss_for(outputs: Any, settings: EagerSettings) -> Callable[[Any], chainer.Variable] | None:
@@ -169,79 +117,89 @@ def preserved(model: chainer.Link, settings: EagerSettings) -> Iterator[None]:
         random.setstate(states[1])
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class _Recording:
-    """The calls that the hooks have recorded so far."""
+    """Runs of `model` on `arrays`; with `loss` training steps, which end with `optimizer`.
 
-    step: _Step
+    `restore` gives links the state that every run begins with. `calls` are those that the hooks
+    have recorded so far.
+    """
+
+    model: chainer.Link
+    restore: Callable[[], None]
+    arrays: Arrays
+    loss: Callable[[Any], chainer.Variable] | None
+    optimizer: Any
     recorder: CallRecorder
     calls: Calls = field(default_factory=lambda: Calls("chainer"))
 
+    def timed(self, phase: Mark = nullcontext, operator: Mark = nullcontext) -> float:
+        """Makes one run, which marks its phases; returns its time, µs."""
+        self.restore()
+        self.model.cleargrads()
+        start = time.perf_counter_ns()
+        outputs = self.model(*self.arrays)
+        if self.loss is not None:
+            with phase("loss"):
+                loss = self.loss(outputs)
+            with phase(BACKWARD_PHASE):
+                loss.backward()
+            if self.optimizer is not None:
+                with phase("optimizer"), operator(f"{type(self.optimizer).__name__}.update"):
+                    self.optimizer.update()
+        return (time.perf_counter_ns() - start) / 1e3
+
     def observe(self) -> None:
         """Records the types of functions' inputs in a run of its own."""
-        with Types(self.recorder), Links(self.step.model, self.recorder):
-            self.step.timed(self.recorder.phase, self.recorder.operator)
+        with Types(self.recorder), Links(self.model, self.recorder):
+            self.timed(self.recorder.phase, self.recorder.operator)
         self.calls.observe(self.recorder.take())
+
+    def most_runs(self) -> int:
+        """Returns the most runs between undisturbed ones."""
+        return _BLOCK
 
     def runs(self, count: int) -> RunTimer:
         """Records `count` runs; returns their times."""
         timer = RunTimer()
-        with Functions(self.recorder), Links(self.step.model, self.recorder):
+        with Functions(self.recorder), Links(self.model, self.recorder):
             for _ in range(count):
-                timer.take(lambda: self.step.timed(self.recorder.phase, self.recorder.operator))
+                timer.take(lambda: self.timed(self.recorder.phase, self.recorder.operator))
                 self.calls.add(self.recorder.take())
         return timer
 
 
-class _Chainer:
-    settings = EagerSettings
+class _Chainer(EagerExecutor[chainer.Link]):
+    name = "chainer"
     compiled = None
 
-    def profile(
-        self, model: chainer.Link, arrays: Arrays, settings: EagerSettings, progress: Progress
-    ) -> Profiled:
-        """Profiles `model` on `arrays` (numpy, the batch first); restores the model afterwards.
-
-        Raises InputError where the model does not run on the arrays, UsageError for a loss that
-        does not suit its outputs or a device other than the CPU, LimitError out of memory.
-        """
-        with preserved(model, settings):
-            step = _step(model, arrays, settings)
-            warm_up(step.timed, settings, progress)
-            recording = _Recording(step, hooks.recorder_of(model))
-            recording.observe()
-            began = Moment.now()
-            walls, recorded = eager.alternate(
-                settings,
-                step.timed,
-                recording.runs,
-                lambda: _BLOCK,
-                recording.calls.samples,
-                progress,
-            )
-        notes = settings.notes(len(recorded.us), sum(recorded.us) / 1e6)
-        bias = hooks.measure_overhead()
-        use = use_of(walls, recorded, began)
-        measured = Measured("chainer", "cpu", arrays, walls.us, recorded.us, bias, notes, use)
-        return profile_of(recording.calls, measured)
-
     @contextmanager
-    def ready(
+    def opened(
         self, model: chainer.Link, arrays: Arrays, settings: EagerSettings
-    ) -> Iterator[Callable[[], float]]:
-        """Runs `model` once; inside the block a call times one step, in µs."""
+    ) -> Iterator[_Recording]:
+        """Opens `model` on the CPU after a first run, which may fail."""
         with preserved(model, settings):
-            yield _step(model, arrays, settings).timed
+            if settings.device != "cpu":
+                raise UsageError(
+                    f"Chainer cannot use {settings.device} here",
+                    "It needs a CuPy as old as itself, which no Python that tracer runs on can "
+                    "install. Use --device cpu.",
+                )
+            restore = state_restorer(model, alone=True)
+            restore()
+            with failing_clearly(model, arrays):
+                outputs = model(*(array.copy() for array in arrays))
+            loss = loss_for(outputs, settings)
+            if loss is not None:
+                with failing_clearly(model, arrays):
+                    loss(outputs).backward()
+            optimizer = optimizer_for(model, settings)
+            recorder = hooks.recorder_of(model)
+            yield _Recording(model, restore, arrays, loss, optimizer, recorder)
 
-    @contextmanager
-    def recording(
-        self, model: chainer.Link, arrays: Arrays, settings: EagerSettings
-    ) -> Iterator[Recorder]:
-        """Runs `model` once; the profiler is on in recorded runs only."""
-        with preserved(model, settings):
-            step = _step(model, arrays, settings)
-            recording = _Recording(step, hooks.recorder_of(model))
-            yield turn_recorder(step.timed, recording.runs, recording.calls)
+    def overhead(self, settings: EagerSettings) -> Overhead:
+        """Returns the overhead of recording a call."""
+        return hooks.measure_overhead()
 
     def parameters(self, model: chainer.Link) -> Iterator[tuple[str, int, bytes]]:
         """Yields name, number of elements and content of each parameter that has a shape, once."""

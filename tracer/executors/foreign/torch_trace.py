@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -19,15 +20,16 @@ from tracer.graph.tensor_type import TensorType
 from tracer.support.files import read_regular
 
 _STEP = "ProfilerStep#"
-_BACKWARD = "autograd::engine::evaluate_function: "
+BACKWARD = "autograd::engine::evaluate_function: "
+"""Begins the names of operators of the backward pass."""
 _MODULE = "nn.Module: "
 _RANGES = ("user_annotation",)
 _DTYPES = {
     "float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16",
-    "long int": "int64", "long": "int64", "int": "int32", "bool": "bool",
-    "unsigned char": "uint8", "signed char": "int8", "short": "int16",
+    "long": "int64", "long int": "int64", "long long": "int64", "int": "int32", "short": "int16",
+    "short int": "int16", "signed char": "int8", "unsigned char": "uint8", "bool": "bool",
 }  # fmt: skip
-"""Names of C++ types in the arguments of operators."""
+"""Element types by their C++ names in a profile."""
 
 
 class _Args(msgspec.Struct, rename={"sequence": "Sequence number", "dims": "Input Dims",
@@ -98,25 +100,26 @@ def _spans(events: Sequence[_Event]) -> Iterator[Span]:
             begin + max(_ns(event.dur), 0),
             hash(event.tid),
             args.sequence,
-            inputs=tuple(_types(args)),
+            inputs=tensor_types(args.dims, args.types),
         )
 
 
 def _kind(event: _Event) -> tuple[Kind | None, str]:
     if event.cat == "cpu_op":
-        is_backward = event.name.startswith(_BACKWARD)
+        is_backward = event.name.startswith(BACKWARD)
         return (Kind.BACKWARD if is_backward else Kind.FORWARD), event.name
     if event.cat == "python_function" and event.name.startswith(_MODULE):
         return Kind.MODULE, event.name.removeprefix(_MODULE)
     return (Kind.RANGE if event.cat in _RANGES else None), event.name
 
 
-def _types(args: _Args) -> Iterator[TensorType]:
-    """Yields the types of the tensors among the arguments, without lists and scalars."""
-    for shape, name in zip(args.dims, args.types, strict=False):
-        sizes = shape if isinstance(shape, list) else None
-        if name in _DTYPES and sizes is not None and all(isinstance(n, int) for n in sizes):
-            yield TensorType(_DTYPES[str(name)], tuple(sizes))
+def tensor_types(shapes: Sequence[Any], dtypes: Sequence[Any]) -> tuple[TensorType, ...]:
+    """Returns the types of the tensors among the arguments, without lists and scalars."""
+    return tuple(
+        TensorType(_DTYPES[dtype], tuple(shape))
+        for shape, dtype in zip(shapes, dtypes, strict=False)
+        if dtype in _DTYPES and isinstance(shape, list) and all(isinstance(n, int) for n in shape)
+    )
 
 
 def _notes(path: Path, events: Sequence[_Event], runs: int, has_modules: bool) -> Iterator[str]:

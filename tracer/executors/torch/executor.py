@@ -15,24 +15,14 @@ from typing import Any, TypeAlias
 
 import torch
 
-from tracer.containment.activity import Progress
 from tracer.errors import UsageError
-from tracer.executors import eager
 from tracer.executors.calls import RANGE, Calls, described
-from tracer.executors.eager import (
-    Arrays,
-    Measured,
-    Overhead,
-    failing_clearly,
-    profile_of,
-    turn_recorder,
-)
-from tracer.executors.measuring import Recorder, use_of, warm_up
-from tracer.executors.protocol import FrameworkExecutor, Profiled
+from tracer.executors.eager import Arrays, EagerExecutor, Overhead, failing_clearly
+from tracer.executors.protocol import FrameworkExecutor
 from tracer.executors.settings import EagerSettings
 from tracer.executors.torch import spans
 from tracer.executors.torch.spans import RUN, mark, phase
-from tracer.support.timing import Moment, RunTimer, elapsed_us
+from tracer.support.timing import RunTimer, elapsed_us
 
 Loss: TypeAlias = Callable[[Any], torch.Tensor]
 
@@ -42,59 +32,26 @@ _SESSION_SPANS = 100_000
 """Most spans of one session of the profiler: some 100 MB."""
 
 
-def _profile(
-    name: str,
-    model: torch.nn.Module,
-    compiled: Callable[..., Any] | None,
-    arrays: Arrays,
-    settings: EagerSettings,
-    progress: Progress,
-) -> Profiled:
-    """Profiles `model`, or its `compiled` form, in which modules do not show."""
-    if settings.device == "cuda" and not torch.cuda.is_available():
-        raise UsageError(
-            "torch sees no CUDA device",
-            "Leave --device out; where there is a card, its driver and a CUDA build of torch "
-            "are needed.",
-        )
-    with preserved(model, settings):
-        step = _step(model, arrays, settings, compiled)
-        modules = nullcontext if compiled is not None else lambda: spans.marked(model)
-        recording = _Recording(step, spans.Session(settings.device), modules)
-        warm_up(step.timed, settings, progress)
-        recording.observe()
-        began = Moment.now()
-        walls, recorded = eager.alternate(
-            settings,
-            step.timed,
-            recording.runs,
-            recording.most_runs,
-            recording.calls.samples,
-            progress,
-        )
-    overhead = spans.measure_overhead() if settings.device == "cpu" else Overhead(0.0, 0.0)
-    notes = settings.notes(len(recorded.us), sum(recorded.us) / 1e6)
-    use = use_of(walls, recorded, began)
-    measured = Measured(name, settings.device, arrays, walls.us, recorded.us, overhead, notes, use)
-    return profile_of(recording.calls, measured)
-
-
 @dataclass
 class _Recording:
     """The calls that torch's profiler has recorded so far."""
 
     step: Step
-    session: spans.Session
     modules: Callable[[], AbstractContextManager[None]]
     calls: Calls = field(default_factory=lambda: Calls("torch"))
     spans_per_run: int = 0
 
+    @property
+    def timed(self) -> Callable[[], float]:
+        """Makes an undisturbed run and returns its time, µs."""
+        return self.step.timed
+
     def observe(self) -> None:
         """Records types and memory in a run of its own, and counts the spans of a run."""
         self.step.clear()  # torch warns when memory is freed that was not allocated in the session
-        with self.modules(), spans.Session(self.session.device, memory=True).recording() as profile:
+        with self.modules(), spans.Session(self.step.device, memory=True).recording() as profile:
             self.step.timed()
-        run = spans.runs(profile, self.session.device)[0]
+        run = spans.runs(profile, self.step.device)[0]
         self.spans_per_run = len(run)
         self.calls.observe(run)
         for row in self.calls.operations.values():
@@ -108,34 +65,13 @@ class _Recording:
     def runs(self, count: int) -> RunTimer:
         """Records `count` runs, after one that is not counted; returns their times."""
         timer = RunTimer()
-        with self.modules(), self.session.recording() as profile:
+        with self.modules(), spans.Session(self.step.device).recording() as profile:
             self.step.timed()
             for _ in range(count):
                 timer.take(self.step.timed)
-        for run in spans.runs(profile, self.session.device)[1:]:
+        for run in spans.runs(profile, self.step.device)[1:]:
             self.calls.add(run)
         return timer
-
-
-def _step(
-    model: torch.nn.Module,
-    arrays: Arrays,
-    settings: EagerSettings,
-    compiled: Callable[..., Any] | None,
-) -> Step:
-    """Returns a step of `model`, or of its compiled form, after a first run that may fail."""
-    run = model if compiled is None else compiled
-    inputs = [torch.tensor(array, device=settings.device) for array in arrays]
-    with failing_clearly(model, inputs), torch.set_grad_enabled(settings.training):
-        outputs = run(*inputs)
-    loss = loss_for(outputs, settings)
-    if loss is not None:
-        with failing_clearly(model, inputs):
-            loss(outputs).backward()  # type: ignore[no-untyped-call]
-    optimizer = optimizer_for(model, settings)
-    return Step(
-        run, inputs, tuple(model.parameters()), settings.device, settings.training, loss, optimizer
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +163,36 @@ def optimizer_for(model: torch.nn.Module, settings: EagerSettings) -> torch.opti
 
 
 @contextmanager
+def _opened(
+    model: torch.nn.Module,
+    run: Callable[..., Any],
+    arrays: Arrays,
+    settings: EagerSettings,
+    modules: Callable[[], AbstractContextManager[None]],
+) -> Iterator[_Recording]:
+    """Opens `model` for runs by `run`, after a first run that may fail."""
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError(
+            "torch sees no CUDA device",
+            "Leave --device out; where there is a card, its driver and a CUDA build of torch "
+            "are needed.",
+        )
+    with preserved(model, settings):
+        inputs = [torch.tensor(array, device=settings.device) for array in arrays]
+        with failing_clearly(model, inputs), torch.set_grad_enabled(settings.training):
+            outputs = run(*inputs)
+        loss = loss_for(outputs, settings)
+        if loss is not None:
+            with failing_clearly(model, inputs):
+                loss(outputs).backward()  # type: ignore[no-untyped-call]
+        step = Step(
+            run, inputs, tuple(model.parameters()), settings.device, settings.training, loss,
+            optimizer_for(model, settings),
+        )  # fmt: skip
+        yield _Recording(step, modules)
+
+
+@contextmanager
 def preserved(model: torch.nn.Module, settings: EagerSettings) -> Iterator[None]:
     """Puts `model` on the device, seeded, in evaluation mode or, with `settings`, training mode.
 
@@ -267,52 +233,37 @@ def preserved(model: torch.nn.Module, settings: EagerSettings) -> Iterator[None]
         torch.set_num_threads(threads)
 
 
-class _Compiled:
-    settings = EagerSettings
+class _Eager(EagerExecutor[torch.nn.Module]):
+    def opened(
+        self, model: torch.nn.Module, arrays: Arrays, settings: EagerSettings
+    ) -> AbstractContextManager[_Recording]:
+        """Opens `model`; the profiler is on in recorded runs only."""
+        return _opened(model, model, arrays, settings, lambda: spans.marked(model))
 
-    def profile(
-        self, model: torch.nn.Module, arrays: Arrays, settings: EagerSettings, progress: Progress
-    ) -> Profiled:
-        """Profiles `model` after torch.compile; raises the errors of the compiler too."""
+    def overhead(self, settings: EagerSettings) -> Overhead:
+        """Returns the overhead of recording a call; none is known on an accelerator."""
+        return spans.measure_overhead() if settings.device == "cpu" else Overhead(0.0, 0.0)
+
+
+class _Compiled(_Eager):
+    name = "torch-compile"
+
+    def opened(
+        self, model: torch.nn.Module, arrays: Arrays, settings: EagerSettings
+    ) -> AbstractContextManager[_Recording]:
+        """Opens `model` after torch.compile, in which modules do not show.
+
+        Raises the errors of the compiler too.
+        """
         torch._dynamo.reset()  # else the compiler makes shapes of an earlier batch dynamic
         options: dict[str, Any] = {"cpp.enable_kernel_profile": True}
         compiled: Callable[..., Any] = torch.compile(model, dynamic=False, options=options)
-        return _profile("torch-compile", model, compiled, arrays, settings, progress)
+        return _opened(model, compiled, arrays, settings, nullcontext)
 
 
-class _Torch:
-    settings = EagerSettings
+class _Torch(_Eager):
+    name = "torch"
     compiled = _Compiled()
-
-    def profile(
-        self, model: torch.nn.Module, arrays: Arrays, settings: EagerSettings, progress: Progress
-    ) -> Profiled:
-        """Profiles `model` on `arrays` (numpy, the batch first); restores the model afterwards.
-
-        Raises InputError where the model does not run on the arrays, UsageError for a loss that
-        does not suit its outputs or an absent device, LimitError out of memory.
-        """
-        return _profile("torch", model, None, arrays, settings, progress)
-
-    @contextmanager
-    def ready(
-        self, model: torch.nn.Module, arrays: Arrays, settings: EagerSettings
-    ) -> Iterator[Callable[[], float]]:
-        """Runs `model` once; inside the block a call times one step, in µs."""
-        with preserved(model, settings):
-            yield _step(model, arrays, settings, None).timed
-
-    @contextmanager
-    def recording(
-        self, model: torch.nn.Module, arrays: Arrays, settings: EagerSettings
-    ) -> Iterator[Recorder]:
-        """Runs `model` once; the profiler is on in recorded runs only."""
-        with preserved(model, settings):
-            step = _step(model, arrays, settings, None)
-            recording = _Recording(
-                step, spans.Session(settings.device), lambda: spans.marked(model)
-            )
-            yield turn_recorder(step.timed, recording.runs, recording.calls)
 
     def parameters(self, model: torch.nn.Module) -> Iterator[tuple[str, int, bytes]]:
         """Yields name, number of elements and content of each parameter, a shared one once."""

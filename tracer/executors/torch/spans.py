@@ -15,7 +15,7 @@ from torch.autograd.profiler import profile
 
 from tracer.executors.calls import Kind, Span
 from tracer.executors.eager import Overhead
-from tracer.graph.tensor_type import TensorType
+from tracer.executors.foreign.torch_trace import BACKWARD, tensor_types
 from tracer.support.timing import times_us
 
 _CHAIN_LENGTH = 200
@@ -26,7 +26,6 @@ RUN, MODULE, PHASE = "tracer:run", "tracer:module:", "tracer:phase:"
 """Marks of this package among the names in the profile."""
 
 _MEMORY = "[memory]"
-_BACKWARD = "autograd::engine::evaluate_function: "
 _LAUNCHES = ("cuda", "cu", "hip")
 """Prefixes of calls of an accelerator's runtime, which count for the calling operator."""
 
@@ -35,13 +34,6 @@ _AROUND = ("Torch-Compiled Region", "## Call CompiledFxGraph", "AOTDispatcher Ru
 
 _OPTIMIZER = "Optimizer."
 """Begins the names of ranges that torch itself puts around the steps of optimizers."""
-
-_DTYPES = {
-    "float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16",
-    "long": "int64", "long int": "int64", "long long": "int64", "int": "int32", "short": "int16",
-    "short int": "int16", "signed char": "int8", "unsigned char": "uint8", "bool": "bool",
-}  # fmt: skip
-"""Element types by their C++ names in the profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +124,7 @@ def _spans(event: Any, times: Mapping[int, int] | None) -> Iterator[Span]:
         kind, shown = Kind.MODULE, name.removeprefix(MODULE)
     elif name.startswith(PHASE):
         kind, shown = Kind.PHASE, name.removeprefix(PHASE)
-    elif name.startswith(_BACKWARD):
+    elif name.startswith(BACKWARD):
         kind = Kind.BACKWARD
     elif name.startswith((RUN, *_AROUND)) or (times is not None and name.startswith(_LAUNCHES)):
         return
@@ -146,7 +138,7 @@ def _spans(event: Any, times: Mapping[int, int] | None) -> Iterator[Span]:
         thread,
         origin if origin >= 0 else None,
         device_ns=None if times is None else times.get(event.correlation_id(), 0),
-        inputs=_types(event.shapes(), event.dtypes()),
+        inputs=tensor_types(event.shapes(), event.dtypes()),
     )
 
 
@@ -158,15 +150,6 @@ def _device_times(events: Sequence[Any]) -> Mapping[int, int]:
         if event.device_type() != DeviceType.CPU and not repeated:
             times[event.linked_correlation_id()] += event.duration_ns()
     return times
-
-
-def _types(shapes: Sequence[Any], dtypes: Sequence[str]) -> tuple[TensorType, ...]:
-    """Returns the types of the tensors among the arguments, without lists and scalars."""
-    types = []
-    for shape, dtype in zip(shapes, dtypes, strict=False):
-        if dtype in _DTYPES and all(isinstance(size, int) for size in shape):
-            types.append(TensorType(_DTYPES[dtype], tuple(shape)))
-    return tuple(types)
 
 
 @cache
