@@ -179,25 +179,22 @@ class _Walk:
                 module = span.name if span.kind is Kind.MODULE else None
                 stack.append(_Frame(span.end, span.name, module, outer.node, outer.column))
             elif span.kind is Kind.RANGE and outer.node is None:
-                stack.append(self._range(span, outer))
+                # operators inside get rows, whose keys hold the name of the range
+                label = f"{outer.label}/{span.name}" if outer.label else span.name
+                node = self._unique(label)
+                row = OperatorRow(node, outer.module, RANGE, self._calls.domain)
+                self._calls.operations.setdefault(node, row)
+                column = self._column(span, outer, node)
+                stack.append(_Frame(span.end, label, outer.module, None, column))
             else:
-                stack.append(self._operator(span, outer))
+                node = outer.node or self._row(span, outer)
+                column = self._column(span, outer, node)
+                is_backward = span.kind is not Kind.FORWARD or node.endswith(BACKWARD)
+                if span.origin is not None and not is_backward:
+                    # nested spans share an origin; the last one is the innermost operator
+                    self._origins[span.origin] = node
+                stack.append(_Frame(span.end, outer.label, outer.module, node, column))
         return self._times
-
-    def _range(self, span: Span, outer: _Frame) -> _Frame:
-        """Returns the frame of a range: operators inside get rows, whose keys hold its name."""
-        label = f"{outer.label}/{span.name}" if outer.label else span.name
-        node = self._unique(label)
-        row = OperatorRow(node, outer.module, RANGE, self._calls.domain)
-        self._calls.operations.setdefault(node, row)
-        return _Frame(span.end, label, outer.module, None, self._column(span, outer, node))
-
-    def _operator(self, span: Span, outer: _Frame) -> _Frame:
-        node = outer.node or self._row(span, outer)
-        column = self._column(span, outer, node)
-        if span.kind is Kind.FORWARD and span.origin is not None and not node.endswith(BACKWARD):
-            self._origins[span.origin] = node  # of several with one origin, the last is right
-        return _Frame(span.end, outer.label, outer.module, node, column)
 
     def _column(self, span: Span, outer: _Frame, node: str) -> int:
         """Returns the column of a kernel, and adds its own time."""

@@ -6,7 +6,7 @@ import pkgutil
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tracer import executors
 from tracer.errors import UsageError
@@ -38,39 +38,38 @@ def find(name: str) -> Executor[Any, Any, Any]:
     name = SHORT_NAMES.get(name, name)
     if name not in names():
         raise UsageError(f"there is no executor '{name}'", f"There are {', '.join(names())}.")
-    executor: Executor[Any, Any, Any]
-    executor = importlib.import_module(f"tracer.executors.{name}.executor").executor
-    return executor
+    module = importlib.import_module(f"tracer.executors.{name}.executor")
+    return cast("Executor[Any, Any, Any]", module.executor)
 
 
 def find_optimizing(name: str) -> OptimizingExecutor[Any, Any, Any]:
     """Returns the executor `name`. Raises UsageError where it does not optimise graphs."""
-    executor: OptimizingExecutor[Any, Any, Any] = _able(name, OptimizingExecutor, "optimise graphs")
-    return executor
+    return cast(
+        "OptimizingExecutor[Any, Any, Any]", _able(name, OptimizingExecutor, "optimise graphs")
+    )
 
 
 def find_alternating(name: str) -> AlternatingExecutor[Any, Any, Any]:
     """Returns the executor `name`. Raises UsageError where its runs cannot take turns."""
-    executor: AlternatingExecutor[Any, Any, Any] = _able(
-        name, AlternatingExecutor, "take turns with others"
+    return cast(
+        "AlternatingExecutor[Any, Any, Any]",
+        _able(name, AlternatingExecutor, "take turns with others"),
     )
-    return executor
 
 
 def find_tensors(name: str) -> TensorExecutor[Any, Any, Any]:
     """Returns the executor `name`. Raises UsageError where it cannot return tensors."""
-    executor: TensorExecutor[Any, Any, Any] = _able(
-        name, TensorExecutor, "return the tensors of nodes"
+    return cast(
+        "TensorExecutor[Any, Any, Any]", _able(name, TensorExecutor, "return the tensors of nodes")
     )
-    return executor
 
 
 def find_stepping(name: str) -> SteppingExecutor[Any, Any, Any]:
     """Returns the executor `name`. Raises UsageError where it cannot feed a cache back."""
-    executor: SteppingExecutor[Any, Any, Any] = _able(
-        name, SteppingExecutor, "run the phases of a language model"
+    return cast(
+        "SteppingExecutor[Any, Any, Any]",
+        _able(name, SteppingExecutor, "run the phases of a language model"),
     )
-    return executor
 
 
 def find_fallback(name: str, register: Sequence[str | Path] = ()) -> Fallback:
@@ -81,16 +80,15 @@ def find_fallback(name: str, register: Sequence[str | Path] = ()) -> Fallback:
     kind = getattr(find(name), "fallback", None)
     if kind is None:
         raise UsageError(f"the executor '{name}' does not compute single nodes", "Take ort.")
-    fallback: Fallback = kind(register)
-    return fallback
+    return cast("Fallback", kind(register))
 
 
 def find_framework(name: str) -> FrameworkExecutor[Any, Any, Any]:
     """Returns the executor of the framework `name`. Raises UsageError for one of graphs."""
-    executor: FrameworkExecutor[Any, Any, Any] = _able(
-        name, FrameworkExecutor, "run models of a framework"
+    return cast(
+        "FrameworkExecutor[Any, Any, Any]",
+        _able(name, FrameworkExecutor, "run models of a framework"),
     )
-    return executor
 
 
 def _able(name: str, protocol: Any, ability: str) -> Any:

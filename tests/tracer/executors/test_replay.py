@@ -45,7 +45,7 @@ def test_a_kernel_alone_makes_the_values_it_makes_in_the_model(optimization):
 def test_copies_share_their_inputs_and_take_turns_in_their_weights():
     _, _, kernels, pieces = cut(residual(), "none")
     conv = pieces[[kernel.op_type for kernel in kernels].index("Conv")]
-    proto = conv.copies(5, 2).proto
+    proto, _ = conv.copies(5, 2)
     read = [tuple(node.input) for node in proto.graph.node]
     assert len(proto.graph.node) == 5
     assert len({names[0] for names in read}) == 1
@@ -60,9 +60,9 @@ def test_large_weights_stay_in_their_file_and_further_sets_are_copies():
     weight = np.random.default_rng(0).standard_normal((size, size)).astype(np.float32)
     proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
     _, feedset, _, (piece,) = cut(proto, "none")
-    copies = piece.copies(5, 2)
-    assert copies.proto.ByteSize() < 2000
-    first, second = copies.values.values()
+    copies, weights = piece.copies(5, 2)
+    assert copies.ByteSize() < 2000
+    first, second = weights.values()
     assert isinstance(first, np.memmap) or isinstance(first.base, np.memmap)
     assert not np.shares_memory(first, second)
     for count, distinct in ((1, 1), (5, 2), (5, 3)):

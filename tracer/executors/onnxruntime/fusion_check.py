@@ -79,25 +79,20 @@ def evidence(
         for path, comparer in of_graph.items():
             comparer.tensors.clear()
             comparers[path].append(comparer)
-    found = {
-        path: _evidence_of_graph(every)
-        for path, every in comparers.items()
-        if len(every) == len(inputs)
-    }
+    found: dict[str, Evidence] = {}
+    for path, every in comparers.items():
+        if len(every) < len(inputs):
+            continue
+        equal, reordered = every[-1].strongest()
+        found[path] = Evidence(
+            inputs=len(every),
+            equal=equal,
+            reordered=reordered,
+            uninformative=_uninformative([comparer.optimized_marks for comparer in every]),
+            constant=frozenset(_uninformative([comparer.model_marks for comparer in every])),
+            not_numeric=frozenset(every[-1].not_numeric),
+        )
     return replace(found.pop(_MAIN), bodies=found)
-
-
-def _evidence_of_graph(comparers: Sequence[_Comparer]) -> Evidence:
-    """Returns what the comparison of one graph on each of the inputs shows."""
-    equal, reordered = comparers[-1].strongest()
-    return Evidence(
-        inputs=len(comparers),
-        equal=equal,
-        reordered=reordered,
-        uninformative=_uninformative([comparer.optimized_marks for comparer in comparers]),
-        constant=frozenset(_uninformative([comparer.model_marks for comparer in comparers])),
-        not_numeric=frozenset(comparers[-1].not_numeric),
-    )
 
 
 def _tensors_of_optimized(

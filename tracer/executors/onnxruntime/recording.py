@@ -235,26 +235,26 @@ class Recording:
             self.returning.take_turn()
 
     def _open(self) -> Any:
-        """Opens a profiled session; the first session also saves the graph it runs."""
+        """Opens a profiled session; the first session also saves the graph it runs.
+
+        Of a provider that compiles, the CPU saves the graph that it divides.
+        """
         prefix = self.saved.with_name("profile")
         if self.nodes is not None:
             return self.factory.open(profile=prefix)
-        session, self.nodes = self._open_and_save(prefix)
-        self.labels.repeated = self.nodes.repeated
-        return session
-
-    def _open_and_save(self, prefix: Path) -> tuple[Any, kernel_nodes.SavedNodes]:
-        """Opens a profiled session; of a provider that compiles, the CPU saves what it divides."""
         if not environment.provider_of(self.factory.settings.provider).compiles:
             with suppress(sessions.CompiledError):  # raised if this version compiles after all
                 session = self.factory.open(profile=prefix, optimized=self.saved)
-                return session, kernel_nodes.SavedNodes.read(self.saved)
-        self.factory.save_on_cpu(self.saved)
-        session = self.factory.open(profile=prefix)
-        self.parts = kernel_nodes.recorded_parts(session)
-        if self.parts and all(environment.is_cpu(part.provider) for part in self.parts):
-            self.factory.save_on_cpu(self.saved, divided=False)  # it took nothing
-        return session, kernel_nodes.SavedNodes.read(self.saved, elsewhere=True)
+                self.nodes = kernel_nodes.SavedNodes.read(self.saved)
+        if self.nodes is None:
+            self.factory.save_on_cpu(self.saved)
+            session = self.factory.open(profile=prefix)
+            self.parts = kernel_nodes.recorded_parts(session)
+            if self.parts and all(environment.is_cpu(part.provider) for part in self.parts):
+                self.factory.save_on_cpu(self.saved, divided=False)  # it took nothing
+            self.nodes = kernel_nodes.SavedNodes.read(self.saved, elsewhere=True)
+        self.labels.repeated = self.nodes.repeated
+        return session
 
     def kernels(self) -> tuple[tuple[Kernel, ...], list[int]]:
         """Returns the kernels in the order in which they first ran, and the label of each."""

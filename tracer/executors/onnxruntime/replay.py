@@ -147,15 +147,15 @@ def runner(
     piece: Piece, count: int, distinct: int, settings: OrtSettings
 ) -> Callable[[], list[object]]:
     """Returns a function that runs `count` copies once and returns the output of the last."""
-    copies = piece.copies(count, distinct)
+    proto, values = piece.copies(count, distinct)
     unoptimized = OrtSettings(
         threads=settings.threads, optimization="none", provider=settings.provider
     )
-    model = Model(copies.proto, None, "", expanded_keys(copies.proto))
-    stored = {name: ort.OrtValue.ortvalue_from_numpy(v) for name, v in copies.values.items()}
-    session = sessions.Factory(model, encoded(copies.proto, model.name), unoptimized, stored).open()
+    model = Model(proto, None, "", expanded_keys(proto))
+    stored = {name: ort.OrtValue.ortvalue_from_numpy(value) for name, value in values.items()}
+    session = sessions.Factory(model, encoded(proto, model.name), unoptimized, stored).open()
     run = feeding.runner(model, session, dict(piece.feeds))
-    return partial(feeding.run_beside, run, copies)
+    return partial(feeding.run_beside, run, values)
 
 
 def _block_us(run: Callable[[], object], rest_s: float) -> float:
@@ -174,7 +174,12 @@ def cut_kernels(
     proto = onnx.load(saved, load_external_data=False)
     model = Model(proto, saved, "", expanded_keys(proto), subject=model.name)
     makers = {name: node for node in proto.graph.node for name in node.output if name}
-    return _pieces(model, proto, feeds, [_node_of(kernel, makers) for kernel in kernels])
+    nodes = []
+    for kernel in kernels:
+        node = None if kernel.scope else makers.get(next(filter(None, kernel.outputs), ""))
+        is_foreign = any(_is_foreign(kind.dtype) for kind in kernel.input_types)
+        nodes.append(None if node is None or bodies(node) or is_foreign else node)
+    return _pieces(model, proto, feeds, nodes)
 
 
 def cut_nodes(model: Model, feeds: Feeds, nodes: Sequence[Node]) -> list[Piece | None]:
@@ -203,7 +208,11 @@ def _pieces(
             tensor.CopyFrom(node.attribute[0].t)
             tensor.name = node.output[0]
     names = {n for each in nodes if each is not None for n in each.input if n} - set(weights)
-    values = _values_in_a_run(model, proto, feeds, sorted(names))
+    values = {name: feeds[name] for name in names if name in feeds}
+    if intermediate := sorted(names - set(values)):
+        copy = onnx.ModelProto()
+        copy.CopyFrom(proto)
+        values |= all_outputs.runner(model, copy, intermediate)(feeds)
     folder = None if model.path is None else model.path.parent
     pieces: list[Piece | None] = []
     for each in nodes:
@@ -218,15 +227,6 @@ def _pieces(
     return pieces
 
 
-def _node_of(kernel: Kernel, makers: Mapping[str, onnx.NodeProto]) -> onnx.NodeProto | None:
-    if kernel.scope or any(_is_foreign(kind.dtype) for kind in kernel.input_types):
-        return None
-    node = makers.get(next(filter(None, kernel.outputs), ""))
-    if node is None or any(a.HasField("g") or a.graphs for a in node.attribute):
-        return None
-    return node
-
-
 def _is_foreign(dtype: str) -> bool:
     """Returns whether numpy lacks the element type: bfloat16, float8, int4, sequences."""
     try:
@@ -238,19 +238,6 @@ def _is_foreign(dtype: str) -> bool:
 def _is_plain(value: Any) -> bool:
     """Returns whether a value is an array of numbers: None is of a type that numpy lacks."""
     return isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
-
-
-def _values_in_a_run(
-    model: Model, proto: onnx.ModelProto, feeds: Feeds, names: Sequence[str]
-) -> Mapping[str, Any]:
-    """Returns the values of the tensors `names` in one run of the optimised graph."""
-    values = {name: feeds[name] for name in names if name in feeds}
-    intermediate = [name for name in names if name not in values]
-    if not intermediate:
-        return values
-    copy = type(proto)()
-    copy.CopyFrom(proto)
-    return {**values, **all_outputs.runner(model, copy, intermediate)(feeds)}
 
 
 @dataclass(frozen=True)
@@ -274,11 +261,12 @@ class Piece:
         kinds = map(tensor_type.from_initializer, self.weights.values())
         return sum(kind.nbytes or 0 for kind in kinds)
 
-    def copies(self, count: int, distinct: int) -> Copies:
+    def copies(self, count: int, distinct: int) -> tuple[onnx.ModelProto, dict[str, Array]]:
         """Returns `count` copies of the node side by side, which share `distinct` sets of weights.
 
-        All copies read the same inputs; the output is the output of the last copy. Without
-        optimisation the runtime also computes the copies whose output nobody reads.
+        Returns the values of weights that lie outside the model as well, by name. All copies read
+        the same inputs; the output is the output of the last copy. Without optimisation the runtime
+        also computes the copies whose output nobody reads.
         """
         nodes = []
         for index in range(count):
@@ -298,7 +286,7 @@ class Piece:
         graph = helper.make_graph(nodes, "replay", inputs, [], stored)
         graph.output.add(name=next(name for name in nodes[-1].output if name))
         proto = helper.make_model(graph, opset_imports=self.opsets, ir_version=self.ir_version)
-        return Copies(proto, values)
+        return proto, values
 
     def _stored(self, sets: int) -> tuple[list[onnx.TensorProto], dict[str, Array]]:
         """Returns so many sets of the weights, and the values of external ones.
@@ -327,11 +315,3 @@ class Piece:
 
     def _copied(self, name: str, index: int) -> str:
         return f"{name}#{index}" if name in self.weights else name
-
-
-@dataclass(frozen=True)
-class Copies:
-    """A model of copies of a node, and the values (numpy) of weights that are not in it."""
-
-    proto: onnx.ModelProto = field(repr=False)
-    values: Mapping[str, Array] = field(repr=False)
