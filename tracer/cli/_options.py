@@ -39,7 +39,7 @@ from tracer.cli._types import (
     Size,
     Words,
 )
-from tracer.containment import activity, memory, search, signals
+from tracer.containment import activity, memory, signals, watch
 from tracer.errors import UsageError
 from tracer.executors.settings import OPTIMIZATIONS
 from tracer.support.arguments import PATH, RULES, maybe, option
@@ -379,7 +379,7 @@ def to_output(
         raise UsageError("--redact and --with-paths together", "Leave out one of them.")
     _fence.build(click.get_current_context().params)
     # The files of a search are those of the run that crashed, and may have its first results.
-    files = () if search.is_on() else (*outputs, *stdout)
+    files = () if watch.is_search() else (*outputs, *stdout)
     return Output(options, files, force, opened)
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, BinaryIO, TypeVar, cast
 
-from tracer.containment import activity, memory, search, signals, supervisor, watch
+from tracer.containment import activity, memory, signals, supervisor, watch
 from tracer.errors import CrashError, InputError, LimitError, TracerError
 from tracer.support.temporary import sweep
 
@@ -93,7 +93,7 @@ def _pickled(call: Call) -> bytes | None:
 
 def _find_node(call: Call, dead: Worker) -> CrashError | None:
     """Returns the error of a worker that crashed, with the node that a second run finds."""
-    seconds = search.seconds(dead.page.times[0])
+    seconds = watch.search_seconds(dead.page.times[0])
     if not seconds:
         return None
     data = _pickled(replace(call, callbacks=(), searches=True))
@@ -105,7 +105,7 @@ def _find_node(call: Call, dead: Worker) -> CrashError | None:
         worker.reply({})
     except (CrashError, LimitError):
         worker.end()
-        return dead.crash(worker.page.read()) if worker.code == search.FOUND else None
+        return dead.crash(worker.page.read()) if worker.code == watch.FOUND else None
     except BaseException:
         worker.end()
         raise
@@ -316,7 +316,7 @@ def _reply_to(data: bytes, sending: Connection) -> bytes:
             except (Exception, SystemExit):  # whatever the modules of the arguments raise
                 return _pickle_reply(Reply(unreadable=True))
             if call.searches:
-                search.begin()
+                watch.begin_search()
             if call.nbytes is not None:
                 memory.limit(call.nbytes)
             if call.seconds is not None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-from tracer.containment import activity, search
+from tracer.containment import activity, watch
 from tracer.errors import LimitError
 
 _DEFAULTS: dict[int, Any] = {
@@ -159,7 +159,7 @@ def limit_seconds(seconds: float) -> None:
     A supervisor is told as well: it ends the process if the exception has no effect. A search has
     a limit of its own.
     """
-    if search.is_on():
+    if watch.is_search():
         return
     page = activity.page()
     if page is not None:

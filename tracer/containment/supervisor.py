@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
-from tracer.containment import activity, memory, search, signals, watch
+from tracer.containment import activity, memory, signals, watch
 from tracer.errors import (
     CrashError,
     InputError,
@@ -84,7 +84,7 @@ def supervised(command: Callable[[], int], name: str) -> int:
             sweep()
             ended = watch.wait(child, page, reading, frames)
             last = page.read()
-            seconds = search.seconds(page.times[0])
+            seconds = watch.search_seconds(page.times[0])
             usual = (0, *watch.ENDING, signal.SIGKILL, signal.SIGQUIT, signal.SIGPIPE)
             has_crashed = ended.signal not in usual and not ended.overdue
             if seconds and has_crashed and page.runs_model and not page.code:
@@ -169,13 +169,13 @@ def _search_for_node(
             for number in watch.ENDING:
                 signal.signal(number, signal.SIG_DFL)
             become_child(page, None, supervisor)
-            search.begin()
+            watch.begin_search()
             command()
         finally:
             os._exit(0)  # what follows in the program is not for this process
     ended = watch.wait(child, page, reading, None)
     watch.await_children(_DYING_S)  # what it tried in further processes died with it
-    return page.read() if (ended.code, ended.signal) == (search.FOUND, 0) else None
+    return page.read() if (ended.code, ended.signal) == (watch.FOUND, 0) else None
 
 
 def _report_death(

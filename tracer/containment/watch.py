@@ -1,4 +1,9 @@
-"""Ties a child process to its parent, and watches it to its end: its time, and signals."""
+"""Ties a child process to its parent, and watches it to its end: its time, and signals.
+
+After a crash a second run, the search, tells the node that crashes and does nothing else. It goes
+the way of the first run up to the first model that a runtime runs. There it tries parts of the
+model, each in a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +14,27 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
 from tracer.containment import activity
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if os.name == "posix" else ()
 """Signals that ask a command to end."""
-
 GRACE_S = 2.0
 """Seconds after the deadline in which the child may end by itself."""
-
 ASKED_GRACE_S, KEEPING_GRACE_S = 1.2, 8.0
 """The same after a signal, and where the child has results to keep: a busy machine may take seconds
 to let it notice, and they would be lost. Who cannot wait sends a second signal."""
-
 _TWICE_S = 0.3
 """Signals closer together are one: `timeout` and terminals send them to the whole group too."""
-
 _PAUSE_S = 0.005
 """Seconds between two looks for children that are left."""
+FOUND = 77
+"""Exit code of a search that tells the cause on its page."""
+MOST_SEARCH_S = 20.0
+"""Seconds that a search may take: nobody waits long for the name of a node."""
 
 _DEATH_OF_PARENT, _ADOPTION = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER of Linux
 _SET_TERMINATE = "_ZSt13set_terminatePFvvE"  # std::set_terminate(void (*)())
@@ -145,3 +151,49 @@ def silence_terminate() -> None:
         with contextlib.suppress(OSError, AttributeError):  # another C++ library
             setter = getattr(ctypes.CDLL("libstdc++.so.6"), _SET_TERMINATE)
             setter(ctypes.cast(ctypes.CDLL(None).abort, ctypes.c_void_p))
+
+
+def search_seconds(deadline: float) -> float:
+    """Returns for how many seconds to search before a time limit, of the monotonic clock, or 0."""
+    left = deadline - time.monotonic() if deadline else MOST_SEARCH_S
+    return min(MOST_SEARCH_S, max(0.0, left))
+
+
+_is_search = False
+
+
+def begin_search() -> None:
+    """Makes this process a search: it writes nothing, neither results nor messages."""
+    global _is_search
+    _is_search = True
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nothing, stream)
+
+
+def is_search() -> bool:
+    """Returns whether this process is a search."""
+    return _is_search
+
+
+def crashes(trial: Callable[[], object]) -> bool:
+    """Returns whether `trial` dies of a signal, in a process of its own."""
+    global _is_search
+    us = os.getpid()
+    child = os.fork()
+    if child == 0:
+        try:
+            die_with(us)
+            _is_search = False
+            trial()
+        finally:
+            os._exit(0)  # an exception is no crash
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+def tell_cause(where: str, action: str, remedy: str) -> NoReturn:
+    """Ends this process, with what the first one did when it crashed."""
+    page = activity.page()
+    assert page is not None
+    page.write(activity.Activity(where, action, remedy))
+    os._exit(FOUND)

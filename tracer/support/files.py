@@ -116,14 +116,9 @@ def write_atomically(path: Path, data: bytes) -> None:
 def create_atomically(path: Path, data: bytes) -> bool:
     """Writes `data` as `write_atomically`, but returns False if a file is at `path` by then."""
     with _temporary_with(path, data) as (temporary, target):
-        try:
-            os.link(temporary, target)
-        except FileExistsError:
-            return False
-        except OSError:  # a file system without links
-            temporary.replace(target)
-        _untold[path] = None
-    return True
+        if is_new := _link(temporary, target):
+            _untold[path] = None
+    return is_new
 
 
 def write_with_data(
@@ -148,9 +143,16 @@ def write_with_data(
                 with new.open("wb") as stream:
                     stream.write(content(data.name))
                     _flush(stream)
-                if _name_both(new_data, data, new, target):
-                    _untold[path] = None
-                    break
+                with without_signals():
+                    if not _link(new_data, data):
+                        continue
+                    try:
+                        new.replace(target)
+                    except OSError:
+                        data.unlink()
+                        raise
+                _untold[path] = None
+                break
         _sync_folder(target.parent)
     return data
 
@@ -185,20 +187,14 @@ def data_names(path: Path) -> Iterator[str]:
     yield from (f"{name}.{number}.data" for number in itertools.count(2))
 
 
-def _name_both(new_data: Path, data: Path, new: Path, target: Path) -> bool:
-    """Gives two temporary files their names; returns False if a file is at `data` by then."""
-    with without_signals():
-        try:
-            os.link(new_data, data)
-        except FileExistsError:
-            return False
-        except OSError:  # a file system without links
-            new_data.replace(data)
-        try:
-            new.replace(target)
-        except OSError:
-            data.unlink()
-            raise
+def _link(temporary: Path, target: Path) -> bool:
+    """Gives a temporary file its name; returns False if a file is there by then."""
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without links
+        temporary.replace(target)
     return True
 
 

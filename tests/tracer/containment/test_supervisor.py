@@ -69,7 +69,7 @@ sys.exit(supervised(ctypes.CDLL("libstdc++.so.6")._ZSt9terminatev, "x"))
 
 SEARCHING = """
 import ctypes, sys, time
-from tracer.containment import activity, search
+from tracer.containment import activity, watch
 from tracer.containment.supervisor import supervised
 from tracer.support.temporary import TemporaryFolder
 
@@ -79,11 +79,11 @@ def trial():
 
 def command():
     with activity.doing("m.onnx", "a runtime ran it", runs_model=True):
-        if search.is_on():
-            search.crashes(trial)
+        if watch.is_search():
+            watch.crashes(trial)
         ctypes.string_at(0)
 
-search.MOST_S = 2
+watch.MOST_SEARCH_S = 2
 sys.exit(supervised(command, "x"))
 """
 """A crash whose search takes too long, and is killed together with what it tries."""

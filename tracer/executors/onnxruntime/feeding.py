@@ -33,7 +33,7 @@ import onnx
 import onnxruntime as ort
 from onnx import helper, numpy_helper
 
-from tracer.containment import search, signals
+from tracer.containment import signals, watch
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.executors.onnxruntime import sessions
 from tracer.executors.settings import OrtSettings
@@ -85,7 +85,7 @@ def runner(model: Model, session: Any, feeds: Feeds) -> Callable[[], list[Any]]:
     are such values too where one has such a type; see `as_array`. The function raises InputError
     for feeds that cannot be passed or do not run.
     """
-    if search.is_on():
+    if watch.is_search():
         sessions.find_crashing_node(model, lambda part: runner(model, part, feeds)())
     options = run_options()
     is_foreign = any(map(_is_foreign, feeds.values()))

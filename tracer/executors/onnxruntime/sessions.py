@@ -12,7 +12,7 @@ import onnxruntime as ort
 from onnxruntime import GraphOptimizationLevel as Level
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-from tracer.containment import activity, search
+from tracer.containment import activity, watch
 from tracer.errors import InputError, ModelError, UsageError, out_of_memory
 from tracer.executors.onnxruntime import kernel_nodes
 from tracer.executors.settings import OrtSettings, SessionSettings
@@ -272,7 +272,7 @@ def find_crashing_node(model: Model, run: Callable[[Any], object]) -> None:
         return Factory(model, encoded(part, model.name), settings).open()
 
     def dies(count: int) -> bool:
-        return search.crashes(lambda: run(session_of_first(count)))
+        return watch.crashes(lambda: run(session_of_first(count)))
 
     runs, crashes = 0, len(proto.graph.node)
     if not dies(crashes):
@@ -285,7 +285,7 @@ def find_crashing_node(model: Model, run: Callable[[Any], object]) -> None:
             runs = middle
     node = proto.graph.node[crashes - 1]
     key = kernel_nodes.named_node(model, node.name) or node.name
-    search.tell(model.name, ran(f"node {key} ({node.op_type})"), WITHOUT)
+    watch.tell_cause(model.name, ran(f"node {key} ({node.op_type})"), WITHOUT)
 
 
 def _refuse_memory(model: Model, message: str) -> None:
