@@ -114,8 +114,15 @@ def _find_node(call: Call, dead: Worker) -> CrashError | None:
 
 
 def _idle_worker() -> Worker:
-    """Returns an idle worker that sees the same surroundings as this process, or a new one."""
-    around = _surroundings()
+    """Returns an idle worker or a new one.
+
+    What a child inherits when it starts must not have changed since in this process.
+    """
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    folder = None
+    with contextlib.suppress(OSError):
+        folder = os.getcwd()  # noqa: PTH109 - as text
+    around = os.getpid(), dict(os.environ), folder, list(sys.path), cores
     while _idle:
         worker = _idle.pop()
         if worker.around == around and worker.is_alive:
@@ -129,15 +136,6 @@ def _idle_worker() -> Worker:
             f"no child process can be started ({error.strerror or error})",
             "Raise the limits of this process (ulimit -n, -u), or give in_process=True.",
         ) from error
-
-
-def _surroundings() -> tuple[Any, ...]:
-    """Returns what a child inherits when it starts: it must not have changed since."""
-    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-    folder = None
-    with contextlib.suppress(OSError):
-        folder = os.getcwd()  # noqa: PTH109 - as text
-    return os.getpid(), dict(os.environ), folder, list(sys.path), cores
 
 
 @dataclass(frozen=True, slots=True)

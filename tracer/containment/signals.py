@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -95,7 +95,15 @@ def raising() -> Iterator[None]:
     finally:
         sys.unraisablehook = telling
         _received.clear()
-        _restore(ours)
+        # the time limit ends, and signals have their default effect: a process may be ending now
+        if hasattr(signal, "SIGALRM") and signal.getsignal(signal.SIGALRM) in (_raise, _rise):
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        for number in ours:
+            if activity.page() is None:
+                signal.signal(number, _DEFAULTS[number])
+            elif signal.getsignal(number) is _raise:  # from now on nobody is told an exception
+                signal.signal(number, signal.SIG_DFL)
 
 
 def ending() -> str:
@@ -233,15 +241,3 @@ def _on_dropped(
 def _rise(number: int, frame: FrameType | None) -> None:
     if _received and not _noting:
         raise _received[0]
-
-
-def _restore(numbers: Sequence[int]) -> None:
-    """Ends the time limit, and gives signals their default effect; a process may be ending now."""
-    if hasattr(signal, "SIGALRM") and signal.getsignal(signal.SIGALRM) in (_raise, _rise):
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    for number in numbers:
-        if activity.page() is None:
-            signal.signal(number, _DEFAULTS[number])
-        elif signal.getsignal(number) is _raise:  # from now on nobody is told an exception
-            signal.signal(number, signal.SIG_DFL)

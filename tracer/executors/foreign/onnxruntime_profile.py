@@ -54,15 +54,6 @@ _LATEST_US = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
-class _Recorded:
-    """The runs of a file that count, its kernels in the order they ran, and notes."""
-
-    table: RunTable
-    kernels: tuple[SeparateKernel, ...]
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Profile:
     """The runs in a profile; `absent` are kernels that it does not name (see `Join`)."""
 
@@ -77,14 +68,17 @@ def read(path: Path, model: Model | None) -> Profile:
     the first of several. Raises InputError for a file without a whole run, and for one that is no
     such profile.
     """
-    recorded = _read_runs(path)
-    table = recorded.table
+    table, separate, notes = _read_runs(path)
     calls = table.calls.mean(axis=0).tolist()
     if model is None:
         note = "rows are kernels: --model FILE joins them to nodes, and counts their work"
-        joined = Join(tuple(map(_kernel_by_name, recorded.kernels, calls)), notes=(note,))
+        unjoined = (
+            replace(kernel_nodes.unjoined(each.label, count), name=each.name)
+            for each, count in zip(separate, calls, strict=True)
+        )
+        joined = Join(tuple(unjoined), notes=(note,))
     else:
-        joined = join_kernels(model, recorded.kernels, calls)
+        joined = join_kernels(model, separate, calls)
     kernels = _with_own_names(joined.kernels)
     if table.device_us is not None:
         kernels = kernel_nodes.timed_on_device(kernels, table.device_us.mean(axis=0))
@@ -99,34 +93,13 @@ def read(path: Path, model: Model | None) -> Profile:
         bias_us=np.zeros(len(kernels)),
         kernels=kernels,
         notes=(
-            *recorded.notes,
+            *notes,
             *joined.notes,
             *kernel_nodes.device_notes(kernels, table.apart_us, here=False),
         ),
         tick_us=_TICK_US,
     )
     return Profile(run, joined.absent)
-
-
-def _kernel_by_name(separate: SeparateKernel, calls: float) -> Kernel:
-    """Returns what the profile alone says of a kernel."""
-    label = separate.label
-    return Kernel(
-        name=separate.name,
-        op_type=label.op_type,
-        domain="",
-        provider=label.provider,
-        node=None,
-        scope="",
-        inputs=(),
-        outputs=(),
-        attributes=(),
-        input_types=label.input_types,
-        output_types=label.output_types,
-        calls=calls,
-        arena_bytes=label.arena_bytes,
-        arena_peak_bytes=label.arena_peak_bytes,
-    )
 
 
 def _with_own_names(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
@@ -168,7 +141,8 @@ def _read_by_parts(kernel: Kernel) -> list[str]:
     return list(dict.fromkeys(read))
 
 
-def _read_runs(path: Path) -> _Recorded:
+def _read_runs(path: Path) -> tuple[RunTable, tuple[SeparateKernel, ...], tuple[str, ...]]:
+    """Returns the runs of a file that count, its kernels in the order they ran, and notes."""
     labels = profile_events.Labels(by_types=True)
     try:
         events = profile_events.read(path, labels, may_be_cut=True)
@@ -197,7 +171,7 @@ def _read_runs(path: Path) -> _Recorded:
     counted = runs[1:] if runs[0] == 0 and len(runs) > 1 else runs
     cut = (f"{path.name} is cut off, and was read as far as it goes",) if events.is_cut else ()
     notes = (*_run_notes(path, len(runs), len(counted)), *cut, *outside, *unfinished, *impossible)
-    return _Recorded(table.take(counted), kernels, notes)
+    return table.take(counted), kernels, notes
 
 
 def _run_notes(path: Path, runs: int, counted: int) -> Iterator[str]:
@@ -425,8 +399,8 @@ def _absent_kernels(
     left = [rank for rank in range(len(saved)) if before[rank] == len(listed)]
     for rank in reversed(range(len(saved))):
         before[rank] = min(before[rank], before[rank + 1])
-    labels = [Label(saved[n].proto.name, 0, saved[n].op_type, "", (), (), None, None) for n in left]
     nodes = [saved[rank] for rank in left]
+    labels = [Label(node.proto.name, 0, node.op_type, "") for node in nodes]
     kernels = kernel_nodes.kernels(model, graph.saved, labels, [0.0] * len(left), matches=nodes)
     return zip((before[rank] for rank in left), kernels, strict=True)
 

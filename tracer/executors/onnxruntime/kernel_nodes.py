@@ -146,7 +146,7 @@ def _parts(
     places = {id(node): place for place, node in enumerate(graph.nodes)}
     found = []
     for name, op_type in names:
-        label = Label(name, subgraph.first_us, op_type, subgraph.provider, (), (), None, None)
+        label = Label(name, subgraph.first_us, op_type, subgraph.provider)
         node = _take(graph, queues, label)
         place = len(places) if node is None else places[id(node)]
         found.append((place, _kernel(model, label, node, calls)))
@@ -154,17 +154,35 @@ def _parts(
 
 
 def _kernel(model: Model, label: Label, node: Node | None, calls: float) -> Kernel:
-    proto = node.proto if node else None
-    return Kernel(
+    kernel = replace(
+        unjoined(label, calls),
         name=original(model, label.name),
-        op_type=label.op_type,
-        domain=node.domain if node else "",
-        provider=label.provider,
         node=named_node(model, label.name),
-        scope=scope_path(model, node) if node else "",
-        inputs=tuple(proto.input) if proto else (),
-        outputs=tuple(proto.output) if proto else (),
-        attributes=tuple(a.name for a in proto.attribute) if proto else (),
+    )
+    if node is None:
+        return kernel
+    return replace(
+        kernel,
+        domain=node.domain,
+        scope=scope_path(model, node),
+        inputs=tuple(node.proto.input),
+        outputs=tuple(node.proto.output),
+        attributes=tuple(a.name for a in node.proto.attribute),
+    )
+
+
+def unjoined(label: Label, calls: float) -> Kernel:
+    """Returns what the profile alone says of a kernel."""
+    return Kernel(
+        name=label.name,
+        op_type=label.op_type,
+        domain="",
+        provider=label.provider,
+        node=None,
+        scope="",
+        inputs=(),
+        outputs=(),
+        attributes=(),
         input_types=label.input_types,
         output_types=label.output_types,
         calls=calls,

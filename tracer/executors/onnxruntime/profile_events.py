@@ -97,10 +97,10 @@ class Label:
     first_us: int
     op_type: str
     provider: str
-    input_types: tuple[TensorType, ...]
-    output_types: tuple[TensorType, ...]
-    arena_bytes: int | None
-    arena_peak_bytes: int | None
+    input_types: tuple[TensorType, ...] = ()
+    output_types: tuple[TensorType, ...] = ()
+    arena_bytes: int | None = None
+    arena_peak_bytes: int | None = None
     node_index: str = ""
     varying: tuple[CallTypes, ...] = ()
 
