@@ -35,11 +35,6 @@ from tracer.exporters.subject import Code
 from tracer.exporters.writing import check_target, notes, write, write_last
 from tracer.graph import loading, stored_weights
 from tracer.graph.model import Model, encoded
-from tracer.support import cache
-from tracer.support.files import told_of
-from tracer.graph import footprint, loading, stored_weights
-from tracer.graph.encoding import encoded
-from tracer.graph.model import Model
 from tracer.support.files import cached_file, read_cached, store_in_cache, told_of
 from tracer.support.imports import files_read, not_installed
 from tracer.support.temporary import TemporaryFolder

@@ -26,10 +26,6 @@ from tracer.records.model_info import ModelInfo
 from tracer.records.whatif import AccumulatorSweep, EnergyBasis, WhatIf
 from tracer.scaling.pool import Pool, first_answer
 from tracer.storage.whatif_file import ShardFile, WhatIfFile
-from tracer.support.progress import silent
-from tracer.scaling.pool import Pool
-from tracer.scaling.shards import first_answer
-from tracer.storage.whatif_file import WhatIfFile
 from tracer.support.temporary import refuse_in_use
 from tracer.whatif import variants
 from tracer.whatif.accumulators import AccumulatorTask, try_accumulators

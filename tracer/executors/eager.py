@@ -16,12 +16,8 @@ from tracer.errors import InputError, LimitError, TracerError
 from tracer.executors.calls import Calls, described
 from tracer.executors.measuring import Recorder, RunTimes, spread, use_of, warm_up
 from tracer.executors.protocol import Profiled
-from tracer.executors.settings import MeasuringSettings
-from tracer.records.trace import Kernel, MachineUse, Run
-from tracer.support.progress import Progress
 from tracer.executors.settings import EagerSettings, MeasuringSettings
-from tracer.records.disturbance import MachineUse
-from tracer.records.trace import Kernel, Run
+from tracer.records.trace import Kernel, MachineUse, Run
 from tracer.support.timing import Moment, RunTimer
 
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory")

@@ -23,11 +23,7 @@ import numpy as np
 from tracer.containment import activity, signals
 from tracer.containment.activity import Progress, silent
 from tracer.executors.settings import PRECISION, MeasuringSettings
-from tracer.records.trace import MachineUse, Usage
-from tracer.support import processors
-from tracer.support.progress import Progress, silent
-from tracer.records.disturbance import MachineUse, Usage
-from tracer.records.trace import Turns
+from tracer.records.trace import MachineUse, Turns, Usage
 from tracer.support import timing
 from tracer.support.statistics import summarize
 from tracer.support.timing import HAS_USAGE, SPINNING_S, Moment, RunTimer

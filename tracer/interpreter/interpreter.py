@@ -19,11 +19,9 @@ import onnx
 
 from tracer import limits
 from tracer.containment import activity
+from tracer.containment.activity import Progress
 from tracer.errors import InputError, LimitError, ModelError, TracerError, UsageError, out_of_memory
 from tracer.graph import stored_weights, tensor_type
-from tracer.containment.activity import Progress
-from tracer.errors import InputError, UsageError
-from tracer.graph import footprint, tensor_type
 from tracer.graph.loading import OnnxSource, open_model
 from tracer.graph.model import Model, Node, describe
 from tracer.graph.stored_weights import overridable, with_fed_weights
@@ -38,11 +36,8 @@ from tracer.interpreter.operators import Body, Operator, registry_of
 from tracer.interpreter.plan import BoundPlan, Fuse, Plan, Planner, Step, WrapKernel, fused
 from tracer.interpreter.values import Value
 from tracer.limits import Limits, enforced
-from tracer.support import processors
-from tracer.support.progress import Progress
-from tracer.support.types import dtype_text, type_text
 from tracer.support import timing
-from tracer.support.types import dtype_text
+from tracer.support.types import dtype_text, type_text
 
 
 class Interpreter:

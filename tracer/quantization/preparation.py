@@ -20,13 +20,9 @@ import onnx
 from onnx.external_data_helper import load_external_data_for_model
 
 from tracer.errors import ModelError, UsageError
-from tracer.executors.onnxruntime import node_names, sessions
-from tracer.executors.onnxruntime.settings import OrtSettings
-from tracer.graph import stored_weights
 from tracer.executors.onnxruntime import kernel_nodes, sessions
 from tracer.executors.settings import OrtSettings
-from tracer.graph import footprint
-from tracer.graph.encoding import encoded
+from tracer.graph import stored_weights
 from tracer.graph.model import (
     IR_WITH_UNLISTED_WEIGHTS,
     Model,

@@ -20,9 +20,6 @@ from tracer.inputs.datasets.opening import reopened
 from tracer.quantization.calibration import CalibrationReader, CalibrationSamples
 from tracer.quantization.options import METHODS, QuantizationOptions
 from tracer.scaling.pool import Pool, Shard, run_on_shards
-from tracer.support.progress import Progress, silent
-from tracer.scaling.pool import Pool
-from tracer.scaling.shards import Shard, run_on_shards
 from tracer.support.temporary import TemporaryFolder
 
 _Ranges = Mapping[str, tuple[Any, Any]]

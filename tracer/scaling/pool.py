@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol
 
+from tracer.containment.activity import Progress, silent
 from tracer.errors import UsageError
 from tracer.support.imports import require
-from tracer.support.progress import Progress, silent
 
 _LOCAL = re.compile(r"local:([0-9]{1,4})")
 _ADDRESS = re.compile(r"[a-z]+://\S+")

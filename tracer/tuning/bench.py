@@ -11,10 +11,8 @@ from typing import Any, Protocol, TypeAlias
 from tracer.containment import signals
 from tracer.containment.activity import Progress
 from tracer.executors import registry
-from tracer.executors.alternation import Pace, by_side, counting, sessions, timed
-from tracer.graph import stored_weights
 from tracer.executors.measuring import Pace, by_side, counting, sessions, timed
-from tracer.graph import footprint
+from tracer.graph import stored_weights
 from tracer.inputs.feedset import Feeds
 from tracer.support.types import FloatArray
 from tracer.tuning import memory

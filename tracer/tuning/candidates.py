@@ -21,10 +21,8 @@ from tracer.analyzers.compare.contrast import Contrast, of_sessions
 from tracer.containment.activity import Progress
 from tracer.errors import TracerError, UsageError
 from tracer.executors import registry
-from tracer.executors.onnxruntime.settings import OrtSettings
-from tracer.graph import loading, stored_weights
 from tracer.executors.settings import OrtSettings
-from tracer.graph import footprint, loading
+from tracer.graph import loading, stored_weights
 from tracer.inputs.feedset import FeedSet
 from tracer.limits import Limits, enforced
 from tracer.support.tolerance import Tolerance, compare, worst

@@ -25,9 +25,8 @@ from tracer.accumulators.statistics.float_partial_sums import (
 )
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.analyzers.energy import EnergyModel
-from tracer.executors.emulated.executor import merged_by_node, refuse_draws
 from tracer.containment.activity import Progress
-from tracer.executors.emulated.executor import merged_by_node, merged_floats, refuse_draws
+from tracer.executors.emulated.executor import merged_by_node, refuse_draws
 from tracer.graph.model import Model
 from tracer.graph.operators import adds_integers
 from tracer.graph.stored_weights import WeightFiles, findable
@@ -36,9 +35,6 @@ from tracer.limits import Limits
 from tracer.metrics import Metric
 from tracer.records.whatif import REFERENCE_BITS, SweptAccumulator, known_sum
 from tracer.scaling.pool import Pool, Shard, run_on_shards
-from tracer.support.progress import Progress
-from tracer.scaling.pool import Pool
-from tracer.scaling.shards import Shard, run_on_shards
 from tracer.support.types import Array
 from tracer.whatif.criteria import Deadline, OutOfTimeError, energy_cost, scorer
 from tracer.whatif.options import WhatIfOptions

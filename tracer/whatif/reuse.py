@@ -24,8 +24,6 @@ from tracer.inputs.datasets.opening import reopened
 from tracer.interpreter import values
 from tracer.interpreter.values import Value
 from tracer.scaling.pool import Shard
-from tracer.support.progress import Progress, silent
-from tracer.scaling.shards import Shard
 from tracer.support.temporary import naming_folder, unnamed_file
 from tracer.support.types import Array
 

@@ -23,11 +23,8 @@ from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine.sum_runner import Counts, LimitedSums, OverflowCounter, SumRunner
 from tracer.accumulators.spec import NARROWEST
 from tracer.accumulators.spec.policy import Policy
-from tracer.graph.model import Model
-from tracer.accumulators.spec.register import NARROWEST
-from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.containment.activity import Progress
-from tracer.graph.model import Model, Node
+from tracer.graph.model import Model
 from tracer.graph.stored_weights import WeightFiles, findable
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.numeric import parallel
@@ -36,8 +33,6 @@ from tracer.limits import Limits
 from tracer.metrics import Metric
 from tracer.records.whatif import ShardBaseline, WideBatch
 from tracer.scaling.pool import Shard
-from tracer.support.progress import Progress
-from tracer.scaling.shards import Shard
 from tracer.support.types import Array
 from tracer.whatif.criteria import Deadline, checked_metric, scorer, summary
 from tracer.whatif.reuse import WIDE, AnyBatch, ArraySpill, Checkpoints, Path, StoredBatches

@@ -49,8 +49,6 @@ from tracer.records import environment
 from tracer.records.whatif import REFERENCE_BITS, Pins, Variant
 from tracer.scaling.pool import Pool
 from tracer.storage.whatif_file import KeptShards, ShardFile, WhatIfFile
-from tracer.support.progress import Progress, silent
-from tracer.storage.whatif_file import WhatIfFile
 from tracer.support.temporary import TemporaryFolder
 from tracer.whatif import criteria
 from tracer.whatif.criteria import Deadline, OutOfTimeError, energy_cost, node_work

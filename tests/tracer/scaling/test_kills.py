@@ -9,11 +9,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from tracer.scaling.pool import Task, collect_results, opened_pool
-from tracer.support.progress import silent
 from tracer.containment.activity import silent
-from tracer.scaling.pool import Task, opened_pool
-from tracer.scaling.shards import collect_results
+from tracer.scaling.pool import Task, collect_results, opened_pool
 
 pytestmark = pytest.mark.nightly
 

@@ -18,9 +18,6 @@ from tracer.accumulators.spec.float_accumulator import draws
 from tracer.accumulators.spec.policy import Policy
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.partial_sums import PartialSums, SampleRecorder, SampleSums
-from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums, FloatTally
-from tracer.accumulators.statistics.partial_sums import PartialSums
-from tracer.accumulators.statistics.sample_sums import SampleRecorder, SampleSums
 from tracer.containment.activity import Progress, silent
 from tracer.errors import UsageError
 from tracer.executors.protocol import Executor, Profiled, Receive
@@ -36,9 +33,6 @@ from tracer.interpreter.observers import NodeRecord, Recorder
 from tracer.limits import Limits
 from tracer.records.trace import EMULATED, Kernel, Run
 from tracer.scaling.pool import Pool, Shard, run_on_shards
-from tracer.support.progress import Progress, silent
-from tracer.scaling.pool import Pool
-from tracer.scaling.shards import Shard, run_on_shards
 from tracer.support.types import Array
 
 _Sums = TypeVar("_Sums", PartialSums, FloatPartialSums)

@@ -29,12 +29,8 @@ from tracer.executors.onnxruntime.profile_events import (
     Label,
     RunTable,
 )
-from tracer.executors.onnxruntime.self_times import RunTable
-from tracer.executors.onnxruntime.settings import OrtSettings
-from tracer.graph.model import Model, Node, encoded, expanded_keys
 from tracer.executors.settings import OrtSettings
-from tracer.graph.encoding import encoded
-from tracer.graph.model import Model, Node, expanded_keys
+from tracer.graph.model import Model, Node, encoded, expanded_keys
 from tracer.records.trace import Kernel, Run
 from tracer.support.types import BoolArray, IntArray
 

@@ -26,18 +26,20 @@ from onnx.external_data_helper import set_external_data, uses_external_data
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from tracer.accumulators.engine.value_ranges import StoredValues
-from tracer.errors import InputError, ModelError
-from tracer.executors.onnxruntime import feeding, node_names, sessions
-from tracer.executors.onnxruntime.settings import OrtSettings
-from tracer.graph import stored_weights
-from tracer.graph.model import Model, bodies, encoded, expanded_keys, node_protos
 from tracer.errors import InputError, ModelError, TracerError
 from tracer.executors.onnxruntime import feeding, kernel_nodes, sessions
 from tracer.executors.settings import OrtSettings
-from tracer.graph import footprint, stored_weights
-from tracer.graph.encoding import encoded
+from tracer.graph import stored_weights
 from tracer.graph.loading import open_model
-from tracer.graph.model import Model, Node, bodies, canonical_domain, expanded_keys, node_protos
+from tracer.graph.model import (
+    Model,
+    Node,
+    bodies,
+    canonical_domain,
+    encoded,
+    expanded_keys,
+    node_protos,
+)
 from tracer.inputs.feedset import Feeds
 from tracer.interpreter.operators import Body, Kernel
 from tracer.interpreter.values import Value, type_proto

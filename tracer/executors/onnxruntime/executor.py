@@ -29,9 +29,8 @@ from tracer.executors.onnxruntime import (
 )
 from tracer.executors.onnxruntime.feeding import PlainSession
 from tracer.executors.protocol import OptimizingExecutor, Profiled, Stepped, Tensors
-from tracer.graph import stored_weights
 from tracer.executors.settings import OrtSettings
-from tracer.graph import footprint
+from tracer.graph import stored_weights
 from tracer.graph.model import Model, Node
 from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.limits import Limits, size_text

@@ -37,12 +37,8 @@ from tracer.containment import signals, watch
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.executors.onnxruntime import sessions
 from tracer.executors.settings import OrtSettings
-from tracer.graph import tensor_type
-from tracer.graph.model import Model, encoded
-from tracer.inputs.feedset import Feeds
-from tracer.graph import footprint, tensor_type
-from tracer.graph.encoding import encoded
-from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model
+from tracer.graph import stored_weights, tensor_type
+from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, encoded
 from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.support.timing import elapsed_us
 

@@ -20,9 +20,7 @@ import onnx
 
 from tracer.containment.activity import Progress
 from tracer.executors.onnxruntime import all_outputs
-from tracer.executors.onnxruntime.node_kernels import NodeKernels
 from tracer.graph import stored_weights
-from tracer.graph import footprint
 from tracer.graph.model import Model, Node, expanded_keys
 from tracer.graph.operators import rounds_values
 from tracer.inputs.feedset import Feeds

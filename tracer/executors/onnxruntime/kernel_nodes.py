@@ -25,11 +25,15 @@ from typing import Any, TypeAlias
 import onnx
 
 from tracer.executors.onnxruntime.profile_events import Label
-from tracer.graph.model import Model, Node, expanded_keys
+from tracer.graph.model import (
+    IR_WITH_UNLISTED_WEIGHTS,
+    Model,
+    Node,
+    encoded,
+    expanded_keys,
+    node_protos,
+)
 from tracer.records import environment
-from tracer.graph.encoding import encoded
-from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, Node, expanded_keys, node_protos
-from tracer.records import providers
 from tracer.records.trace import Kernel
 from tracer.support.types import FloatArray
 

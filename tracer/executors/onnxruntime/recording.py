@@ -34,10 +34,6 @@ from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.records import environment
 from tracer.records.trace import Kernel, MachineUse, Run, counted_runs
-from tracer.support.progress import Progress, silent
-from tracer.records import providers
-from tracer.records.disturbance import MachineUse, counted_runs
-from tracer.records.trace import Kernel, Run
 from tracer.support.timing import SPINNING_S, Moment, RunTimer, elapsed_us
 from tracer.support.types import FloatArray, type_text
 

@@ -33,15 +33,10 @@ from onnx.external_data_helper import load_external_data_for_tensor, uses_extern
 from tracer.containment.activity import Progress
 from tracer.errors import InputError, ModelError
 from tracer.executors.onnxruntime import all_outputs, feeding, kernel_nodes, sessions
-from tracer.executors.onnxruntime.plain_runs import PlainSession
-from tracer.executors.onnxruntime.settings import OrtSettings
-from tracer.graph import stored_weights, tensor_type
-from tracer.graph.model import Model, Node, bodies, encoded, expanded_keys
 from tracer.executors.onnxruntime.feeding import PlainSession
 from tracer.executors.settings import OrtSettings
-from tracer.graph import footprint, stored_weights, tensor_type
-from tracer.graph.encoding import encoded
-from tracer.graph.model import Model, Node, bodies, expanded_keys
+from tracer.graph import stored_weights, tensor_type
+from tracer.graph.model import Model, Node, bodies, encoded, expanded_keys
 from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.records.trace import Kernel
 from tracer.support.timing import SPINNING_S, times_us

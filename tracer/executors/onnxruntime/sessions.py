@@ -16,8 +16,7 @@ from tracer.containment import activity, watch
 from tracer.errors import InputError, ModelError, UsageError, out_of_memory
 from tracer.executors.onnxruntime import kernel_nodes
 from tracer.executors.settings import OrtSettings, SessionSettings
-from tracer.graph.encoding import encoded
-from tracer.graph.model import Model
+from tracer.graph.model import Model, encoded
 from tracer.records import environment
 from tracer.support.temporary import check_room
 from tracer.support.types import Array
