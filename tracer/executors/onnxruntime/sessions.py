@@ -15,7 +15,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as state
 from tracer.containment import activity, watch
 from tracer.errors import InputError, ModelError, UsageError, out_of_memory
 from tracer.executors.onnxruntime import kernel_nodes
-from tracer.executors.settings import OrtSettings, SessionSettings
+from tracer.executors.settings import OrtSettings
 from tracer.graph.model import Model, encoded
 from tracer.records import environment
 from tracer.support.temporary import check_room
@@ -116,37 +116,13 @@ class Factory:
         refuses, UsageError for an absent provider.
         """
         ort.set_default_logger_severity(_FATAL_ONLY)  # some kernels do not ask their session
-        settings = ort.SessionOptions()
-        settings.log_severity_level = _FATAL_ONLY
-        settings.intra_op_num_threads = self.settings.threads
-        settings.graph_optimization_level = _LEVELS[self.settings.optimization]
-        _configure(settings, self.settings.session)
-        _register(settings, self.settings.register)
-        settings.enable_cpu_mem_arena &= self.arena
-        if profile is not None:
-            settings.enable_profiling = True
-            settings.profile_file_prefix = str(profile)
-        if optimized is not None:
-            # Weights go to a file of their own: a model may be larger than protobuf can hold.
-            settings.optimized_model_filepath = str(optimized)
-            entry = "session.optimized_model_external_initializers_file_name"
-            settings.add_session_config_entry(entry, f"{optimized.name}.weights")
-            # shapes and axes stay in the graph, where shape inference reads them
-            entry = "session.optimized_model_external_initializers_min_size_in_bytes"
-            settings.add_session_config_entry(entry, str(_STORED_APART))
-        if self.model.path is not None:
-            entry = "session.model_external_initializers_file_folder_path"
-            settings.add_session_config_entry(entry, str(self.model.path.resolve().parent))
-        if self.stored:
-            settings.add_external_initializers(list(self.stored), list(self.stored.values()))
-        provider = _provider(self.settings.provider)
-        settings.add_session_config_entry(kernel_nodes.RECORD, "1")
-        chosen = [(provider, dict(self.settings.provider_options))]
+        options = self._options(profile, optimized)
+        chosen = [(_provider(self.settings.provider), dict(self.settings.provider_options))]
         try:
             with activity.doing(self.model.name, *_OPTIMISING[self.settings.optimization]):
                 # a second try on another provider would print, and not be what was asked for
                 return ort.InferenceSession(
-                    self.serialized, settings, providers=chosen, enable_fallback=False,
+                    self.serialized, options, providers=chosen, enable_fallback=False,
                     disabled_optimizers=list(self.settings.session.disabled),
                 )  # fmt: skip
         except Exception as error:
@@ -158,6 +134,41 @@ class Factory:
             if _COMPILED in message:
                 raise CompiledError(f"{self.model.name}: {message}") from error
             raise _refusal(self.model, message) from error
+
+    def _options(self, profile: Path | None, optimized: Path | None) -> ort.SessionOptions:
+        options, session = ort.SessionOptions(), self.settings.session
+        options.log_severity_level = _FATAL_ONLY
+        options.intra_op_num_threads = self.settings.threads
+        options.graph_optimization_level = _LEVELS[self.settings.optimization]
+        if session.parallel:
+            options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
+        options.inter_op_num_threads = session.inter_op_threads
+        options.enable_mem_pattern = session.memory_pattern
+        options.enable_cpu_mem_arena = session.arena and self.arena
+        for name, size in session.dims.items():
+            options.add_free_dimension_override_by_name(name, size)
+        _register(options, self.settings.register)
+        entries = {"session.set_denormal_as_zero": "1"} if session.flushes_denormals else {}
+        entries |= session.entries
+        if profile is not None:
+            options.enable_profiling = True
+            options.profile_file_prefix = str(profile)
+        if optimized is not None:
+            # Weights go to a file of their own: a model may be larger than protobuf can hold.
+            # Shapes and axes stay in the graph, where shape inference reads them.
+            options.optimized_model_filepath = str(optimized)
+            prefix = "session.optimized_model_external_initializers"
+            entries[f"{prefix}_file_name"] = f"{optimized.name}.weights"
+            entries[f"{prefix}_min_size_in_bytes"] = str(_STORED_APART)
+        if self.model.path is not None:
+            folder = str(self.model.path.resolve().parent)
+            entries["session.model_external_initializers_file_folder_path"] = folder
+        entries[kernel_nodes.RECORD] = "1"
+        for name, value in entries.items():
+            options.add_session_config_entry(name, value)
+        if self.stored:
+            options.add_external_initializers(list(self.stored), list(self.stored.values()))
+        return options
 
     def save_on_cpu(self, optimized: Path, divided: bool = True) -> None:
         """Saves the graph that the CPU provider runs or, if `divided`, that others divide.
@@ -190,21 +201,6 @@ def _register(options: ort.SessionOptions, libraries: Sequence[str | Path]) -> N
                 f"{library} cannot be loaded as a library: {message.rpartition(': ')[2]}",
                 "--register takes a shared library that was built for this system and processor.",
             ) from error
-
-
-def _configure(options: ort.SessionOptions, session: SessionSettings) -> None:
-    """Sets what `session` says of a session, in onnxruntime's options."""
-    if session.parallel:
-        options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
-    options.inter_op_num_threads = session.inter_op_threads
-    options.enable_mem_pattern = session.memory_pattern
-    options.enable_cpu_mem_arena = session.arena
-    for name, size in session.dims.items():
-        options.add_free_dimension_override_by_name(name, size)
-    if session.flushes_denormals:
-        options.add_session_config_entry("session.set_denormal_as_zero", "1")
-    for name, value in session.entries.items():
-        options.add_session_config_entry(name, value)
 
 
 def elsewhere(name: str, value: Array) -> onnx.TensorProto:
