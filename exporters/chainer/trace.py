@@ -25,7 +25,7 @@ import onnx
 from numpy.typing import NDArray
 
 from tracer.errors import ModelError
-from tracer.executors.chainer.hooks import LinkCalls, state_restorer
+from tracer.executors.chainer.executor import LinkCalls, state_restorer
 from tracer.exporters.chainer import compat
 from tracer.exporters.chainer.converters import CONVERTERS, correct, whole_sequences
 from tracer.exporters.records import Arrays

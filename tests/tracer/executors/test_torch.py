@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 
 from tests.tracer.executors.nets_torch import Flat, Positions, Ranged, Toy  # noqa: E402
 from tracer.containment.activity import silent  # noqa: E402
-from tracer.executors.torch import spans  # noqa: E402
+from tracer.executors.torch import executor as marks  # noqa: E402
 from tracer.executors.torch.executor import executor  # noqa: E402
 
 FEW = EagerSettings(runs=3, warmup=1, threads=1)
@@ -164,13 +164,13 @@ def test_training_mode_is_part_of_a_training_step_and_not_said_twice():
 def test_kernels_are_the_table_that_torch_itself_makes_of_the_same_events(backward, kind):
     model, x = kind(), torch.tensor(X if kind is Toy else X[0, 0, :, :4])
     model(x).sum().backward()
-    marked = spans.marked(model) if kind is Toy else nullcontext()  # torch's ranges exclude marks
-    with marked, spans.Session().recording() as recorded, spans.mark(spans.RUN):
+    marked = marks.marked(model) if kind is Toy else nullcontext()  # torch's ranges exclude marks
+    with marked, marks.recorded_events() as recorded, marks.mark(marks.RUN):
         loss = model(x).sum()
         if backward:
             loss.backward()
     calls = Calls("torch")
-    calls.add(spans.runs(recorded)[0])
+    calls.add(marks.runs(recorded)[0])
     far = [1e9] * 5  # a wall that no time has to be corrected to
     measured = Measured("torch", "cpu", [X], far, [1e9], Overhead(0.0, 0.0))
     ours = by_kernel(profile_of(calls, measured).run).set_index("op_type")
@@ -190,13 +190,13 @@ def test_kernels_are_the_table_that_torch_itself_makes_of_the_same_events(backwa
 def test_the_share_of_the_backward_pass_is_that_of_torchs_events_within_it():
     model, x = Toy(), torch.tensor(X)
     model(x).sum().backward()
-    with spans.marked(model), spans.Session().recording() as recorded, spans.mark(spans.RUN):
-        with spans.phase("loss"):
+    with marks.marked(model), marks.recorded_events() as recorded, marks.mark(marks.RUN):
+        with marks.phase("loss"):
             loss = model(x).sum()
-        with spans.phase("backward"):
+        with marks.phase("backward"):
             loss.backward()
     calls = Calls("torch")
-    calls.add(spans.runs(recorded)[0])
+    calls.add(marks.runs(recorded)[0])
     far = [1e9] * 5  # a wall that no time has to be corrected to
     measured = Measured("torch", "cpu", [X], far, [1e9], Overhead(0.0, 0.0))
     table = operation_table(profile_of(calls, measured))
@@ -346,8 +346,8 @@ class Event:
 
 def test_on_an_accelerator_the_time_is_that_of_the_kernels_an_operator_launched():
     events = [
-        Event(spans.RUN, 0, 100_000),
-        Event(spans.MODULE + "fc", 5, 900),
+        Event(marks.RUN, 0, 100_000),
+        Event(marks.MODULE + "fc", 5, 900),
         Event("aten::linear", 10, 800, correlation=1, sequence=7),
         Event("aten::addmm", 20, 700, correlation=2, sequence=7),
         Event("cudaLaunchKernel", 30, 60, correlation=99),
@@ -359,7 +359,7 @@ def test_on_an_accelerator_the_time_is_that_of_the_kernels_an_operator_launched(
         Event("cudaDeviceSynchronize", 62_000, 99_000, correlation=98),
     ]  # fmt: skip
     result = SimpleNamespace(events=lambda: events)
-    (run,) = spans.runs(SimpleNamespace(kineto_results=result), "cuda")
+    (run,) = marks.runs(SimpleNamespace(kineto_results=result), "cuda")
     calls = Calls("torch")
     calls.add(run)
     times = {(p.node, p.name): t for p, t in zip(calls.sites, calls.samples()[0], strict=True)}

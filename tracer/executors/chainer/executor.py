@@ -1,13 +1,17 @@
-"""Runs a Chainer link and times every call of a function, forward and backward, by hooks."""
+"""Runs a Chainer link and times every call of a function, forward and backward, by hooks.
+
+Chainer's `TimerHook` accumulates over all runs. These hooks hand out the calls of each run apart.
+"""
 
 from __future__ import annotations
 
 import random
+import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cache, reduce, wraps
 from operator import add
 from typing import Any, TypeAlias
 
@@ -16,20 +20,18 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from tracer.errors import UsageError
-from tracer.executors.calls import BACKWARD_PHASE, Calls, described
-from tracer.executors.chainer import hooks
-from tracer.executors.chainer.hooks import CallRecorder, Functions, Links, Types, state_restorer
+from tracer.executors.calls import BACKWARD_PHASE, Calls, Kind, Span, described
 from tracer.executors.eager import Arrays, EagerExecutor, Overhead, failing_clearly
 from tracer.executors.protocol import FrameworkExecutor
 from tracer.executors.settings import EagerSettings
+from tracer.graph.tensor_type import TensorType
 from tracer.support.timing import RunTimer
 
+_EMPTY_CALLS = 2000
+_SUFFIX = "Function"
 _LEARNING_RATE = 1e-3
-
 _BLOCK = 100
 """Most recorded runs between undisturbed runs."""
-
-
 Mark: TypeAlias = Callable[[str], AbstractContextManager[object]]
 
 
@@ -194,12 +196,12 @@ class _Chainer(EagerExecutor[chainer.Link]):
                 with failing_clearly(model, arrays):
                     loss(outputs).backward()
             optimizer = optimizer_for(model, settings)
-            recorder = hooks.recorder_of(model)
+            recorder = recorder_of(model)
             yield _Recording(model, restore, arrays, loss, optimizer, recorder)
 
     def overhead(self, settings: EagerSettings) -> Overhead:
         """Returns the overhead of recording a call."""
-        return hooks.measure_overhead()
+        return measure_overhead()
 
     def parameters(self, model: chainer.Link) -> Iterator[tuple[str, int, bytes]]:
         """Yields name, number of elements and content of each parameter that has a shape, once."""
@@ -207,6 +209,251 @@ class _Chainer(EagerExecutor[chainer.Link]):
         unique = {id(parameter): (name, parameter) for name, parameter in names}
         for name, parameter in sorted(unique.values()):
             yield name, parameter.size, parameter.array.tobytes()
+
+
+@dataclass(slots=True)
+class _Call:
+    """An open or closed call; times in ns. It holds no array, which would extend its life."""
+
+    kind: Kind
+    name: str
+    origin: int | None = None
+    module: str | None = None
+    start: int = 0
+    end: int = 0
+    inputs: tuple[TensorType, ...] = ()
+
+
+@dataclass
+class CallRecorder:
+    """The calls of functions and links since the last `take`; `paths` and `owners` are by id.
+
+    A function belongs to the link whose parameter it reads, by default to the running link.
+    """
+
+    paths: Mapping[int, str]
+    owners: Mapping[int, str]
+    calls: list[_Call] = field(default_factory=list)
+    running: list[_Call] = field(default_factory=list)
+
+    def begin(self, call: _Call) -> None:
+        """Opens a call; reads the clock last."""
+        self.calls.append(call)
+        self.running.append(call)
+        call.start = time.perf_counter_ns()
+
+    def end(self) -> None:
+        """Closes the call that was opened last; reads the clock first."""
+        now = time.perf_counter_ns()
+        self.running.pop().end = now
+
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        """Records a part of the run outside of links."""
+        return self._around(_Call(Kind.PHASE, name))
+
+    def operator(self, name: str) -> AbstractContextManager[None]:
+        """Records work of Chainer outside of functions."""
+        return self._around(_Call(Kind.FORWARD, name))
+
+    @contextmanager
+    def _around(self, call: _Call) -> Iterator[None]:
+        self.begin(call)
+        try:
+            yield
+        finally:
+            self.end()
+
+    def take(self) -> list[Span]:
+        """Returns the spans so far and clears them."""
+        spans = [
+            Span(c.kind, c.name, c.start, c.end, 0, c.origin, c.module, inputs=c.inputs)
+            for c in self.calls
+        ]
+        self.calls.clear()
+        self.running.clear()
+        return spans
+
+
+def recorder_of(model: chainer.Link) -> CallRecorder:
+    """Returns a CallRecorder for the links of `model` and the arrays of their parameters."""
+    paths = {id(link): _dotted(name) for name, link in reversed(list(model.namedlinks()))}
+    named = reversed(list(model.namedparams(include_uninit=False)))
+    owners = {id(param.array): _dotted(name.rpartition("/")[0]) for name, param in named}
+    return CallRecorder(paths, owners)
+
+
+def _dotted(path: str) -> str:
+    return path.strip("/").replace("/", ".")
+
+
+class Functions(chainer.FunctionHook):  # type: ignore[misc]
+    """Records every function, forward and backward."""
+
+    name = "tracer timing of functions"
+
+    def __init__(self, recorder: CallRecorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def forward_preprocess(self, function: Any, in_data: Sequence[Any]) -> None:
+        """Opens the call of a function."""
+        self._begin(Kind.FORWARD, function, in_data)
+
+    def forward_postprocess(self, *_: Any) -> None:
+        """Closes the call."""
+        self._recorder.end()
+
+    backward_postprocess = forward_postprocess
+
+    def backward_preprocess(
+        self, function: Any, in_data: Sequence[Any], out_grad: Sequence[Any]
+    ) -> None:
+        """Opens the call of a gradient."""
+        self._begin(Kind.BACKWARD, function, ())
+
+    def _begin(self, kind: Kind, function: Any, reads: Sequence[Any]) -> None:
+        own = getattr(function, "function", function)  # of an old-style Function's adapter
+        name = type(own).__name__.removesuffix(_SUFFIX)
+        owners = {self._recorder.owners.get(id(array)) for array in reads} - {None}
+        module = owners.pop() if len(owners) == 1 else None
+        self._recorder.begin(_Call(kind, name, id(function), module))
+
+
+class Types(Functions):
+    """Records the types of inputs too, which adds time to the calls."""
+
+    name = "tracer types of functions"
+
+    def forward_preprocess(self, function: Any, in_data: Sequence[Any]) -> None:
+        """Opens the call of a function."""
+        super().forward_preprocess(function, in_data)
+        given = (array for array in in_data if array is not None)  # some gradients are
+        types = tuple(TensorType(array.dtype.name, array.shape) for array in given)
+        self._recorder.running[-1].inputs = types
+
+
+class LinkCalls(chainer.LinkHook):  # type: ignore[misc]
+    """A hook on every call of a link of `model`.
+
+    Chainer calls hooks in `Link.__call__`. A class that defines `__call__`, as code for Chainer
+    before 5 does, hides that; while the hook is set, such classes of `model` call it themselves.
+    """
+
+    def __init__(self, model: chainer.Link) -> None:
+        super().__init__()
+        kinds = {type(link) for link in model.links()}
+        self._kinds = [kind for kind in kinds if kind.__call__ is not chainer.Link.__call__]
+        self._own: list[tuple[Any, Any]] = []
+
+    def enter(self, link: chainer.Link) -> None:
+        """Is called before a link."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """Is called after a link."""
+        raise NotImplementedError
+
+    def forward_preprocess(self, args: Any) -> None:
+        """Is called by Chainer before a link."""
+        self.enter(args.link)
+
+    def forward_postprocess(self, args: Any) -> None:
+        """Is called by Chainer after a link."""
+        self.leave()
+
+    def added(self, link: chainer.Link | None) -> None:
+        """Is called by Chainer as the hook is set."""
+        self._own = [(kind, vars(kind).get("__call__")) for kind in self._kinds]
+        hooked = [self._hooked(kind.__call__) for kind in self._kinds]
+        for kind, call in zip(self._kinds, hooked, strict=True):
+            kind.__call__ = call
+
+    def deleted(self, link: chainer.Link | None) -> None:
+        """Is called by Chainer as the hook is removed."""
+        for kind, own in self._own:
+            if own is None:
+                del kind.__call__  # inherited
+            else:
+                kind.__call__ = own
+
+    def _hooked(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(call)
+        def hooked(link: chainer.Link, *args: Any, **kwargs: Any) -> Any:
+            self.enter(link)
+            outputs = call(link, *args, **kwargs)
+            self.leave()
+            return outputs
+
+        return hooked
+
+
+class Links(LinkCalls):
+    """Records the running link; a link outside the model counts as part of its caller."""
+
+    name = "tracer timing of links"
+
+    def __init__(self, model: chainer.Link, recorder: CallRecorder) -> None:
+        super().__init__(model)
+        self._recorder = recorder
+
+    def enter(self, link: chainer.Link) -> None:
+        """Opens the call of a link."""
+        path = self._recorder.paths.get(id(link))
+        if path is None:
+            calls = reversed(self._recorder.running)
+            path = next((call.name for call in calls if call.kind is Kind.MODULE), "")
+        self._recorder.begin(_Call(Kind.MODULE, path))
+
+    def leave(self) -> None:
+        """Closes the call."""
+        self._recorder.end()
+
+
+def state_restorer(model: chainer.Link, *, alone: bool = False) -> Callable[[], None]:
+    """Returns a function that gives links the state they have now, as `h` and `c` of an LSTM.
+
+    A state is an attribute that is None or a variable and no parameter; `alone`, variables come
+    without the functions that computed them.
+    """
+    held = [
+        (link, name, chainer.Variable(value.array, requires_grad=False))
+        if alone and value is not None
+        else (link, name, value)
+        for link in model.links()
+        for name, value in vars(link).items()
+        if _may_be_state(value)
+    ]
+
+    def restore() -> None:
+        for link, name, value in held:
+            now = getattr(link, name)
+            if now is not value and _may_be_state(now):
+                setattr(link, name, value)
+
+    return restore
+
+
+def _may_be_state(value: Any) -> bool:
+    variable = isinstance(value, chainer.Variable) and not isinstance(value, chainer.Parameter)
+    return variable or value is None
+
+
+@cache
+def measure_overhead() -> Overhead:
+    """Returns the interval that the hook records for an empty call, and the time outside it."""
+    recorder = CallRecorder({}, {})
+    hook = Functions(recorder)
+    function: Any = object()
+    data = (np.ones(1, np.float32), np.ones(1, np.float32))
+    calls = []
+    for _ in range(_EMPTY_CALLS):
+        start = time.perf_counter_ns()
+        hook.forward_preprocess(function, data)
+        hook.forward_postprocess(function, data)
+        calls.append(time.perf_counter_ns() - start)
+    inside = statistics.median(span.end - span.start for span in recorder.take())
+    outside = max(0.0, statistics.median(calls) - inside)
+    return Overhead(inside / 1e3, outside / 1e3)
 
 
 executor: FrameworkExecutor[chainer.Link, Arrays, EagerSettings] = _Chainer()

@@ -6,30 +6,157 @@ of each operator; autograd's sequence numbers join backward operators to forward
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cache, reduce
 from operator import add
 from typing import Any, TypeAlias
 
 import torch
+from torch._C._autograd import DeviceType
+from torch._C._profiler import _RecordFunctionFast
+from torch.autograd.profiler import profile
 
 from tracer.errors import UsageError
-from tracer.executors.calls import RANGE, Calls, described
+from tracer.executors.calls import RANGE, Calls, Kind, Span, described
 from tracer.executors.eager import Arrays, EagerExecutor, Overhead, failing_clearly
+from tracer.executors.foreign.torch_trace import BACKWARD, tensor_types
 from tracer.executors.protocol import FrameworkExecutor
 from tracer.executors.settings import EagerSettings
-from tracer.executors.torch import spans
-from tracer.executors.torch.spans import RUN, mark, phase
-from tracer.support.timing import RunTimer, elapsed_us
+from tracer.support.timing import RunTimer, elapsed_us, times_us
 
+_CHAIN_LENGTH = 200
+_CHAIN_RUNS = 10
+_CHAIN_TURNS = 5
+RUN, MODULE, PHASE = "tracer:run", "tracer:module:", "tracer:phase:"
+"""Marks of this package among the names in the profile."""
+_MEMORY = "[memory]"
+_LAUNCHES = ("cuda", "cu", "hip")
+"""Prefixes of calls of an accelerator's runtime, which count for the calling operator."""
+_AROUND = ("Torch-Compiled Region", "## Call CompiledFxGraph", "AOTDispatcher Runtime Wrapper")
+"""Names of spans that torch.compile puts around the operators it calls."""
+_OPTIMIZER = "Optimizer."
+"""Begins the names of ranges that torch itself puts around the steps of optimizers."""
 Loss: TypeAlias = Callable[[Any], torch.Tensor]
-
 _LEARNING_RATE = 1e-3
-
 _SESSION_SPANS = 100_000
 """Most spans of one session of the profiler: some 100 MB."""
+
+
+def loss_for(outputs: Any, settings: EagerSettings) -> Loss | None:
+    """Returns the loss for a model with these `outputs`; None without a backward pass.
+
+    `sum` adds all outputs that have a gradient. `cross-entropy` compares the first output,
+    [N, classes, …], with random targets. Raises UsageError for outputs that do not suit.
+    """
+    if not settings.backward:
+        return None
+    if not any(leaf.requires_grad for leaf in _tensors(outputs)):
+        raise UsageError(
+            "no output of the model has a gradient",
+            "Leave --backward out, or let a parameter require its gradient.",
+        )
+    if settings.loss != "cross-entropy":
+        return lambda results: reduce(add, (t.sum() for t in _tensors(results) if t.requires_grad))
+    first = _tensors(outputs)[0]
+    if first.dim() < 2 or not first.requires_grad:
+        raise UsageError(
+            f"cross-entropy needs an output [N, classes, …], and the first is {described(first)}",
+            "Give --loss sum.",
+        )
+    random = torch.Generator().manual_seed(settings.seed)
+    shape = (first.shape[0], *first.shape[2:])
+    targets = torch.randint(first.shape[1], shape, generator=random).to(first.device)
+    return lambda results: torch.nn.functional.cross_entropy(_tensors(results)[0], targets)
+
+
+def _tensors(outputs: Any) -> list[torch.Tensor]:
+    leaves = torch.utils._pytree.tree_leaves(outputs)
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def optimizer_for(model: torch.nn.Module, settings: EagerSettings) -> torch.optim.Optimizer | None:
+    """Returns the optimizer of the parameters that require a gradient; None if not set."""
+    if settings.optimizer is None:
+        return None
+    kind: Any = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[settings.optimizer]
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    optimizer: torch.optim.Optimizer = kind(parameters, lr=_LEARNING_RATE)
+    return optimizer
+
+
+@contextmanager
+def preserved(model: torch.nn.Module, settings: EagerSettings) -> Iterator[None]:
+    """Puts `model` on the device, seeded, in evaluation mode or, with `settings`, training mode.
+
+    At the end it restores the modes, gradients, buffers and parameters of `model`, the number of
+    threads and torch's random generators.
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
+    tensors = [*model.buffers(), *(model.parameters() if settings.optimizer else ())]
+    values = [(tensor, tensor.detach().clone()) for tensor in tensors if settings.training]
+    threads = torch.get_num_threads()
+    home = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), None)
+    cards = [torch.cuda.current_device()] if settings.device == "cuda" else []
+    try:
+        with torch.random.fork_rng(cards):
+            torch.manual_seed(settings.seed)
+            if settings.threads:
+                torch.set_num_threads(settings.threads)
+            for module, _ in modes:
+                module.training = settings.training
+            for parameter, _ in gradients:
+                parameter.grad = None
+            if home is not None and settings.device != home.type:
+                model.to(settings.device)
+            yield
+    finally:
+        for parameter, _ in gradients:
+            parameter.grad = None
+        if home is not None:
+            model.to(home)
+        with torch.no_grad():
+            for tensor, value in values:
+                tensor.copy_(value)
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+        for module, training in modes:
+            module.training = training
+        torch.set_num_threads(threads)
+
+
+@contextmanager
+def _opened(
+    model: torch.nn.Module,
+    run: Callable[..., Any],
+    arrays: Arrays,
+    settings: EagerSettings,
+    modules: Callable[[], AbstractContextManager[None]],
+) -> Iterator[_Recording]:
+    """Opens `model` for runs by `run`, after a first run that may fail."""
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError(
+            "torch sees no CUDA device",
+            "Leave --device out; where there is a card, its driver and a CUDA build of torch "
+            "are needed.",
+        )
+    with preserved(model, settings):
+        inputs = [torch.tensor(array, device=settings.device) for array in arrays]
+        with failing_clearly(model, inputs), torch.set_grad_enabled(settings.training):
+            outputs = run(*inputs)
+        loss = loss_for(outputs, settings)
+        if loss is not None:
+            with failing_clearly(model, inputs):
+                loss(outputs).backward()  # type: ignore[no-untyped-call]
+        step = Step(
+            run, inputs, tuple(model.parameters()), settings.device, settings.training, loss,
+            optimizer_for(model, settings),
+        )  # fmt: skip
+        yield _Recording(step, modules)
 
 
 @dataclass
@@ -49,9 +176,9 @@ class _Recording:
     def observe(self) -> None:
         """Records types and memory in a run of its own, and counts the spans of a run."""
         self.step.clear()  # torch warns when memory is freed that was not allocated in the session
-        with self.modules(), spans.Session(self.step.device, memory=True).recording() as profile:
+        with self.modules(), recorded_events(self.step.device, memory=True) as profile:
             self.step.timed()
-        run = spans.runs(profile, self.step.device)[0]
+        run = runs(profile, self.step.device)[0]
         self.spans_per_run = len(run)
         self.calls.observe(run)
         for row in self.calls.operations.values():
@@ -65,11 +192,11 @@ class _Recording:
     def runs(self, count: int) -> RunTimer:
         """Records `count` runs, after one that is not counted; returns their times."""
         timer = RunTimer()
-        with self.modules(), spans.Session(self.step.device).recording() as profile:
+        with self.modules(), recorded_events(self.step.device) as profile:
             self.step.timed()
             for _ in range(count):
                 timer.take(self.step.timed)
-        for run in spans.runs(profile, self.step.device)[1:]:
+        for run in runs(profile, self.step.device)[1:]:
             self.calls.add(run)
         return timer
 
@@ -120,129 +247,16 @@ class Step:
             torch.cuda.synchronize()
 
 
-def loss_for(outputs: Any, settings: EagerSettings) -> Loss | None:
-    """Returns the loss for a model with these `outputs`; None without a backward pass.
-
-    `sum` adds all outputs that have a gradient. `cross-entropy` compares the first output,
-    [N, classes, …], with random targets. Raises UsageError for outputs that do not suit.
-    """
-    if not settings.backward:
-        return None
-    if not any(leaf.requires_grad for leaf in _tensors(outputs)):
-        raise UsageError(
-            "no output of the model has a gradient",
-            "Leave --backward out, or let a parameter require its gradient.",
-        )
-    if settings.loss != "cross-entropy":
-        return lambda results: reduce(add, (t.sum() for t in _tensors(results) if t.requires_grad))
-    first = _tensors(outputs)[0]
-    if first.dim() < 2 or not first.requires_grad:
-        raise UsageError(
-            f"cross-entropy needs an output [N, classes, …], and the first is {described(first)}",
-            "Give --loss sum.",
-        )
-    random = torch.Generator().manual_seed(settings.seed)
-    shape = (first.shape[0], *first.shape[2:])
-    targets = torch.randint(first.shape[1], shape, generator=random).to(first.device)
-    return lambda results: torch.nn.functional.cross_entropy(_tensors(results)[0], targets)
-
-
-def _tensors(outputs: Any) -> list[torch.Tensor]:
-    leaves = torch.utils._pytree.tree_leaves(outputs)
-    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-
-
-def optimizer_for(model: torch.nn.Module, settings: EagerSettings) -> torch.optim.Optimizer | None:
-    """Returns the optimizer of the parameters that require a gradient; None if not set."""
-    if settings.optimizer is None:
-        return None
-    kind: Any = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[settings.optimizer]
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    optimizer: torch.optim.Optimizer = kind(parameters, lr=_LEARNING_RATE)
-    return optimizer
-
-
-@contextmanager
-def _opened(
-    model: torch.nn.Module,
-    run: Callable[..., Any],
-    arrays: Arrays,
-    settings: EagerSettings,
-    modules: Callable[[], AbstractContextManager[None]],
-) -> Iterator[_Recording]:
-    """Opens `model` for runs by `run`, after a first run that may fail."""
-    if settings.device == "cuda" and not torch.cuda.is_available():
-        raise UsageError(
-            "torch sees no CUDA device",
-            "Leave --device out; where there is a card, its driver and a CUDA build of torch "
-            "are needed.",
-        )
-    with preserved(model, settings):
-        inputs = [torch.tensor(array, device=settings.device) for array in arrays]
-        with failing_clearly(model, inputs), torch.set_grad_enabled(settings.training):
-            outputs = run(*inputs)
-        loss = loss_for(outputs, settings)
-        if loss is not None:
-            with failing_clearly(model, inputs):
-                loss(outputs).backward()  # type: ignore[no-untyped-call]
-        step = Step(
-            run, inputs, tuple(model.parameters()), settings.device, settings.training, loss,
-            optimizer_for(model, settings),
-        )  # fmt: skip
-        yield _Recording(step, modules)
-
-
-@contextmanager
-def preserved(model: torch.nn.Module, settings: EagerSettings) -> Iterator[None]:
-    """Puts `model` on the device, seeded, in evaluation mode or, with `settings`, training mode.
-
-    At the end it restores the modes, gradients, buffers and parameters of `model`, the number of
-    threads and torch's random generators.
-    """
-    modes = [(module, module.training) for module in model.modules()]
-    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
-    tensors = [*model.buffers(), *(model.parameters() if settings.optimizer else ())]
-    values = [(tensor, tensor.detach().clone()) for tensor in tensors if settings.training]
-    threads = torch.get_num_threads()
-    home = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), None)
-    cards = [torch.cuda.current_device()] if settings.device == "cuda" else []
-    try:
-        with torch.random.fork_rng(cards):
-            torch.manual_seed(settings.seed)
-            if settings.threads:
-                torch.set_num_threads(settings.threads)
-            for module, _ in modes:
-                module.training = settings.training
-            for parameter, _ in gradients:
-                parameter.grad = None
-            if home is not None and settings.device != home.type:
-                model.to(settings.device)
-            yield
-    finally:
-        for parameter, _ in gradients:
-            parameter.grad = None
-        if home is not None:
-            model.to(home)
-        with torch.no_grad():
-            for tensor, value in values:
-                tensor.copy_(value)
-        for parameter, gradient in gradients:
-            parameter.grad = gradient
-        for module, training in modes:
-            module.training = training
-        torch.set_num_threads(threads)
-
-
 class _Eager(EagerExecutor[torch.nn.Module]):
     def opened(
         self, model: torch.nn.Module, arrays: Arrays, settings: EagerSettings
     ) -> AbstractContextManager[_Recording]:
         """Opens `model`; the profiler is on in recorded runs only."""
-        return _opened(model, model, arrays, settings, lambda: spans.marked(model))
+        return _opened(model, model, arrays, settings, lambda: marked(model))
 
     def overhead(self, settings: EagerSettings) -> Overhead:
         """Returns the overhead of recording a call; none is known on an accelerator."""
-        return spans.measure_overhead() if settings.device == "cpu" else Overhead(0.0, 0.0)
+        return measure_overhead() if settings.device == "cpu" else Overhead(0.0, 0.0)
 
 
 class _Compiled(_Eager):
@@ -270,6 +284,146 @@ class _Torch(_Eager):
         for name, parameter in model.named_parameters():
             flat = parameter.detach().cpu().contiguous().reshape(-1)
             yield name, parameter.numel(), flat.view(torch.uint8).numpy().tobytes()
+
+
+def mark(name: str) -> Any:
+    """Returns a context that the profiler records as `name`; cheap without a profiler."""
+    return _RecordFunctionFast(name)
+
+
+def phase(name: str) -> Any:
+    """Returns a context for a part of the run outside of modules."""
+    return mark(PHASE + name)
+
+
+@contextmanager
+def marked(model: torch.nn.Module) -> Iterator[None]:
+    """Marks the calls of every module by its path, '' for `model`; removes the hooks at the end."""
+    running: list[Any] = []
+    handles: list[Any] = []
+
+    def enter(name: str) -> None:
+        running.append(mark(name))
+        running[-1].__enter__()
+
+    def leave() -> None:
+        running.pop().__exit__(None, None, None)
+
+    try:
+        for path, module in model.named_modules():
+            name = MODULE + path
+            before = module.register_forward_pre_hook(lambda *_, name=name: enter(name))
+            after = module.register_forward_hook(lambda *_: leave())
+            handles += [before, after]
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+        while running:  # a module raised
+            leave()
+
+
+@contextmanager
+def recorded_events(device: str = "cpu", memory: bool = False) -> Iterator[profile]:
+    """Records the runs of the block; `runs` reads the records afterwards.
+
+    `memory` adds input types and allocations, with more overhead.
+    """
+    # By default Kineto announces every start and stop on stderr.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    with profile(
+        use_kineto=True,
+        use_device=None if device == "cpu" else device,
+        record_shapes=memory,
+        profile_memory=memory,
+    ) as recorded:
+        yield recorded
+
+
+def runs(recorded: profile, device: str = "cpu") -> list[list[Span]]:
+    """Returns the spans of every run that `RUN` marks, without spans outside of runs."""
+    result = recorded.kineto_results
+    assert result is not None
+    events = [event for event in result.events() if not event.is_hidden_event()]
+    host = [event for event in events if event.device_type() == DeviceType.CPU]
+    times = _device_times(events) if device != "cpu" else None
+    windows = sorted((e.start_ns(), e.end_ns()) for e in host if e.name() == RUN)
+    spans: list[list[Span]] = [[] for _ in windows]
+    position = 0
+    for event in sorted(host, key=lambda e: e.start_ns()):
+        while position < len(windows) and event.start_ns() >= windows[position][1]:
+            position += 1
+        if position < len(windows) and event.start_ns() >= windows[position][0]:
+            spans[position] += _spans(event, times)
+    return spans
+
+
+def _spans(event: Any, times: Mapping[int, int] | None) -> Iterator[Span]:
+    name = event.name()
+    start, thread = event.start_ns(), event.start_thread_id()
+    if name == _MEMORY:
+        yield Span(Kind.MEMORY, name, start, start, thread, nbytes=event.nbytes())
+        return
+    kind, shown, origin = Kind.FORWARD, name, event.sequence_nr()
+    if name.startswith(MODULE):
+        kind, shown = Kind.MODULE, name.removeprefix(MODULE)
+    elif name.startswith(PHASE):
+        kind, shown = Kind.PHASE, name.removeprefix(PHASE)
+    elif name.startswith(BACKWARD):
+        kind = Kind.BACKWARD
+    elif name.startswith((RUN, *_AROUND)) or (times is not None and name.startswith(_LAUNCHES)):
+        return
+    elif event.is_user_annotation() and not name.startswith(_OPTIMIZER):
+        kind = Kind.RANGE
+    yield Span(
+        kind,
+        shown,
+        start,
+        event.end_ns(),
+        thread,
+        origin if origin >= 0 else None,
+        device_ns=None if times is None else times.get(event.correlation_id(), 0),
+        inputs=tensor_types(event.shapes(), event.dtypes()),
+    )
+
+
+def _device_times(events: Sequence[Any]) -> Mapping[int, int]:
+    """Returns ns on the accelerator by the correlation id of the launching operator."""
+    times: dict[int, int] = defaultdict(int)
+    for event in events:
+        repeated = event.is_user_annotation()  # one of our marks, over the kernels inside it
+        if event.device_type() != DeviceType.CPU and not repeated:
+            times[event.linked_correlation_id()] += event.duration_ns()
+    return times
+
+
+@cache
+def measure_overhead() -> Overhead:
+    """Returns the overhead of recording a call; takes some milliseconds, once a process.
+
+    An operator is stamped at the begin and the end of its record. So the overhead lies outside its
+    own interval, in the interval of the enclosing operator. A chain of trivial operators takes
+    longer by the overhead of each. The shortest of many chains, recorded or not, is free of
+    disturbances.
+    """
+    x = torch.ones(8)
+    plain, recorded = _shortest_chain(x), float("inf")
+    for _ in range(_CHAIN_TURNS):
+        with recorded_events():
+            recorded = min(recorded, _shortest_chain(x))
+        plain = min(plain, _shortest_chain(x))
+    return Overhead(inside=0.0, outside=max(0.0, recorded - plain) / _CHAIN_LENGTH)
+
+
+def _shortest_chain(x: torch.Tensor) -> float:
+    """Returns the time, µs, of the shortest of a few chains."""
+
+    def chain() -> None:
+        for _ in range(_CHAIN_LENGTH):
+            torch.neg(x)
+
+    with torch.no_grad():
+        return min(times_us(chain, _CHAIN_RUNS))
 
 
 executor: FrameworkExecutor[torch.nn.Module, Arrays, EagerSettings] = _Torch()
