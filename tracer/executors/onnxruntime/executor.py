@@ -44,6 +44,10 @@ from tracer.support.types import FloatArray
 _ELEMENT_BYTES = 8
 """All tensors are held at once and compared as float64."""
 
+_MANY = 5_000
+"""Nodes, inputs and outputs that a session opens in half a second. 100,000 nodes in a chain take 5
+seconds; the time grows with the square of the readers of one tensor, and of the outputs."""
+
 _UNCALIBRATED = (
     "no time was left to measure the profiler's overhead, which takes about a second and is then "
     "kept: node times have the overhead in them"
@@ -143,7 +147,7 @@ def _record(
     model: Model, feedset: FeedSet, settings: OrtSettings, folder: Folder, progress: Progress
 ) -> Run:
     factory = sessions.Factory.of(model, settings)
-    if sessions.opens_slowly(model):
+    if len(model.nodes) + len(model.inputs) + len(model.graph.output) > _MANY:
         progress(0, 0, "onnxruntime opens the model")
     plain = PlainSession(factory, feedset)
     warm_up(plain.run, settings, progress)

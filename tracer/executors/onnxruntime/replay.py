@@ -305,7 +305,11 @@ class Piece:
                     stored.append(whole)
                 else:
                     values[copied] = read.copy() if index else read
-                    stored.append(sessions.elsewhere(copied, read))
+                    kind = helper.np_dtype_to_tensor_dtype(read.dtype)
+                    apart = onnx.TensorProto(name=copied, data_type=kind, dims=read.shape)
+                    apart.data_location = onnx.TensorProto.EXTERNAL
+                    apart.external_data.add(key="location", value="memory")
+                    stored.append(apart)
         return stored, values
 
     def _copied(self, name: str, index: int) -> str:

@@ -19,7 +19,6 @@ from tracer.executors.settings import OrtSettings
 from tracer.graph.model import Model, encoded
 from tracer.records import environment
 from tracer.support.temporary import check_room
-from tracer.support.types import Array
 
 _Result = TypeVar("_Result")
 _FATAL_ONLY = 4  # errors are translated here, so onnxruntime need not print them too
@@ -29,11 +28,6 @@ _LEVELS = {
     "extended": Level.ORT_ENABLE_EXTENDED,
     "all": Level.ORT_ENABLE_ALL,
 }
-
-_MANY = 5_000
-"""Nodes, inputs and outputs that a session opens in half a second. 100,000 nodes in a chain take 5
-seconds; the time grows with the square of the readers of one tensor, and of the outputs."""
-
 _STORED_APART = 1 << 10
 """Bytes from which a weight of a saved graph goes to a file of its own."""
 
@@ -201,20 +195,6 @@ def _register(options: ort.SessionOptions, libraries: Sequence[str | Path]) -> N
                 f"{library} cannot be loaded as a library: {message.rpartition(': ')[2]}",
                 "--register takes a shared library that was built for this system and processor.",
             ) from error
-
-
-def elsewhere(name: str, value: Array) -> onnx.TensorProto:
-    """Returns a tensor whose values a session is handed apart, as `stored` of its Factory."""
-    kind = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
-    tensor = onnx.TensorProto(name=name, data_type=kind, dims=value.shape)
-    tensor.data_location = onnx.TensorProto.EXTERNAL
-    tensor.external_data.add(key="location", value="memory")
-    return tensor
-
-
-def opens_slowly(model: Model) -> bool:
-    """Returns whether onnxruntime may take more than a second to open a model, by its size."""
-    return len(model.nodes) + len(model.inputs) + len(model.graph.output) > _MANY
 
 
 def translated(model: Model, run: Callable[[], _Result]) -> Callable[[], _Result]:

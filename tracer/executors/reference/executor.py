@@ -81,30 +81,6 @@ def _inferences(
     return wall, instrumented, records
 
 
-@dataclass
-class _Recorded:
-    """The recorded runs of a session: for each its time, and the time of every node by key, µs."""
-
-    interpreter: Interpreter
-    feeds: Feeds
-    durations: list[float] = field(default_factory=list)
-    by_node: list[Mapping[str, float]] = field(default_factory=list)
-
-    def add(self, runs: int) -> None:
-        """Makes `runs`."""
-        for _ in range(runs):
-            recorder = Recorder(False, {})
-            self.durations.append(recorded(self.interpreter, recorder, self.feeds)[1])
-            self.by_node.append({key: each.time_us for key, each in recorder.records.items()})
-
-    def times(self) -> RunTimes:
-        """Returns the runs; a node that a run did not reach took no time."""
-        keys = list(dict.fromkeys(key for times in self.by_node for key in times))
-        rows = [[times.get(key, 0.0) for key in keys] for times in self.by_node]
-        samples = np.array(rows, np.float64).reshape(len(rows), len(keys))
-        return RunTimes(keys, samples, np.array(self.durations))
-
-
 class _Reference:
     settings = ReferenceSettings
 
@@ -166,8 +142,23 @@ class _Reference:
         feeds = dict(feedset.feeds)
         once = partial(interpreter.run, None, feeds)
         once()
-        runs = _Recorded(interpreter, feeds)
-        yield TurnRecorder(lambda: elapsed_us(once, clock_ns), runs.add, runs.times)
+        durations: list[float] = []
+        by_node: list[Mapping[str, float]] = []
+
+        def record(runs: int) -> None:
+            for _ in range(runs):
+                recorder = Recorder(False, {})
+                durations.append(recorded(interpreter, recorder, feeds)[1])
+                by_node.append({key: each.time_us for key, each in recorder.records.items()})
+
+        def read() -> RunTimes:
+            keys = list(dict.fromkeys(key for times in by_node for key in times))
+            # a node that a run did not reach took no time
+            rows = [[times.get(key, 0.0) for key in keys] for times in by_node]
+            samples = np.array(rows, np.float64).reshape(len(rows), len(keys))
+            return RunTimes(keys, samples, np.array(durations))
+
+        yield TurnRecorder(lambda: elapsed_us(once, clock_ns), record, read)
 
     @contextmanager
     def outputs(
