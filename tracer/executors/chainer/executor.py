@@ -171,6 +171,21 @@ class _Recording:
         return timer
 
 
+def _recording(model: chainer.Link, arrays: Arrays, settings: EagerSettings) -> _Recording:
+    """Returns the runs of `model`, after a first run that may fail; frees its outputs."""
+    restore = state_restorer(model, alone=True)
+    restore()
+    with failing_clearly(model, arrays):
+        outputs = model(*(array.copy() for array in arrays))
+    loss = loss_for(outputs, settings)
+    if loss is not None:
+        with failing_clearly(model, arrays):
+            loss(outputs).backward()
+    return _Recording(
+        model, restore, arrays, loss, optimizer_for(model, settings), recorder_of(model)
+    )
+
+
 class _Chainer(EagerExecutor[chainer.Link]):
     name = "chainer"
     compiled = None
@@ -179,25 +194,15 @@ class _Chainer(EagerExecutor[chainer.Link]):
     def opened(
         self, model: chainer.Link, arrays: Arrays, settings: EagerSettings
     ) -> Iterator[_Recording]:
-        """Opens `model` on the CPU after a first run, which may fail."""
+        """Opens `model` on the CPU."""
+        if settings.device != "cpu":
+            raise UsageError(
+                f"Chainer cannot use {settings.device} here",
+                "It needs a CuPy as old as itself, which no Python that tracer runs on can "
+                "install. Use --device cpu.",
+            )
         with preserved(model, settings):
-            if settings.device != "cpu":
-                raise UsageError(
-                    f"Chainer cannot use {settings.device} here",
-                    "It needs a CuPy as old as itself, which no Python that tracer runs on can "
-                    "install. Use --device cpu.",
-                )
-            restore = state_restorer(model, alone=True)
-            restore()
-            with failing_clearly(model, arrays):
-                outputs = model(*(array.copy() for array in arrays))
-            loss = loss_for(outputs, settings)
-            if loss is not None:
-                with failing_clearly(model, arrays):
-                    loss(outputs).backward()
-            optimizer = optimizer_for(model, settings)
-            recorder = recorder_of(model)
-            yield _Recording(model, restore, arrays, loss, optimizer, recorder)
+            yield _recording(model, arrays, settings)
 
     def overhead(self, settings: EagerSettings) -> Overhead:
         """Returns the overhead of recording a call."""

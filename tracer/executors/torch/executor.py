@@ -137,7 +137,7 @@ def _opened(
     settings: EagerSettings,
     modules: Callable[[], AbstractContextManager[None]],
 ) -> Iterator[_Recording]:
-    """Opens `model` for runs by `run`, after a first run that may fail."""
+    """Opens `model` for runs by `run`."""
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise UsageError(
             "torch sees no CUDA device",
@@ -145,18 +145,24 @@ def _opened(
             "are needed.",
         )
     with preserved(model, settings):
-        inputs = [torch.tensor(array, device=settings.device) for array in arrays]
-        with failing_clearly(model, inputs), torch.set_grad_enabled(settings.training):
-            outputs = run(*inputs)
-        loss = loss_for(outputs, settings)
-        if loss is not None:
-            with failing_clearly(model, inputs):
-                loss(outputs).backward()  # type: ignore[no-untyped-call]
-        step = Step(
-            run, inputs, tuple(model.parameters()), settings.device, settings.training, loss,
-            optimizer_for(model, settings),
-        )  # fmt: skip
-        yield _Recording(step, modules)
+        yield _Recording(_step(model, run, arrays, settings), modules)
+
+
+def _step(
+    model: torch.nn.Module, run: Callable[..., Any], arrays: Arrays, settings: EagerSettings
+) -> Step:
+    """Returns a step of `model` by `run`, after a first run that may fail; frees its outputs."""
+    inputs = [torch.tensor(array, device=settings.device) for array in arrays]
+    with failing_clearly(model, inputs), torch.set_grad_enabled(settings.training):
+        outputs = run(*inputs)
+    loss = loss_for(outputs, settings)
+    if loss is not None:
+        with failing_clearly(model, inputs):
+            loss(outputs).backward()  # type: ignore[no-untyped-call]
+    return Step(
+        run, inputs, tuple(model.parameters()), settings.device, settings.training, loss,
+        optimizer_for(model, settings),
+    )  # fmt: skip
 
 
 @dataclass
