@@ -81,13 +81,9 @@ def reference_kernel(node: Node, opset: int, opsets: Mapping[str, int]) -> Kerne
         return None
     implementation = reference_class(node, opset)
     run_params = {
-        "log": lambda pattern, *values: None,
-        "opsets": dict(opsets),
-        "verbose": 0,
-        "new_ops": None,
-        "existing_functions": {},
-        "evaluator_cls": None,
-    }
+        "log": lambda pattern, *values: None, "opsets": dict(opsets), "verbose": 0,
+        "new_ops": None, "existing_functions": {}, "evaluator_cls": None,
+    }  # fmt: skip
     proto = completed(node, opset)
     instance = implementation(proto, run_params)
 

@@ -121,13 +121,9 @@ class Planner:
     """
 
     def __init__(
-        self,
-        model: Model,
-        own: Registry,
-        folder: Path | None,
-        wrap_kernel: WrapKernel | None = None,
-        fallback: Fallback | None = None,
-    ) -> None:
+        self, model: Model, own: Registry, folder: Path | None, wrap_kernel: WrapKernel | None =
+        None, fallback: Fallback | None = None,
+    ) -> None:  # fmt: skip
         self._model = model
         self._own = own
         self._room = operators.MemoryBudget()
@@ -192,11 +188,10 @@ class Planner:
                 for a in node.proto.attribute
                 if not a.HasField("g")
             }
-            kernel, expand = self._computation(node, opset, operator, attributes, tuple(bodies))
-            if kernel is None and expand is None:
-                assert self._fallback is not None  # `plan` refuses the node without
-                fixed = constants.intersection(node.inputs)
-                kernel = self._fallback.kernel(node, self._model, fixed)
+            fixed = constants.intersection(node.inputs)
+            kernel, expand = self._computation(
+                node, opset, operator, attributes, tuple(bodies), fixed
+            )
         except Exception as error:  # onnx.reference checks attributes when it is constructed
             where = describe(self._model, (node,), opset)
             if isinstance(error, TracerError):
@@ -238,16 +233,12 @@ class Planner:
         return self._functions.get((node.domain, node.op_type, node.proto.overload))
 
     def _computation(
-        self,
-        node: Node,
-        opset: int,
-        operator: Operator | None,
-        attributes: Mapping[str, Any],
-        bodies: Sequence[str],
-    ) -> tuple[Kernel | None, Expand | None]:
-        """Tries the operator, the model's function, onnx's kernel, the function body.
+        self, node: Node, opset: int, operator: Operator | None, attributes: Mapping[str, Any],
+        bodies: Sequence[str], fixed: set[str],
+    ) -> tuple[Kernel | None, Expand | None]:  # fmt: skip
+        """Tries the operator, the model's function, onnx's kernel, the function body, the fallback.
 
-        None of both for a node that only the fallback computes.
+        Inputs that are the same in all runs are `fixed`.
         """
         if operator is not None:
             bound = operators.bind(operator.function, NodeContext(node, opset), attributes, bodies)
@@ -260,7 +251,8 @@ class Planner:
             return kernel, None
         if has_body(node, opset):
             return None, self._expansion(node, opset, None)
-        return None, None
+        assert self._fallback is not None  # `plan` refuses the node without
+        return self._fallback.kernel(node, self._model, fixed), None
 
     def _expansion(self, node: Node, opset: int, function: onnx.FunctionProto | None) -> Expand:
         """Returns what plans the function's body, once for each combination of input types."""
@@ -297,12 +289,9 @@ def fused(plan: Plan, fuse: Fuse) -> Plan:
 
 
 def schedule(
-    tasks: Sequence[Task],
-    inputs: tuple[str, ...],
-    outputs: tuple[str, ...],
-    types: tuple[TensorType | None, ...],
-    weights: Mapping[str, Array],
-) -> Plan:
+    tasks: Sequence[Task], inputs: tuple[str, ...], outputs: tuple[str, ...], types:
+    tuple[TensorType | None, ...], weights: Mapping[str, Array],
+) -> Plan:  # fmt: skip
     """Returns the plan that runs `tasks` in their order.
 
     A value is freed after the last task that reads it, or that writes it if none reads it. Outputs

@@ -106,7 +106,13 @@ class Inference:
         self._visits_left -= len(nodes)
         for node in nodes:
             if node.key in self._bodies:
-                infer_bodies(self, node, self._bodies[node.key])
+                rule = (
+                    _bodies_alone if node.domain else _BY_OPERATOR.get(node.op_type, _bodies_alone)
+                )
+                types = rule(self, node, self._bodies[node.key])
+                for name, found in zip(node.outputs, types, strict=False):
+                    if name:
+                        self.refine((node.scope.path, name), found)
             elif self._corrected and any(each in self._corrected for each in self._flow.read(node)):
                 # onnx took an input for something else
                 self._infer_again(node)
@@ -236,14 +242,6 @@ class Inference:
     def _is_open(self, address: Address) -> bool:
         type_ = self.type_of(address)
         return type_ is None or type_.concrete is None
-
-
-def infer_bodies(inference: Inference, node: Node, scopes: Mapping[str, Scope]) -> None:
-    """Infers the bodies of a node by attribute name, then its outputs as its operator tells."""
-    rule = _BY_OPERATOR.get(node.op_type, _bodies_alone) if not node.domain else _bodies_alone
-    for name, found in zip(node.outputs, rule(inference, node, scopes), strict=False):
-        if name:
-            inference.refine((node.scope.path, name), found)
 
 
 class MisfitError(Exception):

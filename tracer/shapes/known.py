@@ -329,7 +329,12 @@ class KnownValues:
         opset = self._model.opsets.get(node.domain, 1)
         with enforced(_LIMITS):
             computed = _of_failing(lambda: list(evaluated(node, opset, inputs)))
-        return [_small_numbers(output) for output in computed or ()]
+        arrays = [np.asarray(o) if isinstance(o, np.generic) else o for o in computed or ()]
+        return [
+            each if isinstance(each, np.ndarray) and each.dtype != object and each.size <= MOST
+            else None
+            for each in arrays
+        ]  # fmt: skip
 
     def _stored(self, address: Address) -> Array | None:
         """Returns the value of a small initializer; None for a tensor that is fed."""
@@ -337,13 +342,6 @@ class KnownValues:
         if weight is None or weight.external_data or not self._is_small(address):
             return None
         return _of_failing(lambda: values.from_tensor(weight))
-
-
-def _small_numbers(output: Any) -> Array | None:
-    """Returns a small tensor of numbers; None for anything else."""
-    array = np.asarray(output) if isinstance(output, np.generic) else output
-    is_number = isinstance(array, np.ndarray) and array.dtype != object
-    return array if is_number and array.size <= MOST else None
 
 
 def _of_failing(compute: Callable[[], _Result]) -> _Result | None:

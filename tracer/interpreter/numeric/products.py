@@ -193,16 +193,22 @@ def convolve(
 
     def block(index: int) -> None:
         tile, number = work[index]
-        place = Place(number, tile.images.start * window.pixels + _pixels(window, tile).start)
-
-        def multiply(left: Array, right: Array, target: Array) -> None:
-            if product is None:
-                shared(left, right, target)
-            else:
-                product(left, right, target, place)
-
-        _multiply(_part(x, number, group), rows[number], window, tile, multiply, fill,
-                  _part(out, number, group))  # fmt: skip
+        matrix = columns(_part(x, number, group), window, tile, fill)
+        images, target = tile.images, _part(out, number, group)
+        is_matrix = images.stop - images.start == 1  # as the output of one image is
+        if is_matrix:
+            sums = flat(target[images.start], 1, target.ndim - 1)[:, _pixels(window, tile)]
+        else:
+            sums = np.empty((maps // group, matrix.shape[1]), kind)
+        if product is None:
+            shared(rows[number], matrix, sums)
+        else:
+            first = images.start * window.pixels + _pixels(window, tile).start
+            product(rows[number], matrix, sums, Place(number, first))
+        if not is_matrix:
+            lines = tile.rows.stop - tile.rows.start
+            shape = (len(sums), images.stop - images.start, lines, *window.out[1:])
+            target[images, :, tile.rows] = sums.reshape(shape).swapaxes(0, 1)
 
     if product is None and shared is split:
         for index in range(len(work)):
@@ -260,22 +266,6 @@ def check_channels(x: Array, weights: Array, group: int) -> None:
         raise ModelError(
             f"{x.shape[1]} channels in {group} groups do not fit weights {list(weights.shape)}"
         )
-
-
-def _multiply(
-    x: Array, rows: Array, window: Window, tile: Tile, product: Product, fill: Any, out: Array
-) -> None:
-    matrix = columns(x, window, tile, fill)
-    images = tile.images.stop - tile.images.start
-    if images == 1:  # the output of one image is a matrix already
-        target = flat(out[tile.images.start], 1, out.ndim - 1)[:, _pixels(window, tile)]
-        product(rows, matrix, target)
-        return
-    sums = np.empty((len(rows), matrix.shape[1]), out.dtype)
-    product(rows, matrix, sums)
-    count = tile.rows.stop - tile.rows.start
-    stacked = sums.reshape(len(rows), images, count, *window.out[1:])
-    out[tile.images, :, tile.rows] = stacked.swapaxes(0, 1)
 
 
 @lru_cache(maxsize=1024)

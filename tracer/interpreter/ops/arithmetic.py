@@ -37,13 +37,9 @@ def legacy_binary(compute: Compute, dtype: Any = None) -> Callable[..., Array]:
     """Returns the operator as before opset 7, with one-sided broadcasting."""
 
     def function(
-        A: Array,
-        B: Array,
-        *,
-        axis: int | None = None,
-        broadcast: int = 0,
-        consumed_inputs: Sequence[int] | None = None,
-    ) -> Array:
+        A: Array, B: Array, *, axis: int | None = None, broadcast: int = 0, consumed_inputs:
+        Sequence[int] | None = None,
+    ) -> Array:  # fmt: skip
         return apply(compute, A, _one_sided(A, B, broadcast, axis), dtype=dtype)
 
     return function

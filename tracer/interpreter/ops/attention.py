@@ -86,7 +86,14 @@ def attention(
     if bias is not None:
         scores = (scores + bias).astype(Q.dtype)
     stages.append(scores)
-    shares = _softmax(scores, bias, softmax_precision).astype(Q.dtype)
+    kind = scores.dtype
+    if softmax_precision is not None:
+        kind = onnx.helper.tensor_dtype_to_np_dtype(softmax_precision)
+    shares = softmax(scores.astype(kind, copy=False))
+    if bias is not None:  # a row without visible keys is 0
+        blind = np.isneginf(bias.astype(np.float32).max(axis=-1, keepdims=True))
+        shares = np.where(blind, np.zeros((), kind), shares) if blind.any() else shares
+    shares = shares.astype(Q.dtype)
     stages.append(shares)
     output = grouped_product(shares, value)
     if flat:
@@ -134,12 +141,9 @@ def _window(
 
 
 def _bias(
-    mask: Array | None,
-    allowed: Array | None,
-    lengths: Array | None,
-    keys: int,
-    dtype: np.dtype[np.generic],
-) -> Array | None:
+    mask: Array | None, allowed: Array | None, lengths: Array | None, keys: int, dtype:
+    np.dtype[np.generic],
+) -> Array | None:  # fmt: skip
     """Returns what is added to the scores: 0 or the mask for visible keys, -inf for others."""
     if lengths is not None:
         present = np.arange(keys) < lengths.reshape(-1, 1, 1, 1)
@@ -155,18 +159,6 @@ def _bias(
         return mask
     barrier = np.where(allowed, dtype.type(0), never)
     return barrier if mask is None else mask + barrier
-
-
-def _softmax(scores: Array, bias: Array | None, precision: int | None) -> Array:
-    """Returns the softmax of each row; a row without visible keys is 0."""
-    kind = scores.dtype
-    if precision is not None:
-        kind = onnx.helper.tensor_dtype_to_np_dtype(precision)
-    shares = softmax(scores.astype(kind, copy=False))
-    if bias is None:
-        return shares
-    blind = np.isneginf(bias.astype(np.float32).max(axis=-1, keepdims=True))
-    return np.where(blind, np.zeros((), kind), shares) if blind.any() else shares
 
 
 RULES = ("linear", "gated", "delta", "gated_delta")

@@ -113,12 +113,9 @@ def scan_8(
         states = (state[index] for state in states_and_inputs[:count])
         sources = (source[index, :length] for source in states_and_inputs[count:])
         outputs = scan(
-            *states,
-            *sources,
-            body=body,
-            num_scan_inputs=num_scan_inputs,
+            *states, *sources, body=body, num_scan_inputs=num_scan_inputs,
             scan_input_directions=directions,
-        )
+        )  # fmt: skip
         results.append([
             *outputs[:count],
             *(np.pad(o, [(0, longest - len(o)), *[(0, 0)] * (o.ndim - 1)])

@@ -77,18 +77,6 @@ def activated(x: Array, name: str, parameters: Sequence[float]) -> Array:
     return np.asarray(_ACTIVATIONS[name](x, *parameters))
 
 
-@operator("Gelu", domain=MICROSOFT)
-def exact_gelu(X: Array) -> Array:
-    """x times the normal distribution function."""
-    return gelu(X)
-
-
-@operator("BiasGelu", domain=MICROSOFT)
-def bias_gelu(A: Array, B: Array) -> Array:
-    """Gelu of A + B."""
-    return gelu(A + B)
-
-
 @operator("FastGelu", domain=MICROSOFT)
 def fast_gelu(X: Array, bias: Array | None = None) -> Array:
     """The tanh approximation of Gelu, of X or of X + bias."""
@@ -121,8 +109,14 @@ def transposed_as(x: Array, last: bool, batch: bool) -> Array:
     return np.swapaxes(moved, -1, -2) if last else moved
 
 
+operator("BiasGelu", domain=MICROSOFT)(lambda A, B: gelu(A + B))
+operator("ExpandDims", domain=MICROSOFT)(lambda X, axis: np.expand_dims(X, int(axis.reshape(()))))
 operator("GatherND", domain=MICROSOFT)(gather_nd)
+operator("Gelu", domain=MICROSOFT)(lambda X: gelu(X))
 operator("GridSample", domain=MICROSOFT)(grid_sample_16)
+operator("MatMulInteger16", domain=MICROSOFT)(  # sums are 32-bit
+    lambda A, B: matmul(A.astype(np.int32), B.astype(np.int32))
+)
 operator("Trilu", domain=MICROSOFT, copies=1)(trilu)
 
 
@@ -137,12 +131,6 @@ def range_1(start: Array, limit: Array, delta: Array | None = None) -> Array:
     """The numbers from `start` to `limit` in steps of `delta`, by default 1."""
     step = np.ones_like(start) if delta is None else delta
     return range_(*(each.reshape(()) for each in (start, limit, step)))
-
-
-@operator("ExpandDims", domain=MICROSOFT)
-def expand_dims(X: Array, axis: Array) -> Array:
-    """Inserts an axis of size 1 at `axis`."""
-    return np.expand_dims(X, int(axis.reshape(())))
 
 
 @operator("Inverse", domain=MICROSOFT)
@@ -161,12 +149,6 @@ def unique_in_order(x: Array) -> tuple[Array, Array, Array]:
     order = np.argsort(first)
     ranks = np.argsort(order)
     return values[order], ranks[places.reshape(-1)].astype(np.int64), counts[order].astype(np.int64)
-
-
-@operator("MatMulInteger16", domain=MICROSOFT)
-def matmul_integer_16(A: Array, B: Array) -> Array:
-    """Multiplies 16-bit integers; sums are 32-bit."""
-    return matmul(A.astype(np.int32), B.astype(np.int32))
 
 
 @operator("NhwcMaxPool", domain=MICROSOFT)

@@ -179,7 +179,10 @@ def svm_classifier(
         kernels = _KERNELS[kernel_type](rows, vectors, *parameters[:, None, None])
         factors = np.array(coefficients, np.float32).reshape(-1, total)
         scores = _pairs(kernels, factors, vectors_per_class, rho)
-        votes = _votes(scores, len(labels))
+        votes = np.zeros((len(rows), len(labels)), np.float32)
+        for (i, j), score in zip(combinations(range(len(labels)), 2), scores.T, strict=True):
+            votes[:, i] += score > 0
+            votes[:, j] += ~(score > 0)
     has_probabilities = bool(prob_a and vectors_per_class)
     if has_probabilities:
         scores = _probabilities(scores, prob_a or (), prob_b or (), len(labels))
@@ -241,14 +244,6 @@ def _pairs(kernels: Array, factors: Array, counts: Sequence[int], rho: Sequence[
         for i, j in combinations(range(len(counts)), 2)
     ]
     return np.stack(decisions, axis=1) + np.array(rho[: len(decisions)], np.float32)
-
-
-def _votes(decisions: Array, classes: int) -> Array:
-    votes = np.zeros((len(decisions), classes), np.float32)
-    for (i, j), decision in zip(combinations(range(classes), 2), decisions.T, strict=True):
-        votes[:, i] += decision > 0
-        votes[:, j] += ~(decision > 0)
-    return votes
 
 
 def _probabilities(decisions: Array, a: Sequence[float], b: Sequence[float], classes: int) -> Array:

@@ -285,16 +285,12 @@ def quantized_embed_layer_normalization(
     if segment_embedding is not None and segment_embedding_scale is not None:
         segments = real(segment_embedding, segment_embedding_scale, segment_embedding_zero_point)
     output, words, _ = embed_layer_normalization(
-        input_ids,
-        segment_ids,
+        input_ids, segment_ids,
         real(word_embedding_quant, word_embedding_scale, word_embedding_zero_point),
         real(position_embedding_quant, position_embedding_scale, position_embedding_zero_point),
-        segments,
-        real(gamma_quant, gamma_scale, gamma_zero_point),
-        real(beta_quant, beta_scale, beta_zero_point),
-        mask,
-        epsilon=epsilon,
-    )
+        segments, real(gamma_quant, gamma_scale, gamma_zero_point),
+        real(beta_quant, beta_scale, beta_zero_point), mask, epsilon=epsilon,
+    )  # fmt: skip
     return output, words
 
 

@@ -85,14 +85,10 @@ def packed_product(
     weights = BlockWeights(B.reshape(N, -1), scales.reshape(N, blocks), zeros, bits, block_size, K)
     rounds = accuracy_level == INT8_ACTIVATIONS and g_idx is None
     return PackedProduct(
-        A.reshape(-1, K).astype(np.float32, copy=False),
-        weights,
-        None if g_idx is None else g_idx[:K],
-        bias,
-        (*A.shape[:-1], N),
-        A.dtype,
-        rounds and has_integer_kernel(bits, block_size, weights.zeros.dtype == np.uint8),
-    )
+        A.reshape(-1, K).astype(np.float32, copy=False), weights, None if g_idx is None else
+        g_idx[:K], bias, (*A.shape[:-1], N), A.dtype, rounds and has_integer_kernel(bits,
+        block_size, weights.zeros.dtype == np.uint8),
+    )  # fmt: skip
 
 
 def check_nbits(given: Arguments) -> None:

@@ -65,16 +65,8 @@ def lp_pool(
     return sums ** np.array(1 / p, X.dtype)
 
 
-@operator("GlobalAveragePool")
-def global_average_pool(X: Array) -> Array:
-    """The mean of each channel."""
-    return X.mean(axis=_spatial(X), keepdims=True)
-
-
-@operator("GlobalMaxPool")
-def global_max_pool(X: Array) -> Array:
-    """The largest value of each channel."""
-    return X.max(axis=_spatial(X), keepdims=True)
+operator("GlobalAveragePool")(lambda X: X.mean(axis=_spatial(X), keepdims=True))
+operator("GlobalMaxPool")(lambda X: X.max(axis=_spatial(X), keepdims=True))
 
 
 @operator("GlobalLpPool")

@@ -100,28 +100,46 @@ for _name, _function in _FOLDS.items():
     operator(_name, since=_AXES_INPUT.get(_name, 18))(reduction(_function))
 
 
-@operator("ArgMax")
-def arg_max(data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Array:
-    """The index of the largest value along `axis`: the first, or the last of equals."""
-    return _arg(np.argmax, data, axis, keepdims, select_last_index)
+def arg_extreme(find: Callable[..., Any]) -> Callable[..., Array]:
+    """Returns the operator of the index of an extreme along `axis`; the first or last of equals."""
+
+    def function(
+        data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
+    ) -> Array:
+        if not data.size:  # numpy looks for an element even where there is no result
+            indices = np.zeros([n for at, n in enumerate(data.shape) if at != axis % data.ndim])
+            if indices.size:
+                raise ModelError(f"axis {axis} of {list(data.shape)} has no element")
+        elif select_last_index:
+            indices = data.shape[axis] - 1 - find(np.flip(data, axis), axis=axis)
+        else:
+            indices = find(data, axis=axis)
+        indices = np.asarray(indices, np.int64)
+        return np.expand_dims(indices, axis) if keepdims else indices
+
+    return function
 
 
-@operator("ArgMin")
-def arg_min(data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Array:
-    """The index of the smallest value along `axis`: the first, or the last of equals."""
-    return _arg(np.argmin, data, axis, keepdims, select_last_index)
+def running(ufunc: Any, neutral: int) -> Callable[..., Array]:
+    """Returns the operator of running totals, without the element itself if `exclusive`."""
+
+    def function(x: Array, axis: Array, *, exclusive: int = 0, reverse: int = 0) -> Array:
+        at = int(axis.reshape(-1)[0])
+        rows = np.moveaxis(x, at, 0)
+        rows = np.flip(rows, 0) if reverse else rows
+        totals = ufunc.accumulate(rows, axis=0, dtype=x.dtype)
+        if exclusive:
+            totals = np.concatenate([np.full_like(totals[:1], neutral), totals[:-1]])
+        totals = np.flip(totals, 0) if reverse else totals
+        return np.moveaxis(totals, 0, at)
+
+    return function
 
 
-@operator("CumSum", since=11, copies=1)
-def cum_sum(x: Array, axis: Array, *, exclusive: int = 0, reverse: int = 0) -> Array:
-    """Running sums along `axis`, optionally from its end or without the element itself."""
-    return _running(np.add, 0, x, axis, exclusive, reverse)
-
-
-@operator("CumProd", since=26, copies=1)
-def cum_prod(x: Array, axis: Array, *, exclusive: int = 0, reverse: int = 0) -> Array:
-    """Running products along `axis`, with the options of CumSum."""
-    return _running(np.multiply, 1, x, axis, exclusive, reverse)
+operator("ArgMax")(arg_extreme(np.argmax))
+operator("ArgMin")(arg_extreme(np.argmin))
+operator("CumSum", since=11, copies=1)(running(np.add, 0))
+operator("CumProd", since=26, copies=1)(running(np.multiply, 1))
 
 
 @operator("TopK", since=10, copies=6)
@@ -153,31 +171,6 @@ def _fold(fold: Fold, data: Array, axes: Sequence[int] | None, keepdims: int) ->
     )
     folded = np.asarray(fold(data, dims))
     return folded if keepdims else np.squeeze(folded, dims)
-
-
-def _arg(find: Callable[..., Any], data: Array, axis: int, keepdims: int, last: int) -> Array:
-    if not data.size:  # numpy looks for an element even where there is no result
-        indices = np.zeros([n for at, n in enumerate(data.shape) if at != axis % data.ndim])
-        if indices.size:
-            raise ModelError(f"axis {axis} of {list(data.shape)} has no element")
-    elif last:
-        indices = data.shape[axis] - 1 - find(np.flip(data, axis), axis=axis)
-    else:
-        indices = find(data, axis=axis)
-    indices = np.asarray(indices, np.int64)
-    return np.expand_dims(indices, axis) if keepdims else indices
-
-
-def _running(
-    ufunc: Any, neutral: int, x: Array, axis: Array, exclusive: int, reverse: int
-) -> Array:
-    rows = np.moveaxis(x, int(axis.reshape(-1)[0]), 0)
-    rows = np.flip(rows, 0) if reverse else rows
-    totals = ufunc.accumulate(rows, axis=0, dtype=x.dtype)
-    if exclusive:
-        totals = np.concatenate([np.full_like(totals[:1], neutral), totals[:-1]])
-    totals = np.flip(totals, 0) if reverse else totals
-    return np.moveaxis(totals, 0, int(axis.reshape(-1)[0]))
 
 
 def _wide(x: Array) -> Any:
