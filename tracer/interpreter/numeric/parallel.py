@@ -67,17 +67,6 @@ def allowed() -> int:
     return _THREADS.get()
 
 
-@contextmanager
-def threads(count: int | None) -> Iterator[None]:
-    """Lets blocks run on `count` threads (None: the thread count of BLAS)."""
-    with _single_threaded_blas():
-        token = _THREADS.set(_Blas.threads if count is None else count)
-        try:
-            yield
-        finally:
-            _THREADS.reset(token)
-
-
 class _Blas:
     """The number of runs that need a single-threaded BLAS, and its setting before."""
 
@@ -88,16 +77,21 @@ class _Blas:
 
 
 @contextmanager
-def _single_threaded_blas() -> Iterator[None]:
-    """Limits BLAS to one thread in the whole process; the last run to end restores it."""
+def threads(count: int | None) -> Iterator[None]:
+    """Lets blocks run on `count` threads (None: the thread count of BLAS).
+
+    Meanwhile BLAS has one thread in the whole process; the last run to end restores it.
+    """
     with _Blas.lock:
         if _Blas.users == 0:
             _Blas.threads = max((lib.num_threads for lib in _blas().lib_controllers), default=1)
             _Blas.restore = _blas().limit(limits=1)
         _Blas.users += 1
+    token = _THREADS.set(_Blas.threads if count is None else count)
     try:
         yield
     finally:
+        _THREADS.reset(token)
         with _Blas.lock:
             _Blas.users -= 1
             if _Blas.users == 0:

@@ -210,7 +210,7 @@ def causal_conv_with_state(
     The state, [batch, channels, k - 1], holds the positions before; zeros without one. Also returns
     the state at the end.
     """
-    return _causal_sums(input, weight, bias, past_state, activation, 1)
+    return contrib_causal_conv_with_state(input, weight, bias, past_state, activation=activation)
 
 
 @operator("CausalConvWithState", domain=MICROSOFT, check=check_causal)
@@ -219,23 +219,15 @@ def contrib_causal_conv_with_state(
     *, activation: str = "none", channels_last: int = 0, dilation: int = 1, ndim: int = 1,
     state_window: int = 0,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """CausalConvWithState whose taps are `dilation` apart. Raises ModelError for other layouts."""
+    """CausalConvWithState whose taps are `dilation` apart; halves are summed in float32.
+
+    The activation is x sigmoid(x), if any. Raises ModelError for other layouts.
+    """
     for name, value, plain in (
         ("ndim", ndim, 1), ("channels_last", channels_last, 0), ("state_window", state_window, 0),
     ):  # fmt: skip
         if value != plain:
             raise ModelError(f"{name} is {value}; the interpreter computes {plain} alone")
-    return _causal_sums(input, weight, bias, past_state, activation, dilation)
-
-
-def _causal_sums(
-    input: Array, weight: Array, bias: Array | None, past_state: Array | None, activation: str,
-    dilation: int,
-) -> tuple[Array, Array]:  # fmt: skip
-    """Returns the sums of taps, perhaps through x sigmoid(x), and the state at the end.
-
-    Halves are summed in float32.
-    """
     batch, channels, length = input.shape
     taps = weight.shape[2]
     kept = (taps - 1) * dilation
