@@ -17,7 +17,7 @@ from pathlib import Path
 import onnx
 
 from tracer.errors import ModelError, TracerError, UsageError
-from tracer.exporters import runtime
+from tracer.exporters import runtime, writing
 from tracer.exporters.records import (
     BATCH,
     Conversion,
@@ -30,9 +30,8 @@ from tracer.exporters.records import (
 )
 from tracer.exporters.registry import exporter_of
 from tracer.exporters.runtime import insensitive, verify
-from tracer.exporters.source import load_source
-from tracer.exporters.subject import Code
-from tracer.exporters.writing import check_target, notes, write, write_last
+from tracer.exporters.subject import Code, load_source
+from tracer.exporters.writing import check_target, write, write_last
 from tracer.graph import loading, stored_weights
 from tracer.graph.model import Model, encoded
 from tracer.support.files import cached_file, read_cached, store_in_cache, told_of
@@ -66,7 +65,7 @@ def export(
             "Take that out of its code.",
         ) from error
     written = write_last(conversion.proto, path, conversion.folder)
-    return replace(exported, notes=(*exported.notes, *notes(written)))
+    return replace(exported, notes=(*exported.notes, *writing.notes(written)))
 
 
 def convert(
@@ -105,6 +104,16 @@ def convert(
     )
     batch = next((spec.shape[0] for spec in conversion.inputs if spec.shape), 1)
     batches = (batch, batch + 2) if dynamic else (batch,)
+    errors, notes = [], tuple[str, ...]()
+    for size in batches:
+        specs = conversion.inputs
+        if len(batches) > 1:
+            specs = tuple(spec.with_batch(size) for spec in specs)
+        arrays = draw(specs, (options.seed, _COMPARED))
+        errors.append(verify(conversion, arrays, options, exporter.name))
+    if conversion.inputs:
+        one, other = (draw(conversion.inputs, (options.seed, _COMPARED + n)) for n in (0, 1))
+        notes = insensitive(conversion, one, other, options, exporter.name)
     return conversion, Exported(
         path=path,
         framework=exporter.name,
@@ -113,8 +122,8 @@ def convert(
         ir_version=proto.ir_version,
         dynamic_batch=dynamic,
         batches=batches,
-        max_abs_error=_compare(conversion, batches, options, exporter.name),
-        notes=_notes(conversion, options, exporter.name),
+        max_abs_error=max(errors),
+        notes=notes,
     )
 
 
@@ -147,7 +156,12 @@ def cached_export(code: Code) -> Model:
     content = {"model": model.name, "files": digests, "notes": notes}
     if _store(conversion, model) and store_in_cache(record, json.dumps(content).encode()):
         return _named(loading.load(model), name, notes)
-    return _named(_uncached(conversion), name, notes)
+    if conversion.folder is None:
+        return _named(loading.from_proto(conversion.proto), name, notes)
+    _kept_folders.append(conversion.files)
+    model = conversion.folder / "model.onnx"
+    model.write_bytes(encoded(conversion.proto, str(model)))
+    return _named(loading.load(model), name, notes)
 
 
 def _named(model: Model, name: str, notes: Sequence[str]) -> Model:
@@ -165,16 +179,6 @@ def _store(conversion: Conversion, path: Path) -> bool:
     except (OSError, TracerError):
         return False
     return True
-
-
-def _uncached(conversion: Conversion) -> Model:
-    """Returns the model; its external data stay where they are until the program ends."""
-    if conversion.folder is None:
-        return loading.from_proto(conversion.proto)
-    _kept_folders.append(conversion.files)
-    path = conversion.folder / "model.onnx"
-    path.write_bytes(encoded(conversion.proto, str(path)))
-    return loading.load(path)
 
 
 def _converted(code: Code) -> tuple[Conversion, Sequence[str]]:
@@ -247,24 +251,3 @@ def _check(conversion: Conversion) -> None:
 def opset_of(proto: onnx.ModelProto) -> int:
     """Returns the version of the standard operator set that `proto` imports."""
     return next(o.version for o in proto.opset_import if o.domain in ("", "ai.onnx"))
-
-
-def _compare(
-    conversion: Conversion, batches: Sequence[int], options: ExportOptions, framework: str
-) -> float:
-    errors = []
-    for batch in batches:
-        specs = conversion.inputs
-        if len(batches) > 1:
-            specs = tuple(spec.with_batch(batch) for spec in specs)
-        arrays = draw(specs, (options.seed, _COMPARED))
-        errors.append(verify(conversion, arrays, options, framework))
-    return max(errors)
-
-
-def _notes(conversion: Conversion, options: ExportOptions, framework: str) -> tuple[str, ...]:
-    """Returns a note for each output that does not tell inputs apart."""
-    if not conversion.inputs:
-        return ()
-    one, other = (draw(conversion.inputs, (options.seed, _COMPARED + n)) for n in (0, 1))
-    return insensitive(conversion, one, other, options, framework)

@@ -83,23 +83,16 @@ def inputs_of(model: object, shapes: Any, dtypes: str | Sequence[str]) -> tuple[
     shapes; `input_dtype`, if the model has it, replaces `dtypes` for them. Raises UsageError for a
     shape or a type that no input can have.
     """
-    if shapes is None:
-        shapes, dtypes = _own_shapes(model), getattr(model, "input_dtype", dtypes)
+    own = getattr(model, "input_shape", None)
+    if shapes is None and isinstance(own, tuple) and own:
+        several = own if all(isinstance(shape, tuple) for shape in own) else (own,)
+        if all(isinstance(size, int) for shape in several for size in shape):
+            shapes = [(1, *shape) for shape in several]
+            dtypes = getattr(model, "input_dtype", dtypes)
     specs = input_specs(shapes, dtypes)
     for spec in specs:
         spec.check()
     return specs
-
-
-def _own_shapes(model: object) -> list[tuple[int, ...]] | None:
-    """Returns the shapes of the attribute `input_shape` with a batch of 1, None without one."""
-    own = getattr(model, "input_shape", None)
-    if not isinstance(own, tuple) or not own:
-        return None
-    shapes = own if all(isinstance(shape, tuple) for shape in own) else (own,)
-    if not all(isinstance(size, int) for shape in shapes for size in shape):
-        return None
-    return [(1, *shape) for shape in shapes]
 
 
 @dataclass(frozen=True, slots=True)

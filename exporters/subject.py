@@ -1,16 +1,34 @@
-"""Opens whatever a user names as a model: a file, or code whose model is exported on the fly."""
+"""Opens whatever a user names as a model: a file, or code whose model is exported on the fly.
+
+Code is `FILE.py:NAME`, `package.module:NAME` or `FILE.pt2`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import importlib
+import importlib.util
+import inspect
+import random
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeAlias
 
-from tracer.errors import UsageError
-from tracer.exporters.source import names_code
+import numpy as np
+
+from tracer.errors import InputError, ModelError, TracerError, UsageError
+from tracer.exporters.registry import all_exporters, exporter_of
 from tracer.graph import loading, user_operators
 from tracer.graph.model import Model
+from tracer.support.imports import import_file, not_installed
+
+_ANY_SEED = 2**32
+"""numpy takes seeds below this."""
+_FORM = "SOURCE is FILE.py:NAME, package.module:NAME or FILE.pt2."
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +62,7 @@ def open_subject(subject: ModelSource) -> Model:
     """Returns the model that a user named: a Model, a file, or code, which is then run.
 
     Raises UsageError for what a file of ONNX has itself, and the errors of `loading.open_model` and
-    `cached_export.exported`.
+    `pipeline.cached_export`.
     """
     if isinstance(subject, str | Path):
         subject = Code(str(subject))
@@ -54,9 +72,8 @@ def open_subject(subject: ModelSource) -> Model:
         own = user_operators.load(subject.operators)
         return replace(open_subject(replace(subject, operators=None)), operators=own)
     if names_code(subject.name):
-        from tracer.exporters.pipeline import (
-            cached_export,  # imports onnxruntime, which counting spares
-        )
+        # imports onnxruntime, which counting spares
+        from tracer.exporters.pipeline import cached_export
 
         return cached_export(subject)
     if subject.input_shape is not None:
@@ -70,3 +87,214 @@ def open_subject(subject: ModelSource) -> Model:
             "--arg, --weights, --input-dtype and --trust are for FILE.py:NAME.",
         )
     return loading.open_model(subject.name)
+
+
+def load_source(
+    source: str,
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    weights: Path | None = None,
+    framework: str | None = None,
+    trust: bool = False,
+    seed: int | None = None,
+) -> object:
+    """Returns the model that `source` names, called with `arguments`, filled with `weights`.
+
+    Runs the code of the named file or package. NAME is a class, a factory or an instance, and may
+    be a path of attributes (`Nets.small`). Nothing is unpickled without `trust`. With a `seed`, the
+    global random numbers that this code draws start there, and continue afterwards as they were.
+
+    Raises UsageError, InputError or ModelError if the name, its arguments or the weights do not
+    fit, or if the result is no model.
+    """
+    try:
+        model = _model(source, dict(arguments or {}), trust=trust, seed=seed)
+    except ModuleNotFoundError as error:
+        raise not_installed(source, error) from error
+    exporter = exporter_of(model, framework)
+    if weights is not None:
+        try:
+            exporter.load_weights(model, weights, trust=trust)
+        except ModuleNotFoundError as error:
+            raise not_installed(f"reading {weights}", error) from error
+    return model
+
+
+def names_code(source: str) -> bool:
+    """Returns whether `source` has the form `FILE.py:NAME`, `package.module:NAME` or `FILE.pt2`."""
+    place, _, path = source.rpartition(":")
+    named = bool(place) and all(part.isidentifier() for part in path.split("."))
+    return (named and not Path(source).exists()) or source.endswith((".py", ".pt2"))
+
+
+def runs_in_framework(source: str) -> bool:
+    """Returns whether `source` names code that its framework can run module by module.
+
+    An exported program (.pt2) has no modules: it is profiled as ONNX.
+    """
+    return names_code(source) and not source.endswith(".pt2")
+
+
+@contextmanager
+def seeded(seed: int | None, source: Path | None = None) -> Iterator[None]:
+    """Draws from `seed` inside: Python's, numpy's (Chainer's as well) and torch's generators.
+
+    Afterwards the generators are as they were. With `seed` None nothing is changed. `source` is
+    a file that is about to be imported. If its text names torch, torch is imported first: the file
+    may make its model, or seed torch itself, while it is imported.
+    """
+    if seed is None:
+        yield
+        return
+    if source is not None and re.search(rb"\btorch\b", source.read_bytes()):
+        with suppress(ModuleNotFoundError):  # importing the source says what is missing
+            importlib.import_module("torch")
+    before = random.getstate(), np.random.get_state()  # Chainer draws from numpy's global generator
+    random.seed(seed)
+    np.random.seed(seed % _ANY_SEED)
+    restore_torch = _seed_torch(seed) if sys.modules.get("torch") is not None else None
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+        if restore_torch is not None:
+            restore_torch()
+
+
+def _seed_torch(seed: int) -> Callable[[], None]:
+    torch: Any = sys.modules["torch"]
+    state, cards = torch.get_rng_state(), []
+    if torch.cuda.is_initialized():
+        cards = torch.cuda.get_rng_state_all()
+    torch.manual_seed(seed)
+
+    def restore() -> None:
+        torch.set_rng_state(state)
+        if cards:
+            torch.cuda.set_rng_state_all(cards)
+
+    return restore
+
+
+def _model(source: str, arguments: dict[str, Any], *, trust: bool, seed: int | None) -> object:
+    if source.endswith(".pt2"):
+        if arguments:
+            raise UsageError(f"{source}: an exported program takes no --arg")
+        from tracer.exporters.torch.archive import load_program  # needs torch
+
+        return load_program(Path(source), trust=trust)
+    file, _, path = source.rpartition(":")
+    if not file:
+        hint, suffix = _FORM, Path(source).suffix
+        if suffix == ".py" and Path(source).is_file():
+            hint = f"Add its name: {source}:NAME. {_alternatives(_module(source))}."
+        elif suffix in (".pt", ".pth", ".npz", ".safetensors"):
+            hint = f"These are weights: name the model, and give --weights {source}."
+        raise UsageError(f"'{source}' names no model", hint)
+    with seeded(seed, _located(file)):
+        module = target = _module(file)
+        for name in path.split("."):
+            if not hasattr(target, name):
+                owner = "" if target is module else f" '{getattr(target, '__name__', target)}'"
+                raise InputError(f"{file}{owner} has no '{name}'", f"{_alternatives(target)}.")
+            target = getattr(target, name)
+        return _model_of(target, source, arguments)
+
+
+def _model_of(target: Any, source: str, arguments: dict[str, Any]) -> object:
+    """Returns the model that `target` is or makes."""
+    if any(exporter.claims(target) for exporter in all_exporters()):
+        if arguments:
+            raise UsageError(f"{source} is an instance and takes no --arg")
+        return target
+    if not callable(target):
+        raise UsageError(f"{source} is {type(target).__name__}, not a model", _FORM)
+    signature = inspect.signature(target)
+    parameters = signature.parameters.values()
+    named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    missing = [p.name for p in named if p.default is p.empty and p.name not in arguments]
+    if missing:
+        example = " ".join(f"--arg {name}=VALUE" for name in missing)
+        raise UsageError(f"{source} needs arguments: {', '.join(missing)}", f"Give {example}.")
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
+        takes = ", ".join(str(p) for p in named) or "none"
+        raise UsageError(f"{source}: {error}", f"Its arguments: {takes}.") from error
+    try:
+        return target(**arguments)
+    except (ModuleNotFoundError, TracerError):  # a model may raise these itself
+        raise
+    except (Exception, SystemExit) as error:  # whatever the user's code raises
+        raise _raised(source, error) from error
+
+
+def _located(name: str) -> Path | None:
+    """Returns the file of a path or a module, if it has one.
+
+    Puts the working directory on the path. Raises InputError where there is no file or module.
+    """
+    for exporter in all_exporters():
+        exporter.prepare()
+    cwd = str(Path.cwd())
+    if cwd not in sys.path:
+        sys.path.insert(0, cwd)  # like `python -m`; models import neighbouring files
+    if _is_path(name):
+        if not Path(name).is_file():
+            raise InputError(f"{name}: no such file", _FORM)
+        return Path(name)
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ModuleNotFoundError, ValueError):
+        spec = None
+    if spec is None:
+        raise InputError(f"there is no module '{name}'", _FORM)
+    return Path(spec.origin) if spec.has_location and spec.origin else None
+
+
+def _is_path(name: str) -> bool:
+    return Path(name).suffix == ".py" or len(Path(name).parts) > 1
+
+
+def _module(name: str) -> ModuleType:
+    """Imports a path by path, or a module by name."""
+    _located(name)
+    try:
+        return import_file(Path(name)) if _is_path(name) else importlib.import_module(name)
+    except (ModuleNotFoundError, TracerError):
+        raise
+    except (Exception, SystemExit) as error:  # whatever the user's code raises
+        raise _raised(name, error) from error
+
+
+def _raised(place: str, error: BaseException) -> ModelError:
+    reason = str(error).splitlines()[0].rstrip(".") if str(error) else ""
+    return ModelError(
+        f"{place} raised {type(error).__name__}: {reason}".rstrip(": "), "--debug shows where."
+    )
+
+
+def _attribute(module: ModuleType, path: str, place: str) -> Any:
+    value: Any = module
+    for name in path.split("."):
+        if not hasattr(value, name):
+            owner = "" if value is module else f" '{getattr(value, '__name__', value)}'"
+            raise InputError(f"{place}{owner} has no '{name}'", f"{_alternatives(value)}.")
+        value = getattr(value, name)
+    return value
+
+
+def _alternatives(owner: Any) -> str:
+    """Returns text that lists the models of a module and its own callables."""
+    home = getattr(owner, "__module__", getattr(owner, "__name__", None))
+    names = [
+        name
+        for name, value in vars(owner).items()
+        if not name.startswith("_")
+        and (
+            (callable(value) and getattr(value, "__module__", None) == home)
+            or any(exporter.claims(value) for exporter in all_exporters())
+        )
+    ]
+    return f"It has {', '.join(names)}" if names else "It defines no class or function"

@@ -50,7 +50,16 @@ def write(proto: onnx.ModelProto, path: Path, folder: Path | None = None) -> onn
     else:
         written = onnx.ModelProto()
         written.CopyFrom(proto)
-        _write_apart(written, path, folder)
+        moved: list[onnx.TensorProto] = []
+
+        def write_data(stream: BinaryIO) -> None:
+            moved.extend(stored_weights.move_weights(written, folder, stream))
+
+        def content(name: str) -> bytes:
+            stored_weights.name_file(moved, name)
+            return encoded(written, str(path), sorted_maps=True)
+
+        write_with_data(path, write_data, content)
     for data in before:
         data.unlink(missing_ok=True)
     return written
@@ -95,20 +104,6 @@ def notes(written: onnx.ModelProto) -> tuple[str, ...]:
     )
 
 
-def _write_apart(proto: onnx.ModelProto, path: Path, folder: Path | None) -> None:
-    """Writes `proto`, which then refers to the file of its data beside `path`."""
-    moved: list[onnx.TensorProto] = []
-
-    def write_data(stream: BinaryIO) -> None:
-        moved.extend(stored_weights.move_weights(proto, folder, stream))
-
-    def content(name: str) -> bytes:
-        stored_weights.name_file(moved, name)
-        return encoded(proto, str(path), sorted_maps=True)
-
-    write_with_data(path, write_data, content)
-
-
 def _data_of(path: Path) -> list[Path]:
     """Returns the files of data that `write` has written for the model at `path` alone."""
     own = [name for name, _ in zip(data_names(path), range(_MOST_REPLACED), strict=False)]
@@ -131,19 +126,15 @@ def _data_of(path: Path) -> list[Path]:
 def _refers(model: Path, name: str) -> bool:
     """Returns whether a model may need the file of data `name`, in its folder."""
     try:
-        if not model.is_file() or not _contains(model, name.encode()):
+        if not model.is_file() or not model.stat().st_size:
             return False
+        # it may be too large to parse it in vain
+        with model.open("rb") as stream, mmap(stream.fileno(), 0, access=ACCESS_READ) as content:
+            if content.find(name.encode()) < 0:
+                return False
         found = stored_weights.locations(onnx.load(model, load_external_data=False))
     except DecodeError:  # no model
         return False
     except OSError:  # it cannot be read: nobody knows
         return True
     return name in {Path(location).name for location in found}
-
-
-def _contains(file: Path, text: bytes) -> bool:
-    """Returns whether bytes are in a file, which may be too large to parse it in vain."""
-    if not file.stat().st_size:
-        return False
-    with file.open("rb") as stream, mmap(stream.fileno(), 0, access=ACCESS_READ) as content:
-        return content.find(text) >= 0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from models.recipe import RECIPES, Recipe
 from tracer.errors import UsageError
-from tracer.exporters.source import load_source
+from tracer.exporters.subject import load_source
 
 FOLDER = Path(__file__).parent
 FRAMEWORKS = ("torch", "chainer")

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import helper, numpy_helper, version_converter
 
 from tracer.errors import ModelError, TracerError, UsageError
@@ -131,7 +130,15 @@ def repair(proto: onnx.ModelProto) -> None:
     stored = [weight for weight in proto.graph.initializer if weight.name in read]
     del proto.graph.initializer[:]
     proto.graph.initializer.extend(stored)
-    _rename_repeated(proto.graph)
+    counts = Counter(node.name for node in proto.graph.node)
+    taken = set(counts)
+    for index, node in enumerate(proto.graph.node):
+        if not node.name or counts[node.name] > 1:
+            name = f"{node.name or node.op_type}_{index}"
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            node.name = name
 
 
 def make_dynamic(first: ChainerTrace, second: ChainerTrace, batches: tuple[int, int]) -> None:
@@ -140,10 +147,14 @@ def make_dynamic(first: ChainerTrace, second: ChainerTrace, batches: tuple[int, 
     Raises ModelError if the batch is baked in.
     """
     proto, other = first.proto, second.proto
-    _check_same_nodes(proto, other)
-    _name_batch(proto.graph, other.graph, batches)
+    for mine, yours in zip(proto.graph.node, other.graph.node, strict=False):
+        if trace.serialized(mine) != trace.serialized(yours):
+            raise _baked(mine)
     weights = {weight.name: weight for weight in proto.graph.initializer}
     theirs = {weight.name: weight for weight in other.graph.initializer}
+    if len(proto.graph.node) != len(other.graph.node) or weights.keys() != theirs.keys():
+        raise ModelError("the model computes another graph for another batch", _REMEDY)
+    _name_batch(proto.graph, other.graph, batches)
     for name, weight in weights.items():
         if weight.SerializeToString() == theirs[name].SerializeToString():
             continue
@@ -153,31 +164,6 @@ def make_dynamic(first: ChainerTrace, second: ChainerTrace, batches: tuple[int, 
             if node.op_type != "Reshape" or node.input[1] != name:
                 raise _baked(node)
             _free(node, weight, theirs[name], first, second)
-
-
-def _rename_repeated(graph: onnx.GraphProto) -> None:
-    counts = Counter(node.name for node in graph.node)
-    taken = set(counts)
-    for index, node in enumerate(graph.node):
-        if node.name and counts[node.name] == 1:
-            continue
-        name = f"{node.name or node.op_type}_{index}"
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        node.name = name
-
-
-def _check_same_nodes(proto: onnx.ModelProto, other: onnx.ModelProto) -> None:
-    ours, theirs = proto.graph.node, other.graph.node
-    for mine, yours in zip(ours, theirs, strict=False):
-        if mine.SerializeToString(deterministic=True) != yours.SerializeToString(
-            deterministic=True
-        ):
-            raise _baked(mine)
-    names = [{w.name for w in p.graph.initializer} for p in (proto, other)]
-    if len(ours) != len(theirs) or names[0] != names[1]:
-        raise ModelError("the model computes another graph for another batch", _REMEDY)
 
 
 def _name_batch(graph: onnx.GraphProto, other: onnx.GraphProto, batches: tuple[int, int]) -> None:
@@ -199,7 +185,10 @@ def _repeat(
     other: onnx.TensorProto,
     batches: tuple[int, int],
 ) -> bool:
-    """Returns whether a constant is the same for every example, and has it repeated for each."""
+    """Returns whether a constant is the same for every example, and has it repeated for each.
+
+    Nodes then repeat the constant of one example by the batch of an input.
+    """
     ours, theirs = numpy_helper.to_array(weight), numpy_helper.to_array(other)
     sizes = list(zip(ours.shape, theirs.shape, strict=False))
     axes = [axis for axis, pair in enumerate(sizes) if pair[0] != pair[1]]
@@ -209,13 +198,7 @@ def _repeat(
     same = all(np.array_equal(all_, np.broadcast_to(one, all_.shape)) for all_ in (ours, theirs))
     if not same or proto.opset_import[0].version < _EXPAND:
         return False
-    _expand(proto.graph, weight, one, axes[0])
-    return True
-
-
-def _expand(graph: onnx.GraphProto, weight: onnx.TensorProto, one: NDArray[Any], axis: int) -> None:
-    """Has nodes repeat `one` along `axis` by the batch of an input, in place of `weight`."""
-    name = weight.name
+    graph, name, axis = proto.graph, weight.name, axes[0]
     reader = next(node for node in graph.node if name in node.input)
     batched = next(
         v
@@ -238,6 +221,7 @@ def _expand(graph: onnx.GraphProto, weight: onnx.TensorProto, one: NDArray[Any],
     nodes += graph.node
     del graph.node[:]
     graph.node.extend(nodes)
+    return True
 
 
 def _free(
@@ -249,10 +233,11 @@ def _free(
 ) -> None:
     """Writes 0 (the size of the input) or -1 (the remaining size) for the size that varies."""
     shapes = [trace.values[node.input[0]].shape for trace in (first, second)]
-    targets = [
-        _resolved(numpy_helper.to_array(proto), shape)
-        for proto, shape in zip((weight, other), shapes, strict=True)
-    ]
+    targets = []
+    for proto, shape in zip((weight, other), shapes, strict=True):
+        target = numpy_helper.to_array(proto)
+        rest = int(np.prod(target[target != -1]))  # the batch may need the -1
+        targets.append(np.where(target == -1, math.prod(shape) // max(rest, 1), target))
     free = np.array(targets[0])
     for axis in np.flatnonzero(targets[0] != targets[1]):
         unchanged = all(
@@ -263,12 +248,6 @@ def _free(
     if np.count_nonzero(free == -1) > 1:
         raise _baked(node)
     weight.CopyFrom(numpy_helper.from_array(free, weight.name))
-
-
-def _resolved(target: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """Replaces -1 in the target by its size, since the batch may need the -1."""
-    rest = int(np.prod(target[target != -1]))
-    return np.where(target == -1, math.prod(shape) // max(rest, 1), target)
 
 
 def _baked(node: onnx.NodeProto) -> ModelError:

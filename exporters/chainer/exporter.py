@@ -15,8 +15,7 @@ from tracer.errors import InputError, refusing
 from tracer.exporters.chainer import compat
 from tracer.exporters.chainer.compat import chainer_ready
 from tracer.exporters.records import Arrays, Conversion, ExportOptions, InputSpec
-from tracer.exporters.registry import inherits
-from tracer.exporters.weights import check_exists, check_fit
+from tracer.exporters.registry import check_exists, check_fit, inherits
 
 _SAVE = "Write one: chainer.serializers.save_npz(file, model)."
 
@@ -42,26 +41,18 @@ def load_weights(model: Any, path: Path, *, trust: bool) -> None:
                 stored[name], _, dtype = npy.read_array_header_1_0(stream)
             if dtype.hasobject and not archive.allow_pickle:
                 raise ValueError(f"'{name}' holds pickled objects")
+        serializer = chainer.serializers.DictionarySerializer()
+        serializer.save(model)  # as `save_npz` does, batch statistics too
         expected = {
-            # a parameter without a shape takes the file's; () if the file has none
-            name: stored.get(name, ()) if shape is None else shape
-            for name, shape in _shapes(chainer, model).items()
+            # a parameter without a shape, None, takes the file's; () if the file has none
+            name: stored.get(name, ()) if array.dtype == object else array.shape
+            for name, array in serializer.target.items()
         }
         check_fit(path, stored, expected)
         for shape in stored.values():
             limits.allow(shape, np.float64)
         arrays = {name: archive[name] for name in archive.files}
     chainer.serializers.NpzDeserializer(arrays).load(model)
-
-
-def _shapes(chainer: Any, model: Any) -> dict[str, tuple[int, ...] | None]:
-    """Returns the shapes that `save_npz` writes, including batch statistics; None is open."""
-    serializer = chainer.serializers.DictionarySerializer()
-    serializer.save(model)
-    return {
-        name: None if array.dtype == object else array.shape  # an array of None
-        for name, array in serializer.target.items()
-    }
 
 
 @contextmanager
@@ -101,7 +92,6 @@ class _Exporter:
         return run(model, arrays)
 
     def load_weights(self, model: object, path: Path, *, trust: bool) -> None:
-
         load_weights(model, path, trust=trust)
 
 

@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,8 +129,8 @@ def check_constants(first: ChainerTrace, second: ChainerTrace) -> None:
     The difference is a value of the input.
     """
     graphs = first.proto.graph, second.proto.graph
-    weights = [{w.name: _serialized(w) for w in graph.initializer} for graph in graphs]
-    nodes = [[_serialized(node) for node in graph.node] for graph in graphs]
+    weights = [{w.name: serialized(w) for w in graph.initializer} for graph in graphs]
+    nodes = [[serialized(node) for node in graph.node] for graph in graphs]
     if nodes[0] != nodes[1]:
         raise ModelError(
             "the model computes another graph for another input of the same shape",
@@ -137,22 +138,20 @@ def check_constants(first: ChainerTrace, second: ChainerTrace) -> None:
         )
     for node in graphs[0].node:
         for name in node.input:
-            if name in weights[0] and weights[0][name] != weights[1].get(name):
-                raise _of_one_input(node, name, first)
+            if name not in weights[0] or weights[0][name] == weights[1].get(name):
+                continue
+            source = provenance.source_of(node)
+            where = f"node '{node.name}' ({node.op_type})" + (f" at {source}" if source else "")
+            if name in first.origins:
+                raise no_function(first.origins[name], f"{where} reads it")
+            raise ModelError(
+                f"the values of one input are baked into {where}",
+                "Have it computed from the input.",
+            )
 
 
-def _of_one_input(node: onnx.NodeProto, name: str, trace: ChainerTrace) -> ModelError:
-    where = f"node '{node.name}' ({node.op_type})"
-    source = provenance.source_of(node)
-    where += f" at {source}" if source else ""
-    if name in trace.origins:
-        return no_function(trace.origins[name], f"{where} reads it")
-    return ModelError(
-        f"the values of one input are baked into {where}", "Have it computed from the input."
-    )
-
-
-def _serialized(proto: onnx.NodeProto | onnx.TensorProto) -> bytes:
+def serialized(proto: onnx.NodeProto | onnx.TensorProto) -> bytes:
+    """Returns a protobuf as bytes, which are equal for equal ones."""
     return proto.SerializeToString(deterministic=True)
 
 
@@ -182,14 +181,16 @@ def trace(model: Any, arrays: Arrays, opset: int) -> ChainerTrace:
     with _ready(model), whole_sequences(chainer), origins(chainer) as callers, links, functions:
         root = _Root(model, callers)
         own = _link_entries(model, "external_converters")
+        named_parameters = reversed(list(model.namedparams(include_uninit=False)))
+        owners = {id(p): _dotted(path.rpartition("/")[0]) for path, p in named_parameters}
         converters = {**mapping.converters, **CONVERTERS, **own}
-        convert = _Converter(functions.calls, _owners(model), converters, set(own), callers)
+        convert = _Converter(functions.calls, owners, converters, set(own), callers)
         proto, _, named = onnx_chainer.export(
             root,
             [array.copy() for array in arrays],
             opset_version=opset,
             input_names=_input_names(model, len(arrays)),
-            external_converters={name: convert.named(name) for name in names},
+            external_converters={name: partial(convert.convert, name) for name in names},
             return_named_inout=True,
             external_opset_imports=_link_entries(model, "external_opset_imports"),
         )
@@ -307,7 +308,10 @@ class _Functions(chainer.FunctionHook):  # type: ignore[name-defined,misc]
 
 @dataclass(frozen=True)
 class _Converter:
-    """Calls converters and describes the nodes they return; `own` names those of the model."""
+    """Calls converters and describes the nodes they return; `own` names those of the model.
+
+    `owners` has the path of the link that owns each parameter, the first if several share it.
+    """
 
     calls: dict[int, Call]
     owners: dict[int, str]
@@ -318,17 +322,15 @@ class _Converter:
     origins: dict[str, Caller | None] = field(default_factory=dict)
     constants: list[NDArray[Any]] = field(default_factory=list)
 
-    def named(self, name: str) -> Callable[[Any], Sequence[onnx.NodeProto]]:
-        return lambda params: self._convert(name, params)
-
-    def _convert(self, name: str, params: Any) -> Sequence[onnx.NodeProto]:
+    def convert(self, name: str, params: Any) -> Sequence[onnx.NodeProto]:
         self._keep_constants(params.context)
         call = self.calls[id(params.func)]
         self.values.update(zip(params.input_names, call.reads, strict=False))
         implicit = params.context.implicit_inputs.items()
         self.origins.update({name: self.callers.get(id(variable)) for name, variable in implicit})
-        owner = self._owner(params.func)
-        module = call.module if owner is None else owner
+        variables = [node.get_variable_or_none() for node in params.func.inputs]
+        owners = {self.owners[id(v)] for v in variables if id(v) in self.owners}
+        module = owners.pop() if len(owners) == 1 else call.module
         where = f" in link '{module}'" if module else ""
         where += f" at {call.source}" if call.source else ""
         if name not in self.converters:
@@ -365,18 +367,6 @@ class _Converter:
             return add_const(array, name)
 
         context.add_const = add_and_keep
-
-    def _owner(self, function: Any) -> str | None:
-        """Returns the path of the link that owns all of the function's parameters, else None."""
-        variables = [node.get_variable_or_none() for node in function.inputs]
-        owners = {self.owners[id(v)] for v in variables if id(v) in self.owners}
-        return owners.pop() if len(owners) == 1 else None
-
-
-def _owners(model: Any) -> dict[int, str]:
-    """Returns the path of the link that owns each parameter, the first if several share it."""
-    named = reversed(list(model.namedparams(include_uninit=False)))
-    return {id(parameter): _dotted(name.rpartition("/")[0]) for name, parameter in named}
 
 
 def _dotted(path: str) -> str:

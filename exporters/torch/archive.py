@@ -22,7 +22,7 @@ import torch
 from torch.utils._sympy import functions as sizes
 
 from tracer.errors import InputError, UsageError, refusing
-from tracer.exporters.weights import check_exists, check_fit
+from tracer.exporters.registry import check_exists, check_fit
 
 _FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 _TRUST = "Loading it runs code: give --trust if you know who wrote it."
@@ -51,6 +51,8 @@ def load_program(path: Path, *, trust: bool) -> torch.export.ExportedProgram:
 
 
 def _refuse_code(path: Path) -> None:
+    """Raises InputError for pickles, and sizes but of symbols, numbers and torch's functions."""
+    allowed = {*sizes.__all__, *_SYMPY, *_ASSUMED}
     with (
         refusing(lambda why: InputError(f"{path}: not an exported program ({why})")),
         zipfile.ZipFile(path) as archive,
@@ -63,17 +65,13 @@ def _refuse_code(path: Path) -> None:
                 for key, value in _entries(tree):
                     if key == "use_pickle" and value:
                         raise InputError(f"{path}: holds a pickled tensor", _TRUST)
-                    if key == "expr_str" and not _is_size(str(value)):
+                    if key != "expr_str":
+                        continue
+                    words = _WORD.findall(str(value))
+                    is_known = all(word in allowed or _SYMBOL.fullmatch(word) for word in words)
+                    if not is_known or not _SIZE.fullmatch(str(value)):
                         text = f"{str(value)[:60]!r}"
                         raise InputError(f"{path}: a size is not arithmetic: {text}", _TRUST)
-
-
-def _is_size(expression: str) -> bool:
-    """Returns whether it has only symbols, numbers and torch's functions of sizes."""
-    allowed = {*sizes.__all__, *_SYMPY, *_ASSUMED}
-    words = _WORD.findall(expression)
-    allowed_words = all(word in allowed or _SYMBOL.fullmatch(word) for word in words)
-    return allowed_words and bool(_SIZE.fullmatch(expression))
 
 
 def load_weights(model: object, path: Path, *, trust: bool) -> None:
@@ -84,7 +82,13 @@ def load_weights(model: object, path: Path, *, trust: bool) -> None:
     check_exists(path)
     if not isinstance(model, torch.nn.Module):
         raise UsageError("an exported program has its weights in it", "Leave --weights out.")
-    state = _safetensors(path) if path.suffix == ".safetensors" else _pickled(path, trust=trust)
+    if path.suffix == ".safetensors":
+        from safetensors.torch import load_file
+
+        with refusing(lambda why: InputError(f"{path}: not a safetensors file ({why})")):
+            state: Mapping[str, torch.Tensor] = load_file(path)
+    else:
+        state = _pickled(path, trust=trust)
     check_fit(path, _shapes_of(state), _shapes_of(model.state_dict()))
     model.load_state_dict(dict(state))
 
@@ -109,13 +113,6 @@ def quiet() -> Iterator[None]:
 
 def _shapes_of(state: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in state.items()}
-
-
-def _safetensors(path: Path) -> Mapping[str, torch.Tensor]:
-    from safetensors.torch import load_file
-
-    with refusing(lambda why: InputError(f"{path}: not a safetensors file ({why})")):
-        return load_file(path)
 
 
 def _pickled(path: Path, *, trust: bool) -> Mapping[str, torch.Tensor]:

@@ -282,18 +282,8 @@ def _convert_program(program: torch.export.ExportedProgram, options: ExportOptio
             "the exported program's example inputs are not one or more tensors, by position",
             "Export it with such inputs: torch.export.export(model, (x,)).",
         )
-    _check_program(program, options)
-    inputs = [InputSpec(tuple(a.shape), str(a.dtype).removeprefix("torch.")) for a in args]
-    module = program.module()
-    exported = _export(program, args, None, options)
-    conversion = _conversion(exported, lambda arrays: run(module, arrays), inputs, options)
-    name_batch(conversion.proto)
-    return conversion
-
-
-def _check_program(program: torch.export.ExportedProgram, options: ExportOptions) -> None:
-    inputs = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"]
-    firsts = [size for value in inputs for size in getattr(value, "shape", ())[:1]]
+    values = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"]
+    firsts = [size for value in values for size in getattr(value, "shape", ())[:1]]
     if not (options.dynamic_batch or all(isinstance(size, int) for size in firsts)):
         raise UsageError(
             "the exported program has a dynamic batch, which --static-batch cannot fix",
@@ -308,29 +298,31 @@ def _check_program(program: torch.export.ExportedProgram, options: ExportOptions
                 f"the program was exported in training mode: {node.target} is set to train",
                 "Call model.eval() before torch.export.export.",
             )
+    inputs = [InputSpec(tuple(a.shape), str(a.dtype).removeprefix("torch.")) for a in args]
+    module = program.module()
+    exported = _export(program, args, None, options)
+    conversion = _conversion(exported, lambda arrays: run(module, arrays), inputs, options)
+    name_batch(conversion.proto)
+    return conversion
 
 
 def _conversion(program: Any, run: Any, inputs: Sequence[InputSpec], options: Any) -> Conversion:
-    optimize(program.model, keep_batchnorm=options.keep_batchnorm)
-    proto, files = _serialized(program.model)
+    """Returns the simplified model; the weights of a large one go straight to a file."""
+    model, files = program.model, None
+    optimize(model, keep_batchnorm=options.keep_batchnorm)
+    weights = (value.const_value for value in model.graph.initializers.values())
+    nbytes = sum(weight.nbytes for weight in weights if weight is not None)
+    if stored_weights.is_much(nbytes):
+        files = TemporaryFolder()
+        path = files.path / "converted.onnx"
+        onnx_ir.save(model, path, external_data=f"{path.name}.data", size_threshold_bytes=_APART)
+        proto = onnx.load(path, load_external_data=False)
+    else:
+        proto = onnx_ir.to_proto(model)
     annotate(proto)
     return Conversion(
         proto, run, lambda arrays: _values(program.exported_program, arrays), tuple(inputs), files
     )
-
-
-def _serialized(model: onnx_ir.Model) -> tuple[onnx.ModelProto, TemporaryFolder | None]:
-    """Returns the protobuf, and for a large model the folder of its external data.
-
-    The weights of a large model go straight from torch's tensors to the file.
-    """
-    weights = (value.const_value for value in model.graph.initializers.values())
-    if not stored_weights.is_much(sum(weight.nbytes for weight in weights if weight is not None)):
-        return onnx_ir.to_proto(model), None
-    files = TemporaryFolder()
-    path = files.path / "converted.onnx"
-    onnx_ir.save(model, path, external_data=f"{path.name}.data", size_threshold_bytes=_APART)
-    return onnx.load(path, load_external_data=False), files
 
 
 def _export(

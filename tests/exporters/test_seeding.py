@@ -10,7 +10,7 @@ from onnx import numpy_helper
 import tracer
 from tracer.cli import main
 from tracer.exporters.records import ExportOptions
-from tracer.exporters.source import load_source, seeded
+from tracer.exporters.subject import load_source, seeded
 
 TORCH = """
 import torch

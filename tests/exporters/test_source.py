@@ -4,7 +4,7 @@ import textwrap
 import pytest
 
 from tracer.errors import InputError, ModelError, UsageError
-from tracer.exporters.source import load_source
+from tracer.exporters.subject import load_source
 
 torch = pytest.importorskip("torch")
 

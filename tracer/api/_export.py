@@ -10,7 +10,7 @@ from tracer.api.export import ExportArguments
 from tracer.errors import ModelError, UsageError, refusing
 from tracer.exporters import pipeline
 from tracer.exporters.records import Exported, ExportOptions, inputs_of
-from tracer.exporters.source import load_source, names_code
+from tracer.exporters.subject import load_source, names_code
 from tracer.exporters.writing import check_target, notes, write_last
 from tracer.graph import loading, stored_weights
 from tracer.graph.model import Model

@@ -24,7 +24,7 @@ from tracer.executors.protocol import AlternatingExecutor, Profiled
 from tracer.executors.settings import EagerSettings
 from tracer.exporters.records import InputSpec, draw, inputs_of
 from tracer.exporters.registry import exporter_of
-from tracer.exporters.source import load_source
+from tracer.exporters.subject import load_source
 from tracer.records import environment
 from tracer.records.model_info import ModelInfo
 from tracer.records.trace import Trace, distinctions

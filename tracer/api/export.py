@@ -80,8 +80,8 @@ def export(call: ExportArguments) -> Exported:
 
     `model` is a torch.nn.Module, a torch.export.ExportedProgram, a chainer.Link, or the name of
     one: `FILE.py:NAME`, `package.module:NAME` or `FILE.pt2`. The code of the named file is run.
-    `args`, `weights` and `trust` apply to a named model (see `exporters.source.load_source`), whose
-    random weights are drawn from `options.seed`.
+    `args`, `weights` and `trust` apply to a named model (see `exporters.subject.load_source`), and
+    its random weights are drawn from `options.seed`.
     `input_shape` has the batch first, as in (1, 3, 32, 32). Several inputs are a sequence of
     shapes; `input_dtype` may then name a type for each. The default is the model's attribute
     `input_shape`, without the batch.

@@ -77,7 +77,7 @@ def profile_framework(call: ProfileFrameworkArguments) -> Trace:
 
     It is profiled once for each batch size and number of threads.
 
-    `target`, `args`, `weights` and `trust` are arguments of `exporters.source.load_source`, which
+    `target`, `args`, `weights` and `trust` are arguments of `exporters.subject.load_source`, which
     runs code of the target. `input_shape` has the batch first; its default is the model's attribute
     `input_shape`, without the batch. Random weights and inputs are drawn from `seed`. Or `inputs`
     are the arrays, by position; `batch`, `input_shape` and `input_dtype` then do nothing. `runs` to

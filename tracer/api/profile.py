@@ -116,7 +116,7 @@ def profile_target(
     `profile`. Raises the errors of `profile`, `interpret` and `profile_framework`.
     """
     from tracer.analyzers.merging import Source, merged
-    from tracer.exporters.source import runs_in_framework
+    from tracer.exporters.subject import runs_in_framework
 
     in_framework = runs_in_framework(str(target))
     if (sums is not None or in_framework) and any(options[name] for name in PHASES):
@@ -172,7 +172,7 @@ def profile(call: ProfileArguments) -> Trace:
     `in_process` runs it in this one, without limits. Raises the errors of `tracer.errors`, and
     CrashError if the child dies.
     """
-    from tracer.exporters.source import runs_in_framework
+    from tracer.exporters.subject import runs_in_framework
 
     if isinstance(call.model, str) and runs_in_framework(call.model):
         return _in_framework(call)

@@ -47,7 +47,7 @@ def _peaks(threads: int) -> Peaks:
 
 def _refuse_misplaced(model: Path) -> None:
     """Raises UsageError for options of an .onnx file where code is named, and vice versa."""
-    from tracer.exporters.source import runs_in_framework
+    from tracer.exporters.subject import runs_in_framework
 
     context = click.get_current_context()
     typed = {

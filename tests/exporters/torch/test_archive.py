@@ -6,7 +6,7 @@ import pytest
 from tracer.api.export import export
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.exporters.records import ExportOptions
-from tracer.exporters.source import load_source
+from tracer.exporters.subject import load_source
 from tracer.graph import loading
 
 torch = pytest.importorskip("torch")

@@ -250,7 +250,7 @@ def test_weights_of_each_framework_make_trained_sides_equal(nets, capfd, tmp_pat
     import torch
 
     from tracer.exporters.chainer import compat
-    from tracer.exporters.source import load_source
+    from tracer.exporters.subject import load_source
 
     chainer = compat.load()
     untrained = tmp_path / "untrained.py"

@@ -35,8 +35,7 @@ from tracer.executors import registry
 from tracer.exporters.frameworks import frameworks
 from tracer.exporters.records import draw, input_specs
 from tracer.exporters.registry import exporter_of
-from tracer.exporters.source import load_source, names_code, runs_in_framework
-from tracer.exporters.subject import Code, open_subject
+from tracer.exporters.subject import Code, load_source, names_code, open_subject, runs_in_framework
 from tracer.graph.model import Model
 from tracer.inputs import files
 from tracer.inputs.request import on_sizes_that_run

@@ -18,7 +18,7 @@ from tracer.executors import registry
 from tracer.executors.measuring import Recorder
 from tracer.executors.protocol import AlternatingExecutor, Tensors
 from tracer.executors.settings import EagerSettings
-from tracer.exporters.source import names_code
+from tracer.exporters.subject import names_code
 from tracer.graph import stored_weights
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import symbol_sizes

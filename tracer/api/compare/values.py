@@ -29,7 +29,7 @@ from tracer.errors import ModelError, TracerError, UsageError
 from tracer.executors.eager import failing_clearly
 from tracer.exporters.records import ExportOptions, InputSpec
 from tracer.exporters.registry import exporter_of
-from tracer.exporters.source import load_source
+from tracer.exporters.subject import load_source
 from tracer.graph import loading
 from tracer.graph.model import Model
 from tracer.graph.operators import has_rounded_weights, precisions
