@@ -1,29 +1,177 @@
-"""Give advice on a profile, in words. Each module here with `RULES` is found."""
+"""Gives advice on a profile, in words: rules examine evidence. Modules with `RULES` are found."""
+
+from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
 
 import pandas as pd
 
-from tracer.analyzers.advice._evidence import Advice as Advice
-from tracer.analyzers.advice._evidence import Evidence as Evidence
-from tracer.analyzers.advice._evidence import is_sure as is_sure
-from tracer.records.trace import Run, Trace
+from tracer.analyzers.grouping import by_node
+from tracer.analyzers.roofline import ABOVE, CACHE, INT8, MEMORY, arithmetic
+from tracer.records.environment import Peaks
+from tracer.records.trace import Kernel, Run, Trace
 from tracer.text import brief
 
-Rule = Callable[[Evidence], Advice | None]
-"""Returns None if the figures do not support the advice."""
+_SURE = 0.5
+"""A time is reliable if the lower end of its interval is at least this share of it, and it is at
+least this share of the time before the overhead is subtracted."""
+_NAMED = 2
+_LEAST_LEFT = 0.01
+"""Share of the time that is left at least: a speed-up beyond 100 is no estimate."""
+_FLOAT_BITS = 32
+_LEAST_TOLD, _ROUNDED = 0.001, 0.1
+_WITHOUT_DECIMALS = 100.0
 
 MOST = 5
 """Lines of advice: nobody reads more."""
-
 _MOST_TOLD = 10
 """A greater speed-up is no estimate that a sentence should make."""
 _RUNTIME = "onnxruntime"
+
+Figures = Mapping[str, float | str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One line of advice: its rule, text, nodes and figures.
+
+    `time_share` is the share of these nodes in the node time, `energy_share` in the energy. `tune`
+    are changes of `tracer tune` that would check the advice, and `at_most` is the greatest speed-up
+    that the roofline leaves room for; None if the roofs are not known.
+    """
+
+    rule: str
+    text: str
+    time_share: float
+    nodes: tuple[str, ...]
+    figures: Figures
+    energy_share: float = 0.0
+    tune: tuple[str, ...] = ()
+    at_most: float | None = None
+
+    @property
+    def weight(self) -> float:
+        """What the advice is about, as a share of the whole."""
+        return max(self.time_share, self.energy_share)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One run, and its `rows` with a time, folded by `tracer.analyzers.grouping.by_node`.
+
+    Rows whose time is only a bound are not among them by default: nothing can be built on these.
+    `sums` are the folded rows whose sums were counted and whose energy is known, with
+    `energy_share`, their share of the energy.
+    `peaks` are None if other programs ran while they were measured: peaks that are too low make
+    kernels seem near the roof.
+    """
+
+    rows: pd.DataFrame
+    sums: pd.DataFrame
+    run: Run
+    peaks: Peaks | None
+    optimization: str
+    model: str
+    cpus: int
+    flags: frozenset[str]
+
+    @classmethod
+    def of(cls, trace: Trace, run: Run, nodes: pd.DataFrame, with_bounds: bool = False) -> Evidence:
+        """Returns the evidence of one run of a trace; `nodes` are its rows.
+
+        `with_bounds` keeps rows whose time is only a bound, for what is measured before it is told.
+        """
+        folded = by_node(nodes)
+        sums = folded.assign(energy_share=folded["energy"] / folded["energy"].sum())
+        sums = sums[sums["outputs"].notna() & sums["energy_share"].notna()]
+        known = (folded["time_us"] > 0) & (with_bounds | (folded["time_us_ci95_low"] != 0))
+        rows = folded[known].sort_values("time_us", ascending=False, kind="stable")
+        peaks = trace.environment.peaks_at(run.threads)
+        reliable = peaks if peaks is not None and not peaks.is_busy else None
+        machine = trace.environment
+        return cls(
+            rows, sums, run, reliable, run.optimization or "all", trace.model.name,
+            machine.cpu_count, frozenset(machine.cpu_flags),
+        )  # fmt: skip
+
+    @property
+    def sure(self) -> pd.DataFrame:
+        """The rows with a reliable time."""
+        return self.rows[is_sure(self.rows)]
+
+    def at_most_by_settings(self) -> float | None:
+        """Returns the speed-up if each product reached its roof, with a thread for each core.
+
+        Everything else may be fused into a product, or folded, and takes no time. Weights and
+        tensors that are in a cache have no roof but that of arithmetic. None if the roofs are not
+        known, or no time would be left.
+        """
+        return self._at_most(self._least * self._of_all_cores)
+
+    def at_most_by_bits(self, bits: int) -> float | None:
+        """Returns the same for products whose weights and activations are read in so many bits.
+
+        Bytes are fewer, and integers are multiplied at the int8 peak, on the threads of the run.
+        """
+        if self.peaks is None:
+            return None
+        faster = self.peaks.int8.rate / self.peaks.float32.rate if self.peaks.int8 else 1.0
+        return self._at_most(self._least * min(bits / _FLOAT_BITS, 1 / max(1.0, faster)))
+
+    @property
+    def _of_all_cores(self) -> float:
+        """Time with a thread for each processor ÷ the time with the threads of the run."""
+        return min(1.0, (self.run.threads or self.cpus) / self.cpus) if self.cpus else 1.0
+
+    @property
+    def _least(self) -> pd.Series[float]:
+        """Least time of each row ÷ its time: of products by the roofs, of others none."""
+        products = self.rows["macs"].fillna(0) > 0
+        in_cache = self.rows["bound"].isin((MEMORY, CACHE)) & (self.rows["roof_fraction"] > ABOVE)
+        return self._by_roof.where(~in_cache, self._by_arithmetic).clip(upper=1).where(products, 0)
+
+    @property
+    def _by_roof(self) -> pd.Series[float]:
+        return self.rows["roof_fraction"].fillna(0).astype(float)
+
+    @property
+    def _by_arithmetic(self) -> pd.Series[float]:
+        """Time of the operations at the peak of their type ÷ the time."""
+        if self.peaks is None:
+            return self._by_roof
+        integer = [k.name for k in self.run.kernels if arithmetic(k) == INT8]
+        int8 = self.peaks.int8 or self.peaks.float32
+        peak = pd.Series(self.peaks.float32.rate, self.rows.index)
+        peak = peak.mask(self.rows["kernels"].isin(integer), int8.rate)
+        return 1e9 * self.rows["gflops_per_s"].fillna(0).astype(float) / peak
+
+    def _at_most(self, least: pd.Series[float]) -> float | None:
+        """Returns the speed-up if rows took the share `least` of their time."""
+        if self.peaks is None:
+            return None
+        left = 1 - float((self.rows["time_share"] * (1 - least)).sum())
+        return 1 / left if left > _LEAST_LEFT else None
+
+    def kernels_of(self, op_type: str) -> list[Kernel]:
+        """Returns the kernels of an operator."""
+        return [kernel for kernel in self.run.kernels if kernel.op_type == op_type]
+
+    def rows_of(self, kernels: Iterable[Kernel]) -> pd.DataFrame:
+        """Returns the rows of kernels; none of a kernel that shares its row with others."""
+        return self.rows[self.rows["kernels"].isin([kernel.name for kernel in kernels])]
+
+    def row_of(self, kernel: Kernel) -> pd.DataFrame:
+        """Returns the row of a kernel; empty if other kernels share the row."""
+        return self.rows_of((kernel,))
+
+
+Rule = Callable[[Evidence], Advice | None]
+"""Returns None if the figures do not support the advice."""
 
 
 def advise(
@@ -31,6 +179,7 @@ def advise(
 ) -> tuple[Advice, ...]:
     """Returns the advice on one run, the largest share of its time or energy first.
 
+    A text names the command that would check it, and what that may bring.
     `nodes` are the rows of the run, and `most` the number of advices; None for all. The rules only
     know onnxruntime.
     """
@@ -38,23 +187,60 @@ def advise(
         return ()
     evidence = Evidence.of(trace, run, nodes)
     advices = [advice for rule in rules() if (advice := rule(evidence)) is not None]
-    first = sorted(advices, key=lambda advice: -advice.weight)[:most]
-    return tuple(_checked(advice, brief(trace.model.name)) for advice in first)
-
-
-def _checked(advice: Advice, model: str) -> Advice:
-    """Returns advice whose text names the command that would check it, and what it may bring."""
-    if not advice.tune:
-        return advice
-    text = f"{advice.text}. tracer tune {model} --try {','.join(advice.tune)} measures it"
-    if advice.at_most is not None and advice.at_most <= _MOST_TOLD:
-        text += f"; the roofline leaves room for {advice.at_most:.2g}x at most"
-    return replace(advice, text=text)
+    told = []
+    for advice in sorted(advices, key=lambda advice: -advice.weight)[:most]:
+        text, changes = advice.text, ",".join(advice.tune)
+        if changes:
+            text += f". tracer tune {brief(trace.model.name)} --try {changes} measures it"
+        if changes and advice.at_most is not None and advice.at_most <= _MOST_TOLD:
+            text += f"; the roofline leaves room for {advice.at_most:.2g}x at most"
+        told.append(replace(advice, text=text))
+    return tuple(told)
 
 
 @cache
 def rules() -> tuple[Rule, ...]:
     """Returns the rules of all modules, by name: that of the function is the rule's."""
-    modules = (m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
-    found = (importlib.import_module(f"{__name__}.{module}").RULES for module in modules)
+    modules = pkgutil.iter_modules(__path__)
+    found = (importlib.import_module(f"{__name__}.{module.name}").RULES for module in modules)
     return tuple(sorted(chain.from_iterable(found), key=lambda rule: rule.__name__))
+
+
+def is_sure(rows: pd.DataFrame) -> pd.Series[bool]:
+    """Returns whether the time of each row is reliable: well above its uncertainty."""
+    narrow = rows["time_us_ci95_low"] >= _SURE * rows["time_us"]
+    return narrow & (rows["time_us"] >= _SURE * rows["time_us_raw"])
+
+
+def named(rows: pd.DataFrame) -> str:
+    """`conv1, conv2 and 3 more`."""
+    names = [brief(str(name)) for name in rows["node"]]
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def mean(rows: pd.DataFrame, column: str) -> float:
+    """Returns the mean of a rate, weighted by time."""
+    return float((rows[column] * rows["time_us"]).sum() / rows["time_us"].sum())
+
+
+def known_share(value: float) -> float:
+    """Returns a share; 0 where nothing was timed."""
+    return 0.0 if pd.isna(value) else float(value)
+
+
+def percentage(value: float) -> str:
+    """`41%`, `0.3%`, `less than 0.1%`."""
+    if 0 < value < _LEAST_TOLD:
+        return f"less than {_LEAST_TOLD:.1%}"
+    return f"{value:.1%}" if value < _ROUNDED else f"{value:.0%}"
+
+
+def us(time: float) -> str:
+    """`3.86`, `3,860`: µs with three digits."""
+    return f"{time:,.0f}" if time >= _WITHOUT_DECIMALS else f"{time:.3g}"
+
+
+def keys(rows: pd.DataFrame) -> tuple[str, ...]:
+    """Returns the nodes of some rows."""
+    return tuple(map(str, rows["node"]))

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
-from tracer.analyzers.advice._evidence import Advice, Evidence, keys, named, percentage, us
+from tracer.analyzers.advice import Advice, Evidence, keys, named, percentage, us
 from tracer.analyzers.views.text import quantity, si
 from tracer.graph.operators import CONVERSIONS
 from tracer.inputs.decoder import PREFILL

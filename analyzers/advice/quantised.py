@@ -1,12 +1,12 @@
 """Advice on products in few bits: slower than floats, in floats all the same, or saturating."""
 
-import pandas as pd
-
-from tracer.analyzers.advice._evidence import Advice, Evidence, keys, known_share, named, us
+from tracer.analyzers.advice import Advice, Evidence, keys, known_share, named, us
 from tracer.analyzers.views.text import plural
 from tracer.graph.operators import computes_in_integers
 from tracer.records import environment
 from tracer.records.trace import Kernel
+from tracer.graph.operators import CONVOLUTION, MATRIX, PRODUCTS, computes_in_integers
+from tracer.support import processors
 from tracer.text import brief
 
 _LEAST = {
@@ -22,9 +22,6 @@ _WIDEST = 8 * 8
 """Bit operations of a multiplication of integers: activations of 8 bits, weights of 8 or fewer."""
 _PRESET = "x86-maddubs"
 """The accumulator of such kernels: pairs of products in 16 bits, which saturate."""
-_WEIGHTS = {"QLinearConv": 3, "QLinearMatMul": 3, "QGemm": 3, "ConvInteger": 1, "MatMulInteger": 1,
-            "MatMulIntegerToFloat": 1}  # fmt: skip
-"""Positions of the weights among the inputs."""
 
 
 def slower_quantized(evidence: Evidence) -> Advice | None:
@@ -77,10 +74,28 @@ def saturating_sums(evidence: Evidence) -> Advice | None:
     """
     if not environment.saturates(evidence.flags):
         return None
-    rows = evidence.rows_of(k for k in evidence.run.kernels if _is_mixed(k))
     emulated = evidence.sums[evidence.sums["accumulator"] == _PRESET]
     if len(emulated):
-        return _emulated(emulated[emulated["outputs_changed"] > 0])
+        rows = emulated[emulated["outputs_changed"] > 0]
+        if rows.empty:
+            return None
+        rows = rows.sort_values("outputs_changed", ascending=False, kind="stable")
+        count, of_all = int(rows["outputs_changed"].sum()), int(rows["outputs"].sum())
+        text = (
+            f"saturation: sums of {named(rows)} saturate in pairs of 16 bits, as this processor "
+            f"adds them: {count:,} of {plural(of_all, 'output')} differ. Weights of 7 bits or "
+            "unsigned ones do not: tracer quantize --reduce-range, or --weight-type uint8"
+        )
+        time, figures = known_share(rows["time_share"].sum()), {"outputs_changed": float(count)}
+        return Advice("saturating_sums", text, time, keys(rows), figures, tune=("static_int8",))
+    mixed = []  # kernels of bytes by int8 weights; the runtime makes int8 activations unsigned
+    for kernel in evidence.run.kernels:
+        product, types = PRODUCTS.get(kernel.op_type), kernel.input_types
+        if product is None or product.kind not in (CONVOLUTION, MATRIX) or not product.weights:
+            continue
+        if len(types) > product.weights and types[product.weights].dtype == "int8":
+            mixed += [kernel] if types[0].dtype in ("uint8", "int8") else []
+    rows = evidence.rows_of(mixed)
     if rows.empty:
         return None
     text = (
@@ -89,30 +104,6 @@ def saturating_sums(evidence: Evidence) -> Advice | None:
     )
     time = known_share(rows["time_share"].sum())
     return Advice("saturating_sums", text, time, keys(rows), {}, tune=("static_int8",))
-
-
-def _emulated(rows: pd.DataFrame) -> Advice | None:
-    """Returns advice on nodes whose outputs differ, as this processor adds them."""
-    if rows.empty:
-        return None
-    rows = rows.sort_values("outputs_changed", ascending=False, kind="stable")
-    count, of_all = int(rows["outputs_changed"].sum()), int(rows["outputs"].sum())
-    text = (
-        f"saturation: sums of {named(rows)} saturate in pairs of 16 bits, as this processor adds "
-        f"them: {count:,} of {plural(of_all, 'output')} differ. Weights of 7 bits or unsigned ones "
-        "do not: tracer quantize --reduce-range, or --weight-type uint8"
-    )
-    time, figures = known_share(rows["time_share"].sum()), {"outputs_changed": float(count)}
-    return Advice("saturating_sums", text, time, keys(rows), figures, tune=("static_int8",))
-
-
-def _is_mixed(kernel: Kernel) -> bool:
-    """Returns whether a kernel multiplies bytes by int8 weights; int8 ones are made unsigned."""
-    position = _WEIGHTS.get(kernel.op_type)
-    if position is None or len(kernel.input_types) <= position:
-        return False
-    first, weights = kernel.input_types[0], kernel.input_types[position]
-    return first.dtype in ("uint8", "int8") and weights.dtype == "int8"
 
 
 RULES = (

@@ -1,6 +1,6 @@
 """Advice on kernels near the roofs of the machine, or far from them, and on idle cores."""
 
-from tracer.analyzers.advice._evidence import Advice, Evidence, keys, mean, named
+from tracer.analyzers.advice import Advice, Evidence, keys, mean, named
 from tracer.analyzers.roofline import ABOVE, COMPUTE, INT8, MEMORY, arithmetic
 from tracer.text import brief
 

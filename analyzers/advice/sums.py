@@ -1,10 +1,8 @@
 """Advice on accumulators: too narrow where width is cheap, or wider than their sums need."""
 
-from typing import Any
-
 import pandas as pd
 
-from tracer.analyzers.advice._evidence import Advice, Evidence, keys, known_share, named, percentage
+from tracer.analyzers.advice import Advice, Evidence, keys, known_share, named, percentage
 from tracer.analyzers.views.text import plural
 from tracer.text import brief
 
@@ -49,32 +47,23 @@ def spare_bits(evidence: Evidence) -> Advice | None:
     if energy < _SPARE_ENERGY:
         return None
     first, others = rows.iloc[0], rows.iloc[1:]
+    bits, spare = int(first["bits"]), int(first["spare"])
+    more = ""
+    if len(others):
+        more = (
+            f"; {plural(len(others), 'more node')} with "
+            f"{percentage(float(others['energy_share'].sum()))} of the energy "
+            f"{'has' if len(others) == 1 else 'have'} {int(others['spare'].min())} or more"
+        )
     text = (
-        f"spare bits: {_spare_sentence(first)}{_and_others(others)}. Try widths with tracer whatif"
+        f"spare bits: {brief(str(first['node']))} takes {percentage(first['energy_share'])} of the "
+        f"energy and {percentage(known_share(first['time_share']))} of the time, and has "
+        f"{plural(spare, 'bit')} to spare on this data ({bits - spare} of {bits} are needed), "
+        f"{guaranteed(first)} for any input{more}. Try widths with tracer whatif"
     )
     time = known_share(rows["time_share"].sum())
-    figures = {"spare_bits": int(first["spare"]), "spare_bits_guaranteed": guaranteed(first)}
+    figures = {"spare_bits": spare, "spare_bits_guaranteed": guaranteed(first)}
     return Advice("spare_bits", text, time, keys(rows), figures, energy)
-
-
-def _spare_sentence(row: "pd.Series[Any]") -> str:
-    bits, spare = int(row["bits"]), int(row["spare"])
-    return (
-        f"{brief(str(row['node']))} takes {percentage(row['energy_share'])} of the energy and "
-        f"{percentage(known_share(row['time_share']))} of the time, and has {plural(spare, 'bit')} "
-        f"to spare on this data ({bits - spare} of {bits} are needed), {guaranteed(row)} for any "
-        "input"
-    )
-
-
-def _and_others(rows: pd.DataFrame) -> str:
-    if rows.empty:
-        return ""
-    energy = percentage(float(rows["energy_share"].sum()))
-    return (
-        f"; {plural(len(rows), 'more node')} with {energy} of the energy "
-        f"{'has' if len(rows) == 1 else 'have'} {int(rows['spare'].min())} or more"
-    )
 
 
 def worth_narrowing(evidence: Evidence) -> Advice | None:

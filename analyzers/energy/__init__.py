@@ -83,7 +83,12 @@ def energy(
     rules = rules or {}
     factors = operands(typed, rules)
     work = Work.of(counts, factors)
-    bits = {node: _width(rules.get(node), factors[node]) for node in work.nodes}
+    bits = {}
+    for node in work.nodes:
+        accumulator, factor = getattr(rules.get(node), "accumulator", None), factors[node]
+        bits[node] = max(WIDE, factor.activation_bits, factor.weight_bits)
+        if isinstance(accumulator, Accumulator):
+            bits[node] = accumulator.bits
     energies = energy_model.per_node(work, bits)
     multiplying = counts.index[counts["macs"].fillna(0) > 0]
     unpriced: dict[str, list[str]] = defaultdict(list)
@@ -93,20 +98,9 @@ def energy(
         unpriced[f"{energy_model.name} has no figures for {kind}"].append(node)
     index = pd.Index(list(energies), name="node", dtype="object")
     column = pd.array(list(energies.values()), dtype="Float64")
-    notes = (
-        f"energy unknown, excluded from the total: {_listed(nodes)}: {why}"
-        for why, nodes in unpriced.items()
-    )
+    notes = []
+    for why, nodes in unpriced.items():
+        more = f" and {len(nodes) - _LISTED} more" if len(nodes) > _LISTED else ""
+        listed = f"{', '.join(nodes[:_LISTED])}{more}"
+        notes.append(f"energy unknown, excluded from the total: {listed}: {why}")
     return NodeEnergies(pd.DataFrame({"energy": column}, index=index), tuple(notes))
-
-
-def _width(rule: Rule | None, factors: Operands) -> int:
-    """Bits of the accumulator, if it adds integers."""
-    if rule is not None and isinstance(rule.accumulator, Accumulator):
-        return rule.accumulator.bits
-    return max(WIDE, factors.activation_bits, factors.weight_bits)
-
-
-def _listed(nodes: list[str]) -> str:
-    more = f" and {len(nodes) - _LISTED} more" if len(nodes) > _LISTED else ""
-    return ", ".join(nodes[:_LISTED]) + more

@@ -19,30 +19,16 @@ from tracer.accumulators.spec.policy import Rule
 from tracer.analyzers.cost.quantized_types import QuantizedTypes, is_integer, width
 from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.graph.model import Node
-from tracer.graph.operators import computes_in_integers, multiplies_packed_integers
+from tracer.graph.operators import (
+    MICROSOFT,
+    PRODUCTS,
+    computes_in_integers,
+    multiplies_packed_integers,
+)
 from tracer.support.types import FloatArray
 
 _DYNAMIC_BITS = 8
 """Bits that an operator rounds float activations to, if it multiplies them as integers."""
-
-_FACTORS = {
-    # (domain, operator): input indices of its two factors
-    **dict.fromkeys(
-        [("", name) for name in ("Conv", "ConvTranspose", "DeformConv", "Gemm", "MatMul", "Einsum",
-                                 "RNN", "GRU", "LSTM", "Attention", "ConvInteger",
-                                 "MatMulInteger")]
-        + [("com.microsoft", name) for name in ("FusedConv", "FusedGemm", "FusedMatMul",
-                                                "DynamicQuantizeMatMul", "DynamicQuantizeLSTM",
-                                                "MatMulIntegerToFloat", "MatMulInteger16",
-                                                "MatMulNBits", "QAttention")],
-        (0, 1),
-    ),
-    **dict.fromkeys(
-        [("", "QLinearConv"), ("", "QLinearMatMul"), ("com.microsoft", "QLinearConv"),
-         ("com.microsoft", "QGemm")],
-        (0, 3),
-    ),
-}  # fmt: skip
 
 _TYPES = {
     "fp32": "float32", "fp16": "float16", "bf16": "bfloat16",
@@ -50,9 +36,6 @@ _TYPES = {
     "fp8-e4m3fnuz": "float8_e4m3fnuz", "fp8-e5m2fnuz": "float8_e5m2fnuz",
 }  # fmt: skip
 """Formats of operands and accumulators that are types of ONNX."""
-
-_OTHERS = (0, 0)
-"""Both factors of other operators have the type of the first input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +72,10 @@ class _Reader:
 
     def operands(self, node: Node, rule: Rule | None) -> Operands | None:
         """Returns the operands of one node; None where a type is unknown or not a number."""
-        indices = _FACTORS.get((node.domain, node.op_type), _OTHERS)
+        product = PRODUCTS.get(node.op_type) if node.domain in ("", MICROSOFT) else None
+        weights = product.weights if product is not None else None
+        # both factors of other operators have the type of the first input
+        indices = (0, 0 if weights is None else weights)
         present = [index for index in indices if index < len(node.inputs) and node.inputs[index]]
         if not present:
             return None

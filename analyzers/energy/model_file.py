@@ -46,21 +46,24 @@ def read(path: Path) -> EnergyModel:
         if not isinstance(text, str):
             raise InputError(f"{path}: {key} is not a text", _HINT)
     mul, add = (_rule(path, key, document[key]) for key in _OPERATIONS)
-    floats = {key: _floats(path, key, document[key]) for key in _FLOATS & set(document)}
+    floats = {}
+    for key in _FLOATS & set(document):
+        table = _table_of(path, key, document[key])
+        _check_keys(path, f"{key}.", table, set(_OPERATIONS), set(_OPERATIONS))
+        energies = (_positive(path, f"{key}.{name}", table[name]) for name in _OPERATIONS)
+        floats[key] = FloatEnergy(*energies)
     name = texts["name"] or path.stem
     return EnergyModel(name, texts["unit"], texts["source"] or str(path), mul, add, floats)
 
 
-def _floats(path: Path, key: str, table: Any) -> FloatEnergy:
-    if not isinstance(table, dict):
+def _table_of(path: Path, key: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
         raise InputError(f"{path}: {key} is not a table such as [{key}]", _HINT)
-    _check_keys(path, f"{key}.", table, set(_OPERATIONS), set(_OPERATIONS))
-    return FloatEnergy(*(_positive(path, f"{key}.{name}", table[name]) for name in _OPERATIONS))
+    return value
 
 
-def _rule(path: Path, key: str, table: Any) -> EnergyRule:
-    if not isinstance(table, dict):
-        raise InputError(f"{path}: {key} is not a table such as [{key}]", _HINT)
+def _rule(path: Path, key: str, value: Any) -> EnergyRule:
+    table = _table_of(path, key, value)
     _check_keys(path, f"{key}.", table, {"bits", *_FORMS}, {"bits"})
     width = table["bits"]
     if not isinstance(width, str) or width not in _WIDTHS:
@@ -99,19 +102,17 @@ def _table(path: Path, key: str, table: Any) -> Callable[[FloatArray], FloatArra
             raise InputError(f"{path}: {key}.{name} is no width in bits", "Widths are 1 to 64.")
         points[int(name)] = _positive(path, f"{key}.{name}", value)
     widths = sorted(points)
-    return lambda bits: _interpolate(path, key, bits, widths, [points[width] for width in widths])
 
+    def energies(bits: FloatArray) -> FloatArray:
+        outside = bits[(bits < widths[0]) | (bits > widths[-1])]
+        if outside.size:
+            raise InputError(
+                f"{path}: {key} says nothing of {outside.flat[0]:g} bits",
+                f"It has widths {widths[0]} to {widths[-1]}: add the others.",
+            )
+        return np.interp(bits, widths, [points[width] for width in widths])
 
-def _interpolate(
-    path: Path, key: str, bits: FloatArray, widths: list[int], energies: list[float]
-) -> FloatArray:
-    outside = bits[(bits < widths[0]) | (bits > widths[-1])]
-    if outside.size:
-        raise InputError(
-            f"{path}: {key} says nothing of {outside.flat[0]:g} bits",
-            f"It has widths {widths[0]} to {widths[-1]}: add the others.",
-        )
-    return np.interp(bits, widths, energies)
+    return energies
 
 
 def _positive(path: Path, key: str, value: Any) -> float:

@@ -10,7 +10,6 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx
@@ -125,12 +124,14 @@ class Workshop:
             candidate.fault = f"failed: {error.what}"
             return
         candidate.setup, tolerance = setup, self._request.tolerance
-        difference = worst(
-            [
-                compare(_first_copy(own, reference, setup.samples), reference, tolerance)
-                for own, reference in zip(outputs, self._reference, strict=True)
-            ]
-        )
+        compared = []
+        for own, reference in zip(outputs, self._reference, strict=True):
+            first = own
+            is_array = isinstance(own, np.ndarray) and own.shape != reference.shape
+            if is_array and setup.samples > 1:  # several copies of the inputs
+                first = own[: len(reference)]
+            compared.append(compare(first, reference, tolerance))
+        difference = worst(compared)
         candidate.difference = difference.max_share
         may_change = any(step.change.effect in self._request.allow for step in candidate.steps)
         if difference.fault and not may_change:
@@ -146,30 +147,26 @@ class Workshop:
         earlier: dict[tuple[str, str, int], Candidate] = {}
         for index, candidate in enumerate(candidates):
             progress(index, len(candidates), f"making {candidate.steps[0]}")
-            self._refuse_long(candidate, left())
+            rest = left()
+            try:
+                needed = 0.0
+                if not candidate.fault:
+                    needed = seconds_to_make(self.setup(()), candidate.steps[0])
+            except TracerError as error:
+                candidate.fault = f"failed: {error.what}"
+            if not candidate.fault and not rest:
+                candidate.fault = "no time was left to make it: raise --max-seconds"
+            elif not candidate.fault and needed > rest:
+                candidate.fault = (
+                    f"making it takes about {needed:,.0f} s, and {rest:,.0f} s are left: "
+                    "raise --max-seconds"
+                )
             self.make(candidate)
             if candidate.setup is None or candidate.fault:
                 continue
             first = earlier.setdefault(candidate.setup.likeness, candidate)
             if first is not candidate:
                 candidate.fault = f"the same as {first.steps[0]}"
-
-    def _refuse_long(self, candidate: Candidate, left: float) -> None:
-        """Sets the fault of a candidate that would take longer to make than is left."""
-        if candidate.fault:
-            return
-        try:
-            needed = seconds_to_make(self.setup(()), candidate.steps[0])
-        except TracerError as error:
-            candidate.fault = f"failed: {error.what}"
-            return
-        if not left:
-            candidate.fault = "no time was left to make it: raise --max-seconds"
-        elif needed > left:
-            candidate.fault = (
-                f"making it takes about {needed:,.0f} s, and {left:,.0f} s are left: "
-                "raise --max-seconds"
-            )
 
     def setup(self, steps: Sequence[Step]) -> Setup:
         """Returns the setup with all of these steps, in order. Raises the errors of a change."""
@@ -178,13 +175,6 @@ class Workshop:
             *before, last = steps
             self._made[names] = last.apply(self.setup(before))
         return self._made[names]
-
-
-def _first_copy(output: Any, reference: Any, samples: int) -> Any:
-    """Returns the part of an output that belongs to the first of several copies of the inputs."""
-    if samples == 1 or not isinstance(output, np.ndarray) or output.shape == reference.shape:
-        return output
-    return output[: len(reference)]
 
 
 def refuse_unknown(names: Collection[str]) -> None:
@@ -214,17 +204,15 @@ def seconds_to_make(setup: Setup, step: Step) -> float:
     stored = stored_weights.stored_bytes(setup.model)
     if step.change.effect != "quantize" or stored <= _SMALL:
         return 0.0
-    _seconds_for(step, _COLUMNS[0])  # imports the quantizer
-    fewer, more = (_seconds_for(step, columns) for columns in _COLUMNS)
+    seconds = []
+    for columns in (_COLUMNS[0], *_COLUMNS):  # the first one imports the quantizer
+        probe = _probe(columns)
+        began = time.monotonic()
+        step.apply(probe)
+        seconds.append(time.monotonic() - began)
+    _, fewer, more = seconds
     few, many = (_FLOAT_BYTES * _ROWS * columns for columns in _COLUMNS)
     return fewer + max(0.0, more - fewer) * (stored - few) / (many - few)
-
-
-def _seconds_for(step: Step, columns: int) -> float:
-    probe = _probe(columns)
-    began = time.monotonic()
-    step.apply(probe)
-    return time.monotonic() - began
 
 
 def _probe(columns: int) -> Setup:
@@ -259,27 +247,25 @@ def saturation_notes(
     """
     for candidate in candidates if machine.saturates else ():
         step = candidate.steps[0]
-        if step.change.name == _CHANGE and step.value in _TYPES and candidate.setup is not None:
-            yield f"{step}: {_saturation_sentence(candidate.setup, seconds, progress)}"
-
-
-def _saturation_sentence(setup: Setup, seconds: float, progress: Progress) -> str:
-    try:
-        changed = _changed_sums(setup, seconds, progress)
-    except TracerError as error:
-        return (
-            "this processor has no VNNI, so that pairs of products may saturate at 16 bits; "
-            f"emulating them failed: {error.what}"
+        if step.change.name != _CHANGE or step.value not in _TYPES or candidate.setup is None:
+            continue
+        try:
+            changed = _changed_sums(candidate.setup, seconds, progress)
+        except TracerError as error:
+            yield (
+                f"{step}: this processor has no VNNI, so that pairs of products may saturate at 16 "
+                f"bits; emulating them failed: {error.what}"
+            )
+            continue
+        nodes = sorted(changed, key=lambda node: -changed[node])
+        more = f" and {len(nodes) - _NAMED:,} more" if len(nodes) > _NAMED else ""
+        named = ", ".join(map(brief, nodes[:_NAMED])) + more
+        yield f"{step}: " + (
+            f"{sum(changed.values()):,} sums of {named} differ, as this processor adds pairs of "
+            "products in 16 bits, which saturate"
+            if changed
+            else "no sum saturates on these inputs, as this processor adds pairs of products"
         )
-    count, nodes = sum(changed.values()), sorted(changed, key=lambda node: -changed[node])
-    if not count:
-        return "no sum saturates on these inputs, as this processor adds pairs of products"
-    more = len(nodes) - _NAMED
-    named = ", ".join(map(brief, nodes[:_NAMED])) + (f" and {more:,} more" if more > 0 else "")
-    return (
-        f"{count:,} sums of {named} differ, as this processor adds pairs of products in 16 bits, "
-        "which saturate"
-    )
 
 
 def _changed_sums(setup: Setup, seconds: float, progress: Progress) -> dict[str, int]:

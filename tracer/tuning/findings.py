@@ -100,11 +100,9 @@ class Findings:
                 for tensor in self.model.graph.initializer
                 if not uses_external_data(tensor)
             ]
-        return sum(_denormals(value) for value in values)
-
-
-def _denormals(value: Any) -> int:
-    if not isinstance(value, np.ndarray) or value.dtype not in (np.float32, np.float64):
-        return 0
-    size = np.abs(value)
-    return int(((size > 0) & (size < np.finfo(value.dtype).tiny)).sum())
+        count = 0
+        for value in values:
+            if isinstance(value, np.ndarray) and value.dtype in (np.float32, np.float64):
+                size = np.abs(value)
+                count += int(((size > 0) & (size < np.finfo(value.dtype).tiny)).sum())
+        return count

@@ -9,7 +9,7 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,24 +72,18 @@ def _measure(job: _Job) -> int:
     model = Model(proto, path, "", expanded_keys(proto))
     factory = sessions.Factory.of(model, job.settings)
 
-    def growth() -> int:
-        before = _kibibytes("VmRSS")
-        run = feeding.prepared(factory, factory.open(), job.feeds)
-        for _ in range(_RUNS):
-            run()
-        return 1024 * max(0, _kibibytes("VmHWM") - before)
-
-    return _in_fork(growth)
-
-
-def _in_fork(measure: Callable[[], int]) -> int:
-    """Returns what `measure` does in a fork, whose highest memory begins with what it has then."""
+    # in a fork, whose highest memory begins with what it has then
     reading, writing = os.pipe()
     us, child = os.getpid(), os.fork()
     if child == 0:
         try:
             watch.die_with(us)
-            os.write(writing, str(measure()).encode())
+            before = _kibibytes("VmRSS")
+            run = feeding.prepared(factory, factory.open(), job.feeds)
+            for _ in range(_RUNS):
+                run()
+            grown = 1024 * max(0, _kibibytes("VmHWM") - before)
+            os.write(writing, str(grown).encode())
         finally:
             os._exit(0)  # without a number, it failed
     os.close(writing)

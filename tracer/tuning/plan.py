@@ -102,13 +102,17 @@ def model_commands(base: Setup, steps: Steps, model: str) -> tuple[str, ...]:
 
 def session_code(setup: Setup, is_changed: bool, model: str) -> tuple[str, ...]:
     """Returns lines that open the session of `setup` on the file `model`, or on the changed one."""
+    import onnxruntime as ort
+
+    short, names = setup.settings.provider, ort.get_available_providers()
+    own = {name.removesuffix("ExecutionProvider").lower(): name for name in names}
     path = TUNED if is_changed else model
     options = tuple(_options(setup))
     disabled = setup.session.disabled
     others = f", disabled_optimizers={list(disabled)}" if disabled else ""
     opened = (
         f'session = ort.InferenceSession("{path}", options, '
-        f'providers=["{_provider(setup.settings.provider)}"]{others})'
+        f'providers=["{own.get(short.lower(), short)}"]{others})'
     )
     bound = tuple(_BINDING) if setup.session.bound else ()
     return ("import onnxruntime as ort", "", "options = ort.SessionOptions()", *options, opened,
@@ -138,14 +142,6 @@ def _options(setup: Setup) -> Iterator[str]:
         entries["session.set_denormal_as_zero"] = "1"
     for name, value in entries.items():
         yield f'options.add_session_config_entry("{name}", "{value}")'
-
-
-def _provider(short: str) -> str:
-    import onnxruntime as ort
-
-    names = ort.get_available_providers()
-    own = {name.removesuffix("ExecutionProvider").lower(): name for name in names}
-    return str(own.get(short.lower(), short))
 
 
 _BINDING = (

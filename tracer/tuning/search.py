@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -71,8 +72,10 @@ class Search:
         by_memory = self.request.goal == MEMORY and before is not None
         judge: Judge = ByMemory(self.bench, before) if by_memory and before else ByTime(self.bench)
         steps = self._dropped(judge, self._combined(judge, able))
-        if not steps and not by_memory:
-            steps = _shown_alone(able)
+        if not steps and not by_memory:  # in a short time, combining has too few turns to show it
+            shown = [each for each in able if each.contrast.high < 1 and _gains(each.contrast)]
+            fastest = min(shown, key=lambda each: each.contrast.ratio, default=None)
+            steps = fastest.steps if fastest is not None else ()
         best = Candidate(steps)
         self._workshop.make(best)
         contrast = Contrast()
@@ -119,7 +122,10 @@ class Search:
             )
             for candidate, own in zip(racing, others, strict=True):
                 candidate.add(first, own)
-            racing = _faster_half(racing)
+            pairs = [(each.contrast, each) for each in racing]
+            pairs.sort(key=lambda pair: math.inf if math.isnan(pair[0].ratio) else pair[0].ratio)
+            able = [each for contrast, each in pairs if not contrast.low > 1]
+            racing = able[: max(_FEW, math.ceil(len(pairs) / 2))]
 
     def _combined(self, judge: Judge, candidates: Sequence[Candidate]) -> Steps:
         """Returns steps that are added one after the other, the best alone first.
@@ -147,11 +153,11 @@ class Search:
         """Returns `steps` without those that are not needed."""
         while steps:
             seconds = self._seconds_left(_DROPPING) / (len(steps) + 1)
-            shorter = [
-                (rest, setup)
-                for step in steps
-                if (setup := self._try_setup(rest := tuple(s for s in steps if s is not step)))
-            ]
+            shorter = []
+            for step in steps:
+                rest = tuple(each for each in steps if each is not step)
+                with contextlib.suppress(TracerError):  # some cannot be made without another
+                    shorter.append((rest, self._workshop.setup(rest)))
             full = self._workshop.setup(steps)
             index = judge.spare(full, [setup for _, setup in shorter], seconds)
             if index is None:
@@ -159,26 +165,9 @@ class Search:
             steps = shorter[index][0]
         return steps
 
-    def _try_setup(self, steps: Steps) -> Setup | None:
-        """Returns the setup of steps; None where they cannot be made without another."""
-        try:
-            return self._workshop.setup(steps)
-        except TracerError:
-            return None
-
     def _setup(self, candidate: Candidate) -> Setup:
         assert candidate.setup is not None  # those without one have a fault
         return candidate.setup
-
-
-def _faster_half(racing: Sequence[Candidate]) -> list[Candidate]:
-    """Returns the faster half of candidates, the best form of each change among them or not."""
-    ratios = {id(each): each.contrast.ratio for each in racing}
-    ranked = sorted(
-        racing, key=lambda each: math.inf if math.isnan(ratios[id(each)]) else ratios[id(each)]
-    )
-    able = [each for each in ranked if not each.contrast.low > 1]
-    return able if len(able) <= _FEW else able[: max(_FEW, math.ceil(len(ranked) / 2))]
 
 
 def _promising(judge: Judge, candidates: Sequence[Candidate]) -> Iterator[Candidate]:
@@ -191,17 +180,8 @@ def _promising(judge: Judge, candidates: Sequence[Candidate]) -> Iterator[Candid
             yield candidates[index]
 
 
-def _shown_alone(candidates: Sequence[Candidate]) -> Steps:
-    """Returns the form that was shown to be faster alone, by one percent or more; the best one.
-
-    In a short time, combining has too few turns to show it once more.
-    """
-    shown = [
-        each
-        for each in candidates
-        if each.contrast.high < 1 and each.contrast.ratio <= 1 - LEAST_GAIN
-    ]
-    return min(shown, key=lambda each: each.contrast.ratio).steps if shown else ()
+def _gains(contrast: Contrast) -> bool:
+    return contrast.ratio <= 1 - LEAST_GAIN
 
 
 def _is_exact(blocks: Sequence[Blocks]) -> bool:
@@ -250,7 +230,7 @@ class ByTime:
         """Returns whether the time is shown to be less, by one percent or more."""
         first, second = self._bench.race([current, trial], seconds, _is_decided)
         contrast = of_sessions(first, second)
-        return contrast.high < 1 and contrast.ratio <= 1 - LEAST_GAIN
+        return contrast.high < 1 and _gains(contrast)
 
     def spare(self, full: Setup, without: Sequence[Setup], seconds: float) -> int | None:
         """Returns the setup that is nearest to `full`, unless all are slower.
@@ -262,8 +242,13 @@ class ByTime:
             [full, *without], seconds, lambda blocks: len(blocks[0]) >= _MOST_SESSIONS // 2
         )
         contrasts = [of_sessions(first, other) for other in others]
-        spare = [i for i, c in enumerate(contrasts) if not _is_needed(c)]
-        return min(spare, key=lambda i: contrasts[i].ratio, default=None)
+        # too little time makes an interval wide: no reason to drop what was shown to help
+        spare = [
+            index
+            for index, c in enumerate(contrasts)
+            if not c.ratio >= 1 + (LEAST_GAIN / 2 if c.low > 1 else LEAST_GAIN)
+        ]
+        return min(spare, key=lambda index: contrasts[index].ratio, default=None)
 
 
 class ByMemory:
@@ -287,16 +272,6 @@ class ByMemory:
     def _is_less(self, one: Setup, other: Setup) -> bool:
         own, theirs = self._bench.memory(one), self._bench.memory(other)
         return own is not None and theirs is not None and own < (1 - _LEAST_SAVED) * theirs
-
-
-def _is_needed(contrast: Contrast) -> bool:
-    """Returns whether to leave a step out is slower, by one percent or shown to be slower at all.
-
-    Too little time makes an interval wide, which is no reason to drop what was shown to help.
-    """
-    return contrast.ratio >= 1 + LEAST_GAIN or (
-        contrast.low > 1 and contrast.ratio >= 1 + LEAST_GAIN / 2
-    )
 
 
 def _is_decided(blocks: Sequence[Blocks]) -> bool:

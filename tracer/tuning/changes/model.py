@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import onnx
@@ -105,17 +104,13 @@ def _batch(setup: Setup, value: str) -> Setup:
     before = setup.feedset.batch
     if before is None or int(value) % before:
         raise InputError(f"{setup.model.name}: no batch of {value} is made of one of {before}")
-    factor = int(value) // before
-    feeds = {name: _repeated(array, before, factor) for name, array in setup.feedset.feeds.items()}
+    factor, feeds = int(value) // before, {}
+    for name, array in setup.feedset.feeds.items():  # copies of the batch, one after the other
+        if not array.ndim or array.shape[0] != before:
+            raise InputError(f"an input of shape {array.shape} has no batch of {before}")
+        feeds[name] = np.concatenate([array] * factor)
     feedset = FeedSet(feeds, int(value), setup.feedset.notes)
     return replace(setup, feedset=feedset, samples=setup.samples * factor)
-
-
-def _repeated(array: Any, batch: int, factor: int) -> Any:
-    """Returns `factor` copies of an array one after the other, along its batch."""
-    if not array.ndim or array.shape[0] != batch:
-        raise InputError(f"an input of shape {array.shape} has no batch of {batch}")
-    return np.concatenate([array] * factor)
 
 
 def _batch_forms(findings: Findings) -> Sequence[str]:
@@ -126,7 +121,10 @@ def _batch_forms(findings: Findings) -> Sequence[str]:
 @change("batch", "rounding", 20, _batch_forms, _batch, goals=(THROUGHPUT,))
 def _why_batch(findings: Findings) -> str | None:
     """More samples in a run, for a throughput of more samples per second."""
-    if findings.feedset.batch is None or not _has_open_batch(findings):
+    shapes = [value.type.tensor_type.shape.dim for value in findings.model.inputs]
+    if not shapes or any(not dims or dims[0].HasField("dim_value") for dims in shapes):
+        return None  # the first dimension of some input is fixed
+    if None in (findings.feedset.batch, batch_of(findings.model, findings.feedset.shapes)):
         return None
     empty = findings.trace.runs[0].empty_us
     overhead = 0.0 if empty is None else float(np.median(empty)) / findings.wall_us
@@ -134,14 +132,6 @@ def _why_batch(findings: Findings) -> str | None:
         f"the batch of {findings.feedset.batch} is open, and {overhead:.0%} of a run is spent "
         "outside of its nodes"
     )
-
-
-def _has_open_batch(findings: Findings) -> bool:
-    """Returns whether the first dimension of every input is open, and the same one."""
-    shapes = [value.type.tensor_type.shape.dim for value in findings.model.inputs]
-    if not shapes or any(not dims or dims[0].HasField("dim_value") for dims in shapes):
-        return False
-    return batch_of(findings.model, findings.feedset.shapes) is not None
 
 
 def _folding(setup: Setup, value: str) -> Setup:

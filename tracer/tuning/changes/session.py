@@ -180,20 +180,6 @@ def _why_optimization(findings: Findings) -> str | None:
     return f"the level {level} left {kernels:,} kernels of {len(findings.model.nodes):,} nodes"
 
 
-def _total_and_longest(findings: Findings) -> tuple[float, float]:
-    """Returns the time of all kernels of the main graph, and of the longest chain of them, µs."""
-    rows = findings.evidence.rows
-    times = dict(zip(rows["kernels"], rows["time_us"], strict=True))
-    kernels = [kernel for kernel in findings.kernels if not kernel.scope]
-    ready: dict[str, float] = {}
-    for kernel in _in_order(kernels):
-        begin = max((ready.get(name, 0.0) for name in kernel.inputs), default=0.0)
-        end = begin + float(times.get(kernel.name, 0.0))
-        ready.update(dict.fromkeys(kernel.outputs, end))
-    total = sum(float(times.get(kernel.name, 0.0)) for kernel in kernels)
-    return total, max(ready.values(), default=0.0)
-
-
 def _in_order(kernels: Sequence[Kernel]) -> Sequence[Kernel]:
     """Returns kernels after those whose outputs they read."""
     waiting, placed, computed = list(kernels), list[Kernel](), set[str]()
@@ -219,7 +205,16 @@ def _why_parallel(findings: Findings) -> str | None:
     """Nodes that do not wait for each other run at the same time: `ORT_PARALLEL`."""
     if findings.setup.session.parallel or findings.machine.cpus < 2:
         return None
-    total, longest = _total_and_longest(findings)
+    rows = findings.evidence.rows
+    times = dict(zip(rows["kernels"], rows["time_us"], strict=True))
+    kernels = [kernel for kernel in findings.kernels if not kernel.scope]
+    ends: dict[str, float] = {}  # of the longest chain that computes each tensor, µs
+    for kernel in _in_order(kernels):
+        begin = max((ends.get(name, 0.0) for name in kernel.inputs), default=0.0)
+        end = begin + float(times.get(kernel.name, 0.0))
+        ends.update(dict.fromkeys(kernel.outputs, end))
+    total = sum(float(times.get(kernel.name, 0.0)) for kernel in kernels)
+    longest = max(ends.values(), default=0.0)
     if total <= 0 or 1 - longest / total < _PARALLEL_SHARE:
         return None
     return f"{1 - longest / total:.0%} of the time is spent beside the longest chain of kernels"
