@@ -2,11 +2,8 @@
 
 from tracer.analyzers.advice import Advice, Evidence, keys, known_share, named, us
 from tracer.analyzers.views.text import plural
-from tracer.graph.operators import computes_in_integers
-from tracer.records import environment
-from tracer.records.trace import Kernel
 from tracer.graph.operators import CONVOLUTION, MATRIX, PRODUCTS, computes_in_integers
-from tracer.support import processors
+from tracer.records import environment
 from tracer.text import brief
 
 _LEAST = {

@@ -16,8 +16,8 @@ from tracer.inputs.datasets.opening import open_dataset, without_split
 from tracer.interpreter.interpreter import Interpreter
 from tracer.metrics import Metric
 from tracer.quantization import quantizer
-from tracer.quantization.accuracy import accuracy, check
 from tracer.quantization.calibration import CalibrationSamples
+from tracer.quantization.layers import accuracy, check_metric
 from tracer.quantization.options import QuantizationOptions, WeightOptions
 from tracer.quantization.weights import quantize_weights
 from tracer.records.model_info import ModelInfo
@@ -37,7 +37,7 @@ def quantize(call: QuantizeArguments) -> Quantized:
     loaded, options = open_subject(call.model), call.options or QuantizationOptions()
     calibration, test_data = _data(loaded, call, options)
     if chosen_metric is not None and test_data is not None:
-        check(loaded, test_data, chosen_metric)
+        check_metric(loaded, test_data, chosen_metric)
     samples = None if calibration is None else CalibrationSamples(calibration, call.batch)
     with opened_pool(call.cluster, note=call.note, modules=_MODULES) as pool:
         graph = _graph(loaded, samples, options, call.progress, pool)

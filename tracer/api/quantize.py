@@ -115,7 +115,7 @@ def quantize(call: QuantizeArguments) -> Quantized:
     with test_data_sets; calibration uses the training split where there is one, unless the name
     says otherwise (`digits:test`). Writes the model to `output`, if there is one; weights of more
     than 1.5 GiB go to a file beside it. Then scores both models by `metric` on the data set `test`
-    [default: the test split of `calibrate`]; see `tracer.quantization.accuracy`.
+    [default: the test split of `calibrate`]; see `tracer.quantization.layers`.
 
     With WeightOptions the weights alone are quantised, which calibrates nothing: leave `calibrate`
     out. The layers' errors are then those of the first `limit` samples of `test`.

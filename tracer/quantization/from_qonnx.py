@@ -27,7 +27,7 @@ from tracer.interpreter import values
 from tracer.interpreter.ops.qonnx import channel_axis, integer_ends, quant_integers
 from tracer.quantization import qonnx_in_floats
 from tracer.quantization.graph_editor import GraphEditor
-from tracer.quantization.opset_upgrade import keep_imports, raise_for_qonnx
+from tracer.quantization.preparation import import_onnx_alone, raise_for_qonnx
 from tracer.quantization.qonnx_in_floats import NoFormError, Writer
 from tracer.shapes import infer
 from tracer.support.types import Array
@@ -241,7 +241,7 @@ def from_qonnx(proto: onnx.ModelProto, name: str = "the model") -> Converted:
         origins |= dict.fromkeys(graph.inserted_names[before:], node.name)
     graph.prune()
     if not left:
-        keep_imports(graph.proto)
+        import_onnx_alone(graph.proto)
     floats = len(nodes) - len(left) - integers
     return Converted(graph.proto, integers, floats, left, origins)
 

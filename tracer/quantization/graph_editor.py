@@ -160,7 +160,7 @@ class GraphEditor:
             if read.isdisjoint(node.output):
                 continue
             kept.append(node)
-            read.update(_reads(node))
+            read.update(names_read(node))
         weights = [weight for weight in graph.initializer if weight.name in read]
         nodes = kept[::-1]
         del graph.node[:], graph.initializer[:]
@@ -172,13 +172,3 @@ class GraphEditor:
         taken = self.names()
         names = itertools.chain([wanted], (f"{wanted}_{n}" for n in itertools.count(2)))
         return next(name for name in names if name not in taken)
-
-
-def _reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Yields the tensors that a node reads, in its bodies too."""
-    yield from node.input
-    for attribute in node.attribute:
-        for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-            yield from (value.name for value in body.output)
-            for inner in body.node:
-                yield from _reads(inner)

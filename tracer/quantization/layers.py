@@ -1,29 +1,111 @@
-"""What quantisation costs: the errors of layers and outputs, and Concats of unlike ranges.
+"""What quantisation costs: accuracy, the errors of layers and outputs, Concats of unlike ranges.
 
-Each quantised layer has a float counterpart, whose output on the same data is compared.
+Each quantised layer has a float counterpart, whose output on the same data is compared. Data are
+read as far as the time limit of the command allows.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import onnx
 
 from tracer.containment.activity import Progress, silent
+from tracer.containment import signals
 from tracer.graph import operators
 from tracer.graph.model import Model, Node
+from tracer.inputs.datasets.batch import Batch
+from tracer.inputs.datasets.dataset import Dataset
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import Observer, TensorRecorder, named_tensors
 from tracer.interpreter.ops.quantization import dequantize_linear
 from tracer.interpreter.values import Value, from_tensor
+from tracer.metrics import Metric, default_metric, suited
 from tracer.metrics.scores import channel_axes, squares_along
-from tracer.quantization.accuracy import within_time
 from tracer.quantization.calibration import CalibrationBatches
 from tracer.records.transformed import LayerError, OutputError, WorstChannel
+from tracer.records.transformed import Accuracy, LayerError, OutputError, WorstChannel
+from tracer.support.progress import Progress, silent
 from tracer.support.types import Array, FloatArray
+
+_Part = TypeVar("_Part")
+_LAYERS_SHARE, _SCORES_SHARE = 0.5, 0.8
+"""Shares of the time that is left for the layers, and afterwards for the accuracy."""
+
+
+def within_time(parts: Iterable[_Part], share: float) -> Iterator[_Part]:
+    """Yields `parts` while `share` of the time that is left suffices; the first in any case.
+
+    A part is expected to take as long as the longest one before. What is done with a part counts.
+    """
+    began = time.monotonic()
+    ends = began + share * signals.seconds_left()
+    longest = 0.0
+    for part in parts:
+        now = time.monotonic()
+        if longest and now + longest > ends:
+            return
+        yield part
+        longest = max(longest, time.monotonic() - now)
+
+
+def accuracy(
+    wide: Interpreter,
+    quantized: Interpreter,
+    dataset: Dataset,
+    metric: Metric | None,
+    batch: int,
+    progress: Progress | None = None,
+) -> Accuracy | None:
+    """Scores a float model, `wide`, and a quantised one on all samples of `dataset`, by `batch`.
+
+    A metric without labels compares with the float model. Without a metric, chooses one that fits
+    labels and outputs, and returns None where none does. Where the time limit of the command does
+    not suffice, scores the first samples. Raises the errors of the metric.
+    """
+    report = progress or silent
+    scores: tuple[list[Array], list[Array]] = ([], [])
+    done, total = 0, dataset.samples
+    for part in within_time(dataset.batches(batch), _SCORES_SHARE):
+        before, after = (_outputs(each, part) for each in (wide, quantized))
+        first = next(iter(before.values()))
+        metric = metric or default_metric(part, first)
+        if metric is None:
+            return None
+        metric = suited(metric, part, first)
+        truth = metric.labels(part, dataset.name) if metric.needs_labels else before
+        for all_scores, outputs in zip(scores, (before, after), strict=True):
+            all_scores.append(metric.scores(outputs, truth))
+        done += part.size
+        report(done, total or done, "comparing outputs")
+    if metric is None:
+        return None
+    before_value, after_value = (metric.value(np.concatenate(each)) for each in scores)
+    return Accuracy(metric.name, metric.unit, before_value, after_value, done)
+
+
+def check_metric(model: Model, dataset: Dataset, metric: Metric) -> None:
+    """Raises the errors of `metric` that one sample of `dataset` shows, before all the others."""
+    sample = next(dataset.batches(1))
+    outputs = _outputs(Interpreter(model), sample)
+    metric = suited(metric, sample, next(iter(outputs.values())))
+    metric.scores(outputs, metric.labels(sample, dataset.name) if metric.needs_labels else outputs)
+
+
+def _outputs(interpreter: Interpreter, batch: Batch) -> dict[str, Array]:
+    """The outputs of the samples of the data set, in rows: a fixed batch may be padded.
+
+    A scalar is the row of one sample.
+    """
+    names = [value.name for value in interpreter.get_outputs()]
+    rows = [np.atleast_1d(value) for value in interpreter.run(None, batch.inputs)]
+    return {name: value[: batch.size] for name, value in zip(names, rows, strict=True)}
+
 
 _FEWEST_STEPS = 16
 """Steps that each input of a Concat needs: 4 of 8 bits, of ranges that differ up to 16 times."""
@@ -59,7 +141,16 @@ class ConcatRanges(Observer):
     def notes(self) -> tuple[str, ...]:
         """Returns a note for each of the worst Concats, and one for the others."""
         worst = sorted(filter(None, map(self._worst_input, self._nodes)))
-        told = [self._note(*each) for each in worst[:_MOST_NOTES]]
+        told = []
+        for steps, key, name in worst[:_MOST_NOTES]:
+            scale = self._scales[self._nodes[key].outputs[0]]
+            low, high = self._ranges[key][name]
+            ends = [end for ranges in self._ranges[key].values() for end in ranges]
+            told.append(
+                f"Concat '{key}' joins values of unlike ranges in one scale: the steps are "
+                f"{scale:.2g} for {min(ends):.3g} to {max(ends):.3g}, and '{name}', from {low:.3g} "
+                f"to {high:.3g}, has {steps:.1f} of them. --exclude '{key}' keeps it in float"
+            )
         if len(worst) > _MOST_NOTES:
             told.append(
                 f"{len(worst) - _MOST_NOTES} more Concats join values of unlike ranges: "
@@ -76,16 +167,6 @@ class ConcatRanges(Observer):
             if low < high  # ranges include 0, and inputs that are all 0 have none
         ]
         return min((each for each in steps if each[0] < _FEWEST_STEPS), default=None)
-
-    def _note(self, steps: float, key: str, name: str) -> str:
-        scale = self._scales[self._nodes[key].outputs[0]]
-        low, high = self._ranges[key][name]
-        ends = [end for ranges in self._ranges[key].values() for end in ranges]
-        return (
-            f"Concat '{key}' joins values of unlike ranges in one scale: the steps are {scale:.2g} "
-            f"for {min(ends):.3g} to {max(ends):.3g}, and '{name}', from {low:.3g} to {high:.3g}, "
-            f"has {steps:.1f} of them. --exclude '{key}' keeps it in float"
-        )
 
 
 _LOST = 1 / 4
@@ -197,6 +278,12 @@ def float_counterparts(
     """
     producers = {name: node for node in quantized.graph.node for name in node.output}
     stored = {w.name: w for w in quantized.graph.initializer}
+    remaining = {node.name for node in quantized.graph.node}
+    clipped = {
+        node.input[0]: str(node.output[0])
+        for node in reversed(prepared.graph.node)
+        if node.op_type in _CLIPPING and node.name not in remaining
+    }
     names = [value.name for value in prepared.graph.input]
     names += [name for node in prepared.graph.node for name in node.output]
     by_name: dict[str, FloatCounterpart] = {}
@@ -206,9 +293,8 @@ def float_counterparts(
         elif name + _QUANTIZED in producers:
             scale, zero = _parameters(name + _QUANTIZED, producers, stored)
             if scale is not None:
-                by_name[name + _QUANTIZED] = FloatCounterpart(
-                    _clipped(name, prepared, quantized), scale, zero
-                )
+                original = clipped.get(name, name)
+                by_name[name + _QUANTIZED] = FloatCounterpart(original, scale, zero)
         elif name in producers:
             by_name[name] = FloatCounterpart(name)
     return by_name
@@ -233,18 +319,6 @@ def _parameters(
             return scale, None if zero is None else onnx.numpy_helper.to_array(zero)
         name = producers[name].input[0]
     return None, None
-
-
-def _clipped(name: str, prepared: onnx.ModelProto, quantized: onnx.ModelProto) -> str:
-    remaining = {node.name for node in quantized.graph.node}
-    for node in prepared.graph.node:
-        if node.op_type in _CLIPPING and node.input[0] == name and node.name not in remaining:
-            return str(node.output[0])
-    return name
-
-
-_SHARE = 0.5
-"""Of the time that is left; the accuracy is measured afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,25 +350,42 @@ def losses(
     plain = Interpreter(prepared, observers=[recorder, joined])
     narrow = Interpreter(quantized, observers=[noise])
     done = 0
-    for done, feeds in enumerate(within_time(batches, _SHARE), 1):
+    for done, feeds in enumerate(within_time(batches, _LAYERS_SHARE), 1):
         recorder.tensors = dict(feeds)
         plain.run(None, feeds)
         narrow.run(None, feeds)
         report(done, len(batches), "comparing layers")
-    layers = _layers(narrow.model.nodes, {node.name for node in prepared.graph.node}, noise)
-    measured_outputs = [(each.name, noise.of(each.name)) for each in prepared.graph.output]
+    own, layers = {node.name for node in prepared.graph.node}, list[LayerError]()
+    for node in narrow.model.nodes:
+        added = noise.of(node.outputs[0]) if node.key in own else None
+        if added is None:
+            continue
+        read = filter(None, map(noise.of, node.inputs))
+        before = max((each.share for each in read), default=0.0)
+        more = 0.0 if added.share == before else added.share - before
+        row = (node.key, node.op_type, node.module, decibels(added.share), more)
+        layers.append(LayerError(*row, added.worst_channel))
+    of_outputs = [(each.name, noise.of(each.name)) for each in prepared.graph.output]
     outputs = tuple(
-        OutputError(name, decibels(own.share), own.worst_channel)
-        for name, own in measured_outputs
-        if own is not None
+        OutputError(name, decibels(each.share), each.worst_channel)
+        for name, each in of_outputs
+        if each is not None
     )
-    lost = filter(None, map(_lost_note, outputs))
-    notes = [*joined.notes(), *lost]
+    notes = list(joined.notes())
+    for output in outputs:
+        worst = output.worst_channel
+        if worst is not None and worst.lost:
+            notes.append(
+                f"output '{output.output}' loses {worst.lost:,} of its {worst.count:,} channels "
+                f"(axis {worst.axis}): an SQNR below 6 dB leaves less than one bit, and channel "
+                f"{worst.index} has {worst.sqnr_db:.1f} dB. The {output.sqnr_db:.1f} dB of the "
+                "whole output are those of its largest values"
+            )
     if done != len(batches):
         notes.append(
             f"out of time: the layers were measured on {done:,} of {len(batches):,} batches"
         )
-    return Losses(layers, outputs, tuple(notes))
+    return Losses(tuple(layers), outputs, tuple(notes))
 
 
 class _NoiseMeter(Observer):
@@ -330,32 +421,3 @@ class _NoiseMeter(Observer):
     def of(self, name: str) -> Noise | None:
         """Returns the noise of a tensor of the quantised graph; None without a twin."""
         return self._noise.get(measured(name, self._twins) or "")
-
-
-def _layers(
-    nodes: Sequence[Node], prepared: set[str], meter: _NoiseMeter
-) -> tuple[LayerError, ...]:
-    rows = []
-    for node in nodes:
-        noise = meter.of(node.outputs[0]) if node.key in prepared else None
-        if noise is None:
-            continue
-        read = filter(None, map(meter.of, node.inputs))
-        before = max((each.share for each in read), default=0.0)
-        added = 0.0 if noise.share == before else noise.share - before
-        row = (node.key, node.op_type, node.module, decibels(noise.share), added)
-        rows.append(LayerError(*row, noise.worst_channel))
-    return tuple(rows)
-
-
-def _lost_note(output: OutputError) -> str | None:
-    """Returns a note on channels of an output that are lost; None without any."""
-    worst = output.worst_channel
-    if worst is None or not worst.lost:
-        return None
-    return (
-        f"output '{output.output}' loses {worst.lost:,} of its {worst.count:,} channels (axis "
-        f"{worst.axis}): an SQNR below 6 dB leaves less than one bit, and channel {worst.index} "
-        f"has {worst.sqnr_db:.1f} dB. The {output.sqnr_db:.1f} dB of the whole output are those of "
-        "its largest values"
-    )

@@ -6,23 +6,29 @@ bias is that of the node's input x that of its weight. The quantizer copies a bi
 nodes share under a name that a tensor may have already, or (qoperator) gives all of them the first
 node's; and it takes the first axis for the channels, also in Gemm, whose bias may be a row (1, N),
 or one number. Names, modules and sources of nodes are restored afterwards.
+
+A scale for each channel needs the first opset whose DequantizeLinear has one, and so do the
+operators that replace QONNX's. Operators of other domains, which onnx does not convert, are put
+aside meanwhile.
 """
 
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import count
 from pathlib import Path
 
 import numpy as np
 import onnx
+from onnx import version_converter
 from onnx.external_data_helper import load_external_data_for_model
 
 from tracer.errors import ModelError, UsageError
 from tracer.executors.onnxruntime import kernel_nodes, sessions
 from tracer.executors.settings import OrtSettings
-from tracer.graph import stored_weights
+from tracer.graph import loading, stored_weights
 from tracer.graph.model import (
     IR_WITH_UNLISTED_WEIGHTS,
     Model,
@@ -33,9 +39,17 @@ from tracer.graph.model import (
 )
 from tracer.graph.operators import quantized_node
 from tracer.graph.provenance import module_of
+from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import from_tensor
+from tracer.quantization.calibration import CalibrationBatches
 from tracer.quantization.graph_editor import names_read
 from tracer.quantization.options import QuantizationOptions
+
+_OPSET = 13
+"""The first whose QuantizeLinear and DequantizeLinear have a scale for each channel, and whose Clip
+takes integers."""
+_TOLERANCE = 1e-3
+"""Error of an output ÷ its greatest value: other nodes for the same sums round otherwise."""
 
 
 def select_nodes(proto: onnx.ModelProto, options: QuantizationOptions) -> list[str]:
@@ -63,20 +77,19 @@ def matching_nodes(nodes: Sequence[onnx.NodeProto], patterns: Sequence[str]) -> 
     """Returns the names of the nodes that match. Raises UsageError for a pattern without any."""
     names: set[str] = set()
     for pattern in patterns:
-        matching_nodes = {node.name for node in nodes if _matches(node, pattern)}
-        if not matching_nodes:
+        matching = set()
+        for node in nodes:
+            own = filter(None, (node.name, node.op_type, module_of(node)))
+            if any(name == pattern or fnmatchcase(name, pattern) for name in own):
+                matching.add(node.name)
+        if not matching:
             operators = ", ".join(dict.fromkeys(node.op_type for node in nodes))
             raise UsageError(
                 f"'{pattern}' matches no node, operator or module",
                 f"The operators, after constant folding, are {operators}.",
             )
-        names |= matching_nodes
+        names |= matching
     return names
-
-
-def _matches(node: onnx.NodeProto, pattern: str) -> bool:
-    names = (node.name, node.op_type, module_of(node) or "")
-    return any(name == pattern or fnmatchcase(name, pattern) for name in names if name)
 
 
 _BIAS = 2
@@ -92,7 +105,11 @@ def separate_biases(graph: onnx.GraphProto, folder: Path) -> None:
     External data are in `folder`. Raises ModelError for a bias that cannot be read.
     """
     readers = Counter(name for node in graph.node for name in names_read(node))
-    taken = _all_names(graph)
+    taken = set()
+    for each in graphs(graph):
+        taken |= {value.name for value in (*each.input, *each.output)}
+        taken |= {tensor.name for tensor in each.initializer}
+        taken |= {name for node in each.node for name in (*node.input, *node.output)}
     stored = {tensor.name: tensor for tensor in graph.initializer}
     for node, bias in list(_biases(graph)):
         width = _width_of_row(node, bias, stored)
@@ -136,16 +153,6 @@ def _width_of_row(
     is_transposed = any(each.name == "transB" and each.i for each in node.attribute)
     width = int(weight.dims[0 if is_transposed else 1])
     return None if list(bias.dims) == [width] else width
-
-
-def _all_names(graph: onnx.GraphProto) -> set[str]:
-    """Returns the names of all tensors, those of bodies too."""
-    names: set[str] = set()
-    for each in graphs(graph):
-        names.update(value.name for value in (*each.input, *each.output))
-        names.update(tensor.name for tensor in each.initializer)
-        names.update(name for node in each.node for name in (*node.input, *node.output))
-    return names
 
 
 _SUFFIX = "_quant"
@@ -213,7 +220,16 @@ def prepare(model: Model, folder: Path) -> onnx.ModelProto:
     proto = onnx.load(path, load_external_data=False)
     # folding adds weights to the inputs, and makes others needless
     list_inputs(proto, {value.name for value in model.inputs})
-    _rename(proto, model)
+    # from names that are safe for onnxruntime to keys
+    metadata, named = {node.key: node.proto.metadata_props for node in model.nodes}, set()
+    for made in node_protos(proto.graph):
+        key = kernel_nodes.named_node(model, made.name)
+        made.name = kernel_nodes.original(model, made.name)
+        if key is not None:
+            named.add(made.name)
+            del made.metadata_props[:]
+            made.metadata_props.extend(metadata[key])
+    pass_on_metadata(proto, named)
     proto.metadata_props.extend(model.proto.metadata_props)  # what sessions run has none
     keep_imports(proto, model)
     if not stored_weights.is_large(model):
@@ -246,15 +262,106 @@ def list_inputs(proto: onnx.ModelProto, names: Collection[str]) -> None:
     proto.graph.input.extend(copies)
 
 
-def _rename(proto: onnx.ModelProto, model: Model) -> None:
-    """Renames nodes from names that are safe for onnxruntime to keys; restores metadata."""
-    own = {node.key: node.proto.metadata_props for node in model.nodes}
-    named = set()
-    for node in node_protos(proto.graph):
-        key = kernel_nodes.named_node(model, node.name)
-        node.name = kernel_nodes.original(model, node.name)
-        if key is not None:
-            named.add(node.name)
-            del node.metadata_props[:]
-            node.metadata_props.extend(own[key])
-    pass_on_metadata(proto, named)
+def raise_for_channels(
+    name: str,
+    proto: onnx.ModelProto,
+    options: QuantizationOptions,
+    batches: CalibrationBatches,
+    folder: Path,
+) -> onnx.ModelProto:
+    """Returns `proto`, called `name` in messages, in the opset that `options` need.
+
+    Its external data are in `folder`. All nodes have names, and keep them with their metadata.
+    Raises ModelError where onnx cannot convert the graph, or the result computes something else on
+    the first batch.
+    """
+    opset = _opset(proto)
+    if options.format != "qdq" or not options.per_channel or opset >= _OPSET:
+        return proto
+    try:
+        converted = version_converter.convert_version(proto, _OPSET)
+    except Exception as error:  # the converter raises all kinds of exceptions
+        raise _refused(name, opset, " ".join(str(error).split())) from error
+    restore_nodes(converted, proto)
+    feeds, runs = next(iter(batches)), []
+    for each in (proto, converted):  # files beside their external data
+        path = folder / f"opset{_opset(each)}.onnx"
+        path.write_bytes(encoded(each, name))
+        runs.append(Interpreter(replace(loading.load(path), subject=name)).run(None, feeds))
+    for value, theirs, mine in zip(proto.graph.output, *runs, strict=True):
+        if not isinstance(theirs, np.ndarray) or theirs.dtype.kind != "f":
+            continue
+        most = np.abs(theirs).max(initial=0, where=np.isfinite(theirs))
+        if not np.allclose(mine, theirs, rtol=0, atol=_TOLERANCE * most, equal_nan=True):
+            raise _refused(name, opset, f"it changes the output '{value.name}'")
+    return converted
+
+
+def _opset(proto: onnx.ModelProto) -> int:
+    return next(entry.version for entry in proto.opset_import if not entry.domain)
+
+
+def restore_nodes(converted: onnx.ModelProto, proto: onnx.ModelProto) -> None:
+    """Gives nodes the metadata that conversion to another opset drops, and new nodes names."""
+    own = {node.name: node for node in proto.graph.node}
+    for index, node in enumerate(converted.graph.node):
+        node.name = node.name or f"opset{_OPSET}_{node.op_type}_{index}"
+        del node.metadata_props[:]
+        if node.name in own:
+            node.metadata_props.extend(own[node.name].metadata_props)
+    pass_on_metadata(converted, set(own))
+    del converted.metadata_props[:]
+    converted.metadata_props.extend(proto.metadata_props)
+
+
+def _refused(name: str, opset: int, reason: str) -> ModelError:
+    return ModelError(
+        f"{name}: opset {opset} has no DequantizeLinear with a scale for each channel (it has "
+        f"since {_OPSET}), and onnx cannot convert the model: {reason}",
+        "Use --per-tensor, or export the model with a newer opset.",
+    )
+
+
+def raise_for_qonnx(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
+    """Returns a copy in an opset that has what is needed, with weights that are no inputs.
+
+    onnx converts a graph of its own operators alone: in place of others it sees Identity.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    weights = {tensor.name for tensor in copy.graph.initializer}
+    list_inputs(copy, {value.name for value in copy.graph.input} - weights)
+    if next(o.version for o in copy.opset_import if not canonical_domain(o.domain)) >= _OPSET:
+        return copy
+    own: dict[str, onnx.NodeProto] = {}
+    for node in copy.graph.node:
+        if node.domain:
+            own[node.output[0]] = onnx.NodeProto.FromString(node.SerializeToString())
+            node.op_type, node.domain = "Identity", ""
+            del node.attribute[:], node.input[1:]
+    imports = [o for o in copy.opset_import if canonical_domain(o.domain)]
+    foreign = [onnx.OperatorSetIdProto.FromString(o.SerializeToString()) for o in imports]
+    import_onnx_alone(copy)
+    try:
+        newer = version_converter.convert_version(copy, _OPSET)
+    except Exception as error:  # the converter raises all kinds of exceptions
+        raise ModelError(
+            f"{name}: onnx cannot convert it to opset {_OPSET}, whose operators stand for QONNX's: "
+            f"{' '.join(str(error).split())}",
+            f"Export the model with opset {_OPSET} or newer.",
+        ) from error
+    for node in newer.graph.node:
+        original = own.get(node.output[0])
+        if original is not None:
+            original.input[0] = node.input[0]
+            node.CopyFrom(original)
+    newer.opset_import.extend(foreign)
+    restore_nodes(newer, copy)
+    return newer
+
+
+def import_onnx_alone(proto: onnx.ModelProto) -> None:
+    """Imports ONNX's own domain alone."""
+    version = next(o.version for o in proto.opset_import if not canonical_domain(o.domain))
+    del proto.opset_import[:]
+    proto.opset_import.add(domain="", version=version)

@@ -151,8 +151,13 @@ def float_quant(
     y = write.add("Mul", step, _rounded(write, mode, write.add("Div", x, step)))
     y = write.add("Where", write.add("IsInf", x), np.float32(np.nan), y)
     clipped = write.add("Min", write.add("Max", y, -end), end)
-    if not attributes.get("saturation", 1):
-        clipped = _beyond(write, y, clipped, end, attributes)
+    if not attributes.get("saturation", 1):  # the format has something beyond its end
+        if not (attributes.get("has_inf") or attributes.get("has_nan")):
+            raise NoFormError("its format does not saturate, and has neither infinities nor NaN")
+        signs = (np.inf, -np.inf) if attributes.get("has_inf") else (np.nan, np.nan)
+        above, below = map(np.float32, signs)
+        clipped = write.add("Where", write.add("Greater", y, end), above, clipped)
+        clipped = write.add("Where", write.add("Less", y, -end), below, clipped)
     write.become("Mul", clipped, scale)
 
 
@@ -179,18 +184,6 @@ def _step(write: Writer, x: str, least: float, greatest: float, mantissa_bits: f
 def _power(exponent: float) -> Any:
     """Returns a power of two, float64: a step may be multiplied by what no float32 holds."""
     return np.exp2(np.float64(exponent))
-
-
-def _beyond(write: Writer, y: str, clipped: str, end: Array, attributes: Mapping[str, Any]) -> str:
-    """Returns `clipped`, with what the format has beyond its `end` in place of it."""
-    if attributes.get("has_inf"):
-        above, below = np.float32(np.inf), np.float32(-np.inf)
-    elif attributes.get("has_nan"):
-        above = below = np.float32(np.nan)
-    else:
-        raise NoFormError("its format does not saturate, and has neither infinities nor NaN")
-    clipped = write.add("Where", write.add("Greater", y, end), above, clipped)
-    return write.add("Where", write.add("Less", y, -end), below, clipped)
 
 
 def _rounded(write: Writer, mode: str, x: str) -> str:

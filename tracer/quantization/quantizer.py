@@ -12,7 +12,7 @@ from tracer.errors import InputError, ModelError
 from tracer.graph import loading
 from tracer.graph.model import Model, encoded
 from tracer.graph.stored_weights import has_external_data
-from tracer.quantization import graph_editor, preparation, shared_ranges
+from tracer.quantization import graph_editor, preparation, static
 from tracer.quantization.calibration import (
     CalibrationBatches,
     CalibrationReader,
@@ -20,9 +20,14 @@ from tracer.quantization.calibration import (
     not_finite,
 )
 from tracer.quantization.layers import losses
-from tracer.quantization.opset_upgrade import raise_for_channels
 from tracer.quantization.options import QuantizationOptions
-from tracer.quantization.preparation import keep_imports, prepare, restore_metadata, select_nodes
+from tracer.quantization.preparation import (
+    keep_imports,
+    prepare,
+    raise_for_channels,
+    restore_metadata,
+    select_nodes,
+)
 from tracer.quantization.static import quantize_static
 from tracer.records import environment
 from tracer.records.transformed import LayerError, OutputError
@@ -89,8 +94,21 @@ def quantize(
     paths = quantized_graphs(model, batches, options, files.path, progress, pool)
     prepared, quantized = (replace(loading.load(path), subject=model.name) for path in paths)
     lost = losses(prepared, quantized, batches, progress)
-    notes = (*model.notes, *_notes(model, prepared, quantized, options), *lost.notes)
-    return QuantizedGraph(quantized, files, lost.layers, lost.outputs, notes)
+    notes = list(model.notes)
+    before, after = model.opsets.get("", 0), quantized.opsets.get("", 0)
+    if after != before:
+        raised = f"the opset was raised from {before} to {after}"
+        notes.append(f"{raised}, as its types and scales need")
+    left = _left_in_floats(prepared.proto, options)
+    if left:
+        nodes = ", ".join(f"'{name}'" for name in left)
+        notes.append(
+            f"in float: {nodes}, whose bias differs by row, and onnxruntime scales it by channel; "
+            "--per-tensor quantises them"
+        )
+    saturation = saturation_note(options, environment.cpu_flags())
+    notes += [saturation] if saturation else []
+    return QuantizedGraph(quantized, files, lost.layers, lost.outputs, (*notes, *lost.notes))
 
 
 def quantized_graphs(
@@ -151,14 +169,14 @@ def _shared(
     """
     if pool is None or not pool.workers:
         return None
-    shared_ranges.check_shareable(options)
+    static.check_shareable(options)
     proto = onnx.load(source, load_external_data=False)
     if has_external_data(proto) or not isinstance(batches, CalibrationSamples):
         return None
-    if not shared_ranges.may_be_shared(batches):
+    if not static.may_be_shared(batches):
         return None
     operators = sorted({*registry.QLinearOpsRegistry, *registry.QDQRegistry})
-    data = shared_ranges.shared_ranges(
+    data = static.shared_ranges(
         source.read_bytes(), model, batches, operators, pool, progress or silent
     )
     target = source.with_name("ranges.json")
@@ -182,22 +200,3 @@ def _left_in_floats(prepared: onnx.ModelProto, options: QuantizationOptions) -> 
         return []
     chosen = set(select_nodes(prepared, options))
     return [name for name in preparation.uneven_biases(prepared.graph) if name in chosen]
-
-
-def _notes(
-    model: Model, prepared: Model, quantized: Model, options: QuantizationOptions
-) -> tuple[str, ...]:
-    notes = []
-    before, after = model.opsets.get("", 0), quantized.opsets.get("", 0)
-    if after != before:
-        raised = f"the opset was raised from {before} to {after}"
-        notes.append(f"{raised}, as its types and scales need")
-    left = _left_in_floats(prepared.proto, options)
-    if left:
-        nodes = ", ".join(f"'{name}'" for name in left)
-        notes.append(
-            f"in float: {nodes}, whose bias differs by row, and onnxruntime scales it by channel; "
-            "--per-tensor quantises them"
-        )
-    saturation = saturation_note(options, environment.cpu_flags())
-    return (*notes, *((saturation,) if saturation else ()))

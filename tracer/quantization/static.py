@@ -1,18 +1,24 @@
 """Calls onnxruntime's static quantisation, silences its output and converts its errors.
 
+The workers of a pool share the calibration: each has the ranges of some batches.
+
 Weights in a file of their own stay there, one in memory at a time: `quantize_static` of onnxruntime
 loads all weights, loads them again to calibrate, and its session packs them. Here the parts that it
 is made of see a model without the data, and read each weight when they quantise it. Only the
 session that calibrates holds all weights.
 """
 
+from __future__ import annotations
+
 import contextlib
 import io
 import logging
 import tempfile
+import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,13 +31,117 @@ from onnxruntime.quantization import calibrate, quant_utils, registry
 from onnxruntime.quantization.onnx_quantizer import ONNXQuantizer
 
 from tracer.containment import activity
-from tracer.errors import ModelError, TracerError
+from tracer.errors import ModelError, TracerError, UsageError
 from tracer.graph import stored_weights
+from tracer.graph.model import Model
 from tracer.graph.stored_weights import has_external_data, stored_tensors
-from tracer.quantization.calibration import CalibrationReader
+from tracer.inputs.datasets.dataset import Description
+from tracer.inputs.datasets.opening import reopened
+from tracer.quantization.calibration import CalibrationReader, CalibrationSamples
 from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOptions
+from tracer.scaling.pool import Pool, Shard, run_on_shards
+from tracer.support.progress import Progress, silent
 from tracer.support.temporary import TemporaryFolder, check_room
 from tracer.support.types import Array
+
+_Ranges = Mapping[str, tuple[Any, Any]]
+"""The least and the greatest value of each tensor, as onnxruntime's calibration has them."""
+_WARNINGS, _FATAL_ONLY = 2, 4
+"""Severities of onnxruntime's log: what it starts with, and what leaves errors to exceptions."""
+_FOLDING = "MinMax"
+"""The method whose ranges of parts make the range of the whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The ranges of a shard, and the seconds that they took."""
+
+    ranges: _Ranges
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _RangesJob:
+    """The prepared graph in a file without external data, and a description of the samples."""
+
+    graph: bytes = field(repr=False)
+    model: Model = field(repr=False)
+    samples: Description
+    size: int
+    operators: tuple[str, ...]
+
+    def portable(self) -> _RangesJob:
+        return self
+
+    def open(self, threads: int | None) -> _Ranging:
+        return _Ranging(self)
+
+
+class _Ranging:
+    """Runs shards in a session that tells the values of all tensors."""
+
+    def __init__(self, job: _RangesJob) -> None:
+        self._job = job
+        self._samples = reopened(job.samples, job.model)
+        self._folder = TemporaryFolder()
+        source = self._folder.path / "prepared.onnx"
+        source.write_bytes(job.graph)
+        onnxruntime.set_default_logger_severity(_FATAL_ONLY)
+        self._calibrator = calibrate.MinMaxCalibrater(
+            source, job.operators, augmented_model_path=str(self._folder.path / "augmented.onnx")
+        )
+        self._calibrator.augment_graph()
+        self._calibrator.create_inference_session()
+
+    def ranges(self, shard: Shard) -> _Part:
+        """Returns the ranges of the tensors on the batches of a shard."""
+        assert shard.count is not None
+        began = time.perf_counter()
+        size = self._samples.layout.batch or self._job.size
+        part = self._samples.part(shard.first * size, shard.count * size)
+        reader = CalibrationReader(self._job.model, CalibrationSamples(part, size), silent)
+        self._calibrator.calibrate_tensors_range = None
+        for batch in range(len(reader)):
+            reader.set_range(batch, batch + 1)
+            self._calibrator.collect_data(reader)
+        data = self._calibrator.compute_data().data
+        ranges = {name: tuple(each.range_value) for name, each in data.items()}
+        return _Part(ranges, time.perf_counter() - began)
+
+
+def may_be_shared(batches: object) -> bool:
+    """Whether workers can read the batches: samples of a data set of a known size."""
+    return isinstance(batches, CalibrationSamples) and bool(batches.dataset.count(batches.size))
+
+
+def check_shareable(options: QuantizationOptions) -> None:
+    """Raises UsageError for a method whose ranges do not follow from those of parts."""
+    if METHODS[options.method] != _FOLDING:
+        raise UsageError(
+            f"ranges by {options.method} follow from all samples in order",
+            "Choose --method minmax, or leave out --workers and --scheduler.",
+        )
+
+
+def shared_ranges(
+    graph: bytes,
+    model: Model,
+    batches: CalibrationSamples,
+    operators: Sequence[str],
+    pool: Pool,
+    progress: Progress,
+) -> ort.TensorsData:
+    """Returns the ranges of all tensors of `graph`, a model without external data."""
+    dataset = batches.dataset
+    job = _RangesJob(graph, model, dataset.description, batches.size, tuple(operators))
+    parts = run_on_shards(pool, job, "ranges", dataset.count(batches.size) or 0, progress)
+    ranges: dict[str, tuple[Any, Any]] = {}
+    for part in parts:  # merged as onnxruntime merges those of batches
+        for name, (low, high) in part.ranges.items():
+            first, last = ranges.get(name, (low, high))
+            ranges[name] = min(first, low), max(last, high)
+    return ort.TensorsData(ort.CalibrationMethod.MinMax, ranges)
+
 
 _CALIBRATORS: dict[ort.CalibrationMethod, Callable[..., Any]] = {
     ort.CalibrationMethod.MinMax: calibrate.MinMaxCalibrater,
@@ -53,24 +163,26 @@ def quantize_in_place(
     The weights of both are external data in their folder, which they share.
     """
     operators = sorted({*registry.QLinearOpsRegistry, *registry.QDQRegistry})
-    bare = _without_data(source)
+    proto = onnx.load(source, load_external_data=False)
+    for tensor in filter(uses_external_data, stored_tensors(proto)):
+        tensor.data_location = onnx.TensorProto.DEFAULT  # onnx sees no external data to load
+    bare = source.with_name("bare.onnx")
+    bare.write_bytes(proto.SerializeToString())
     ranges = _calibrated_ranges(bare, reader, operators, options)
     model = quant_utils.load_model_with_shape_infer(bare)
     _point_to_data(model)
+    types = (ort.QuantType[TYPES[each]] for each in (options.weight_type, options.activation_type))
+    further = {"ActivationSymmetric": options.symmetric}
+    chosen: tuple[Any, ...] = (*types, ranges, list(nodes), [], operators, further)
+    scales = (options.per_channel, options.reduce_range)
     with _mapped(source.parent):
-        quantizer = _quantizer(model, ranges, nodes, operators, options)
+        if ort.QuantFormat[FORMATS[options.format]] is ort.QuantFormat.QDQ:
+            quantizer = ort.QDQQuantizer(model, *scales, *chosen)
+        else:
+            mode = ort.QuantizationMode.QLinearOps
+            quantizer = ONNXQuantizer(model, *scales, mode, True, *chosen)
         quantizer.quantize_model()
     quantizer.model.save_model_to_file(target, use_external_data_format=True)
-
-
-def _without_data(source: Path) -> Path:
-    """Writes a copy of a model beside it, in which onnx sees no external data to load."""
-    proto = onnx.load(source, load_external_data=False)
-    for tensor in filter(uses_external_data, stored_tensors(proto)):
-        tensor.data_location = onnx.TensorProto.DEFAULT
-    bare = source.with_name("bare.onnx")
-    bare.write_bytes(proto.SerializeToString())
-    return bare
 
 
 def _point_to_data(proto: onnx.ModelProto) -> None:
@@ -98,24 +210,6 @@ def _calibrated_ranges(
     return calibrator.compute_data()
 
 
-def _quantizer(
-    model: onnx.ModelProto,
-    ranges: ort.TensorsData,
-    nodes: Sequence[str],
-    operators: Sequence[str],
-    options: QuantizationOptions,
-) -> Any:
-    weights = ort.QuantType[TYPES[options.weight_type]]
-    activations = ort.QuantType[TYPES[options.activation_type]]
-    scales = (options.per_channel, options.reduce_range)
-    further = {"ActivationSymmetric": options.symmetric}
-    chosen: tuple[Any, ...] = (ranges, list(nodes), [], operators, further)
-    if ort.QuantFormat[FORMATS[options.format]] is ort.QuantFormat.QDQ:
-        return ort.QDQQuantizer(model, *scales, weights, activations, *chosen)
-    mode = ort.QuantizationMode.QLinearOps
-    return ONNXQuantizer(model, *scales, mode, True, weights, activations, *chosen)
-
-
 @contextlib.contextmanager
 def _mapped(folder: Path) -> Iterator[None]:
     """Has onnx map a tensor of external data in `folder` when it is read.
@@ -135,10 +229,6 @@ def _mapped(folder: Path) -> Iterator[None]:
         yield
     finally:
         onnx.numpy_helper.to_array = to_array
-
-
-_WARNINGS, _FATAL_ONLY = 2, 4
-"""Severities of onnxruntime's log: what it starts with, and what leaves errors to exceptions."""
 
 
 def quantize_static(

@@ -7,7 +7,6 @@ Quant adds the zero point before it rounds, QuantizeLinear afterwards. So halves
 integer where the zero point is odd.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +94,11 @@ class _Converter:
         self._scope = Scope(model.graph, path=model.root)
         self._stored = StoredValues(model)
         self._ranges = ValueRanges(model, self._stored)
-        self._rank = _ranks(graph.proto)
+        inferred = onnx.shape_inference.infer_shapes(graph.proto).graph
+        values = (*inferred.input, *inferred.value_info, *inferred.output)
+        self._ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in values
+                       if value.type.tensor_type.HasField("shape")}  # fmt: skip
+        self._ranks |= {tensor.name: len(tensor.dims) for tensor in inferred.initializer}
 
     def convert(self, node: onnx.NodeProto) -> bool:
         """Makes a DequantizeLinear a Quant. Returns whether that can be."""
@@ -131,7 +134,7 @@ class _Converter:
         if known.dtype is None or not is_integer(known.dtype):
             return False
         integers = _Integers(*known.integer_ends(known.dtype), _is_signed(known.dtype))
-        rank = None if scale.size == 1 else self._rank(maker.input[0])
+        rank = None if scale.size == 1 else self._ranks.get(maker.input[0])
         if scale.size > 1 and (rank is None or (clips and not integers.are_all)):
             return False
         axis = _attribute(node, "axis", 1)
@@ -188,16 +191,6 @@ class _Converter:
         if len(node.input) <= index or not node.input[index]:
             return None
         return self._stored.value(node.input[index], self._scope)
-
-
-def _ranks(proto: onnx.ModelProto) -> Callable[[str], int | None]:
-    """Returns a function of the name of a tensor: the number of its axes; None if unknown."""
-    inferred = onnx.shape_inference.infer_shapes(proto).graph
-    values = (*inferred.input, *inferred.value_info, *inferred.output)
-    known = {value.name: len(value.type.tensor_type.shape.dim) for value in values
-             if value.type.tensor_type.HasField("shape")}  # fmt: skip
-    known |= {tensor.name: len(tensor.dims) for tensor in inferred.initializer}
-    return known.get
 
 
 def _spread(parameter: Array, rank: int, axis: int) -> Array:

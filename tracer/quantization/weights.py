@@ -33,7 +33,12 @@ def quantize_weights(
     named by their keys, and keep module and source. Raises ModelError for a model without a MatMul
     by a constant matrix; UsageError for patterns that match nothing.
     """
-    named = _named(model)
+    named = onnx.ModelProto()
+    folder = None if model.path is None else Path(model.path).parent
+    named.CopyFrom(stored_weights.with_inline_weights(model.proto, folder))
+    node_keys = (node.key for node in model.nodes if not node.scope.path)
+    for node, key in zip(named.graph.node, node_keys, strict=True):
+        node.name = key
     chosen = _chosen(model, named, options)
     proto = _quantized(named, chosen, options)
     preparation.restore_metadata(proto, named)
@@ -50,17 +55,6 @@ def quantize_weights(
     others = f"; {left} products stay float" if left else ""
     note = f"the weights of {len(chosen)} products were quantised, without calibration{others}"
     return QuantizedGraph(narrow, files, lost.layers, lost.outputs, (note, *lost.notes))
-
-
-def _named(model: Model) -> onnx.ModelProto:
-    """Returns a copy of the model with its weights, whose nodes are named by their keys."""
-    proto = onnx.ModelProto()
-    folder = None if model.path is None else Path(model.path).parent
-    proto.CopyFrom(stored_weights.with_inline_weights(model.proto, folder))
-    keys = (node.key for node in model.nodes if not node.scope.path)
-    for node, key in zip(proto.graph.node, keys, strict=True):
-        node.name = key
-    return proto
 
 
 def _chosen(model: Model, proto: onnx.ModelProto, options: WeightOptions) -> list[str]:

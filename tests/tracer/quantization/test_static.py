@@ -282,9 +282,7 @@ def test_an_opset_that_onnx_cannot_raise_is_refused(monkeypatch):
     def refuse(*_):
         raise RuntimeError("no adapter")
 
-    monkeypatch.setattr(
-        "tracer.quantization.opset_upgrade.version_converter.convert_version", refuse
-    )
+    monkeypatch.setattr("tracer.quantization.preparation.version_converter.convert_version", refuse)
     model = loading.from_proto(net(11))
     with pytest.raises(ModelError, match=r"opset 11 .* no adapter. Use --per-tensor"):
         quantize(model, batches(1))
@@ -398,7 +396,7 @@ def test_data_that_are_not_numbers_are_an_error_without_a_warning(recwarn, metho
 def test_a_time_limit_ends_the_measurements_early_and_keeps_the_model(tmp_path, monkeypatch):
     """A second passes with each look at the clock, and 20 are left when a measurement begins."""
     clock = count()
-    monkeypatch.setattr("tracer.quantization.accuracy.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("tracer.quantization.layers.time.monotonic", lambda: next(clock))
     monkeypatch.setattr("tracer.containment.signals.seconds_left", lambda: 20.0)
     onnx.save(net(), tmp_path / "m.onnx")
     np.savez(tmp_path / "x.npz", x=RANDOM.standard_normal((40, 2, 8, 8)).astype(np.float32))

@@ -8,7 +8,7 @@ import pytest
 from tests.tracer.scaling.conftest import ROOT
 from tracer.api.quantize import quantize
 from tracer.errors import UsageError
-from tracer.quantization import shared_ranges
+from tracer.quantization import static
 from tracer.quantization.options import QuantizationOptions
 
 LENET = ROOT / "models" / "lenet" / "lenet.onnx"
@@ -24,13 +24,13 @@ def data(tmp_path):
 
 def test_workers_that_calibrate_change_nothing(data, small_shards, monkeypatch):
     asked = []
-    real = shared_ranges.shared_ranges
+    real = static.shared_ranges
 
     def counted(*arguments):
         asked.append(arguments)
         return real(*arguments)
 
-    monkeypatch.setattr(shared_ranges, "shared_ranges", counted)
+    monkeypatch.setattr(static, "shared_ranges", counted)
     alone, shared = (
         quantize(LENET, data, batch=4, cluster=cluster, in_process=True)
         for cluster in (None, "local:2")

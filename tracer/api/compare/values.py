@@ -42,7 +42,7 @@ from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import Isolation
 from tracer.metrics import Metric, default_metric, suited
 from tracer.metrics.metric import Outputs
-from tracer.quantization.accuracy import within_time
+from tracer.quantization.layers import within_time
 from tracer.records.trace import typed_table
 from tracer.shapes import infer
 from tracer.support.imports import not_installed
