@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -60,23 +60,13 @@ class Evaluation:
         self._progress = progress
         self._outputs = ArraySpill()
         self.samples = 0
-        self.before = self._run(wide, policy, "scoring in wide accumulators", self._keep)
+        self.before = self._run(wide, policy, "scoring in wide accumulators", keeps=True)
 
     def of(self, model: Model, policy: Policy, task: str) -> Sums:
         """Runs `model` in the accumulators of `policy`."""
-        return self._run(model, policy, task, lambda outputs, size: None)
+        return self._run(model, policy, task, keeps=False)
 
-    def _keep(self, outputs: Sequence[Array], size: int) -> None:
-        self._outputs.append(outputs)
-        self.samples += size
-
-    def _run(
-        self,
-        model: Model,
-        policy: Policy,
-        task: str,
-        keep: Callable[[Sequence[Array], int], None],
-    ) -> Sums:
+    def _run(self, model: Model, policy: Policy, task: str, keeps: bool) -> Sums:
         emulation = AccumulatorEmulation(model, policy)
         interpreter = Interpreter(model, wrap_kernel=emulation.wrap, fuse=emulation.fuse)
         score = scorer(model, self._dataset, self._metric)
@@ -84,7 +74,9 @@ class Evaluation:
         done, total = 0, self._dataset.samples
         for number, part in enumerate(self._dataset.batches(self._batch)):
             outputs = interpreter.run(None, part.inputs)
-            keep(outputs, part.size)
+            if keeps:
+                self._outputs.append(outputs)
+                self.samples += part.size
             scores.append(score(outputs, part, self._outputs.read(number)))
             done += part.size
             self._progress(done, total or done, task)
@@ -102,6 +94,9 @@ def node_rows(subject: Subject, attempt: Attempt, before: Sums) -> tuple[Narrowe
         if wide is None or not after:
             continue
         need, proposal = needs[node.key], None if change is None else change.proposal
+        tallies = [each.tally for each in after]
+        # outputs with a sum that left the range of a register
+        overflows = sum(int(t.overflow(t.accumulator.bits).overflow_outputs.sum()) for t in tallies)
         rows.append(NarrowedNode(
             node.key, node.op_type, node.module, need.bits,
             wide.guaranteed_any_order or 0, max(_guaranteed(each, need) for each in after),
@@ -109,7 +104,7 @@ def node_rows(subject: Subject, attempt: Attempt, before: Sums) -> tuple[Narrowe
             "" if change is None else change.measure,
             None if proposal is None else proposal.input_bits,
             proposal.sqnr_db if proposal and math.isfinite(proposal.sqnr_db) else None,
-            len(names), sum(map(_overflows, after)),
+            len(names), overflows,
         ))  # fmt: skip
     return tuple(rows)
 
@@ -121,7 +116,14 @@ def result_notes(
     yield from attempt.after.notes
     by_reason: dict[str, list[str]] = {}
     unfit = {key: each.reason for key, each in attempt.changes.items() if each.reason}
-    reasons = {**subject.others, **unfit, **_too_wide(subject, attempt)}
+    reasons = {**subject.others, **unfit}
+    needs, after = attempt.width.needs(subject.model), attempt.after.sums
+    for node in subject.model.nodes:  # sums that do not fit, and that no measure changes
+        key = node.key
+        is_left = key in needs and key in after and key not in {*subject.sums, *subject.others}
+        if is_left and _guaranteed(after[key], needs[key]) > needs[key].bits:
+            why = f"tracer narrow does not change {node.op_type}, and its sums need more bits"
+            reasons[key] = why
     for key, reason in reasons.items():
         by_reason.setdefault(reason, []).append(key)
     yield from (f"not narrowed: {', '.join(keys)}: {why}" for why, keys in by_reason.items())
@@ -141,18 +143,6 @@ def result_notes(
         )
 
 
-def _too_wide(subject: Subject, attempt: Attempt) -> dict[str, str]:
-    """Returns why nodes whose sums do not fit stay as they are: no measure changes such a node."""
-    needs, after = attempt.width.needs(subject.model), attempt.after.sums
-    return {
-        node.key: f"tracer narrow does not change {node.op_type}, and its sums need more bits"
-        for node in subject.model.nodes
-        if node.key in needs and node.key in after
-        and node.key not in subject.sums and node.key not in subject.others
-        and _guaranteed(after[node.key], needs[node.key]) > needs[node.key].bits
-    }  # fmt: skip
-
-
 def _guaranteed(sums: PartialSums, need: Need) -> int:
     """Returns the bits of the registers that are limited; of tiles, in the order of the terms."""
     if need.tile is None:
@@ -162,11 +152,6 @@ def _guaranteed(sums: PartialSums, need: Need) -> int:
 
 def _observed(sums: PartialSums) -> int:
     return int(sums.tally.bits_observed.max())
-
-
-def _overflows(sums: PartialSums) -> int:
-    """Returns the outputs with a sum that left the range of a register."""
-    return int(sums.tally.overflow(sums.tally.accumulator.bits).overflow_outputs.sum())
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,12 @@ def write_layer(fragment: Fragment, layer: Layer, fit: Fit, parts: int = 1) -> N
         inputs = fragment.on_grid(inputs, fit.grid)
     terms = [_product(fragment, layer, fit, inputs, cut) for cut in cuts(layer, parts)]
     if fit.means is not None:
-        terms.append(_mean_term(fragment, layer, fit.means, inputs))
+        ones = layer.stored(np.ones((1, layer.depth), np.int8))
+        weights = fragment.dequantized("ones", ones, np.ones((), np.float32), None)
+        added = fragment.copy([inputs, weights], "inputs")
+        shape = (1, -1, *(1 for _ in layer.shape[2:])) if layer.op_type == "Conv" else (1, -1)
+        factors = fragment.constant("means", fit.means.astype(np.float32).reshape(shape))
+        terms.append(fragment.add("Mul", [added, factors]))
     total = terms[0]
     for term in terms[1:]:
         total = fragment.add("Add", [total, term])
@@ -57,10 +62,11 @@ def cuts(layer: Layer, parts: int) -> tuple[slice, ...]:
 def _product(fragment: Fragment, layer: Layer, fit: Fit, inputs: str, cut: slice) -> str:
     """Adds the node for some input channels; the first part has the bias."""
     terms = slice(cut.start * layer.window, cut.stop * layer.window)
-    reads = [
-        _slice(fragment, layer, inputs, cut),
-        _weights(fragment, layer, fit.integers[:, terms], fit.scales),
-    ]
+    if cut.stop - cut.start < layer.depth // layer.window:
+        places = (("start", cut.start), ("end", cut.stop), ("axis", layer.channel_axis))
+        ends = [fragment.constant(part, np.array([value], np.int64)) for part, value in places]
+        inputs = fragment.add("Slice", [inputs, *ends])
+    reads = [inputs, _weights(fragment, layer, fit.integers[:, terms], fit.scales)]
     if fit.bias is not None and cut.start == 0:
         units = fit.scales.astype(np.float32) * np.float32(fit.grid.step)
         reads.append(_scaled(fragment, layer, "bias", fit.bias.astype(np.int32), units, 0))
@@ -81,26 +87,6 @@ def _scaled(
     if layer.has_one_scale:
         return fragment.dequantized(part, stored, scales[0], None)
     return fragment.dequantized(part, stored, scales, axis)
-
-
-def _slice(fragment: Fragment, layer: Layer, inputs: str, cut: slice) -> str:
-    if cut.stop - cut.start == layer.depth // layer.window:
-        return inputs
-    ends = [
-        fragment.constant(part, np.array([value], np.int64))
-        for part, value in (("start", cut.start), ("end", cut.stop), ("axis", layer.channel_axis))
-    ]
-    return fragment.add("Slice", [inputs, *ends])
-
-
-def _mean_term(fragment: Fragment, layer: Layer, means: Array, inputs: str) -> str:
-    """Adds the sum of the inputs, and returns it times the means."""
-    ones = layer.stored(np.ones((1, layer.depth), np.int8))
-    weights = fragment.dequantized("ones", ones, np.ones((), np.float32), None)
-    total = fragment.copy([inputs, weights], "inputs")
-    shape = (1, -1, *(1 for _ in layer.shape[2:])) if layer.op_type == "Conv" else (1, -1)
-    factors = fragment.constant("means", means.astype(np.float32).reshape(shape))
-    return fragment.add("Mul", [total, factors])
 
 
 class Fragment:

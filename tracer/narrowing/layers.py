@@ -99,23 +99,21 @@ class PlainSum:
 
 def find_plain_sums(model: Model) -> tuple[PlainSum, ...]:
     """Returns the sums of quantised activations with one scale each, in the order of the graph."""
-    scales = TensorScales(model)
-    found = (_plain_sum(node, scales) for node in model.nodes)
-    return tuple(each for each in found if each is not None)
-
-
-def _plain_sum(node: Node, scales: TensorScales) -> PlainSum | None:
-    if node.domain or node.scope.path or node.op_type not in (*PRODUCTS, *PLAIN_SUMS):
-        return None
-    count = 2 if node.op_type in PRODUCTS else 1
-    grids = [_grid(scales.of(name, node.scope)) for name in node.inputs[:count]]
-    stored = any(scales.constant(name, node.scope) for name in node.inputs[:count])
-    if stored or any(each is None for each in grids):
-        return None
-    known = tuple(each for each in grids if each is not None)
-    attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
-    window = math.prod(attributes["kernel_shape"]) if node.op_type == "AveragePool" else None
-    return PlainSum(node.key, node.outputs[0], node.op_type, node.module, known, window)
+    scales, found = TensorScales(model), list[PlainSum]()
+    for node in model.nodes:
+        if node.domain or node.scope.path or node.op_type not in (*PRODUCTS, *PLAIN_SUMS):
+            continue
+        names = node.inputs[: 2 if node.op_type in PRODUCTS else 1]
+        grids = [_grid(scales.of(name, node.scope)) for name in names]
+        known = tuple(each for each in grids if each is not None)
+        stored = any(scales.constant(name, node.scope) for name in names)
+        if stored or len(known) < len(grids):
+            continue
+        attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
+        window = math.prod(attributes["kernel_shape"]) if node.op_type == "AveragePool" else None
+        row = (node.key, node.outputs[0], node.op_type, node.module)
+        found.append(PlainSum(*row, known, window))
+    return tuple(found)
 
 
 def _grid(scale: TensorScale | None) -> Grid | None:
@@ -265,40 +263,51 @@ def _layer(node: Node, scales: TensorScales) -> Layer | str:
     bias = _bias(node, scales)
     if isinstance(bias, str):
         return bias
-    stored_type = scales.stored_type(node.inputs[1], node.scope)
-    weights = _Weights.of(integers, operand, stored_type)
-    return _as_matrix(node, attributes, weights, bias, grid)
+    transposed = node.op_type == "MatMul" or (
+        node.op_type == "Gemm" and not attributes.get("transB", 0)
+    )
+    step = aligned(operand.step.astype(np.float64), integers, operand.axis, 0)
+    matrix, steps = (
+        np.asarray(each.T if transposed else each.reshape(len(each), -1), np.float64)
+        for each in (integers, np.broadcast_to(step, integers.shape))
+    )
+    if np.ptp(steps, axis=1).any():
+        return "its weights have a scale for each input"
+    stored = scales.stored_type(node.inputs[1], node.scope)
+    dtype = _INT8 if stored is None else _SMALL.get(stored.name, _INT8)
+    return Layer(
+        key=node.key,
+        output=node.outputs[0],
+        op_type=node.op_type,
+        module=node.module,
+        integers=matrix,
+        scales=steps[:, 0],
+        bias=bias,
+        grid=grid,
+        shape=integers.shape,
+        transposed=transposed,
+        groups=attributes.get("group", 1),
+        attributes=attributes,
+        weight_bits=_weight_bits(integers, operand, dtype),
+        weight_type=dtype,
+        has_one_scale=operand.step.size == 1,
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class _Weights:
-    """Stored integers, and the scale of each, in the shape of the stored tensor."""
+def _weight_bits(integers: Array, operand: TensorScale, dtype: np.dtype[Any]) -> int:
+    """Returns the bits that hold stored weights, at most those of the type that they get.
 
-    integers: Array
-    scale: Array
-    bits: int
-    dtype: np.dtype[Any]
-    has_one_scale: bool
-
-    @classmethod
-    def of(cls, integers: Array, operand: TensorScale, stored: np.dtype[Any] | None) -> _Weights:
-        """Returns weights with as few bits as hold them, at most those of their new type.
-
-        Numbers without a sign have the bits of the range of a channel, wherever its zero point is.
-        """
-        step = aligned(operand.step.astype(np.float64), integers, operand.axis, 0)
-        dtype = _INT8 if stored is None else _SMALL.get(stored.name, _INT8)
-        channels = integers.reshape(1, -1)
-        if operand.step.size > 1:
-            channels = np.moveaxis(integers, operand.axis, 0).reshape(operand.step.size, -1)
-        low, high = channels.min(1, initial=0), channels.max(1, initial=0)
-        bits = int((high - low).max()).bit_length()
-        if operand.zero == 0 and operand.low < 0:
-            bits = 1 + int(np.maximum(-low - 1, high).max()).bit_length()
-        least, most = integer_range(dtype)
-        bits = min(max(bits, _LEAST_BITS), (most - least).bit_length())
-        steps = np.broadcast_to(step, integers.shape)
-        return cls(integers, steps, bits, dtype, operand.step.size == 1)
+    Numbers without a sign have the bits of the range of a channel, wherever its zero point is.
+    """
+    channels = integers.reshape(1, -1)
+    if operand.step.size > 1:
+        channels = np.moveaxis(integers, operand.axis, 0).reshape(operand.step.size, -1)
+    low, high = channels.min(1, initial=0), channels.max(1, initial=0)
+    bits = int((high - low).max()).bit_length()
+    if operand.zero == 0 and operand.low < 0:
+        bits = 1 + int(np.maximum(-low - 1, high).max()).bit_length()
+    least, most = integer_range(dtype)
+    return min(max(bits, _LEAST_BITS), (most - least).bit_length())
 
 
 def _bias(node: Node, scales: TensorScales) -> FloatArray | str | None:
@@ -309,41 +318,6 @@ def _bias(node: Node, scales: TensorScales) -> FloatArray | str | None:
     if integers is None or scale is None:
         return "its bias is not stored as integers"
     return np.asarray(integers * scale.step.astype(np.float64), np.float64).reshape(-1)
-
-
-def _as_matrix(
-    node: Node,
-    attributes: Mapping[str, Any],
-    weights: _Weights,
-    bias: FloatArray | None,
-    grid: Grid,
-) -> Layer | str:
-    transposed = node.op_type == "MatMul" or (
-        node.op_type == "Gemm" and not attributes.get("transB", 0)
-    )
-    integers, scales = (
-        np.asarray(each.T if transposed else each.reshape(len(each), -1), np.float64)
-        for each in (weights.integers, weights.scale)
-    )
-    if np.ptp(scales, axis=1).any():
-        return "its weights have a scale for each input"
-    return Layer(
-        key=node.key,
-        output=node.outputs[0],
-        op_type=node.op_type,
-        module=node.module,
-        integers=integers,
-        scales=scales[:, 0],
-        bias=bias,
-        grid=grid,
-        shape=weights.integers.shape,
-        transposed=transposed,
-        groups=attributes.get("group", 1),
-        attributes=attributes,
-        weight_bits=weights.bits,
-        weight_type=weights.dtype,
-        has_one_scale=weights.has_one_scale,
-    )
 
 
 def _chosen(total: int, count: int, generator: np.random.Generator) -> Array:

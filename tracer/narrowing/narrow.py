@@ -28,6 +28,8 @@ from tracer.narrowing.measures import Measure, Proposal, measures, operands
 from tracer.narrowing.requirement import Need
 from tracer.narrowing.samples import Batch, LayerSamples, SumSamples
 from tracer.quantization.graph_editor import GraphEditor
+from tracer.support.progress import Progress
+from tracer.support.types import Array
 
 SumT = TypeVar("SumT")
 Alive = Mapping[str, Value]
@@ -61,8 +63,8 @@ def walk(
         read = seen.take_calls() if is_changed else wanted
         at, done = stop, done + 1
         parts = [
-            Batch(of_wide.inputs, of_narrow.inputs, of_wide.output)
-            for of_wide, of_narrow in zip(wanted, read, strict=True)
+            Batch(inputs, read_inputs, output)
+            for (inputs, output), (read_inputs, _) in zip(wanted, read, strict=True)
         ]
         fragment = change(sums[node.key], node, parts)
         if fragment is not None:
@@ -74,22 +76,14 @@ def walk(
         report(done, len(sums), "fitting nodes")
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """One computation of a node."""
-
-    inputs: Sequence[Value]
-    output: np.ndarray[tuple[int, ...], np.dtype[np.generic]]
-
-
 @dataclass
 class _Seen(Observer):
     """Keeps what a node reads and returns, batch after batch."""
 
     key: str = ""
-    calls: list[_Call] = field(default_factory=list)
+    calls: list[tuple[Sequence[Value], Array]] = field(default_factory=list)
 
-    def take_calls(self) -> list[_Call]:
+    def take_calls(self) -> list[tuple[Sequence[Value], Array]]:
         """Returns the computations so far, and forgets them."""
         calls, self.calls = self.calls, []
         return calls
@@ -100,7 +94,7 @@ class _Seen(Observer):
     def after(self, node: Node, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
         """Keeps a computation of the node."""
         if node.key == self.key:
-            self.calls.append(_Call(tuple(inputs), np.asarray(outputs[0])))
+            self.calls.append((tuple(inputs), np.asarray(outputs[0])))
 
 
 _ENOUGH_DB = 0.5
@@ -141,10 +135,15 @@ class _Narrowing:
     def change(self, sum_: Sum, node: Node, batches: Sequence[Batch]) -> Fragment | None:
         """Changes a node in the graph, and returns what takes its place."""
         need = self.needs[node.key]
-        seen = self._samples(sum_, node, batches)
-        if isinstance(seen, LayerSamples):
+        seen: LayerSamples | SumSamples
+        if isinstance(sum_, Layer):
+            seen = samples.layer_samples(sum_, batches)
             fits = fitting.fits_already(seen, need)
         else:
+            same = Fragment(node.proto, node.key, set())
+            same.finish(same.copy(node.proto.input, "sum"))
+            run = same.runner(self.model.proto, batches[0].read)
+            seen = samples.sum_samples(sum_, run, batches)
             fits = operands.fits_already(seen, need)
         if fits:
             self.changes[node.key] = Change(need)
@@ -159,15 +158,6 @@ class _Narrowing:
         self.editor.replace(node.outputs[0], fragment.nodes, fragment.weights)
         self.changes[node.key] = Change(need, measure.name, proposal, tuple(fragment.sums))
         return fragment
-
-    def _samples(
-        self, sum_: Sum, node: Node, batches: Sequence[Batch]
-    ) -> LayerSamples | SumSamples:
-        if isinstance(sum_, Layer):
-            return samples.layer_samples(sum_, batches)
-        same = Fragment(node.proto, node.key, set())
-        same.finish(same.copy(node.proto.input, "sum"))
-        return samples.sum_samples(sum_, same.runner(self.model.proto, batches[0].read), batches)
 
 
 def narrow_graph(

@@ -118,24 +118,17 @@ def parse_widths(
                 f"'{entry.text}' and '{swept.text}' both have several widths",
                 "Give one width for each pattern but one.",
             )
-    widths = tuple(Width(bits, _entries(plan, bits, tile, guarantee)) for bits in swept.value)
-    for width in widths:
-        width.policy()  # raises UsageError for a width that no register has
-    return plan, widths
+    widths = []
+    for bits in swept.value:
+        each = [(entry, bits if entry is swept else entry.value[0]) for entry in plan.entries]
+        widths.append(Width(bits, tuple(
+            Entry(entry.pattern, Need(own, tile, guarantee), f"{entry.pattern}={own}")
+            for entry, own in each
+        )))  # fmt: skip
+        widths[-1].policy()  # raises UsageError for a width that no register has
+    return plan, tuple(widths)
 
 
 def wide(plan: WidthPlan) -> Policy:
     """Returns accumulators of the plan's nodes in which nothing overflows."""
     return Policy(tuple(Entry(e.pattern, Accumulator(WIDEST), e.text) for e in plan.entries))
-
-
-def _entries(
-    plan: WidthPlan, swept: int, tile: int | None, guarantee: Guarantee
-) -> tuple[Entry[Need], ...]:
-    """Returns the needs of the plan's entries, `swept` bits for the entry that is swept."""
-    entries = []
-    for entry in plan.entries:
-        bits = swept if entry is plan.swept else entry.value[0]
-        need = Need(bits, tile, guarantee)
-        entries.append(Entry(entry.pattern, need, f"{entry.pattern}={bits}"))
-    return tuple(entries)

@@ -42,12 +42,19 @@ def product(left: Array, right: Array) -> FloatArray:
     left, right = np.asarray(left, np.float64), np.asarray(right, np.float64)
     room = _EXACT - int(left.shape[-1]).bit_length()
     for own, other in ((left, right), (right, left)):
-        bits = _integer_bits(own)
-        if bits is not None and bits <= room - _ENOUGH:
-            rounded, unit = _rounded(other, room - bits, -2 if other is right else -1)
+        small = _integer_bits(own)
+        if small is not None and small <= room - _ENOUGH:
+            rounded, unit = _rounded(other, room - small, -2 if other is right else -1)
             pair = (own, rounded) if own is left else (rounded, own)
             return np.asarray(np.matmul(*pair) * unit)
-    return _of_parts(left, right, room // 2)
+    bits = room // 2  # of two parts of each factor; the product of the last is left out
+    (a, unit), (b, other) = _rounded(left, bits, -1), _rounded(right, bits, -2)
+    a_rest, a_unit = _rounded(left - a * unit, bits, -1)
+    b_rest, b_unit = _rounded(right - b * other, bits, -2)
+    result = np.matmul(a_rest, b) * a_unit * other
+    result += np.matmul(a, b_rest) * unit * b_unit
+    result += np.matmul(a, b) * unit * other
+    return np.asarray(result)
 
 
 def coarse(left: Array, right: Array) -> FloatArray:
@@ -58,17 +65,6 @@ def coarse(left: Array, right: Array) -> FloatArray:
     bits = (_EXACT - int(left.shape[-1]).bit_length()) // 2
     (a, unit), (b, other) = _rounded(left, bits, -1), _rounded(right, bits, -2)
     return np.asarray(a @ b * unit * other)
-
-
-def _of_parts(left: FloatArray, right: FloatArray, bits: int) -> FloatArray:
-    """Multiplies two parts of each factor, of so many bits; the product of the last is left out."""
-    (a, unit), (b, other) = _rounded(left, bits, -1), _rounded(right, bits, -2)
-    a_rest, a_unit = _rounded(left - a * unit, bits, -1)
-    b_rest, b_unit = _rounded(right - b * other, bits, -2)
-    result = np.matmul(a_rest, b) * a_unit * other
-    result += np.matmul(a, b_rest) * unit * b_unit
-    result += np.matmul(a, b) * unit * other
-    return np.asarray(result)
 
 
 def _integer_bits(values: FloatArray) -> int | None:
@@ -238,28 +234,17 @@ def round_within(weights: FloatArray, inputs: Correlations, limits: Limits) -> F
     room = _Room(limits, weights)
     registers = np.searchsorted(limits.starts, order, side="right") - 1
     for start in range(0, len(left), _ROUNDED_COLUMNS):
-        block = slice(start, start + _ROUNDED_COLUMNS)
-        errors = _round_block(
-            left[block], factor[block, block], integers[block], room, registers[block]
-        )
-        left[start + _ROUNDED_COLUMNS :] -= coarse(
-            factor[block, start + _ROUNDED_COLUMNS :].T, errors
-        )
+        stop = min(start + _ROUNDED_COLUMNS, len(left))
+        errors = np.empty_like(left[start:stop])
+        for column in range(start, stop):
+            integers[column] = room.round_column(left[column], registers[column])
+            error = errors[column - start]
+            error[:] = (left[column] - integers[column]) / factor[column, column]
+            left[column + 1 : stop] -= factor[column, column + 1 : stop, None] * error
+        left[stop:] -= coarse(factor[start:stop, stop:].T, errors)
     result = np.empty_like(weights)
     result[:, order] = integers.T
     return result
-
-
-def _round_block(
-    left: FloatArray, factor: FloatArray, integers: FloatArray, room: _Room, registers: Array
-) -> FloatArray:
-    """Rounds some columns of weights, rows of `left`; returns their errors for those behind."""
-    errors = np.empty_like(left)
-    for column in range(len(left)):
-        integers[column] = room.round_column(left[column], registers[column])
-        errors[column] = (left[column] - integers[column]) / factor[column, column]
-        left[column + 1 :] -= factor[column, column + 1 :, None] * errors[column]
-    return errors
 
 
 class _Room:

@@ -12,13 +12,11 @@ from functools import partial
 
 import numpy as np
 
-from tracer.interpreter.values import Value
 from tracer.narrowing.fragment import Fragment
 from tracer.narrowing.layers import Grid, PlainSum
 from tracer.narrowing.measures import Measure, Proposal, best
 from tracer.narrowing.requirement import MARGIN, Need
 from tracer.narrowing.samples import SumSamples
-from tracer.support.types import Array
 
 _MOST = 255
 """Integers of a byte, without 0."""
@@ -41,19 +39,14 @@ def _propose(samples: SumSamples, need: Need) -> Proposal | None:
     if least is None:
         return None
     extents = next(pair for pair, each in zip(pairs, tried, strict=True) if each is least)
-    return _clipped(samples, extents, least)
-
-
-def _clipped(samples: SumSamples, extents: Sequence[int], least: Proposal) -> Proposal:
-    """Returns the best proposal of these extents, with the range of one operand after another."""
     kept = [1.0] * len(extents)
-    for index in range(len(extents)):
+    for index in range(len(extents)):  # the range of one operand after another is clipped
         for share in _KEPT:
-            tried = [*kept[:index], share, *kept[index + 1 :]]
-            found = _proposal(samples, _grids(samples.node, extents, tried))
+            shares = [*kept[:index], share, *kept[index + 1 :]]
+            found = _proposal(samples, _grids(node, extents, shares))
             if found.error >= least.error:
                 break
-            kept, least = tried, found
+            kept, least = shares, found
     return least
 
 
@@ -95,21 +88,17 @@ def _grids(
 
 
 def _proposal(samples: SumSamples, grids: tuple[Grid, ...]) -> Proposal:
-    rounded = [
-        [*(_rounded(each, grid) for each, grid in zip(x, grids, strict=False)), *x[len(grids) :]]
-        for x in samples.read
-    ]
+    rounded = []
+    for inputs in samples.read:
+        arrays = [(np.asarray(each), grid) for each, grid in zip(inputs, grids, strict=False)]
+        own = [(grid.integers(x) * grid.step).astype(x.dtype) for x, grid in arrays]
+        rounded.append([*own, *inputs[len(grids) :]])
     outputs = samples.outputs(rounded)
     pairs = list(zip(outputs, samples.wanted, strict=True))
     error = float(np.mean([((y - wanted) ** 2).mean(dtype=np.float64) for y, wanted in pairs]))
     power = float(np.mean([(wanted**2).mean(dtype=np.float64) for _, wanted in pairs]))
     write = partial(_write, node=samples.node, grids=grids)
     return Proposal(write, error, power, max(grid.bits for grid in grids))
-
-
-def _rounded(values: Value, grid: Grid) -> Array:
-    x = np.asarray(values)
-    return (grid.integers(x) * grid.step).astype(x.dtype)
 
 
 def _write(fragment: Fragment, node: PlainSum, grids: tuple[Grid, ...]) -> None:
