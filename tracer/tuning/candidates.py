@@ -204,19 +204,14 @@ def seconds_to_make(setup: Setup, step: Step) -> float:
     stored = stored_weights.stored_bytes(setup.model)
     if step.change.effect != "quantize" or stored <= _SMALL:
         return 0.0
-    seconds = []
-    for columns in (_COLUMNS[0], *_COLUMNS):  # the first one imports the quantizer
-        probe = _probe(columns)
-        began = time.monotonic()
-        step.apply(probe)
-        seconds.append(time.monotonic() - began)
-    _, fewer, more = seconds
+    _seconds_for(step, _COLUMNS[0])  # imports the quantizer
+    fewer, more = (_seconds_for(step, columns) for columns in _COLUMNS)
     few, many = (_FLOAT_BYTES * _ROWS * columns for columns in _COLUMNS)
     return fewer + max(0.0, more - fewer) * (stored - few) / (many - few)
 
 
-def _probe(columns: int) -> Setup:
-    """Returns a product by stored weights (`_ROWS`, columns)."""
+def _seconds_for(step: Step, columns: int) -> float:
+    """Returns the seconds that `step` takes on a product by weights (`_ROWS`, columns)."""
     weights = np.random.default_rng(0).standard_normal((_ROWS, columns), np.float32)
     node = helper.make_node("MatMul", ["x", "w"], ["y"], "product")
     graph = helper.make_graph(
@@ -228,7 +223,10 @@ def _probe(columns: int) -> Setup:
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.checker.check_model(proto)
     feedset = FeedSet({"x": np.ones((1, _ROWS), np.float32)}, None, ())
-    return Setup(loading.from_proto(proto), feedset, OrtSettings())
+    probe = Setup(loading.from_proto(proto), feedset, OrtSettings())
+    began = time.monotonic()
+    step.apply(probe)
+    return time.monotonic() - began
 
 
 _PRESET = "x86-maddubs"
