@@ -307,7 +307,18 @@ def recognise(model: Model) -> Decoder:
         )
     presents = {_place(v.name): v.name for v in model.graph.output if _is_cache(v.name, "present")}
     cache = tuple(_entry(model, name, kinds[name], presents) for name in pasts)
-    rules = {name: _input_rule(model, name) for name in kinds if name not in (tokens, *pasts)}
+    rules, declared = {}, declared_shapes(model)
+    for name in kinds:
+        rule, rank = INPUT_RULES.get(name.lower()), len(declared.get(name, ()))
+        if name in (tokens, *pasts):
+            continue
+        if rule is None or rank not in rule.ranks:
+            raise ModelError(
+                f"{model.name}: nothing tells the values of input '{name}' of rank {rank} in a "
+                "phase",
+                f"Inputs beside tokens and cache may be {', '.join(INPUT_RULES)}.",
+            )
+        rules[name] = rule
     return Decoder(model, tokens, cache, _fixed_batch(model, tokens, cache), rules)
 
 
@@ -345,16 +356,6 @@ def _entry(
         )
     time = open_axes[0] if open_axes else batch + 2
     return CacheEntry(name, presents[_place(name)], shape, kind.dtype, batch, time)
-
-
-def _input_rule(model: Model, name: str) -> InputRule:
-    told, rank = INPUT_RULES.get(name.lower()), len(declared_shapes(model).get(name, ()))
-    if told is None or rank not in told.ranks:
-        raise ModelError(
-            f"{model.name}: nothing tells the values of input '{name}' of rank {rank} in a phase",
-            f"Inputs beside tokens and cache may be {', '.join(INPUT_RULES)}.",
-        )
-    return told
 
 
 def _fixed_batch(model: Model, tokens: str, cache: Sequence[CacheEntry]) -> int | None:

@@ -40,8 +40,13 @@ def read_feeds(model: Model, path: Path) -> Feeds:
     """
     if not path.exists():
         raise InputError(f"{path}: no such inputs", "Name an .npz file or a test_data_set folder.")
-    if path.is_dir():
-        return _read_folder(model, path)
+    if path.is_dir():  # `input_K.pb` is the K-th input
+        sets = test_data_sets(path)
+        if not sets:
+            raise InputError(f"{path}: holds neither input_0.pb nor a test_data_set folder")
+        named = {value.name: sets[0] / f"input_{k}.pb" for k, value in enumerate(model.inputs)}
+        declared = {value.name: value for value in model.inputs}
+        return {n: _read_proto(file, declared[n]) for n, file in named.items() if file.exists()}
     if path.suffix == ".npz":
         shapes = {name: member.shape for name, member in npz_members(path).items()}
         symbol_sizes(model, shapes)  # what does not fit is not unpacked
@@ -207,19 +212,6 @@ def _errors_naming(path: Path) -> Iterator[None]:
             yield
     except LimitError as error:
         raise LimitError(f"{path}: {error.what}", error.hint) from error
-
-
-def _read_folder(model: Model, path: Path) -> Feeds:
-    """Reads `input_K.pb` as the K-th input, from the first test_data_set in `path`."""
-    sets = test_data_sets(path)
-    if not sets:
-        raise InputError(f"{path}: holds neither input_0.pb nor a test_data_set folder")
-    feeds = {}
-    for index, value in enumerate(model.inputs):
-        file = sets[0] / f"input_{index}.pb"
-        if file.exists():
-            feeds[value.name] = _read_proto(file, value)
-    return feeds
 
 
 def _read_proto(file: Path, value: onnx.ValueInfoProto) -> Any:

@@ -192,7 +192,17 @@ def with_overrides(model: Model, feeds: InputPaths | Samples) -> Model:
     names = {value.name for value in overridable(model)}
     if not names:
         return model
-    held = {name for path in _archives(feeds) for name in files.npz_members(path)}
+    sources: Sequence[str | Path]
+    if isinstance(feeds, Samples):
+        sources = [feeds.name]
+    else:
+        sources = [feeds] if isinstance(feeds, str | Path) else feeds or ()
+    held = set[str]()
+    for path in map(Path, sources):
+        inside = sorted(path.glob("*.npz")) if path.is_dir() else [path]
+        for file in inside:
+            if file.suffix == ".npz" and file.is_file():
+                held.update(files.npz_members(file))
     fed = names & held
     return with_fed_weights(model, fed) if fed else model
 
@@ -245,8 +255,13 @@ class FeedBatches:
             for batch in dataset.batches(self.size):
                 sizes = FeedSet(batch.inputs, None).shapes
                 shapes.check(self.model, sizes, batch.inputs)
-                rows = batch_of(self.model, sizes)
-                yield FeedSet(batch.inputs, rows, (*notes, *_padding_note(dataset, batch.size)))
+                rows, fixed, padded = batch_of(self.model, sizes), dataset.layout.batch, []
+                if fixed is not None and batch.size < fixed:
+                    padded.append(
+                        f"{dataset.name}: the model takes {fixed:,} rows; the last batch has "
+                        f"{batch.size:,} and repeats its last sample"
+                    )
+                yield FeedSet(batch.inputs, rows, (*notes, *padded))
 
 
 def open_batches(model: Model, paths: Sequence[Path], size: int | None = None) -> FeedBatches:
@@ -323,25 +338,3 @@ def _input_files(path: Path) -> Sequence[Path]:
             f"{path}: holds no inputs", "Inputs are .npz files or test_data_set folders."
         )
     return paths
-
-
-def _padding_note(dataset: Dataset, size: int) -> tuple[str, ...]:
-    rows = dataset.layout.batch
-    if rows is None or size >= rows:
-        return ()
-    return (
-        f"{dataset.name}: the model takes {rows:,} rows; the last batch has {size:,} and "
-        "repeats its last sample",
-    )
-
-
-def _archives(feeds: InputPaths | Samples) -> Iterator[Path]:
-    sources: Sequence[str | Path]
-    if isinstance(feeds, Samples):
-        sources = [feeds.name]
-    else:
-        sources = [feeds] if isinstance(feeds, str | Path) else feeds or ()
-    for path in map(Path, sources):
-        yield from sorted(path.glob("*.npz")) if path.is_dir() else ()
-        if path.suffix == ".npz" and path.is_file():
-            yield path

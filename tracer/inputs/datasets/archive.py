@@ -4,15 +4,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from tracer.errors import InputError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.inputs import files
-from tracer.inputs import sizes as dimensions
 from tracer.inputs.datasets.batch import Batch, SampleLayout
 from tracer.inputs.files import Member
+from tracer.inputs.sizes import batch_of
 
 _LABELS = ("labels", "y")
 _ONLY_INPUT = "x"  # name in an archive for the only input of a model
@@ -37,10 +35,13 @@ class Archive:
 
     def pieces(self, rows: int, first: int = 0) -> Iterator[Batch]:
         """Yields `rows` rows of all members at a time, each member from its own stream."""
-        common = self._common()
+        shared = list(self.shared.values())
+        with files.npz_opened(self.path, shared) as streams:
+            arrays = [m.read_all(stream) for m, stream in zip(shared, streams, strict=True)]
+        common = dict(zip(self.shared, arrays, strict=True))
         if not self.inputs:
             shapes = {name: array.shape for name, array in common.items()}
-            yield Batch(common, dimensions.batch_of(self.model, shapes) or 1)
+            yield Batch(common, batch_of(self.model, shapes) or 1)
             return
         members = self._with_rows()
         with files.npz_opened(self.path, members, first) as streams:
@@ -51,12 +52,6 @@ class Archive:
                 outputs = dict(zip(self.outputs, arrays[count:], strict=False))
                 labels = None if self.labels is None else arrays[-1]
                 yield Batch({**inputs, **common}, len(arrays[0]), labels, outputs or None)
-
-    def _common(self) -> dict[str, np.ndarray]:
-        members = list(self.shared.values())
-        with files.npz_opened(self.path, members) as streams:
-            arrays = [m.read_all(stream) for m, stream in zip(members, streams, strict=True)]
-        return dict(zip(self.shared, arrays, strict=True))
 
     def _with_rows(self) -> list[Member]:
         labels = [] if self.labels is None else [self.labels]
@@ -83,7 +78,22 @@ def open_archive(path: Path, model: Model, layout: SampleLayout, split: str) -> 
             f"The model's inputs are {', '.join(names)}.",
         )
     present = {name: member for name, member in by_name.items() if member is not None}
-    outputs, labels = _answers(model, members, set(present.values()), suffix)
+    # expected outputs and labels: integers of rank 1 called `y` are always labels
+    ranks = {
+        name: len(kind.shape)
+        for name, kind in tensor_type.declared_types(model.graph.output).items()
+        if kind is not None and kind.shape is not None
+    }
+    free = {n: members[n + suffix] for n in (*ranks, *_LABELS) if n + suffix in members}
+    free = {n: member for n, member in free.items() if member not in present.values()}
+    outputs, labels = dict(free), None
+    for name in _LABELS:
+        if name in free and labels is None:
+            rank, is_integer = ranks.get(name), free[name].dtype.kind in "iu"
+            vector = len(free[name].shape) == 1 and is_integer
+            if rank is None or (rank != 1 and vector):
+                labels = outputs.pop(name)
+    outputs = {name: member for name, member in outputs.items() if name in ranks}
     inputs = {name: member for name, member in present.items() if name in layout.rows}
     archive = Archive(
         path,
@@ -93,7 +103,16 @@ def open_archive(path: Path, model: Model, layout: SampleLayout, split: str) -> 
         outputs if inputs else {},
         labels if inputs else None,
     )
-    _check_rows(archive)
+    with_rows = archive._with_rows()
+    scalars = [member.name for member in with_rows if not member.shape]
+    if scalars:
+        raise InputError(f"{path}: '{scalars[0]}' is a scalar, it has no rows")
+    rows = {member.name: member.shape[0] for member in with_rows}
+    if len(set(rows.values())) > 1:
+        counts = ", ".join(f"'{name}' has {count:,}" for name, count in rows.items())
+        raise InputError(
+            f"{path}: different numbers of rows: {counts}", "A sample is one row of each."
+        )
     return archive
 
 
@@ -108,39 +127,4 @@ def refuse_unknown(path: Path, model: Model) -> None:
         raise InputError(
             f"{path}: {model.name} has no input '{unknown[0]}'",
             f"The model's inputs are {', '.join(names) or 'none'}.",
-        )
-
-
-def _answers(
-    model: Model, members: Mapping[str, Member], taken: set[Member], suffix: str
-) -> tuple[dict[str, Member], Member | None]:
-    """Returns expected outputs and labels; integers of rank 1 called `y` are always labels."""
-    ranks = {
-        name: len(kind.shape)
-        for name, kind in tensor_type.declared_types(model.graph.output).items()
-        if kind is not None and kind.shape is not None
-    }
-    free = {n: members[n + suffix] for n in (*ranks, *_LABELS) if n + suffix in members}
-    free = {n: member for n, member in free.items() if member not in taken}
-    labels = next((n for n in _LABELS if n in free and _is_label(free[n], ranks.get(n))), None)
-    outputs = {n: member for n, member in free.items() if n in ranks and n != labels}
-    return outputs, None if labels is None else free[labels]
-
-
-def _is_label(member: Member, rank_as_output: int | None) -> bool:
-    if rank_as_output is None or rank_as_output == 1:
-        return rank_as_output is None
-    return len(member.shape) == 1 and member.dtype.kind in "iu"
-
-
-def _check_rows(archive: Archive) -> None:
-    members = archive._with_rows()
-    scalars = [member.name for member in members if not member.shape]
-    if scalars:
-        raise InputError(f"{archive.path}: '{scalars[0]}' is a scalar, it has no rows")
-    rows = {member.name: member.shape[0] for member in members}
-    if len(set(rows.values())) > 1:
-        counts = ", ".join(f"'{name}' has {count:,}" for name, count in rows.items())
-        raise InputError(
-            f"{archive.path}: different numbers of rows: {counts}", "A sample is one row of each."
         )

@@ -15,14 +15,16 @@ from tracer.errors import InputError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import Dim, TensorType
-from tracer.inputs import sizes as dimensions
 from tracer.inputs.feedset import Feeds
+from tracer.inputs.sizes import batch_axes, declared_shapes
 from tracer.support.types import Array
 
 LABELS = ("labels", "label", "y", "cls")
 """Names of a label, best first."""
 _ONLY_INPUT = ("x", "image", "img")
 """Names of the field for the only input of a model, beside that of the input."""
+_IMAGE_RANK = 4
+"""Axes of images: [N, C, H, W]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +112,18 @@ class Sample:
     inputs: Mapping[str, Array] = field(repr=False)
     label: Array | None = None
 
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of the inputs, and of the label."""
+        labels = [] if self.label is None else [self.label]
+        return [value.shape for value in (*self.inputs.values(), *labels)]
+
 
 def stacked(samples: Iterable[Sample], rows: int) -> Iterator[Batch]:
     """Yields `rows` samples at a time, and fewer before one of other shapes."""
     pending: list[Sample] = []
     for sample in samples:
-        if pending and _sample_shapes(sample) != _sample_shapes(pending[0]):
+        if pending and sample.shapes != pending[0].shapes:
             yield _stack(pending)
             pending = []
         pending.append(sample)
@@ -140,17 +148,21 @@ class SampleLayout:
     @classmethod
     def of(cls, model: Model) -> SampleLayout:
         """Derives the layout from the declared inputs and outputs."""
-        inputs = dimensions.declared_shapes(model)
-        axes = dimensions.batch_axes(inputs)
+
+        def is_fixed(lead: tuple[Dim, ...]) -> bool:  # a fixed number of rows, or none
+            return not lead or isinstance(lead[0], int)
+
+        inputs = declared_shapes(model)
+        axes = batch_axes(inputs)
         kinds = tensor_type.declared_types(model.inputs)
         unknown = {name for name, kind in kinds.items() if kind and kind.shape is None}
         results = tensor_type.declared_types(model.graph.output).values()
         outputs = [kind.shape[:1] for kind in results if kind and kind.shape is not None]
         if axes or unknown:
-            cuts = set(axes.values()) <= {0} and not any(_fixed(lead) for lead in outputs)
+            cuts = set(axes.values()) <= {0} and not any(map(is_fixed, outputs))
             return cls(frozenset({*axes, *unknown} if cuts else ()))
         leading = {shape[0] for shape in inputs.values() if len(shape) > 1}
-        if len(leading) != 1 or any(lead != tuple(leading) for lead in outputs if _fixed(lead)):
+        if len(leading) != 1 or any(lead != tuple(leading) for lead in filter(is_fixed, outputs)):
             return cls(frozenset())
         (batch,) = leading
         if not isinstance(batch, int) or batch < 1:
@@ -206,6 +218,29 @@ def choose_fields(
     return Fields(inputs, next(iter(free), None), types)
 
 
+def image_input(name: str, model: Model) -> str:
+    """Returns the input of `model` that takes the images called `name`.
+
+    Raises InputError for a model with several inputs, or whose input is not an image.
+    """
+    if len(model.inputs) != 1:
+        inputs = ", ".join(value.name for value in model.inputs) or "none"
+        raise InputError(
+            f"{name} are images for a model with one input; those of {model.name} are {inputs}",
+            "Name an .npz file with an array for each input.",
+        )
+    (value,) = model.inputs
+    declared = tensor_type.from_type_proto(value.type)
+    kind, shape = ("uint8", None) if declared is None else (declared.dtype, declared.shape)
+    takes_pixels = kind == "uint8" or kind.startswith("float")
+    if not takes_pixels or (shape is not None and len(shape) != _IMAGE_RANK):
+        raise InputError(
+            f"{name} are images, [N, C, H, W]; input '{value.name}' of {model.name} is {declared}",
+            "Name an .npz file with an array for it.",
+        )
+    return value.name
+
+
 def find_start(first: int, sizes: Iterable[int]) -> tuple[int, int]:
     """Returns which of the sources of these `sizes` holds sample `first`, and its place there."""
     ends = list(itertools.accumulate(sizes))
@@ -213,21 +248,11 @@ def find_start(first: int, sizes: Iterable[int]) -> tuple[int, int]:
     return source, first - (ends[source - 1] if source else 0)
 
 
-def _sample_shapes(sample: Sample) -> list[tuple[int, ...]]:
-    labels = [] if sample.label is None else [sample.label]
-    return [value.shape for value in (*sample.inputs.values(), *labels)]
-
-
 def _stack(samples: list[Sample]) -> Batch:
     first = samples[0]
     inputs = {name: np.stack([each.inputs[name] for each in samples]) for name in first.inputs}
     labels = [each.label for each in samples if each.label is not None]
     return Batch(inputs, len(samples), np.stack(labels) if labels else None)
-
-
-def _fixed(lead: tuple[Dim, ...]) -> bool:
-    """Whether an output declares a fixed number of rows, or has none."""
-    return not lead or isinstance(lead[0], int)
 
 
 def _concatenate(pieces: list[Batch], rows: frozenset[str]) -> Batch:

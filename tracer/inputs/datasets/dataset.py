@@ -246,7 +246,10 @@ def fingerprint(pieces: Iterable[Batch], rows: frozenset[str]) -> str:
     """
     hashes: dict[str, Any] = {}
     for piece in pieces:
-        for name, value in _tensors(piece):
+        tensors = {f"input {name}": value for name, value in piece.inputs.items()}
+        tensors |= {f"output {name}": value for name, value in (piece.outputs or {}).items()}
+        tensors |= {} if piece.labels is None else {"labels": piece.labels}
+        for name, value in tensors.items():
             digest = hashes.setdefault(name, hashlib.sha256())
             shared = name in {f"input {own}" for own in piece.inputs if own not in rows}
             for each in value if rows and not shared else [value]:
@@ -255,13 +258,6 @@ def fingerprint(pieces: Iterable[Batch], rows: frozenset[str]) -> str:
     for name in sorted(hashes):
         total.update(f"{name}\0{hashes[name].hexdigest()}\0".encode())
     return total.hexdigest()
-
-
-def _tensors(piece: Batch) -> Iterable[tuple[str, Any]]:
-    yield from ((f"input {name}", value) for name, value in piece.inputs.items())
-    yield from ((f"output {name}", value) for name, value in (piece.outputs or {}).items())
-    if piece.labels is not None:
-        yield "labels", piece.labels
 
 
 def _update(digest: Any, value: Any) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 from tracer.errors import InputError
 from tracer.graph.model import Model
 from tracer.inputs import files
-from tracer.inputs import sizes as dimensions
 from tracer.inputs.datasets.batch import Batch, SampleLayout, find_start
+from tracer.inputs.sizes import batch_of
 
 _DIMS = 0x08
 """The tag of field 1 as a number, in the wire format of protobuf."""
@@ -49,7 +49,7 @@ class TestDataFolders:
     def _size(self, path: Path, feeds: Mapping[str, Any], outputs: Mapping[str, Any]) -> int:
         if not self.layout.rows:
             shapes = {name: v.shape for name, v in feeds.items() if hasattr(v, "shape")}
-            return dimensions.batch_of(self.model, shapes) or 1
+            return batch_of(self.model, shapes) or 1
         tensors = {**{n: v for n, v in feeds.items() if n in self.layout.rows}, **outputs}
         rows = {name: _rows(value) for name, value in tensors.items()}
         counts = set(rows.values())

@@ -3,7 +3,7 @@
 import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,14 +15,15 @@ from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType
 from tracer.inputs.datasets import images
-from tracer.inputs.datasets.batch import Batch, Sample, find_start, stacked
-from tracer.inputs.datasets.named_images import image_input
+from tracer.inputs.datasets.batch import Batch, Sample, find_start, image_input, stacked
 
 _SUFFIXES = frozenset((".jpeg", ".jpg", ".png", ".bmp", ".pgm", ".ppm", ".tif", ".tiff", ".webp"))
 _SPLITS = {"train": ("train",), "test": ("val", "test", "validation")}
 _LABEL_FILES = ("labels.txt", "labels.csv")
 _VAL_FILES = ("val.txt", "LOC_val_solution.csv")
 """Files of labels beside the folder of a split: the form of Caffe, and that of Kaggle."""
+_TITLES = ("imageid", "image", "name", "file", "filename")
+"""First words of a line of titles, as in ImageId,PredictionString."""
 _DIGITS = 18
 """Most digits of the number of a class."""
 _FORM = (
@@ -83,9 +84,18 @@ def open_image_folder(path: Path, model: Model, split: str) -> FolderImages:
     numbers = {name: number for number, name in enumerate(classes)}
     by_class = [sub for sub in _folders(base) if sub.name in numbers or _images_in(sub).size]
     if by_class and not _images_in(base).size:
-        folders = [_of_class(sub, numbers) for sub in by_class]
+        folders = []
+        for sub in by_class:
+            if sub.name not in numbers:
+                raise InputError(f"{sub}: no class of train/ is called {sub.name}", _FORM)
+            names = _images_in(sub)
+            folders.append(_Folder(sub, names, np.full(len(names), numbers[sub.name], np.int64)))
     else:
-        folders = [_flat(base, _label_file(path, base), numbers)]
+        files = [*(base / name for name in _LABEL_FILES), *(path / n for n in _LABEL_FILES)]
+        if base.name == "val":
+            files += [base.parent / name for name in _VAL_FILES]
+        labels = next((file for file in files if file.is_file()), None)
+        folders = [_flat(base, labels, numbers)]
     filled = tuple(folder for folder in folders if len(folder.names))
     if not filled:
         raise InputError(f"{base}: holds no images, nor input_0.pb or test_data_set folders", _FORM)
@@ -111,20 +121,6 @@ def _images_in(path: Path) -> NDArray[np.bytes_]:
     return np.array(sorted(map(os.fsencode, names)), np.bytes_)
 
 
-def _of_class(path: Path, numbers: Mapping[str, int]) -> _Folder:
-    if path.name not in numbers:
-        raise InputError(f"{path}: no class of train/ is called {path.name}", _FORM)
-    names = _images_in(path)
-    return _Folder(path, names, np.full(len(names), numbers[path.name], np.int64))
-
-
-def _label_file(path: Path, base: Path) -> Path | None:
-    candidates = [*(base / name for name in _LABEL_FILES), *(path / n for n in _LABEL_FILES)]
-    if base.name == "val":
-        candidates += [base.parent / name for name in _VAL_FILES]
-    return next((file for file in candidates if file.is_file()), None)
-
-
 def _flat(base: Path, labels: Path | None, numbers: Mapping[str, int]) -> _Folder:
     names = _images_in(base)
     if labels is None:
@@ -145,23 +141,14 @@ def _read_labels(file: Path, numbers: Mapping[str, int]) -> Iterator[tuple[str, 
         lines = file.read_text("utf-8").splitlines()
     for number, line in enumerate(lines, 1):
         words = re.split(r"[\s,]+", line.strip())
-        if number == 1 and _is_header(words):
+        is_title = number == 1 and len(words) > 1 and words[0].lower() in _TITLES
+        if is_title or words == [""]:
             continue
-        if words != [""]:
-            yield Path(words[0]).name, _class_of(f"{file}, line {number}", words, numbers)
-
-
-def _is_header(words: Sequence[str]) -> bool:
-    """Whether the words are titles of columns: ImageId,PredictionString."""
-    return len(words) > 1 and words[0].lower() in ("imageid", "image", "name", "file", "filename")
-
-
-def _class_of(where: str, words: Sequence[str], numbers: Mapping[str, int]) -> int:
-    name = words[1] if len(words) > 1 else ""
-    if name in numbers:
-        return numbers[name]
-    if name.isdecimal() and len(name) <= _DIGITS:
-        return int(name)
-    raise InputError(
-        f"{where}: '{name}' is no class", "Write the number of a class, or the name of its folder."
-    )
+        name = words[1] if len(words) > 1 else ""
+        is_number = name.isdecimal() and len(name) <= _DIGITS
+        if name not in numbers and not is_number:
+            raise InputError(
+                f"{file}, line {number}: '{name}' is no class",
+                "Write the number of a class, or the name of its folder.",
+            )
+        yield Path(words[0]).name, numbers[name] if name in numbers else int(name)

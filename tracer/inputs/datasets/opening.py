@@ -2,7 +2,8 @@
 
 import itertools
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,11 @@ import numpy as np
 from tracer.errors import InputError, UsageError
 from tracer.graph.model import Model
 from tracer.inputs.datasets.archive import open_archive
-from tracer.inputs.datasets.batch import Batch, SampleLayout, SampleSource
+from tracer.inputs.datasets.batch import Batch, SampleLayout, SampleSource, image_input
 from tracer.inputs.datasets.dataset import Dataset, Description, choose_samples
 from tracer.inputs.datasets.folder import open_folder
 from tracer.inputs.datasets.image_folder import open_image_folder
-from tracer.inputs.datasets.labelled import DEFAULT_FOLDER, names
-from tracer.inputs.datasets.named_images import open_named
+from tracer.inputs.datasets.labelled import DEFAULT_FOLDER, Split, names, read
 from tracer.inputs.datasets.parquet import open_parquet
 from tracer.inputs.datasets.tar_files import open_tars
 from tracer.inputs.datasets.text import SPEC as TEXT
@@ -102,30 +102,23 @@ def files_of(pattern: Path) -> list[Path]:
     """
     if pattern.is_file():
         return [pattern]
-    found = [path for each in _expanded(str(pattern)) for path in _matching(Path(each))]
+    choices = []
+    for index, text in enumerate(_BRACES.split(str(pattern))):  # a text, and choices in braces
+        numbers = _RANGE.fullmatch(text) if index % 2 else None
+        if numbers is not None:
+            first, last = numbers.groups()
+            values = range(int(first), int(last) + 1)
+            choices.append([f"{number:0{len(first)}}" for number in values])
+        else:
+            choices.append(text.split(",") if index % 2 else [text])
+    spelled = map("".join, itertools.product(*choices))
+    found = [path for each in spelled for path in _matching(Path(each))]
     if not found:
         raise InputError(
             f"{pattern}: no such file",
             "Name a file, or several: 'part-*.tar', 'part-{000..127}.tar' (in quotes).",
         )
     return found
-
-
-def _expanded(pattern: str) -> list[str]:
-    """Returns a pattern for each choice in braces."""
-    literal_and_choices = _BRACES.split(pattern)
-    choices = [
-        _choices(text) if index % 2 else [text] for index, text in enumerate(literal_and_choices)
-    ]
-    return ["".join(parts) for parts in itertools.product(*choices)]
-
-
-def _choices(text: str) -> list[str]:
-    numbers = _RANGE.fullmatch(text)
-    if numbers is None:
-        return text.split(",")
-    first, last = numbers.groups()
-    return [f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1)]
 
 
 def _matching(path: Path) -> list[Path]:
@@ -152,7 +145,9 @@ def _opened(origin: Description, model: Model) -> Dataset:
     home = Path() if origin.home == Path.cwd() else origin.home
     layout = SampleLayout.of(model)
     if origin.base in names():
-        source: SampleSource = open_named(origin.base, model, origin.split, home / origin.folder)
+        name, dataset = image_input(origin.base, model), read(origin.base, home / origin.folder)
+        own = dataset.train if origin.split == "train" else dataset.test
+        source: SampleSource = NamedImages(name, own)
     elif TEXT.fullmatch(origin.base):
         source = open_text(origin.base, model, origin.limit, home)
     elif USER.fullmatch(origin.base):
@@ -161,6 +156,24 @@ def _opened(origin: Description, model: Model) -> Dataset:
         source = _files(home / origin.base, model, layout, origin.split)
     whole = replace(origin, numbers=None, first=0, stop=origin.limit)
     return Dataset(origin.name, model, source, layout, whole, origin.repeat, origin.limit)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedImages:
+    """The images of a split, uint8 [n, C, H, W], as the input `name`, with their classes."""
+
+    name: str
+    images: Split = field(repr=False)
+
+    @property
+    def samples(self) -> int:
+        """The number of images."""
+        return len(self.images)
+
+    def pieces(self, rows: int, first: int = 0) -> Iterator[Batch]:
+        """Yields images and their classes, int64 [n]."""
+        for x, y in self.images.slices(rows, first):
+            yield Batch({self.name: x}, len(y), y)
 
 
 def _parsed(spec: str | Path) -> _Spec:

@@ -49,18 +49,16 @@ class ParquetRows:
     def _samples(self, rows: int, first: int) -> Iterator[Sample]:
         for path, groups in zip(self.paths, self.groups, strict=True):
             for number, count in enumerate(groups):
-                if first < count:
-                    yield from self._group(path, number, rows, first)
-                first = max(0, first - count)
-
-    def _group(self, path: Path, group: int, rows: int, first: int) -> Iterator[Sample]:
-        with _opened(path) as file:
-            for table in file.iter_batches(rows, [group], self.fields.names):
-                passed = min(first, table.num_rows)
-                first -= passed
-                part = table.slice(passed)
-                if part.num_rows:
-                    yield from self._rows(path, part)
+                rest, first = first, max(0, first - count)
+                if rest >= count:
+                    continue
+                with _opened(path) as file:
+                    for table in file.iter_batches(rows, [number], self.fields.names):
+                        passed = min(rest, table.num_rows)
+                        rest -= passed
+                        part = table.slice(passed)
+                        if part.num_rows:
+                            yield from self._rows(path, part)
 
     def _rows(self, path: Path, table: Any) -> Iterator[Sample]:
         """Yields the rows of a pyarrow.RecordBatch."""
@@ -76,13 +74,21 @@ class ParquetRows:
 
     def _column(self, where: str, column: Any, name: str) -> Sequence[Array] | Array:
         """Returns the value of the input `name` in each row: arrays, or pixels [C, H, W]."""
+        import pyarrow as pa
+
         declared = self.fields.types[name]
-        if (encoded := _encoded(column)) is None:
+        if pa.types.is_struct(column.type) and column.type.get_field_index("bytes") >= 0:
+            column = column.field("bytes")
+        if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
+            values = _array(where, column)
             shape = () if declared is None else (declared.shape or ())[1:]
-            return _shaped(_array(where, column), shape)
-        if encoded.null_count:
-            raise InputError(f"{where}: has no image in {encoded.null_count:,} rows", _FORM)
-        files = (io.BytesIO(value.as_py()) for value in encoded)
+            fixed = [size for size in shape if isinstance(size, int)]
+            is_flat = values.ndim == 2 and len(fixed) == len(shape)
+            fits = is_flat and values.shape[1] == math.prod(fixed)
+            return values.reshape(-1, *fixed) if fits else values
+        if column.null_count:
+            raise InputError(f"{where}: has no image in {column.null_count:,} rows", _FORM)
+        files = (io.BytesIO(value.as_py()) for value in column)
         return [
             np.asarray(images.fit_declared(images.decoded(file, where), declared)[0])
             for file in files
@@ -126,16 +132,6 @@ def _opened(path: Path) -> Iterator[Any]:
         yield file
 
 
-def _encoded(column: Any) -> Any:
-    """Returns the column of bytes of encoded images; None for a column of something else."""
-    import pyarrow as pa
-
-    if pa.types.is_struct(column.type) and column.type.get_field_index("bytes") >= 0:
-        column = column.field("bytes")
-    is_bytes = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
-    return column if is_bytes else None
-
-
 def _array(where: str, column: Any) -> Array:
     """Returns numbers [rows], or those of lists [rows, length, ...]."""
     import pyarrow as pa
@@ -156,11 +152,3 @@ def _array(where: str, column: Any) -> Array:
         what = "rows without a value" if column.null_count else str(column.type)
         raise InputError(f"{where}: {what}", _FORM)
     return np.asarray(column.to_numpy(zero_copy_only=False)).reshape(shape)
-
-
-def _shaped(values: Array, shape: Sequence[Any]) -> Array:
-    """Returns flat lists [rows, length] in the sizes of an input that are all fixed."""
-    fixed = [size for size in shape if isinstance(size, int)]
-    is_flat = values.ndim == 2 and len(fixed) == len(shape)
-    fits = is_flat and values.shape[1] == math.prod(fixed)
-    return values.reshape(-1, *fixed) if fits else values

@@ -212,35 +212,27 @@ def encode_file(path: Path, tokenizer: Tokenizer, least: int | None) -> Encoded:
     size = path.stat().st_size
     part = size if least is None else (least + _SETTLED) * _BYTES_OF_A_TOKEN
     while True:
-        tokens = _encoded(_beginning(path, min(part, size)), tokenizer)
+        with path.open("rb") as file:
+            data = file.read(min(part, size))
+        try:  # without a character that is cut
+            decoder = codecs.getincrementaldecoder("utf-8")()
+            text = decoder.decode(data, final=len(data) == path.stat().st_size)
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{path}: byte {error.start:,} is not UTF-8 ({error.reason})",
+                "Convert the text to UTF-8; text@bytes:FILE reads any file as bytes.",
+            ) from error
+        encoding = tokenizer.encode(text, add_special_tokens=False)
+        characters = np.array([end for _, end in encoding.offsets], np.int64)
+        widths = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+        sizes = 1 + (widths > 0x7F) + (widths > 0x7FF) + (widths > 0xFFFF)
+        places = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        tokens = Encoded(np.array(encoding.ids, np.int32), places[characters])
         if part >= size:
             return tokens
         if least is not None and tokens.count >= least + _SETTLED:
             return Encoded(tokens.numbers[:least], tokens.ends[:least])
         part *= 2
-
-
-def _beginning(path: Path, size: int) -> str:
-    """Returns the text of the first `size` bytes, without a character that is cut."""
-    with path.open("rb") as file:
-        data = file.read(size)
-    is_whole = size == path.stat().st_size
-    try:
-        return codecs.getincrementaldecoder("utf-8")().decode(data, final=is_whole)
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path}: byte {error.start:,} is not UTF-8 ({error.reason})",
-            "Convert the text to UTF-8; text@bytes:FILE reads any file as bytes.",
-        ) from error
-
-
-def _encoded(text: str, tokenizer: Tokenizer) -> Encoded:
-    encoding = tokenizer.encode(text, add_special_tokens=False)
-    characters = np.array([end for _, end in encoding.offsets], np.int64)
-    widths = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-    sizes = 1 + (widths > 0x7F) + (widths > 0x7FF) + (widths > 0xFFFF)
-    places = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-    return Encoded(np.array(encoding.ids, np.int32), places[characters])
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +268,11 @@ def _parsed(spec: str, home: Path) -> _Spec:
 
 def _read_tokens(wanted: _Spec, model: Model, least: int | None) -> Tokens:
     """Returns the tokens of a text; of a tokenizer at least `least`, or all."""
-    logits, file = _vocabulary(model), _tokenizer(wanted, model)
+    kinds = (tensor_type.from_type_proto(value.type) for value in model.graph.output)
+    shapes = (kind.shape or () for kind in kinds if kind is not None)
+    last = next((shape[-1] for shape in shapes if len(shape) == _LOGITS_RANK), None)
+    logits = last if isinstance(last, int) else None
+    file = _tokenizer(wanted, model)
     if file is None:
         if wanted.tokenizer is None and logits is not None and logits > _MOST_BYTES:
             raise InputError(
@@ -301,15 +297,6 @@ def _tokenizer(wanted: _Spec, model: Model) -> Path | None:
         return None if wanted.tokenizer == Path(_BYTES) else wanted.tokenizer
     beside = None if model.path is None else model.path.parent / _BESIDE
     return beside if beside is not None and beside.is_file() else None
-
-
-def _vocabulary(model: Model) -> int | None:
-    """Returns the size of the last axis of the first output with three axes, if it is fixed."""
-    kinds = (tensor_type.from_type_proto(value.type) for value in model.graph.output)
-    shapes = (kind.shape or () for kind in kinds if kind is not None)
-    sizes = (shape[-1] for shape in shapes if len(shape) == _LOGITS_RANK)
-    size = next(sizes, None)
-    return size if isinstance(size, int) else None
 
 
 def _windows(tokens: Tokens, window: int) -> int:

@@ -12,7 +12,6 @@ import numpy as np
 
 from tracer.errors import InputError, TracerError
 from tracer.graph.model import Model
-from tracer.graph.tensor_type import TensorType
 from tracer.inputs.datasets import images
 from tracer.inputs.datasets.batch import Batch, Fields, Sample, choose_fields, stacked
 from tracer.support import imports
@@ -65,10 +64,16 @@ class UserSamples:
         for name in self.fields.names:
             if name not in values:
                 raise InputError(f"{where} has no {name}, as the first one has", _FORM)
-        inputs = {
-            name: _input(where, values[own], self.fields.types[name])
-            for name, own in self.fields.inputs.items()
-        }
+        inputs = {}
+        for name, own in self.fields.inputs.items():
+            value, declared = values[own], self.fields.types[name]
+            if hasattr(value, "convert") and hasattr(value, "mode"):  # an image of Pillow
+                inputs[name] = np.asarray(images.fit_declared(images.pixels_of(value), declared)[0])
+                continue
+            array = inputs[name] = _array(where, value)
+            is_image = array.dtype == np.uint8 and array.ndim == 3
+            if is_image and declared is not None and declared.dtype.startswith("float"):
+                inputs[name] = np.asarray(images.fit_declared(array[None], declared)[0])
         label = self.fields.label
         return Sample(inputs, None if label is None else _array(where, values[label]))
 
@@ -88,7 +93,10 @@ def open_user_samples(spec: str, model: Model, home: Path) -> UserSamples:
     named = imports.from_user_file(file, match["name"], _FORM)
     if named is None:
         raise InputError(f"{file} has no '{match['name']}'", _FORM)
-    make = named if callable(named) and not _has_samples(named) else lambda: named
+    # an object that can be called may be a data set itself, but no class of one
+    has_samples = hasattr(named, "__iter__") or _is_by_number(named)
+    is_maker = callable(named) and (isinstance(named, type) or not has_samples)
+    make = named if is_maker else lambda: named
     with _errors_naming(spec, file):
         made = make()
         if isinstance(made, Iterator) and made is make():
@@ -99,11 +107,6 @@ def open_user_samples(spec: str, model: Model, home: Path) -> UserSamples:
         raise InputError(f"{spec}: holds no samples", _FORM)
     chosen = choose_fields(f"{spec}: the first sample", _by_field(first), model)
     return UserSamples(spec, file, make, samples, chosen)
-
-
-def _has_samples(named: Any) -> bool:
-    """Whether an object that can be called is a data set itself, and no class of one."""
-    return not isinstance(named, type) and (hasattr(named, "__iter__") or _is_by_number(named))
 
 
 def _is_by_number(made: Any) -> bool:
@@ -150,17 +153,6 @@ def _by_field(value: Any) -> Mapping[str, Any]:
     if isinstance(value, tuple) and len(value) == 2:
         return {_INPUT: value[0], _LABEL: value[1]}
     return {_INPUT: value}
-
-
-def _input(where: str, value: Any, declared: TensorType | None) -> Array:
-    """Returns an array, or the pixels [C, H, W] of an image of Pillow in the input's sizes."""
-    if hasattr(value, "convert") and hasattr(value, "mode"):
-        return np.asarray(images.fit_declared(images.pixels_of(value), declared)[0])
-    array = _array(where, value)
-    is_image = array.dtype == np.uint8 and array.ndim == 3
-    if is_image and declared is not None and declared.dtype.startswith("float"):
-        return np.asarray(images.fit_declared(array[None], declared)[0])
-    return array
 
 
 def _array(where: str, value: Any) -> Array:
