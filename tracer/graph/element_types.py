@@ -204,9 +204,14 @@ class _Pass:
         self, node: Node, inputs: Kinds, declared: Kinds, types: MutableMapping[str, Kind]
     ) -> Kinds:
         """Checks a node and its bodies; returns the types of its outputs."""
-        inner = bodies(node.proto) if node.key in self.owners else ()
-        results = [self.graph(body, f"{node.key}.{name}", types, _body_inputs(node, inputs, body))
-                   for name, body in inner]  # fmt: skip
+        results = []
+        for name, body in bodies(node.proto) if node.key in self.owners else ():
+            given: Kinds = ()
+            if node.op_type == "Loop":
+                given = ("tensor(int64)", "tensor(bool)", *inputs[2:])
+            elif node.op_type == "Scan" and body.input:
+                given = inputs[-len(body.input) :]
+            results.append(self.graph(body, f"{node.key}.{name}", types, given))
         function = self.functions.get(signature(node.proto)) if self.functions else None
         if function is not None:
             # a function that could not be inlined: its body is checked as a model
@@ -216,20 +221,29 @@ class _Pass:
             proto.graph.input.extend(onnx.ValueInfoProto(name=name) for name in function.input)
             proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in function.output)
             keys = tuple(f"{node.key}/{key}" for key in expanded_keys(proto))
-            body = Model(proto, None, "", keys, root=node.key, subject=self.model.name)
-            return _outputs_of_model(body, inputs)
+            called = Model(proto, None, "", keys, root=node.key, subject=self.model.name)
+            return _outputs_of_model(called, inputs)
         opset = self.model.opsets.get(node.domain, 0)
         of = signature_of(node.domain, node.op_type, opset)
         if of is None:
             return declared
         problem = fault(of, inputs, declared)
         if problem:
-            given = zip(node.inputs, inputs, strict=True)
-            named = ", ".join(f"{name}: {_spelled(kind)}" for name, kind in given if name and kind)
+            pairs = zip(node.inputs, inputs, strict=True)
+            named = ", ".join(f"{name}: {_spelled(kind)}" for name, kind in pairs if name and kind)
             where = f"{describe(self.model, (node,), opset)} with {named or 'no inputs'}"
             raise ModelError(f"{where}: {problem}", _REMEDY)
         known = _outputs(of, inputs, declared)
-        return _completed(known, node, of, inputs, results) if None in known else known
+        if None not in known:
+            return known
+        # bodies, attributes or the operator tell the others
+        own = next(filter(None, map(_of_attribute, node.proto.attribute)), None)
+        own = own or _operator_type(node, inputs)
+        guesses = chain(_of_bodies(node, results), repeat(own))
+        return tuple(
+            kind or (guess if each.allowed is None or guess in each.allowed else None)
+            for (kind, each), guess in zip(of.of_outputs(known), guesses, strict=False)
+        )
 
 
 @lru_cache(maxsize=4096)
@@ -241,20 +255,6 @@ def _outputs(of: Signature, inputs: Kinds, declared: Kinds) -> Kinds:
         or (next(iter(each.allowed)) if each.allowed and len(each.allowed) == 1 else None)
         for kind, each in of.of_outputs(declared)
     )  # fmt: skip
-
-
-def _completed(
-    known: Kinds, node: Node, of: Signature, inputs: Kinds, results: Sequence[Kinds]
-) -> Kinds:
-    """Returns the types of outputs, with those that bodies, attributes or the operator tell."""
-    own = next(filter(None, map(_of_attribute, node.proto.attribute)), None) or _operator_type(
-        node, inputs
-    )
-    guesses = chain(_of_bodies(node, results), repeat(own))
-    return tuple(
-        kind or (guess if each.allowed is None or guess in each.allowed else None)
-        for (kind, each), guess in zip(of.of_outputs(known), guesses, strict=False)
-    )
 
 
 def _of_attribute(attribute: onnx.AttributeProto) -> Kind:
@@ -281,16 +281,6 @@ def _operator_type(node: Node, inputs: Kinds) -> Kind:
         case "SequenceAt" | "ConcatFromSequence" if first:
             return first.removeprefix("seq(")[:-1]
     return None
-
-
-def _body_inputs(node: Node, inputs: Kinds, body: onnx.GraphProto) -> Kinds:
-    """Returns the types that the inputs of a body get from its node."""
-    match node.op_type:
-        case "Loop":
-            return ("tensor(int64)", "tensor(bool)", *inputs[2:])
-        case "Scan" if body.input:
-            return inputs[-len(body.input) :]
-    return ()
 
 
 def _of_bodies(node: Node, results: Sequence[Kinds]) -> Kinds:
@@ -340,16 +330,13 @@ def _tensor(element: int) -> Kind:
 
 def _observed(kind: Any, parameter: Parameter) -> Kind:
     """Returns the type of a value; an optional one where the parameter takes no other."""
-    text = _of_kind(kind)
+    depth = 0
+    while isinstance(kind, tuple):
+        kind, depth = kind[0], depth + 1
+    text = None if kind is None else _of_dtype(kind)
+    text = text and "seq(" * depth + text + ")" * depth
     allowed = parameter.allowed or ()
     return f"optional({text})" if text not in allowed and f"optional({text})" in allowed else text
-
-
-def _of_kind(kind: Any) -> Kind:
-    if isinstance(kind, tuple):
-        inner = _of_kind(kind[0])
-        return inner and f"seq({inner})"
-    return None if kind is None else _of_dtype(kind)
 
 
 @cache

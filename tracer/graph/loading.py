@@ -128,29 +128,24 @@ def inlined(proto: onnx.ModelProto, path: Path | None, sha256: str) -> Model:
     """Returns a Model with local functions inlined; calls and element types are checked."""
     check_calls(proto, str(path) if path is not None else validation.IN_MEMORY)
     proto, notes = validation.repaired(proto)
-    if proto.functions:
-        model = _without_calls(proto, path, sha256, notes)
+    flat = proto
+    if not proto.functions:
+        keys = expanded_keys(proto)
     else:
-        model = Model(proto, path, sha256, expanded_keys(proto), notes=notes)
+        name = path.name if path is not None else validation.IN_MEMORY
+        with activity.doing(name, f"onnx {onnx.__version__} inlined its functions"):
+            flat = onnx.inliner.inline_local_functions(proto)
+        validation.check_declarations(flat, name)  # attributes of functions have values now
+        # A function of another opset than the model's cannot be inlined and stays a call.
+        remaining = {(f.domain, f.name, f.overload) for f in flat.functions}
+        gone = [f for f in proto.functions if (f.domain, f.name, f.overload) not in remaining]
+        expanded = tuple(expansion(proto, gone))
+        for node, (_, around) in zip(node_protos(flat.graph), expanded, strict=True):
+            provenance.inherit(node, around)  # module and source line of the calls
+        keys = tuple(key for key, _ in expanded)
+    model = Model(flat, path, sha256, keys, notes=notes)
     element_types.check(model)
     return model
-
-
-def _without_calls(
-    proto: onnx.ModelProto, path: Path | None, sha256: str, notes: tuple[str, ...]
-) -> Model:
-    """Returns a Model whose nodes have the modules and source lines of the calls they come from."""
-    name = path.name if path is not None else validation.IN_MEMORY
-    with activity.doing(name, f"onnx {onnx.__version__} inlined its functions"):
-        flat = onnx.inliner.inline_local_functions(proto)
-    validation.check_declarations(flat, name)  # attributes of functions have values now
-    # A function of another opset than the model's cannot be inlined and stays a call.
-    remaining = {(f.domain, f.name, f.overload) for f in flat.functions}
-    gone = [f for f in proto.functions if (f.domain, f.name, f.overload) not in remaining]
-    expanded = tuple(expansion(proto, gone))
-    for node, (_, around) in zip(node_protos(flat.graph), expanded, strict=True):
-        provenance.inherit(node, around)
-    return Model(flat, path, sha256, tuple(key for key, _ in expanded), notes=notes)
 
 
 def _unzipped(file: Path) -> bytes:

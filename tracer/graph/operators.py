@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -172,28 +172,24 @@ def channel_axes(graph: onnx.GraphProto) -> dict[str, int]:
     stored |= {node.output[0] for node in graph.node if node.op_type == "Constant"}
     axes: dict[str, int] = {}
     for node in graph.node:
-        axis = _channel_axis(node, axes, stored) if node.domain in ONNX_DOMAINS else None
+        axis = None
+        if node.domain not in ONNX_DOMAINS:
+            continue
+        if node.op_type in _CHANNELS_FIRST:
+            axis = 1
+        elif node.op_type in ("MatMul", "Gemm"):  # columns of a computed matrix may be anything
+            axis = -1 if node.input[1] in stored else None
+        elif node.op_type in _KEEPS_AXES:  # computed inputs must agree; others are broadcast
+            found = {axes.get(name) for name in node.input if name and name not in stored}
+            axis = found.pop() if len(found) == 1 else None
+        elif node.op_type == "Transpose" and node.input[0] in axes:
+            before = axes[node.input[0]]
+            perm = [*next((each.ints for each in node.attribute if each.name == "perm"), ())]
+            # without a permutation the axes are reversed
+            axis = perm.index(before % len(perm)) if perm else -1 - before
         if axis is not None:
             axes.update((name, axis) for name in node.output if name)
     return axes
-
-
-def _channel_axis(
-    node: onnx.NodeProto, axes: Mapping[str, int], stored: Container[str]
-) -> int | None:
-    """Returns the axis of a node's output channels; `axes` are those of its inputs, where known."""
-    if node.op_type in _CHANNELS_FIRST:
-        return 1
-    if node.op_type in ("MatMul", "Gemm"):  # the columns of a computed matrix may be anything
-        return -1 if node.input[1] in stored else None
-    if node.op_type in _KEEPS_AXES:  # inputs that nodes compute must agree; others are broadcast
-        found = {axes.get(name) for name in node.input if name and name not in stored}
-        return found.pop() if len(found) == 1 else None
-    axis = axes.get(node.input[0]) if node.op_type == "Transpose" else None
-    if axis is None:
-        return None
-    perm: Sequence[int] = next((each.ints for each in node.attribute if each.name == "perm"), ())
-    return list(perm).index(axis % len(perm)) if perm else -1 - axis  # else they are reversed
 
 
 def precisions(
@@ -205,7 +201,12 @@ def precisions(
     the number of operators on the longest way to it. Both begin anew behind tensors that are
     `given`: their readers get equal values.
     """
-    read = _reads(model)
+    read: dict[str, set[str]] = defaultdict(set)  # by nodes of the main graph, in bodies too
+    for node in model.nodes:
+        outermost = node
+        while outermost.scope.owner is not None:
+            outermost = outermost.scope.owner
+        read[outermost.key].update(node.inputs)
     found: dict[str, Precision] = {}
     for node in model.nodes:
         if node.scope.path:
@@ -213,28 +214,14 @@ def precisions(
         before = [found[n] for n in read[node.key] if n in found and n not in given]
         depth = 1 + max((each.depth for each in before), default=0)
         share = max((_STEP if each.steps else each.share for each in before), default=0.0)
-        for name in filter(None, node.outputs):
-            own = _own_precision(node, values.get(name))
+        rounds = rounds_values(node.op_type)
+        in_integers = computes_in_integers(node.op_type) or multiplies_packed_integers(node)
+        for name in filter(None, node.outputs):  # of an output computed from equal inputs
+            value = values.get(name)
+            own = Precision.of(value.dtype) if isinstance(value, np.ndarray) else Precision()
+            if own.share and (rounds or in_integers):
+                own = Precision(_STEP)
+            else:
+                own = Precision(own.share, steps=int(rounds))
             found[name] = Precision(max(own.share, share), depth, own.steps)
     return found
-
-
-def _own_precision(node: Node, value: Any) -> Precision:
-    """Returns the precision of an output of `node` that was computed from equal inputs."""
-    own = Precision.of(value.dtype) if isinstance(value, np.ndarray) else Precision()
-    rounds = rounds_values(node.op_type)
-    multiplies_integers = computes_in_integers(node.op_type) or multiplies_packed_integers(node)
-    if own.share and (rounds or multiplies_integers):
-        return Precision(_STEP)
-    return Precision(own.share, steps=int(rounds))
-
-
-def _reads(model: Model) -> Mapping[str, set[str]]:
-    """Returns the names that each node of the main graph reads, in its bodies too, by its key."""
-    read: dict[str, set[str]] = defaultdict(set)
-    for node in model.nodes:
-        outermost = node
-        while outermost.scope.owner is not None:
-            outermost = outermost.scope.owner
-        read[outermost.key].update(node.inputs)
-    return read

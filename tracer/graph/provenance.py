@@ -9,18 +9,6 @@ from typing import TypeAlias
 
 import onnx
 
-
-def describe(node: onnx.NodeProto, module: str | None, source: str | None) -> None:
-    """Replaces the metadata of `node` by its module path and source line.
-
-    `module` is dotted, '' for the root. None means unknown; the key is left out.
-    """
-    del node.metadata_props[:]
-    for key, value in ((MODULE_KEY, module), (SOURCE_KEY, source)):
-        if value is not None:
-            node.metadata_props.add(key=key, value=value)
-
-
 PARAMETER_KEY = "io.github.tracer-onnx.parameter"
 """Written by our exporters on initializers: names of the parameters it is made of, or nothing."""
 _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
@@ -45,6 +33,17 @@ _PACKAGES = frozenset({"site-packages", "dist-packages"})
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 
 
+def describe(node: onnx.NodeProto, module: str | None, source: str | None) -> None:
+    """Replaces the metadata of `node` by its module path and source line.
+
+    `module` is dotted, '' for the root. None means unknown; the key is left out.
+    """
+    del node.metadata_props[:]
+    for key, value in ((MODULE_KEY, module), (SOURCE_KEY, source)):
+        if value is not None:
+            node.metadata_props.add(key=key, value=value)
+
+
 def metadata(proto: onnx.NodeProto | onnx.ModelProto) -> dict[str, str]:
     """Returns the `metadata_props` of a node or model."""
     return {entry.key: entry.value for entry in proto.metadata_props}
@@ -56,7 +55,10 @@ def module_of(node: onnx.NodeProto) -> str | None:
     if MODULE_KEY in props:
         return props[MODULE_KEY]
     if _TORCH_SCOPES in props:
-        return _last_module(props[_TORCH_SCOPES])
+        # torch's repr of a list: the cumulative module paths, then the fx node's name
+        paths = _literal(props[_TORCH_SCOPES])
+        module = str(paths[-2]) if isinstance(paths, list) and len(paths) > 1 else _NO_MODULE
+        return None if module.startswith(_NO_MODULE) else module
     scopes = node.name.partition(";")[0].removeprefix("/").split("/")[:-1]
     if not all(scopes):
         return None
@@ -93,15 +95,6 @@ def inherit(node: onnx.NodeProto, calls: Sequence[onnx.NodeProto]) -> None:
             value = next((text for call in calls if (text := read(call)) is not None), None)
             if value is not None:
                 node.metadata_props.add(key=key, value=value)
-
-
-def _last_module(scopes: str) -> str | None:
-    """Parses torch's repr of a list: the cumulative module paths, then the fx node's name."""
-    paths = _literal(scopes)
-    if not isinstance(paths, list) or len(paths) < 2:
-        return None
-    module = str(paths[-2])
-    return None if module.startswith(_NO_MODULE) else module
 
 
 def _literal(text: str) -> object:
@@ -149,9 +142,18 @@ def parameter_marks(graph: onnx.GraphProto) -> Marks:
         known = {entry.key: entry.value for entry in weight.metadata_props}
         if weight.name in values:
             known |= {entry.key: entry.value for entry in values[weight.name].metadata_props}
-        parameters = _parameters(weight.name, known, kinds)
-        if parameters is not None:
-            marks[weight.name] = parameters
+        kind = known.get(_KIND) or kinds.get(weight.name)
+        if PARAMETER_KEY in known:
+            marks[weight.name] = tuple(known[PARAMETER_KEY].split())
+        elif kind:
+            marks[weight.name] = (weight.name,) if kind == "PARAMETER" else ()
+        elif kinds and _FOLDED in known:
+            names = _literal(known[_FOLDED])
+            if isinstance(names, Collection):
+                of = (n for n in names if isinstance(n, str) and kinds.get(n) == "PARAMETER")
+                marks[weight.name] = tuple(of)
+        elif weight.name.rpartition(".")[2] in _BUFFERS:
+            marks[weight.name] = ()
     return marks
 
 
@@ -163,20 +165,3 @@ def mark_parameters(weight: onnx.TensorProto, parameters: Collection[str]) -> No
 def in_state_dict(name: str) -> bool:
     """Returns whether torch's TorchScript exporter took a name from the model, or made it up."""
     return "::" not in name and not name.startswith("/")
-
-
-def _parameters(
-    name: str, known: Mapping[str, str], kinds: Mapping[str, str]
-) -> tuple[str, ...] | None:
-    """Returns the parameters that a tensor is made of; None where no mark tells."""
-    if PARAMETER_KEY in known:
-        return tuple(known[PARAMETER_KEY].split())
-    kind = known.get(_KIND) or kinds.get(name)
-    if kind:
-        return (name,) if kind == "PARAMETER" else ()
-    if kinds and _FOLDED in known:
-        names = _literal(known[_FOLDED])
-        if not isinstance(names, Collection):
-            return None
-        return tuple(n for n in names if isinstance(n, str) and kinds.get(n) == "PARAMETER")
-    return () if name.rpartition(".")[2] in _BUFFERS else None

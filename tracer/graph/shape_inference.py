@@ -111,7 +111,15 @@ def infer(model: Model, shapes: Shapes) -> TensorTypes:
     declares of other tensors may be out of date: it counts where inference stops. Raises InputError
     if a shape contradicts the model's declaration.
     """
-    skeleton = _sized(model, shapes)
+    symbols, skeleton = symbol_sizes(model, shapes), _skeleton(model.proto)
+    for graph in graphs(skeleton.graph) if symbols else ():
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.dim_param in symbols:
+                    dim.dim_value = symbols[dim.dim_param]
+    for value in skeleton.graph.input:
+        if value.name in shapes:
+            _set_shape(value, shapes[value.name])
     declared = _take_declarations(model, skeleton)
     types = _inferred(model, skeleton)
     if _declare_again(model, skeleton, declared, types):
@@ -121,12 +129,17 @@ def infer(model: Model, shapes: Shapes) -> TensorTypes:
 
 def _inferred(model: Model, skeleton: onnx.ModelProto) -> TensorTypes:
     """Returns what inference tells; what the skeleton declares, where inference fails."""
-    content = encoded(skeleton, model.name)
+    content, inferred = encoded(skeleton, model.name), skeleton
     for data_prop in (True, False):
         with contextlib.suppress(*FAILURES), _inferring(model, len(content)):
             inferred = onnx.shape_inference.infer_shapes(content, data_prop=data_prop)
-            return _collect(model, inferred)
-    return _collect(model, skeleton)
+            break
+    tensors: dict[str, Mapping[str, TensorType]] = {}
+    read = _Reader()
+    for path, graph in _with_paths(inferred.graph, "", iter(model.keys)):
+        tensors.setdefault(path, read.declared(graph))
+    weights = {scope.path: {w.name: w for w in scope.graph.initializer} for scope in model.scopes}
+    return TensorTypes(tensors, weights)
 
 
 @contextlib.contextmanager
@@ -191,22 +204,6 @@ def _declare_again(
             value.type.CopyFrom(tensor_type.to_type_proto(better))
             changed = True
     return changed
-
-
-def _sized(model: Model, shapes: Shapes) -> onnx.ModelProto:
-    """Returns the skeleton of `model` with inputs of these shapes."""
-    symbols = symbol_sizes(model, shapes)
-    skeleton = _skeleton(model.proto)
-    if symbols:
-        for graph in graphs(skeleton.graph):
-            for value in (*graph.input, *graph.output, *graph.value_info):
-                for dim in value.type.tensor_type.shape.dim:
-                    if dim.dim_param in symbols:
-                        dim.dim_value = symbols[dim.dim_param]
-    for value in skeleton.graph.input:
-        if value.name in shapes:
-            _set_shape(value, shapes[value.name])
-    return skeleton
 
 
 class Trial:
@@ -281,7 +278,12 @@ def _light(node: onnx.NodeProto) -> onnx.NodeProto:
     """
     if node.domain != _TABLES and node.op_type != "Constant":
         return node
-    large = {each.name for each in node.attribute if _is_table(each)}
+    large = {
+        each.name
+        for each in node.attribute
+        if (each.HasField("t") and not _is_small(each.t))
+        or max(len(each.ints), len(each.floats), len(each.strings)) > _SMALL
+    }
     if not large:
         return node
     light = onnx.NodeProto(op_type=node.op_type, domain=node.domain, name=node.name)
@@ -296,12 +298,6 @@ def _light(node: onnx.NodeProto) -> onnx.NodeProto:
         if attribute.HasField("t"):
             _copy_type(attribute.t, kept.t)
     return light
-
-
-def _is_table(attribute: onnx.AttributeProto) -> bool:
-    if attribute.HasField("t"):
-        return not _is_small(attribute.t)
-    return max(len(attribute.ints), len(attribute.floats), len(attribute.strings)) > _SMALL
 
 
 def _is_small(tensor: onnx.TensorProto) -> bool:
@@ -320,16 +316,6 @@ def _set_shape(value: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
     for size in shape:
         dims.add().dim_value = size
     value.type.tensor_type.shape.SetInParent()  # a scalar has a shape without dimensions
-
-
-def _collect(model: Model, inferred: onnx.ModelProto) -> TensorTypes:
-    """Collects types by graph; `inferred` has the nodes of `model`, and so its keys."""
-    tensors: dict[str, Mapping[str, TensorType]] = {}
-    read = _Reader()
-    for path, graph in _with_paths(inferred.graph, "", iter(model.keys)):
-        tensors.setdefault(path, read.declared(graph))
-    weights = {scope.path: {w.name: w for w in scope.graph.initializer} for scope in model.scopes}
-    return TensorTypes(tensors, weights)
 
 
 def _with_paths(

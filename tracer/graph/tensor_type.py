@@ -121,8 +121,14 @@ def from_type_proto(proto: onnx.TypeProto) -> TensorType | None:
     tensor = proto.tensor_type if kind == "tensor_type" else proto.sparse_tensor_type
     if not tensor.HasField("shape"):
         return TensorType(dtype_name(tensor.elem_type), None)
-    dims = tuple(_dim(d) for d in tensor.shape.dim)
-    return TensorType(dtype_name(tensor.elem_type), dims)
+    dims: list[Dim] = []
+    for dim in tensor.shape.dim:
+        if dim.HasField("dim_value"):  # onnx infers sizes below 0 from odd values
+            dims.append(None if dim.dim_value < 0 else dim.dim_value)
+        else:
+            name = dim.dim_param
+            dims.append(None if not name or _UNKNOWN.fullmatch(name) else name)
+    return TensorType(dtype_name(tensor.elem_type), tuple(dims))
 
 
 def declared_types(values: Iterable[onnx.ValueInfoProto]) -> dict[str, TensorType | None]:
@@ -135,12 +141,6 @@ def from_initializer(proto: onnx.TensorProto) -> TensorType:
     return TensorType(dtype_name(proto.data_type), tuple(proto.dims))
 
 
-def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
-    if dim.HasField("dim_value"):  # onnx infers sizes below 0 from odd values
-        return None if dim.dim_value < 0 else dim.dim_value
-    return None if not dim.dim_param or _UNKNOWN.fullmatch(dim.dim_param) else dim.dim_param
-
-
 def refined(known: TensorType | None, found: TensorType | None) -> TensorType | None:
     """Returns what both together tell; `known` where they contradict each other."""
     if known is None or found is None:
@@ -150,8 +150,12 @@ def refined(known: TensorType | None, found: TensorType | None) -> TensorType | 
         return TensorType(dtype, found.shape if known.shape is None else known.shape)
     if len(known.shape) != len(found.shape):
         return known
-    dims = zip(known.shape, found.shape, strict=True)
-    return TensorType(dtype, tuple(_more_exact(a, b) for a, b in dims))
+    dims = list(known.shape)
+    for axis, dim in enumerate(found.shape):
+        if isinstance(dim, int) and not isinstance(dims[axis], int):
+            dims[axis] = dim
+        dims[axis] = dim if dims[axis] is None else dims[axis]
+    return TensorType(dtype, tuple(dims))
 
 
 def common_type(types: Sequence[TensorType | None]) -> TensorType | None:
@@ -186,9 +190,3 @@ def common_types(calls: Sequence[Types]) -> Types:
         return calls[0]
     shared = [common_type(types) for types in zip(*calls, strict=True)]
     return tuple(kind or first for kind, first in zip(shared, calls[0], strict=True))
-
-
-def _more_exact(known: Dim, found: Dim) -> Dim:
-    if isinstance(known, int) or found is None:
-        return known
-    return found if isinstance(found, int) or known is None else known
