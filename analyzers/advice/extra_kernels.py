@@ -225,8 +225,14 @@ def layout_reorders(evidence: Evidence) -> Advice | None:
         return None
     time = float(rows["time_us"].sum())
     kernels = {kernel.name: kernel for kernel in evidence.run.kernels}
-    largest = kernels.get(str(rows.iloc[0]["kernels"]))
-    where = _reordered_operators(evidence, largest) if largest else ""
+    largest, where = kernels.get(str(rows.iloc[0]["kernels"])), ""
+    if largest is not None:
+        beside = [k for k in kernels.values() if k.scope == largest.scope]
+        before = [k for k in beside if set(k.outputs) & set(largest.inputs)]
+        after = [k for k in beside if set(k.inputs) & set(largest.outputs)]
+        source = _described(before[0]) if before else "the input"
+        target = _described(after[0]) if after else "the output"
+        where = f"; the longest is between {source} and {target}" if before or after else ""
     text = (
         f"layout: {'1 reorder takes' if len(rows) == 1 else f'{len(rows):,} reorders take'} "
         f"{share:.1%} of the time ({us(time)} µs), because some operators "
@@ -236,17 +242,6 @@ def layout_reorders(evidence: Evidence) -> Advice | None:
         "layout_reorders", text, share, keys(rows), {"time_us": time},
         tune=("layout",), at_most=evidence.at_most_by_settings(),
     )  # fmt: skip
-
-
-def _reordered_operators(evidence: Evidence, reorder: Kernel) -> str:
-    kernels = [k for k in evidence.run.kernels if k.scope == reorder.scope]
-    before = [k for k in kernels if set(k.outputs) & set(reorder.inputs)]
-    after = [k for k in kernels if set(k.inputs) & set(reorder.outputs)]
-    if not before and not after:
-        return ""
-    source = _described(before[0]) if before else "the input"
-    target = _described(after[0]) if after else "the output"
-    return f"; the longest is between {source} and {target}"
 
 
 def _described(kernel: Kernel) -> str:

@@ -79,24 +79,18 @@ class _Reader:
         present = [index for index in indices if index < len(node.inputs) and node.inputs[index]]
         if not present:
             return None
-        packed = self._packed(node) if _adder(rule) is None else None
-        factors = packed or [self._factor(node, index, rule) for index in present]
+        factors = [self._factor(node, index, rule) for index in present]
+        if _adder(rule) is None and multiplies_packed_integers(node):
+            zeros = (*node.inputs, "")[3]
+            if not zeros or self.types.declared(zeros, node.scope) == "uint8":
+                bits = next((a.i for a in node.proto.attribute if a.name == "bits"), 4)
+                factors = [f"int{_DYNAMIC_BITS}", f"uint{bits}"]
         if any(dtype is None for dtype in factors):
             return None
         dtypes = [dtype for dtype in factors if dtype is not None]
         floats = [dtype for dtype in dtypes if not is_integer(dtype)]
-        bits = [width(dtype) for dtype in (floats[:1] or dtypes)]
-        return Operands(bits[0], bits[-1], floats[0] if floats else None, _adder(rule))
-
-    def _packed(self, node: Node) -> list[str | None] | None:
-        """Returns the types of factors that MatMulNBits multiplies as integers; None for others."""
-        if not multiplies_packed_integers(node):
-            return None
-        zeros = (*node.inputs, "")[3]
-        if zeros and self.types.declared(zeros, node.scope) != "uint8":
-            return None
-        bits = next((a.i for a in node.proto.attribute if a.name == "bits"), 4)
-        return [f"int{_DYNAMIC_BITS}", f"uint{bits}"]
+        widths = [width(dtype) for dtype in (floats[:1] or dtypes)]
+        return Operands(widths[0], widths[-1], floats[0] if floats else None, _adder(rule))
 
     def _factor(self, node: Node, index: int, rule: Rule | None) -> str | None:
         """Returns the type of the factor at `index`; a fixed-point format as `int8`."""

@@ -4,6 +4,7 @@ import ast
 import re
 import sysconfig
 from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
 
@@ -81,7 +82,11 @@ def source_of(node: onnx.NodeProto) -> str | None:
         return props[SOURCE_KEY]
     frames = _FRAME.findall(props.get(_TORCH_STACK, ""))
     own = [frame for frame in frames if not is_installed(Path(frame[0]))]
-    own = own or [frame for frame in frames if _in_package(Path(frame[0])) not in (None, "torch")]
+    if not own:
+        for frame in frames:
+            parts = Path(frame[0]).parts
+            packages = [after for part, after in pairwise(parts) if part in _PACKAGES]
+            own += [frame] if packages and packages[0] != "torch" else []
     return location(*own[-1]) if own else None
 
 
@@ -110,15 +115,6 @@ def is_installed(file: Path) -> bool:
     stdlib = Path(sysconfig.get_paths()["stdlib"])
     in_packages = not _PACKAGES.isdisjoint(file.parts)
     return in_packages or not file.is_absolute() or file.is_relative_to(stdlib)
-
-
-def _in_package(file: Path) -> str | None:
-    """Returns the package of `site-packages` that a file belongs to, None for other files."""
-    parts = file.parts
-    for place, part in enumerate(parts[:-1]):
-        if part in _PACKAGES:
-            return parts[place + 1]
-    return None
 
 
 def location(file: str, line: int | str) -> str:

@@ -94,7 +94,14 @@ class Request:
 
     def _read(self) -> FeedSet:
         if self.is_cut:
-            return self._read_first_batch()
+            feedset = next(iter(replace(self, batch=self.batch or 1).batches()))
+            if self.batch is not None and feedset.batch != self.batch:
+                raise InputError(
+                    f"{self.data or self.paths[0]}: the first batch has {feedset.batch} rows, not "
+                    f"{self.batch}",
+                    "Set a smaller batch, or name more samples.",
+                )
+            return feedset
         if self.data is not None:
             return next(iter(self._samples(self.data)))
         if len(self.paths) > 1:
@@ -121,16 +128,6 @@ class Request:
         if self.data is not None:
             return self._samples(self.data)
         return open_batches(self.model, self.paths, self.batch) if self.paths else (self.feeds(),)
-
-    def _read_first_batch(self) -> FeedSet:
-        feedset = next(iter(replace(self, batch=self.batch or 1).batches()))
-        if self.batch is not None and feedset.batch != self.batch:
-            raise InputError(
-                f"{self.data or self.paths[0]}: the first batch has {feedset.batch} rows, not "
-                f"{self.batch}",
-                "Set a smaller batch, or name more samples.",
-            )
-        return feedset
 
     def _samples(self, data: Samples) -> FeedBatches:
         dataset = open_dataset(data.name, self.model, limit=data.limit, folder=data.folder)

@@ -206,7 +206,11 @@ class _Problem:
     def units(self, group: _Group) -> FloatArray:
         """Returns the units (rows, steps) that are tried for each row."""
         finest = np.maximum(np.abs(group.ideal).max(1), 1e-30) / self.layer.most_weight
-        units = np.maximum(finest, group.least)[:, None] * _multiples(self.layer.most_weight)
+        most = self.layer.most_weight
+        least = 1.0 if most == _BYTE else _CLIPPED
+        ratio = Decimal(_COARSEST * most / least) ** (1 / Decimal(_STEPS - 1))
+        multiples = np.array([least * float(ratio**step) for step in range(_STEPS)])
+        units = np.maximum(finest, group.least)[:, None] * multiples
         result: FloatArray = np.maximum(units, group.least[:, None])
         return result
 
@@ -278,10 +282,3 @@ def _clip_bias(
     most = float(registers.need.largest)
     result: FloatArray = np.clip(bias, np.maximum(low, -most - 1), np.minimum(high, most))
     return result
-
-
-def _multiples(most: int) -> FloatArray:
-    """Returns the steps that are tried, times the step at which the largest weight is `most`."""
-    finest = 1.0 if most == _BYTE else _CLIPPED
-    ratio = Decimal(_COARSEST * most / finest) ** (1 / Decimal(_STEPS - 1))
-    return np.array([finest * float(ratio**step) for step in range(_STEPS)])

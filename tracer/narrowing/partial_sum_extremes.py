@@ -160,7 +160,11 @@ class _Search:
 
     def order_for(self, places: Array) -> Array | None:
         """Returns the first order in which the sums at these places fit."""
-        sums = self._sums(places)
+        samples, rows = np.divmod(places, len(self.most))
+        products = self.inputs[samples] * self.layer.weights[rows] / self.most[rows, None]
+        start = first_terms(self.layer, self.registers)[rows] / self.most[rows]
+        terms = products.reshape(len(places), -1, self.layer.window)
+        sums = _Sums(terms, start, self.registers.starts)
         if len(self.registers.starts) == 1 and np.abs(sums.totals).max(initial=0) > 1:
             return None
         for ordered in (_interleaved, _greedy):
@@ -168,14 +172,6 @@ class _Search:
             if sums.extremes(order) <= 1:
                 return order
         return None
-
-    def _sums(self, places: Array) -> _Sums:
-        samples, rows = np.divmod(places, len(self.most))
-        window = self.layer.window
-        products = self.inputs[samples] * self.layer.weights[rows] / self.most[rows, None]
-        start = first_terms(self.layer, self.registers)[rows] / self.most[rows]
-        terms = products.reshape(len(places), -1, window)
-        return _Sums(terms, start, self.registers.starts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,8 +42,11 @@ def product(left: Array, right: Array) -> FloatArray:
     left, right = np.asarray(left, np.float64), np.asarray(right, np.float64)
     room = _EXACT - int(left.shape[-1]).bit_length()
     for own, other in ((left, right), (right, left)):
-        small = _integer_bits(own)
-        if small is not None and small <= room - _ENOUGH:
+        most = float(np.abs(own).max(initial=0))
+        if most >= 1 << (_EXACT - _ENOUGH) or not (np.rint(own) == own).all():
+            continue
+        small = int(most).bit_length()
+        if small <= room - _ENOUGH:
             rounded, unit = _rounded(other, room - small, -2 if other is right else -1)
             pair = (own, rounded) if own is left else (rounded, own)
             return np.asarray(np.matmul(*pair) * unit)
@@ -65,14 +68,6 @@ def coarse(left: Array, right: Array) -> FloatArray:
     bits = (_EXACT - int(left.shape[-1]).bit_length()) // 2
     (a, unit), (b, other) = _rounded(left, bits, -1), _rounded(right, bits, -2)
     return np.asarray(a @ b * unit * other)
-
-
-def _integer_bits(values: FloatArray) -> int | None:
-    """Returns the bits of the largest of integers; None for other numbers."""
-    most = float(np.abs(values).max(initial=0))
-    if most >= 1 << (_EXACT - _ENOUGH) or not (np.rint(values) == values).all():
-        return None
-    return int(most).bit_length()
 
 
 def _rounded(values: FloatArray, bits: int, axis: int) -> tuple[FloatArray, FloatArray]:

@@ -140,16 +140,24 @@ class ConcatRanges(Observer):
 
     def notes(self) -> tuple[str, ...]:
         """Returns a note for each of the worst Concats, and one for the others."""
-        worst = sorted(filter(None, map(self._worst_input, self._nodes)))
+        worst = []  # the fewest steps that an input of a node has, where these are too few
+        for key, node in self._nodes.items():
+            steps = [
+                ((high - low) / self._scales[node.outputs[0]], key, name)
+                for name, (low, high) in self._ranges[key].items()
+                if low < high  # ranges include 0, and inputs that are all 0 have none
+            ]
+            worst += sorted(each for each in steps if each[0] < _FEWEST_STEPS)[:1]
+        worst.sort()
         told = []
-        for steps, key, name in worst[:_MOST_NOTES]:
+        for count, key, name in worst[:_MOST_NOTES]:
             scale = self._scales[self._nodes[key].outputs[0]]
             low, high = self._ranges[key][name]
             ends = [end for ranges in self._ranges[key].values() for end in ranges]
             told.append(
                 f"Concat '{key}' joins values of unlike ranges in one scale: the steps are "
                 f"{scale:.2g} for {min(ends):.3g} to {max(ends):.3g}, and '{name}', from {low:.3g} "
-                f"to {high:.3g}, has {steps:.1f} of them. --exclude '{key}' keeps it in float"
+                f"to {high:.3g}, has {count:.1f} of them. --exclude '{key}' keeps it in float"
             )
         if len(worst) > _MOST_NOTES:
             told.append(
@@ -157,16 +165,6 @@ class ConcatRanges(Observer):
                 "--exclude Concat keeps them all in float"
             )
         return tuple(told)
-
-    def _worst_input(self, key: str) -> tuple[float, str, str] | None:
-        """Returns the fewest steps that an input has, the node, and the input; None if enough."""
-        scale = self._scales[self._nodes[key].outputs[0]]
-        steps = [
-            ((high - low) / scale, key, name)
-            for name, (low, high) in self._ranges[key].items()
-            if low < high  # ranges include 0, and inputs that are all 0 have none
-        ]
-        return min((each for each in steps if each[0] < _FEWEST_STEPS), default=None)
 
 
 _LOST = 1 / 4

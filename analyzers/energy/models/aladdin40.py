@@ -6,29 +6,18 @@ Factors of different widths count as their geometric mean, since the size of a m
 product of its widths. A float32 addition takes 7.93 pJ, a multiplication 24.4.
 """
 
-import numpy as np
-
 from tracer.analyzers.energy.energy_model import EnergyModel, FloatEnergy
-from tracer.support.types import FloatArray
 
 _BITS = 32
 """The width of the figures."""
 _ADD, _MUL = 0.0857, 8.63
 
 
-def _multiplication(operands: FloatArray, weights: FloatArray, widths: FloatArray) -> FloatArray:
-    return np.asarray(_MUL * operands * weights / _BITS**2)
-
-
-def _addition(operands: FloatArray, weights: FloatArray, widths: FloatArray) -> FloatArray:
-    return np.asarray(_ADD * widths / _BITS)
-
-
 MODEL = EnergyModel(
     name="aladdin40",
     unit="pJ",
     source="Aladdin plug-in of Accelergy, 40 nm",
-    multiplication=_multiplication,
-    addition=_addition,
+    multiplication=lambda operands, weights, widths: _MUL * operands * weights / _BITS**2,
+    addition=lambda operands, weights, widths: _ADD * widths / _BITS,
     floats={"float32": FloatEnergy(24.4, 7.93)},
 )

@@ -19,14 +19,6 @@ _ADD = (0.03, 0.1)
 _MUL = (0.2, 3.1)
 
 
-def _multiplication(operands: FloatArray, weights: FloatArray, widths: FloatArray) -> FloatArray:
-    return _power_law(_MUL, np.sqrt(operands * weights))
-
-
-def _addition(operands: FloatArray, weights: FloatArray, widths: FloatArray) -> FloatArray:
-    return _power_law(_ADD, widths)
-
-
 def _power_law(energies: tuple[float, float], bits: FloatArray) -> FloatArray:
     narrow, wide = energies
     exponent = math.log(wide / narrow) / math.log(_WIDE / _NARROW)
@@ -37,7 +29,7 @@ MODEL = EnergyModel(
     name="horowitz45",
     unit="pJ",
     source="M. Horowitz, ISSCC 2014, 45 nm",
-    multiplication=_multiplication,
-    addition=_addition,
+    multiplication=lambda operands, weights, widths: _power_law(_MUL, np.sqrt(operands * weights)),
+    addition=lambda operands, weights, widths: _power_law(_ADD, widths),
     floats={"float16": FloatEnergy(1.1, 0.4), "float32": FloatEnergy(3.7, 0.9)},
 )

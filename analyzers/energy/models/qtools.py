@@ -24,15 +24,11 @@ def _multiplication(operands: FloatArray, weights: FloatArray, widths: FloatArra
     return np.asarray(energies)
 
 
-def _addition(operands: FloatArray, weights: FloatArray, widths: FloatArray) -> FloatArray:
-    return np.asarray(_ADD * widths)
-
-
 MODEL = EnergyModel(
     name="qtools",
     unit="pJ",
     source="QTools (google/qkeras), 45 nm",
     multiplication=_multiplication,
-    addition=_addition,
+    addition=lambda operands, weights, widths: _ADD * widths,
     floats={"float16": FloatEnergy(1.1, 0.4), "float32": FloatEnergy(3.7, 0.9)},
 )

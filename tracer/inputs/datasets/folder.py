@@ -74,19 +74,16 @@ def open_folder(path: Path, model: Model, layout: SampleLayout) -> TestDataFolde
             f"{path}: holds neither input_0.pb nor a test_data_set folder",
             "Name a folder as in ONNX's model zoo, or an .npz file.",
         )
-    sizes = tuple(_samples(each, model, layout) for each in paths) if layout.rows else None
-    return TestDataFolders(model, paths, layout, sizes)
-
-
-def _samples(path: Path, model: Model, layout: SampleLayout) -> int:
-    """Returns the rows of an input with a row for each sample, from the first bytes of its file."""
-    names = [value.name for value in model.inputs]
-    file = path / f"input_{min(map(names.index, layout.rows))}.pb"
-    rows = _leading_size(file)
-    if rows is not None:
-        return rows
-    feeds = files.read_feeds(model, path)
-    return max((_rows(v) or 0 for n, v in feeds.items() if n in layout.rows), default=0)
+    if not layout.rows:
+        return TestDataFolders(model, paths, layout, None)
+    names, sizes = [value.name for value in model.inputs], []
+    for each in paths:  # from the first bytes of an input with a row for each sample
+        rows = _leading_size(each / f"input_{min(map(names.index, layout.rows))}.pb")
+        if rows is None:
+            feeds = files.read_feeds(model, each)
+            rows = max((_rows(v) or 0 for n, v in feeds.items() if n in layout.rows), default=0)
+        sizes.append(rows)
+    return TestDataFolders(model, paths, layout, tuple(sizes))
 
 
 def _leading_size(file: Path) -> int | None:

@@ -23,9 +23,8 @@ LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # of red, green and blue, af
 
 def as_float(pixels: Pixels) -> NDArray[np.float32]:
     """Returns C-contiguous float32: uint8 divided by 255, other numbers unchanged."""
-    floats = pixels.astype(
-        np.float32, order="C"
-    )  # copies the planes of grey images broadcast to colours
+    # copies the planes of grey images broadcast to colours
+    floats = pixels.astype(np.float32, order="C")
     if pixels.dtype == np.uint8:
         floats /= np.float32(255)
     return floats
@@ -42,9 +41,15 @@ def fit(x: Pixels, shape: tuple[int, int, int]) -> Pixels:
     if x.shape[2:] == (height, width):
         return x
     require("resizing images", "PIL")
+    from PIL import Image
+
+    def resize(plane: Pixels) -> Pixels:
+        image = Image.fromarray(np.ascontiguousarray(plane))
+        return np.asarray(image.resize((width, height), Image.Resampling.BILINEAR))
+
     grey_in_colours = x.strides[1] == 0  # resize only one of three equal planes
     planes = x[:, :1] if grey_in_colours else x
-    resized = np.stack([[_resize(p, height, width) for p in image] for image in planes])
+    resized = np.stack([[resize(plane) for plane in image] for image in planes])
     return _channels(resized, channels) if grey_in_colours else resized
 
 
@@ -104,10 +109,3 @@ def _channels(x: Pixels, channels: int) -> Pixels:
         f"images of {x.shape[1]} channels do not fit a model that takes {channels}",
         "Use grey or colour images (1 or 3 channels).",
     )
-
-
-def _resize(plane: Pixels, height: int, width: int) -> Pixels:
-    from PIL import Image
-
-    image = Image.fromarray(np.ascontiguousarray(plane))
-    return np.asarray(image.resize((width, height), Image.Resampling.BILINEAR))

@@ -82,20 +82,24 @@ class TarSamples:
         begun, skipped = find_start(first, map(len, self.places))
         for path, places in zip(self.paths[begun:], self.places[begun:], strict=True):
             for _, members in _grouped(path, places[skipped]):
-                yield self._sample(members)
+                for name in self.fields.names:
+                    if name not in members:
+                        last = list(members.values())[-1].name
+                        raise InputError(
+                            f"{last}: its sample has no field {name}, as others have", _FORM
+                        )
+                inputs = {}  # pixels [C, H, W] of images, and arrays
+                for name, own in self.fields.inputs.items():
+                    member = members[own]
+                    if member.kind not in _IMAGES:
+                        inputs[name] = _array(member)
+                        continue
+                    pixels = images.decoded(io.BytesIO(member.read()), member.name)
+                    declared = self.fields.types[name]
+                    inputs[name] = np.asarray(images.fit_declared(pixels, declared)[0])
+                label = self.fields.label
+                yield Sample(inputs, None if label is None else _label(members[label]))
             skipped = 0
-
-    def _sample(self, members: _Members) -> Sample:
-        for name in self.fields.names:
-            if name not in members:
-                last = list(members.values())[-1].name
-                raise InputError(f"{last}: its sample has no field {name}, as others have", _FORM)
-        inputs = {
-            name: _value(members[own], self.fields, name)
-            for name, own in self.fields.inputs.items()
-        }
-        label = self.fields.label
-        return Sample(inputs, None if label is None else _label(members[label]))
 
 
 def open_tars(paths: Sequence[Path], model: Model) -> TarSamples:
@@ -166,14 +170,6 @@ def _split(path: str) -> tuple[str, str]:
     folder, slash, last = path.rpartition("/")
     key, _, extension = last.partition(".")
     return (folder + slash + key if key else ""), extension.lower()
-
-
-def _value(member: _Member, chosen: Fields, name: str) -> Array:
-    """Returns the value of the input `name`: pixels [C, H, W] of an image, or an array."""
-    if member.kind in _IMAGES:
-        pixels = images.decoded(io.BytesIO(member.read()), member.name)
-        return np.asarray(images.fit_declared(pixels, chosen.types[name])[0])
-    return _array(member)
 
 
 def _array(member: _Member) -> Array:

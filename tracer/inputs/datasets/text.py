@@ -67,16 +67,14 @@ class TextWindows:
             start = done * self.window
             data = self.tokens.read(start, start + count * self.window + 1)
             labels = data[1:].reshape(count, self.window)
-            inputs = self._inputs(data[:-1].reshape(count, self.window))
+            tokens = data[:-1].reshape(count, self.window)
+            values: dict[str, Array] = {self.name: tokens}
+            values["attention_mask"] = np.ones_like(tokens)
+            values["position_ids"] = np.broadcast_to(np.arange(self.window), tokens.shape)
+            values |= {name: np.zeros((count, *shape)) for name, shape in self.caches.items()}
+            inputs = {name: values[name].astype(kind) for name, kind in self.types.items()}
             yield Batch(inputs, count, labels, token_bytes=self.token_bytes)
             done += count
-
-    def _inputs(self, data: NDArray[np.int64]) -> dict[str, Array]:
-        values: dict[str, Array] = {self.name: data}
-        values["attention_mask"] = np.ones_like(data)
-        values["position_ids"] = np.broadcast_to(np.arange(self.window), data.shape)
-        values |= {name: np.zeros((len(data), *shape)) for name, shape in self.caches.items()}
-        return {name: values[name].astype(kind) for name, kind in self.types.items()}
 
 
 def explicit(spec: str, model: Model) -> str:

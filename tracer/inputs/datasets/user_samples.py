@@ -12,6 +12,7 @@ import numpy as np
 
 from tracer.errors import InputError, TracerError
 from tracer.graph.model import Model
+from tracer.graph.tensor_type import TensorType
 from tracer.inputs.datasets import images
 from tracer.inputs.datasets.batch import Batch, Fields, Sample, choose_fields, stacked
 from tracer.support import imports
@@ -57,25 +58,17 @@ class UserSamples:
 
     def _samples(self, first: int) -> Iterator[Sample]:
         with _errors_naming(self.spec, self.file):
-            for number, value in enumerate(_values(self.spec, self.make(), first), first):
-                yield self._sample(f"{self.spec}: sample {number:,}", _by_field(value))
-
-    def _sample(self, where: str, values: Mapping[str, Any]) -> Sample:
-        for name in self.fields.names:
-            if name not in values:
-                raise InputError(f"{where} has no {name}, as the first one has", _FORM)
-        inputs = {}
-        for name, own in self.fields.inputs.items():
-            value, declared = values[own], self.fields.types[name]
-            if hasattr(value, "convert") and hasattr(value, "mode"):  # an image of Pillow
-                inputs[name] = np.asarray(images.fit_declared(images.pixels_of(value), declared)[0])
-                continue
-            array = inputs[name] = _array(where, value)
-            is_image = array.dtype == np.uint8 and array.ndim == 3
-            if is_image and declared is not None and declared.dtype.startswith("float"):
-                inputs[name] = np.asarray(images.fit_declared(array[None], declared)[0])
-        label = self.fields.label
-        return Sample(inputs, None if label is None else _array(where, values[label]))
+            for number, sample in enumerate(_values(self.spec, self.make(), first), first):
+                where, values = f"{self.spec}: sample {number:,}", _by_field(sample)
+                missing = [name for name in self.fields.names if name not in values]
+                if missing:
+                    raise InputError(f"{where} has no {missing[0]}, as the first one has", _FORM)
+                inputs = {
+                    name: _input(where, values[own], self.fields.types[name])
+                    for name, own in self.fields.inputs.items()
+                }
+                label = self.fields.label
+                yield Sample(inputs, None if label is None else _array(where, values[label]))
 
 
 def open_user_samples(spec: str, model: Model, home: Path) -> UserSamples:
@@ -153,6 +146,17 @@ def _by_field(value: Any) -> Mapping[str, Any]:
     if isinstance(value, tuple) and len(value) == 2:
         return {_INPUT: value[0], _LABEL: value[1]}
     return {_INPUT: value}
+
+
+def _input(where: str, value: Any, declared: TensorType | None) -> Array:
+    """Returns an array, or the pixels [C, H, W] of an image of Pillow in the input's sizes."""
+    if hasattr(value, "convert") and hasattr(value, "mode"):
+        return np.asarray(images.fit_declared(images.pixels_of(value), declared)[0])
+    array = _array(where, value)
+    is_image = array.dtype == np.uint8 and array.ndim == 3
+    if is_image and declared is not None and declared.dtype.startswith("float"):
+        return np.asarray(images.fit_declared(array[None], declared)[0])
+    return array
 
 
 def _array(where: str, value: Any) -> Array:

@@ -1,6 +1,7 @@
 """Reads MNIST (LeCun, Cortes and Burges) in its idx format, compressed or not."""
 
 import gzip
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,11 @@ def read(folder: Path) -> LabelledImages:
     Raises InputError for a file that is missing or does not match its header.
     """
     names = [f"{stem}-{kind}" for stem in STEMS for kind in (IMAGES, LABELS)]
-    paths = {name: path for name in names if (path := _find(folder, name))}
+    paths = dict[str, Path]()
+    for name, subfolder in itertools.product(names, FOLDERS):  # usual names and folders
+        for spelling in (name, f"{name}.gz", name.replace("-idx", ".idx")):
+            if name not in paths and (folder / subfolder / spelling).is_file():
+                paths[name] = folder / subfolder / spelling
     missing = [name for name in names if name not in paths]
     if missing:
         raise InputError(
@@ -42,15 +47,6 @@ def _split(images_path: Path, labels_path: Path) -> Split:
     if len(y) and y.max() > 9:
         raise InputError(f"{labels_path}: a label is {y.max()}, not a digit", "Download it again.")
     return Split((x[:, None],), y.astype(np.int64))
-
-
-def _find(folder: Path, name: str) -> Path | None:
-    """Returns the file under any usual name and folder of downloads."""
-    for subfolder in FOLDERS:
-        for spelling in (name, f"{name}.gz", name.replace("-idx", ".idx")):
-            if (folder / subfolder / spelling).is_file():
-                return folder / subfolder / spelling
-    return None
 
 
 def read_idx(path: Path, rank: int) -> NDArray[np.uint8]:
