@@ -168,15 +168,15 @@ def make_dynamic(first: ChainerTrace, second: ChainerTrace, batches: tuple[int, 
 
 def _name_batch(graph: onnx.GraphProto, other: onnx.GraphProto, batches: tuple[int, int]) -> None:
     """Names the dimensions that are the batch; clears others that depend on the batch."""
-    for values, others in ((graph.input, other.input), (graph.output, other.output)):
-        for value, twin in zip(values, others, strict=True):
-            dims = value.type.tensor_type.shape.dim
-            for dim, theirs in zip(dims, twin.type.tensor_type.shape.dim, strict=True):
-                sizes = dim.dim_value, theirs.dim_value
-                if sizes[0] != sizes[1]:
-                    dim.Clear()
-                if sizes == batches:
-                    dim.dim_param = BATCH
+    values, others = (*graph.input, *graph.output), (*other.input, *other.output)
+    for value, twin in zip(values, others, strict=True):
+        dims = value.type.tensor_type.shape.dim
+        for dim, theirs in zip(dims, twin.type.tensor_type.shape.dim, strict=True):
+            sizes = dim.dim_value, theirs.dim_value
+            if sizes[0] != sizes[1]:
+                dim.Clear()
+            if sizes == batches:
+                dim.dim_param = BATCH
 
 
 def _repeat(

@@ -51,8 +51,15 @@ def convert(
         return _convert_program(model, options)
     if not inputs:
         raise UsageError("the shape of the input is not known", "Give it: --input-shape 1,3,32,32.")
+    batched = options.dynamic_batch and any(spec.shape for spec in inputs)
+    # Torch takes a batch of 1 for a constant, so the traced batch is at least 2.
+    large = [s.with_batch(max(2, s.shape[0])) if s.shape else s for s in inputs]
     with _evaluating(model):
-        return _convert_module(model, inputs, options)
+        arrays = draw(large if batched else inputs, options.seed)
+        shapes = dynamic_shapes(model, inputs, batched)
+        program = _export(model, _tensors(model, arrays), shapes, options)
+        rename(program.model.graph, model)
+        return _conversion(program, lambda arrays: run(model, arrays), inputs, options)
 
 
 def run(module: torch.nn.Module, arrays: Arrays) -> list[NDArray[Any]]:
@@ -259,22 +266,6 @@ def _require_count(model: torch.nn.Module, attribute: str, own: int, needed: int
         )
 
 
-def _convert_module(
-    model: torch.nn.Module, inputs: Sequence[InputSpec], options: ExportOptions
-) -> Conversion:
-    batched = options.dynamic_batch and any(spec.shape for spec in inputs)
-    # Torch takes a batch of 1 for a constant, so the traced batch is at least 2.
-    traced = [s.with_batch(max(2, s.shape[0])) if s.shape else s for s in inputs]
-    program = _export(
-        model,
-        _tensors(model, draw(traced if batched else inputs, options.seed)),
-        dynamic_shapes(model, inputs, batched),
-        options,
-    )
-    rename(program.model.graph, model)
-    return _conversion(program, lambda arrays: run(model, arrays), inputs, options)
-
-
 def _convert_program(program: torch.export.ExportedProgram, options: ExportOptions) -> Conversion:
     args, kwargs = program.example_inputs or ((), {})
     if kwargs or not args or not all(isinstance(a, torch.Tensor) for a in args):
@@ -346,7 +337,19 @@ def _export(
         except ModuleNotFoundError:
             raise
         except Exception as error:  # any error of the exporter or the model
-            raise _failure(model, error) from error
+            cause: BaseException = error
+            while cause.__cause__ is not None:
+                cause = cause.__cause__
+            kind, fixed = type(model).__name__, _FIXED.search(str(cause))
+            if fixed:
+                what = f"{kind} fixes the batch of its input '{fixed['name']}' at {fixed['size']}"
+                raise ModelError(what, _STATIC) from error
+            lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+            reason = lines[0].rstrip(".:") if lines else "no reason given"
+            raise ModelError(
+                f"torch cannot export {kind}: {type(cause).__name__}: {reason}",
+                "Check --input-shape first; --debug shows torch's own report.",
+            ) from error
     assert program is not None
     return program
 
@@ -363,24 +366,6 @@ def _cache_for_a_time() -> Iterator[None]:
             yield
         finally:
             del os.environ[_CACHE]
-
-
-def _failure(model: object, error: Exception) -> ModelError:
-    cause: BaseException = error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
-    kind = type(model).__name__
-    fixed = _FIXED.search(str(cause))
-    if fixed:
-        return ModelError(
-            f"{kind} fixes the batch of its input '{fixed['name']}' at {fixed['size']}", _STATIC
-        )
-    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
-    reason = lines[0].rstrip(".:") if lines else "no reason given"
-    return ModelError(
-        f"torch cannot export {kind}: {type(cause).__name__}: {reason}",
-        "Check --input-shape first; --debug shows torch's own report.",
-    )
 
 
 def _values(program: torch.export.ExportedProgram, arrays: Arrays) -> Mapping[str, NDArray[Any]]:

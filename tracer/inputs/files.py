@@ -168,27 +168,19 @@ def npz_opened(path: Path, members: list[Member], first: int = 0) -> Iterator[li
                 raise ValueError(f"'{member.name}' has changed")
             stack.enter_context(stream)
             if first and member.is_by_rows:
-                file = stack.enter_context(path.open("rb"))
-                stream = _past_rows(archive, file, member, stream, first)
+                info = archive.getinfo(f"{member.name}.npy")
+                start = stream.tell() + member.bytes_of(first)
+                if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & _ENCRYPTED:
+                    stream.seek(start)  # unpacks what comes before
+                elif stream.tell() + member.bytes_of(member.shape[0]) > info.file_size:
+                    raise ValueError(f"'{member.name}' ends before its last row")
+                else:
+                    stream = stack.enter_context(path.open("rb"))
+                    stream.seek(info.header_offset + _NAME_SIZES)
+                    sizes = struct.unpack("<HH", stream.read(4))
+                    stream.seek(info.header_offset + _NAME_SIZES + 4 + sum(sizes) + start)
             streams.append(stream)
         yield streams
-
-
-def _past_rows(
-    archive: zipfile.ZipFile, file: IO[bytes], member: Member, stream: IO[bytes], first: int
-) -> IO[bytes]:
-    """Returns a stream at row `first` of a member: `file`, or `stream`, if it is compressed."""
-    info = archive.getinfo(f"{member.name}.npy")
-    start = stream.tell() + member.bytes_of(first)
-    if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & _ENCRYPTED:
-        stream.seek(start)  # unpacks what comes before
-        return stream
-    if stream.tell() + member.bytes_of(member.shape[0]) > info.file_size:
-        raise ValueError(f"'{member.name}' ends before its last row")
-    file.seek(info.header_offset + _NAME_SIZES)
-    sizes = struct.unpack("<HH", file.read(4))
-    file.seek(info.header_offset + _NAME_SIZES + 4 + sum(sizes) + start)
-    return file
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> tuple[Member, IO[bytes]]:

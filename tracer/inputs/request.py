@@ -267,7 +267,20 @@ def open_batches(model: Model, paths: Sequence[Path], size: int | None = None) -
     Arrays in an .npz with more rows than the model takes, or than `size`, are cut along their
     first axis. Raises InputError for a path that holds no inputs, or arrays of unknown names.
     """
-    files = [file for path in paths for file in _input_files(path)]
+    files = list[Path]()
+    for path in paths:
+        if not path.exists():
+            raise InputError(
+                f"{path}: no such inputs", "Name an .npz file or a test_data_set folder."
+            )
+        inside = [path]
+        if path.is_dir():
+            inside = sorted([*test_data_sets(path), *path.glob("*.npz")], key=numeric_order)
+        if not inside:
+            raise InputError(
+                f"{path}: holds no inputs", "Inputs are .npz files or test_data_set folders."
+            )
+        files += [path] if path in inside else inside
     for file in files:
         if file.suffix == ".npz":
             refuse_unknown(file, model)
@@ -319,19 +332,3 @@ def _reopened(
 ) -> FeedBatches:
     datasets = tuple(reopened(each, model) for each in descriptions)
     return FeedBatches(model, datasets, size, description, total)
-
-
-def _input_files(path: Path) -> Sequence[Path]:
-    """Returns a file or test_data_set folder itself, or those inside another folder."""
-    if not path.exists():
-        raise InputError(f"{path}: no such inputs", "Name an .npz file or a test_data_set folder.")
-    if not path.is_dir():
-        return [path]
-    paths = sorted([*test_data_sets(path), *path.glob("*.npz")], key=numeric_order)
-    if path in paths:
-        return [path]
-    if not paths:
-        raise InputError(
-            f"{path}: holds no inputs", "Inputs are .npz files or test_data_set folders."
-        )
-    return paths

@@ -38,7 +38,19 @@ def write_layer(fragment: Fragment, layer: Layer, fit: Fit, parts: int = 1) -> N
     inputs = fragment.node.input[0]
     if fit.grid != layer.grid:
         inputs = fragment.on_grid(inputs, fit.grid)
-    terms = [_product(fragment, layer, fit, inputs, cut) for cut in cuts(layer, parts)]
+    terms = []
+    for cut in cuts(layer, parts):  # the first part has the bias
+        part = slice(cut.start * layer.window, cut.stop * layer.window)
+        reads = [inputs]
+        if parts > 1:
+            places = (("start", cut.start), ("end", cut.stop), ("axis", layer.channel_axis))
+            ends = [fragment.constant(name, np.array([at], np.int64)) for name, at in places]
+            reads = [fragment.add("Slice", [inputs, *ends])]
+        reads.append(_weights(fragment, layer, fit.integers[:, part], fit.scales))
+        if fit.bias is not None and cut.start == 0:
+            units = fit.scales.astype(np.float32) * np.float32(fit.grid.step)
+            reads.append(_scaled(fragment, layer, "bias", fit.bias.astype(np.int32), units, 0))
+        terms.append(fragment.copy(reads, "sum"))
     if fit.means is not None:
         ones = layer.stored(np.ones((1, layer.depth), np.int8))
         weights = fragment.dequantized("ones", ones, np.ones((), np.float32), None)
@@ -57,20 +69,6 @@ def cuts(layer: Layer, parts: int) -> tuple[slice, ...]:
     channels = layer.depth // layer.window
     ends = [channels * n // parts for n in range(parts + 1)]
     return tuple(slice(a, b) for a, b in pairwise(ends))
-
-
-def _product(fragment: Fragment, layer: Layer, fit: Fit, inputs: str, cut: slice) -> str:
-    """Adds the node for some input channels; the first part has the bias."""
-    terms = slice(cut.start * layer.window, cut.stop * layer.window)
-    if cut.stop - cut.start < layer.depth // layer.window:
-        places = (("start", cut.start), ("end", cut.stop), ("axis", layer.channel_axis))
-        ends = [fragment.constant(part, np.array([value], np.int64)) for part, value in places]
-        inputs = fragment.add("Slice", [inputs, *ends])
-    reads = [inputs, _weights(fragment, layer, fit.integers[:, terms], fit.scales)]
-    if fit.bias is not None and cut.start == 0:
-        units = fit.scales.astype(np.float32) * np.float32(fit.grid.step)
-        reads.append(_scaled(fragment, layer, "bias", fit.bias.astype(np.int32), units, 0))
-    return fragment.copy(reads, "sum")
 
 
 def _weights(fragment: Fragment, layer: Layer, integers: Array, scales: Array) -> str:

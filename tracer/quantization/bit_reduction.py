@@ -37,22 +37,8 @@ def narrow(
     tensor has, ModelError for a graph that is not in the qdq form of onnxruntime's quantizer.
     """
     graph = GraphEditor(proto)
-    _check(graph)
-    for node in graph.nodes("DequantizeLinear"):
-        if weight_bits is not None and graph.stored(node.input[0], np.int32) is not None:
-            _narrow_weight(graph, node, weight_bits)
-    widened: set[str] = set()
-    for node in graph.nodes("QuantizeLinear"):
-        if activation_bits is not None:
-            _narrow_activation(graph, node, activation_bits, widened)
-    for node in graph.nodes(*_BIASED):
-        _fit_bias(graph, node)
-    return graph.proto
-
-
-def _check(graph: GraphEditor) -> None:
-    opset = next(e.version for e in graph.proto.opset_import if not e.domain)
-    foreign = next((n.op_type for n in graph.proto.graph.node if n.op_type.startswith("Q")
+    opset = next(e.version for e in proto.opset_import if not e.domain)
+    foreign = next((n.op_type for n in proto.graph.node if n.op_type.startswith("Q")
                     and n.op_type != "QuantizeLinear"), None)  # fmt: skip
     if foreign or not graph.nodes("QuantizeLinear"):
         reason = f"it has a {foreign}" if foreign else "it has no QuantizeLinear"
@@ -65,6 +51,16 @@ def _check(graph: GraphEditor) -> None:
             f"fewer bits need Clip with bounds as inputs, which opset {opset} lacks",
             f"Export the model with opset {_CLIP_OPSET} or newer.",
         )
+    for node in graph.nodes("DequantizeLinear"):
+        if weight_bits is not None and graph.stored(node.input[0], np.int32) is not None:
+            _narrow_weight(graph, node, weight_bits)
+    widened: set[str] = set()
+    for node in graph.nodes("QuantizeLinear"):
+        if activation_bits is not None:
+            _narrow_activation(graph, node, activation_bits, widened)
+    for node in graph.nodes(*_BIASED):
+        _fit_bias(graph, node)
+    return graph.proto
 
 
 def _narrow_weight(graph: GraphEditor, node: onnx.NodeProto, bits: int) -> None:

@@ -168,7 +168,18 @@ def quantize_in_place(
         tensor.data_location = onnx.TensorProto.DEFAULT  # onnx sees no external data to load
     bare = source.with_name("bare.onnx")
     bare.write_bytes(proto.SerializeToString())
-    ranges = _calibrated_ranges(bare, reader, operators, options)
+    calibrator = _CALIBRATORS[ort.CalibrationMethod[METHODS[options.method]]](
+        bare,
+        operators,
+        augmented_model_path=str(bare.with_name("augmented.onnx")),  # beside the weights
+    )
+    _point_to_data(calibrator.model)
+    calibrator.augment_graph()
+    calibrator.create_inference_session()
+    for batch in range(len(reader)):
+        reader.set_range(batch, batch + 1)
+        calibrator.collect_data(reader)
+    ranges = calibrator.compute_data()
     model = quant_utils.load_model_with_shape_infer(bare)
     _point_to_data(model)
     types = (ort.QuantType[TYPES[each]] for each in (options.weight_type, options.activation_type))
@@ -190,24 +201,6 @@ def _point_to_data(proto: onnx.ModelProto) -> None:
     for tensor in stored_tensors(proto):
         if tensor.external_data:
             tensor.data_location = onnx.TensorProto.EXTERNAL
-
-
-def _calibrated_ranges(
-    bare: Path, reader: CalibrationReader, operators: Sequence[str], options: QuantizationOptions
-) -> ort.TensorsData:
-    """Returns the ranges of the activations, batch by batch."""
-    calibrator = _CALIBRATORS[ort.CalibrationMethod[METHODS[options.method]]](
-        bare,
-        operators,
-        augmented_model_path=str(bare.with_name("augmented.onnx")),  # beside the weights
-    )
-    _point_to_data(calibrator.model)
-    calibrator.augment_graph()
-    calibrator.create_inference_session()
-    for batch in range(len(reader)):
-        reader.set_range(batch, batch + 1)
-        calibrator.collect_data(reader)
-    return calibrator.compute_data()
 
 
 @contextlib.contextmanager
@@ -251,9 +244,23 @@ def quantize_static(
     with doing, TemporaryFolder() as folder, _temporary(folder), _quiet():
         target = source.with_name(f"quantized-{source.name}")
         proto = onnx.load(source, load_external_data=False)
-        run = quantize_in_place if has_external_data(proto) else partial(_quantize, ranges)
         try:
-            run(source, target, reader, nodes, options)
+            if has_external_data(proto):
+                quantize_in_place(source, target, reader, nodes, options)
+            else:
+                ort.quantize_static(
+                    source, target, reader,
+                    quant_format=ort.QuantFormat[FORMATS[options.format]],
+                    per_channel=options.per_channel, reduce_range=options.reduce_range,
+                    activation_type=ort.QuantType[TYPES[options.activation_type]],
+                    weight_type=ort.QuantType[TYPES[options.weight_type]],
+                    nodes_to_quantize=list(nodes),
+                    calibrate_method=ort.CalibrationMethod[METHODS[options.method]],
+                    extra_options={
+                        "ActivationSymmetric": options.symmetric, "CalibStridedMinMax": 1
+                    },
+                    calibration_cache_path=ranges,
+                )  # fmt: skip
         except (TracerError, MemoryError):
             raise
         except Exception as error:  # its quantizer raises all kinds of exceptions
@@ -267,30 +274,6 @@ def quantize_static(
             ) from error
         _check_result(name, target)
         return onnx.load(target, load_external_data=False)
-
-
-def _quantize(
-    ranges: Path | None,
-    source: Path,
-    target: Path,
-    reader: CalibrationReader,
-    nodes: Sequence[str],
-    options: QuantizationOptions,
-) -> None:
-    ort.quantize_static(
-        source,
-        target,
-        reader,
-        quant_format=ort.QuantFormat[FORMATS[options.format]],
-        per_channel=options.per_channel,
-        reduce_range=options.reduce_range,
-        activation_type=ort.QuantType[TYPES[options.activation_type]],
-        weight_type=ort.QuantType[TYPES[options.weight_type]],
-        nodes_to_quantize=list(nodes),
-        calibrate_method=ort.CalibrationMethod[METHODS[options.method]],
-        extra_options={"ActivationSymmetric": options.symmetric, "CalibStridedMinMax": 1},
-        calibration_cache_path=ranges,
-    )
 
 
 def _check_result(name: str, path: Path) -> None:

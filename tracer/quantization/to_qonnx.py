@@ -140,25 +140,17 @@ class _Converter:
         axis = _attribute(node, "axis", 1)
         step = _spread(scale, rank or 0, axis)
         shift = np.zeros((), np.float32) if zero is None else _spread(zero, rank or 0, axis)
-        name = self._floats(node, maker.input[0], integers, clips, step, shift)
+        name = maker.input[0]
+        if integers.are_all:  # what the Quant clips itself, no node before it does
+            before = self._graph.producer(name)
+            name = before.input[0] if before is not None and before.op_type == "Clip" else name
+        elif clips:
+            ends = ((np.float32(end) - shift) * step for end in (integers.low, integers.high))
+            names = [self._graph.constant(node, part, end.reshape(()).astype(np.float32))
+                     for part, end in zip(("low", "high"), ends, strict=True)]  # fmt: skip
+            name = self._graph.inserted(node, "Clip", [name, *names])
         self._become_quant(node, name, step, shift, integers)
         return True
-
-    def _floats(
-        self, node: onnx.NodeProto, name: str, integers: _Integers, clips: bool, step: Array,
-        shift: Array,
-    ) -> str:  # fmt: skip
-        """Returns the tensor that the Quant reads: what it clips itself, no node before it does."""
-        maker = self._graph.producer(name)
-        if integers.are_all:
-            is_clip = maker is not None and maker.op_type == "Clip"
-            return maker.input[0] if maker is not None and is_clip else name
-        if not clips:
-            return name
-        ends = ((np.float32(end) - shift) * step for end in (integers.low, integers.high))
-        names = [self._graph.constant(node, part, end.reshape(()).astype(np.float32))
-                 for part, end in zip(("low", "high"), ends, strict=True)]  # fmt: skip
-        return self._graph.inserted(node, "Clip", [name, *names])
 
     def _become_quant(
         self, node: onnx.NodeProto, name: str, step: Array, shift: Array, integers: _Integers

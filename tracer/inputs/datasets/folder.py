@@ -1,6 +1,6 @@
 """Reads samples from test_data_set folders of protobufs, ONNX's format for test data."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,21 +42,19 @@ class TestDataFolders:
         for path in self.paths[begun:]:
             feeds = files.read_feeds(self.model, path)
             outputs = files.read_outputs(self.model, path)
-            batch = Batch(feeds, self._size(path, feeds, outputs), None, outputs or None)
+            if not self.layout.rows:
+                shapes = {name: v.shape for name, v in feeds.items() if hasattr(v, "shape")}
+                size = batch_of(self.model, shapes) or 1
+            else:
+                tensors = {**{n: v for n, v in feeds.items() if n in self.layout.rows}, **outputs}
+                counts = {name: _rows(value) for name, value in tensors.items()}
+                if len(set(counts.values())) != 1 or None in counts.values():
+                    text = ", ".join(f"'{n}' has {count or 'no'}" for n, count in counts.items())
+                    raise InputError(f"{path}: a sample is a row of each tensor, but {text}")
+                size = next(iter(counts.values())) or 0
+            batch = Batch(feeds, size, None, outputs or None)
             yield batch.part(skipped, batch.size, self.layout.rows)
             skipped = 0
-
-    def _size(self, path: Path, feeds: Mapping[str, Any], outputs: Mapping[str, Any]) -> int:
-        if not self.layout.rows:
-            shapes = {name: v.shape for name, v in feeds.items() if hasattr(v, "shape")}
-            return batch_of(self.model, shapes) or 1
-        tensors = {**{n: v for n, v in feeds.items() if n in self.layout.rows}, **outputs}
-        rows = {name: _rows(value) for name, value in tensors.items()}
-        counts = set(rows.values())
-        if len(counts) != 1 or None in counts:
-            text = ", ".join(f"'{name}' has {count or 'no'}" for name, count in rows.items())
-            raise InputError(f"{path}: a sample is a row of each tensor, but {text}")
-        return counts.pop() or 0
 
 
 def _rows(value: Any) -> int | None:

@@ -95,7 +95,18 @@ def open_image_folder(path: Path, model: Model, split: str) -> FolderImages:
         if base.name == "val":
             files += [base.parent / name for name in _VAL_FILES]
         labels = next((file for file in files if file.is_file()), None)
-        folders = [_flat(base, labels, numbers)]
+        names, known = _images_in(base), None
+        if labels is not None:
+            own, known = dict(_read_labels(labels, numbers)), np.empty(len(names), np.int64)
+            for number, image in enumerate(names):
+                text = os.fsdecode(bytes(image))
+                label = own.get(text, own.get(Path(text).stem))
+                if label is None:
+                    raise InputError(
+                        f"{labels}: has no label of {base / text}", "Write NAME CLASS."
+                    )
+                known[number] = label
+        folders = [_Folder(base, names, known)]
     filled = tuple(folder for folder in folders if len(folder.names))
     if not filled:
         raise InputError(f"{base}: holds no images, nor input_0.pb or test_data_set folders", _FORM)
@@ -119,20 +130,6 @@ def _images_in(path: Path) -> NDArray[np.bytes_]:
     with os.scandir(path) as entries:
         names = [e.name for e in entries if Path(e.name).suffix.lower() in _SUFFIXES]
     return np.array(sorted(map(os.fsencode, names)), np.bytes_)
-
-
-def _flat(base: Path, labels: Path | None, numbers: Mapping[str, int]) -> _Folder:
-    names = _images_in(base)
-    if labels is None:
-        return _Folder(base, names, None)
-    classes, found = dict(_read_labels(labels, numbers)), np.empty(len(names), np.int64)
-    for number, name in enumerate(names):
-        text = os.fsdecode(bytes(name))
-        label = classes.get(text, classes.get(Path(text).stem))
-        if label is None:
-            raise InputError(f"{labels}: has no label of {base / text}", "Write NAME CLASS.")
-        found[number] = label
-    return _Folder(base, names, found)
 
 
 def _read_labels(file: Path, numbers: Mapping[str, int]) -> Iterator[tuple[str, int]]:

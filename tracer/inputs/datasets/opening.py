@@ -143,7 +143,7 @@ class _Spec:
 def _opened(origin: Description, model: Model) -> Dataset:
     """Opens the whole data set that `origin` describes; paths are short where `home` is here."""
     home = Path() if origin.home == Path.cwd() else origin.home
-    layout = SampleLayout.of(model)
+    layout, path = SampleLayout.of(model), home / origin.base
     if origin.base in names():
         name, dataset = image_input(origin.base, model), read(origin.base, home / origin.folder)
         own = dataset.train if origin.split == "train" else dataset.test
@@ -152,8 +152,23 @@ def _opened(origin: Description, model: Model) -> Dataset:
         source = open_text(origin.base, model, origin.limit, home)
     elif USER.fullmatch(origin.base):
         source = open_user_samples(origin.base, model, home)
+    elif path.suffix == ".npz":
+        source = open_archive(path, model, layout, origin.split)
+    elif path.suffix == ".parquet":
+        source = open_parquet(files_of(path), model)
+    elif path.suffix == ".tar":
+        source = open_tars(files_of(path), model)
+    elif path.is_dir() and test_data_sets(path):
+        source = open_folder(path, model, layout)
+    elif path.is_dir():
+        source = open_image_folder(path, model, origin.split)
     else:
-        source = _files(home / origin.base, model, layout, origin.split)
+        raise UsageError(
+            f"no data set '{path}'",
+            f"Name one of {', '.join(names())}, an .npz, .parquet or .tar file, text:FILE, "
+            "FILE.py:NAME, or a folder of images or test_data_sets; :train after a name, an .npz "
+            "or a folder of images chooses its training split.",
+        )
     whole = replace(origin, numbers=None, first=0, stop=origin.limit)
     return Dataset(origin.name, model, source, layout, whole, origin.repeat, origin.limit)
 
@@ -196,22 +211,3 @@ def _checked(dataset: Dataset) -> Dataset:
     if not any(True for _ in replace(dataset, limit=1).batches(1)):
         raise InputError(f"{dataset.name}: holds no samples", "Name a data set with one or more.")
     return dataset
-
-
-def _files(path: Path, model: Model, layout: SampleLayout, split: str) -> SampleSource:
-    if path.suffix == ".npz":
-        return open_archive(path, model, layout, split)
-    if path.suffix == ".parquet":
-        return open_parquet(files_of(path), model)
-    if path.suffix == ".tar":
-        return open_tars(files_of(path), model)
-    if path.is_dir() and test_data_sets(path):
-        return open_folder(path, model, layout)
-    if path.is_dir():
-        return open_image_folder(path, model, split)
-    raise UsageError(
-        f"no data set '{path}'",
-        f"Name one of {', '.join(names())}, an .npz, .parquet or .tar file, text:FILE, "
-        "FILE.py:NAME, or a folder of images or test_data_sets; :train after a name, an .npz or a "
-        "folder of images chooses its training split.",
-    )

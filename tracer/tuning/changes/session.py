@@ -60,12 +60,9 @@ def _why_binding(findings: Findings) -> str | None:
 
 
 @change(
-    "denormals",
-    "rounding",
-    55,
-    one_form("zero"),
+    "denormals", "rounding", 55, one_form("zero"),
     lambda setup, _: setup.with_session(flushes_denormals=True),
-)
+)  # fmt: skip
 def _why_denormals(findings: Findings) -> str | None:
     """Numbers too small to be normal become 0: arithmetic on them is slow on many processors."""
     if findings.setup.session.flushes_denormals or not feeding.can_flush_denormals():
@@ -76,12 +73,9 @@ def _why_denormals(findings: Findings) -> str | None:
 
 
 @change(
-    "fast_math",
-    "float16",
-    56,
-    one_form("bfloat16"),
+    "fast_math", "float16", 56, one_form("bfloat16"),
     lambda setup, _: setup.with_entries({_FAST_MATH: "1"}),
-)
+)  # fmt: skip
 def _why_fast_math(findings: Findings) -> str | None:
     """Products of floats in bfloat16, which some processors of ARM multiply faster."""
     share = findings.share(PRODUCTS)
@@ -93,12 +87,9 @@ def _why_fast_math(findings: Findings) -> str | None:
 
 
 @change(
-    "fixed_dimensions",
-    "rounding",
-    30,
-    one_form("all"),
+    "fixed_dimensions", "rounding", 30, one_form("all"),
     lambda setup, _: setup.with_session(dims=setup.open_dims),
-)
+)  # fmt: skip
 def _why_fixed_dimensions(findings: Findings) -> str | None:
     """Open dimensions are fixed to the sizes of the inputs, when the session opens."""
     dims = findings.setup.open_dims
@@ -113,12 +104,9 @@ def _why_fixed_dimensions(findings: Findings) -> str | None:
 
 
 @change(
-    "memory_pattern",
-    "exact",
-    60,
-    one_form("off"),
+    "memory_pattern", "exact", 60, one_form("off"),
     lambda setup, _: setup.with_session(memory_pattern=False),
-)
+)  # fmt: skip
 def _why_memory_pattern(findings: Findings) -> str | None:
     """Each tensor is allocated by itself, instead of one block for tensors of known sizes."""
     if not findings.setup.session.memory_pattern or findings.setup.session.parallel:
@@ -164,12 +152,9 @@ def _levels(findings: Findings) -> Sequence[str]:
 
 
 @change(
-    "optimization",
-    "rounding",
-    40,
-    _levels,
+    "optimization", "rounding", 40, _levels,
     lambda setup, level: setup.with_settings(optimization=level),
-)
+)  # fmt: skip
 def _why_optimization(findings: Findings) -> str | None:
     """Another level of graph optimisation."""
     level, kernels = findings.setup.settings.optimization, len(findings.kernels)
@@ -195,12 +180,10 @@ def _in_order(kernels: Sequence[Kernel]) -> Sequence[Kernel]:
 
 
 @change(
-    "parallel",
-    "exact",
-    52,
+    "parallel", "exact", 52,
     lambda findings: [str(n) for n in sorted({2, findings.machine.cpus})],
     lambda setup, n: setup.with_session(parallel=True, inter_op_threads=int(n)),
-)
+)  # fmt: skip
 def _why_parallel(findings: Findings) -> str | None:
     """Nodes that do not wait for each other run at the same time: `ORT_PARALLEL`."""
     if findings.setup.session.parallel or findings.machine.cpus < 2:
