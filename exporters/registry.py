@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tracer.errors import InputError, UsageError
-from tracer.exporters.frameworks import frameworks
+from tracer.exporters import frameworks
 from tracer.exporters.records import Exporter
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]

@@ -339,13 +339,6 @@ def _tokens(kernel: Kernel) -> int:
 
 
 RULES = (
-    unfused_activation,
-    unfused_attention,
-    computed_shapes,
-    conversions,
-    inserted_casts,
-    layout_reorders,
-    other_provider,
-    copied_cache,
-    unpruned_head,
-)
+    unfused_activation, unfused_attention, computed_shapes, conversions, inserted_casts,
+    layout_reorders, other_provider, copied_cache, unpruned_head,
+)  # fmt: skip

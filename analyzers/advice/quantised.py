@@ -103,8 +103,4 @@ def saturating_sums(evidence: Evidence) -> Advice | None:
     return Advice("saturating_sums", text, time, keys(rows), {}, tune=("static_int8",))
 
 
-RULES = (
-    slower_quantized,
-    unrounded_activations,
-    saturating_sums,
-)
+RULES = (slower_quantized, unrounded_activations, saturating_sums)

@@ -140,10 +140,4 @@ def few_threads(evidence: Evidence) -> Advice | None:
     )
 
 
-RULES = (
-    compute_bound,
-    memory_bound,
-    slow_kernel,
-    small_kernels,
-    few_threads,
-)
+RULES = (compute_bound, memory_bound, slow_kernel, small_kernels, few_threads)

@@ -107,8 +107,4 @@ def guaranteed(row: "pd.Series[float]") -> int:
     return 0 if pd.isna(bits) else max(int(row["bits"]) - int(bits), 0)
 
 
-RULES = (
-    cheap_overflow,
-    spare_bits,
-    worth_narrowing,
-)
+RULES = (cheap_overflow, spare_bits, worth_narrowing)

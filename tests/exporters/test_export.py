@@ -148,7 +148,7 @@ def test_the_former_names_of_the_packages_still_import_and_warn():
 
 
 def test_every_framework_has_an_exporter_of_its_name():
-    assert frameworks.frameworks() == ["chainer", "torch"]
+    assert frameworks() == ["chainer", "torch"]
     assert [exporter.name for exporter in registry.all_exporters()] == ["chainer", "torch"]
 
 

@@ -18,7 +18,7 @@ from tracer.inputs.datasets.opening import open_dataset
 from tracer.interpreter.interpreter import Interpreter
 from tracer.metrics import find
 from tracer.quantization.options import WeightOptions
-from tracer.quantization.weights import quantize_weights
+from tracer.quantization.quantizer import quantize_weights
 
 torch = pytest.importorskip("torch")
 FAMILIES = tuple(name for name in families.names() if families.recipe(name).data == "kjv")

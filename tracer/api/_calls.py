@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from tracer.analyzers.options import ADDITION_CONVENTIONS, DEFAULT_ENERGY_MODEL
 from tracer.containment import calls
 from tracer.errors import UsageError
-from tracer.exporters.frameworks import frameworks
+from tracer.exporters import frameworks
 from tracer.support.arguments import (
     RULES,
     TEXT,

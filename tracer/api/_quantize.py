@@ -19,7 +19,7 @@ from tracer.quantization import quantizer
 from tracer.quantization.calibration import CalibrationSamples
 from tracer.quantization.layers import accuracy, check_metric
 from tracer.quantization.options import QuantizationOptions, WeightOptions
-from tracer.quantization.weights import quantize_weights
+from tracer.quantization.quantizer import quantize_weights
 from tracer.records.model_info import ModelInfo
 from tracer.records.transformed import Accuracy, Quantized
 from tracer.scaling.pool import Pool, opened_pool

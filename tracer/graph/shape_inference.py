@@ -135,9 +135,22 @@ def _inferred(model: Model, skeleton: onnx.ModelProto) -> TensorTypes:
             inferred = onnx.shape_inference.infer_shapes(content, data_prop=data_prop)
             break
     tensors: dict[str, Mapping[str, TensorType]] = {}
-    read = _Reader()
+    known: dict[bytes, TensorType | None] = {}  # one object each: there are many equal protobufs
     for path, graph in _with_paths(inferred.graph, "", iter(model.keys)):
-        tensors.setdefault(path, read.declared(graph))
+        types: dict[str, TensorType] = {}
+        for value in (*graph.value_info, *graph.output, *graph.input):
+            serialized = value.type.SerializeToString()
+            if serialized not in known:
+                known[serialized] = tensor_type.from_type_proto(value.type)
+            kind = known[serialized]
+            if kind is not None:
+                types[value.name] = kind
+        for weight in graph.initializer:
+            types[weight.name] = tensor_type.from_initializer(weight)
+        for sparse in graph.sparse_initializer:
+            dtype = tensor_type.dtype_name(sparse.values.data_type)
+            types[sparse.values.name] = TensorType(dtype, tuple(sparse.dims))
+        tensors.setdefault(path, types)
     weights = {scope.path: {w.name: w for w in scope.graph.initializer} for scope in model.scopes}
     return TensorTypes(tensors, weights)
 
@@ -326,27 +339,3 @@ def _with_paths(
     for node, key in zip(graph.node, keys, strict=False):
         for attribute, body in bodies(node):
             yield from _with_paths(body, f"{key}.{attribute}", keys)
-
-
-class _Reader:
-    """Reads types; those of equal protobufs are one object, which saves time in large models."""
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, TensorType | None] = {}
-
-    def declared(self, graph: onnx.GraphProto) -> dict[str, TensorType]:
-        """Returns the types that a graph declares, by the names of the tensors."""
-        types: dict[str, TensorType] = {}
-        for value in (*graph.value_info, *graph.output, *graph.input):
-            serialized = value.type.SerializeToString()
-            if serialized not in self._known:
-                self._known[serialized] = tensor_type.from_type_proto(value.type)
-            type_ = self._known[serialized]
-            if type_ is not None:
-                types[value.name] = type_
-        for weight in graph.initializer:
-            types[weight.name] = tensor_type.from_initializer(weight)
-        for sparse in graph.sparse_initializer:
-            dtype = tensor_type.dtype_name(sparse.values.data_type)
-            types[sparse.values.name] = TensorType(dtype, tuple(sparse.dims))
-        return types

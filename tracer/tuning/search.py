@@ -16,7 +16,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TypeAlias
 
 from tracer.analyzers.compare.contrast import Contrast, of_sessions
 from tracer.containment.activity import Progress
@@ -200,19 +200,6 @@ _LOOK_EVERY, _MOST_SESSIONS = 8, 40
 """Sessions between two looks at the interval, and after which more tell little."""
 
 
-class Judge(Protocol):
-    """Compares candidates for a goal."""
-
-    def rank(self, candidate: Candidate) -> float:
-        """Returns a number that is lower for a better candidate, below 1 for one that may help."""
-
-    def improves(self, current: Setup, trial: Setup, seconds: float) -> bool:
-        """Returns whether `trial` is shown to be better than `current`."""
-
-    def spare(self, full: Setup, without: Sequence[Setup], seconds: float) -> int | None:
-        """Returns which of `without` is not shown to be worse than `full`, if any is not."""
-
-
 class ByTime:
     """Judges by the time of a sample."""
 
@@ -283,3 +270,7 @@ def _is_decided(blocks: Sequence[Blocks]) -> bool:
         return False
     contrast = of_sessions(blocks[0], blocks[1])
     return contrast.high < 1 or contrast.low > 1 - LEAST_GAIN
+
+
+Judge: TypeAlias = ByTime | ByMemory
+"""What compares candidates for a goal."""

@@ -11,7 +11,7 @@ import tracer
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph import loading
 from tracer.quantization.options import QuantizationOptions, WeightOptions
-from tracer.quantization.weights import quantize_weights
+from tracer.quantization.quantizer import quantize_weights
 
 ROWS, INNER, COLUMNS = 3, 70, 9  # 70 is no multiple of a block: the last one is padded
 

@@ -12,7 +12,7 @@ from tracer.api._calls import Contained, contained
 from tracer.containment.activity import Progress
 from tracer.errors import UsageError
 from tracer.executors.settings import DEVICES
-from tracer.exporters.frameworks import frameworks
+from tracer.exporters import frameworks
 from tracer.support.arguments import (
     FLAG,
     PATH,

@@ -32,7 +32,7 @@ from tracer.api.compare.sides import (
 )
 from tracer.errors import InputError, UsageError
 from tracer.executors import registry
-from tracer.exporters.frameworks import frameworks
+from tracer.exporters import frameworks
 from tracer.exporters.records import draw, input_specs
 from tracer.exporters.registry import exporter_of
 from tracer.exporters.subject import Code, load_source, names_code, open_subject, runs_in_framework

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,20 +125,6 @@ def open_text(
     return TextWindows(tokens, window, name, token_bytes, types, caches)
 
 
-class Tokens(Protocol):
-    """The tokens of a text in order."""
-
-    @property
-    def count(self) -> int:
-        """The number of tokens."""
-
-    def read(self, start: int, stop: int) -> NDArray[np.int64]:
-        """Returns tokens `start` to `stop` - 1."""
-
-    def mean_bytes(self, stop: int) -> float:
-        """Returns the mean bytes of text of tokens 1 to `stop` - 1; the first is never a label."""
-
-
 @dataclass(frozen=True, slots=True)
 class Bytes:
     """The bytes of a file, which is read piece by piece."""
@@ -157,7 +143,7 @@ class Bytes:
             return np.frombuffer(file.read(stop - start), np.uint8).astype(np.int64)
 
     def mean_bytes(self, stop: int) -> float:
-        """Returns 1."""
+        """Returns 1, the mean bytes of text of tokens 1 to `stop` - 1."""
         return 1.0
 
 
@@ -178,8 +164,12 @@ class Encoded:
         return self.numbers[start:stop].astype(np.int64)
 
     def mean_bytes(self, stop: int) -> float:
-        """Returns the bytes from the end of the first token to the end of the last, ÷ tokens."""
+        """Returns the mean bytes of text of tokens 1 to `stop` - 1; the first is never a label."""
         return float(self.ends[stop - 1] - self.ends[0]) / (stop - 1)
+
+
+Tokens: TypeAlias = Bytes | Encoded
+"""The tokens of a text in order."""
 
 
 def read_tokenizer(path: Path) -> Tokenizer:

@@ -7,38 +7,25 @@ channels together, which must fit too. It is added times the means as a real num
 
 from __future__ import annotations
 
-from functools import partial
-
-from tracer.narrowing import fragment
-from tracer.narrowing.fitting import fit_layer
 from tracer.narrowing.layers import Grid
 from tracer.narrowing.measures import Measure, Proposal, best
 from tracer.narrowing.measures.activations import fewer_bits
+from tracer.narrowing.measures.weights import on_grid
 from tracer.narrowing.requirement import Need
 from tracer.narrowing.samples import LayerSamples
 
 
 def _propose(samples: LayerSamples, need: Need) -> Proposal | None:
-    if samples.layer.groups > 1 or not need.is_for_any_input:
-        return None
-    own = _on_grid(samples, need, samples.layer.grid)
-    return best([own, fewer_bits(samples.layer.grid, need, partial(_on_grid, samples, need))])
-
-
-def _on_grid(samples: LayerSamples, need: Need, grid: Grid) -> Proposal | None:
     layer = samples.layer
+    if layer.groups > 1 or not need.is_for_any_input:
+        return None
     terms = layer.depth if need.tile is None else min(layer.depth, need.tile)
-    if terms * grid.extent > need.largest:
-        return None
-    return _centred(samples, need, grid)
 
+    def centred(grid: Grid) -> Proposal | None:
+        fits = terms * grid.extent <= need.largest  # the sum of the inputs
+        return on_grid(samples, need, grid, centred=True) if fits else None
 
-def _centred(samples: LayerSamples, need: Need, grid: Grid) -> Proposal:
-    layer = samples.layer
-    fit = fit_layer(samples, grid, need.registers(layer.depth), centred=True)
-    write = partial(fragment.write_layer, layer=layer, fit=fit)
-    again = partial(_centred, need=need, grid=grid)
-    return Proposal(write, fit.error, fit.power, grid.bits, again)
+    return best([centred(layer.grid), fewer_bits(layer.grid, need, centred)])
 
 
 MEASURE = Measure("centring", 4, LayerSamples, _propose, dear=True)

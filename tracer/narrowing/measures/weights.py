@@ -12,12 +12,16 @@ from tracer.narrowing.requirement import Need
 from tracer.narrowing.samples import LayerSamples
 
 
-def on_grid(samples: LayerSamples, need: Need, grid: Grid) -> Proposal:
-    """Proposes weights that fit inputs on a grid."""
+def on_grid(
+    samples: LayerSamples, need: Need, grid: Grid, parts: int = 1, centred: bool = False
+) -> Proposal:
+    """Proposes weights that fit inputs on a grid: in parts of the channels, or rows of mean 0."""
     layer = samples.layer
-    fit = fit_layer(samples, grid, need.registers(layer.depth))
-    write = partial(fragment.write_layer, layer=layer, fit=fit)
-    again = partial(on_grid, need=need, grid=grid)
+    starts = [cut.start * layer.window for cut in fragment.cuts(layer, parts)]
+    registers = need.registers(layer.depth)
+    fit = fit_layer(samples, grid, registers.split_at(*starts) if parts > 1 else registers, centred)
+    write = partial(fragment.write_layer, layer=layer, fit=fit, parts=parts)
+    again = partial(on_grid, need=need, grid=grid, parts=parts, centred=centred)
     return Proposal(write, fit.error, fit.power, grid.bits, again)
 
 
