@@ -88,7 +88,7 @@ def read(file: Path) -> onnx.ModelProto:
         )
     validation.check_declarations(proto, str(file))
     if not is_packed:
-        validation.check_file(proto, file)
+        validation.check_proto(proto, str(file), file)
         return proto
     if stored_weights.has_external_data(proto):
         raise ModelError(f"{file}: its weights are in other files", "Unpack it next to them first.")

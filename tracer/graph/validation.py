@@ -103,14 +103,49 @@ def check_format(file: Path) -> None:
         )
 
 
-def check_file(proto: onnx.ModelProto, file: Path) -> None:
-    """Checks a file and `proto`, its content; onnx reads models beyond protobuf's 2 GB by path."""
-    _check(str(file), proto, str(file), file.parent)
+def check_proto(proto: onnx.ModelProto, name: str = IN_MEMORY, file: Path | None = None) -> None:
+    """Raises ModelError for a model that neither onnx's checker nor runtimes accept.
 
-
-def check_proto(proto: onnx.ModelProto, name: str = IN_MEMORY) -> None:
-    """Checks a model in memory, which messages call `name`. Raises ModelError."""
-    _check(encoded(proto, name), proto, name, Path())
+    `file` has `proto`, if it is not in memory: onnx reads models beyond protobuf's 2 GB by path.
+    What runtimes accept and the checker does not is in `_ACCEPTED`. For that a copy is checked,
+    with every rank filled in, with onnxruntime's operators in their own domain, with QONNX's domain
+    imported, and sorted. The checker looks for external data next to a file, and the copy has none:
+    they are checked here, and the copy's tensors are empty.
+    """
+    checked = encoded(proto, name) if file is None else str(file)
+    try:
+        with activity.doing(name, f"onnx {onnx.__version__} checked the model"):
+            onnx.checker.check_model(checked)
+        return
+    except _FAILURES as error:
+        if not str(error).startswith(_ACCEPTED):
+            raise _invalid(name, proto, error) from error
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    for value in copy.graph.input:
+        if value.type.WhichOneof("value") is None:
+            raise ModelError(
+                f"{name}: input '{value.name}' has no type",
+                "Export the model again with its types.",
+            )
+    for value in (*copy.graph.input, *copy.graph.output):
+        kind = value.type.WhichOneof("value")
+        if kind is None:
+            value.type.tensor_type.elem_type = 1  # any type: runtimes infer it
+        if kind in (None, "tensor_type") and not value.type.tensor_type.HasField("shape"):
+            value.type.tensor_type.shape.dim.add()
+    _set_apart(copy)
+    sort_nodes(copy.graph)
+    add_qonnx_imports(copy, missing_qonnx_imports(copy))
+    try:
+        for tensor in filter(uses_external_data, stored_tensors(copy)):
+            stored_weights.probe_external(tensor, Path() if file is None else file.parent)
+            tensor.data_location = onnx.TensorProto.DEFAULT
+            tensor.ClearField("external_data")
+            tensor.dims[:] = [0]
+        onnx.checker.check_model(encoded(copy, name))
+    except _FAILURES as error:
+        raise _invalid(name, copy, error) from error
 
 
 def check_declarations(proto: onnx.ModelProto, name: str) -> None:
@@ -219,48 +254,6 @@ def order_fault(graph: onnx.GraphProto, outer: frozenset[str] = frozenset()) -> 
                 message = f"{inner}, in body '{body.name}' of {_label(node, index)}"
         available.update(node.output)
     return message
-
-
-def _check(checked: str | bytes, proto: onnx.ModelProto, name: str, folder: Path) -> None:
-    """Checks a model, and accepts with runtimes what the checker does not: see `_ACCEPTED`.
-
-    For that it checks a copy with every rank filled in, with onnxruntime's operators in their own
-    domain, with QONNX's domain imported, and sorted. The checker looks for external data next to a
-    file, and the copy has none: they are checked here, and the copy's tensors are empty.
-    """
-    try:
-        with activity.doing(name, f"onnx {onnx.__version__} checked the model"):
-            onnx.checker.check_model(checked)
-        return
-    except _FAILURES as error:
-        if not str(error).startswith(_ACCEPTED):
-            raise _invalid(name, proto, error) from error
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
-    for value in copy.graph.input:
-        if value.type.WhichOneof("value") is None:
-            raise ModelError(
-                f"{name}: input '{value.name}' has no type",
-                "Export the model again with its types.",
-            )
-    for value in (*copy.graph.input, *copy.graph.output):
-        kind = value.type.WhichOneof("value")
-        if kind is None:
-            value.type.tensor_type.elem_type = 1  # any type: runtimes infer it
-        if kind in (None, "tensor_type") and not value.type.tensor_type.HasField("shape"):
-            value.type.tensor_type.shape.dim.add()
-    _set_apart(copy)
-    sort_nodes(copy.graph)
-    add_qonnx_imports(copy, missing_qonnx_imports(copy))
-    try:
-        for tensor in filter(uses_external_data, stored_tensors(copy)):
-            stored_weights.probe_external(tensor, folder)
-            tensor.data_location = onnx.TensorProto.DEFAULT
-            tensor.ClearField("external_data")
-            tensor.dims[:] = [0]
-        onnx.checker.check_model(encoded(copy, name))
-    except _FAILURES as error:
-        raise _invalid(name, copy, error) from error
 
 
 def _check_graph(graph: onnx.GraphProto) -> None:

@@ -55,14 +55,9 @@ class QuantParameters:
         return cls(scale, zero, bits, signed, narrow, rounding)
 
     @property
-    def float_ends(self) -> tuple[Array, Array]:
-        """The least and the greatest number before the zero point is subtracted."""
-        return integer_ends(self.bits, self.signed, self.narrow)
-
-    @property
     def ends(self) -> tuple[int, int]:
-        """The same of the first channel, as integers."""
-        low, high = self.float_ends
+        """The least and the greatest integer of the first channel, with the zero point."""
+        low, high = integer_ends(self.bits, self.signed, self.narrow)
         return int(low.flat[0]), int(high.flat[0])
 
     @property

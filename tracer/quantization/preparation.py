@@ -111,7 +111,7 @@ def separate_biases(graph: onnx.GraphProto, folder: Path) -> None:
         taken |= {tensor.name for tensor in each.initializer}
         taken |= {name for node in each.node for name in (*node.input, *node.output)}
     stored = {tensor.name: tensor for tensor in graph.initializer}
-    for node, bias in list(_biases(graph)):
+    for node, bias in list(biases(graph)):
         width = _width_of_row(node, bias, stored)
         if readers[bias.name] == 1 and width is None:
             continue
@@ -126,16 +126,7 @@ def separate_biases(graph: onnx.GraphProto, folder: Path) -> None:
         graph.initializer.append(own)
 
 
-def uneven_biases(graph: onnx.GraphProto) -> list[str]:
-    """Returns the names of the Gemms whose stored bias is not the same in all rows."""
-    return [
-        node.name
-        for node, bias in _biases(graph)
-        if node.op_type == "Gemm" and math.prod(bias.dims[:-1]) != 1
-    ]
-
-
-def _biases(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, onnx.TensorProto]]:
+def biases(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, onnx.TensorProto]]:
     """Yields the nodes with a stored bias, and this."""
     stored = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:

@@ -3,6 +3,7 @@
 Weights and activations, calibrated, or weights alone, in blocks of few bits by MatMulNBits.
 """
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -216,11 +217,15 @@ def _shared(
     """
     if pool is None or not pool.workers:
         return None
-    static.check_shareable(options)
+    if options.method != "minmax":
+        raise UsageError(
+            f"ranges by {options.method} follow from all samples in order",
+            "Choose --method minmax, or leave out --workers and --scheduler.",
+        )
     proto = onnx.load(source, load_external_data=False)
     if has_external_data(proto) or not isinstance(batches, CalibrationSamples):
         return None
-    if not static.may_be_shared(batches):
+    if not batches.dataset.count(batches.size):  # only reading the data tells their number
         return None
     operators = sorted({*registry.QLinearOpsRegistry, *registry.QDQRegistry})
     data = static.shared_ranges(
@@ -242,11 +247,15 @@ def _nothing(model: Model) -> ModelError:
 
 
 def _left_in_floats(prepared: onnx.ModelProto, options: QuantizationOptions) -> list[str]:
-    """Returns the names of the chosen nodes that onnxruntime cannot quantise with these options."""
+    """Returns the chosen nodes that stay float: Gemms whose bias differs by row."""
     if not options.per_channel:
         return []
     chosen = set(select_nodes(prepared, options))
-    return [name for name in preparation.uneven_biases(prepared.graph) if name in chosen]
+    return [
+        node.name
+        for node, bias in preparation.biases(prepared.graph)
+        if node.op_type == "Gemm" and node.name in chosen and math.prod(bias.dims[:-1]) != 1
+    ]
 
 
 def _products(model: Model, proto: onnx.ModelProto, options: WeightOptions) -> list[str]:

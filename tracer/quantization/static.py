@@ -31,7 +31,7 @@ from onnxruntime.quantization import calibrate, quant_utils, registry
 from onnxruntime.quantization.onnx_quantizer import ONNXQuantizer
 
 from tracer.containment import activity
-from tracer.errors import ModelError, TracerError, UsageError
+from tracer.errors import ModelError, TracerError
 from tracer.graph import stored_weights
 from tracer.graph.model import Model
 from tracer.graph.stored_weights import has_external_data, stored_tensors
@@ -48,8 +48,6 @@ _Ranges = Mapping[str, tuple[Any, Any]]
 """The least and the greatest value of each tensor, as onnxruntime's calibration has them."""
 _WARNINGS, _FATAL_ONLY = 2, 4
 """Severities of onnxruntime's log: what it starts with, and what leaves errors to exceptions."""
-_FOLDING = "MinMax"
-"""The method whose ranges of parts make the range of the whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,20 +105,6 @@ class _Ranging:
         data = self._calibrator.compute_data().data
         ranges = {name: tuple(each.range_value) for name, each in data.items()}
         return _Part(ranges, time.perf_counter() - began)
-
-
-def may_be_shared(batches: object) -> bool:
-    """Whether workers can read the batches: samples of a data set of a known size."""
-    return isinstance(batches, CalibrationSamples) and bool(batches.dataset.count(batches.size))
-
-
-def check_shareable(options: QuantizationOptions) -> None:
-    """Raises UsageError for a method whose ranges do not follow from those of parts."""
-    if METHODS[options.method] != _FOLDING:
-        raise UsageError(
-            f"ranges by {options.method} follow from all samples in order",
-            "Choose --method minmax, or leave out --workers and --scheduler.",
-        )
 
 
 def shared_ranges(
