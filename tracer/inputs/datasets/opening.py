@@ -101,8 +101,19 @@ def files_of(pattern: Path) -> list[Path]:
     """
     if pattern.is_file():
         return [pattern]
+    found = [path for each in _expanded(str(pattern)) for path in _matching(Path(each))]
+    if not found:
+        raise InputError(
+            f"{pattern}: no such file",
+            "Name a file, or several: 'part-*.tar', 'part-{000..127}.tar' (in quotes).",
+        )
+    return found
+
+
+def _expanded(pattern: str) -> list[str]:
+    """Returns a pattern for each choice in braces."""
     choices = []
-    for index, text in enumerate(_BRACES.split(str(pattern))):  # a text, and choices in braces
+    for index, text in enumerate(_BRACES.split(pattern)):  # a text, and choices in braces
         numbers = _RANGE.fullmatch(text) if index % 2 else None
         if numbers is not None:
             first, last = numbers.groups()
@@ -110,14 +121,7 @@ def files_of(pattern: Path) -> list[Path]:
             choices.append([f"{number:0{len(first)}}" for number in values])
         else:
             choices.append(text.split(",") if index % 2 else [text])
-    spelled = map("".join, itertools.product(*choices))
-    found = [path for each in spelled for path in _matching(Path(each))]
-    if not found:
-        raise InputError(
-            f"{pattern}: no such file",
-            "Name a file, or several: 'part-*.tar', 'part-{000..127}.tar' (in quotes).",
-        )
-    return found
+    return ["".join(parts) for parts in itertools.product(*choices)]
 
 
 def _matching(path: Path) -> list[Path]:
