@@ -275,16 +275,6 @@ def _raised(place: str, error: BaseException) -> ModelError:
     )
 
 
-def _attribute(module: ModuleType, path: str, place: str) -> Any:
-    value: Any = module
-    for name in path.split("."):
-        if not hasattr(value, name):
-            owner = "" if value is module else f" '{getattr(value, '__name__', value)}'"
-            raise InputError(f"{place}{owner} has no '{name}'", f"{_alternatives(value)}.")
-        value = getattr(value, name)
-    return value
-
-
 def _alternatives(owner: Any) -> str:
     """Returns text that lists the models of a module and its own callables."""
     home = getattr(owner, "__module__", getattr(owner, "__name__", None))
