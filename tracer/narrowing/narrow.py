@@ -28,7 +28,6 @@ from tracer.narrowing.measures import Measure, Proposal, measures, operands
 from tracer.narrowing.requirement import Need
 from tracer.narrowing.samples import Batch, LayerSamples, SumSamples
 from tracer.quantization.graph_editor import GraphEditor
-from tracer.support.progress import Progress
 from tracer.support.types import Array
 
 SumT = TypeVar("SumT")

@@ -15,8 +15,8 @@ from typing import TypeVar
 import numpy as np
 import onnx
 
-from tracer.containment.activity import Progress, silent
 from tracer.containment import signals
+from tracer.containment.activity import Progress, silent
 from tracer.graph import operators
 from tracer.graph.model import Model, Node
 from tracer.inputs.datasets.batch import Batch
@@ -28,9 +28,7 @@ from tracer.interpreter.values import Value, from_tensor
 from tracer.metrics import Metric, default_metric, suited
 from tracer.metrics.scores import channel_axes, squares_along
 from tracer.quantization.calibration import CalibrationBatches
-from tracer.records.transformed import LayerError, OutputError, WorstChannel
 from tracer.records.transformed import Accuracy, LayerError, OutputError, WorstChannel
-from tracer.support.progress import Progress, silent
 from tracer.support.types import Array, FloatArray
 
 _Part = TypeVar("_Part")

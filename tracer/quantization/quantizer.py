@@ -12,8 +12,6 @@ import onnx
 from onnxruntime.quantization import calibrate, registry
 
 from tracer.containment.activity import Progress, silent
-from tracer.errors import InputError, ModelError
-from tracer.graph import loading
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph import loading, stored_weights
 from tracer.graph.model import Model, encoded
@@ -39,8 +37,6 @@ from tracer.quantization.static import quantize_static
 from tracer.records import environment
 from tracer.records.transformed import LayerError, OutputError
 from tracer.scaling.pool import Pool
-from tracer.support import processors
-from tracer.support.progress import Progress, silent
 from tracer.support.quiet import without_logs
 from tracer.support.temporary import TemporaryFolder
 

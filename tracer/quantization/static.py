@@ -31,6 +31,7 @@ from onnxruntime.quantization import calibrate, quant_utils, registry
 from onnxruntime.quantization.onnx_quantizer import ONNXQuantizer
 
 from tracer.containment import activity
+from tracer.containment.activity import Progress, silent
 from tracer.errors import ModelError, TracerError
 from tracer.graph import stored_weights
 from tracer.graph.model import Model
@@ -40,7 +41,6 @@ from tracer.inputs.datasets.opening import reopened
 from tracer.quantization.calibration import CalibrationReader, CalibrationSamples
 from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOptions
 from tracer.scaling.pool import Pool, Shard, run_on_shards
-from tracer.support.progress import Progress, silent
 from tracer.support.temporary import TemporaryFolder, check_room
 from tracer.support.types import Array
 
