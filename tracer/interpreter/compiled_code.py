@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tracer.containment.activity import Progress, silent
-from tracer.support.quiet import without_signals
+from tracer.support.files import without_signals
 from tracer.support.types import Array, type_text
 
 _KERNELS = "tracer.interpreter.kernels"

@@ -3,8 +3,10 @@
 Weights and activations, calibrated, or weights alone, in blocks of few bits by MatMulNBits.
 """
 
+import logging
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -37,7 +39,6 @@ from tracer.quantization.static import quantize_static
 from tracer.records import environment
 from tracer.records.transformed import LayerError, OutputError
 from tracer.scaling.pool import Pool
-from tracer.support.quiet import without_logs
 from tracer.support.temporary import TemporaryFolder
 
 OPERATOR = "MatMulNBits"
@@ -302,3 +303,17 @@ def _quantized(
         if node.op_type == OPERATOR:
             node.name = node.name.removesuffix(f"_Q{options.bits}")
     return result
+
+
+@contextmanager
+def without_logs() -> Iterator[None]:
+    """Drops what tools of onnxruntime log, warnings included: it is advice on these tools.
+
+    Their errors are exceptions.
+    """
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)

@@ -7,15 +7,22 @@ import contextlib
 import hashlib
 import itertools
 import os
+import signal
 import stat
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from tracer.errors import InputError, TracerError
-from tracer.support.quiet import without_signals
 from tracer.support.temporary import refuse_in_use, sweep, temporary_file
+
+_ENDING_SIGNALS = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    *([signal.SIGALRM] if hasattr(signal, "SIGALRM") else []),  # the end of a time limit
+)
 
 _MOST_BYTES = 1 << 30
 """A small file (options, a certificate, one tensor) is no larger, unless something is wrong."""
@@ -235,6 +242,31 @@ def errors_naming(path: Path) -> Iterator[None]:
     except (OSError, RuntimeError) as error:  # RuntimeError: circular links
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: cannot be written ({reason})") from error
+
+
+@contextlib.contextmanager
+def without_signals() -> Iterator[None]:
+    """Lets signals that end a command wait for the end of the block, which must not stop half way.
+
+    Compilers call back into Python, and an exception in there is lost. Outside the main thread this
+    does nothing: handlers of signals run in the main thread alone.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in _ENDING_SIGNALS}
+    # None is a handler that Python did not install, and could not install again.
+    replaced = {number: handler for number, handler in handlers.items() if handler is not None}
+    for number in replaced:
+        signal.signal(number, lambda one, frame: arrived.append(one))
+    try:
+        yield
+    finally:
+        for number, handler in replaced.items():
+            signal.signal(number, handler)
+        for one in arrived:
+            signal.raise_signal(one)
 
 
 def cache_folder() -> Path:

@@ -12,8 +12,8 @@ from tracer.graph import stored_weights
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.sizes import batch_of
+from tracer.quantization.quantizer import without_logs
 from tracer.shapes.inference import inferred
-from tracer.support.quiet import without_logs
 from tracer.support.types import Array
 from tracer.tuning.changes import change, one_form
 from tracer.tuning.findings import THROUGHPUT, Findings

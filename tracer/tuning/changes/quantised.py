@@ -12,8 +12,7 @@ from tracer.graph.model import encoded
 from tracer.graph.operators import quantized_node
 from tracer.inputs.feedset import Feeds
 from tracer.quantization.options import QuantizationOptions, WeightOptions
-from tracer.quantization.quantizer import quantize_weights, quantized_graphs
-from tracer.support.quiet import without_logs
+from tracer.quantization.quantizer import quantize_weights, quantized_graphs, without_logs
 from tracer.support.temporary import TemporaryFolder
 from tracer.tuning.changes import change
 from tracer.tuning.findings import PRODUCTS, Findings
