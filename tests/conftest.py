@@ -47,15 +47,15 @@ def machine(tmp_path_factory):
 
     Calls run in this process, where tests replace parts; tests/tracer/containment is about others.
     """
+    from tracer import host
     from tracer.containment import supervisor
-    from tracer.host import measuring
 
     def told(threads):
         return Peaks(threads, Peak(1e11, "told"), Peak(2e10, "told"), Peak(2e11, "told"))
 
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measuring, "measure", told)
+        patch.setattr(host, "measure", told)
         patch.setattr(files, "cache_folder", lambda: folder)
         patch.setattr(supervisor, "in_process", lambda: True)
         yield

@@ -19,7 +19,6 @@ from tracer.analyzers.grouping import by_node, grouped
 from tracer.analyzers.roofline import TimedRow
 from tracer.analyzers.views import environment, render
 from tracer.graph import loading, shape_inference
-from tracer.host import measuring
 from tracer.records.environment import Peak, Peaks
 from tracer.support import files
 from tracer.support.timing import Load
@@ -299,7 +298,7 @@ def test_peaks_that_were_measured_too_low_are_measured_again_and_kept(tmp_path, 
     fast = Peaks(1, Peak(1e15, "fast"), Peak(1e15, "fast"), None)
     measured = iter([replace(slow(1), cpu_share=0.5), fast])
     monkeypatch.setattr(files, "cache_folder", lambda: tmp_path)
-    monkeypatch.setattr(measuring, "measure", lambda threads: next(measured))
+    monkeypatch.setattr(host, "measure", lambda threads: next(measured))
     for _ in range(2):
         found = tracer.profile(
             product(), runs=5, threads=1, in_process=True, peaks=host.peaks
