@@ -32,7 +32,6 @@ from tracer.analyzers.views.text import RESULT_FORMATS, percent, plural, score, 
 from tracer.records.whatif import AccumulatorSweep, SweptAccumulator
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _INCHES, _BAR_INCHES = (8.0, 1.4), 0.28
@@ -109,26 +108,22 @@ def figure(result: AccumulatorSweep, options: ViewOptions) -> Figure:
     scores.set_xlabel(plain(whatif.metric(result.judgement)), fontsize=8)
     budget = whatif.budget(result.judgement)
     scores.set_title(plain(f"blue: loses at most {budget}; red: as it is"), fontsize=8, loc="left")
-    _draw_errors(errors, result)
+    # from the median to the 99th percentile of the relative errors
+    ends = [(place, row.rel_error_p50, row.rel_error_p99) for place, row in enumerate(result.rows)]
+    shown = [(y, low, high) for y, low, high in ends if high is not None and 0 < high < math.inf]
+    for place, low, high in shown:
+        errors.plot([low or high, high], [place, place], color=EXTREMES, linewidth=2)
+        errors.plot(high, place, color=EXTREMES, marker="o", markersize=4)
+    if shown:
+        errors.set_xscale("log")
+    errors.set_xlabel("relative error of sums", fontsize=8)
+    errors.set_title("median to 99 % of the sums", fontsize=8, loc="left")
     for axes in (scores, errors):
         axes.tick_params(axis="x", labelsize=7)
         axes.spines[["top", "right"]].set_visible(False)
     scores.set_yticks(range(len(names)), names, fontsize=8)
     scores.invert_yaxis()
     return chart
-
-
-def _draw_errors(axes: Axes, result: AccumulatorSweep) -> None:
-    """Draws a line from the median to the 99th percentile of the relative errors."""
-    ends = [(place, row.rel_error_p50, row.rel_error_p99) for place, row in enumerate(result.rows)]
-    shown = [(y, low, high) for y, low, high in ends if high is not None and 0 < high < math.inf]
-    for place, low, high in shown:
-        axes.plot([low or high, high], [place, place], color=EXTREMES, linewidth=2)
-        axes.plot(high, place, color=EXTREMES, marker="o", markersize=4)
-    if shown:
-        axes.set_xscale("log")
-    axes.set_xlabel("relative error of sums", fontsize=8)
-    axes.set_title("median to 99 % of the sums", fontsize=8, loc="left")
 
 
 def _sentences(result: AccumulatorSweep) -> Iterator[str]:

@@ -245,29 +245,24 @@ def _run(
     bits = [name for name in table.columns if name.startswith("bits_")]
     width_rows = table.astype(dict.fromkeys(bits, "Int64"))
     row_of = {node: row for row, node in enumerate(width_rows["node"])}
+    widths, swept = None, variant.answer.rows
+    if swept:  # the overflows of the sweep, in which all nodes have the same width
+        counts = {node: [row.overflows[node] for row in swept] for node in swept[0].overflows}
+        widths = Widths(
+            rows=tuple(row_of[node] for node in counts),
+            bits=tuple(row.bits for row in swept),
+            overflow=tuple(tuple(c.overflow_outputs for c in each) for each in counts.values()),
+            persistent=tuple(tuple(c.persistent_outputs for c in each) for each in counts.values()),
+            outputs=tuple(each[0].outputs for each in counts.values()),
+        )
     return RunContent(
         label=title,
         title=f"{result.model.name} · {title}",
         lines=(*whatif.sentences(result, variant), whatif.effort(result, variant)),
         rows=width_rows,
         kernels=range(len(width_rows)),
-        widths=_widths(variant, row_of),
+        widths=widths,
         graph=graph,
-    )
-
-
-def _widths(variant: Variant, row_of: Mapping[str, int]) -> Widths | None:
-    """Returns the overflows of the sweep, in which all nodes have the same width."""
-    swept = variant.answer.rows
-    if not swept:
-        return None
-    counts = {node: [row.overflows[node] for row in swept] for node in swept[0].overflows}
-    return Widths(
-        rows=tuple(row_of[node] for node in counts),
-        bits=tuple(row.bits for row in swept),
-        overflow=tuple(tuple(c.overflow_outputs for c in each) for each in counts.values()),
-        persistent=tuple(tuple(c.persistent_outputs for c in each) for each in counts.values()),
-        outputs=tuple(each[0].outputs for each in counts.values()),
     )
 
 
