@@ -85,7 +85,9 @@ def what_if(call: WhatIfArguments, pool: Pool) -> WhatIf | AccumulatorSweep:
             task = Task(
                 dataset, metric, model_of_energy, options, plan, pool, shards, call.limits, deadline
             )
-            found, notes, convention = run_variants(task, graphs, accumulators, file, call.progress)
+            found, notes, convention = run_variants(
+                task, graphs, accumulators, file, call.progress or silent
+            )
         result = WhatIf(
             model=ModelInfo.of(loaded),
             environment=environment.observe(),

@@ -168,22 +168,6 @@ class Shard:
         return slice(self.first, None if self.count is None else self.first + self.count)
 
 
-def equal_size(batches: int, batch_s: float, workers: int) -> int:
-    """Returns how many batches a shard has, so that `workers` are busy until the end.
-
-    `batch_s` is what a batch takes. A shard takes `SHARD_S` at most. Where a pass over the data is
-    shorter than that for all workers, each has four shards of it, unless these were too short.
-    """
-    pass_s = batches * batch_s
-    least_s = max(_SHORTEST_S, _DEALT_S * workers)
-    shard_s = min(SHARD_S, max(least_s, pass_s / (_FOR_EACH * workers)))
-    most = max(int(shard_s / max(batch_s, 1e-9)), 1)
-    shards = -(-batches // most)
-    if shards > workers:
-        shards = min(-(-shards // workers) * workers, batches)
-    return -(-batches // shards)
-
-
 def cut_shards(batches: int, size: int) -> tuple[Shard, ...]:
     """Returns shards of `size` batches; the last may be smaller."""
     return tuple(Shard(n, min(size, batches - n)) for n in range(0, batches, size))
@@ -208,8 +192,7 @@ def run_on_shards(
     try:
         shards: tuple[Shard, ...] = (Shard(),)
         if pool.workers and batches is not None and batches > 1:
-            seconds = seconds_of_a_batch(pool, key, method, progress)
-            shards = cut_shards(batches, equal_size(batches, seconds, pool.workers))
+            shards = cut_shards(batches, equal_size(pool, key, method, batches, progress))
         tasks = [Task(key, method, (shard,), home) for home, shard in enumerate(shards)]
         own = progress if pool.workers else silent  # a job in this process tells of batches
         return collect_results([pool.submit(task) for task in tasks], own, check=check)
@@ -217,14 +200,24 @@ def run_on_shards(
         pool.forget(key)
 
 
-def seconds_of_a_batch(pool: Pool, job: str, method: str, progress: Progress) -> float:
-    """Returns the `seconds` that the result of a task on the second batch tells.
+def equal_size(pool: Pool, job: str, method: str, batches: int, progress: Progress) -> int:
+    """Returns how many batches a shard has, so that all workers are busy until the end.
 
-    Each worker runs the first batch before: it opens the job, and loads or compiles code.
+    The `seconds` that the second batch takes tell it. Each worker runs the first batch before: it
+    opens the job, and loads or compiles code. A shard takes `SHARD_S` at most. Where a pass over
+    the data is shorter than that for all workers, each has four shards of it, unless these were too
+    short.
     """
     _first_result(on_each(pool, job, method, Shard(0, 1)))
     again = pool.submit(Task(job, method, (Shard(1, 1),)))
-    return float(collect_results([again], progress)[0].seconds)
+    batch_s = float(collect_results([again], progress)[0].seconds)
+    least_s = max(_SHORTEST_S, _DEALT_S * pool.workers)
+    shard_s = min(SHARD_S, max(least_s, batches * batch_s / (_FOR_EACH * pool.workers)))
+    most = max(int(shard_s / max(batch_s, 1e-9)), 1)
+    shards = -(-batches // most)
+    if shards > pool.workers:
+        shards = min(-(-shards // pool.workers) * pool.workers, batches)
+    return -(-batches // shards)
 
 
 def collect_results(

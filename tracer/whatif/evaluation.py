@@ -31,7 +31,6 @@ from tracer.scaling.pool import (
     collect_results,
     cut_shards,
     equal_size,
-    seconds_of_a_batch,
 )
 from tracer.storage.whatif_file import BASELINE, EVERY, SIZE, KeptShards, WhatIfFile, evaluation_of
 from tracer.support.types import Array
@@ -257,8 +256,7 @@ class Evaluator:
             return (Shard(),)
         size = self._kept.read(EVERY, SIZE, int)
         if size is None:
-            batch_s = seconds_of_a_batch(self._pool, self._job, "measure", self._progress)
-            size = equal_size(batches, batch_s, self._pool.workers)
+            size = equal_size(self._pool, self._job, "measure", batches, self._progress)
             self._kept.keep(EVERY, SIZE, size)
         return cut_shards(batches, size)
 

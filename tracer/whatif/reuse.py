@@ -125,7 +125,7 @@ class Checkpoints:
         return batch, step, tuple(width for width, own in before if own < step)
 
 
-DISK_BYTES = 8 << 30
+_DISK_BYTES = 8 << 30
 """Data sets that need more are prepared again in every pass."""
 
 
@@ -161,17 +161,11 @@ class StoredBatches:
     that reads it twice gets the same object, and prepares the data once.
     """
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        size: int,
-        progress: Progress | None = None,
-        disk_bytes: int = DISK_BYTES,
-    ) -> None:
+    def __init__(self, dataset: Dataset, size: int, progress: Progress | None = None) -> None:
         self.dataset = dataset
         self._size = size
         self._progress = progress or silent
-        self._free_bytes = disk_bytes
+        self._free_bytes = _DISK_BYTES
         self._spill = ArraySpill()
         self._stored: dict[int, StoredBatch] = {}
         self.count = dataset.count(size)

@@ -371,19 +371,13 @@ class Descents:
         path, before = [start], 0
         while len(path) > before:
             before = len(path)
-            nodes = self._dearest_first(path[-1])
+            widths, energy = path[-1], self.energy(path[-1])
+            less = {n: with_bits(widths, n, max(widths[n] - 1, self.floor)) for n in self.free}
+            saved = {n: energy - self.energy(each) for n, each in less.items()}
+            nodes = sorted(saved, key=lambda node: (-saved[node], node))
             for index, node in enumerate(nodes):
                 path += self._narrowed(path[-1], node, nodes[index + 1 :], judge)
         return path
-
-    def _dearest_first(self, widths: Widths) -> list[int]:
-        """Free nodes by the energy that one bit less saves, largest first."""
-        before = self.energy(widths)
-        saved = {
-            node: before - self.energy(with_bits(widths, node, max(widths[node] - 1, self.floor)))
-            for node in self.free
-        }
-        return sorted(saved, key=lambda node: (-saved[node], node))
 
     def _narrowed(
         self, widths: Widths, node: int, later: Sequence[int], judge: BudgetJudge

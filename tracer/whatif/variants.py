@@ -49,6 +49,7 @@ from tracer.records import environment
 from tracer.records.whatif import REFERENCE_BITS, Pins, Variant
 from tracer.scaling.pool import Pool
 from tracer.storage.whatif_file import KeptShards, ShardFile, WhatIfFile
+from tracer.support.progress import Progress
 from tracer.support.temporary import TemporaryFolder
 from tracer.whatif import criteria
 from tracer.whatif.criteria import Deadline, OutOfTimeError, energy_cost, node_work
@@ -123,7 +124,7 @@ def run_variants(
     graphs: Sequence[GraphVariant],
     accumulators: Sequence[Accumulator],
     file: WhatIfFile | None,
-    progress: Progress | None,
+    progress: Progress,
 ) -> tuple[tuple[Variant, ...], list[str], str]:
     """Returns a variant for each graph, accumulator and set of pins, notes, and the convention.
 
@@ -132,10 +133,16 @@ def run_variants(
     At the deadline the variants that were begun end with what was found, and the others are left
     out. Raises the errors of `VariantRunner`, LimitError where nothing was found in time.
     """
-    progress = progress or silent
     pins = [list(task.plan.pins(graph.model.nodes)) for graph in graphs]
     passes = sum(1 + len(each) * len(task.widths) for each in pins) * len(accumulators)
-    report = _sweeps_counted(progress, passes)
+    steps = itertools.count(1)
+
+    def report(done: int, total: int, what: str) -> None:
+        """Reports the sweeps of all variants as steps of one task."""
+        if what == SWEEPING:
+            done, total = next(steps), passes
+        progress(done, total, what)
+
     batches = StoredBatches(task.dataset, task.options.batch, progress)
     variants: list[Variant] = []
     notes: list[str] = []
@@ -290,19 +297,6 @@ class VariantRunner:
             return Screen(cache, evaluator.baseline, self._screen_deadline)
 
         return screen
-
-
-def _sweeps_counted(progress: Progress, passes: int) -> Progress:
-    """Reports the sweeps of all variants as `passes` steps of one task."""
-    steps = itertools.count(1)
-
-    def report(done: int, total: int, what: str) -> None:
-        if what == SWEEPING:
-            progress(next(steps), passes, what)
-        else:
-            progress(done, total, what)
-
-    return report
 
 
 def graph_variants(
