@@ -132,7 +132,7 @@ def decode(generation: Generation, generated: Generated) -> Speed | None:
 def settled_means(times: Sequence[Sequence[float]]) -> tuple[FloatArray, FloatArray]:
     """Returns the mean of each column of `times` (generations × steps), and its standard error.
 
-    Times that something disturbed are left out (see `disturbance.outliers`). The error of a single
+    Times that something disturbed are left out (see `trace.outliers`). The error of a single
     time is NaN.
     """
     columns = np.array(times, np.float64).reshape(len(times), -1).T

@@ -96,9 +96,8 @@ class Checkpoints:
 
     def latest(self, batch: int, step: int, path: Path) -> tuple[int, Alive] | None:
         """Returns the last stored step up to `step`, and the tensors alive before it."""
-        ends = sorted({*self._steps, step}, reverse=True)
-        for each in ends:
-            alive = self._stored.get(self._place(batch, each, path)) if each <= step else None
+        for each in sorted({n for n in self._steps if n < step} | {step}, reverse=True):
+            alive = self._stored.get(self._place(batch, each, path))
             if alive is not None:
                 return each, alive
         return None
