@@ -81,8 +81,9 @@ def put_sums(
 ) -> None:
     """Inserts the statistics of a run or a variant, in their order."""
     for table, cells in (("sums", map(dump_sums, sums)), ("float_sums", map(_dump_floats, floats))):
-        rows = ((run, index, *each) for index, each in enumerate(cells))
-        database.executemany(f"INSERT INTO {table} VALUES (?, ?, ?, ?)", rows)  # noqa: S608
+        rows = [(run, index, *each) for index, each in enumerate(cells)]
+        if rows:  # what-ifs of earlier formats lack the table of floats, and are continued
+            database.executemany(f"INSERT INTO {table} VALUES (?, ?, ?, ?)", rows)  # noqa: S608
     if samples is not None:
         row = (run, as_text(samples.nodes), _npz(samples.arrays()))
         database.execute("INSERT INTO samples VALUES (?, ?, ?)", row)
