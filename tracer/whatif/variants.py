@@ -31,7 +31,7 @@ from tracer.accumulators.spec.policy import (
 from tracer.analyzers.energy import EnergyModel
 from tracer.analyzers.views.redaction import bare_text
 from tracer.containment import signals
-from tracer.containment.activity import Progress, silent
+from tracer.containment.activity import Progress
 from tracer.errors import InputError, LimitError, UsageError
 from tracer.graph import loading
 from tracer.graph.model import Model, Node
@@ -49,7 +49,6 @@ from tracer.records import environment
 from tracer.records.whatif import REFERENCE_BITS, Pins, Variant
 from tracer.scaling.pool import Pool
 from tracer.storage.whatif_file import KeptShards, ShardFile, WhatIfFile
-from tracer.support.progress import Progress
 from tracer.support.temporary import TemporaryFolder
 from tracer.whatif import criteria
 from tracer.whatif.criteria import Deadline, OutOfTimeError, energy_cost, node_work
