@@ -91,16 +91,12 @@ def line(
     constant, slope = covariance @ (design.T @ (weights * y))
     dof = len(x) - 2
     chi = float((weights * (y - constant - slope * x) ** 2).sum()) / dof if dof else np.nan
-    scale = _scale(known, chi, dof)
+    # What turns a standard deviation into half an interval.
+    scale = _Z_975 * (max(1.0, chi**0.5) if dof else 1.0)
+    if not known:
+        scale = t_quantile(0.05, dof) * chi**0.5 if dof else float("nan")
     halves = scale * np.sqrt(np.diag(covariance))
     return Fit(name, float(constant), float(halves[0]), float(slope), float(halves[1]))
-
-
-def _scale(known: bool, chi: float, dof: int) -> float:
-    """Returns what turns a standard deviation into half an interval."""
-    if not known:
-        return t_quantile(0.05, dof) * chi**0.5 if dof else float("nan")
-    return _Z_975 * (max(1.0, chi**0.5) if dof else 1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,15 +130,10 @@ def by_origin(nodes: pd.DataFrame, of: str, depth: int | None = None) -> pd.Data
     names = [named(name, of, depth) for name in nodes[of].mask(own, OF_RUNTIME)]
     rows = nodes.assign(**{of: pd.array(names, "string")}, nodes=1)
     whole = rows[rows["time_us"].notna() | rows["time_us_split"].isna()]
-    return _fold(_divided(rows), of).join(_across(whole, of), on=of)
-
-
-def _divided(rows: pd.DataFrame) -> pd.DataFrame:
-    """Returns the rows with their parts of fused kernels as times, where these were estimated."""
     parts = rows["time_us_split"]
-    if parts.isna().all():
-        return rows
-    return rows.assign(time_us=parts, time_share=parts / parts.sum())
+    if parts.notna().any():
+        rows = rows.assign(time_us=parts, time_share=parts / parts.sum())
+    return _fold(rows, of).join(_across(whole, of), on=of)
 
 
 def named(name: object, of: str = "module", depth: int | None = None) -> str:

@@ -58,12 +58,25 @@ def merged(sources: Sequence[Source]) -> Trace:
     """
     base = next((source for source in sources if source.timed), sources[0])
     others = [source for source in sources if source is not base]
+    ours = base.trace.model
     for other in others:
-        _check_model(base, other)
+        theirs = other.trace.model
+        if ours.sha256 != theirs.sha256:
+            raise InputError(
+                f"{base.label} is a trace of {ours.name} (sha256 {ours.sha256[:12]}), and "
+                f"{other.label} one of {theirs.name} (sha256 {theirs.sha256[:12]})",
+                "Merge traces of one model; tracer compare takes different models.",
+            )
     ordered = (base, *others)
     _check_runs(ordered)
     priced = _priced(ordered)
-    nodes = pd.concat([base.trace.nodes, *_more_rows(base, others)], ignore_index=True)
+    more_rows = [
+        own_rows(other.trace, run)
+        for other in others
+        for run in other.timed
+        if run.executor in _executors(base)
+    ]
+    nodes = pd.concat([base.trace.nodes, *more_rows], ignore_index=True)
     for other in others:
         nodes = _with_times(nodes, base, other)
         nodes = _with_columns(nodes, other, with_energy=other is priced)
@@ -76,16 +89,6 @@ def merged(sources: Sequence[Source]) -> Trace:
         nodes=typed_table(nodes),
         notes=tuple(dict.fromkeys(_notes(base, others, priced))),
     )
-
-
-def _check_model(base: Source, other: Source) -> None:
-    ours, theirs = base.trace.model, other.trace.model
-    if ours.sha256 != theirs.sha256:
-        raise InputError(
-            f"{base.label} is a trace of {ours.name} (sha256 {ours.sha256[:12]}), and "
-            f"{other.label} one of {theirs.name} (sha256 {theirs.sha256[:12]})",
-            "Merge traces of one model; tracer compare takes different models.",
-        )
 
 
 def _check_runs(sources: Sequence[Source]) -> None:
@@ -128,16 +131,9 @@ def _executors(source: Source) -> frozenset[str]:
     return frozenset(source.trace.nodes["executor"].dropna()) if source.timed else frozenset()
 
 
-def _more_rows(base: Source, others: Sequence[Source]) -> Iterator[pd.DataFrame]:
-    """Yields the rows of other runs under the executor of the base."""
-    for other in others:
-        for run in other.timed:
-            if run.executor in _executors(base):
-                yield own_rows(other.trace, run)
-
-
 def _with_times(nodes: pd.DataFrame, base: Source, other: Source) -> pd.DataFrame:
     """Returns `nodes` with the times of the other executors of `other`, marked."""
+    identity = [name for name in COLUMNS if BY_NAME[name].scope == "node"]
     for run in other.timed:
         if run.executor in _executors(base):
             continue
@@ -152,17 +148,12 @@ def _with_times(nodes: pd.DataFrame, base: Source, other: Source) -> pd.DataFram
         if here.get(marked("time_us", run.executor), pd.Series()).notna().any():
             raise _timed_twice(run, "another trace", other.label)
         theirs = rows_of(other.trace, run)
-        nodes = pd.concat([nodes, _kernels_alone(theirs, here)], ignore_index=True)
+        extra = theirs[~theirs["node"].isin(here["node"])]  # kernels that stand for no node
+        extra = extra[identity].assign(**here[list(Run.KEY)].iloc[0])
+        nodes = pd.concat([nodes, extra], ignore_index=True)
         for name in OF_RUN:
             nodes = _filled(nodes, run.batch, marked(name, run.executor), theirs, name)
     return nodes
-
-
-def _kernels_alone(theirs: pd.DataFrame, here: pd.DataFrame) -> pd.DataFrame:
-    """Returns rows for the kernels of another runtime that stand for no node of the model."""
-    extra = theirs[~theirs["node"].isin(here["node"])]
-    identity = [name for name in COLUMNS if BY_NAME[name].scope == "node"]
-    return extra[identity].assign(**here[list(Run.KEY)].iloc[0])
 
 
 def _with_columns(nodes: pd.DataFrame, other: Source, with_energy: bool) -> pd.DataFrame:

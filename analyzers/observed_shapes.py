@@ -121,8 +121,9 @@ class _Names:
     def _inputs(self, kernel: Kernel, types: Types) -> dict[str, TensorType]:
         found: dict[str, TensorType] = {}
         names, left = [name for name in kernel.inputs if name], list(types)
+        scope = self._scopes.get(kernel.scope)
         for place, name in enumerate(names):
-            stored = self._weight(kernel, name)
+            stored = self._stored.get(self._flow.address(name, scope)) if scope else None
             is_packed = stored is not None and (not left or stored.shape != left[0].shape)
             if is_packed and len(names) - place > len(left):
                 continue
@@ -130,10 +131,6 @@ class _Names:
                 return {}
             found[name] = left.pop(0)
         return {} if left else found
-
-    def _weight(self, kernel: Kernel, name: str) -> TensorType | None:
-        scope = self._scopes.get(kernel.scope)
-        return None if scope is None else self._stored.get(self._flow.address(name, scope))
 
 
 def _notes(

@@ -1,7 +1,5 @@
 """The node table of a model that ran in its framework: a row for each operator that was called."""
 
-from collections.abc import Mapping
-
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -9,7 +7,7 @@ import pandas as pd
 from tracer.analyzers.timing import timing
 from tracer.executors.calls import BACKWARD, BACKWARD_PHASE
 from tracer.executors.protocol import Profiled
-from tracer.records.trace import Run, typed_table
+from tracer.records.trace import typed_table
 
 
 def operation_table(profile: Profiled) -> pd.DataFrame:
@@ -35,8 +33,13 @@ def operation_table(profile: Profiled) -> pd.DataFrame:
     ]
     table = pd.DataFrame(rows, index=[operation.node for operation in profile.operations])
     table = table.join(times.drop(columns=["calls", "kernels"]))
-    table["calls"] = pd.Series(_calls(run))
-    table["kernels"] = pd.Series(_kernels(run))
+    # The first kernel of a row encloses the others. The name of the row makes the text unique.
+    table["calls"] = pd.Series({str(kernel.node): kernel.calls for kernel in reversed(run.kernels)})
+    inside: dict[str, dict[str, None]] = {}
+    for kernel in run.kernels:
+        inside.setdefault(str(kernel.node), {})[kernel.op_type] = None
+    texts = {node: f"{node}: {', '.join(names)}" for node, names in inside.items()}
+    table["kernels"] = pd.Series(texts)
     return typed_table(table)
 
 
@@ -51,16 +54,3 @@ def backward_share(nodes: pd.DataFrame) -> float | None:
     """Returns the share of the backward pass in the time of all rows; None without one."""
     rows = of_backward(nodes)
     return float(nodes["time_us"][rows].sum() / nodes["time_us"].sum()) if rows.any() else None
-
-
-def _calls(run: Run) -> Mapping[str, float]:
-    """Returns the calls of the first kernel of each row, which encloses the others."""
-    return {str(kernel.node): kernel.calls for kernel in reversed(run.kernels)}
-
-
-def _kernels(run: Run) -> Mapping[str, str]:
-    """Returns the kernels of each row, after the row's name, which makes the text unique."""
-    inside: dict[str, dict[str, None]] = {}
-    for kernel in run.kernels:
-        inside.setdefault(str(kernel.node), {})[kernel.op_type] = None
-    return {node: f"{node}: {', '.join(names)}" for node, names in inside.items()}

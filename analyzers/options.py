@@ -98,7 +98,8 @@ def sort_column(sort: str, by: str) -> ColumnSpec:
         if sort == spec.name:
             return spec
     for spec in columns:
-        if spec.header is not None and sort.lower() in _headers(spec.header):
+        header = None if spec.header is None else spec.header.lower()
+        if header is not None and sort.lower() in (header, header.removesuffix(" µs")):
             return spec
     headers = ", ".join(dict.fromkeys(spec.header or spec.name for spec in columns))
     raise UsageError(f"rows by {by} have no column '{sort}'", f"Sort by one of: {headers}.")
@@ -114,8 +115,3 @@ def _has(by: str, spec: ColumnSpec) -> bool:
     if by == "node":
         return spec.kind != "folded" or spec.name == "nodes"
     return spec.fold != "none" or spec.name in (NAMES[by], *_OF_SUMS)
-
-
-def _headers(header: str) -> tuple[str, str]:
-    """Returns the header as one may type it, with and without its unit."""
-    return header.lower(), header.lower().removesuffix(" µs")

@@ -118,15 +118,11 @@ def _row(sums: PartialSums) -> dict[str, int | None]:
         "bits_datatype": sums.datatype,
     }
     for name in (*_EXTREMES, "bits_observed", *_COUNTED, *_EMULATED):
-        row[name] = _fold_channels(by_channel[name], BY_NAME[name].fold)
+        present = by_channel[name].dropna()
+        row[name] = int(present.agg(BY_NAME[name].fold)) if len(present) else None
     if sums.tally.missing.any():
         row.update(dict.fromkeys(_EMULATED))
     return row
-
-
-def _fold_channels(column: pd.Series[int], how: str) -> int | None:
-    present = column.dropna()
-    return int(present.agg(how)) if len(present) else None
 
 
 _PERCENTILES = {"rel_error_p50": 50, "rel_error_p99": 99}
@@ -142,22 +138,20 @@ def of_floats(sums: Sequence[FloatPartialSums]) -> pd.DataFrame:
 
     Counts cover all inferences. Errors are relative to the sum of the same products in float64.
     """
-    rows = {each.node: _float_row(each) for each in sums}
+    rows = {}
+    for each in sums:
+        tally = each.tally
+        rows[each.node] = {
+            "accumulator": tally.accumulator,
+            "operands": tally.operands,
+            "outputs": tally.outputs,
+            "overflow_outputs": tally.overflow_outputs,
+            "terms": tally.terms,
+            "swamped_share": tally.swamped_share,
+            **{name: tally.error_percentile(percent) for name, percent in _PERCENTILES.items()},
+        }
     table = pd.DataFrame.from_dict(rows, orient="index", columns=list(FLOAT_COLUMNS))
     return table.astype({name: BY_NAME[name].dtype for name in FLOAT_COLUMNS})
-
-
-def _float_row(sums: FloatPartialSums) -> dict[str, object]:
-    tally = sums.tally
-    return {
-        "accumulator": tally.accumulator,
-        "operands": tally.operands,
-        "outputs": tally.outputs,
-        "overflow_outputs": tally.overflow_outputs,
-        "terms": tally.terms,
-        "swamped_share": tally.swamped_share,
-        **{name: tally.error_percentile(percent) for name, percent in _PERCENTILES.items()},
-    }
 
 
 def coverage(nodes: pd.DataFrame, narrow: pd.Series) -> Coverage:

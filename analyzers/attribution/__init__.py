@@ -124,7 +124,10 @@ def _attributed(
     for position, kernel in enumerate(kernels):
         graph = graphs.get(kernel.scope)
         claimed = _claim(graph, kernel, position) if graph else []
-        finished = None if claimed or graph is None else _finished(graph, kernel)
+        finished = None  # the earlier kernel of the node whose tensor this kernel completes
+        if not claimed and graph is not None and not moves(kernel):
+            makers = (graph.makers[name].key for name in kernel.outputs if name in graph.makers)
+            finished = next((graph.claimed[key] for key in makers if key in graph.claimed), None)
         only_moves = moves(kernel) and not any(node.op_type in MOVERS for node in claimed)
         owner = flow.computed_by(position) if only_moves else position
         flow.pass_on(position)
@@ -156,13 +159,6 @@ def _graphs(
         if kernel.scope in graphs:
             graphs[kernel.scope].call_after(position, kernel)
     return graphs
-
-
-def _finished(graph: Graph, kernel: Kernel) -> int | None:
-    """Returns the earlier kernel of the node whose tensor this kernel completes."""
-    makers = (graph.makers[name].key for name in kernel.outputs if name in graph.makers)
-    owners = [graph.claimed[key] for key in makers if key in graph.claimed]
-    return owners[0] if owners and not moves(kernel) else None
 
 
 def _claim(graph: Graph, kernel: Kernel, position: int) -> list[Node]:

@@ -50,27 +50,19 @@ def confirm(
         known = evidence.bodies.get(path) if path else evidence
         own = [kernels[position] for position in positions]
         graph = None if known is None else _Graph.of(model, path, own, known)
-        for position, verdict in zip(
-            positions, _of_graph(graph, own, [groups[p] for p in positions]), strict=True
-        ):
-            verdicts[position] = verdict if groups[position] else None
+        of_own = [groups[position] for position in positions]
+        judged: list[tuple[Verdict, Sequence[int]]]
+        if graph is None:
+            judged = [(Verdict(UNKNOWN, "inside a body that cannot run alone"), range(len(own)))]
+        else:
+            judged = [
+                (_judge(graph, own, of_own, region), region)
+                for region in regions(own, of_own, graph.nodes, graph.makers, graph.evidence)
+            ]
+        for verdict, region in judged:
+            for place in region:
+                verdicts[positions[place]] = verdict if of_own[place] else None
     return tuple(verdicts)
-
-
-def _of_graph(
-    graph: _Graph | None, kernels: Sequence[Kernel], groups: Sequence[Group]
-) -> list[Verdict]:
-    """Returns a verdict for each kernel of one graph."""
-    if graph is None:
-        return [Verdict(UNKNOWN, "inside a body that cannot run alone")] * len(kernels)
-    verdicts = [Verdict(UNKNOWN)] * len(kernels)
-    for region in regions(kernels, groups, graph.nodes, graph.makers, graph.evidence):
-        parts = [kernels[position] for position in region]
-        keys = dict.fromkeys(key for position in region for key in groups[position])
-        verdict = _judge(graph, _Unit.of(graph, parts, tuple(keys)))
-        for position in region:
-            verdicts[position] = verdict
-    return verdicts
 
 
 def doubted(
@@ -192,7 +184,12 @@ def _begins(graph: _Graph, nodes: Sequence[Node], reads: Sequence[str]) -> tuple
     return tuple(begins)
 
 
-def _judge(graph: _Graph, unit: _Unit) -> Verdict:
+def _judge(
+    graph: _Graph, kernels: Sequence[Kernel], groups: Sequence[Group], region: Sequence[int]
+) -> Verdict:
+    """Returns the verdict on the kernels of a region, the worst of its faults."""
+    keys = dict.fromkeys(key for position in region for key in groups[position])
+    unit = _Unit.of(graph, [kernels[position] for position in region], tuple(keys))
     faults = list(_results(graph, unit))
     if not graph.evidence.uninformative.keys() >= set(unit.returns):
         faults += _origins(graph, unit)
@@ -290,21 +287,15 @@ def regions(
                 readers[name].append(position)
     for position, (kernel, group) in enumerate(zip(kernels, groups, strict=True)):
         if _known_by_name(kernel, group, nodes):
-            for name in _unnamed_results(kernel, makers, evidence):
+            for name in kernel.outputs:
+                is_unnamed = name in evidence.equal and name not in makers
+                if not is_unnamed or name in evidence.uninformative:
+                    continue
                 computed = {makers.get(tensor) for tensor in evidence.equal[name]}
                 if name in evidence.reordered or region.keys(position).isdisjoint(computed):
                     for reader in readers[name]:
                         region.join(position, reader)
     return tuple(region.all())
-
-
-def _unnamed_results(
-    kernel: Kernel, makers: Mapping[str, str], evidence: Evidence
-) -> Iterator[str]:
-    """Yields the results of a kernel that have no name of the model, and values that tell."""
-    for name in kernel.outputs:
-        if name in evidence.equal and name not in makers and name not in evidence.uninformative:
-            yield name
 
 
 def _known_by_name(kernel: Kernel, group: Group, nodes: Mapping[str, Node]) -> bool:

@@ -13,7 +13,6 @@ from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.drawing import HIGH, PLAIN, empty_figure, plain
 from tracer.analyzers.views.file_formats.json import fields
 from tracer.analyzers.views.page import (
-    Column,
     Page,
     Table,
     name_column,
@@ -49,8 +48,16 @@ def page(result: Narrowed, options: ViewOptions) -> Page:
         title += f", {result.settings['tile']} terms each"
     if result.settings["weight_bits"] is not None:
         title += f", weights of {result.settings['weight_bits']} bits"
+    shown = [
+        column
+        for column in _COLUMNS
+        if column.field not in _USUAL
+        or any(getattr(node, column.field) != _USUAL[column.field] for node in result.nodes)
+    ]
+    if result.settings["guarantee"] != "any-input":  # widths on the data come first
+        other = {_ASKED: _NOT_ASKED, _NOT_ASKED: _ASKED}
+        shown = [replace(each, rank=other.get(each.rank, each.rank)) for each in shown]
     head = (*_sentences(result), *_promises(result))
-    shown = tuple(_ranked(result, each) for each in _COLUMNS if _tells(result, each.field))
     nodes = Table(title, shown, table(result, options), head=head, is_long=True)
     return Page((*([_curve(result)] if len(result.curve) > 1 else []), nodes), result.notes)
 
@@ -155,19 +162,6 @@ def _curve(result: Narrowed) -> Table:
         name_column("", "kept", 0),
     )
     return Table(f"{result.model.name} · {whatif.metric(result.judgement)} by width", columns, rows)
-
-
-def _tells(result: Narrowed, field: str) -> bool:
-    """Whether a column of counts has any but the usual number."""
-    usual = _USUAL.get(field)
-    return usual is None or any(getattr(node, field) != usual for node in result.nodes)
-
-
-def _ranked(result: Narrowed, column: Column) -> Column:
-    """Returns a column with its rank: the widths on the data come first if they are asked for."""
-    if result.settings["guarantee"] == "any-input" or column.rank not in (_ASKED, _NOT_ASKED):
-        return column
-    return replace(column, rank=_ASKED + _NOT_ASKED - column.rank)
 
 
 def _sentences(result: Narrowed) -> Iterator[str]:

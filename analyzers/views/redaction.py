@@ -83,14 +83,15 @@ class _Writer:
             return text
         for place in self.places:
             text = text.replace(place, Path(place).name)
-        shorter = self.paths.sub(lambda word: self._last(word[0]), text)
+
+        def last(match: re.Match[str]) -> str:
+            word, base = match[0], _base(match[0])
+            is_name = word in self.names or word.rstrip(".") in self.names
+            return word if is_name or base in _UNITS else base
+
+        shorter = self.paths.sub(last, text)
         host = socket.gethostname() if self.paths is _ANY else ""
         return re.sub(rf"\b{re.escape(host)}\b", "host", shorter) if host else shorter
-
-    def _last(self, word: str) -> str:
-        last = _base(word)
-        kept = word in self.names or word.rstrip(".") in self.names or last in _UNITS
-        return word if kept else last
 
     def _place(self, text: str) -> str:
         """Returns a file and a line, or several of them: folders may have spaces."""
@@ -108,13 +109,11 @@ class _Writer:
         if isinstance(value, list | tuple):
             return type(value)(map(self.value, value))
         if isinstance(value, pd.DataFrame):
-            sources = [name for name in ("source",) if name in value]
-            return value.assign(
-                **{n: value[n].map(self._place, na_action="ignore") for n in sources}
-            )
-        return self._record(value) if is_dataclass(value) else value
-
-    def _record(self, value: Any) -> Any:
+            if "source" not in value:
+                return value
+            return value.assign(source=value["source"].map(self._place, na_action="ignore"))
+        if not is_dataclass(value):
+            return value
         own = [field.name for field in fields(value) if field.init and field.name not in _LEFT]
         changed = {name: self.value(getattr(value, name)) for name in own}
         if isinstance(value, ModelInfo):

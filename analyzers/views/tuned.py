@@ -8,8 +8,8 @@ import pandas as pd
 
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.file_formats.json import fields
-from tracer.analyzers.views.page import Column as PageColumn
 from tracer.analyzers.views.page import (
+    Column,
     Page,
     Row,
     Table,
@@ -104,9 +104,9 @@ _DECLARED = record_columns(Trial)
 _COLUMNS = (
     *_DECLARED[:2],
     number_column("speed-up", "speedup", _times, 1),
-    PageColumn("99 % interval", "speedup_low", _range, 3),
+    Column("99 % interval", "speedup_low", _range, 3),
     *_DECLARED[2:],
-    PageColumn(
+    Column(
         "result", "verdict", lambda r: shorten(str(r["verdict"]), _LONGEST, placeholder=" …"), 0
     ),
 )

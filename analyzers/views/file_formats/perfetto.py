@@ -21,13 +21,13 @@ def render(timeline: Timeline, options: ViewOptions) -> bytes:
     events = [
         event
         for number, process in enumerate(timeline.processes, 1)
-        for event in _process(number, process)
+        for event in _events(number, process)
     ]
     about = {"title": printable(timeline.title), "notes": list(map(escaped, timeline.notes))}
     return compact({"displayTimeUnit": "ns", "otherData": about, "traceEvents": events})
 
 
-def _process(number: int, process: Process) -> Iterator[_Event]:
+def _events(number: int, process: Process) -> Iterator[_Event]:
     yield _about("process_name", number, 0, {"name": printable(process.name)})
     yield _about("process_sort_index", number, 0, {"sort_index": number})
     for thread, track in enumerate(process.tracks, 1):

@@ -25,13 +25,18 @@ def render(stacks: Stacks, options: ViewOptions) -> bytes:
             "a flame graph needs times, and this trace has none",
             "Make a trace with times: tracer profile MODEL.onnx -o run.trace.",
         )
+    frames: list[dict[str, Any]] = []
+    for frame in numbers:
+        file = {"file": escaped(frame.file)} if frame.file else {}
+        line = {"line": frame.line} if frame.line else {}
+        frames.append({"name": printable(frame.name), **file, **line})
     return compact(
         {
             "$schema": _SCHEMA,
             "exporter": "tracer",
             "name": printable(stacks.title),
             "activeProfileIndex": 0,
-            "shared": {"frames": [_frame(frame) for frame in numbers]},
+            "shared": {"frames": frames},
             "profiles": profiles,
         }
     )
@@ -52,15 +57,6 @@ def _profile(profile: Profile, numbers: dict[Frame, int]) -> dict[str, Any]:
         ],
         "weights": weights,
     }
-
-
-def _frame(frame: Frame) -> dict[str, Any]:
-    described: dict[str, Any] = {"name": printable(frame.name)}
-    if frame.file:
-        described["file"] = escaped(frame.file)
-    if frame.line:
-        described["line"] = frame.line
-    return described
 
 
 FORMATS = (Format("speedscope.json", "stacks", render),)

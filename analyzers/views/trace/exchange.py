@@ -119,25 +119,16 @@ def _kernel_tracks(run: Run, rows: Sequence[TimedRow], slices: Sequence[Slice]) 
     tracks: dict[str, list[Slice]] = {}
     for row, own in zip(rows, slices, strict=True):
         known = [kernels[name] for name in row.kernels if name in kernels]
-        for kernel, begin, end in _parts(own, known, weight):
+        begin, done = own.begin_ns, 0.0
+        total = sum(weight[kernel.name] for kernel in known)
+        for kernel in known:  # each has its part of the row's time, in proportion to its samples
+            done += weight[kernel.name]
+            part = done / total if total else 1.0
+            end = own.begin_ns + round((own.end_ns - own.begin_ns) * min(part, 1.0))
             values = _kernel_values(kernel, row.values)
             tracks.setdefault(kernel.provider, []).append(Slice(kernel.name, begin, end, values))
+            begin = end
     return [Track(_track_name(run, provider), inside) for provider, inside in tracks.items()]
-
-
-def _parts(
-    whole: Slice, kernels: Sequence[Kernel], weight: Mapping[str, float]
-) -> Iterator[tuple[Kernel, int, int]]:
-    """Divides the time of a row among its kernels, in proportion to what was recorded."""
-    shares = [weight[kernel.name] for kernel in kernels]
-    length, total = whole.end_ns - whole.begin_ns, sum(shares)
-    begin, done = whole.begin_ns, 0.0
-    for kernel, share in zip(kernels, shares, strict=True):
-        done += share
-        part = done / total if total else 1.0
-        end = whole.begin_ns + round(length * min(part, 1.0))
-        yield kernel, begin, end
-        begin = end
 
 
 def _recorded(title: str, run: Run, rows: Sequence[TimedRow]) -> Process:
@@ -232,22 +223,17 @@ def board(trace: Trace, options: ViewOptions) -> Board:
     return Board(
         nodes=nodes,
         times={
-            label: _times(section)
+            label: {
+                str(row["node"]): (float(row["time_us"]), int(row.get("output_bytes", 0)))
+                for row in present(section.nodes, ("node", "time_us", "output_bytes"))
+                if "time_us" in row
+            }
             for label, (section, _) in zip(labels, ran, strict=True)
             if section.nodes["time_us"].notna().any()
         },
         scalars=[each for own in shown for each in _scalars(own, _series(trace, own))],
         histograms=[histogram for run in trace.runs for histogram in _histograms(run)],
     )
-
-
-def _times(section: Section) -> dict[str, tuple[float, int]]:
-    rows = present(section.nodes, ("node", "time_us", "output_bytes"))
-    return {
-        str(row["node"]): (float(row["time_us"]), int(row.get("output_bytes", 0)))
-        for row in rows
-        if "time_us" in row
-    }
 
 
 def _series(trace: Trace, section: Section) -> str:

@@ -127,16 +127,23 @@ _COLUMNS = (
 
 
 def node_values(trace: Trace, options: ViewOptions) -> NodeValues:
-    """Returns the values as texts, as a table shows them; those of several runs say of which."""
+    """Returns the values as texts, as a table shows them; those of several runs say of which.
+
+    Nodes without a name of their own are left out.
+    """
     model: dict[str, Value] = {}
     nodes: dict[str, dict[str, Value]] = {}
-    found = _names(trace.model.topology)
+    topology, names = trace.model.topology, None
+    if topology is not None and topology.names is not None:
+        counts = Counter(topology.names)
+        pairs = zip(topology.nodes, topology.names, strict=True)
+        names = {key: name for key, name in pairs if name and counts[name] == 1}
     for section, mark in _marked_sections(trace):
         if section.run is not None:
             model[f"wall{mark}"] = f"{micros(wall(section.run)['mean'])} µs"
             model[f"sum of nodes{mark}"] = f"{micros(float(section.nodes['time_us'].sum()))} µs"
         for row in present(section.nodes, ("node", *_COLUMNS)):
-            name = found.get(str(row["node"]), "") if found is not None else str(row["node"])
+            name = names.get(str(row["node"]), "") if names is not None else str(row["node"])
             if name:
                 values = {
                     f"{BY_NAME[c].header or c}{mark}": FORMATS[BY_NAME[c].format](row[c])
@@ -145,15 +152,6 @@ def node_values(trace: Trace, options: ViewOptions) -> NodeValues:
                 }
                 nodes.setdefault(name, {}).update(values)
     return NodeValues(model, nodes)
-
-
-def _names(topology: Topology | None) -> dict[str, str] | None:
-    """Returns the name of each node that has one of its own, by key; None where not known."""
-    if topology is None or topology.names is None:
-        return None
-    counts = Counter(topology.names)
-    pairs = zip(topology.nodes, topology.names, strict=True)
-    return {key: name for key, name in pairs if name and counts[name] == 1}
 
 
 _AMOUNTS = ("#00224e", "#414d6b", "#7c7b78", "#bcae6c", "#fee838")

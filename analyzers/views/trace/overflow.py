@@ -4,7 +4,6 @@ import math
 
 import pandas as pd
 
-from tracer.accumulators.statistics.float_partial_sums import FloatTally
 from tracer.analyzers.overflow import coverage
 from tracer.analyzers.views.text import digits, extent, full, number, percent, plural, si, width
 from tracer.records.trace import Trace
@@ -15,12 +14,7 @@ _LEAST = 0.001
 """Share below which a percentage with one decimal would be 0."""
 
 
-def float_text(tally: FloatTally) -> str:
-    """The accumulator, and the format of its operands if they were cast."""
-    return tally.accumulator if tally.operands is None else f"{tally.accumulator}, {tally.operands}"
-
-
-def float_words(floats: pd.DataFrame) -> tuple[str, ...]:
+def _float_words(floats: pd.DataFrame) -> tuple[str, ...]:
     """Sentences on rows with float accumulators: what overflows, which terms are lost, errors."""
     outputs, over = (int(floats[name].sum()) for name in ("outputs", "overflow_outputs"))
     nodes = int((floats["overflow_outputs"] > 0).sum())
@@ -48,17 +42,6 @@ def float_words(floats: pd.DataFrame) -> tuple[str, ...]:
     return first, f"{lost}; {errors}"
 
 
-def float_totals(floats: pd.DataFrame) -> str:
-    """The counts over all rows with float accumulators."""
-    terms = int(floats["terms"].sum())
-    swamped = float((floats["swamped_share"] * floats["terms"].astype("float64")).sum())
-    share = f", {percent(swamped / terms)} of them swamped" if terms else ""
-    return (
-        f"{plural(len(floats), 'node')} with float accumulators: "
-        f"{int(floats['outputs'].sum()):,} outputs, {si(terms)} terms{share}"
-    )
-
-
 _INPUTS = "inputs are "
 """How the note on the inputs of a run begins."""
 
@@ -77,7 +60,8 @@ def counted(trace: Trace) -> tuple[str, ...]:
         accumulators = [sums.tally.accumulator for sums in run.sums]
         kinds = dict.fromkeys(f"{each.order}, {each.overflow}" for each in accumulators)
         data = [note for note in run.notes if note.startswith(_INPUTS)]
-        kinds |= dict.fromkeys(float_text(sums.tally) for sums in run.float_sums)
+        floats = [(sums.tally.accumulator, sums.tally.operands) for sums in run.float_sums]
+        kinds |= dict.fromkeys(", ".join(filter(None, pair)) for pair in floats)
         if kinds:
             lines.append(f"sums  {' · '.join((*data, *kinds))}")
     return tuple(lines)
@@ -90,12 +74,8 @@ def sums_words(nodes: pd.DataFrame) -> tuple[str, ...]:
     """
     narrow, floats = _by_kind(nodes)
     covered = coverage(nodes, pd.Series(nodes.index.isin(narrow.index), nodes.index))
-    integers: tuple[str, ...] = ()
-    if len(narrow) or floats.empty:
-        widths = narrow["bits"].dropna().unique()  # a damaged trace may lack them
-        at = f"at {widths[0]} bits" if len(widths) == 1 else "at their widths"
-        integers = _overflows(narrow, at), _sufficient(narrow, covered)
-    return (*integers, *(float_words(floats) if len(floats) else ()))
+    integers = _integer_words(narrow, covered) if len(narrow) or floats.empty else ()
+    return (*integers, *(_float_words(floats) if len(floats) else ()))
 
 
 def _by_kind(nodes: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -121,31 +101,30 @@ def _verb(count: int) -> str:
     return "overflows" if count == 1 else "overflow"
 
 
-def _overflows(narrow: pd.DataFrame, at: str) -> str:
-    total = {name: int(narrow[name].sum()) for name in _COUNTS}
-    outputs, over = total["outputs"], total["overflow_outputs"]
-    if not over:
-        return f"nothing overflows {at}: {plural(len(narrow), 'node')}, {outputs:,} outputs"
-    nodes = int((narrow["overflow_outputs"] > 0).sum())
-    return (
-        f"{nodes:,} of {plural(len(narrow), 'node')} {_verb(nodes)} "
-        f"{at}, in {over:,} of {outputs:,} outputs ({percent(over / (outputs or 1))}): "
-        f"{total['transient_outputs']:,} transient, {total['persistent_outputs']:,} persistent"
-    )
-
-
-def _sufficient(narrow: pd.DataFrame, covered: Coverage) -> str:
+def _integer_words(narrow: pd.DataFrame, covered: Coverage) -> tuple[str, str]:
+    """What overflows in rows with narrow accumulators, and which widths suffice."""
+    widths = narrow["bits"].dropna().unique()  # a damaged trace may lack them
+    at = f"at {widths[0]} bits" if len(widths) == 1 else "at their widths"
+    outputs, over, transient, persistent = (int(narrow[name].sum()) for name in _COUNTS)
+    overflows = f"nothing overflows {at}: {plural(len(narrow), 'node')}, {outputs:,} outputs"
+    if over:
+        nodes = int((narrow["overflow_outputs"] > 0).sum())
+        overflows = (
+            f"{nodes:,} of {plural(len(narrow), 'node')} {_verb(nodes)} "
+            f"{at}, in {over:,} of {outputs:,} outputs ({percent(over / (outputs or 1))}): "
+            f"{transient:,} transient, {persistent:,} persistent"
+        )
     observed, guaranteed = narrow["bits_observed"], narrow["bits_guaranteed"]
     unknown = int(guaranteed.isna().sum())
     data = "no partial sum was observed"
     if observed.notna().any():
         data = f"{width(float(observed.max()))} bits suffice for this data"
     if unknown:
-        return f"{data}; no width is guaranteed for {plural(unknown, 'node')}"
+        return overflows, f"{data}; no width is guaranteed for {plural(unknown, 'node')}"
     bits = width(float(guaranteed.max()))
-    if covered.is_whole:
-        return f"{data}, {bits} bits for any input{_inner(narrow)}"
-    return f"{data}; guaranteed at {bits} bits for any input: {extent(covered)}{_inner(narrow)}"
+    where = ", " if covered.is_whole else "; guaranteed at "
+    extents = "" if covered.is_whole else f": {extent(covered)}"
+    return overflows, f"{data}{where}{bits} bits for any input{extents}{_inner(narrow)}"
 
 
 def _inner(narrow: pd.DataFrame) -> str:
@@ -188,7 +167,13 @@ def sums_text(rows: pd.DataFrame, full_numbers: bool = False) -> pd.DataFrame:
 def sums_totals(nodes: pd.DataFrame, full_numbers: bool = False) -> tuple[str, ...]:
     """The counts over all nodes with narrow accumulators, and with float accumulators."""
     narrow, floats = _by_kind(nodes)
-    floating = (float_totals(floats),) if len(floats) else ()
+    floating: tuple[str, ...] = ()
+    if len(floats):
+        terms = int(floats["terms"].sum())
+        swamped = float((floats["swamped_share"] * floats["terms"].astype("float64")).sum())
+        share = f", {percent(swamped / terms)} of them swamped" if terms else ""
+        counts = f"{int(floats['outputs'].sum()):,} outputs, {si(terms)} terms{share}"
+        floating = (f"{plural(len(floats), 'node')} with float accumulators: {counts}",)
     if narrow.empty and floating:
         return floating
     parts = [f"{int(narrow['outputs'].sum()):,} outputs"]

@@ -14,14 +14,15 @@ from tracer.analyzers.advice import advise
 from tracer.analyzers.generation import Fit, Speed
 from tracer.analyzers.options import NAMES, SAMPLE, ViewOptions
 from tracer.analyzers.timing import wall, wall_interval
-from tracer.analyzers.views.page import Column, Table, name_column, number_column
-from tracer.analyzers.views.text import FORMATS, full, micros, percent, plural, quantity, roof, si
+from tracer.analyzers.views.page import Table, name_column, number_column
+from tracer.analyzers.views.text import FORMATS, FULL_FORMATS, full, micros, plural, quantity, si
 from tracer.analyzers.views.trace.headline import Section, displayed, execution, folded, sections
 from tracer.inputs.decoder import DECODE
+from tracer.records.columns import Format
 from tracer.records.trace import Generated, Generation, Trace
 
 _Configuration: TypeAlias = "tuple[object, ...]"
-_SHOWN = (
+_SHOWN: tuple[tuple[str, str, Format, int], ...] = (
     # column of the node table, header, format, rank on a terminal
     ("time_us", "µs", "micros", 1),
     ("time_share", "share", "percent", 2),
@@ -39,6 +40,7 @@ _FURTHER = 6
 
 def tables(trace: Trace, known: Generation, options: ViewOptions) -> Iterator[Table]:
     """Yields for each configuration a table of the phases, and one of how decode grows."""
+    formats = FULL_FORMATS if options.full_numbers else FORMATS
     for some in _by_configuration(sections(trace)).values():
         fold = [
             section.nodes if options.by == SAMPLE else displayed(folded(section, options))
@@ -54,7 +56,12 @@ def tables(trace: Trace, known: Generation, options: ViewOptions) -> Iterator[Ta
         for field, header, form, rank in _SHOWN:
             for number, label in enumerate(labels):
                 at = rank + _FURTHER * max(number - 1, 0)
-                columns.append(_column(f"{label} {header}", f"{field} {label}", form, at, options))
+                column = f"{label} {header}", f"{field} {label}"
+                columns.append(
+                    name_column(*column, at)
+                    if form == "name"
+                    else number_column(*column, formats[form], at)
+                )
         first, parts = some[0], [trace.model.name]
         if first.batch is not None:
             parts.append(f"batch {first.batch:,}")
@@ -178,13 +185,6 @@ def _join_phases(
     sums = joined[keys].astype("float64")
     order = (sums / sums.sum()).max(axis=1).sort_values(ascending=False, kind="stable").index
     return joined.loc[order]
-
-
-def _column(header: str, field: str, form: str, rank: int, options: ViewOptions) -> Column:
-    if form == "name":
-        return Column(header, field, lambda row: FORMATS["name"](row[field]), rank, True)
-    text = {"micros": micros, "percent": percent, "roof": roof}.get(form)
-    return number_column(header, field, text or (full if options.full_numbers else si), rank)
 
 
 def _head(some: Sequence[Section], known: Generation, labels: Sequence[str]) -> Iterator[str]:
