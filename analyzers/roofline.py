@@ -140,7 +140,12 @@ def roofline(
     """
     time = _floats([row.rated_us for row in timed])
     known = flops.dropna().to_dict()
-    work = _floats([_total(known, row.nodes) for row in timed])
+    work = _floats(
+        [
+            float(sum(known[node] for node in row.nodes)) if known.keys() >= {*row.nodes} else None
+            for row in timed
+        ]
+    )
     size = _floats([moved[row.nodes] for row in timed])
     table = pd.DataFrame(index=[row.key for row in timed])
     if peaks is not None:
@@ -191,10 +196,6 @@ def reached_peaks(
             types = " to ".join(str(t[0]) for t in (own[0].input_types, own[0].output_types) if t)
             highest[kind] = Peak(rate, f"{own[0].op_type}, {types}, in a profile")
     return highest
-
-
-def _total(flops: Mapping[Hashable, int], nodes: Sequence[str]) -> float | None:
-    return float(sum(flops[node] for node in nodes)) if all(n in flops for n in nodes) else None
 
 
 def _floats(values: Sequence[float | None]) -> FloatArray:

@@ -313,13 +313,6 @@ def _copies(
         known = stored if len(names) == 1 else single | stored
         if names and address[1] not in names and all(name in known for name in names):
             yield address, [known[name] for name in names]
-    for copy, original in _transposed(model, facts, marks):
-        yield copy, [original]
-
-
-def _transposed(
-    model: Model, facts: Facts, marks: Mapping[Address, Sequence[str]]
-) -> Iterator[tuple[Address, Address]]:
     by_shape: dict[tuple[int, ...], list[onnx.TensorProto]] = defaultdict(list)
     for weight in model.graph.initializer:
         if len(weight.dims) == 2 and (model.root, weight.name) not in marks:
@@ -327,13 +320,13 @@ def _transposed(
     main = next(scope for scope in model.scopes if scope.path == model.root)
     tables = {node.inputs[0] for node in model.nodes if node.op_type == "Gather" and node.inputs}
     for table in tables:
-        stored = facts.types.weight(table, main)
-        if stored is None or (model.root, table) in marks:
+        tensor = facts.types.weight(table, main)
+        if tensor is None or (model.root, table) in marks:
             continue
         values = facts.value(table, main)
-        for other in by_shape[tuple(stored.dims)[::-1]]:
+        for other in by_shape[tuple(tensor.dims)[::-1]]:
             if other.name != table and _is_transposed(values, facts.value(other.name, main)):
-                yield (model.root, other.name), (model.root, table)
+                yield (model.root, other.name), [(model.root, table)]
 
 
 def _is_transposed(table: Array | None, other: Array | None) -> bool:

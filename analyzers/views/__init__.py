@@ -35,9 +35,7 @@ _DEFAULT = ViewOptions()
 def formats(kind: type[Result]) -> Mapping[str, Format]:
     """The formats that results of this class have, by extension."""
     view = importlib.import_module(kind.view)
-    homes = {f.part: getattr(getattr(view, f.part, None), "__module__", "") for f in _all()}
-    own = {part for part, home in homes.items() if f"{home}.".startswith(f"{view.__name__}.")}
-    return {f.extension: f for f in _all() if f.part in own}
+    return {f.extension: f for f in _all() if _defines(view, f.part)}
 
 
 def render(result: Result, extension: str, options: ViewOptions = _DEFAULT) -> bytes:
@@ -78,6 +76,11 @@ def as_html(result: Result, options: ViewOptions = _DEFAULT) -> str:
 
 def _view(result: Result) -> ModuleType:
     return importlib.import_module(result.view)
+
+
+def _defines(view: ModuleType, part: str) -> bool:
+    module = getattr(getattr(view, part, None), "__module__", "")
+    return f"{module}.".startswith(f"{view.__name__}.")
 
 
 @cache

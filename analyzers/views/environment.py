@@ -11,7 +11,6 @@ from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.page import Page, facts
 from tracer.analyzers.views.text import plural
 from tracer.records.environment import Environment, Peaks
-from tracer.support.timing import Load
 
 
 def page(result: Environment, options: ViewOptions) -> Page:
@@ -69,17 +68,16 @@ def _peaks(peaks: Peaks) -> Iterator[tuple[str, str]]:
     yield "memory peak", f"{_giga(peaks.memory.rate)} GB/s ({peaks.memory.by})"
     if peaks.is_busy:
         yield "", f"too low: other programs took {1 - peaks.cpu_share:.0%} of the CPU in all tries"
-    if peaks.load is not None:
-        yield "meanwhile", ", ".join(_meanwhile(peaks.load))
-
-
-def _meanwhile(load: Load) -> Iterator[str]:
+    load, meanwhile = peaks.load, []
+    if load is None:
+        return
     if load.others is not None:
-        yield f"other programs used {load.others:.0%} of the CPU"
+        meanwhile.append(f"other programs used {load.others:.0%} of the CPU")
     if load.stolen:
-        yield f"the host of this virtual machine kept {load.stolen:.1%}"
+        meanwhile.append(f"the host of this virtual machine kept {load.stolen:.1%}")
     if load.interruptions is not None:
-        yield f"{plural(load.interruptions, 'interruption')} of the measurement"
+        meanwhile.append(f"{plural(load.interruptions, 'interruption')} of the measurement")
+    yield "meanwhile", ", ".join(meanwhile)
 
 
 def _giga(rate: float) -> str:

@@ -23,19 +23,16 @@ _LIGHT = 140
 
 def render(colors: NodeColors, options: ViewOptions) -> bytes:
     """One JSON object in ASCII, for the graph that is open."""
-    results = {
-        name: {"value": round(value, _DECIMALS), "bgColor": color, "textColor": _on(color)}
-        for name, (value, color) in colors.nodes.items()
-        if name != _AMBIGUOUS
-    }
-    document: dict[str, Any] = {"name": colors.name, "results": results}
-    return compact(document)
-
-
-def _on(color: str) -> str:
-    """Returns black or white, whichever is easier to read on a colour (weights of ITU-R BT.601)."""
-    red, green, blue = (int(color[at : at + 2], 16) for at in (1, 3, 5))
-    return "#000000" if 0.299 * red + 0.587 * green + 0.114 * blue >= _LIGHT else "#ffffff"
+    results: dict[str, dict[str, Any]] = {}
+    for name, (value, color) in colors.nodes.items():
+        if name != _AMBIGUOUS:
+            red, green, blue = (int(color[at : at + 2], 16) for at in (1, 3, 5))
+            is_light = 0.299 * red + 0.587 * green + 0.114 * blue >= _LIGHT  # ITU-R BT.601
+            text = "#000000" if is_light else "#ffffff"
+            results[name] = {
+                "value": round(value, _DECIMALS), "bgColor": color, "textColor": text
+            }  # fmt: skip
+    return compact({"name": colors.name, "results": results})
 
 
 FORMATS = (

@@ -239,19 +239,14 @@ def _draw_sums(axes: Axes, name: str, sums: PartialSums) -> None:
     axes.minorticks_off()
     axes.tick_params(labelsize=7)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title(_sums_title(name, sums), fontsize=8, loc="left")
-
-
-def _sums_title(name: str, sums: PartialSums) -> str:
-    tally = sums.tally
-    counts = tally.overflow(tally.accumulator.bits)
-    outputs, over = int(counts.outputs.sum()), int(counts.overflow_outputs.sum())
+    at_width = tally.overflow(tally.accumulator.bits)
+    outputs, over = int(at_width.outputs.sum()), int(at_width.overflow_outputs.sum())
     counted = f"{over:,} of {outputs:,} overflow" if outputs else "no output"
     widths = f"{bits_observed(sums)} observed"
     if sums.guaranteed is not None:
         widths += f", {sums.guaranteed} guaranteed"
-    bits = tally.accumulator.bits
-    return f"{name}\n{bits} bits: {counted}; {widths}"
+    title = f"{name}\n{tally.accumulator.bits} bits: {counted}; {widths}"
+    axes.set_title(title, fontsize=8, loc="left")
 
 
 _LOOKS = {

@@ -180,28 +180,20 @@ def stacks(trace: Trace, options: ViewOptions) -> Stacks:
     profiles = []
     for section in sections(trace):
         rows = present(in_graph_order(section.nodes, section.run), SHOWN)
-        samples = [_sample(row) for row in rows if any(row.get(name) for name in _WEIGHTS)]
+        samples = []
+        for row in rows:
+            time, macs, read, written = (row.get(name, 0) for name in _WEIGHTS)
+            if not any((time, macs, read, written)):
+                continue
+            path = module_path(str(row.get("module", "")))
+            modules = (Frame(".".join(path[: depth + 1])) for depth in range(len(path)))
+            source = str(row.get("source", ""))
+            file, _, line = source.rpartition(":")
+            place = (file, int(line)) if file and line.isdecimal() else (source, 0)
+            frames = (*modules, Frame(str(row["node"]), *place))
+            samples.append(Sample(frames, float(time), int(macs), int(read) + int(written)))
         profiles.append(Profile(headline(trace, section), samples))
     return Stacks(trace.model.name, tuple(profiles), trace.notes)
-
-
-def _sample(row: Mapping[str, Value]) -> Sample:
-    time, macs, read, written = (row.get(name, 0) for name in _WEIGHTS)
-    path = module_path(str(row.get("module", "")))
-    modules = (Frame(".".join(path[: depth + 1])) for depth in range(len(path)))
-    source = str(row.get("source", ""))
-    file, _, line = source.rpartition(":")
-    return Sample(
-        (
-            *modules,
-            Frame(
-                str(row["node"]), *((file, int(line)) if file and line.isdecimal() else (source, 0))
-            ),
-        ),
-        float(time),
-        int(macs),
-        int(read) + int(written),
-    )
 
 
 _SUMS = ("macs", "flops", "params", "overflow_outputs", "energy")

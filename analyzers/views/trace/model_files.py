@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import onnx
@@ -49,7 +49,16 @@ def annotated(trace: Trace, options: ViewOptions) -> bytes:
                 f"{file}: weights lie in files beside it, and are not copied",
                 f"Write the annotated model to {home}.",
             )
-    whole, values = _values(trace)
+    whole: dict[str, str] = {}
+    values: dict[str, dict[str, str]] = {}  # of each node, by key
+    for section, mark in _marked_sections(trace):
+        whole[f"{PREFIX}run{mark}"] = headline(trace, section)
+        if section.run is not None:
+            whole[f"{PREFIX}wall_us{mark}"] = str(wall(section.run)["mean"])
+        for row in present(section.nodes, ("node", *_SHOWN)):
+            own = values.setdefault(str(row["node"]), {f"{PREFIX}op_type": str(row.get("op_type"))})
+            names = [name for name in row if name not in ("node", "op_type")]
+            own |= {f"{PREFIX}{name}{mark}": str(row[name]) for name in names}
     _annotate(proto, whole)
     for node, key in zip(node_protos(proto.graph), expanded_keys(proto), strict=True):
         own = values.get(key, {})
@@ -80,24 +89,6 @@ def _file(info: ModelInfo, options: ViewOptions) -> Path:
             "Name the file that was traced with --model, or trace this one.",
         )
     return file
-
-
-def _values(trace: Trace) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-    """Returns the entries of the model, and those of each node by key.
-
-    Those of several runs say of which.
-    """
-    whole: dict[str, str] = {}
-    values: dict[str, dict[str, str]] = {}
-    for section, mark in _marked_sections(trace):
-        whole[f"{PREFIX}run{mark}"] = headline(trace, section)
-        if section.run is not None:
-            whole[f"{PREFIX}wall_us{mark}"] = str(wall(section.run)["mean"])
-        for row in present(section.nodes, ("node", *_SHOWN)):
-            own = values.setdefault(str(row["node"]), {f"{PREFIX}op_type": str(row.get("op_type"))})
-            names: Sequence[str] = [n for n in row if n not in ("node", "op_type")]
-            own |= {f"{PREFIX}{name}{mark}": str(row[name]) for name in names}
-    return whole, values
 
 
 def _marked_sections(trace: Trace) -> Iterator[tuple[Section, str]]:

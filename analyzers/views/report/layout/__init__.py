@@ -113,16 +113,28 @@ class _Run:
 
 
 def fold(root: Box) -> None:
-    """Folds equal blocks and divides long rows, in `root` and in all boxes inside it."""
+    """Folds equal blocks and divides long rows, in `root` and in all boxes inside it.
+
+    Neighbours of equal structure are put into a box; a module of nothing else becomes one.
+    """
     structures = _Structures()
     for box in reversed(list(boxes(root))):
         kinds = [structures.of(child) for child in box.children]
         structures.of(box)
         is_long = len(box.children) > _MANY
         if is_long:
-            _gather(box, list(_blocks(box, kinds)))
+            repeated = sequences(kinds, box.links, _passing(box))
+            blocks = [(start, start + starts.step) for starts in repeated for start in starts]
+            _gather(box, [_consecutive(box, *block) for block in blocks])
             kinds = [structures.of(child) for child in box.children]
-        _fold_repeats(box, kinds, box is root, is_long)
+        runs = [
+            run for run in _repeats(box, kinds) if is_long or box.children[run.start].kind != NODE
+        ]
+        is_one_run = [run.stop - run.start for run in runs] == [len(box.children)]
+        if is_one_run and box.kind == MODULE and box is not root:
+            box.kind, box.repeat = REPEATED, len(box.children)
+        elif runs:
+            _gather(box, runs)
     for box in boxes(root):
         while len(box.children) > MOST_CHILDREN:
             _gather(box, list(_parts(box)))
@@ -145,24 +157,8 @@ class _Structures:
         return self._known[box]
 
 
-def _blocks(box: Box, kinds: Sequence[int]) -> Iterator[_Run]:
-    """Yields the sequences of children that repeat one after the other."""
-    for starts in sequences(kinds, box.links, _passing(box)):
-        for start in starts:
-            stop = start + starts.step
-            yield _Run(start, stop, Box(CONSECUTIVE, _positions(box.children[start:stop])))
-
-
-def _fold_repeats(box: Box, kinds: Sequence[int], is_root: bool, folds_nodes: bool) -> None:
-    """Puts neighbours of equal structure into a box; a module of nothing else becomes one."""
-    runs = [
-        run for run in _repeats(box, kinds) if folds_nodes or box.children[run.start].kind != NODE
-    ]
-    is_one_run = [run.stop - run.start for run in runs] == [len(box.children)]
-    if is_one_run and box.kind == MODULE and not is_root:
-        box.kind, box.repeat = REPEATED, len(box.children)
-    elif runs:
-        _gather(box, runs)
+def _consecutive(box: Box, start: int, stop: int) -> _Run:
+    return _Run(start, stop, Box(CONSECUTIVE, _positions(box.children[start:stop])))
 
 
 def _repeats(box: Box, kinds: Sequence[int]) -> Iterator[_Run]:
@@ -207,7 +203,7 @@ def _parts(box: Box) -> Iterator[_Run]:
         ends = range(middle - length // 8, middle + length // 8 + 1)
         starts.append(min(ends, key=lambda end: (passing[end], abs(end - middle))))
     for start, stop in pairwise([*starts, count]):
-        yield _Run(start, stop, Box(CONSECUTIVE, _positions(box.children[start:stop])))
+        yield _consecutive(box, start, stop)
 
 
 def _positions(children: Iterable[Box]) -> str:
