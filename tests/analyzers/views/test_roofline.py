@@ -9,7 +9,7 @@ from tests.analyzers.views.conftest import HOSTILE
 from tests.graphs import integers, residual
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views import formats, render
-from tracer.analyzers.views.trace import charts
+from tracer.analyzers.views.trace import roofline
 from tracer.errors import UsageError
 from tracer.records.environment import Peak, Peaks
 from tracer.records.trace import Trace
@@ -38,7 +38,7 @@ def timed(nodes):
 
 
 def drawn(trace, **options):
-    return charts(trace, ViewOptions(**options))
+    return roofline(trace, ViewOptions(**options))
 
 
 def test_it_is_a_format_with_an_extension_of_two_parts(measured):
