@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from tracer.accumulators.multiplying import MULTIPLYING, PARTLY
 from tracer.accumulators.spec import NARROWEST
+from tracer.accumulators.spec.policy import MULTIPLYING, PARTLY
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.records import columns

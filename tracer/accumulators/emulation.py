@@ -17,13 +17,12 @@ from tracer.accumulators.engine.integer_arithmetic import NodeOperands, NoIntege
 from tracer.accumulators.engine.node_pass import KeptPasses
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
-from tracer.accumulators.multiplying import PARTLY, multiplies, reason_to_stay_wide
 from tracer.accumulators.nodes import ComputeSums, RunOperator, float_lowerings, lowerings
 from tracer.accumulators.spec.accumulator import Accumulator, ByOperands
 from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
 from tracer.accumulators.spec.operand_format import BLOCKS, OperandFormat, Scaling, operand_format
-from tracer.accumulators.spec.policy import Policy, Rule
+from tracer.accumulators.spec.policy import PARTLY, Policy, Rule, multiplies, reason_to_stay_wide
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums, FloatTally
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.errors import ModelError, UsageError

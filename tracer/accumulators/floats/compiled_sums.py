@@ -251,7 +251,12 @@ def single_blocks(left: Array, right: Array, start: Array, accumulator: BlockFma
     if (4 * a.length + 2) << a.fraction > _MOST_UNITS or form.fraction_bits > _MOST_OPERAND:
         return None
     factors = Factors.of(left, right)
-    if not (factors.is_exact and _is_within(factors, start)):
+    # All exponents of a block, and its units, are those of normal numbers.
+    begin = np.abs(start)
+    largest = factors.left.shape[1] * factors.largest + begin.max(initial=0)
+    is_large = factors.least >= 4 * _LEAST_BLOCK
+    is_large = is_large and not np.any((begin > 0) & (begin < _LEAST_START))
+    if not (factors.is_exact and is_large and largest <= _LARGEST_BLOCK):
         return None
     kernels, least = loaded("singles"), _LEAST_BLOCK
     if a.least is not None:
@@ -276,16 +281,6 @@ def single_blocks(left: Array, right: Array, start: Array, accumulator: BlockFma
 
     state = _summed(factors, start, start, work)
     return None if any(misfits) else state
-
-
-def _is_within(factors: Factors, start: Array) -> bool:
-    """Returns whether all exponents of a block, and its units, are those of normal numbers."""
-    begin = np.abs(start)
-    largest = factors.left.shape[1] * factors.largest + begin.max(initial=0)
-    is_large = factors.least >= 4 * _LEAST_BLOCK and not np.any(
-        (begin > 0) & (begin < _LEAST_START)
-    )
-    return bool(is_large and largest <= _LARGEST_BLOCK)
 
 
 def _summed(factors: Factors, start: Array, first: Array, work: _Work) -> State:

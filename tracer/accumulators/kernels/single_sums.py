@@ -1,7 +1,7 @@
 """Sums one by one in 64-bit integers: any order, overflow mode and rounding, the widest numbers.
 
 Terms go to register 0. After each group registers are added up, as `kernels.tiles.Step` explains.
-Products are rounded as `spec.rounding` defines it.
+Products are rounded as `spec.accumulator.rounded` defines it.
 """
 
 from typing import Any, assert_never

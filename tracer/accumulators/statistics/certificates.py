@@ -16,12 +16,11 @@ from typing import Literal, Self
 import msgspec
 import numpy as np
 
-from tracer.accumulators.multiplying import PARTLY
 from tracer.accumulators.nodes import nodes_that_sum
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.operand_format import formats
 from tracer.accumulators.spec.orders import Terms
-from tracer.accumulators.spec.policy import Entry, Policy, Rule
+from tracer.accumulators.spec.policy import PARTLY, Entry, Policy, Rule
 from tracer.accumulators.statistics.partial_sums import PartialSums, Tally
 from tracer.errors import InputError, ThresholdError, UsageError, refusing
 from tracer.graph.model import Model
@@ -278,33 +277,28 @@ def certificate(
             "A certificate needs a run with narrow accumulators on some inputs.",
         )
     for key, tally in tallies.items():
-        _refuse_overflow(f"{model.name}: node '{key}'", tally)
+        node, bits = f"{model.name}: node '{key}'", tally.accumulator.bits
+        clipped, changed = int(tally.clipped_widths.sum()), int(tally.outputs_changed.sum())
+        if clipped:
+            raise ThresholdError(
+                f"{node}: registers within the order overflow in {clipped} outputs",
+                "Set wider ones, as in two-level(24,256,32), or an order without.",
+            )
+        outside = int(tally.overflow(bits).overflow_outputs.sum())
+        if outside:
+            raise ThresholdError(
+                f"{node} overflows {bits} bits in {outside} of {int(tally.outputs.sum())} outputs",
+                f"{int(tally.bits_observed.max())} bits hold all of these.",
+            )
+        if changed:
+            raise ThresholdError(
+                f"{node}: products did not fit a width of their own in {changed} outputs",
+                "Set more product bits.",
+            )
     rules = policy.assign(model.nodes)
     nodes = {key: CertifiedNode.of(tally, rules[key]) for key, tally in whole.items()}
     others = tuple(key for key in nodes_that_sum(model) if key not in nodes)
     return Certificate(model.sha256, data.sha256, data.count, nodes, _tool(), others)
-
-
-def _refuse_overflow(node: str, tally: Tally) -> None:
-    clipped = int(tally.clipped_widths.sum())
-    if clipped:
-        raise ThresholdError(
-            f"{node}: registers within the order overflow in {clipped} outputs",
-            "Set wider ones, as in two-level(24,256,32), or an order without.",
-        )
-    bits = tally.accumulator.bits
-    outside = int(tally.overflow(bits).overflow_outputs.sum())
-    if outside:
-        raise ThresholdError(
-            f"{node} overflows {bits} bits in {outside} of {int(tally.outputs.sum())} outputs",
-            f"{int(tally.bits_observed.max())} bits hold all of these.",
-        )
-    changed = int(tally.outputs_changed.sum())
-    if changed:
-        raise ThresholdError(
-            f"{node}: products did not fit a width of their own in {changed} outputs",
-            "Set more product bits.",
-        )
 
 
 @dataclass(frozen=True, slots=True)
