@@ -75,7 +75,9 @@ def checked(left: Array, right: Array, bias: Array | None, terms: Terms) -> Matr
     matrices = _readable(left), _readable(right)
     up, down = _sizes(matrices[0], factors[0])
     if left.shape[1] * factors[0] * factors[1] + largest_bias >= LIMIT:
-        bound = _exact_bound(left, right, offset)
+        sizes = [np.abs(side.astype(np.float64)) for side in (left, right, offset)]
+        sums = sizes[0] @ sizes[1] + sizes[2][:, None]
+        bound = int(sums.max(initial=0) * (1 + 1e-9))  # more than float64 can have rounded off
         if bound >= LIMIT:
             raise ModelError(
                 f"sums of {left.shape[1]} products of up to {factors[0]} times {factors[1]}",
@@ -135,13 +137,6 @@ def _sizes(rows: Array, largest: int) -> tuple[Array, Array]:
 def _readable(array: Array) -> Array:
     """The array, contiguous, in a type that the kernels read."""
     return np.ascontiguousarray(array, None if array.dtype in _DTYPES else np.int64)
-
-
-def _exact_bound(left: Array, right: Array, bias: Array) -> int:
-    """The largest sum of magnitudes of products and bias, for sums near 64 bits."""
-    sizes, other_sizes = (np.abs(side.astype(np.float64)) for side in (left, right))
-    sums = sizes @ other_sizes + np.abs(bias.astype(np.float64))[:, None]
-    return int(sums.max(initial=0) * (1 + 1e-9))  # more than float64 can have rounded off
 
 
 @dataclass(frozen=True, slots=True, eq=False)

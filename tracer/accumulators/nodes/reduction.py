@@ -73,7 +73,10 @@ def qlinear_add(operands: NodeOperands) -> ComputeSums:
 
 @lowering("CumSum")
 def cumulative_sum(operands: NodeOperands) -> ComputeSums:
-    """Each output is a sum of its own: of the terms up to it, or from the end with `reverse`."""
+    """Each output is a sum of its own: of the terms up to it, or from the end with `reverse`.
+
+    Rows are multiplied with a triangle of ones.
+    """
     x = operands.activations(0)
     step = x.steps(None)
     backwards, exclusive = (operands.attributes.get(k, 0) for k in ("reverse", "exclusive"))
@@ -82,7 +85,14 @@ def cumulative_sum(operands: NodeOperands) -> ComputeSums:
         numbers, axis = x.integers(inputs[0]), int(np.reshape(inputs[1], ()))
         terms = np.moveaxis(numbers.values, axis, -1)
         ordered = replace(numbers, numbers=terms[..., ::-1] if backwards else terms, shift=0)
-        sums = _running(runner, ordered, bool(exclusive))
+        length = terms.shape[-1]
+        if length > _LONGEST:
+            raise NoIntegerForm(f"its axis has {length:,} elements; up to {_LONGEST:,} are narrow")
+        limits.allow((length, length), np.int16)
+        taken = np.triu(np.ones((length, length), np.int16), int(bool(exclusive)))
+        runner.begin(Reduction(length, Terms(length), (ordered.low, ordered.high), (0, 1), taken.T))
+        rows = replace(ordered, numbers=flat(ordered.numbers, 0, terms.ndim - 1))
+        sums = begun_sums(runner, rows, Integers(taken, 0, 1, constant=True)).reshape(terms.shape)
         sums = np.moveaxis(sums[..., ::-1] if backwards else sums, -1, axis)
         return computed(sums, lambda sums: (sums * step).astype(operands.float_type(inputs[0])))
 
@@ -118,19 +128,6 @@ def _sums(runner: SumRunner, terms: Sequence[Integers]) -> Array:
     lows, highs = tuple(each.low for each in terms), tuple(each.high for each in terms)
     joined = Integers(stacked, min(lows), max(highs))
     return sums_over(runner, joined, (stacked.ndim - 1,), ranges=(lows, highs))
-
-
-def _running(runner: SumRunner, x: Integers, exclusive: bool) -> Array:
-    """The running sums, int64, along the last axis: rows times a triangle of ones."""
-    length = x.numbers.shape[-1]
-    if length > _LONGEST:
-        raise NoIntegerForm(f"its axis has {length:,} elements; up to {_LONGEST:,} are narrow")
-    limits.allow((length, length), np.int16)
-    taken = np.triu(np.ones((length, length), np.int16), int(exclusive))
-    rows = replace(x, numbers=flat(x.numbers, 0, x.numbers.ndim - 1))
-    runner.begin(Reduction(length, Terms(length), (x.low, x.high), (0, 1), taken.T))
-    sums = begun_sums(runner, rows, Integers(taken, 0, 1, constant=True))
-    return sums.reshape(x.numbers.shape)
 
 
 @lowering("AveragePool", "GlobalAveragePool", "ReduceSum", "ReduceMean")
@@ -192,13 +189,9 @@ def _sum_up(operands: NodeOperands) -> SumUp:
     name = operands.node.op_type
     if "Global" in name:
         return _sum_channels
-    return _sum_windows if name.endswith("Pool") else _sum_axes
-
-
-def _sum_windows(
-    operands: NodeOperands, inputs: Sequence[Value], runner: SumRunner, x: Integers
-) -> SumsAndDivisor:
-    return _pool_sums(runner, x, operands.attributes)
+    if name.endswith("Pool"):
+        return lambda operands, inputs, runner, x: _pool_sums(runner, x, operands.attributes)
+    return _sum_axes
 
 
 def _sum_channels(
