@@ -8,7 +8,7 @@ import pandas as pd
 from tracer.analyzers.advice import Advice, Evidence, keys, named, percentage, us
 from tracer.analyzers.views.text import quantity, si
 from tracer.graph.operators import CONVERSIONS
-from tracer.inputs.decoder import PREFILL
+from tracer.inputs.request import PREFILL
 from tracer.records.trace import Kernel
 from tracer.text import brief
 

@@ -8,7 +8,8 @@ import onnxruntime as ort
 import pytest
 
 from tracer.graph.loading import open_model
-from tracer.inputs.decoder import Step, recognise
+from tracer.inputs.decoder import recognise
+from tracer.inputs.request import Step
 from tracer.interpreter.interpreter import Interpreter
 
 FLOATS, ROUNDED = 2e-5, 2e-2

@@ -21,7 +21,8 @@ from tracer.containment.activity import silent
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.executors import registry
 from tracer.graph.loading import open_model
-from tracer.inputs.decoder import Phases, Step, recognise
+from tracer.inputs.decoder import recognise
+from tracer.inputs.request import Phases, Step
 
 TOKEN_BYTES = 2 * LAYERS * KV_HEADS * SIZE * 4
 

@@ -9,7 +9,8 @@ import pytest
 import tracer
 import tracer.cli
 from tracer.graph.loading import open_model
-from tracer.inputs.decoder import Step, recognise
+from tracer.inputs.decoder import recognise
+from tracer.inputs.request import Step
 from tracer.interpreter.interpreter import Interpreter
 
 torch = pytest.importorskip("torch")

@@ -29,8 +29,15 @@ from tracer.executors import registry
 from tracer.exporters.subject import open_subject
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import Shapes, TensorTypes
-from tracer.inputs.decoder import Decoder, Phase, PhaseRequest, Phases, recognise
-from tracer.inputs.request import Request, on_sizes_that_run, request_for, with_overrides
+from tracer.inputs.decoder import Decoder, PhaseRequest, recognise
+from tracer.inputs.request import (
+    Phase,
+    Phases,
+    Request,
+    on_sizes_that_run,
+    request_for,
+    with_overrides,
+)
 from tracer.inputs.sizes import batch_of, choose
 from tracer.limits import Limits, enforced
 from tracer.quantization.from_qonnx import runnable_form

@@ -11,8 +11,9 @@ from tracer.executors import registry
 from tracer.executors.protocol import Step as Stepping
 from tracer.executors.protocol import SteppingExecutor
 from tracer.graph.model import Model
-from tracer.inputs.decoder import PREFILL, Decoder, Phase, PhaseRequest, Phases, Step, recognise
+from tracer.inputs.decoder import Decoder, PhaseRequest, recognise
 from tracer.inputs.feedset import FeedSet
+from tracer.inputs.request import PREFILL, Phase, Phases, Step
 from tracer.records.trace import CacheSize, Generated, Generation, Trace
 
 

@@ -17,9 +17,8 @@ from tracer.errors import TracerError, out_of_memory
 from tracer.executors.protocol import Executor, OptimizedGraph
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import TensorTypes
-from tracer.inputs.decoder import Phase
 from tracer.inputs.feedset import FeedSet
-from tracer.inputs.request import Request, on_sizes_that_run
+from tracer.inputs.request import Phase, Request, on_sizes_that_run
 from tracer.limits import Limits, fair_share
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Run

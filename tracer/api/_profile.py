@@ -20,8 +20,15 @@ from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.exporters.subject import ModelSource, open_subject
 from tracer.graph.model import Model
-from tracer.inputs.decoder import Phase, Phases
-from tracer.inputs.request import InputPaths, Request, Samples, request_for, with_overrides
+from tracer.inputs.request import (
+    InputPaths,
+    Phase,
+    Phases,
+    Request,
+    Samples,
+    request_for,
+    with_overrides,
+)
 from tracer.quantization.from_qonnx import runnable_form
 from tracer.records.environment import Peak, Peaks
 from tracer.records.trace import INCOMPLETE, Trace

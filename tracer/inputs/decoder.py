@@ -17,15 +17,14 @@ from typing import Any
 import numpy as np
 
 from tracer import shapes
-from tracer.errors import InputError, ModelError, UsageError
+from tracer.errors import InputError, ModelError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType, bits_of, numpy_dtype
 from tracer.inputs.feedset import Feeds, FeedSet, random_arrays
-from tracer.inputs.request import Request
+from tracer.inputs.request import Phase, Request, Step
 from tracer.inputs.sizes import declared_shapes, sizes_from_attention
 
-PREFILL, DECODE = "prefill", "decode"
 _CACHE = re.compile(r"(?i)^(past|present)(_key_values?|_kv)?(?=[._]|\d)")
 _TOKENS = re.compile(r"(?i)^(input_ids|inputs?_embeds|input_embeddings)$")
 _KEY_AND_VALUE = 2
@@ -34,20 +33,6 @@ _LOOKED_FOR = (
     "A decoder with a cache has inputs input_ids, past_key_values.0.key and .value [batch, heads, "
     "past, size] or past_0 [2, batch, heads, past, size], and outputs present.0.key and so on."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """`new` tokens of each entry of a batch, after `past` tokens that are in the cache."""
-
-    batch: int
-    new: int
-    past: int
-
-    @property
-    def total(self) -> int:
-        """The tokens that the new ones see, and that the cache holds afterwards."""
-        return self.past + self.new
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,59 +180,6 @@ class InputRule:
 
 def _places(step: Step) -> Any:
     return np.arange(step.past, step.total)
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """One inference of a phase: `new` tokens of each entry after `past` tokens in the cache."""
-
-    name: str
-    new: int
-    past: int
-
-    def step(self, batch: int) -> Step:
-        """Returns the step of this phase for a batch size."""
-        return Step(batch, self.new, self.past)
-
-
-@dataclass(frozen=True, slots=True)
-class Phases:
-    """Which phases to look at: `prefill` tokens, then `decode` steps; `pasts` of single steps.
-
-    Without `pasts`, the single step is the middle one of `decode`. Raises UsageError for steps
-    without a prefill before them, and for pasts without steps.
-    """
-
-    prefill: int
-    decode: int | None = None
-    pasts: Sequence[int] = ()
-
-    @classmethod
-    def of(
-        cls, prefill: int | None, decode: int | None, past: int | Sequence[int] | None
-    ) -> Phases | None:
-        """Returns the phases that arguments of a command name; None if they name none."""
-        if prefill is None and decode is None and past is None:
-            return None
-        if prefill is None:
-            raise UsageError(
-                f"{'decode' if decode else 'past'} is set, and no prefill comes before it",
-                "Set --prefill, the number of tokens of the prompt, as well.",
-            )
-        if past is not None and decode is None:
-            raise UsageError(
-                "past is set, and there are no decode steps", "Set --decode, their number, as well."
-            )
-        pasts = () if past is None else (past,) if isinstance(past, int) else tuple(past)
-        return cls(prefill, decode, tuple(dict.fromkeys(pasts)))
-
-    def in_order(self) -> tuple[Phase, ...]:
-        """Returns the phases in their order: the prefill, then a decode step at each past."""
-        prefill = Phase(PREFILL, self.prefill, 0)
-        if self.decode is None:
-            return (prefill,)
-        pasts = self.pasts or (self.prefill + self.decode // 2,)
-        return (prefill, *(Phase(DECODE, 1, past) for past in pasts))
 
 
 @dataclass(frozen=True, slots=True)

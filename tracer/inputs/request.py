@@ -1,4 +1,4 @@
-"""Feeds for a model as options request them: files, a data set, or random inputs."""
+"""Feeds for a model as options request them: files, a data set, random inputs, or phases."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from tracer.inputs.sizes import Sizes, batch_of, choices, choose
 _Result = TypeVar("_Result")
 InputPaths: TypeAlias = str | Path | Sequence[str | Path] | None
 """Files and folders with a model's inputs; None for random inputs."""
+PREFILL, DECODE = "prefill", "decode"
+"""The phases of a decoder."""
 _DEFAULT_BATCH = 64
 """Samples of a data set per batch."""
 
@@ -332,3 +334,70 @@ def _reopened(
 ) -> FeedBatches:
     datasets = tuple(reopened(each, model) for each in descriptions)
     return FeedBatches(model, datasets, size, description, total)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`new` tokens of each entry of a batch, after `past` tokens that are in the cache."""
+
+    batch: int
+    new: int
+    past: int
+
+    @property
+    def total(self) -> int:
+        """The tokens that the new ones see, and that the cache holds afterwards."""
+        return self.past + self.new
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One inference of a phase: `new` tokens of each entry after `past` tokens in the cache."""
+
+    name: str
+    new: int
+    past: int
+
+    def step(self, batch: int) -> Step:
+        """Returns the step of this phase for a batch size."""
+        return Step(batch, self.new, self.past)
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """Which phases to look at: `prefill` tokens, then `decode` steps; `pasts` of single steps.
+
+    Without `pasts`, the single step is the middle one of `decode`. Raises UsageError for steps
+    without a prefill before them, and for pasts without steps.
+    """
+
+    prefill: int
+    decode: int | None = None
+    pasts: Sequence[int] = ()
+
+    @classmethod
+    def of(
+        cls, prefill: int | None, decode: int | None, past: int | Sequence[int] | None
+    ) -> Phases | None:
+        """Returns the phases that arguments of a command name; None if they name none."""
+        if prefill is None and decode is None and past is None:
+            return None
+        if prefill is None:
+            raise UsageError(
+                f"{'decode' if decode else 'past'} is set, and no prefill comes before it",
+                "Set --prefill, the number of tokens of the prompt, as well.",
+            )
+        if past is not None and decode is None:
+            raise UsageError(
+                "past is set, and there are no decode steps", "Set --decode, their number, as well."
+            )
+        pasts = () if past is None else (past,) if isinstance(past, int) else tuple(past)
+        return cls(prefill, decode, tuple(dict.fromkeys(pasts)))
+
+    def in_order(self) -> tuple[Phase, ...]:
+        """Returns the phases in their order: the prefill, then a decode step at each past."""
+        prefill = Phase(PREFILL, self.prefill, 0)
+        if self.decode is None:
+            return (prefill,)
+        pasts = self.pasts or (self.prefill + self.decode // 2,)
+        return (prefill, *(Phase(DECODE, 1, past) for past in pasts))
