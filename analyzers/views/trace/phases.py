@@ -17,7 +17,6 @@ from tracer.analyzers.timing import wall, wall_interval
 from tracer.analyzers.views.page import Table, name_column, number_column
 from tracer.analyzers.views.text import FORMATS, FULL_FORMATS, full, micros, plural, quantity, si
 from tracer.analyzers.views.trace.headline import Section, displayed, execution, folded, sections
-from tracer.inputs.decoder import DECODE
 from tracer.inputs.request import DECODE
 from tracer.records.columns import Format
 from tracer.records.trace import Generated, Generation, Trace
