@@ -66,7 +66,7 @@ def by_image(model: Model, dataset: Dataset, accumulator: Accumulator) -> Trace:
     return tracer.interpret(
         model,
         accumulator=Policy.of(accumulator),
-        feeds=Samples(dataset.name, dataset.limit),
+        inputs=Samples(dataset.name, dataset.limit),
         by_sample=True,
     )
 

@@ -43,7 +43,7 @@ def images(model: Model, dataset: Dataset, sums: Sums) -> str:
 def _training(model: Model, dataset: Dataset) -> str:
     name = f"{without_split(dataset.name)}:train"
     trace = tracer.interpret(
-        model, accumulator=Policy.of(ACCUMULATOR), feeds=Samples(name, dataset.limit), batch=BATCH
+        model, accumulator=Policy.of(ACCUMULATOR), inputs=Samples(name, dataset.limit), batch=BATCH
     )
     nodes = trace.nodes[trace.nodes["bits"].notna()]
     count = open_dataset(name, model, limit=dataset.limit).samples

@@ -237,7 +237,7 @@ def _histograms(model: Model, dataset: Dataset, bits: int) -> bytes:
     """Returns a PNG of histograms of the sums of each layer at one width."""
     policy = Policy.of(replace(ACCUMULATOR, bits=bits))
     samples = Samples(dataset.name, dataset.limit)
-    trace = tracer.interpret(model, accumulator=policy, feeds=samples, batch=BATCH)
+    trace = tracer.interpret(model, accumulator=policy, inputs=samples, batch=BATCH)
     return render(trace, "png")
 
 

@@ -101,7 +101,7 @@ def make(
     """Returns the page; the last network is also profiled in training."""
     sides = [f"{NETWORKS}:{name}@torch" for name in networks]
     settings = SideSettings(
-        batch=batch, threads=threads, sessions=sessions, arguments={"size": size}, train=True
+        batch=batch, threads=threads, sessions=sessions, args={"size": size}, train=True
     )
     comparison = compare(sides, by="model", settings=settings)
     step = tracer.profile_framework(

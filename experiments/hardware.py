@@ -109,7 +109,7 @@ def run(path: str, family: Family, limit: int, threads: int) -> Result:
         scores.append(outputs[0])
 
     trace = tracer.interpret(
-        path, feeds=Samples(DATA, limit=limit), batch=_BATCH, accumulator=family.accumulator,
+        path, inputs=Samples(DATA, limit=limit), batch=_BATCH, accumulator=family.accumulator,
         operands=family.operands, threads=threads, receive=receive, in_process=True,
     )  # fmt: skip
     found, labels = np.concatenate(scores), labels_of(path, limit)

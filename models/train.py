@@ -16,7 +16,7 @@ from models.training.product import AGREEMENT
 from models.training.tensorboard import Board
 from tracer import cli
 from tracer.cli import _options
-from tracer.cli._progress import progress
+from tracer.cli._messages import progress
 from tracer.graph import loading
 
 HEADER = "epoch      loss  accuracy  val. loss  val. accuracy  seconds  load ms  learn ms"

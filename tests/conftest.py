@@ -69,9 +69,9 @@ def comparison_seconds():
     """
     from tracer.executors import measuring
 
-    usual = measuring._SECONDS
+    usual = measuring.SECONDS
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measuring, "_SECONDS", 0.3)
+        patch.setattr(measuring, "SECONDS", 0.3)
         yield usual
 
 
@@ -80,8 +80,8 @@ def comparison_paces():
     """How long the sessions of comparisons are; in tests they have the least turns."""
     from tracer.api.compare import running
 
-    usual = running._PACES
+    usual = running.PACES
     with pytest.MonkeyPatch.context() as patch:
         short = {what: replace(pace, session_s=0.0) for what, pace in usual.items()}
-        patch.setattr(running, "_PACES", short)
+        patch.setattr(running, "PACES", short)
         yield usual

@@ -19,12 +19,10 @@ if TYPE_CHECKING:
     from tracer.api.framework import profile_framework
     from tracer.api.fusions import fusions
     from tracer.api.interpret import interpret
-    from tracer.api.load import load
-    from tracer.api.merge import merge
     from tracer.api.narrow import narrow
     from tracer.api.profile import profile
     from tracer.api.quantize import quantize
-    from tracer.api.save import save
+    from tracer.api.results import load, merge, save
     from tracer.api.tune import tune
     from tracer.api.whatif import what_if
     from tracer.graph.user_operators import Operators
@@ -71,9 +69,9 @@ _HOMES = {
     "narrow": "tracer.api.narrow",
     "tune": "tracer.api.tune",
     "what_if": "tracer.api.whatif",
-    "load": "tracer.api.load",
-    "merge": "tracer.api.merge",
-    "save": "tracer.api.save",
+    "load": "tracer.api.results",
+    "merge": "tracer.api.results",
+    "save": "tracer.api.results",
     "Accumulator": "tracer.accumulators.spec.accumulator",
     "Policy": "tracer.accumulators.spec.policy",
     "Interpreter": "tracer.interpreter.interpreter",

@@ -193,12 +193,8 @@ def of_turns(logs: FloatArray, first: Sample, second: Sample) -> Contrast:
 def only_first(sample: Sample) -> Contrast:
     """Compares a time with nothing in its place: the whole of it is the change."""
     alone = only_second(sample)
-    return Contrast(
-        change=-alone.change,
-        change_low=-alone.change_high,
-        change_high=-alone.change_low,
-        p=alone.p,
-    )
+    low, high = -alone.change_high, -alone.change_low
+    return Contrast(change=-alone.change, change_low=low, change_high=high, p=alone.p)
 
 
 def only_second(sample: Sample) -> Contrast:
@@ -250,9 +246,8 @@ def _ratios(low: float, high: float, first: float, uncertain: float) -> tuple[fl
     least, most = first - uncertain, first + uncertain
     if least <= 0:
         return math.nan, math.nan
-    return max(0.0, 1 + low / (least if low < 0 else most)), 1 + high / (
-        most if high < 0 else least
-    )
+    lowest = 1 + low / (least if low < 0 else most)
+    return max(0.0, lowest), 1 + high / (most if high < 0 else least)
 
 
 def _with_systematic(error: float, dof: int, systematic: float) -> tuple[float, int]:

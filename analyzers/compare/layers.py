@@ -8,6 +8,7 @@ difference lies in layers.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -38,6 +39,11 @@ from tracer.text import brief
 
 WORK = ("macs", "flops", "params", "bytes_read", "bytes_written")
 GROUPINGS = ("layer", "module", "op")
+_FIGURES = {
+    "ratio": "ratio", "ratio_low": "low", "ratio_high": "high", "change_us": "change",
+    "change_low_us": "change_low", "change_high_us": "change_high",
+}  # fmt: skip
+"""Columns of a side against the first, and the fields of their Contrast."""
 _NAMED = 3
 """Layers that a note names."""
 
@@ -73,12 +79,8 @@ def layer_table(
         merged: dict[Any, list[Layer]] = {}
         for layer in layers:
             merged.setdefault(_identity(names, layer)[by], []).append(layer)
-        folded = [
-            Layer(
-                tuple(tuple(row for one in same for row in one.rows[s]) for s in range(len(sides)))
-            )
-            for same in merged.values()
-        ]
+        rows_of = [zip(*(one.rows for one in same), strict=True) for same in merged.values()]
+        folded = [Layer(tuple(tuple(chain(*rows)) for rows in by_side)) for by_side in rows_of]
     identities = [_identity(names, layer) for layer in folded]
     fields = ("layer", "module", "op", "on", *(["also_holds"] if by == "module" else []))
     columns: dict[str, list[Any]] = {field: [i[field] for i in identities] for field in fields}
@@ -92,16 +94,10 @@ def layer_table(
     for index in range(1, len(sides)):
         end, compared = letter(index), contrasts(sides[0], sides[index], _rows(folded, index))
         adjusted = holm([each.p for each in compared])
-        columns |= {
-            f"ratio_{end}": [each.ratio for each in compared],
-            f"ratio_low_{end}": [each.low for each in compared],
-            f"ratio_high_{end}": [each.high for each in compared],
-            f"change_us_{end}": [each.change for each in compared],
-            f"change_low_us_{end}": [each.change_low for each in compared],
-            f"change_high_us_{end}": [each.change_high for each in compared],
-            f"p_{end}": adjusted,
-            f"significant_{end}": [p < LEVEL for p in adjusted],  # NaN is not significant
-        }
+        for name, figure in _FIGURES.items():
+            columns[f"{name}_{end}"] = [getattr(each, figure) for each in compared]
+        columns[f"p_{end}"] = adjusted
+        columns[f"significant_{end}"] = [p < LEVEL for p in adjusted]  # NaN is not significant
     comparison = pd.DataFrame(columns)
     changes = [f"change_us_{letter(index)}" for index in range(1, len(sides))]
     order = comparison[changes].abs().max(axis=1).sort_values(ascending=False, kind="stable")

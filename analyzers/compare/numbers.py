@@ -219,15 +219,11 @@ def _difference(
         exact = precision or Precision.of(second.dtype)
         precision = replace(exact, share=max(exact.share, Precision.of(first.dtype).share))
     difference = compare(second, reference, tolerance, precision)
-    a, b = statistics(first), statistics(second)
-    return {
-        **{name: getattr(difference, name) for name in _ERRORS},
-        "nan_a": a.nan if a else None,
-        "nan_b": b.nan if b else None,
-        "inf_a": a.inf if a else None,
-        "inf_b": b.inf if b else None,
-        "fault": difference.fault,
-    }
+    row = {name: getattr(difference, name) for name in (*_ERRORS, "fault")}
+    for end, value in (("a", first), ("b", second)):
+        counts = statistics(value)
+        row |= {f"nan_{end}": counts and counts.nan, f"inf_{end}": counts and counts.inf}
+    return row
 
 
 def _frame(rows: Sequence[Mapping[str, Any]], names: Sequence[str], *last: str) -> pd.DataFrame:
@@ -304,10 +300,5 @@ def scores_of(
         error = float(differences.std(ddof=1)) / math.sqrt(len(own))
         half = t_quantile(LEVEL, len(own) - 1) * error
     change = float(differences.mean())
-    return replace(
-        scores,
-        first_value=float(first.mean()),
-        change=change,
-        low=change - half,
-        high=change + half,
-    )
+    low, high = change - half, change + half
+    return replace(scores, first_value=float(first.mean()), change=change, low=low, high=high)

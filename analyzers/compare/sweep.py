@@ -10,7 +10,16 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from tracer.analyzers.compare.sides import Side
-from tracer.analyzers.compare.views import charts, side_run, side_sources, under_title
+from tracer.analyzers.compare.views import (
+    COLOURS,
+    MOST_GROUPS,
+    WORK,
+    draw_bars,
+    finish,
+    side_run,
+    side_sources,
+    under_title,
+)
 from tracer.analyzers.grouping import by_op
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views import environment
@@ -145,7 +154,7 @@ def table(result: Sweeps, options: ViewOptions) -> pd.DataFrame:
 
 def figure(result: Sweeps, options: ViewOptions) -> Any:
     """By model the time of a sample, and the growth of time and work with the batch size."""
-    most = options.top or charts.MOST_GROUPS
+    most = options.top or MOST_GROUPS
     shown = [wide(one) for one in result]
     widest = max(min(len(rows), most) for rows in shown)
     drawn = empty_figure(min(max(10.0, 0.9 * widest + 4), 24.0), 4.6 * len(result))
@@ -153,16 +162,16 @@ def figure(result: Sweeps, options: ViewOptions) -> Any:
     for (left, right), one, rows in zip(panels, result, shown, strict=True):
         kept = rows[rows["op"] != WHOLE].head(most)
         sizes, last = one.batches, one.batches[-1]
-        charts.draw_bars(left, {f"batch {n}": kept[f"sample_us_{n}"] for n in sizes})
+        draw_bars(left, {f"batch {n}": kept[f"sample_us_{n}"] for n in sizes})
         left.set_ylabel("time per sample [µs]")
         left.set_title(plain(one.label), fontsize=10, loc="left")
         both = rows.head(most) if len(rows) <= most else kept
         growth = {"time": both[f"time_growth_{last}"], "work": both[f"work_growth_{last}"]}
-        charts.draw_bars(right, growth, (charts.COLOURS[0], charts.WORK))
+        draw_bars(right, growth, (COLOURS[0], WORK))
         right.set_ylabel(f"growth from batch {sizes[0]} to {last}")
         right.axhline(last / sizes[0], color="#555555", linewidth=0.8, linestyle="--")
-        charts.finish(left, list(kept["op"]))
-        charts.finish(right, list(both["op"]))
+        finish(left, list(kept["op"]))
+        finish(right, list(both["op"]))
     return drawn
 
 

@@ -6,14 +6,14 @@ and where there is no interval they do not pass.
 """
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import pandas as pd
 
 from tracer.analyzers.compare.alignment import is_convolution
-from tracer.analyzers.compare.contrast import LEVEL, contrast
+from tracer.analyzers.compare.contrast import LEVEL, Contrast, contrast
 from tracer.analyzers.compare.sides import Side
 from tracer.analyzers.grouping import by_node
 from tracer.analyzers.operations import backward_share
@@ -29,14 +29,13 @@ def total_table(sides: Sequence[Side]) -> pd.DataFrame:
     `convolution_share` (of node time, fused convolutions included), `backward_share` (if
     backward passes were traced), `macs`, `flops`, `params`, `bytes`, `flops_per_s`.
     """
-    return pd.DataFrame([_row(sides[0], side) for side in sides]).astype(
-        dict.fromkeys(("batch", "macs", "flops", "params", "bytes"), "Int64")
-    )
+    rows = [_row(sides[0], side) for side in sides]
+    integers = ("batch", "macs", "flops", "params", "bytes")
+    return pd.DataFrame(rows).astype(dict.fromkeys(integers, "Int64"))
 
 
 def _row(first: Side, side: Side) -> dict[str, object]:
-    result = contrast(first.wall, side.wall)
-    baseline = side is first
+    result = Contrast(1.0) if side is first else contrast(first.wall, side.wall)
     nodes = by_node(side.nodes.assign(time_us=side.time_us))
     backward = backward_share(nodes)
     trains = side.lender is not None and backward is not None
@@ -52,11 +51,11 @@ def _row(first: Side, side: Side) -> dict[str, object]:
         "batch": side.run.batch,
         "time_us": side.wall.mean,
         "error_us": side.wall.error,
-        "ratio": 1.0 if baseline else result.ratio,
-        "ratio_low": math.nan if baseline else result.low,
-        "ratio_high": math.nan if baseline else result.high,
-        "p": math.nan if baseline else result.p,
-        "significant": not baseline and result.p < LEVEL,
+        "ratio": result.ratio,
+        "ratio_low": result.low,
+        "ratio_high": result.high,
+        "p": result.p,
+        "significant": result.p < LEVEL,
         "convolution_share": convolutions / total if total else math.nan,
         "backward_share": math.nan if backward is None else backward,
         **work,
@@ -67,55 +66,31 @@ def _row(first: Side, side: Side) -> dict[str, object]:
 
 
 @dataclass(frozen=True, slots=True)
-class NotSlower:
-    """Fails a side that is shown to be slower by more than `share`."""
+class Gate:
+    """A condition on the time of a side, as a share of the first side's.
 
-    share: float
+    `option` is that of the command line with its value, `allowed` the changes of time that it
+    allows, and `holds` tells whether an interval of changes, by its ends, meets it.
+    """
 
-    @property
-    def option(self) -> str:
-        """As on the command line."""
-        return f"--fail-above {100 * self.share:g}%"
-
-    @property
-    def allowed(self) -> str:
-        """The largest change."""
-        return f"{self.share:+.1%}"
-
-    def holds(self, low: float, high: float) -> bool:
-        """Whether the interval reaches down to `share`."""
-        return low <= self.share
+    option: str
+    allowed: str
+    holds: Callable[[float, float], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class Equivalent:
-    """Fails a side that is not shown to be as fast, within `share` either way.
+def not_slower(share: float) -> Gate:
+    """Returns a gate that fails a side that is shown to be slower by more than `share`."""
+    option, allowed = f"--fail-above {100 * share:g}%", f"{share:+.1%}"
+    return Gate(option, allowed, lambda low, high: low <= share)
+
+
+def equivalent(share: float) -> Gate:
+    """Returns a gate that fails a side not shown to be as fast, within `share` either way.
 
     Both ends of the interval lie within: two one-sided tests (Schuirmann, 1987).
     """
-
-    share: float
-
-    @property
-    def option(self) -> str:
-        """As on the command line."""
-        return f"--fail-unless-within {100 * self.share:g}%"
-
-    @property
-    def allowed(self) -> str:
-        """The largest change either way."""
-        return f"±{self.share:.1%}"
-
-    def holds(self, low: float, high: float) -> bool:
-        """Whether all of the interval lies within."""
-        return -self.share <= low and high <= self.share
-
-
-Gate: TypeAlias = NotSlower | Equivalent
-"""A condition on the time of a side, as a share of the first side's.
-
-`option` is that of the command line with its value, `allowed` the changes of time that it allows.
-"""
+    option, allowed = f"--fail-unless-within {100 * share:g}%", f"±{share:.1%}"
+    return Gate(option, allowed, lambda low, high: -share <= low and high <= share)
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def interpreted(proto: onnx.ModelProto, x: np.ndarray, policy: str, **options: b
     with TemporaryDirectory() as folder:
         np.savez(f"{folder}/x.npz", x=x)
         feeds = [f"{folder}/x.npz"]
-        return tracer.interpret(proto, feeds=feeds, accumulator=policy, threads=1, **options)
+        return tracer.interpret(proto, inputs=feeds, accumulator=policy, threads=1, **options)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 6))
@@ -92,8 +92,8 @@ def test_every_quantity_is_that_of_the_definition(seed, samples):
 def test_a_sample_has_the_counts_of_a_run_of_its_own_and_all_add_up(tmp_path):
     data = Samples("digits:train", limit=12)
     options = {"accumulator": 17, "threads": 1}
-    apart = tracer.interpret(LENET, feeds=data, by_sample=True, **options)
-    together = tracer.interpret(LENET, feeds=data, **options)
+    apart = tracer.interpret(LENET, inputs=data, by_sample=True, **options)
+    together = tracer.interpret(LENET, inputs=data, **options)
     assert [sums.tally for sums in apart.runs[0].sums] == [s.tally for s in together.runs[0].sums]
     rows = by_sample(apart.runs[0])
     (batch,) = open_dataset(data.name, loading.load(LENET), limit=12).batches(12)
@@ -101,7 +101,7 @@ def test_a_sample_has_the_counts_of_a_run_of_its_own_and_all_add_up(tmp_path):
         np.savez(
             tmp_path / f"{index}.npz", **{n: v[index : index + 1] for n, v in batch.inputs.items()}
         )
-        alone = tracer.interpret(LENET, feeds=[tmp_path / f"{index}.npz"], **options).nodes
+        alone = tracer.interpret(LENET, inputs=[tmp_path / f"{index}.npz"], **options).nodes
         row = rows.iloc[index]
         for name in ("outputs", "overflow_outputs", "persistent_outputs", "outputs_changed"):
             assert row[name] == alone[name].sum() > 0

@@ -24,7 +24,7 @@ def outputs(network: str, **options: Any) -> tuple[np.ndarray, np.ndarray, trace
         ours.append(values[0])
         theirs.append(session.run(None, dict(feedset.feeds))[0])
 
-    trace = tracer.interpret(path, feeds=Samples("digits", limit=24), batch=12, threads=2,
+    trace = tracer.interpret(path, inputs=Samples("digits", limit=24), batch=12, threads=2,
                              receive=receive, in_process=True, **options)  # fmt: skip
     return np.concatenate(ours), np.concatenate(theirs), trace
 

@@ -130,7 +130,7 @@ def test_a_shape_that_one_input_cannot_tell_from_others_accuses_nobody(tmp_path)
     }
     """
     np.savez(tmp_path / "one.npz", x=np.eye(4, 6, dtype=np.float32))
-    found = fusions(named(text, swap=np.array([1, 0])), feeds=tmp_path / "one.npz")
+    found = fusions(named(text, swap=np.array([1, 0])), inputs=tmp_path / "one.npz")
     assert CONTRADICTED not in {row.verdict for row in found.kernels}
 
 

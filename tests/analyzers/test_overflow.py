@@ -26,7 +26,7 @@ def feeds():
 def trace(feeds, tmp_path_factory):
     file = tmp_path_factory.mktemp("feeds") / "f.npz"
     np.savez(file, **feeds)
-    return tracer.interpret(integers(), accumulator=BITS, feeds=file)
+    return tracer.interpret(integers(), accumulator=BITS, inputs=file)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ import pytest
 import tracer
 import tracer.cli
 from tests.graphs import parse, residual
-from tracer.api.load import load_result
+from tracer.api.results import load_result
 from tracer.executors.onnxruntime import calibration, profile_events
 
 FOLDER = Path("tests/fixtures/profiles")

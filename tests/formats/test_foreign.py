@@ -12,7 +12,7 @@ import pytest
 import tracer
 import tracer.cli
 from tests.graphs import BRANCHES, parse
-from tracer.api.load import is_profile, load_result
+from tracer.api.results import is_profile, load_result
 from tracer.errors import InputError, UsageError
 from tracer.records.trace import outliers
 from tracer.support.statistics import bulk

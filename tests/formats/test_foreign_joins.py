@@ -17,7 +17,7 @@ from tests.formats.foreign_profiles import (
     written,
 )
 from tests.graphs import parse, residual
-from tracer.api.load import load_result
+from tracer.api.results import load_result
 
 CPU, DML = "CPUExecutionProvider", "DmlExecutionProvider"
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.formats.foreign_profiles import BODIES, FEEDS, named, of_kernels, profiled, written
 from tests.graphs import parse
-from tracer.api.load import load_result
+from tracer.api.results import load_result
 from tracer.errors import InputError
 
 CPU = "CPUExecutionProvider"

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tracer.cli._fence import NO_FENCE
+from tracer.cli._output import NO_FENCE
 from tracer.containment.supervisor import IN_PROCESS
 
 SINGLE = {

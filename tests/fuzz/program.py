@@ -19,7 +19,7 @@ from tests.fuzz.mutants import SHARES, Mutant, mutant
 from tests.fuzz.seeds import seeds
 from tests.fuzz.trials import Task, trials
 from tests.fuzz.verdicts import FAILED, suspicious, verdict
-from tracer.cli._progress import progress
+from tracer.cli._messages import progress
 from tracer.support import timing
 
 CHECKED = 5

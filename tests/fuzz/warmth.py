@@ -12,7 +12,7 @@ from tracer.executors.onnxruntime import calibration
 _LATER = (
     "onnxruntime", "matplotlib.pyplot", "pyarrow.parquet", "tracer.executors.onnxruntime.executor",
     "tracer.cli.profile", "tracer.cli.interpret", "tracer.api._profile", "tracer.api._quantize",
-    "tracer.api._fusions", "tracer.api._whatif", "onnxruntime.quantization", "scipy.stats",
+    "tracer.analyzers.fusions", "tracer.api._whatif", "onnxruntime.quantization", "scipy.stats",
 )  # fmt: skip
 """What the commands below do not import. onnxruntime starts threads, so it runs in forks alone."""
 

@@ -22,7 +22,7 @@ def count():
 
 def what_if():
     tracer.what_if(
-        MODELS / "lenet.int8.onnx", "18:22", "digits", folder=ROOT / "data", in_process=True
+        MODELS / "lenet.int8.onnx", "18:22", "digits", data_dir=ROOT / "data", in_process=True
     )
 
 

@@ -223,7 +223,7 @@ def test_compare_and_tune(tmp_path):
     sides = [f"{path}@ort:none", str(path), f"{path}@interpreter"]
     comparison = tracer.compare(sides, settings=settings, tolerance=Tolerance(), in_process=True)
     assert [numbers.differ for numbers in comparison.numbers] == [0, 0]
-    tuned = tracer.tune(path, seconds=0.5, only=("threads",), in_process=True)
+    tuned = tracer.tune(path, max_seconds=0.5, only=("threads",), in_process=True)
     assert tuned.trials
 
 

@@ -36,7 +36,7 @@ def _profile(model: Path) -> Result:
 
 
 def _sums() -> Result:
-    return tracer.interpret(INT8, accumulator=18, feeds=Samples("digits"), batch=60)
+    return tracer.interpret(INT8, accumulator=18, inputs=Samples("digits"), batch=60)
 
 
 def _sides() -> Result:

@@ -16,7 +16,7 @@ import pytest
 import tracer
 from tests.graphs import parse
 from tracer.analyzers.views.report.encoding import script, style
-from tracer.api.load import load_result
+from tracer.api.results import load_result
 
 ROOT = Path(__file__).parents[2]
 TRACES = sorted(Path("tests/fixtures/traces").glob("*.trace"))

@@ -98,7 +98,7 @@ def test_values_that_are_no_numbers_are_told(browser, tmp_path):
         '<ir_version: 8, opset_import: ["": 16]> g (float[2] x) => (float[2] y) { y = Log (x) }'
     )
     np.savez(tmp_path / "x.npz", x=np.array([-1.0, 0.0], np.float32))
-    trace = tracer.interpret(proto, feeds=tmp_path / "x.npz")
+    trace = tracer.interpret(proto, inputs=tmp_path / "x.npz")
     browser.open(trace.save(tmp_path / "nan.html"), fragment="#selected=0")
     facts = dict(zip(browser.texts(".details dt"), browser.texts(".details dd"), strict=True))
     assert facts["NaN"] == "1" and facts["Inf"] == "1"
@@ -123,7 +123,7 @@ def test_a_redacted_report_tells_no_path_and_no_source(tmp_path, monkeypatch):
         node.metadata_props.add(key="io.github.tracer-onnx.source", value="secret-folder/net.py:1")
     onnx.save(proto, folder / "m.onnx")
     np.savez(folder / "x.npz", x=np.zeros((1, 3, 16, 16), np.float32))
-    trace = tracer.profile(folder / "m.onnx", feeds=folder / "x.npz", runs=3)
+    trace = tracer.profile(folder / "m.onnx", inputs=folder / "x.npz", runs=3)
     told = trace.save("told.html").read_text()
     assert "secret-folder" in told and "secret_line" in told
     kept = trace.save("kept.html", ViewOptions(redact=True)).read_text()

@@ -61,7 +61,7 @@ def test_a_damaged_trace_is_refused(trace, tmp_path, keep):
 
 def test_the_work_of_a_body_is_multiplied_by_its_trips():
     feeds = {"x": np.ones(4, np.float32), "flag": np.array(True), "trips": np.array(5)}
-    trace = tracer.profile(onnx.parser.parse_model(BRANCHES), feeds=_saved(feeds), runs=2)
+    trace = tracer.profile(onnx.parser.parse_model(BRANCHES), inputs=_saved(feeds), runs=2)
     flops = trace.nodes.set_index("node")["flops"]
     assert flops["Loop_1.body/Add_1"] == 5 * 4
     assert flops["If_0.then_branch/Tanh_0"] == 4
@@ -164,10 +164,10 @@ def test_work_that_differs_between_the_trips_of_a_loop_is_that_of_all_trips():
     feeds = _saved({"x": np.ones((1, 4), np.float32), "trips": np.array(6)})
     of_trips = [rows * 4 * 4 for rows in range(1, 7)]
     for trace in (
-        tracer.count(proto, feeds=feeds),
-        tracer.profile(proto, feeds=feeds, runs=2),
-        tracer.profile(proto, feeds=feeds, runs=2, optimization="none"),
-        tracer.interpret(proto, feeds=feeds, runs=1),
+        tracer.count(proto, inputs=feeds),
+        tracer.profile(proto, inputs=feeds, runs=2),
+        tracer.profile(proto, inputs=feeds, runs=2, optimization="none"),
+        tracer.interpret(proto, inputs=feeds, runs=1),
     ):
         product = trace.nodes.set_index("node").loc["Loop_1.body/MatMul_1"]
         assert product["macs"] == sum(of_trips)

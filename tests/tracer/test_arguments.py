@@ -1,6 +1,7 @@
 """A wrong argument is refused by its name, before any work, in every function of the API."""
 
 import inspect
+from dataclasses import make_dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,12 @@ import pytest
 import tracer
 from tests.graphs import residual
 from tracer.analyzers.options import ViewOptions
+from tracer.api._calls import Contained, contained
 from tracer.api.compare import SideSettings
+from tracer.cli import _options
 from tracer.errors import TracerError, UsageError
 from tracer.limits import Limits
-from tracer.support.arguments import BOUNDS, RULES, amount, check_arguments, integer, swept
+from tracer.support.arguments import BOUNDS, RULES, amount, check_arguments, integer, option, swept
 from tracer.support.tolerance import Tolerance
 from tracer.whatif.options import WhatIfOptions
 
@@ -38,7 +41,7 @@ WRONG = {
     "threads": [-1, 1025, True, "2", 1.0],
     "min_time": [-1, float("nan"), float("inf"), "1", True],
     "dims": [{"n": -1}, {"n": 1.5}, {"n": True}, {"n": 10**30}, {3: 4}, [("n", 3)], "n=3"],
-    "feeds": [5, "", [5], {"x": 1}],
+    "inputs": [5, "", [5], {"x": 1}],
     "limits": [5, {}, Tolerance()],
     "tolerance": [0.1, (1e-3, 1e-5), Limits()],
     "accumulator": [True, 1.5, -3],
@@ -178,3 +181,40 @@ def test_a_long_value_is_cut():
         check_arguments({"x": -1}, {"x": amount("seconds")})
     with pytest.raises(TracerError):
         check_arguments({"x": np.bool_(True)}, {"x": integer()})
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        (option("Bits.", None), "what Asked.bits may be: give it a rule, as in rule=integer"),
+        (option("Bits.", None, rule=integer(1)), None),
+        (option("Bits.", None, reads=("integer",)), None),
+    ],
+)
+def test_a_number_that_no_rule_reads_is_refused_where_it_is_declared(declared, message):
+    asked = make_dataclass("Asked", [("bits", "int | None", declared)])
+    if message is None:
+        _options.declared(asked)
+        return
+    with pytest.raises(TypeError, match=message):
+        _options.declared(asked)
+    checked = make_dataclass(
+        "Asked", [("bits", "int | None", 8)], bases=(Contained,), frozen=True, kw_only=True
+    )
+    with pytest.raises(TypeError, match=message):
+        contained(checked)
+
+
+def test_former_words_of_arguments_still_work_and_name_those_of_today(tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.zeros((1, 3, 32, 32), np.float32))
+    with pytest.warns(DeprecationWarning, match="feeds is now inputs") as warned:
+        trace = tracer.count("models/lenet/lenet.onnx", feeds=tmp_path / "x.npz")
+    assert [Path(each.filename).name for each in warned] == [Path(__file__).name]
+    assert trace.settings["feeds"] == str(tmp_path / "x.npz")
+    with pytest.warns(DeprecationWarning, match="arguments is now args"):
+        settings = SideSettings(arguments={"depth": 20})
+    assert settings == SideSettings(args={"depth": 20})
+    with pytest.raises(TypeError, match="feeds"):
+        tracer.count(residual(), feeds="x.npz", inputs="x.npz")
+    with pytest.raises(TypeError, match="folder"):
+        tracer.count(residual(), folder="data")

@@ -46,7 +46,7 @@ def test_nodes_behind_data_are_one_note_and_a_run_counts_them(detector, tmp_path
     x = np.zeros((2, 8), np.float32)
     x[0, 1] = x[1, 2:5] = 1
     np.savez(tmp_path / "x.npz", x=x)
-    nodes = tracer.count(detector, feeds=tmp_path / "x.npz").nodes.set_index("node")
+    nodes = tracer.count(detector, inputs=tmp_path / "x.npz").nodes.set_index("node")
     assert nodes.loc["first", "macs"] == np.count_nonzero(x) * 2 * 3
     assert nodes.loc["first", "output_shapes"] == "float32[4,3]"
     assert nodes["macs"].notna().all()
@@ -68,8 +68,8 @@ def test_a_branch_that_is_not_taken_has_no_calls_and_no_work(tmp_path, flag, ran
     weights = {name: np.full(4, 2, np.float32) for name in ("w", "v")}
     proto = parse(BRANCHES, **weights)
     np.savez(tmp_path / "x.npz", x=np.ones(4, np.float32), flag=flag, trips=np.array(5))
-    counted = tracer.count(proto, feeds=tmp_path / "x.npz")
-    profiled = tracer.profile(proto, feeds=tmp_path / "x.npz", runs=2)
+    counted = tracer.count(proto, inputs=tmp_path / "x.npz")
+    profiled = tracer.profile(proto, inputs=tmp_path / "x.npz", runs=2)
     for trace in (counted, profiled):
         nodes = trace.nodes.set_index("node")
         assert nodes.loc[[f"choice.{ran}", f"choice.{idle}"], "calls"].to_list() == [1, 0]
@@ -84,7 +84,7 @@ def test_a_branch_that_is_not_taken_has_no_calls_and_no_work(tmp_path, flag, ran
 def test_inputs_and_sizes_contradict_each_other(detector, tmp_path):
     np.savez(tmp_path / "x.npz", x=np.ones((2, 7), np.float32))
     with pytest.raises(InputError, match="dimension 1 is fixed at 8, not 7"):
-        tracer.count(detector, feeds=tmp_path / "x.npz")
+        tracer.count(detector, inputs=tmp_path / "x.npz")
 
 
 DILATED = """
@@ -137,7 +137,7 @@ state (float[N,4] x, int64 trips) => (float[?,4] z) {
 def test_products_of_a_state_of_one_shape_are_counted(tmp_path):
     proto = parse(STATE, w=np.ones((4, 4), np.float32))
     np.savez(tmp_path / "x.npz", x=np.ones((3, 4), np.float32), trips=np.array(5))
-    nodes = tracer.count(proto, feeds=tmp_path / "x.npz").nodes.set_index("node")
+    nodes = tracer.count(proto, inputs=tmp_path / "x.npz").nodes.set_index("node")
     products = nodes.loc[["loop.body/inner", "loop.body/outer"]]
     assert products["macs"].to_list() == [5 * 3 * 4 * 4] * 2
     assert products["input_shapes"].to_list() == ["float32[3,4], float32[4,4]"] * 2

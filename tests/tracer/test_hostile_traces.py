@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import tracer.cli
-from tracer.api.load import load_result
+from tracer.api.results import load_result
 from tracer.errors import TracerError
 from tracer.storage import trace_database
 from tracer.text import MESSAGE

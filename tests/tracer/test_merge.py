@@ -40,7 +40,7 @@ def digits(count):
 def parts(request):
     """The model, its times at two batch sizes, and its sums over samples in batches of another."""
     times = tracer.profile(request.param, batch=BATCHES, **TIMED)
-    sums = tracer.interpret(request.param, accumulator=BITS, feeds=digits(8), batch=4)
+    sums = tracer.interpret(request.param, accumulator=BITS, inputs=digits(8), batch=4)
     return request.param, times, sums
 
 
@@ -49,7 +49,7 @@ def lenet():
     times = tracer.profile(LENET, batch=BATCHES, **TIMED)
     return {
         "times": times,
-        "sums": tracer.interpret(LENET, accumulator=BITS, feeds=digits(8), batch=4),
+        "sums": tracer.interpret(LENET, accumulator=BITS, inputs=digits(8), batch=4),
         "interpreted": tracer.interpret(LENET, batch=1, runs=2),
     }
 

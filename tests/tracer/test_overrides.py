@@ -52,12 +52,12 @@ def outputs_of(path, **options):
 @pytest.mark.parametrize("accumulator", [None, 32])
 def test_the_interpreter_and_onnxruntime_take_the_fed_weights(integers, accumulator):
     path, file, _, expected = integers
-    trace, found = outputs_of(path, feeds=file, accumulator=accumulator)
+    trace, found = outputs_of(path, inputs=file, accumulator=accumulator)
     assert np.array_equal(found, expected)
     if accumulator is not None:
         (row,) = trace.nodes.to_dict("records")
         assert row["bits_observed"] == 9  # 200 in two's complement
-    assert tracer.profile(path, feeds=file, runs=2).notes.count(f"inputs are those of {file}") == 1
+    assert tracer.profile(path, inputs=file, runs=2).notes.count(f"inputs are those of {file}") == 1
 
 
 def test_an_interpreter_takes_them_in_each_run_anew(integers):
@@ -77,14 +77,14 @@ def test_an_interpreter_takes_them_in_each_run_anew(integers):
 def test_bounds_hold_for_any_weights_that_may_be_fed(integers):
     path, file, feeds, _ = integers
     np.savez(file.parent / "plain.npz", x=feeds["x"])
-    plain = tracer.interpret(path, feeds=file.parent / "plain.npz", accumulator=32)
-    fed = tracer.interpret(path, feeds=file, accumulator=32)
+    plain = tracer.interpret(path, inputs=file.parent / "plain.npz", accumulator=32)
+    fed = tracer.interpret(path, inputs=file, accumulator=32)
     largest = 2 * 128 * 128  # x and w of -128
     for trace in (plain, fed):
         assert trace.nodes["bits_guaranteed"].item() == largest.bit_length() + 1
     proto = onnx.load(path)
     del proto.graph.input[1]  # no default, but a constant
-    constant = tracer.interpret(proto, feeds=file.parent / "plain.npz", accumulator=32)
+    constant = tracer.interpret(proto, inputs=file.parent / "plain.npz", accumulator=32)
     assert constant.nodes["bits_guaranteed"].item() == 9  # from -256 to 254
 
 
@@ -127,7 +127,7 @@ def test_weights_of_old_files_are_constants_there_and_in_onnxruntime(tmp_path):
         onnxruntime.InferenceSession(path).run(None, feeds)
     for run in (tracer.profile, tracer.interpret, tracer.count):
         with pytest.raises(InputError, match=r"w unknown|no input 'w'"):
-            run(path, feeds=file)
+            run(path, inputs=file)
 
 
 @pytest.mark.parametrize("accumulator", [None, 32])
@@ -136,5 +136,5 @@ def test_arrays_of_other_names_are_refused_by_name(integers, accumulator, typo):
     path, file, feeds, _ = integers
     np.savez(file, **feeds, **{typo: np.zeros(3)})
     with pytest.raises(InputError, match=typo) as error:
-        tracer.interpret(path, feeds=file, accumulator=accumulator)
+        tracer.interpret(path, inputs=file, accumulator=accumulator)
     assert "x, w" in str(error.value.hint)

@@ -7,7 +7,7 @@ import pytest
 
 import tracer
 from tests.graphs import BRANCHES, parse, residual
-from tracer.api.load import load_result
+from tracer.api.results import load_result
 from tracer.graph import loading
 from tracer.records.model_info import Topology
 from tracer.whatif.options import WhatIfOptions

@@ -103,7 +103,7 @@ def test_a_bert_whose_attention_is_one_node(tmp_path):
     wanted = {"Attention", "EmbedLayerNormalization", "SkipLayerNormalization", "BiasGelu"}
     assert operators >= wanted
     np.savez(tmp_path / "feeds.npz", **dict(zip(names, map(np.asarray, feeds), strict=True)))
-    agrees(fused, tracer.count(plain).nodes["macs"].sum(), {}, feeds=tmp_path / "feeds.npz")
+    agrees(fused, tracer.count(plain).nodes["macs"].sum(), {}, inputs=tmp_path / "feeds.npz")
 
 
 def llama():

@@ -87,7 +87,7 @@ def test_a_quantised_graph_runs_in_onnxruntime_as_in_narrow_accumulators_that_su
     expected = ort.InferenceSession(target).run(None, feeds)
     computed = []
     wide = tracer.interpret(
-        target, accumulator=32, feeds=tmp_path / "x.npz", receive=lambda _, y: computed.extend(y)
+        target, accumulator=32, inputs=tmp_path / "x.npz", receive=lambda _, y: computed.extend(y)
     )
     assert wide.nodes["overflow_outputs"].sum() == 0
     for mine, theirs in zip(computed, expected, strict=True):

@@ -64,11 +64,11 @@ def test_an_estimator(estimator, tmp_path):
     onnx.save(skl2onnx.to_onnx(fitted, x[:1], options=options), path)
     np.savez(feeds, X=x[200 : 200 + SAMPLES])
 
-    counted = tracer.count(path, feeds=feeds).nodes
+    counted = tracer.count(path, inputs=feeds).nodes
     assert counted["macs"].sum() == SAMPLES * MACS[estimator]
-    values = tracer.interpret(path, feeds=feeds, runs=1, warmup=0, against="ort").runs[0].values
+    values = tracer.interpret(path, inputs=feeds, runs=1, warmup=0, against="ort").runs[0].values
     assert len(values) == len(onnx.load(path).graph.node)
     assert not [each.node for each in values if each.difference.fault or each.own.fault]
-    assert CONTRADICTED not in {row.verdict for row in tracer.fusions(path, feeds=feeds).kernels}
-    timed = tracer.profile(path, feeds=feeds, runs=1, warmup=0, min_time=0)
+    assert CONTRADICTED not in {row.verdict for row in tracer.fusions(path, inputs=feeds).kernels}
+    timed = tracer.profile(path, inputs=feeds, runs=1, warmup=0, min_time=0)
     assert timed.nodes["time_us_raw"].sum() > 0

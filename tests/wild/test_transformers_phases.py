@@ -75,7 +75,7 @@ def test_every_node_is_within_tolerance_of_onnxruntime(exported, tmp_path):
     decoder = recognise(open_model(exported[0]))
     np.savez(tmp_path / "feeds.npz", **decoder.feeds(Step(1, 3, 4), 1))
     trace = tracer.interpret(
-        exported[0], feeds=tmp_path / "feeds.npz", against="ort", in_process=True
+        exported[0], inputs=tmp_path / "feeds.npz", against="ort", in_process=True
     )
     compared = [each for each in trace.runs[0].values if each.difference is not None]
     assert compared

@@ -20,8 +20,13 @@ from tracer.analyzers.memory import arena, memory
 from tracer.analyzers.overflow import of_floats, overflow
 from tracer.analyzers.table import bit_operations, node_table, value_columns
 from tracer.analyzers.timing import fused_parts, notes, split_notes, timing
+from tracer.containment.activity import Progress
+from tracer.errors import TracerError, out_of_memory
+from tracer.executors.protocol import OptimizedGraph
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import TensorTypes
+from tracer.inputs.feedset import FeedSet
+from tracer.limits import Limits
 from tracer.records import environment
 from tracer.records.environment import Peak, Peaks
 from tracer.records.model_info import ModelInfo
@@ -121,6 +126,18 @@ def analyze(
     every_note = (*run.notes, *unconfirmed, *measuring, *cost_notes(counted), *unpriced)
     shown = roofline.reached_peaks(run, headed, macs)
     return Analyzed(run, table, parameter_count(counted), every_note, roofs, shown)
+
+
+def matched(
+    graph: OptimizedGraph, feed_sets: Sequence[FeedSet], limits: Limits, progress: Progress
+) -> Evidence | TracerError:
+    """Returns which tensors of `graph` equal tensors of the model, or why that is unknown."""
+    try:
+        return graph.match_tensors(feed_sets, limits, progress)
+    except TracerError as error:
+        return error
+    except MemoryError:
+        return out_of_memory("not enough memory to hold the tensors")
 
 
 def configured(run: Run, settings: object) -> Run:

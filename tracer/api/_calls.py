@@ -11,8 +11,10 @@ import functools
 import importlib
 import inspect
 import textwrap
-from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, fields
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -23,8 +25,8 @@ from tracer.exporters import frameworks
 from tracer.support.arguments import (
     RULES,
     TEXT,
-    Rule,
     amount,
+    check_declared,
     check_fields,
     maybe,
     option,
@@ -56,9 +58,41 @@ class Contained:
         check_fields(self)
 
 
+FORMER = {
+    "feeds": "inputs", "folder": "data_dir", "arguments": "args", "seconds": "max_seconds",
+}  # fmt: skip
+"""Former words of arguments in Python, and those that they share with the command line."""
+
 _Parameters = ParamSpec("_Parameters")
 _Record = TypeVar("_Record", bound=Contained)
 _Result = TypeVar("_Result")
+_Class = TypeVar("_Class")
+
+
+def todays_words(record: Any, named: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns arguments by the fields of `record`; a former word gives a DeprecationWarning."""
+    known = {each.name for each in fields(record)}
+    words = {}
+    for name, value in named.items():
+        new = FORMER.get(name)
+        if new in known and name not in known and new not in named:
+            warnings.warn(f"{name} is now {new}", DeprecationWarning, stacklevel=3)
+            words[new] = value
+        else:
+            words[name] = value
+    return words
+
+
+def with_former_words(record: type[_Class]) -> type[_Class]:
+    """Lets a record take former words as well."""
+    init: Callable[..., None] = vars(record)["__init__"]
+
+    @functools.wraps(init)
+    def construct(self: _Class, *args: Any, **named: Any) -> None:
+        init(self, *args, **todays_words(record, named))
+
+    type.__setattr__(record, "__init__", construct)
+    return record
 
 
 def contained(
@@ -69,6 +103,8 @@ def contained(
     Receivers keep what they are given, and the client of a cluster has its connections, so they
     keep the call in this process.
     """
+    arguments: Any = record
+    check_declared(arguments)
 
     def decorate(function: Callable[[_Record], _Result]) -> Callable[_Parameters, _Result]:
         returned = inspect.signature(function).return_annotation
@@ -76,61 +112,138 @@ def contained(
 
         @functools.wraps(function)
         def call(*args: _Parameters.args, **named: _Parameters.kwargs) -> _Result:
-            signature.bind(*args, **named)
-            chosen = record(*args, **named)
+            words: Any = todays_words(record, named)
+            signature.bind(*args, **words)
+            chosen = record(*args, **words)
             is_client = not isinstance(getattr(chosen, "cluster", None), str | None)
             if chosen.in_process or getattr(chosen, "receivers", None) or is_client:
                 return function(chosen)
             most = chosen.limits
             seconds, nbytes = (most.seconds, most.process_bytes) if most else (None, None)
             there = {**vars(chosen), "in_process": True}
-            return calls.contained(call, there, seconds, nbytes, _load_results)
+            load_results: Any = partial(importlib.import_module, "tracer.records.trace")
+            return calls.contained(call, there, seconds, nbytes, load_results)
 
-        call.__doc__ = f"{(function.__doc__ or '').rstrip()}\n\n{_described(record)}\n    "
+        described = "\n".join(
+            textwrap.fill(f"{each.name}: {each.metadata['help']}", 96, subsequent_indent="    ")
+            for each in fields(arguments)
+            if "help" in each.metadata
+        )
+        own = (function.__doc__ or "").rstrip()
+        call.__doc__ = f"{own}\n\n{textwrap.indent(described, '    ')}\n    "
         vars(call)["__signature__"] = signature
         return call
 
     return decorate
 
 
-def _load_results() -> None:
-    importlib.import_module("tracer.records.trace")
+# Options that several records declare, each where it is called: `group` is its section of the help.
+
+dims = partial(
+    option,
+    "Size of an open dimension, by its symbol or as INPUT:AXIS, e.g. --dim sequence=128 or "
+    "--dim x:2=48. Repeatable.  [default: the usual size of such an input]",
+    None, group=INPUT, flag="--dim", multiple=True, convert=dict,
+)  # fmt: skip
+convention = partial(
+    option, "How the additions of a convolution are counted; see docs/counting.md.", "plain",
+    group="Work", reads=("choice", *ADDITION_CONVENTIONS),
+)  # fmt: skip
+
+PHASES = "Phases of a language model"
+prefill = partial(
+    option, "Look at a prefill of N tokens, the model's cache being empty.", None, group=PHASES
+)
+decode = partial(
+    option, "Look at N steps of one token after the prefill as well.", None, group=PHASES
+)
+past = partial(
+    option,
+    "Tokens in the cache at decode steps, e.g. 0,512,2048.  [default: those at the middle step]",
+    None, group=PHASES, rule=swept(RULES["past"]),
+)  # fmt: skip
+
+SOURCES = (
+    "digits, cifar10, mnist, an .npz, .parquet or .tar file, text:FILE, FILE.py:NAME, or a folder "
+    "of images or test_data_sets"
+)
+data = partial(
+    option,
+    f"Data set: {SOURCES}. digits:train is the training split of digits, digits*28 repeats digits "
+    "28 times.",
+    flag="--data", metavar="DATA", reads=(),
+)  # fmt: skip
+data_dir = partial(
+    option, "Folder with the files of cifar10 and mnist.", "data", kw_only=True, metavar="FOLDER"
+)
+limit = partial(option, "Samples of --data to use.  [default: all]", None)
+samples_per_inference = partial(option, "Samples per inference.")
+test_limit = partial(option, "Samples for measuring accuracy.  [default: all]", None)
+energy_of_sums = partial(
+    option, "Energy model; see docs/energy.md.", DEFAULT_ENERGY_MODEL,
+    rule=TEXT, reads=("energy",),
+)  # fmt: skip
+inputs = partial(
+    option, "Input values: an .npz file or a test_data_set folder.  [default: random]", None,
+    reads=("path",),
+)  # fmt: skip
+seed = partial(option, "Seed of random inputs.", 0, group=INPUT, shown=True)
+threads = partial(option, "Threads per operator.  [default: all cores]", 0, group=ONNX)
+threads_of_interpreter = partial(
+    option, "Threads per operator, at most one for each CPU.  [default: as BLAS is set]", 0
+)
+optimization = partial(
+    option, "Graph optimisation level of onnxruntime.", group=ONNX, typed="all",
+    shown=True, reads=("optimization",),
+)  # fmt: skip
+register = partial(
+    option, "Library of custom operators for onnxruntime; its code is executed. Repeatable.", (),
+    group=ONNX, multiple=True, metavar="FILE.so",
+)  # fmt: skip
+operands = partial(
+    option,
+    "Formats that operands of float accumulators are cast to: bf16, 'conv*=fp8-e4m3,*=bf16'.  "
+    "[default: the type of the graph]",
+    None, kw_only=True, metavar="FORMATS",
+)  # fmt: skip
+args = partial(
+    option, "Argument of the class or factory, e.g. --arg depth=32. Repeatable.", None,
+    flag="--arg", multiple=True, convert=dict,
+)  # fmt: skip
+weights = partial(
+    option, "File of weights: safetensors or a state dict (torch), .npz (Chainer).", None
+)
+trust = partial(option, "Allow unpickling of weights. This can run any code.", False)
+framework = partial(
+    option, "Framework of FILE.py:NAME.  [default: detected]", None,
+    reads=("choice", *frameworks()),
+)  # fmt: skip
+input_dtype = partial(
+    option,
+    "Element type of all inputs; repeated, one for each input.  [default: float32]", "float32",
+    multiple=True, metavar="DTYPE", typed=None, reads=(),
+    convert=lambda names: names[0] if len(names) == 1 else names or "float32",
+)  # fmt: skip
+provider_options = partial(
+    option, "Option of the provider, e.g. --provider-option device_type=CPU. Repeatable.", None,
+    group=ONNX, flag="--provider-option", multiple=True, convert=dict,
+)  # fmt: skip
+depth = partial(
+    option,
+    "Module levels to keep with --by module; deeper levels are summed.  [default: all]", None,
+)  # fmt: skip
 
 
-def _described(record: Any) -> str:
-    """Returns a line for each field with a help, indented as a docstring is."""
-    lines = (
-        textwrap.fill(f"{each.name}: {each.metadata['help']}", 96, subsequent_indent="    ")
-        for each in fields(record)
-        if "help" in each.metadata
-    )
-    return textwrap.indent("\n".join(lines), "    ")
+# Those whose help tells another default in each command.
 
 
 def batch(default: str, group: str = INPUT) -> Any:
-    """One batch size; `default` says which without it."""
+    """One batch size."""
     return option(f"Batch size.  [default: {default}]", None, group=group)
 
 
-def dims(group: str = INPUT, factory: Any = MISSING) -> Any:
-    """Sizes of open dimensions, by symbol or `INPUT:AXIS`."""
-    return option(
-        "Size of an open dimension, by its symbol or as INPUT:AXIS, e.g. --dim sequence=128 or "
-        "--dim x:2=48. Repeatable.  [default: the usual size of such an input]",
-        None, group=group, flag="--dim", multiple=True, convert=dict, factory=factory,
-    )  # fmt: skip
-
-
-def convention(group: str = "Work") -> Any:
-    """How additions are counted (see `tracer.analyzers.cost`)."""
-    return option(
-        "How the additions of a convolution are counted; see docs/counting.md.", "plain",
-        group=group, reads=("choice", *ADDITION_CONVENTIONS),
-    )  # fmt: skip
-
-
 def energy(default: str, group: str) -> Any:
-    """The energy model of the column `energy`; `default` says which without it."""
+    """The energy model of the column `energy`."""
     return option(
         "Energy model that fills the column energy, from the operations of each node and the "
         f"types of its operands; see docs/energy.md.  [default: {default}]",
@@ -138,163 +251,16 @@ def energy(default: str, group: str) -> Any:
     )  # fmt: skip
 
 
-PHASES = "Phases of a language model"
-
-
-def prefill() -> Any:
-    """Tokens of the prefill of a decoder with a cache."""
-    return option(
-        "Look at a prefill of N tokens, the model's cache being empty.", None, group=PHASES
-    )
-
-
-def decode() -> Any:
-    """Steps of one token after the prefill."""
-    return option("Look at N steps of one token after the prefill as well.", None, group=PHASES)
-
-
-def past() -> Any:
-    """Tokens in the cache at decode steps, one number or several."""
-    return option(
-        "Tokens in the cache at decode steps, e.g. 0,512,2048.  [default: those at the middle "
-        "step]",
-        None, group=PHASES, rule=swept(RULES["past"]),
-    )  # fmt: skip
-
-
-SOURCES = (
-    "digits, cifar10, mnist, an .npz, .parquet or .tar file, text:FILE, FILE.py:NAME, or a folder "
-    "of images or test_data_sets"
-)
-
-
-def data(group: str, default: Any = MISSING, flag: str = "--data") -> Any:
-    """A data set; required without a `default`."""
-    text = f"Data set: {SOURCES}. digits:train is the training split of digits, digits*28 repeats "
-    return option(
-        f"{text}digits 28 times.", default, group=group, flag=flag, metavar="DATA", reads=()
-    )
-
-
-def folder(group: str) -> Any:
-    """The folder of data sets with a name."""
-    text = "Folder with the files of cifar10 and mnist."
-    return option(text, "data", group=group, kw_only=True, flag="--data-dir", metavar="FOLDER")
-
-
-def limit(group: str = INPUT, flag: str = "--limit") -> Any:
-    """Samples of the data set."""
-    return option("Samples of --data to use.  [default: all]", None, group=group, flag=flag)
-
-
-def samples_per_inference(group: str, default: int) -> Any:
-    """One batch size, of samples of a data set."""
-    return option("Samples per inference.", default, group=group)
-
-
 def test(default: str, group: str) -> Any:
-    """The data set to measure accuracy on; `default` says which without it."""
+    """The data set to measure accuracy on."""
     text = f"Data set for measuring accuracy.  [default: {default}]"
     return option(text, None, group=group, metavar="DATA", reads=())
-
-
-def test_limit(group: str) -> Any:
-    """Samples of the data set to measure accuracy on."""
-    return option("Samples for measuring accuracy.  [default: all]", None, group=group)
 
 
 def metric(group: str, reference: str = "with wide accumulators") -> Any:
     """The accuracy metric; some compare with the outputs of a `reference`."""
     text = METRIC.replace("with wide accumulators", reference)
     return option(text, None, group=group, metavar="NAME")
-
-
-def energy_of_sums(group: str) -> Any:
-    """The energy model of narrow accumulators."""
-    text = "Energy model; see docs/energy.md."
-    return option(text, DEFAULT_ENERGY_MODEL, group=group, rule=TEXT, reads=("energy",))
-
-
-def inputs(group: str) -> Any:
-    """A file or folder of input values."""
-    text = "Input values: an .npz file or a test_data_set folder.  [default: random]"
-    return option(text, None, group=group, flag="--inputs", reads=("path",))
-
-
-def seed(group: str = INPUT) -> Any:
-    """The seed of random inputs."""
-    return option("Seed of random inputs.", 0, group=group, shown=True)
-
-
-def threads(group: str = ONNX) -> Any:
-    """Threads per operator of onnxruntime."""
-    return option("Threads per operator.  [default: all cores]", 0, group=group)
-
-
-def threads_of_interpreter(group: str) -> Any:
-    """Threads per operator of the interpreter."""
-    return option(
-        "Threads per operator, at most one for each CPU.  [default: as BLAS is set]", 0,
-        group=group,
-    )  # fmt: skip
-
-
-def optimization(default: str | None = "all", group: str = ONNX) -> Any:
-    """The optimisation level; None is that of the executor, which is "all"."""
-    return option(
-        "Graph optimisation level of onnxruntime.", default, group=group, typed="all",
-        shown=True, reads=("optimization",),
-    )  # fmt: skip
-
-
-def register(group: str = ONNX) -> Any:
-    """Libraries of custom operators."""
-    return option(
-        "Library of custom operators for onnxruntime; its code is executed. Repeatable.", (),
-        group=group, multiple=True, metavar="FILE.so",
-    )  # fmt: skip
-
-
-def or_none(value: Any) -> Any:
-    """Returns None for an option that was not set."""
-    return value or None
-
-
-def operands(group: str) -> Any:
-    """Formats of the operands of float accumulators."""
-    return option(
-        "Formats that operands of float accumulators are cast to: bf16, 'conv*=fp8-e4m3,*=bf16'.  "
-        "[default: the type of the graph]",
-        None, group=group, kw_only=True, metavar="FORMATS",
-    )  # fmt: skip
-
-
-def args(group: str, factory: Any = MISSING, rule: Rule | None = None) -> Any:
-    """Arguments of a class or factory."""
-    return option(
-        "Argument of the class or factory, e.g. --arg depth=32. Repeatable.", None,
-        group=group, flag="--arg", multiple=True, convert=dict, factory=factory, rule=rule,
-    )  # fmt: skip
-
-
-def weights(group: str, flag: str = "--weights") -> Any:
-    """The file of weights of a model of a framework."""
-    text = "File of weights: safetensors or a state dict (torch), .npz (Chainer)."
-    return option(text, None, group=group, flag=flag)
-
-
-def trust(group: str) -> Any:
-    """Whether weights may be unpickled."""
-    text = "Allow unpickling of weights. This can run any code."
-    return option(text, False, group=group)
-
-
-def framework(group: str) -> Any:
-    """The framework of a model that is named by its code."""
-    return option(
-        "Framework of FILE.py:NAME.  [default: detected]", None,
-        group=group, reads=("choice", *frameworks()),
-    )  # fmt: skip
 
 
 def input_shape(default: str, group: str) -> Any:
@@ -307,15 +273,6 @@ def input_shape(default: str, group: str) -> Any:
     )  # fmt: skip
 
 
-def input_dtype(group: str) -> Any:
-    """The element type of all inputs, or one for each."""
-    return option(
-        "Element type of all inputs; repeated, one for each input.  [default: float32]", "float32",
-        group=group, multiple=True, metavar="DTYPE", typed=None, reads=(),
-        convert=lambda names: names[0] if len(names) == 1 else names or "float32",
-    )  # fmt: skip
-
-
 def _shape(text: str) -> tuple[int, ...]:
     """Returns the sizes of `1,3,32,32`. Raises UsageError where the text is no shape."""
     try:
@@ -325,44 +282,6 @@ def _shape(text: str) -> tuple[int, ...]:
         raise UsageError(
             f"--input-shape {text} is not a shape", "Give sizes with the batch first: 1,3,32,32."
         ) from error
-
-
-@dataclass(frozen=True)
-class Feeds:
-    """Options that choose the inputs of a run: files, or samples of a data set."""
-
-    inputs: Sequence[Path] = option(
-        "Input values: an .npz file or a test_data_set folder; any number of them, and folders of "
-        "them.  [default: random]",
-        (), group=INPUT, multiple=True, rule=RULES["register"],
-    )  # fmt: skip
-    data: str | None = data(INPUT, None)
-    folder: Path = folder(INPUT)
-    limit: int | None = limit()
-
-
-def feeds(
-    inputs: Sequence[Path], data: str | None, folder: Path, limit: int | None
-) -> Samples | Sequence[Path]:
-    """Returns the samples of `--data`, or the files of `--inputs`.
-
-    Raises UsageError for options that exclude each other.
-    """
-    from tracer.inputs.request import Samples
-
-    if data is None and limit is not None:
-        raise UsageError("--limit needs --data", "Give --data as well.")
-    if data is not None and inputs:
-        raise UsageError("--inputs and --data together", "Leave out one of them.")
-    return inputs if data is None else Samples(data, limit, folder)
-
-
-def provider_options(factory: Any = MISSING) -> Any:
-    """Options of the provider by name."""
-    return option(
-        "Option of the provider, e.g. --provider-option device_type=CPU. Repeatable.", None,
-        group=ONNX, flag="--provider-option", multiple=True, convert=dict, factory=factory,
-    )  # fmt: skip
 
 
 TOLERANCE = "Tolerance"
@@ -382,9 +301,36 @@ def atol(default: str) -> Any:
     return option(text, None, group=TOLERANCE, rule=maybe(amount()))
 
 
-def depth(group: str) -> Any:
-    """Levels of modules."""
-    return option(
-        "Module levels to keep with --by module; deeper levels are summed.  [default: all]", None,
-        group=group,
+def or_none(value: Any) -> Any:
+    """Returns None for an option that was not set."""
+    return value or None
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Options that choose the inputs of a run: files, or samples of a data set."""
+
+    inputs: Sequence[Path] = option(
+        "Input values: an .npz file or a test_data_set folder; any number of them, and folders of "
+        "them.  [default: random]",
+        (), group=INPUT, multiple=True, rule=RULES["register"],
     )  # fmt: skip
+    data: str | None = data(None, group=INPUT)
+    data_dir: Path = data_dir(group=INPUT)
+    limit: int | None = limit(group=INPUT)
+
+
+def chosen_inputs(
+    inputs: Sequence[Path], data: str | None, data_dir: Path, limit: int | None
+) -> Samples | Sequence[Path]:
+    """Returns the samples of `--data`, or the files of `--inputs`.
+
+    Raises UsageError for options that exclude each other.
+    """
+    from tracer.inputs.request import Samples
+
+    if data is None and limit is not None:
+        raise UsageError("--limit needs --data", "Give --data as well.")
+    if data is not None and inputs:
+        raise UsageError("--inputs and --data together", "Leave out one of them.")
+    return inputs if data is None else Samples(data, limit, data_dir)

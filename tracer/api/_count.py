@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 
 import pandas as pd
 
@@ -15,13 +16,7 @@ from tracer.analyzers.cost import cost
 from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.analyzers.memory import memory
 from tracer.analyzers.table import node_table
-from tracer.api._assembly import (
-    Pricing,
-    cost_notes,
-    energy_settings,
-    parameter_count,
-    priced,
-)
+from tracer.api._assembly import Pricing, cost_notes, energy_settings, parameter_count, priced
 from tracer.api._generation import planned, refuse_other_inputs
 from tracer.api.count import Count
 from tracer.errors import UsageError
@@ -68,60 +63,53 @@ def count(call: Count) -> Trace:
     """
     phases = Phases.of(call.prefill, call.decode, call.past)
     energy_model = None if call.energy is None else energy_models.find(call.energy)
-    loaded = with_overrides(open_subject(call.model), call.feeds)
-    runs = call.run or call.feeds is not None
+    loaded = with_overrides(open_subject(call.model), call.inputs)
+    runs = call.run or call.inputs is not None
     if runs:
         loaded = runnable_form(loaded)
     rules, unfit = _emulated(loaded, call)
     generation = None
     with enforced(call.limits or Limits()):
         if phases is not None:
-            refuse_other_inputs(call.dims, call.feeds)
+            refuse_other_inputs(call.dims, call.inputs)
             decoder = recognise(loaded)
             generation = planned(decoder, phases)
             all_sizes = [_of_a_phase(decoder, call, each) for each in phases.in_order()]
         else:
-            request = request_for(call.model, loaded, call.batch, call.dims or {}, call.feeds)
-            all_sizes = [_of_a_run(request) if runs else _inferred(request)]
+            request = request_for(call.model, loaded, call.batch, call.dims or {}, call.inputs)
+            if runs:
+                all_sizes = [_of_a_run(request)]
+            else:
+                chosen = choose(loaded, request.batch, request.dims or {})
+                check(loaded, chosen.shapes)
+                types = infer(loaded, chosen.shapes)
+                all_sizes = [_Sizes(chosen.shapes, types, None, chosen.notes)]
     pricing = None if energy_model is None else Pricing(energy_model, rules)
     counts = [_counted(loaded, sizes, call.convention, pricing, rules) for sizes in all_sizes]
+    tables, params, notes = zip(*counts, strict=True)
     accumulators = None
     if call.accumulator is not None:
         accumulators = str(as_policy(call.accumulator, call.fixed, call.operands))
     return Trace(
-        model=ModelInfo.of(loaded, counts[0].params),
+        model=ModelInfo.of(loaded, params[0]),
         environment=environment.observe(),
         settings={
             "dims": dict(call.dims or {}), "convention": call.convention,
             "accumulator": accumulators, "energy": energy_settings(energy_model),
-            "feeds": None if call.feeds is None else str(call.feeds), "run": call.run,
+            "feeds": None if call.inputs is None else str(call.inputs), "run": call.run,
             "phases": None if phases is None else asdict(phases),
         },
         runs=(),
-        nodes=typed_table(pd.concat([each.table for each in counts], ignore_index=True)),
-        notes=tuple(
-            dict.fromkeys([*loaded.notes, *(n for each in counts for n in each.notes), *unfit])
-        ),
+        nodes=typed_table(pd.concat(tables, ignore_index=True)),
+        notes=tuple(dict.fromkeys([*loaded.notes, *chain.from_iterable(notes), *unfit])),
         generation=generation,
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Counted:
-    """The rows of the node table at one set of sizes, the number of parameters, and notes."""
-
-    table: pd.DataFrame
-    params: int | None
-    notes: tuple[str, ...]
-
-
 def _counted(
-    model: Model,
-    sizes: _Sizes,
-    convention: str,
-    pricing: Pricing | None,
-    rules: Mapping[str, Rule],
-) -> _Counted:
+    model: Model, sizes: _Sizes, convention: str, pricing: Pricing | None, rules: Mapping[str, Rule]
+) -> tuple[pd.DataFrame, int | None, tuple[str, ...]]:
+    """Returns the rows of the node table at one set of sizes, the parameters, and notes."""
     types = sizes.types
     typed_model = TypedModel(model, types)
     counted = cost(typed_model, sizes.calls, convention)
@@ -134,11 +122,8 @@ def _counted(
     table = table.assign(batch=batch_of(model, sizes.shapes))
     if sizes.phase is not None:
         table = table.assign(phase=sizes.phase.name, past=sizes.phase.past)
-    return _Counted(
-        table,
-        parameter_count(counted),
-        (*sizes.notes, *cost_notes(counted), *advice, *unpriced),
-    )
+    notes = (*sizes.notes, *cost_notes(counted), *advice, *unpriced)
+    return table, parameter_count(counted), notes
 
 
 def _of_a_phase(decoder: Decoder, call: Count, phase: Phase) -> _Sizes:
@@ -152,13 +137,6 @@ def _of_a_phase(decoder: Decoder, call: Count, phase: Phase) -> _Sizes:
     shapes = decoder.shapes(step)
     types = infer(decoder.model, shapes).updated(decoder.presents(step))
     return _Sizes(shapes, types, None, (), phase)
-
-
-def _inferred(request: Request) -> _Sizes:
-    """Returns the types that follow from chosen sizes of the inputs alone."""
-    sizes = choose(request.model, request.batch, request.dims or {})
-    check(request.model, sizes.shapes)
-    return _Sizes(sizes.shapes, infer(request.model, sizes.shapes), None, sizes.notes)
 
 
 def _of_a_run(request: Request) -> _Sizes:

@@ -1,6 +1,7 @@
 """Makes a trace of a profile that another program recorded."""
 
 from dataclasses import replace
+from itertools import compress
 from pathlib import Path
 
 import onnx
@@ -15,9 +16,7 @@ from tracer.errors import UsageError
 from tracer.executors import foreign
 from tracer.executors.calls import RANGE
 from tracer.executors.foreign import onnxruntime_profile, torch_trace
-from tracer.executors.foreign.onnxruntime_profile import Profile
 from tracer.graph import loading, provenance
-from tracer.graph.model import Model
 from tracer.inputs.sizes import batch_of
 from tracer.records.environment import Environment
 from tracer.records.model_info import ModelInfo
@@ -48,7 +47,13 @@ def _of_model(path: Path, file: Path) -> Trace:
     profile = onnxruntime_profile.read(path, model)
     shapes = onnxruntime_profile.input_shapes(model, profile.run)
     run = replace(profile.run, batch=batch_of(model, shapes))
-    attribution = Attribution(_groups(model, profile))
+    # the nodes of absent kernels are no other's
+    every = [(place, True, kernel) for place, kernel in enumerate(profile.run.kernels)]
+    every += [(place, False, kernel) for place, kernel in profile.absent]
+    every.sort(key=lambda each: each[:2])
+    groups = attribute(model.executed, [kernel for _, _, kernel in every])
+    has_run = [each[1] for each in every]
+    attribution = Attribution(tuple(compress(groups, has_run)))
     analyzed = analyze(model, run, infer(model, shapes), None, "plain", attribution)
     lost = any(not (kernel.outputs or kernel.parts) for kernel in run.kernels)
     if lost or any(not kernel.scope for _, kernel in profile.absent):
@@ -58,17 +63,8 @@ def _of_model(path: Path, file: Path) -> Trace:
             f"are in a row {RUNTIME}:…, or were folded or removed"
         )
         analyzed = replace(analyzed, notes=(*analyzed.notes, *([note] if idle else [])))
-    trace = assembled(model, [analyzed], _settings(path))
+    trace = assembled(model, [analyzed], {"read_from": path.name})
     return replace(trace, environment=_elsewhere())
-
-
-def _groups(model: Model, profile: Profile) -> tuple[tuple[str, ...], ...]:
-    """Returns the nodes of each kernel; those of absent kernels are no other's."""
-    every = [(place, True, kernel) for place, kernel in enumerate(profile.run.kernels)]
-    every += [(place, False, kernel) for place, kernel in profile.absent]
-    every.sort(key=lambda each: each[:2])
-    groups = attribute(model.executed, [kernel for _, _, kernel in every])
-    return tuple(group for (_, has_run, _), group in zip(every, groups, strict=True) if has_run)
 
 
 def _of_kernels(path: Path) -> Trace:
@@ -98,11 +94,9 @@ def _trace(path: Path, run: Run, producer: str, table: pd.DataFrame, nodes: int)
         name=path.name, sha256=loading.sha256(path), ir_version=0, opsets={}, producer=producer,
         nodes=nodes,
     )  # fmt: skip
-    return Trace(info, _elsewhere(), _settings(path), (run,), typed_table(table), run.notes)
-
-
-def _settings(path: Path) -> dict[str, str]:
-    return {"read_from": path.name}
+    return Trace(
+        info, _elsewhere(), {"read_from": path.name}, (run,), typed_table(table), run.notes
+    )
 
 
 def _elsewhere() -> Environment:

@@ -45,7 +45,15 @@ def profile_framework(call: ProfileFrameworkArguments) -> Trace:
         seed=call.seed,
     )  # fmt: skip
     name = exporter_of(model, call.framework).name
-    executor, compiler = _executors(name, call.compiled, model, call.target)
+    executor = registry.find_framework(name)
+    if call.compiled and executor.compiled is None:
+        raise UsageError(f"torch.compile does not take a model of {name}", "Leave it out.")
+    if hasattr(model, "graph_signature"):
+        raise UsageError(
+            f"{call.target} is an exported program, which has no modules to profile",
+            "Name the torch.nn.Module, or export it: tracer export.",
+        )
+    compiler = executor.compiled if call.compiled else None
     if call.inputs is None:
         specs = _specs(model, call.target, call.input_shape, call.input_dtype)
         drawn = [_drawn(specs, size, call.seed) for size in as_list(call.batch)]
@@ -126,19 +134,6 @@ def _info(
         nodes=sum(not node.endswith(BACKWARD) for node in rows),
         params=count,
     )
-
-
-def _executors(name: str, compiled: bool, model: object, target: str) -> tuple[Any, Any]:
-    """Returns the executor of a framework, and that of compiled models if `compiled`."""
-    executor = registry.find_framework(name)
-    if compiled and executor.compiled is None:
-        raise UsageError(f"torch.compile does not take a model of {name}", "Leave it out.")
-    if hasattr(model, "graph_signature"):
-        raise UsageError(
-            f"{target} is an exported program, which has no modules to profile",
-            "Name the torch.nn.Module, or export it: tracer export.",
-        )
-    return executor, executor.compiled if compiled else None
 
 
 def _specs(

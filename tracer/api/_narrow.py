@@ -13,7 +13,7 @@ from tracer.accumulators.spec.accumulator import Accumulator, AnyAccumulator
 from tracer.accumulators.spec.policy import MULTIPLYING, Entry, Policy
 from tracer.accumulators.statistics.certificates import Guarantee, guarantee
 from tracer.analyzers import energy as energy_models
-from tracer.analyzers.energy import EnergyModel, Work
+from tracer.analyzers.energy import EnergyModel
 from tracer.api.narrow import NarrowArguments
 from tracer.containment import signals
 from tracer.containment.activity import Progress, silent
@@ -29,10 +29,10 @@ from tracer.narrowing.attempts import Attempt, Attempts, Evaluation
 from tracer.quantization import bit_reduction
 from tracer.quantization.calibration import CalibrationSamples
 from tracer.records.model_info import ModelInfo
-from tracer.records.transformed import Narrowed, NarrowedNode, WidthScores, certificate_beside
+from tracer.records.transformed import Narrowed, WidthScores, certificate_beside
 from tracer.records.whatif import EnergyBasis
 from tracer.support.files import check_writable
-from tracer.whatif.criteria import EnergyCost, checked_metric, energy_cost, judgement
+from tracer.whatif.criteria import checked_metric, energy_cost, judgement
 from tracer.whatif.variants import quantized_first
 
 _CONVENTION = "plain"
@@ -51,7 +51,10 @@ def with_energies(result: Narrowed, wide: Model, dataset: Dataset, energy: Energ
     )
     rules = Policy(entries).assign(wide.nodes)
     before = energy_cost(wide, dataset, rules, energy, _CONVENTION)
-    after = replace(before, work=_coarser(before, result.nodes))
+    coarser = {n.node: n.activation_bits for n in result.nodes if n.activation_bits is not None}
+    given = zip(before.work.nodes, before.work.operand_bits.tolist(), strict=True)
+    operand_bits = np.array([coarser.get(key, own) for key, own in given], float)
+    after = replace(before, work=replace(before.work, operand_bits=operand_bits))
     rows = {node.node: node for node in result.nodes}
     safe = [max(rows[key].guaranteed_before, rows[key].bits) for key in before.nodes]
     wider = dict(zip(before.nodes, before.per_node(safe), strict=True))
@@ -66,14 +69,6 @@ def with_energies(result: Narrowed, wide: Model, dataset: Dataset, energy: Energ
         energy=EnergyBasis(energy.name, energy.unit, energy.source, _CONVENTION),
         notes=(*result.notes, *before.notes),
     )
-
-
-def _coarser(cost: EnergyCost, nodes: tuple[NarrowedNode, ...]) -> Work:
-    """Returns the work with the activations of the changed nodes."""
-    bits = {node.node: node.activation_bits for node in nodes if node.activation_bits is not None}
-    work = cost.work
-    given = zip(work.nodes, work.operand_bits.tolist(), strict=True)
-    return replace(work, operand_bits=np.array([bits.get(key, own) for key, own in given], float))
 
 
 _LEAST_OPSET = 13
@@ -93,7 +88,7 @@ def narrow(call: NarrowArguments) -> Narrowed:
         check_writable(certificate_beside(target), call.force)
     # before minutes are spent: raises UsageError
     plan, tried = requirement.parse_widths(call.bits, call.tile, call.guarantee)
-    folder = Path(call.folder)
+    folder = Path(call.data_dir)
     report, batch = call.progress or silent, call.batch
     loaded = open_subject(call.model)
     if not any(node.op_type in MULTIPLYING for node in loaded.nodes):

@@ -1,4 +1,7 @@
-"""Measures an ONNX model, once for each combination of settings: see `tracer.profile`."""
+"""Measures an ONNX model, once for each combination of settings: see `tracer.profile`.
+
+The stages of a run: run, compare tensors, replay kernels and nodes, observe, analyze.
+"""
 
 from __future__ import annotations
 
@@ -8,36 +11,67 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tracer import host
 from tracer.analyzers import energy as energy_models
-from tracer.api._assembly import Analyzed, Pricing, as_list, assembled, energy_settings
+from tracer.analyzers import observed_shapes
+from tracer.analyzers.attribution import attribute
+from tracer.analyzers.cost.typed_model import TypedModel
+from tracer.analyzers.timing import largest, longest_fused, wall
+from tracer.api._assembly import (
+    Analyzed,
+    Attribution,
+    Groups,
+    Pricing,
+    analyze,
+    as_list,
+    assembled,
+    configured,
+    energy_settings,
+    matched,
+)
 from tracer.api._generation import Phased, refuse_other_inputs
-from tracer.api._pipeline import Pipeline
 from tracer.api.profile import ProfileArguments
 from tracer.containment import signals
 from tracer.containment.activity import silent
-from tracer.errors import UsageError
+from tracer.errors import TracerError, UsageError
 from tracer.executors import registry
-from tracer.exporters.subject import ModelSource, open_subject
+from tracer.executors.protocol import OptimizedGraph
+from tracer.exporters.subject import open_subject
 from tracer.graph.model import Model
+from tracer.graph.shape_inference import TensorTypes
+from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import (
-    InputPaths,
     Phase,
     Phases,
     Request,
-    Samples,
+    on_sizes_that_run,
     request_for,
     with_overrides,
 )
+from tracer.limits import Limits, fair_share
 from tracer.quantization.from_qonnx import runnable_form
 from tracer.records.environment import Peak, Peaks
-from tracer.records.trace import INCOMPLETE, Trace
+from tracer.records.trace import INCOMPLETE, Run, Trace
+from tracer.shapes import infer
 from tracer.tuning import plan as plans
 from tracer.tuning.setup import Machine, Setup
 
+_COMPARED_BYTES, _COMPARED_S = 1 << 30, 20.0
+"""What a profile may spend on comparing tensors; `tracer fusions` spends more."""
+_MEASURING_S = 6.0
+"""Seconds that measuring the peaks of this machine may take while other programs run."""
+_NOT_REFINED = (
+    "out of time after the last run: fused kernels are traced back by names alone, and nothing was "
+    "replayed or compared with the peaks of this machine"
+)
+_OF_ONNX = "onnxruntime"
+"""The executor that has no operators of QONNX."""
+
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class _Start:
     """The model of a profile, its batch sizes, and the settings of its runs.
 
     `notes` tell of a plan and how it fits here; `tuned` owns the files of a model that it changed.
@@ -50,23 +84,55 @@ class Start:
     tuned: Setup | None = None
 
 
-def refuse_phases(phases: object) -> None:
-    """Raises UsageError where a plan is given for the phases of a language model."""
+def profile(call: ProfileArguments) -> Trace:
+    """Returns the trace of all runs.
+
+    Each phase of a language model has a run, and whole generations are timed before. A plan is
+    applied to the model first, and to the settings.
+    """
+    phases = Phases.of(call.prefill, call.decode, call.past)
     if phases is not None:
-        raise UsageError(
-            "a plan is for runs on the same inputs, and phases feed their own",
-            "Leave out --plan, or --prefill and --decode.",
+        refuse_other_inputs(call.dims, call.inputs)
+    energy_model = None if call.energy is None else energy_models.find(call.energy)
+    loaded = with_overrides(open_subject(call.model), call.inputs)
+    if call.executor == _OF_ONNX:
+        loaded = runnable_form(loaded)
+    phased = None
+    if phases is not None:
+        phased = Phased.of(loaded, phases, call.executor, call.seed, call.progress)
+    swept = {"threads": as_list(call.threads), "optimization": as_list(call.optimization)}
+    chosen = {
+        "runs": call.runs, "warmup": call.warmup, "min_time": call.min_time,
+        "precision": call.precision, "provider": call.provider,
+        "provider_options": call.provider_options or None, "register": call.register or None,
+    }  # fmt: skip
+    settings = [
+        registry.settings_for(
+            call.executor, {**chosen, "threads": count or None, "optimization": level}
         )
+        for count, level in product(*swept.values())
+    ]
+    start = _Start(loaded, call.batch, settings)
+    if call.plan is not None:
+        if phases is not None:
+            raise UsageError(
+                "a plan is for runs on the same inputs, and phases feed their own",
+                "Leave out --plan, or --prefill and --decode.",
+            )
+        start = _by_plan(Path(call.plan), call, start)
+    several = {name: values for name, values in swept.items() if len(values) > 1}
+    recorded = {
+        **asdict(start.settings[0]), **several, "batch": start.batch, "dims": call.dims,
+        "feeds": call.inputs, "seed": call.seed, "convention": call.convention,
+        "energy": energy_settings(energy_model), "replay": call.replay,
+        "split": call.split, "phases": None if phases is None else asdict(phases),
+        "plan": None if call.plan is None else str(call.plan),
+    }  # fmt: skip
+    pricing = None if energy_model is None else Pricing(energy_model)
+    return _Runs(call, start, phased, pricing, recorded).trace()
 
 
-def by_plan(
-    path: Path,
-    subject: ModelSource,
-    start: Start,
-    dims: Mapping[str, int] | None,
-    feeds: InputPaths | Samples,
-    seed: int,
-) -> Start:
+def _by_plan(path: Path, call: ProfileArguments, start: _Start) -> _Start:
     """Returns the model with the changes of the plan at `path`, made on its inputs.
 
     Raises UsageError for several batch sizes or settings beside a plan, InputError for a file that
@@ -79,20 +145,16 @@ def by_plan(
         )
     plan = plans.read_plan(path)
     batch = plans.batch_of(plan) if start.batch is None else start.batch
-    feedset = request_for(subject, start.model, batch, dims, feeds, seed).first_batch().feeds()
-    before = Setup(start.model.executed, feedset, start.settings[0])
+    request = request_for(call.model, start.model, batch, call.dims, call.inputs, call.seed)
+    before = Setup(start.model.executed, request.first_batch().feeds(), start.settings[0])
     steps = ", ".join(f"{change}={value}" for change, value in plan.steps) or "no change"
     notes = (f"tuned: {steps}", *plans.differences(plan, before, Machine.this()))
     tuned = plans.apply_plan(plan, before)
-    return Start(tuned.model, batch, [tuned.settings], notes, tuned)
-
-
-_MEASURING_S = 6.0
-"""Seconds that measuring the peaks of this machine may take while other programs run."""
+    return _Start(tuned.model, batch, [tuned.settings], notes, tuned)
 
 
 @dataclass(slots=True)
-class Roofs:
+class _Roofs:
     """Peaks by number of threads, 0 for the default; `measure` returns them for this machine.
 
     A product that was faster than a peak proves it wrong. Then the peaks are measured again, once,
@@ -113,28 +175,27 @@ class Roofs:
         is_known = threads in self.known or host.stored_peaks(threads) is not None
         if self.measure is None or not (has_time or is_known):
             return None
-        shown = _highest([each for each in analyzed if (each.run.threads or 0) == threads])
+        shown: dict[str, Peak] = {}
+        for each in analyzed:
+            if (each.run.threads or 0) == threads:
+                for kind, peak in each.shown.items():
+                    shown[kind] = max(shown.get(kind, peak), peak, key=lambda one: one.rate)
         peaks = self.known.get(threads)
         if peaks is None:
             peaks = self.measure(threads)
             if has_time and peaks.raised(shown) is not peaks:
                 self._note(peaks, shown, "so the peaks were measured again")
-                peaks = self._again(peaks, threads)
+                host.correct(peaks, None)
+                again = self.measure(threads)
+                peaks = again.at_least(peaks) if again.is_busy else again
+                if peaks != again:
+                    host.correct(again, peaks)
         right = peaks.raised(shown)
         if right is not peaks:
             self._note(peaks, shown, "which is the peak now")
             host.correct(peaks, right)
         self.known[threads] = right
         return right
-
-    def _again(self, stored: Peaks, threads: int) -> Peaks:
-        assert self.measure is not None
-        host.correct(stored, None)
-        measured = self.measure(threads)
-        better = measured.at_least(stored) if measured.is_busy else measured
-        if better != measured:
-            host.correct(measured, better)
-        return better
 
     def _note(self, peaks: Peaks, shown: dict[str, Peak], consequence: str) -> None:
         for kind, peak in peaks.raised(shown).arithmetic.items():
@@ -145,94 +206,24 @@ class Roofs:
                 self.notes[f"{reached}, {beaten}, {consequence}"] = None
 
 
-def _highest(analyzed: Sequence[Analyzed]) -> dict[str, Peak]:
-    highest: dict[str, Peak] = {}
-    for each in analyzed:
-        for kind, peak in each.shown.items():
-            if kind not in highest or peak.rate > highest[kind].rate:
-                highest[kind] = peak
-    return highest
-
-
-_NOT_REFINED = (
-    "out of time after the last run: fused kernels are traced back by names alone, and nothing was "
-    "replayed or compared with the peaks of this machine"
-)
-_OF_ONNX = "onnxruntime"
-"""The executor that has no operators of QONNX."""
-
-
-def profile(call: ProfileArguments) -> Trace:
-    """Returns the trace of all runs.
-
-    Each phase of a language model has a run, and whole generations are timed before. A plan is
-    applied to the model first, and to the settings.
-    """
-    phases = Phases.of(call.prefill, call.decode, call.past)
-    if phases is not None:
-        refuse_other_inputs(call.dims, call.feeds)
-    energy_model = None if call.energy is None else energy_models.find(call.energy)
-    loaded = with_overrides(open_subject(call.model), call.feeds)
-    if call.executor == _OF_ONNX:
-        loaded = runnable_form(loaded)
-    phased = None
-    if phases is not None:
-        phased = Phased.of(loaded, phases, call.executor, call.seed, call.progress)
-    swept = {"threads": as_list(call.threads), "optimization": as_list(call.optimization)}
-    start = Start(loaded, call.batch, _settings(call, swept))
-    if call.plan is not None:
-        refuse_phases(phases)
-        start = by_plan(Path(call.plan), call.model, start, call.dims, call.feeds, call.seed)
-    several = {name: values for name, values in swept.items() if len(values) > 1}
-    recorded = {
-        **asdict(start.settings[0]), **several, "batch": start.batch, "dims": call.dims,
-        "feeds": call.feeds, "seed": call.seed, "convention": call.convention,
-        "energy": energy_settings(energy_model), "replay": call.replay,
-        "split": call.split, "phases": None if phases is None else asdict(phases),
-        "plan": None if call.plan is None else str(call.plan),
-    }  # fmt: skip
-    find = registry.find_optimizing if call.replay or call.split else registry.find
-    pipeline = Pipeline(
-        start.model, find(call.executor), call.convention,
-        None if energy_model is None else Pricing(energy_model),
-        call.replay, call.split, call.confirm, call.progress or silent,
-    )  # fmt: skip
-    return _Runs(call, start, phases, phased, pipeline, recorded).trace()
-
-
-def _settings(call: ProfileArguments, swept: Mapping[str, Sequence[Any]]) -> list[Any]:
-    """Returns the settings of the executor for each combination of threads and level."""
-    chosen = {
-        "runs": call.runs, "warmup": call.warmup, "min_time": call.min_time,
-        "precision": call.precision, "provider": call.provider,
-        "provider_options": call.provider_options or None, "register": call.register or None,
-    }  # fmt: skip
-    return [
-        registry.settings_for(
-            call.executor, {**chosen, "threads": count or None, "optimization": level}
-        )
-        for count, level in product(*swept.values())
-    ]
-
-
 class _Runs:
     """The runs of a profile, one for each batch size, setting and phase, and their trace."""
 
     def __init__(
         self,
         call: ProfileArguments,
-        start: Start,
-        phases: Phases | None,
+        start: _Start,
         phased: Phased | None,
-        pipeline: Pipeline,
+        pricing: Pricing | None,
         recorded: Mapping[str, object],
     ) -> None:
-        self._call, self._start, self._phased, self._pipeline = call, start, phased, pipeline
-        self._recorded = recorded
-        self._roofs = Roofs(call.peaks)
+        self._call, self._start, self._phased, self._pricing = call, start, phased, pricing
+        self._model, self._recorded = start.model, recorded
+        find = registry.find_optimizing if call.replay or call.split else registry.find
+        self._executor, self._progress = find(call.executor), call.progress or silent
+        self._roofs = _Roofs(call.peaks)
         self._counts = sorted({getattr(each, "threads", None) or 0 for each in start.settings})
-        whole: list[Phase | None] = [None]
-        each_phase = phases.in_order() if phases else whole
+        each_phase = (None,) if phased is None else phased.phases.in_order()
         self._planned = list(product(as_list(start.batch), start.settings, each_phase))
         self._analyzed: list[Analyzed] = []
 
@@ -242,8 +233,7 @@ class _Runs:
             for size, settings, phase in self._planned:
                 if self._analyzed and self._call.keep is not None:
                     self._call.keep(self._incomplete(self._compared(), "broken off"))
-                request = self._request(size, settings, phase)
-                self._analyzed.append(self._pipeline.run(request, settings, phase))
+                self._analyzed.append(self._run(size, settings, phase))
                 if signals.ending():
                     break
             else:
@@ -258,21 +248,13 @@ class _Runs:
             return replace(trace, notes=(_NOT_REFINED, *trace.notes))
         return self._incomplete(trace, signals.ending())
 
-    def _request(self, size: int | None, settings: Any, phase: Phase | None) -> Request:
-        call = self._call
-        if self._phased and phase:
-            return self._phased.request(size, settings, phase)
-        return request_for(
-            call.model, self._start.model, size, call.dims, call.feeds, call.seed
-        ).first_batch()
-
     def _compared(self) -> Trace:
         """Returns the trace of the runs so far, under the peaks of this machine."""
         peaks = [self._roofs.under(count, self._analyzed) for count in self._counts]
         return self._assembled([each for each in peaks if each is not None])  # the default's first
 
     def _assembled(self, peaks: Sequence[Peaks]) -> Trace:
-        trace = assembled(self._start.model, self._analyzed, self._recorded, peaks)
+        trace = assembled(self._model, self._analyzed, self._recorded, peaks)
         trace = replace(trace, notes=(*self._start.notes, *trace.notes, *self._roofs.notes))
         return self._phased.with_generations(trace) if self._phased else trace
 
@@ -281,3 +263,102 @@ class _Runs:
         runs, planned = len(self._analyzed), len(self._planned)
         part = f"{runs} of {planned} configurations" if planned > 1 else "the runs until then"
         return replace(trace, notes=(f"{INCOMPLETE}{why}; it has {part}", *trace.notes))
+
+    def _run(self, size: int | None, settings: Any, phase: Phase | None) -> Analyzed:
+        """Returns the run with these settings of the executor, and its rows of the node table."""
+        call, model = self._call, self._model
+        request: Request
+        if self._phased and phase:
+            request = self._phased.request(size, settings, phase)
+        else:
+            request = request_for(call.model, model, size, call.dims, call.inputs, call.seed)
+            request = request.first_batch()
+        feedset, profiled = on_sizes_that_run(
+            request, lambda feeds: self._executor.profile(model, feeds, settings, self._progress)
+        )
+        run = configured(profiled.run, settings)
+        if phase is not None:
+            run = replace(run, phase=phase.name, past=phase.past)
+        whole = not signals.ending()
+        try:
+            if whole:
+                return self._refined(run, profiled.optimized_graph, request, feedset)
+        except signals.ENDINGS:
+            if not signals.ending():
+                raise
+        types = infer(model, feedset.shapes)
+        return replace(analyze(model, run, types, None, call.convention), whole=whole)
+
+    def _refined(
+        self, run: Run, graph: OptimizedGraph | None, request: Request, feedset: FeedSet
+    ) -> Analyzed:
+        """Returns the rows of `run`, with all that further runs of the model tell of them."""
+        call, model = self._call, self._model
+        groups: Groups = attribute(model.executed, run.kernels)
+        evidence = None
+        fused = any(len(group) > 1 for group in groups)
+        if call.confirm and fused and graph is not None and graph.comparable:
+            feed_sets = [feedset, *request.further_feeds(feedset)]
+            most = Limits(live_bytes=min(_COMPARED_BYTES, fair_share()), seconds=_COMPARED_S)
+            matches = matched(graph, feed_sets, most, self._progress)
+            if isinstance(matches, TracerError):
+                # its cause lacks the node and the types that the interpreter adds
+                cause = matches.__cause__
+                why = cause.what if isinstance(cause, TracerError) else matches.what
+                note = f"fused kernels are traced back by names alone: {why}"
+                run = replace(run, notes=(*run.notes, note))
+            else:
+                evidence = matches
+                groups = attribute(model.executed, run.kernels, matches)
+        if call.replay and graph is not None:
+            positions = list(largest(run, groups, call.replay))
+            kernels = [run.kernels[position] for position in positions]
+            times = np.full(len(run.kernels), np.nan)
+            times[positions] = graph.replay(feedset, kernels, self._progress) * wall(run)["mean"]
+            run = replace(run, replayed_us=times)
+        types, calls, differences = self._observed(run, graph, feedset)
+        run = replace(run, notes=(*run.notes, *differences))
+        alone: Mapping[str, float] = {}
+        if call.split and graph is not None:
+            nodes = longest_fused(run, groups, call.split)
+            alone = self._isolated_times(graph, types, nodes, feedset)
+        attribution = Attribution(groups, evidence, alone)
+        return analyze(model, run, types, calls, call.convention, attribution, self._pricing)
+
+    def _observed(
+        self, run: Run, graph: OptimizedGraph | None, feedset: FeedSet
+    ) -> tuple[TensorTypes, Mapping[str, float] | None, tuple[str, ...]]:
+        """Returns types of tensors, calls of nodes where a run was needed for them, and notes.
+
+        Where shape inference is incomplete or wrong, an optimised model runs once without
+        optimisation.
+        """
+        types = infer(self._model, feedset.shapes)
+        if graph is not None and not observed_shapes.needed(self._model, types, run.kernels):
+            return types, None, ()
+        kernels = run.kernels if graph is None else graph.unoptimized_kernels(feedset)
+        observation = observed_shapes.of(self._model, kernels)
+        types, differences = observation.applied(self._model, types)
+        return types, observation.calls, differences
+
+    def _isolated_times(
+        self, graph: OptimizedGraph, types: TensorTypes, keys: Sequence[str], feedset: FeedSet
+    ) -> Mapping[str, float]:
+        """Returns the times of these nodes, each run alone as the model has it ÷ a whole run.
+
+        `keys` are those of nodes that run, the result has the nodes that they are parts of. What is
+        computed from weights alone was computed before the run, and takes no time.
+        """
+        model = self._model.executed
+        typed = TypedModel(model, types if model is self._model else infer(model, feedset.shapes))
+        nodes = {node.key: node for node in model.nodes}
+        constant = typed.sources.of_tensors
+        outputs = {key: list(typed.flow.outputs_of(nodes[key])) for key in keys}
+        running = [key for key in keys if not all(map(constant.__contains__, outputs[key]))]
+        shares = graph.replay_unfused(feedset, [nodes[key] for key in running], self._progress)
+        of_nodes = dict.fromkeys(keys, 0.0) | dict(zip(running, shares.tolist(), strict=True))
+        alone: dict[str, float] = {}
+        for key, share in of_nodes.items():
+            for own in self._model.own_nodes([key]):
+                alone[own] = alone.get(own, 0.0) + share
+        return alone

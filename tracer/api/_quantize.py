@@ -5,7 +5,6 @@ from pathlib import Path
 
 from tracer import metrics
 from tracer.api.quantize import QuantizeArguments
-from tracer.containment.activity import Progress
 from tracer.errors import UsageError
 from tracer.exporters import writing
 from tracer.exporters.subject import open_subject
@@ -14,15 +13,14 @@ from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset, without_split
 from tracer.interpreter.interpreter import Interpreter
-from tracer.metrics import Metric
 from tracer.quantization import quantizer
 from tracer.quantization.calibration import CalibrationSamples
 from tracer.quantization.layers import accuracy, check_metric
 from tracer.quantization.options import QuantizationOptions, WeightOptions
 from tracer.quantization.quantizer import quantize_weights
 from tracer.records.model_info import ModelInfo
-from tracer.records.transformed import Accuracy, Quantized
-from tracer.scaling.pool import Pool, opened_pool
+from tracer.records.transformed import Quantized
+from tracer.scaling.pool import opened_pool
 
 _MODULES = ("tracer.quantization.calibration",)
 """What workers load as they start."""
@@ -33,16 +31,32 @@ def quantize(call: QuantizeArguments) -> Quantized:
     target = None if call.output is None else Path(call.output)
     if target is not None:
         writing.check_target(target, call.force)
-    chosen_metric = None if call.metric is None else metrics.find(call.metric)
+    metric = None if call.metric is None else metrics.find(call.metric)
     loaded, options = open_subject(call.model), call.options or QuantizationOptions()
     calibration, test_data = _data(loaded, call, options)
-    if chosen_metric is not None and test_data is not None:
-        check_metric(loaded, test_data, chosen_metric)
+    if metric is not None and test_data is not None:
+        check_metric(loaded, test_data, metric)
     samples = None if calibration is None else CalibrationSamples(calibration, call.batch)
     with opened_pool(call.cluster, note=call.note, modules=_MODULES) as pool:
-        graph = _graph(loaded, samples, options, call.progress, pool)
-    wide, narrow = Interpreter(loaded), Interpreter(graph.model)
-    scores, notes = _scored(wide, narrow, test_data, chosen_metric, call.batch, call.progress)
+        if not isinstance(options, WeightOptions):
+            assert samples is not None  # `_data` refuses a request without
+            graph = quantizer.quantize(loaded, samples, options, call.progress, pool)
+        elif pool.workers:
+            raise UsageError(
+                "weights alone need no calibration, which workers share out",
+                "Leave out --workers and --scheduler.",
+            )
+        else:
+            graph = quantize_weights(loaded, options, samples, call.progress)
+    scores, note = None, "nothing was measured: give --test DATA"
+    if test_data is not None:
+        models = Interpreter(loaded), Interpreter(graph.model)
+        scores = accuracy(*models, test_data, metric, call.batch, call.progress)
+        total, note = test_data.samples, f"no metric fits {test_data.name}: give --metric"
+        if scores is not None:
+            done = f"{scores.samples:,} of {total or 0:,} samples"
+            is_whole = total is None or scores.samples >= total
+            note = "" if is_whole else f"out of time: the accuracy was measured on {done}"
     if target is None:
         proto = stored_weights.with_inline_weights(graph.proto, graph.folder)
     else:  # last: what fails before leaves no file
@@ -54,10 +68,8 @@ def quantize(call: QuantizeArguments) -> Quantized:
             "calibrate": None if call.calibrate is None else str(call.calibrate),
             "limit": call.limit, "test": None if test_data is None else test_data.name,
         },
-        accuracy=scores,
-        layers=graph.layers,
-        outputs=graph.outputs,
-        notes=(*graph.notes, *notes, *writing.notes(proto)),
+        accuracy=scores, layers=graph.layers, outputs=graph.outputs,
+        notes=(*graph.notes, *([note] if note else []), *writing.notes(proto)),
         proto=proto,
     )  # fmt: skip
 
@@ -66,7 +78,7 @@ def _data(
     model: Model, call: QuantizeArguments, options: QuantizationOptions | WeightOptions
 ) -> tuple[Dataset | None, Dataset | None]:
     """Returns the data of the layers' errors, and of the accuracy; None without any."""
-    folder = Path(call.folder)
+    folder = Path(call.data_dir)
     if isinstance(options, WeightOptions):
         if call.calibrate is not None:
             raise UsageError(
@@ -81,46 +93,6 @@ def _data(
             "activations are quantised by their ranges on data, and none are given",
             "Give --calibrate DATA; or --weights 4, for weights alone.",
         )
-    calibration = open_dataset(
-        call.calibrate, model, limit=call.limit, split="train", folder=folder
-    )
+    ranges = open_dataset(call.calibrate, model, limit=call.limit, split="train", folder=folder)
     tested = call.test or without_split(call.calibrate)
-    return calibration, open_dataset(tested, model, limit=call.test_limit, folder=folder)
-
-
-def _graph(
-    model: Model,
-    samples: CalibrationSamples | None,
-    options: QuantizationOptions | WeightOptions,
-    progress: Progress | None,
-    pool: Pool,
-) -> quantizer.QuantizedGraph:
-    if isinstance(options, WeightOptions):
-        if pool.workers:
-            raise UsageError(
-                "weights alone need no calibration, which workers share out",
-                "Leave out --workers and --scheduler.",
-            )
-        return quantize_weights(model, options, samples, progress)
-    assert samples is not None  # `_data` refuses a request without
-    return quantizer.quantize(model, samples, options, progress, pool)
-
-
-def _scored(
-    wide: Interpreter,
-    narrow: Interpreter,
-    data: Dataset | None,
-    metric: Metric | None,
-    batch: int,
-    progress: Progress | None,
-) -> tuple[Accuracy | None, tuple[str, ...]]:
-    """Returns the accuracy of both models, and notes; None without data or a metric."""
-    if data is None:
-        return None, ("nothing was measured: give --test DATA",)
-    scores = accuracy(wide, narrow, data, metric, batch, progress)
-    if scores is None:
-        return None, (f"no metric fits {data.name}: give --metric",)
-    done, total = scores.samples, data.samples
-    if total is None or done >= total:
-        return scores, ()
-    return scores, (f"out of time: the accuracy was measured on {done:,} of {total:,} samples",)
+    return ranges, open_dataset(tested, model, limit=call.test_limit, folder=folder)

@@ -1,7 +1,7 @@
 """Tunes a model: see `tracer.tune`."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,10 @@ _EMULATION_S = 20.0
 """Seconds to emulate the sums of a model in 8 bits, beyond those of the search."""
 _SEARCHED = 0.7
 """Share of the time that a limit leaves, after which a search ends: its last session goes on."""
+_DENORMALS = (
+    "onnxruntime flushes denormals in the thread that calls a session only if that session is the "
+    "first of the process"
+)
 
 
 def tune(call: TuneArguments) -> Tuned:
@@ -47,7 +51,7 @@ def tune(call: TuneArguments) -> Tuned:
     report = call.progress or silent
     tolerance = call.tolerance or Tolerance(relative=DEFAULT_RTOL)
     request = Request(
-        call.goal, call.seconds, frozenset(call.allow), tolerance, tuple(call.only or ())
+        call.goal, call.max_seconds, frozenset(call.allow), tolerance, tuple(call.only or ())
     )
     target = None if call.output is None else Path(call.output)
     if target is not None:
@@ -61,8 +65,15 @@ def tune(call: TuneArguments) -> Tuned:
         outcome = _apply(base, chosen, request, report)
     else:
         outcome = _search(call, base, request, machine, report)
-    proto = _changed(base, outcome.best)
-    notes = (*base.model.notes, *base.feedset.notes, *_notes(outcome, machine, report))
+    proto, setup = None, outcome.best.setup
+    if setup is not None and setup.model is not base.model:
+        folder = None if setup.model.path is None else setup.model.path.parent
+        proto = stored_weights.with_inline_weights(setup.model.proto, folder)
+    seconds = min(_EMULATION_S, _SEARCHED * signals.seconds_left())
+    saturated = candidates.saturation_notes(outcome.candidates, machine, seconds, report)
+    notes = [*base.model.notes, *base.feedset.notes, *saturated]
+    if setup is not None and setup.session.flushes_denormals:
+        notes.append(_DENORMALS)
     result = _result(base, machine, request, outcome, proto, notes)
     if proto is None or target is None:
         return result
@@ -71,7 +82,7 @@ def tune(call: TuneArguments) -> Tuned:
 
 def _setup(call: TuneArguments) -> Setup:
     """Returns the unchanged setup, on inputs of the first sizes that run."""
-    loaded = runnable_form(with_overrides(open_subject(call.model), call.feeds)).executed
+    loaded = runnable_form(with_overrides(open_subject(call.model), call.inputs)).executed
     chosen = registry.settings_for(EXECUTOR, _settings(call))
     executor = registry.find_alternating(EXECUTOR)
 
@@ -79,7 +90,7 @@ def _setup(call: TuneArguments) -> Setup:
         with executor.ready(loaded, feedset, chosen):
             pass
 
-    asked = request_for(call.model, loaded, call.batch, call.dims, call.feeds, call.seed)
+    asked = request_for(call.model, loaded, call.batch, call.dims, call.inputs, call.seed)
     feedset, _ = on_sizes_that_run(asked.first_batch(), runs)
     return Setup(loaded, feedset, chosen)
 
@@ -99,7 +110,7 @@ def _search(
     began = time.monotonic()
     chosen = {name: value for name, value in _settings(call).items() if value is not None}
     trace = profile(
-        base.model, batch=call.batch, dims=call.dims, feeds=call.feeds, seed=call.seed,
+        base.model, batch=call.batch, dims=call.dims, inputs=call.inputs, seed=call.seed,
         min_time=_PROFILE_S, **chosen, confirm=False, peaks=host.peaks, progress=report,
         in_process=True,
     )  # fmt: skip
@@ -126,16 +137,6 @@ def _apply(base: Setup, steps: Steps, request: Request, report: Progress) -> Fou
     return Found((), best, Contrast(), None)
 
 
-def _changed(base: Setup, best: Candidate) -> onnx.ModelProto | None:
-    """Returns the changed model with its weights in memory; None where it is as it was."""
-    if best.setup is None or best.setup.model is base.model:
-        return None
-    path = best.setup.model.path
-    return stored_weights.with_inline_weights(
-        best.setup.model.proto, None if path is None else path.parent
-    )
-
-
 def _result(
     base: Setup,
     machine: Machine,
@@ -146,7 +147,20 @@ def _result(
 ) -> Tuned:
     best = outcome.best
     tuned, speedup = best.setup or base, _speedup(outcome.contrast)
-    trials = [_trial(candidate, best.steps, request.goal) for candidate in outcome.candidates]
+    kept = {str(step) for step in best.steps}
+    trials = []
+    for candidate in outcome.candidates:
+        (step,) = candidate.steps
+        is_kept = str(step) in kept
+        verdict = "kept" if is_kept else _verdict(candidate, request.goal, bool(kept))
+        trials.append(
+            Trial(
+                change=step.change.name, value=step.value, why=candidate.why,
+                effect=step.change.effect, verdict=verdict, kept=is_kept,
+                speedup=None if candidate.fault else _speedup(candidate.contrast),
+                memory_bytes=candidate.memory, difference=candidate.difference,
+            )
+        )  # fmt: skip
     trials.sort(key=lambda t: (not t.kept, -(t.speedup.ratio if t.speedup else 0.0)))
     name = base.model.name
     return Tuned(
@@ -169,22 +183,6 @@ def _result(
     )  # fmt: skip
 
 
-def _trial(candidate: Candidate, kept: Steps, goal: str) -> Trial:
-    (step,) = candidate.steps
-    is_kept = any(str(step) == str(each) for each in kept)
-    return Trial(
-        change=step.change.name,
-        value=step.value,
-        why=candidate.why,
-        effect=step.change.effect,
-        verdict="kept" if is_kept else _verdict(candidate, goal, bool(kept)),
-        kept=is_kept,
-        speedup=None if candidate.fault else _speedup(candidate.contrast),
-        memory_bytes=candidate.memory,
-        difference=candidate.difference,
-    )
-
-
 def _verdict(candidate: Candidate, goal: str, others: bool) -> str:
     """Returns why a form was not kept, where `others` were or none."""
     if candidate.fault:
@@ -205,13 +203,3 @@ def _speedup(contrast: Contrast) -> Speedup | None:
     if not contrast.low > 0:
         return None
     return Speedup(1 / contrast.ratio, 1 / contrast.high, 1 / contrast.low)
-
-
-def _notes(outcome: Found, machine: Machine, report: Progress) -> Iterator[str]:
-    seconds = min(_EMULATION_S, _SEARCHED * signals.seconds_left())
-    yield from candidates.saturation_notes(outcome.candidates, machine, seconds, report)
-    if outcome.best.setup is not None and outcome.best.setup.session.flushes_denormals:
-        yield (
-            "onnxruntime flushes denormals in the thread that calls a session only if that session "
-            "is the first of the process"
-        )

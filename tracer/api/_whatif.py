@@ -72,7 +72,7 @@ def what_if(call: WhatIfArguments, pool: Pool) -> WhatIf | AccumulatorSweep:
     opened = _opened(call, options, pool)
     loaded, dataset, metric = opened.model, opened.dataset, opened.metric
     model_of_energy = energy.find(options.energy)
-    graphs, changes = graph_variants(loaded, dataset, options, Path(call.folder), call.progress)
+    graphs, changes = graph_variants(loaded, dataset, options, Path(call.data_dir), call.progress)
 
     def identity() -> dict[str, str]:
         return opened.identity(options, changes)
@@ -124,7 +124,7 @@ class _Opened:
 def _opened(call: WhatIfArguments, options: WhatIfOptions, pool: Pool) -> _Opened:
     """Opens the model and the data, and chooses the metric, which workers try as they load."""
     loaded = with_overrides(open_subject(call.model), call.data)
-    dataset = open_dataset(call.data, loaded, limit=options.limit, folder=Path(call.folder))
+    dataset = open_dataset(call.data, loaded, limit=options.limit, folder=Path(call.data_dir))
     fingerprint = _fingerprint(dataset, pool)
     batches = StoredBatches(dataset, options.batch, call.progress)
     metric = first_answer(pool, MetricJob(batches, options.metric), "metric")
@@ -183,7 +183,9 @@ def _accumulators(
     changes: list[str] = []
 
     def quantized() -> Model:
-        (graph,), notes = graph_variants(loaded, dataset, options, Path(call.folder), call.progress)
+        (graph,), notes = graph_variants(
+            loaded, dataset, options, Path(call.data_dir), call.progress
+        )
         changes.extend(notes)
         return graph.model
 

@@ -26,10 +26,10 @@ class Count(Contained):
     _: KW_ONLY
     batch: int | None = _calls.batch("1")
     dims: Mapping[str, int] | None = _calls.dims()
-    feeds: InputPaths | Samples = option(
+    inputs: InputPaths | Samples = option(
         "Run once on these values, and count with the shapes of the run: an .npz file or a "
         "test_data_set folder.",
-        None, group=_calls.INPUT, flag="--inputs", reads=("path",),
+        None, group=_calls.INPUT, reads=("path",),
     )  # fmt: skip
     run: bool = option(
         "Run once on random values, and count with the shapes of the run.",
@@ -54,8 +54,8 @@ def count(call: Count) -> Trace:
     column `energy`. `accumulator`, `fixed` and `operands`, as in `interpret`, are what the
     energies are those of, and fill the columns `bits`, `accumulator` and `operands`.
 
-    Shapes follow from the shapes of the inputs; the model does not run. With `run`, or with `feeds`
-    chosen as in `profile`, it runs once in onnxruntime, and shapes that depend on data, branches
+    Shapes follow from the shapes of the inputs; the model does not run. With `run`, or with
+    `inputs` as in `profile`, it runs once in onnxruntime, and shapes that depend on data, branches
     and trip counts are those of the run.
 
     `prefill`, `decode` and `past` count the phases of a decoder with a cache, as in `profile`.

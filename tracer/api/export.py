@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from tracer.api import _calls
 from tracer.api._calls import Contained, contained
+from tracer.errors import ModelError, UsageError, refusing
 from tracer.support.arguments import FLAG, TEXT, instance, integer, maybe, option, part
 
 if TYPE_CHECKING:
+    import onnx
+
     from tracer.exporters.records import Exported, ExportOptions
+    from tracer.graph.model import Model
 
 _MODEL = "Model"
 
@@ -21,7 +25,7 @@ _MODEL = "Model"
 class _Export:
     """The options of a command that are fields of ExportOptions, which imports numpy."""
 
-    framework: str | None = _calls.framework(_MODEL)
+    framework: str | None = _calls.framework(group=_MODEL)
     to: str | None = option(
         "Convert SOURCE, a quantised .onnx file: QuantizeLinear and DequantizeLinear to Quant "
         "(qonnx), or back (qdq).  [default: export a framework's model]",
@@ -65,13 +69,13 @@ class ExportArguments(Contained):
         _Export, None, build=_export_options,
         rule=maybe(instance("tracer.exporters.records.ExportOptions")),
     )  # fmt: skip
-    args: Mapping[str, object] | None = _calls.args(_MODEL)
-    weights: Path | None = _calls.weights(_MODEL)
-    trust: bool = _calls.trust(_MODEL)
+    args: Mapping[str, object] | None = _calls.args(group=_MODEL)
+    weights: Path | None = _calls.weights(group=_MODEL)
+    trust: bool = _calls.trust(group=_MODEL)
     input_shape: Sequence[int] | Sequence[Sequence[int]] | None = _calls.input_shape(
         "the model's", _calls.INPUT
     )
-    input_dtype: str | Sequence[str] = _calls.input_dtype(_calls.INPUT)
+    input_dtype: str | Sequence[str] = _calls.input_dtype(group=_calls.INPUT)
 
 
 @contained(ExportArguments)
@@ -96,6 +100,111 @@ def export(call: ExportArguments) -> Exported:
     cannot be written, ThresholdError if onnxruntime and the framework disagree. Nothing is written
     in these cases. Weights of more than 1.5 GiB go to a file beside `path`.
     """
-    from tracer.api import _export
+    from tracer.exporters import pipeline
+    from tracer.exporters.records import ExportOptions, inputs_of
+    from tracer.exporters.subject import load_source
+    from tracer.exporters.writing import check_target
 
-    return _export.export(call)
+    options, path, model = call.options or ExportOptions(), Path(call.path), call.model
+    check_target(path, options.force)
+    if options.to is not None:
+        return _convert(model, path, options)
+    if isinstance(model, str):
+        model = load_source(
+            model, dict(call.args or {}), weights=call.weights, framework=options.framework,
+            trust=call.trust, seed=options.seed,
+        )  # fmt: skip
+    elif call.args or call.weights:
+        raise UsageError("args and weights apply to a model that is named, as in FILE.py:NAME")
+    inputs = inputs_of(model, call.input_shape, call.input_dtype)
+    return pipeline.export(model, path, inputs, options)
+
+
+def _convert(model: object, path: Path, options: ExportOptions) -> Exported:
+    """Writes a quantised `model` to `path` in the format `options.to`, compared on random inputs.
+
+    Raises UsageError for a model of a framework and for another format.
+    """
+    import onnx
+
+    from tracer.exporters.records import Exported
+    from tracer.exporters.subject import names_code
+    from tracer.exporters.writing import notes, write_last
+    from tracer.graph import loading, stored_weights
+    from tracer.graph.model import Model
+
+    if isinstance(model, str) and names_code(model):
+        raise UsageError(
+            f"{model} is a model of a framework, which is exported in floats",
+            "Export it, quantise it with `tracer quantize`, then convert the .onnx file.",
+        )
+    conversion = _CONVERSIONS.get(options.to or "")
+    if conversion is None:
+        raise UsageError(f"no format '{options.to}'", f"Formats are {', '.join(_CONVERSIONS)}.")
+    if not isinstance(model, str | Path | onnx.ModelProto | Model):
+        raise UsageError(
+            f"model is a {type(model).__name__}, which is exported in floats",
+            "Give a path, an onnx.ModelProto or a tracer Model.",
+        )
+    opened = loading.open_model(model)
+    folder = None if opened.path is None else opened.path.parent
+    with refusing(lambda why: ModelError(f"{opened.name}: cannot be converted ({why})")):
+        proto = stored_weights.with_inline_weights(opened.proto, folder)
+        converted, told = conversion(proto, opened.name)
+    after = loading.from_proto(converted, opened.name)
+    batch, error = _compared(model, opened, after, options.seed)
+    written = write_last(converted, path)
+    firsts = [dim for each in opened.inputs for dim in each.type.tensor_type.shape.dim[:1]]
+    return Exported(
+        path=path, framework=opened.name.rpartition("/")[2], nodes=len(converted.graph.node),
+        opset=next(o.version for o in converted.opset_import if o.domain in ("", "ai.onnx")),
+        ir_version=converted.ir_version, dynamic_batch=any(dim.dim_param for dim in firsts),
+        batches=(batch,), max_abs_error=error,
+        notes=(*opened.notes, *told, *notes(written)),
+    )  # fmt: skip
+
+
+def _compared(source: Any, before: Model, after: Model, seed: int) -> tuple[int, float]:
+    """Returns a batch size, and the largest difference of outputs on random inputs."""
+    import numpy as np
+
+    from tracer.inputs.request import on_sizes_that_run, request_for
+    from tracer.interpreter.interpreter import Interpreter
+
+    request = request_for(source, before, seed=seed)
+    feedset, expected = on_sizes_that_run(
+        request, lambda feeds: Interpreter(before).run(None, feeds.feeds)
+    )
+    outputs = Interpreter(after).run(None, feedset.feeds)
+    differences = (
+        float(np.abs(mine.astype(np.float64) - theirs.astype(np.float64)).max(initial=0))
+        for mine, theirs in zip(outputs, expected, strict=True)
+    )
+    return feedset.batch or 1, max(differences, default=0.0)
+
+
+def _to_qonnx(proto: onnx.ModelProto, name: str) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    from tracer.quantization.to_qonnx import left_conversions, to_qonnx
+
+    converted = to_qonnx(proto, name)
+    stayed = left_conversions(converted)
+    if not stayed:
+        return converted, ()
+    listed = ", ".join(stayed[:3]) + (" …" if len(stayed) > 3 else "")
+    return converted, (f"{len(stayed)} conversions have no form in QONNX and stayed: {listed}",)
+
+
+def _to_qdq(proto: onnx.ModelProto, name: str) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    from tracer.quantization.from_qonnx import from_qonnx
+
+    converted = from_qonnx(proto)
+    if not converted.integers and not converted.floats:
+        raise UsageError(
+            f"{name} has no Quant of QONNX that becomes QuantizeLinear",
+            "Models in QONNX come from Brevitas, QKeras or `tracer export --to qonnx`.",
+        )
+    return converted.proto, (converted.note,)
+
+
+_CONVERSIONS = {"qonnx": _to_qonnx, "qdq": _to_qdq}
+"""They return the converted model, and notes."""

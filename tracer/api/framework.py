@@ -11,7 +11,7 @@ from tracer.api import _calls
 from tracer.api._calls import Contained, contained
 from tracer.containment.activity import Progress
 from tracer.executors.settings import DEVICES, LOSSES, OPTIMIZERS
-from tracer.support.arguments import RULES, argument, option, swept
+from tracer.support.arguments import RULES, argument, instance, maybe, option, several, swept
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,13 +25,13 @@ _CODE = "Framework (FILE.py:NAME)"
 class FrameworkOptions:
     """The arguments of `profile_framework` that only a model of a framework has."""
 
-    framework: str | None = _calls.framework(_CODE)
-    args: Mapping[str, object] | None = _calls.args(_CODE)
-    weights: Path | None = _calls.weights(_CODE)
+    framework: str | None = _calls.framework(group=_CODE)
+    args: Mapping[str, object] | None = _calls.args(group=_CODE)
+    weights: Path | None = _calls.weights(group=_CODE)
     input_shape: Sequence[int] | Sequence[Sequence[int]] | None = _calls.input_shape(
         "the model's", _CODE
     )
-    input_dtype: str | Sequence[str] = _calls.input_dtype(_CODE)
+    input_dtype: str | Sequence[str] = _calls.input_dtype(group=_CODE)
     train: bool = option(
         "Measure the forward pass in training mode, recorded for gradients.", False, group=_CODE
     )
@@ -51,7 +51,7 @@ class FrameworkOptions:
     device: str = option(
         "Device that the framework runs on.", "cpu", group=_CODE, reads=("choice", *DEVICES)
     )
-    trust: bool = _calls.trust(_CODE)
+    trust: bool = _calls.trust(group=_CODE)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,9 @@ class ProfileFrameworkArguments(FrameworkOptions, Contained):
     threads: int | Sequence[int] = argument(0, rule=swept(RULES["threads"]))
     seed: int = 0
     progress: Progress | None = None
-    inputs: Sequence[NDArray[Any]] | None = None
+    inputs: Sequence[NDArray[Any]] | None = argument(
+        None, rule=maybe(several(instance("numpy.ndarray")))
+    )
 
 
 @contained(ProfileFrameworkArguments)

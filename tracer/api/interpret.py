@@ -42,7 +42,7 @@ class Receiver(Protocol):
 
 
 @dataclass(frozen=True)
-class _Feeds(_calls.Feeds):
+class _Inputs(_calls.Inputs):
     inputs: Sequence[Path] = option(
         "Input values: an .npz file or a test_data_set folder; with --accumulator any number of "
         "them, and folders of them.  [default: random]",
@@ -58,11 +58,11 @@ class InterpretArguments(Contained):
     _: KW_ONLY
     batch: int | None = _calls.batch("the model's own, 64 with --data")
     dims: Mapping[str, int] | None = _calls.dims()
-    feeds: InputPaths | Samples = part(_Feeds, None, build=_calls.feeds)
+    inputs: InputPaths | Samples = part(_Inputs, None, build=_calls.chosen_inputs)
     seed: int = _calls.seed()
     runs: int = option("Inferences to time, without --accumulator.", 5, group=_calls.RUNS, typed=1)
     warmup: int | None = 1
-    threads: int = _calls.threads_of_interpreter(_calls.RUNS)
+    threads: int = _calls.threads_of_interpreter(group=_calls.RUNS)
     against: Literal["ort"] | None = option(
         "Compare every node with onnxruntime; exit 1 if one differs by itself.", None,
         group=_calls.RUNS, reads=("choice", "ort"),
@@ -72,7 +72,7 @@ class InterpretArguments(Contained):
         "refuse the model]",
         None, group=_calls.RUNS, reads=("choice", "ort"),
     )  # fmt: skip
-    register: Sequence[str | Path] = _calls.register(_calls.RUNS)
+    register: Sequence[str | Path] = _calls.register(group=_calls.RUNS)
     energy: str | None = _calls.energy(
         f"{DEFAULT_ENERGY_MODEL} with --accumulator, else none", _calls.RUNS
     )
@@ -111,7 +111,7 @@ def interpret(call: InterpretArguments) -> Trace:
     `energy` names the model of `analyzers.energy` that fills the column `energy`, per run. The
     default is `lab` with an `accumulator`, and no energies without one.
 
-    `feeds` are chosen as in `profile`. With an `accumulator`, they may be many .npz files and
+    `inputs` are chosen as in `profile`. With an `accumulator`, they may be many .npz files and
     test_data_set folders, which are split into batches of `batch` rows, or `Samples` of a data set
     in batches of `batch` (64). With `by_sample`, samples run one at a time, and
     `run.sums_by_sample` says what overflowed in each. `receive` is called with the feeds and the
@@ -142,4 +142,14 @@ def _check_combination(call: InterpretArguments) -> None:
         raise UsageError(
             "libraries of operators are for onnxruntime, and nothing runs it here",
             "Set a fallback as well: --fallback ort.",
+        )
+    if call.cluster is not None and not is_narrow:
+        raise UsageError(
+            "workers share out the data of a count of overflows, and one batch is timed here",
+            "Give --accumulator, or leave out --workers and --scheduler.",
+        )
+    if call.cluster is not None and (call.receive is not None or call.receivers):
+        raise UsageError(
+            "workers send statistics, and not the inputs and outputs of every batch",
+            "Leave out the .npz, the folder and the certificate, or --workers and --scheduler.",
         )

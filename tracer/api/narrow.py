@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 _SUMS, _SCORES = "Accumulators", "Accuracy and energy"
 _WIDTHS = Rule(
-    "widths, as '16', '12:20', 'conv1=18,*=16' or [14, 16]",
-    either(TEXT, several(integer())).holds,
+    "widths, as '16', '12:20', 'conv1=18,*=16' or [14, 16]", either(TEXT, several(integer())).holds
 )
 
 
@@ -34,7 +33,7 @@ class NarrowArguments(Contained):
         "12:20 tries each width, and keeps the narrowest within the budget.",
         group=_SUMS, rule=_WIDTHS, metavar="WIDTHS",
     )  # fmt: skip
-    data: str | Path = _calls.data(_calls.INPUT)
+    data: str | Path = _calls.data(group=_calls.INPUT)
     _: KW_ONLY
     guarantee: Guarantee = option(
         "Inputs whose sums must fit: any, or those of the data and sums a quarter larger. "
@@ -58,12 +57,12 @@ class NarrowArguments(Contained):
     limit: int | None = option(
         "Samples of the training split to fit layers on.", 512, group=_calls.INPUT
     )
-    folder: str | Path = _calls.folder(_calls.INPUT)
-    batch: int = _calls.samples_per_inference(_calls.INPUT, 32)
+    data_dir: str | Path = _calls.data_dir(group=_calls.INPUT)
+    batch: int = _calls.samples_per_inference(32, group=_calls.INPUT)
     test: str | Path | None = _calls.test("the test split of --data", _SCORES)
-    test_limit: int | None = _calls.test_limit(_SCORES)
+    test_limit: int | None = _calls.test_limit(group=_SCORES)
     metric: str | None = _calls.metric(_SCORES)
-    energy: str = _calls.energy_of_sums(_SCORES)
+    energy: str = _calls.energy_of_sums(group=_SCORES)
     output: str | Path | None = None
     force: bool = False
     progress: Progress | None = None

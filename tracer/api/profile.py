@@ -37,7 +37,7 @@ class ProfileArguments(Contained):
         "Batch sizes, e.g. 1,16,64.", None, group=_calls.INPUT, rule=swept(RULES["batch"])
     )
     dims: Mapping[str, int] | None = _calls.dims()
-    feeds: InputPaths | Samples = part(_calls.Feeds, None, build=_calls.feeds)
+    inputs: InputPaths | Samples = part(_calls.Inputs, None, build=_calls.chosen_inputs)
     seed: int = _calls.seed()
     runs: int | None = option(
         "Inferences to measure.  [default: as many as --precision needs, in 0.5 to 1.5 s, at least "
@@ -84,7 +84,7 @@ class ProfileArguments(Contained):
     plan: str | Path | None = option(
         "Plan that tracer tune saved: its changes and settings are used.", None, group=_calls.ONNX
     )
-    convention: str = _calls.convention(_calls.ONNX)
+    convention: str = _calls.convention(group=_calls.ONNX)
     energy: str | None = _calls.energy("none", _calls.ONNX)
     peaks: Callable[[int], Peaks] | None = None
     confirm: bool = True
@@ -129,7 +129,7 @@ def profile_target(
         return profile_framework(str(target), **vars(framework), **common, progress=progress)
     if sums is None:
         return profile(target, **options, progress=progress, keep=keep)
-    shared = ("dims", "feeds", "seed", "convention", "energy")
+    shared = ("dims", "inputs", "seed", "convention", "energy")
     counted = interpret(
         target, **{name: options[name] for name in shared}, accumulator=sums.policy,
         progress=progress, receivers=sums.receivers,
@@ -142,7 +142,7 @@ def profile_target(
 def profile(call: ProfileArguments) -> Trace:
     """Profiles `model`, once for each batch size, number of threads and optimisation level.
 
-    `feeds` names an .npz file or a test_data_set folder. The default is the test data of a model
+    `inputs` names an .npz file or a test_data_set folder. The default is the test data of a model
     folder, else random inputs with `seed`. Of many files, or `Samples` of a data set, the first
     `batch` (1) are timed. `dims` sizes open dimensions, by symbol or `INPUT:AXIS`. `runs` to
     `register` are settings of the executor (see its `settings` module); None is its
@@ -159,7 +159,7 @@ def profile(call: ProfileArguments) -> Trace:
     `prefill` and `decode` profile the phases of a decoder with a cache: a prefill of `prefill`
     tokens, and one of `decode` steps of one token: the middle one, or with `past` one at each of
     these numbers of tokens in the cache. Whole generations are timed as well. Raises ModelError
-    for a model without a cache, UsageError for `dims` or `feeds` beside them.
+    for a model without a cache, UsageError for `dims` or `inputs` beside them.
 
     `plan` is the file of a plan that `tracer.tune` chose: its changes are made first, and its
     settings replace `threads`, `optimization` and `provider`. Notes tell how this machine and model
@@ -175,19 +175,14 @@ def profile(call: ProfileArguments) -> Trace:
     from tracer.exporters.subject import runs_in_framework
 
     if isinstance(call.model, str) and runs_in_framework(call.model):
-        return _in_framework(call)
+        own = {*COMMON, "model", "progress", "limits", "in_process", "keep"}
+        for each in fields(call):
+            if each.name not in own and getattr(call, each.name) != each.default:
+                raise UsageError(f"{each.name}: not for {call.model}", "For an .onnx file alone.")
+        common = {name: getattr(call, name) for name in COMMON}
+        if call.warmup is None:
+            del common["warmup"]
+        return profile_framework(call.model, **common, progress=call.progress, in_process=True)
     from tracer.api import _profile
 
     return _profile.profile(call)
-
-
-def _in_framework(call: ProfileArguments) -> Trace:
-    """Profiles code in its framework. Raises UsageError for arguments of ONNX models."""
-    own = {*COMMON, "model", "progress", "limits", "in_process", "keep"}
-    for each in fields(call):
-        if each.name not in own and getattr(call, each.name) != each.default:
-            raise UsageError(f"{each.name}: not for {call.model}", "For an .onnx file alone.")
-    common = {name: getattr(call, name) for name in COMMON}
-    if call.warmup is None:
-        del common["warmup"]
-    return profile_framework(str(call.model), **common, progress=call.progress, in_process=True)

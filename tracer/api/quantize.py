@@ -11,13 +11,7 @@ from tracer.api import _calls
 from tracer.api._calls import Contained, contained
 from tracer.containment.activity import Progress
 from tracer.errors import UsageError
-from tracer.quantization.options import (
-    BITS,
-    BLOCKS,
-    LEVELS,
-    QuantizationOptions,
-    WeightOptions,
-)
+from tracer.quantization.options import BITS, BLOCKS, LEVELS, QuantizationOptions, WeightOptions
 from tracer.support.arguments import TEXT, instance, maybe, option, part
 
 if TYPE_CHECKING:
@@ -86,8 +80,8 @@ class QuantizeArguments(Contained):
     limit: int | None = option(
         "Samples to calibrate with, and to measure the layers on.", 512, group=_CALIBRATION
     )
-    folder: str | Path = _calls.folder(_CALIBRATION)
-    batch: int = _calls.samples_per_inference(_CALIBRATION, 32)
+    data_dir: str | Path = _calls.data_dir(group=_CALIBRATION)
+    batch: int = _calls.samples_per_inference(32, group=_CALIBRATION)
     options: QuantizationOptions | WeightOptions | None = part(
         _EitherOptions, None, build=_chosen_options,
         rule=maybe(
@@ -98,7 +92,7 @@ class QuantizeArguments(Contained):
         ),
     )  # fmt: skip
     test: str | Path | None = _calls.test("the calibration data", _ACCURACY)
-    test_limit: int | None = _calls.test_limit(_ACCURACY)
+    test_limit: int | None = _calls.test_limit(group=_ACCURACY)
     metric: str | None = _calls.metric(_ACCURACY, "with the float model")
     output: str | Path | None = None
     force: bool = False
@@ -111,7 +105,7 @@ class QuantizeArguments(Contained):
 def quantize(call: QuantizeArguments) -> Quantized:
     """Quantises `model` with activation ranges of `limit` samples of the data set `calibrate`.
 
-    A data set is a name (`digits`; files of other names are in `folder`), an .npz file or a folder
+    A data set is a name (`digits`; files of others are in `data_dir`), an .npz file or a folder
     with test_data_sets; calibration uses the training split where there is one, unless the name
     says otherwise (`digits:test`). Writes the model to `output`, if there is one; weights of more
     than 1.5 GiB go to a file beside it. Then scores both models by `metric` on the data set `test`

@@ -32,11 +32,11 @@ class TuneArguments(Contained):
     model: ModelSource
     _: KW_ONLY
     batch: int | None = _calls.batch("that of the inputs, else 1", _START)
-    dims: Mapping[str, int] | None = _calls.dims(_START)
-    feeds: InputPaths | Samples = _calls.inputs(_START)
-    seed: int = _calls.seed(_START)
-    threads: int = _calls.threads(_START)
-    optimization: str | None = _calls.optimization(None, _START)
+    dims: Mapping[str, int] | None = _calls.dims(group=_START)
+    inputs: InputPaths | Samples = _calls.inputs(group=_START)
+    seed: int = _calls.seed(group=_START)
+    threads: int = _calls.threads(group=_START)
+    optimization: str | None = _calls.optimization(None, group=_START)
     provider: str | None = option(
         "Execution provider of onnxruntime: cpu, cuda, tensorrt, …", None,
         group=_START, metavar="NAME", typed="cpu", shown=True,
@@ -62,9 +62,9 @@ class TuneArguments(Contained):
             lambda value: not isinstance(value, str) and set(value) <= set(EFFECTS),
         ),
     )  # fmt: skip
-    seconds: float = option(
+    max_seconds: float = option(
         "Longest time for the command.  [default: 120 for the search]", 120.0,
-        group=_SEARCH, rule=amount("seconds"), flag="--max-seconds",
+        group=_SEARCH, rule=amount("seconds"), limits_command=True,
     )  # fmt: skip
     tolerance: Tolerance | None = None
     output: str | Path | None = None
@@ -74,7 +74,7 @@ class TuneArguments(Contained):
 
 @contained(TuneArguments)
 def tune(call: TuneArguments) -> Tuned:
-    """Tries changes to `model` and to how onnxruntime runs it, for about `seconds`.
+    """Tries changes to `model` and to how onnxruntime runs it, for about `max_seconds`.
 
     `batch` to `provider` are the inputs and settings to start from, as in `tracer.profile`. A
     profile decides which changes may help; `only` names changes to try instead of all. Each is

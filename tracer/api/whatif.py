@@ -47,14 +47,14 @@ class WhatIfArguments(Contained):
         "Or accumulators of any kind to compare: fp32,tc:h100,fp16.",
         group=SUMS, rule=_WIDTHS, metavar="WIDTHS|LIST",
     )  # fmt: skip
-    data: str | Path = _calls.data(_calls.INPUT)
-    folder: str | Path = _calls.folder(_calls.INPUT)
-    operands: str | None = _calls.operands(SUMS)
+    data: str | Path = _calls.data(group=_calls.INPUT)
+    data_dir: str | Path = _calls.data_dir(group=_calls.INPUT)
+    operands: str | None = _calls.operands(group=SUMS)
     options: WhatIfOptions | None = part(
         WhatIfOptions, None, rule=maybe(instance("tracer.whatif.options.WhatIfOptions"))
     )
     _: KW_ONLY
-    threads: int = _calls.threads_of_interpreter("Search")
+    threads: int = _calls.threads_of_interpreter(group="Search")
     trace: str | Path | None = None
     force: bool = False
     progress: Progress | None = None

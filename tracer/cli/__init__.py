@@ -11,7 +11,7 @@ import click
 import cloup
 
 from tracer import __version__
-from tracer.cli._messages import tell, tell_standing
+from tracer.cli._messages import tell, tell_standing, write_incident
 from tracer.cli._options import DEBUG
 from tracer.containment import activity, signals
 from tracer.errors import InputError, LimitError, TracerError, is_lack_of_memory, out_of_memory
@@ -141,7 +141,10 @@ def _line_and_code(error: BaseException, command: Sequence[str]) -> tuple[str, i
         case signals.TimeUp():
             return f"error: {error}", LimitError.exit_code
         case click.ClickException():
-            return f"error: {_usage_line(error)}", error.exit_code
+            line = " ".join(error.format_message().split()).rstrip(".")
+            context = getattr(error, "ctx", None)
+            advice = f" Try '{context.command_path} --help'." if context else ""
+            return f"error: {line}.{advice}", error.exit_code
         case TracerError():
             return f"error: {temporary.without_folders(str(error))}", error.exit_code
         case OSError():
@@ -152,22 +155,7 @@ def _line_and_code(error: BaseException, command: Sequence[str]) -> tuple[str, i
             why = f": {error}" if isinstance(error, MemoryError) and str(error) else ""
             what = f"{where}not enough memory{why}"
             return f"error: {out_of_memory(what)}", LimitError.exit_code
-    return _internal(error, command), INTERNAL_ERROR
-
-
-def _internal(error: BaseException, command: Sequence[str]) -> str:
-    """Returns the line for an error of tracer itself, whose traceback it keeps in a file."""
-    from tracer.cli import _incident
-
-    line = f"internal error: {type(error).__name__}: {error}"
-    file = _incident.write_incident(error, command)
-    if file is None:
-        return f"{line}. Please report it; --debug shows the traceback."
-    return f"{line}. Please report it with the file {file}."
-
-
-def _usage_line(error: click.ClickException) -> str:
-    """Returns click's message in one line, with the help to read."""
-    message = " ".join(error.format_message().split()).rstrip(".") + "."
-    context = getattr(error, "ctx", None)
-    return f"{message} Try '{context.command_path} --help'." if context else message
+    file = write_incident(error, command)
+    how = "; --debug shows the traceback" if file is None else f" with the file {file}"
+    line = f"internal error: {type(error).__name__}: {error}. Please report it{how}."
+    return line, INTERNAL_ERROR

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -45,27 +46,22 @@ def _list(context: click.Context, option: click.Parameter, chosen: bool) -> None
 _GROUP = "Narrow accumulators"
 
 
-def _accumulator() -> Any:
-    return option(
-        "Accumulators, for all nodes or by node, operator or module: a width in bits, two levels, "
-        "or a preset as x86-maddubs, e.g. 18, 'conv1=18,Gemm=two-level(16,256,32),*=17'.",
-        None, group=_GROUP, reads=(), metavar="SPEC|RULES|FILE.toml",
-    )  # fmt: skip
-
-
-def _magnitude() -> Any:
-    return option(
-        "Do not count the sign in widths: N bits hold -2^N to 2^N - 1.", None,
-        group=_GROUP, is_flag=True,
-    )  # fmt: skip
-
-
-def _fixed() -> Any:
-    return option(
-        "Fixed-point formats of float operands as bits:fraction bits, for activations/weights: "
-        "8:5, 'conv1=16:8,*=8:5/8:7'.",
-        None, group=_GROUP, metavar="FORMATS",
-    )  # fmt: skip
+_accumulator = partial(
+    option,
+    "Accumulators, for all nodes or by node, operator or module: a width in bits, two levels, "
+    "or a preset as x86-maddubs, e.g. 18, 'conv1=18,Gemm=two-level(16,256,32),*=17'.",
+    None, group=_GROUP, reads=(), metavar="SPEC|RULES|FILE.toml",
+)  # fmt: skip
+_magnitude = partial(
+    option, "Do not count the sign in widths: N bits hold -2^N to 2^N - 1.", None,
+    group=_GROUP, is_flag=True,
+)  # fmt: skip
+_fixed = partial(
+    option,
+    "Fixed-point formats of float operands as bits:fraction bits, for activations/weights: "
+    "8:5, 'conv1=16:8,*=8:5/8:7'.",
+    None, group=_GROUP, metavar="FORMATS",
+)  # fmt: skip
 
 
 @dataclass
@@ -75,7 +71,7 @@ class _Widths:
     accumulator: str | None = _accumulator()
     magnitude: bool | None = _magnitude()
     fixed: str | None = _fixed()
-    operands: str | None = _calls.operands(_GROUP)
+    operands: str | None = _calls.operands(group=_GROUP)
 
 
 @dataclass
@@ -119,7 +115,7 @@ class _Sums:
     )  # fmt: skip
     magnitude: bool | None = _magnitude()
     fixed: str | None = _fixed()
-    operands: str | None = _calls.operands(_GROUP)
+    operands: str | None = _calls.operands(group=_GROUP)
     certificate: Path | None = option(
         "Write a certificate that no sum overflows on these inputs. Exit 1 if one does.", None,
         group=_GROUP, reads=("path",), metavar="FILE.json",
@@ -144,11 +140,6 @@ class AccumulatorOptions:
     policy: Policy
     path: Path | None = None
     checked: tuple[Path, Certificate | Guarantee] | None = None
-
-
-def witness(options: AccumulatorOptions) -> Witness | None:
-    """Returns who hashes the inputs, where a certificate is written or checked."""
-    return Witness(options) if options.path or options.checked else None
 
 
 class Witness:
@@ -225,8 +216,15 @@ def _accumulating(
 ) -> AccumulatorOptions:
     from tracer.accumulators.spec.accumulator import Accumulator, integer
     from tracer.accumulators.spec.policy import parse_policy
+    from tracer.accumulators.statistics import certificates
 
-    checked = None if check_certificate is None else _read(check_certificate)
+    checked = None
+    if check_certificate is not None:
+        content = read_regular(check_certificate)
+        try:
+            checked = check_certificate, certificates.read_certificate(content)
+        except InputError as error:
+            raise InputError(f"{check_certificate}: {error.what}", error.hint) from error
     if accumulator is None:
         assert checked is not None
         if fixed is not None or operands is not None or magnitude or properties:
@@ -279,13 +277,3 @@ def _check_complete(given: Mapping[str, Any], sufficient: Set[str]) -> None:
 
 WIDTHS = declared(_Widths, "accumulator", _policy)
 """Widths of a model that is not run; the command takes the policy as `accumulator`, or None."""
-
-
-def _read(path: Path) -> tuple[Path, Certificate | Guarantee]:
-    from tracer.accumulators.statistics import certificates
-
-    content = read_regular(path)
-    try:
-        return path, certificates.read_certificate(content)
-    except InputError as error:
-        raise InputError(f"{path}: {error.what}", error.hint) from error

@@ -1,14 +1,36 @@
-"""Messages on stderr: one line each, safe to show whatever names they hold."""
+"""What a command says on stderr: lines, safe to show whatever names they hold, and progress bars.
+
+Bars show on a terminal only, for work of more than a second. An internal error has a file.
+"""
 
 import contextlib
-from collections.abc import Iterable
+import platform
+import shlex
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import click
 
+from tracer.containment import activity
+from tracer.containment.activity import Progress, silent
 from tracer.errors import InputError, refusing
+from tracer.support import files
 from tracer.support.files import told_of, untold
-from tracer.text import message
+from tracer.text import LINE, message, printable
+
+_DELAY_S = 1.0
+"""Shorter work shows no bar."""
+_REDRAW_S = 0.2
+"""Shortest time between two drawings, so that drawing does not slow the work down."""
+_ESTIMATE_S = 10.0
+"""How long a task takes before one line tells, without a terminal, how long it will take."""
+_MOST_FRAMES = 60
+_KEPT = 20
+"""Files of internal errors in the folder; older ones go."""
 
 
 def tell(text: str) -> None:
@@ -29,12 +51,110 @@ def tell_standing() -> None:
         tell_written(path)
 
 
-def reading(files: Iterable[object]) -> contextlib.AbstractContextManager[None]:
+def reading(paths: Iterable[object]) -> contextlib.AbstractContextManager[None]:
     """Refuses files that pass all checks, and hold what no view can show."""
-    names = ", ".join(map(str, files))
+    names = ", ".join(map(str, paths))
     return refusing(
         lambda why: InputError(
             f"{names}: holds what cannot be shown ({why})",
             "If tracer wrote it as it is, please report this; --debug shows the traceback.",
         )
     )
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[Progress]:
+    """Yields a callback that draws one bar for each task; a total of 0 means unknown."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield activity.noting(silent)
+        return
+    from rich import progress as bars
+    from rich.console import Console
+
+    columns = (bars.TextColumn("{task.description}", markup=False), bars.BarColumn(),
+               bars.MofNCompleteColumn(), bars.TimeRemainingColumn())  # fmt: skip
+    # No refresh thread: it would run beside the code that is being measured.
+    bar = bars.Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True)
+    tasks: dict[str, bars.TaskID] = {}
+    latest: dict[str, tuple[int, int]] = {}
+    due = time.monotonic() + _DELAY_S
+
+    def update(done: int, total: int, task: str) -> None:
+        nonlocal due
+        latest[task] = done, total
+        if time.monotonic() < due and total:  # work without steps reports nothing later
+            return
+        for name, (steps, all_steps) in latest.items():
+            is_visible = name == task or not 0 < all_steps <= steps  # finished tasks disappear
+            if name not in tasks and is_visible:
+                tasks[name] = bar.add_task(printable(name), total=all_steps or None)
+            if name in tasks:
+                bar.update(
+                    tasks[name], completed=steps, total=all_steps or None, visible=is_visible
+                )
+        bar.start()
+        bar.refresh()
+        due = time.monotonic() + _REDRAW_S
+
+    try:
+        yield activity.noting(update)
+    finally:
+        if tasks:
+            bar.stop()
+
+
+def estimating(report: Progress) -> Progress:
+    """Returns `report`, which also tells in one line for each task when a long task will end.
+
+    On a terminal, where a bar tells it, returns `report` itself.
+    """
+    if sys.stderr is not None and sys.stderr.isatty():
+        return report
+    began, told = time.monotonic(), set[str]()
+    task_now = ""
+
+    def update(done: int, total: int, task: str) -> None:
+        nonlocal began, task_now
+        report(done, total, task)
+        now = time.monotonic()
+        if task != task_now:
+            began, task_now = (now if task_now else began), task
+        if task not in told and done > 1 and now - began > _ESTIMATE_S:
+            told.add(task)
+            seconds = now - began
+            if total:
+                left = seconds / done * (total - done)
+                tell(f"{task}: {done:,} of {total:,} in {seconds:.0f} s, about {left:.0f} s left")
+            else:
+                tell(f"{task}: {done:,} steps in {seconds:.0f} s; their number is not known")
+
+    return update
+
+
+def write_incident(error: BaseException, command: Sequence[str]) -> Path | None:
+    """Keeps what a report of an internal error needs: traceback, versions, command line.
+
+    Returns the path of the file, in the user's cache folder or that for temporary files; None if
+    neither can be written. It holds no values and no data, and names of a model only where the
+    traceback's last line has them.
+    """
+    from tracer.records import environment
+
+    text = "".join(traceback.format_exception(error, limit=-_MOST_FRAMES))
+    lines = [
+        f"command: {shlex.join(command)}",
+        f"python: {sys.version}",
+        f"system: {platform.platform()}, {environment.cpu_model()}",
+        *(f"{name}: {version}" for name, version in environment.versions().items()),
+        "",
+        *text.rstrip("\n").split("\n"),
+    ]
+    content = "".join(f"{printable(line, LINE)}\n" for line in lines).encode()
+    moment = f"{time.strftime('%Y%m%d-%H%M%S')}-{time.time_ns() // 1000 % 10**6:06}"
+    for folder in (files.cache_folder() / "errors", Path(tempfile.gettempdir())):
+        file = folder / f"internal-error-{moment}.txt"
+        if files.store_in_cache(file, content):
+            for older in sorted(folder.glob("internal-error-*.txt"))[:-_KEPT]:
+                older.unlink(missing_ok=True)
+            return file
+    return None

@@ -25,7 +25,6 @@ from tracer.analyzers.options import (
     sort_column,
 )
 from tracer.api import _calls
-from tracer.cli import _fence
 from tracer.cli._types import (
     Amount,
     Argument,
@@ -42,7 +41,7 @@ from tracer.cli._types import (
 from tracer.containment import activity, memory, signals, watch
 from tracer.errors import UsageError
 from tracer.executors.settings import OPTIMIZATIONS
-from tracer.support.arguments import PATH, RULES, maybe, option
+from tracer.support.arguments import PATH, RULES, check_declared, flag_of, maybe, option
 
 if TYPE_CHECKING:
     from tracer.exporters.subject import ModelSource
@@ -80,6 +79,7 @@ def declared(
     The command receives `build(**values)` as `parameter`: by default the keyword arguments of the
     function that takes the record. Sections stand as the record's GROUPS do, or as first named.
     """
+    check_declared(record)
     members: dict[str | None, list[Field[Any]]] = {
         name: [] for name in getattr(record, "GROUPS", ())
     }
@@ -135,7 +135,6 @@ def _option(declared: Field[Any]) -> Decorator:
     line = dict(declared.metadata)
     rule = line.pop("rule") or RULES.get(declared.name)
     reads = line.pop("reads", rule.reads if rule else ())
-    flag = line.pop("flag", "--" + declared.name.replace("_", "-"))
     default = line.pop("typed", declared.default)
     if declared.default_factory is not MISSING:
         default = None
@@ -149,10 +148,10 @@ def _option(declared: Field[Any]) -> Decorator:
         settings["is_flag"] = True
     elif reads:
         settings["type"] = _READERS[reads[0]](*reads[1:])
-    if flag == "--max-seconds":
+    if line.pop("limits_command", False):
         settings["callback"] = limit_seconds
-    settings |= {name: line[name] for name in line.keys() - {"group", "convert"}}
-    return cloup.option(*flag.split(), declared.name, **settings)
+    settings |= {name: line[name] for name in line.keys() - {"flag", "group", "convert"}}
+    return cloup.option(*flag_of(declared).split(), declared.name, **settings)
 
 
 def bundle(parameter: str, build: Callable[..., Any], *options: Decorator) -> Decorator:
@@ -280,13 +279,13 @@ CODE = "Model of a framework (FILE.py:NAME), exported when it is read"
 class Code:
     """What a model needs that is named by its code, or has operators of the user's own."""
 
-    args: Mapping[str, Any] = _calls.args(CODE)
-    weights: Path | None = _calls.weights(CODE)
+    args: Mapping[str, Any] = _calls.args(group=CODE)
+    weights: Path | None = _calls.weights(group=CODE)
     input_shape: Sequence[Sequence[int]] | None = _calls.input_shape(
         "the model's input_shape", CODE
     )
-    input_dtype: str | Sequence[str] = _calls.input_dtype(CODE)
-    trust: bool = _calls.trust(CODE)
+    input_dtype: str | Sequence[str] = _calls.input_dtype(group=CODE)
+    trust: bool = _calls.trust(group=CODE)
     operators: Path | None = option(
         "Python file with functions that compute and count operators of other domains; its code "
         "is executed.",
@@ -366,7 +365,7 @@ def to_output(
 
     Raises UsageError where `by` has no such rows.
     """
-    from tracer.cli._output import Output
+    from tracer.cli._output import Output, build_fence
 
     options = ViewOptions(**shown)
     refuse_depth(options.by, options.depth)
@@ -377,13 +376,13 @@ def to_output(
     stdout = (["json:-"] if as_json else []) + (["csv:-"] if as_csv else [])
     if options.redact and options.with_paths:
         raise UsageError("--redact and --with-paths together", "Leave out one of them.")
-    _fence.build(click.get_current_context().params)
+    build_fence(click.get_current_context().params)
     # The files of a search are those of the run that crashed, and may have its first results.
     files = () if watch.is_search() else (*outputs, *stdout)
     return Output(options, files, force, opened)
 
 
-DEPTH = _option(fields(make_dataclass("Depth", [("depth", Any, _calls.depth(""))]))[0])
+DEPTH = _option(fields(make_dataclass("Depth", [("depth", Any, _calls.depth())]))[0])
 SORT = cloup.option(
     "--sort", metavar="COLUMN",
     help="Sort the rows by this column, as its header or its name in files: total, macs, index.  "

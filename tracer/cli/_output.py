@@ -1,21 +1,26 @@
-"""Where results go: checked before the work begins, written completely or not at all."""
+"""Where results go: checked before the work begins, written completely or not at all.
+
+A command in a child process has a fence besides: it can write nothing else.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+import webbrowser
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracer.analyzers.options import ViewOptions
-from tracer.cli import _browser
 from tracer.cli._messages import tell, tell_written
-from tracer.containment import activity, signals
+from tracer.containment import activity, fence, signals
 from tracer.errors import InputError, TracerError, UsageError
-from tracer.support.files import check_writable, write_atomically
+from tracer.support.files import cache_folder, check_writable, write_atomically
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,7 +31,6 @@ if TYPE_CHECKING:
 STDOUT = "-"
 _EVENTS, _BOARD = "tfevents", "tb"
 """The format of TensorBoard, and the name or the suffix of a folder for it."""
-
 REPORT = "html"
 
 
@@ -110,22 +114,30 @@ class Output:
         What one file cannot hold, or a full disk, loses no other file and not the page: their error
         is raised at the end, the first of several.
         """
+        from tracer.analyzers import views
+
         failures = list[TracerError]()
-        pairs = [
-            (target, data)
-            for target in self._targets(_formats(type(result)))
-            if (data := self._rendered(result, target, failures)) is not None
-        ]
+        rendered = list[tuple[Target, bytes]]()
+        for target in self._targets(_formats(type(result))):
+            try:
+                data = views.render(result, target.extension, self._at(target.path))
+            except TracerError as error:
+                if target.every:
+                    tell(f"left out .{target.extension}: {error.what}")
+                else:
+                    failures.append(error)
+            else:
+                rendered.append((target, data))
         signals.lift_limit()
-        for target, data in pairs:
+        for target, data in rendered:
             if target.path is not None:
                 self._write(target, target.path, data, failures)
-        for target, data in pairs:  # after the files: a closed pipe must not lose them
+        for target, data in rendered:  # after the files: a closed pipe must not lose them
             if target.path is None:
                 write_stdout(data)
-        report = next((t.path for t, _ in pairs if t.path and t.extension == REPORT), None)
+        report = next((t.path for t, _ in rendered if t.path and t.extension == REPORT), None)
         if self.opened and report is not None and not failures:
-            _browser.show(report)
+            open_in_browser(report)
         self.show(result)
         if failures:
             raise failures[0]
@@ -141,27 +153,19 @@ class Output:
             tell_written(path)
 
     def _targets(self, formats: Mapping[str, Format]) -> list[Target]:
-        """Returns all files to write; of a folder for every format, a file of each."""
-        return [
-            target
-            for name in self.files
-            for target in (_every(name, formats) if _holds_every(name) else [parse(name, formats)])
-        ]
+        """Returns all files to write; of a folder for every format, a file of each.
 
-    def _rendered(
-        self, result: Result, target: Target, failures: list[TracerError]
-    ) -> bytes | None:
-        """Returns the content of a file; None for one that cannot hold the result."""
-        from tracer.analyzers import views
-
-        try:
-            return views.render(result, target.extension, self._at(target.path))
-        except TracerError as error:
-            if target.every:
-                tell(f"left out .{target.extension}: {error.what}")
+        These have the name of the folder.
+        """
+        targets = list[Target]()
+        for name in self.files:
+            if _holds_every(name):
+                folder = Path(name)
+                files = {each: folder / f"{folder.name}.{each}" for each in formats}
+                targets += [Target(each, file, folder, True) for each, file in files.items()]
             else:
-                failures.append(error)
-            return None
+                targets.append(parse(name, formats))
+        return targets
 
     def _at(self, path: Path | None) -> ViewOptions:
         """Returns the options of a file at `path`."""
@@ -229,12 +233,6 @@ def _holds_every(name: str) -> bool:
     return _is_folder(name) and folder.name != _BOARD and folder.suffix != f".{_BOARD}"
 
 
-def _every(name: str, formats: Mapping[str, Format]) -> list[Target]:
-    """Returns a file of every format in a folder, with the name of the folder."""
-    folder = Path(name)
-    return [Target(each, folder / f"{folder.name}.{each}", folder, every=True) for each in formats]
-
-
 def _check_folder(target: Target, force: bool) -> None:
     """Raises InputError where a folder cannot be made, or a file in it not written."""
     folder, path = target.folder, target.path
@@ -283,3 +281,91 @@ def write_screen(show: Callable[[Console], None]) -> None:
     show(Console(file=stream, force_terminal=is_terminal or None, highlight=False, width=width))
     stream.flush()
     write_stdout(page.getvalue())
+
+
+def open_in_browser(path: Path) -> None:
+    """Opens `path` in a browser. Without a screen or a browser, says what to open instead."""
+    whole = path.absolute()
+    # Without a screen, a text browser would take the terminal instead.
+    has_screen = sys.platform in ("darwin", "win32") or any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+    )
+    if not (has_screen and webbrowser.open(whole.as_uri())):
+        tell(f"no browser here: open {whole}")
+
+
+NO_FENCE = "TRACER_NO_FENCE"
+"""Environment variable; where it is set, there is no fence."""
+
+_OUTPUTS = ("outputs", "output", "exports", "plan", "certificate", "tensors")
+"""Parameters with files that commands write."""
+_CODE = (".py", ".so", ".pt2")
+"""Endings of what is run, and may do anything."""
+_LEVELS = ("none", "basic", "extended", "all")
+_OPENING = ("scheduler", "opened", "register", "trust", "provider_options")
+"""Parameters of commands that connect, start a browser, or load code."""
+_OF_CPU = ("", "interpreter", "ort", *(f"ort:{level}" for level in _LEVELS))
+"""What runs a side of a comparison without an accelerator or a framework."""
+_DEVICES = ("null", "zero", "full", "tty", "shm", "nvidia*", "dri", "kfd", "accel", "dxg")
+_DRAWN = (".png", ".svg", "/")
+"""Ends of outputs that matplotlib draws."""
+
+
+def build_fence(parameters: Mapping[str, Any]) -> None:
+    """Builds the fence of a command with these parameters, in a child process.
+
+    What the command may write is what it was asked for, and what is temporary. A command that runs
+    a user's code has no fence, nor one on an accelerator, whose libraries write caches of their
+    own.
+    """
+    if activity.page() is None or os.environ.get(NO_FENCE):
+        return
+    values = [text for value in parameters.values() for text in _texts(value)]
+    names_code = any(text.partition(":")[0].endswith(_CODE) or ".py:" in text for text in values)
+    elsewhere = parameters.get("provider") not in (None, "cpu")
+    sides = (text.partition("@")[2] for text in _texts(parameters.get("sides")))
+    elsewhere |= any(side not in _OF_CPU for side in sides)
+    if not (names_code or elsewhere or any(parameters.get(name) for name in _OPENING)):
+        fence.build(_writable(parameters))
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str | Path):
+        yield str(value)
+    elif isinstance(value, tuple | list):
+        for each in value:
+            yield from _texts(each)
+
+
+def _writable(parameters: Mapping[str, Any]) -> Iterator[Path]:
+    written = [text for name in _OUTPUTS for text in _texts(parameters.get(name))]
+    for text in written:
+        for name in {text, text.partition(":")[2] or text}:  # svg:FILE, or a colon in a name
+            path = Path(name)
+            yield path.parent
+            yield path.resolve().parent
+    yield Path(tempfile.gettempdir())
+    named = os.environ.get("NUMBA_CACHE_DIR")  # see `kernels.machine_code`
+    compiled = Path(named) if named else Path(__file__).parents[1] / "__pycache__" / "compiled"
+    yield from filter(_is_made, (cache_folder(), compiled))
+    if any(text.endswith(_DRAWN) for text in written):
+        yield from filter(_is_made, _of_matplotlib())
+    for name in _DEVICES:
+        yield from Path("/dev").glob(name)
+
+
+def _of_matplotlib() -> Iterator[Path]:
+    if "MPLCONFIGDIR" in os.environ:
+        yield Path(os.environ["MPLCONFIGDIR"])
+        return
+    with contextlib.suppress(RuntimeError):  # no home
+        for variable, folder in (("XDG_CACHE_HOME", ".cache"), ("XDG_CONFIG_HOME", ".config")):
+            base = Path(os.environ.get(variable) or Path.home() / folder)
+            yield base / "matplotlib"
+
+
+def _is_made(folder: Path) -> bool:
+    """Whether a folder of a cache is there; makes it where that is possible."""
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder.is_dir() and sys.platform == "linux"

@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from tracer.analyzers.options import energy_models
 from tracer.support import temporary
-from tracer.support.arguments import BOUNDS, LARGEST
+from tracer.support.arguments import LARGEST
 
 _FILE = "FILE.toml"
 
@@ -69,11 +69,6 @@ class Count(_Number):
 
     def __init__(self, least: int = 0, most: int = LARGEST) -> None:
         super().__init__("n", click.IntRange(least, most))
-
-    @classmethod
-    def of(cls, argument: str) -> "Count":
-        """Returns the type of an argument of the API, with its bounds."""
-        return cls(*BOUNDS[argument])
 
 
 class Amount(_Number):

@@ -12,7 +12,7 @@ import cloup
 from tracer.analyzers.options import refuse_depth
 from tracer.api import compare as api
 from tracer.cli import _options
-from tracer.cli._messages import reading, tell
+from tracer.cli._messages import progress, reading, tell
 from tracer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -53,34 +53,30 @@ def command(
     """
     from tracer.analyzers.compare import Comparison
     from tracer.analyzers.compare.sweep import Sweeps
-    from tracer.cli import _progress
 
     refuse_depth(options["by"], options["depth"])
     settings = options["settings"]
-    batches, threads = settings.pop("batch"), settings.pop("threads")
-    is_sweep = batches is not None and len(batches) > 1
-    if is_sweep:
+    several: dict[str, Any] = {each: settings.pop(each) or () for each in ("batch", "threads")}
+    for name, values in several.items():
+        if len(values) == 1:
+            settings[name], several[name] = values[0], ()
+    batches, threads = several["batch"], several["threads"]
+    if batches:
         _refuse_beside_batches(options, threads)
-    elif batches:
-        settings["batch"] = batches[0]
-    output.check(Sweeps if is_sweep else Comparison)
-    if threads and len(threads) > 1:
-        options["threads"] = threads
-    elif threads:
-        settings["threads"] = threads[0]
-    options["settings"] = api.SideSettings(**settings)
+    output.check(Sweeps if batches else Comparison)
+    options |= {"settings": api.SideSettings(**settings), "threads": threads or None}
     compares_values = options["tolerance"] and options["by"] != "model"
     options["tolerance"] = tolerance if compares_values else None
     # What the code of the user prints is no data of ours.
-    with _reading(sides), _progress.progress() as report, redirect_stdout(sys.stderr):
+    with _reading(sides), progress() as report, redirect_stdout(sys.stderr):
         result: Sweeps | Comparison
-        if is_sweep:
+        if batches:
             result = api.sweep(sides, batches, settings=options["settings"], progress=report)
         else:
             result = api.compare(sides, progress=report, **options)
     if result.is_incomplete:  # the signal that broke it off is told after this
-        output.keep(result, "json")
-        output.keep(result, "md")
+        for extension in ("json", "md"):
+            output.keep(result, extension)
         output.show(result)
         return 0
     with _reading(sides):
@@ -97,24 +93,19 @@ def _reading(sides: Sequence[str]) -> AbstractContextManager[None]:
     return reading(sides) if all(side.endswith(".trace") for side in sides) else nullcontext()
 
 
-def _refuse_beside_batches(options: Mapping[str, Any], threads: Sequence[int] | None) -> None:
+def _refuse_beside_batches(options: Mapping[str, Any], threads: Sequence[int]) -> None:
     """Raises UsageError for what cannot be told of a comparison of batch sizes."""
-    for name, flag in (
-        ("fail_above", "--fail-above"),
-        ("fail_unless_within", "--fail-unless-within"),
-    ):
-        if options[name] is not None:
-            raise UsageError(
-                f"{flag} compares sides, and several batch sizes are compared with each other",
-                "Give one --batch.",
-            )
-    if threads and len(threads) > 1:
+    of_sides = {
+        "fail_above": "--fail-above compares sides",
+        "fail_unless_within": "--fail-unless-within compares sides", "test": "--data scores sides",
+    }  # fmt: skip
+    if threads:
         raise UsageError(
             "several batch sizes and several numbers of threads together",
             "Give one --batch, or one --threads.",
         )
-    if options["test"] is not None:
-        raise UsageError(
-            "--data scores sides, and several batch sizes are compared with each other",
-            "Give one --batch.",
-        )
+    for name, what in of_sides.items():
+        if options[name] is not None:
+            raise UsageError(
+                f"{what}, and several batch sizes are compared with each other", "Give one --batch."
+            )

@@ -30,18 +30,6 @@ def command(folder: Path, opened: bool, force: bool) -> None:
       tracer demo
       tracer demo --open
     """
-    model = _shipped()
-    folder.mkdir(parents=True, exist_ok=True)
-    files = [*_FILES, *([_CHART] if importlib.util.find_spec("matplotlib") else [])]
-    written = [word for name in files for word in ("-o", str(folder / name))]
-    flags = [flag for flag, on in (("--open", opened), ("--force", force)) if on]
-    arguments = [str(model), *written, *flags]
-    tell(f"tracer profile {shlex.join(arguments)}")
-    profile.command.main(arguments, prog_name="tracer profile", standalone_mode=False)
-
-
-def _shipped() -> Path:
-    """Returns the model. Raises InputError where tracer was installed without its models."""
     root = Path(__file__).parents[2]
     model = root / _MODEL
     if not model.is_file():
@@ -49,4 +37,12 @@ def _shipped() -> Path:
             f"{model}: the models are not installed with the package",
             "Clone the repository for them, or run: tracer profile MODEL.onnx -o report.html.",
         )
-    return model.relative_to(Path.cwd()) if root == Path.cwd() else model
+    if root == Path.cwd():
+        model = _MODEL
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [*_FILES, *([_CHART] if importlib.util.find_spec("matplotlib") else [])]
+    written = [word for name in files for word in ("-o", str(folder / name))]
+    flags = [flag for flag, on in (("--open", opened), ("--force", force)) if on]
+    arguments = [str(model), *written, *flags]
+    tell(f"tracer profile {shlex.join(arguments)}")
+    profile.command.main(arguments, prog_name="tracer profile", standalone_mode=False)

@@ -8,6 +8,7 @@ import cloup
 
 from tracer.api import fusions as api
 from tracer.cli import _options
+from tracer.cli._messages import progress
 
 if TYPE_CHECKING:
     from tracer.cli._output import Output
@@ -33,9 +34,8 @@ def command(model: ModelSource, options: dict[str, Any], output: Output) -> None
       tracer fusions model.onnx --json -o map.csv -o map.md
     """
     from tracer.analyzers.fusions import Fusions
-    from tracer.cli import _progress
 
     output.check(Fusions)
-    with _progress.progress() as report:
+    with progress() as report:
         result = api.fusions(model, progress=report, **options)
     output.emit(result)

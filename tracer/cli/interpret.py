@@ -1,7 +1,13 @@
-"""`tracer interpret`: run a model in the reference interpreter and show every node."""
+"""`tracer interpret`: run a model in the reference interpreter and show every node.
+
+The outputs of the model go to an .npz file, or to test_data_set folders in ONNX's own format.
+"""
 
 from __future__ import annotations
 
+import functools
+import io
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,16 +15,63 @@ import cloup
 
 from tracer.analyzers.options import SAMPLE
 from tracer.api import interpret as api
-from tracer.cli import _accumulating, _options, _values
-from tracer.cli._messages import tell
-from tracer.errors import UsageError
+from tracer.cli import _accumulating, _options
+from tracer.cli._messages import progress, tell, tell_written
+from tracer.errors import InputError, UsageError
+from tracer.support.files import check_place, check_writable, errors_naming, write_atomically
+from tracer.support.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
+    import onnx
+
     from tracer.cli._output import Output
     from tracer.exporters.subject import ModelSource
+    from tracer.graph.model import Model
+    from tracer.inputs.feedset import FeedSet
     from tracer.limits import Limits
     from tracer.records.trace import Trace
     from tracer.support.tolerance import Tolerance
+
+_NPZ = ".npz"
+
+
+def _tensor_output(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Takes the outputs for tensors out of `-o`; the command takes their path as `tensors`.
+
+    Raises UsageError or InputError before any work for a path that cannot be written.
+    """
+
+    def holds_tensors(output: str) -> bool:
+        path = Path(output)
+        return path.suffix in ("", _NPZ) and output != "-" and ":" not in path.name
+
+    @functools.wraps(command)
+    def split(*, outputs: tuple[str, ...], force: bool, **arguments: Any) -> Any:
+        paths = [Path(output) for output in outputs if holds_tensors(output)]
+        if len(paths) > 1:
+            raise UsageError(
+                f"{len(paths)} places for the model's outputs", "Name one .npz file, or one folder."
+            )
+        tensors = paths[0] if paths else None
+        if tensors is not None:
+            _check_writable(tensors, force)
+        tables = tuple(output for output in outputs if not holds_tensors(output))
+        return command(tensors=tensors, outputs=tables, force=force, **arguments)
+
+    return split
+
+
+def _check_writable(path: Path, force: bool) -> None:
+    if path.suffix == _NPZ:
+        check_writable(path, force)
+    elif path.exists() and not path.is_dir():
+        raise InputError(f"{path}: is a file", "Name a folder, or a file that ends in .npz.")
+    elif path.is_dir() and any(path.iterdir()) and not force:
+        raise InputError(f"{path}: the folder is not empty", "Name another, or give --force.")
+    elif not path.parent.is_dir():
+        raise InputError(f"{path}: the folder {path.parent} does not exist", "Make it first.")
+    else:
+        check_place(path / "input_0.pb" if path.is_dir() else path)
 
 
 @cloup.command()
@@ -27,7 +80,7 @@ if TYPE_CHECKING:
 @_options.TOLERANCE
 @_options.WORKERS
 @_options.RUN_LIMITS
-@_values.tensor_output
+@_tensor_output
 @_accumulating.options
 @_options.SUMS_VIEW
 def command(
@@ -68,28 +121,22 @@ def command(
       tracer interpret int8.onnx --accumulator 24 --data digits --certificate safe.json
       tracer interpret int8.onnx --data digits --check-certificate safe.json
     """
-    from tracer.cli import _progress
     from tracer.records.trace import Trace
 
     output.check(Trace)
     if options["against"] and accumulating is not None:
         raise UsageError("--against and --accumulator together", "Leave out one of them.")
-    writer = None if tensors is None else _values.Writer(tensors)
-    witness = None if accumulating is None else _accumulating.witness(accumulating)
-    with _progress.progress() as report:
+    writer = None if tensors is None else _Writer(tensors)
+    witness = None
+    if accumulating is not None and (accumulating.path or accumulating.checked):
+        witness = _accumulating.Witness(accumulating)
+    with progress() as report:
         trace = api.interpret(
-            model,
-            warmup=None,
-            tolerance=tolerance,
-            accumulator=None if accumulating is None else accumulating.policy,
+            model, warmup=None, tolerance=tolerance, limits=limits, progress=report, note=tell,
+            accumulator=None if accumulating is None else accumulating.policy, cluster=cluster,
             by_sample=output.options.by == SAMPLE,
-            limits=limits,
-            progress=report,
-            receivers=[each for each in (writer, witness) if each is not None],
-            cluster=cluster,
-            note=tell,
-            **options,
-        )
+            receivers=[each for each in (writer, witness) if each is not None], **options,
+        )  # fmt: skip
     if writer is not None:
         writer.finish()
     output.emit(trace)
@@ -102,7 +149,108 @@ def _verdict(trace: Trace, tolerance: Tolerance) -> int:
     """Tells whether the model agrees with the reference. Returns the exit code."""
     from tracer.analyzers.views.trace.run_tables import verdict
 
-    (run,) = trace.runs
-    text, agrees = verdict(run, tolerance)
+    text, agrees = verdict(trace.runs[0], tolerance)
     tell(text)
     return int(not agrees)
+
+
+class _Writer:
+    """Writes the outputs of all batches, joined in one .npz or each as a test_data_set.
+
+    One batch fills the folder itself; several fill test_data_set folders in it.
+    """
+
+    _model: Model
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._count = 0
+        self._spilled: TemporaryFolder | None = None
+        self._held: list[tuple[FeedSet, Mapping[str, Any]]] = []
+
+    def start(self, model: Model) -> None:
+        """Takes the model of the run."""
+        self._model = model
+
+    def receive(self, feedset: FeedSet, outputs: Sequence[Any]) -> None:
+        """Adds the outputs of the model, in their order, for one batch."""
+        names = (value.name for value in self._model.graph.output)
+        self._held.append((feedset, dict(zip(names, outputs, strict=True))))
+        self._count += 1
+        if self._path.suffix != _NPZ and self._count > 1:  # to disk, so that memory stays flat
+            for index, held in enumerate(self._held, self._count - len(self._held)):
+                self._folder(self._place() / f"test_data_set_{index}", *held)
+            self._held.clear()
+
+    def finish(self) -> None:
+        """Writes the rest. Raises InputError for outputs that the file cannot hold."""
+        if self._path.suffix == _NPZ:
+            write_atomically(self._path, self._npz())
+        else:
+            if self._count == 1:
+                self._folder(self._place(), *self._held[0])
+            self._move(self._place())
+        tell_written(self._path)
+
+    def _place(self) -> Path:
+        """Returns a folder beside the one that is asked for, which gets its name at the end."""
+        if self._spilled is None:
+            self._spilled = TemporaryFolder(self._path.resolve().parent)
+        made = self._spilled.path / "made"  # with the permissions of any new folder
+        made.mkdir(exist_ok=True)
+        return made
+
+    def _folder(self, path: Path, feedset: FeedSet, values: Mapping[str, Any]) -> None:
+        path.mkdir(exist_ok=True)
+        for index, value in enumerate(self._model.inputs):
+            if value.name in feedset.feeds:
+                data = _proto(feedset.feeds[value.name], value)
+                write_atomically(path / f"input_{index}.pb", data)
+        for index, value in enumerate(self._model.graph.output):
+            write_atomically(path / f"output_{index}.pb", _proto(values[value.name], value))
+
+    def _move(self, made: Path) -> None:
+        """Moves a folder to its place; files in a folder that is there are replaced one by one."""
+        with errors_naming(self._path):
+            if not self._path.exists() or not any(self._path.iterdir()):
+                made.replace(self._path)
+                return
+            for file in sorted(made.rglob("*.pb")):
+                place = self._path / file.relative_to(made)
+                place.parent.mkdir(exist_ok=True)
+                file.replace(place)
+
+    def _npz(self) -> bytes:
+        """Returns the outputs of all batches, joined along the first axis."""
+        import numpy as np
+
+        values = [values for _, values in self._held]
+        try:
+            joined = values[0] if self._count == 1 else {
+                name: np.concatenate([each[name] for each in values]) for name in values[0]
+            }  # fmt: skip
+        except ValueError as error:
+            raise InputError(
+                f"{self._path}: outputs of {self._count} batches cannot be joined ({error})",
+                "Write a folder, with a test_data_set for each batch.",
+            ) from error
+        for name, value in joined.items():
+            if not isinstance(value, np.ndarray) or value.dtype.hasobject:
+                raise InputError(
+                    f"{self._path}: output '{name}' is not a tensor of numbers, as an .npz needs",
+                    "Write a test_data_set folder.",
+                )
+        stream = io.BytesIO()
+        np.savez(stream, allow_pickle=False, **joined)
+        return stream.getvalue()
+
+
+def _proto(value: Any, declared: onnx.ValueInfoProto) -> bytes:
+    from onnx import numpy_helper
+
+    form: Callable[[Any, str], Any] = numpy_helper.from_array
+    if isinstance(value, list):
+        form = numpy_helper.from_list
+    if declared.type.WhichOneof("value") == "optional_type":
+        form = numpy_helper.from_optional
+    return bytes(form(value, declared.name).SerializeToString())

@@ -9,7 +9,7 @@ import cloup
 
 from tracer.api import narrow as api
 from tracer.cli import _options
-from tracer.cli._messages import tell_written
+from tracer.cli._messages import estimating, progress, tell_written
 from tracer.errors import UsageError
 from tracer.support.arguments import TEXT, option
 
@@ -60,7 +60,6 @@ def command(
       tracer narrow int8.onnx --bits 12 --tile 64 --data digits -o tiles.onnx
       tracer narrow int8.onnx --bits 10 --weight-bits 4 --data digits -o acc10.onnx
     """
-    from tracer.cli import _progress
     from tracer.records.transformed import Narrowed, certificate_beside
 
     _check_exports(exports, options["tile"])
@@ -69,13 +68,9 @@ def command(
         raise UsageError("the narrowed model goes to one .onnx file", "Name it: -o FILE.onnx.")
     others.check(Narrowed)
     target = paths[0] if paths else None
-    with _progress.progress() as report:
+    with progress() as report:
         result = api.narrow(
-            model,
-            output=target,
-            force=output.force,
-            progress=_progress.estimating(report),
-            **options,
+            model, output=target, force=output.force, progress=estimating(report), **options
         )
     if target is not None:
         tell_written(target, f" ({target.stat().st_size:,} bytes)")

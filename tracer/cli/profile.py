@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,12 @@ import cloup
 from tracer.api import profile as api
 from tracer.api.framework import FrameworkOptions
 from tracer.cli import _accumulating, _options
-from tracer.cli._messages import tell
+from tracer.cli._messages import progress, tell
 from tracer.errors import UsageError
 from tracer.support.arguments import FLAG, option
 
 if TYPE_CHECKING:
     from tracer.cli._output import Output
-    from tracer.records.environment import Peaks
 
 _COMMON = {*api.COMMON, *api.PHASES}
 _ONNX_ONLY = {
@@ -36,13 +36,6 @@ class _Roofline:
         "Compare with the peak rates of this machine, measured once (3 s).", True,
         group="Roofline", rule=FLAG, flag="--roofline/--no-roofline",
     )  # fmt: skip
-
-
-def _peaks(threads: int) -> Peaks:
-    """Returns the peak rates of this machine; announces a first measurement on stderr."""
-    from tracer import host
-
-    return host.peaks(threads, announce=tell)
 
 
 def _refuse_misplaced(model: Path) -> None:
@@ -101,20 +94,21 @@ def command(
       tracer profile model.onnx --plan plan.json
       tracer profile net.py:Net --input-shape 1,3,32,32 --backward --by module
     """
-    from tracer.cli import _progress
     from tracer.records.environment import is_cpu
     from tracer.records.trace import Trace
 
     output.check(Trace)
     _refuse_misplaced(model)
     if roofline and is_cpu(options["provider"]):  # peaks of the processor
-        options["peaks"] = _peaks
+        from tracer import host
+
+        options["peaks"] = partial(host.peaks, announce=tell)  # tells of a first measurement
     witness = None if accumulating is None else _accumulating.Witness(accumulating)
     sums = None
     if accumulating is not None and witness is not None:
         sums = api.SumOptions(accumulating.policy, [witness])
     # What the code of the user prints is no data of ours.
-    with _progress.progress() as report, redirect_stdout(sys.stderr):
+    with progress() as report, redirect_stdout(sys.stderr):
         trace = api.profile_target(
             model, options, framework, sums, report, lambda kept: output.keep(kept, "trace")
         )

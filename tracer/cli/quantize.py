@@ -11,7 +11,7 @@ import cloup
 from tracer.api import _calls
 from tracer.api import quantize as api
 from tracer.cli import _options
-from tracer.cli._messages import tell, tell_written
+from tracer.cli._messages import estimating, progress, tell, tell_written
 from tracer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Code(_options.Code):
-    weights: Path | None = _calls.weights(_options.CODE, "--weights-file")
+    weights: Path | None = _calls.weights(group=_options.CODE, flag="--weights-file")
 
 
 @cloup.command()
@@ -53,7 +53,6 @@ def command(
       tracer quantize model.onnx --calibrate digits --exclude Gemm -o q.onnx -o q.html --open
       tracer quantize llama.onnx --weights 4 --test text:book.txt -o llama.int4.onnx
     """
-    from tracer.cli import _progress
     from tracer.records.transformed import Quantized
 
     paths, others = output.split(Quantized, "onnx")
@@ -61,12 +60,12 @@ def command(
     if target is None:
         raise UsageError("the quantised model goes to one .onnx file", "Name it: -o FILE.onnx.")
     others.check(Quantized)
-    with _progress.progress() as report:
+    with progress() as report:
         result = api.quantize(
             model,
             output=target,
             force=output.force,
-            progress=_progress.estimating(report),
+            progress=estimating(report),
             cluster=cluster,
             note=tell,
             **options,

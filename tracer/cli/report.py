@@ -59,8 +59,7 @@ def command(traces: tuple[Path, ...], model: Path | None, output: Output) -> Non
       tracer report onnxruntime_profile.json --model net.onnx
       tracer report time.trace sums.trace -o one.csv
     """
-    from tracer.api.load import is_profile, load_profile, load_result
-    from tracer.api.merge import merge
+    from tracer.api.results import is_profile, load_profile, load_result, merge
 
     with reading(traces):
         if len(traces) == 1:

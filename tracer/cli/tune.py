@@ -10,7 +10,7 @@ import cloup
 
 from tracer.api import tune as api
 from tracer.cli import _options
-from tracer.cli._messages import tell, tell_written
+from tracer.cli._messages import progress, tell, tell_written
 from tracer.errors import UsageError
 from tracer.support.arguments import option
 
@@ -62,7 +62,6 @@ def command(
       tracer tune model.onnx --apply folding=shapes --dim batch=1 -o tuned.onnx
       tracer profile model.onnx --plan plan.json
     """
-    from tracer.cli import _progress
     from tracer.records.transformed import Tuned
 
     paths, others = output.split(Tuned, "onnx")
@@ -71,7 +70,7 @@ def command(
     planned = others.with_file(None if plan is None else f"plan.json:{plan}")
     planned.check(Tuned)
     target = paths[0] if paths else None
-    with _progress.progress() as report:
+    with progress() as report:
         result = api.tune(
             model,
             tolerance=tolerance,

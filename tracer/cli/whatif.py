@@ -8,7 +8,7 @@ import cloup
 
 from tracer.api import whatif as api
 from tracer.cli import _options
-from tracer.cli._messages import tell, tell_written
+from tracer.cli._messages import estimating, progress, tell, tell_written
 from tracer.errors import UsageError
 from tracer.support.files import check_place
 
@@ -53,7 +53,6 @@ def command(
       tracer whatif int8.onnx --accumulator 12:32 --data images.npz --workers 4 -o w.trace
     """
     from tracer.accumulators.spec import kinds
-    from tracer.cli import _progress
     from tracer.records.whatif import AccumulatorSweep, WhatIf
 
     kind = WhatIf if kinds.listed(options["accumulator"]) is None else AccumulatorSweep
@@ -67,13 +66,13 @@ def command(
     if trace is not None:
         check_place(trace)  # it may hold evaluations to resume from
     others.check(kind)
-    with _progress.progress() as report:
+    with progress() as report:
         result = api.what_if(
             model,
             trace=trace,
             force=output.force,
             limits=limits,
-            progress=_progress.estimating(report),
+            progress=estimating(report),
             cluster=cluster,
             note=tell,
             **options,

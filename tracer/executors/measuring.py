@@ -29,7 +29,7 @@ from tracer.support.statistics import summarize
 from tracer.support.timing import HAS_USAGE, SPINNING_S, Moment, RunTimer
 from tracer.support.types import FloatArray
 
-_SECONDS = 10.0
+SECONDS = 10.0
 """Longest time for the sessions of whole runs, and for those of layers, unless the command has a
 limit of its own."""
 _SHARE = 0.5
@@ -162,7 +162,7 @@ def sessions(
     began = time.monotonic()
     if seconds is None:
         left = signals.seconds_left()
-        seconds = _SHARE * left if math.isfinite(left) else _SECONDS
+        seconds = _SHARE * left if math.isfinite(left) else SECONDS
     made = list[list[Measured]]()
     session = _session if together else _one_by_one
     rest = (lambda: None) if order.threads == 1 else partial(time.sleep, SPINNING_S)

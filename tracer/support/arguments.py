@@ -5,7 +5,7 @@ An argument has the same name, and so the same rule, in every function and on th
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -127,7 +127,7 @@ _SHAPES = Rule(
     either(_SIZES, several(_SIZES)).holds,
 )
 _EMPTY = Rule("an empty list", lambda v: isinstance(v, list | tuple) and not v)
-_FEEDS = Rule(
+_INPUTS = Rule(
     "a path, a list of paths, a tracer.inputs.request.Samples, or None",
     maybe(either(swept(PATH), _EMPTY, instance("tracer.inputs.request.Samples"))).holds,
 )
@@ -143,7 +143,7 @@ RULES: Mapping[str, Rule] = {
         ("optimization", "provider", "energy", "metric", "fixed", "operands", "against",
          "fallback", "loss", "optimizer", "framework"), maybe(TEXT),
     ),
-    **dict.fromkeys(("path", "data", "folder"), PATH),
+    **dict.fromkeys(("path", "data", "data_dir"), PATH),
     **dict.fromkeys(("output", "calibrate", "test", "trace", "weights", "plan"), maybe(PATH)),
     **dict.fromkeys(("progress", "receive", "peaks", "keep", "note"), maybe(FUNCTION)),
     "model": ANYTHING,  # opening or exporting it says what it is not
@@ -162,7 +162,7 @@ RULES: Mapping[str, Rule] = {
     "provider_options": maybe(mapping(TEXT)),
     "register": Rule("a list of paths", either(_EMPTY, several(PATH)).holds, ("path",)),
     "args": maybe(replace(mapping(ANYTHING), reads=("argument",))),
-    "feeds": _FEEDS,
+    "inputs": _INPUTS,
     "sides": several(TEXT),
     "metrics": maybe(several(TEXT)),
     "batches": several(_COUNTS["batch"]),
@@ -171,7 +171,6 @@ RULES: Mapping[str, Rule] = {
     "limits": maybe(instance("tracer.limits.Limits")),
     "tolerance": maybe(instance("tracer.support.tolerance.Tolerance")),
     "settings": instance("tracer.api.compare.SideSettings"),
-    "inputs": maybe(several(instance("numpy.ndarray"))),
     "traces": several(either(PATH, instance("tracer.records.trace.Trace"))),
     "result": instance("tracer.records.result.Result"),
 }  # fmt: skip
@@ -205,13 +204,34 @@ def option(
 
     `factory` makes a default that can change. `line` is what `tracer.cli._options` needs to know
     besides: `flag` [default: the name], `reads` [default: that of the rule], `metavar`, `multiple`,
-    `convert` from what the command line reads, `typed`, a default of the command alone, and whether
-    the help shows the default (`shown`).
+    `convert` from what the command line reads, `typed`, a default of the command alone, whether the
+    help shows the default (`shown`), and whether the seconds limit the command (`limits_command`).
     """
     metadata = {"rule": rule, "help": help, "group": group, **line}
     if factory is not MISSING:
         return field(default_factory=factory, kw_only=kw_only, metadata=metadata)
     return field(default=default, kw_only=kw_only, metadata=metadata)
+
+
+def flag_of(declared: Field[Any]) -> str:
+    """Returns the option that a field declares, as on the command line."""
+    return str(declared.metadata.get("flag", "--" + declared.name.replace("_", "-")))
+
+
+def check_declared(record: Any) -> None:
+    """Raises TypeError for a field that no rule checks or, if an option sets a number, reads.
+
+    A wrong value would be an internal error, or a text.
+    """
+    for each in fields(record):
+        rule, line = each.metadata.get("rule") or RULES.get(each.name), each.metadata
+        is_number = not {"int", "float"}.isdisjoint(str(each.type).split(" | ")) and "help" in line
+        is_read = bool(line.keys() & {"reads", "type"} or (rule and rule.reads))
+        if (is_number and not is_read) or (rule is None and hasattr(record, "__post_init__")):
+            raise TypeError(
+                f"no rule says what {record.__name__}.{each.name} may be: give it a rule, as in "
+                f"rule=integer(1), or '{each.name}' one in tracer.support.arguments.RULES"
+            )
 
 
 def part(options: type[Any], default: Any = MISSING, *, rule: Rule | None = None,

@@ -1,5 +1,7 @@
 """The views of a Comparison: whole models, then layers, then numbers; a report has a run a side."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -13,13 +15,13 @@ from tracer.analyzers.compare.contrast import LEVEL
 from tracer.analyzers.compare.layers import letter
 from tracer.analyzers.compare.sides import Side
 from tracer.analyzers.compare.totals import Outcome
-from tracer.analyzers.compare.views import charts
 from tracer.analyzers.compare.views.tables import (
     INTERVAL,
+    MARK,
+    interval,
     layers_table,
     numbers_table,
     ratio,
-    ratio_interval,
     scores_table,
     subgraph_tables,
     values_check,
@@ -27,6 +29,7 @@ from tracer.analyzers.compare.views.tables import (
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.table import DIFFERENCES
 from tracer.analyzers.views import environment
+from tracer.analyzers.views.drawing import empty_figure, labels, plain
 from tracer.analyzers.views.file_formats.json import records
 from tracer.analyzers.views.page import (
     Check,
@@ -48,6 +51,9 @@ from tracer.records.columns import ColumnSpec
 from tracer.records.trace import INCOMPLETE
 from tracer.support.statistics import t_quantile
 
+MOST_GROUPS = 30
+COLOURS = ("#4878a8", "#e1812c", "#3a923a", "#9372b2", "#845b53", "#d684bd", "#7f7f7f", "#a8a83a")
+WORK = "#bbbbbb"
 _FAULTS: Mapping[Outcome, Fault] = {"pass": "", "FAIL": "failure", "undecided": "error"}
 
 _OF_ONE_RUN = ("time_us_p50", "time_us_p95", "time_us_min", "time_us_std")
@@ -78,8 +84,8 @@ def page(result: Comparison, options: ViewOptions) -> Page:
         for note in side.notes:
             labels_of.setdefault(note, []).append(side.label)
     notes = [
-        note if len(labels) == len(result.sides) else f"{', '.join(labels)}: {note}"
-        for note, labels in labels_of.items()
+        note if len(labelled) == len(result.sides) else f"{', '.join(labelled)}: {note}"
+        for note, labelled in labels_of.items()
     ]
     ordered = sorted((*result.notes, *notes), key=lambda note: not note.startswith(INCOMPLETE))
     return Page(tuple(shown), tuple(ordered), result.sides[0].trace.environment.summary)
@@ -94,8 +100,8 @@ def table(result: Comparison, options: ViewOptions) -> pd.DataFrame:
 def figure(result: Comparison, options: ViewOptions) -> Any:
     """The time of each layer on every side, or the total time of each side."""
     if result.layers is None:
-        return charts.draw_totals(result)
-    return charts.draw_layers(result, result.layers, options.top or charts.MOST_GROUPS)
+        return draw_totals(result)
+    return draw_layers(result, result.layers, options.top or MOST_GROUPS)
 
 
 def document(result: Comparison, options: ViewOptions) -> dict[str, Any]:
@@ -105,16 +111,12 @@ def document(result: Comparison, options: ViewOptions) -> dict[str, Any]:
         "level": LEVEL,
         "sides": [
             {
-                "letter": letter(index),
-                "label": side.label,
-                "executor": side.run.executor,
-                "batch": side.run.batch,
-                "model": side.trace.model,
-                "environment": side.trace.environment,
-                "settings": side.trace.settings,
-                "sessions_us": None
-                if side.wall.sessions is None
-                else [float(np.median(session)) for session in side.wall.sessions],
+                "letter": letter(index), "label": side.label, "executor": side.run.executor,
+                "batch": side.run.batch, "model": side.trace.model,
+                "environment": side.trace.environment, "settings": side.trace.settings,
+                "sessions_us": None if side.wall.sessions is None else [
+                    float(np.median(session)) for session in side.wall.sessions
+                ],
                 "notes": side.notes,
             }
             for index, side in enumerate(result.sides)
@@ -124,18 +126,13 @@ def document(result: Comparison, options: ViewOptions) -> dict[str, Any]:
         "layer_sums": [{**asdict(each), "agrees": each.agrees} for each in result.sums],
         "numbers": [
             {
-                "first": numbers.first,
-                "second": numbers.second,
-                "rtol": numbers.tolerance.relative,
-                "atol": numbers.tolerance.absolute,
-                "no_verdict": numbers.no_verdict,
-                "is_isolated": numbers.is_isolated,
-                "first_divergence": numbers.first_divergence,
-                "outputs": records(numbers.outputs),
-                "layers": records(numbers.layers),
-                "notes": numbers.notes,
+                "first": each.first, "second": each.second,
+                "rtol": each.tolerance.relative, "atol": each.tolerance.absolute,
+                "no_verdict": each.no_verdict, "is_isolated": each.is_isolated,
+                "first_divergence": each.first_divergence, "outputs": records(each.outputs),
+                "layers": records(each.layers), "notes": each.notes,
             }
-            for numbers in result.numbers
+            for each in result.numbers
         ],
         "scores": [asdict(each) for each in result.scores],
         "verdicts": [
@@ -143,7 +140,7 @@ def document(result: Comparison, options: ViewOptions) -> dict[str, Any]:
             for each in result.verdicts
         ],
         "notes": result.notes,
-    }
+    }  # fmt: skip
 
 
 def checks(result: Comparison, options: ViewOptions) -> list[Check]:
@@ -200,7 +197,7 @@ def _totals_table(result: Comparison) -> Table:
         number_column("time µs", "time_us", micros, 2),
         number_column("std err", "error_us", micros, 8),
         Column("÷ A", "ratio", ratio(), 3),
-        Column(INTERVAL, "ratio_low", ratio_interval(), 4),
+        Column(INTERVAL, "ratio_low", interval("ratio_low", "ratio_high", times), 4),
         number_column("speed", "speed", times, 9),
         number_column("conv", "convolution_share", percent, 5),
         number_column("backward", "backward_share", percent, 6),
@@ -212,13 +209,10 @@ def _totals_table(result: Comparison) -> Table:
         name_column("executor", "executor", 14),
     )
     below = list(_time_lines(result))
-    params = [
-        f"{row['letter']} {row['params']:,}"
-        for row in rows.to_dict("records")
-        if not pd.isna(row["params"])
-    ]
-    if result.layers is not None and rows["params"].dropna().nunique() > 1:
-        listing = ", ".join(params)
+    known = rows.dropna(subset="params")
+    if result.layers is not None and known["params"].nunique() > 1:
+        pairs = zip(known["letter"], known["params"], strict=True)
+        listing = ", ".join(f"{end} {params:,}" for end, params in pairs)
         below.append(
             f"parameters differ: {listing}; other networks, or some are folded or not used"
         )
@@ -325,3 +319,65 @@ def _differences(result: Comparison, side: Side) -> Mapping[str, Any]:
 def side_sources(sides: Iterable[Side]) -> Mapping[str, str]:
     """Returns the lines of code of the sides' nodes."""
     return texts(place for side in sides for place in side.nodes["source"])
+
+
+def draw_totals(result: Comparison) -> Any:
+    """The figure of the sides as a whole."""
+    rows = result.totals
+    figure = empty_figure(max(6.0, 0.9 * len(rows) + 2), 4.6)
+    axes = figure.subplots()
+    convolution = rows["time_us"] * rows["convolution_share"].fillna(0)
+    positions = range(len(rows))
+    axes.bar(positions, convolution / 1e3, color=COLOURS[0], label="convolution")
+    rest = rows["time_us"] - convolution
+    axes.bar(positions, rest / 1e3, bottom=convolution / 1e3, color=WORK, label="the rest")
+    for position, row in enumerate(rows.to_dict("records")):
+        mark = MARK if row["significant"] else ""
+        text = f"{times(row['ratio'])} times A{mark}" if position else ""
+        axes.annotate(text, (position, row["time_us"] / 1e3), (0, 2), textcoords="offset points",
+                      ha="center", fontsize=8)  # fmt: skip
+    axes.set_ylabel("time per run [ms]")
+    finish(axes, [str(side) for side in rows["side"]])
+    return figure
+
+
+def draw_layers(result: Comparison, rows: pd.DataFrame, most: int) -> Any:
+    """The figure of the largest changes by layer."""
+    rows = rows.head(most)
+    names = [f"{letter(index).upper()} {side.label}" for index, side in enumerate(result.sides)]
+    ends = [letter(index) for index in range(len(names))]
+    significant = rows[[f"significant_{end}" for end in ends[1:]]].any(axis=1)
+    named = rows["layer"] if result.by == "layer" else rows[result.by]
+    if result.by == "layer":  # the name of a module that is one layer says more than a node's
+        own = ~rows["module"].duplicated(keep=False) & ~rows["module"].str.startswith("(")
+        named = named.where(~own, rows["module"])
+    pairs = zip(named, significant, strict=True)
+    marked_names = [f"{text}{MARK if marked else ''}" for text, marked in pairs]
+    figure = empty_figure(min(max(8.0, 0.16 * len(rows) * (len(names) + 1) + 2), 24.0), 5.0)
+    axes = figure.subplots()
+    draw_bars(axes, dict(zip(names, [rows[f"time_us_{end}"] for end in ends], strict=True)))
+    title = f"largest changes first; {MARK} marks a significant difference"
+    axes.set_title(title, fontsize=10, loc="left")
+    axes.set_ylabel("time per run [µs]")
+    finish(axes, marked_names)
+    return figure
+
+
+def draw_bars(
+    axes: Any, bars: Mapping[str, pd.Series[Any]], colours: Sequence[str] = COLOURS
+) -> None:
+    """Draws bars of several names beside each other."""
+    width = 0.8 / len(bars)
+    for index, (name, values) in enumerate(bars.items()):
+        positions = np.arange(len(values)) + (index - (len(bars) - 1) / 2) * width
+        colour = colours[index % len(colours)]
+        axes.bar(positions, values.fillna(0), width=width, color=colour, label=plain(name))
+
+
+def finish(axes: Any, names: Sequence[str]) -> None:
+    """Labels the groups of bars."""
+    axes.set_xticks(range(len(names)), labels(names), rotation=90, fontsize=7)
+    axes.margins(x=0.01)
+    axes.set_ylim(bottom=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(fontsize=8, frameon=False)

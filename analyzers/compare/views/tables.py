@@ -13,7 +13,6 @@ from tracer.analyzers.compare.contrast import LEVEL
 from tracer.analyzers.compare.layers import LayerSum, letter
 from tracer.analyzers.compare.numbers import Numbers, Scores, sqnr
 from tracer.analyzers.compare.sides import Side
-from tracer.analyzers.compare.views.charts import MARK
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.page import (
     Check,
@@ -42,6 +41,8 @@ _WORK = (("MACs", "macs"), ("parameters", "params"))
 _DIFFERING = 3
 """Layers that are shown of those whose values differ: differences spread from the first on."""
 
+MARK = "*"
+"""Marks a statistically significant difference."""
 INTERVAL = f"{1 - LEVEL:.0%} interval"
 """Header of confidence intervals."""
 
@@ -59,25 +60,23 @@ def layers_table(result: Comparison, rows: pd.DataFrame) -> Table:
         header = f"{end.upper()} ÷ A"
         columns.append(Column(header, f"change_us_{end}", ratio(f"_{end}"), 100 + 2 * position))
     if len(ends) == 2:
-        columns.append(Column(INTERVAL, "ratio_low_b", ratio_interval("_b"), 104))
+        bounds = interval("ratio_low_b", "ratio_high_b", times)
+        columns.append(Column(INTERVAL, "ratio_low_b", bounds, 104))
         columns.append(number_column("Δ µs", "change_us_b", signed, 103))
-        columns.append(Column("Δ interval", "change_low_us_b", change_interval("_b"), 105))
-    columns += [
-        number_column(f"{what} {e.upper()}", f"{field}_{e}", si, 120 + position)
-        for position, (what, field) in enumerate(_WORK)
-        for e in (ends[:1] if _are_equal(rows, field, ends) else ends)
-    ]
+        bounds = interval("change_low_us_b", "change_high_us_b", signed)
+        columns.append(Column("Δ interval", "change_low_us_b", bounds, 105))
+    for position, (what, field) in enumerate(_WORK):
+        first, *others = (rows[f"{field}_{end}"].fillna(0) for end in ends)
+        are_equal = all(first.eq(other).all() for other in others)
+        columns += [
+            number_column(f"{what} {end.upper()}", f"{field}_{end}", si, 120 + position)
+            for end in (ends[:1] if are_equal else ends)
+        ]
     # A terminal counts ranks from 0: names and times come first, then ratios, then the rest.
     headers = [column.header for column in sorted(columns, key=lambda column: column.rank)]
     shown = [replace(column, rank=headers.index(column.header)) for column in columns]
     title = f"By {result.by}, the largest change in time first"
     return Table(title, shown, rows, tuple(_layer_lines(result, rows)), is_long=True)
-
-
-def _are_equal(rows: pd.DataFrame, field: str, ends: Sequence[str]) -> bool:
-    """Returns whether the work of all sides is equal."""
-    first = rows[f"{field}_{ends[0]}"].fillna(0)
-    return all(first.eq(rows[f"{field}_{end}"].fillna(0)).all() for end in ends[1:])
 
 
 def _layer_lines(result: Comparison, rows: pd.DataFrame) -> Iterator[str]:
@@ -160,22 +159,12 @@ def ratio(end: str = "") -> Callable[[Row], str]:
     return text
 
 
-def ratio_interval(end: str = "") -> Callable[[Row], str]:
-    """Returns the text of the interval of a ratio."""
+def interval(low: str, high: str, shown: Callable[[float], str]) -> Callable[[Row], str]:
+    """Returns the text of the interval between two columns, empty where it is not known."""
 
     def text(row: Row) -> str:
-        low, high = float(row[f"ratio_low{end}"]), float(row[f"ratio_high{end}"])
-        return "" if math.isnan(low) else f"{times(low)} to {times(high)}"
-
-    return text
-
-
-def change_interval(end: str) -> Callable[[Row], str]:
-    """Returns the text of the interval of a change in µs."""
-
-    def text(row: Row) -> str:
-        low, high = float(row[f"change_low_us{end}"]), float(row[f"change_high_us{end}"])
-        return "" if math.isnan(low) else f"{signed(low)} to {signed(high)}"
+        ends = float(row[low]), float(row[high])
+        return "" if math.isnan(ends[0]) else " to ".join(map(shown, ends))
 
     return text
 

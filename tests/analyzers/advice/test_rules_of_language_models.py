@@ -72,7 +72,7 @@ def attended(past, rows):
 def test_a_cache_that_is_copied_into_a_longer_one(tmp_path, past, rows, copied):
     model, values = attended(past, rows)
     np.savez(tmp_path / "feeds.npz", **values)
-    found = told(tracer.profile(model, feeds=tmp_path / "feeds.npz", **QUICK), 10)
+    found = told(tracer.profile(model, inputs=tmp_path / "feeds.npz", **QUICK), 10)
     assert ("copied_cache" in found) is copied
     if copied:
         advice = found["copied_cache"]

@@ -20,7 +20,7 @@ def times():
 
 
 def merged(accumulator):
-    sums = tracer.interpret(MODEL, accumulator=accumulator, feeds=Samples("digits", 64))
+    sums = tracer.interpret(MODEL, accumulator=accumulator, inputs=Samples("digits", 64))
     return tracer.merge(times(), sums)
 
 
@@ -89,7 +89,7 @@ def test_an_overflow_that_costs_little_to_avoid_is_told():
         "bits_needed": needed,
     }
     assert f"{needed} bits are enough" in found.text
-    enough = tracer.interpret(MODEL, accumulator=f"fc3={needed},*=32", feeds=Samples("digits", 64))
+    enough = tracer.interpret(MODEL, accumulator=f"fc3={needed},*=32", inputs=Samples("digits", 64))
     assert enough.nodes["overflow_outputs"].sum() == 0  # what the advice promises
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tracer.analyzers.compare.totals import Equivalent, NotSlower, verdicts_of
+from tracer.analyzers.compare.totals import equivalent, not_slower, verdicts_of
 
 
 def verdict(gate, ratio, low, high):
@@ -19,7 +19,7 @@ def verdict(gate, ratio, low, high):
     [((1.12, 1.08, 1.16), "FAIL"), ((1.12, 1.04, 1.2), "pass"), ((0.8, 0.7, 0.9), "pass")],
 )
 def test_a_side_is_too_slow_where_the_whole_interval_is_above(interval, outcome):
-    found = verdict(NotSlower(0.05), *interval)
+    found = verdict(not_slower(0.05), *interval)
     assert (found.outcome, found.passed) == (outcome, outcome == "pass")
     assert found.line.startswith(f"{outcome}: b is ")
     assert ("faster than a" in found.line) == (interval[0] < 1)
@@ -36,12 +36,12 @@ def test_a_side_is_too_slow_where_the_whole_interval_is_above(interval, outcome)
     ],
 )
 def test_sides_are_equivalent_where_the_whole_interval_is_within(interval, outcome):
-    found = verdict(Equivalent(0.02), *interval)
+    found = verdict(equivalent(0.02), *interval)
     assert found.outcome == outcome
     assert "allowed ±2.0%" in found.line
 
 
-@pytest.mark.parametrize("gate", [NotSlower(0.05), Equivalent(0.05)])
+@pytest.mark.parametrize("gate", [not_slower(0.05), equivalent(0.05)])
 def test_a_gate_that_cannot_tell_does_not_let_pass(gate):
     found = verdict(gate, 1.0, np.nan, np.nan)
     assert (found.outcome, found.passed) == ("undecided", False)
@@ -50,7 +50,7 @@ def test_a_gate_that_cannot_tell_does_not_let_pass(gate):
 
 @pytest.mark.parametrize(
     ("gate", "option"),
-    [(NotSlower(0.05), "--fail-above 5%"), (Equivalent(0.025), "--fail-unless-within 2.5%")],
+    [(not_slower(0.05), "--fail-above 5%"), (equivalent(0.025), "--fail-unless-within 2.5%")],
 )
 def test_a_gate_is_named_as_on_the_command_line(gate, option):
     assert verdict(gate, 1.0, 0.9, 1.1).gate == option

@@ -33,7 +33,7 @@ def trace(tmp_path_factory):
         node.metadata_props.add(key="io.github.tracer-onnx.source", value=f"{folder}/net.py:1")
     onnx.save(proto, folder / "m.onnx")
     np.savez(folder / "x.npz", x=np.zeros((1, 3, 16, 16), np.float32))
-    return tracer.profile(folder / "m.onnx", feeds=folder / "x.npz", runs=3)
+    return tracer.profile(folder / "m.onnx", inputs=folder / "x.npz", runs=3)
 
 
 def unpacked(content):

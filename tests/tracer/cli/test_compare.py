@@ -262,7 +262,7 @@ def test_a_depth_of_layers_is_a_usage_error(model, capfd):
     [
         ("r.trace", ("--inputs", "nope.npz"), "--inputs"),
         ("r.trace", ("--backward",), "--backward"),
-        ("r.trace", ("--sessions", "4", "--threads", "1"), "--threads, --sessions"),
+        ("r.trace", ("--sessions", "4", "--threads", "1"), "--sessions, --threads"),
         ("r.trace", ("--batch", "1,2", "--seed", "3"), "--seed"),
         ("{m}", ("--backward",), "--backward"),
         ("{m}", ("--arg", "depth=8", "--weights", "w.npz"), "--arg, --weights"),

@@ -11,9 +11,10 @@ import tracer
 import tracer.cli
 from tests import nets
 from tests.graphs import BRANCHES, parse, residual
-from tracer.api import _fusions, _pipeline
+from tracer.api import _profile
 from tracer.errors import InputError, LimitError, UsageError
 from tracer.executors.onnxruntime import fusion_check
+from tracer.limits import Limits
 
 
 @pytest.fixture
@@ -52,8 +53,8 @@ def test_given_inputs_are_those_that_values_are_compared_on(tmp_path):
     files = [tmp_path / f"{seed}.npz" for seed in range(3)]
     for seed, file in enumerate(files):
         np.savez(file, x=np.random.default_rng(seed).standard_normal((2, 12)).astype(np.float32))
-    assert tracer.fusions(path, feeds=files).inputs == 3
-    one = tracer.fusions(path, feeds=files[0])
+    assert tracer.fusions(path, inputs=files).inputs == 3
+    one = tracer.fusions(path, inputs=files[0])
     assert one.inputs == 1
     assert {row.verdict for row in one.kernels} == {"confirmed"}
 
@@ -79,15 +80,14 @@ def test_a_profile_goes_by_the_same_map_and_says_where_values_cannot_be_compared
     named = dict(zip(trace.nodes["node"], trace.nodes["kernels"], strict=True))
     for row in tracer.fusions(encoder).kernels:
         assert all(row.kernel in named[node] for node in row.nodes)
-    monkeypatch.setattr(_pipeline, "_COMPARED_BYTES", 1000)
+    monkeypatch.setattr(_profile, "_COMPARED_BYTES", 1000)
     for provider in ("cpu", "CPUExecutionProvider"):
         notes = tracer.profile(encoder, runs=2, warmup=0, provider=provider).notes
         assert any("by names alone: all tensors of the optimised graph" in note for note in notes)
 
 
-def test_more_tensors_than_there_is_room_for_are_refused(encoder, monkeypatch):
-    monkeypatch.setattr(_fusions, "_COMPARED_BYTES", 1000)
-    result = tracer.fusions(encoder)
+def test_more_tensors_than_there_is_room_for_are_refused(encoder):
+    result = tracer.fusions(encoder, limits=Limits(live_bytes=1000))
     assert result.inputs == 0
     assert any("at most 1000 B are compared" in note for note in result.notes)
 

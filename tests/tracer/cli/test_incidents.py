@@ -13,7 +13,7 @@ import pytest
 
 import tracer.cli
 from tests.graphs import residual
-from tracer.cli import _incident
+from tracer.cli import _messages
 from tracer.support import files
 
 SECRET = "weights of a customer"
@@ -59,7 +59,7 @@ def test_a_cache_that_cannot_be_written_leaves_the_folder_for_temporary_files(
 ):
     (tmp_path / "cache").write_text("in the way")
     system = SimpleNamespace(gettempdir=lambda: str(tmp_path))
-    monkeypatch.setattr(_incident, "tempfile", system)
+    monkeypatch.setattr(_messages, "tempfile", system)
     assert tracer.cli.main(failing) == 70
     assert f"with the file {tmp_path}/internal-error-" in capfd.readouterr().err
     system.gettempdir = lambda: str(tmp_path / "none")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracer.cli import _progress
+from tracer.cli import _messages
 from tracer.containment.activity import silent
 
 
@@ -12,13 +12,13 @@ from tracer.containment.activity import silent
 def clock(monkeypatch):
     """A clock that stands at `clock[0]` seconds."""
     now = [100.0]
-    monkeypatch.setattr(_progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(_messages.time, "monotonic", lambda: now[0])
     return now
 
 
 def test_a_long_task_is_estimated_once(clock, capsys):
     seen = []
-    report = _progress.estimating(lambda *step: seen.append(step))
+    report = _messages.estimating(lambda *step: seen.append(step))
     for done in range(1, 9):
         clock[0] += 4
         report(done, 40, "searching widths")
@@ -28,7 +28,7 @@ def test_a_long_task_is_estimated_once(clock, capsys):
 
 
 def test_each_task_has_its_own_time_and_a_short_one_no_line(clock, capsys):
-    report = _progress.estimating(silent)
+    report = _messages.estimating(silent)
     for done in range(1, 6):
         clock[0] += 1
         report(done, 5, "calibrating")

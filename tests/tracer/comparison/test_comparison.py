@@ -151,7 +151,7 @@ def test_an_array_that_one_side_takes_is_left_out_of_the_other_and_said(model, t
         onnx.save(onnx.parser.parse_model(head + graph), tmp_path / name)
     x = np.ones((2, 3, 16, 16), np.float32)
     np.savez(tmp_path / "in.npz", more=x, x=x)
-    settings = replace(QUICK, feeds=tmp_path / "in.npz")
+    settings = replace(QUICK, inputs=tmp_path / "in.npz")
     arguments = {"settings": settings, "tolerance": Tolerance(1e-6, 0.0)}
     result = tracer.compare([str(both), str(one)], **arguments)
     assert "one.onnx has no input more, which is left out there" in result.notes
@@ -216,7 +216,7 @@ def test_a_framework_side_is_profiled_by_the_api_and_compared(trace, model, monk
     monkeypatch.setattr("tracer.api.compare.sides.opened", opened)
     monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
-    settings = replace(QUICK, arguments={"depth": 20}, backward=True)
+    settings = replace(QUICK, args={"depth": 20}, backward=True)
     comparison = compare.compare(["net.py:Net@torch", model], settings=settings)
     assert [side.label for side in comparison.sides] == ["net.py:Net@torch", "m.onnx"]
     target, options = asked[-1]

@@ -57,8 +57,8 @@ class Fake:
 @pytest.fixture
 def clock(monkeypatch, comparison_seconds, comparison_paces):
     made = Clock()
-    monkeypatch.setattr(measuring, "_SECONDS", comparison_seconds)
-    monkeypatch.setattr(running, "_PACES", comparison_paces)
+    monkeypatch.setattr(measuring, "SECONDS", comparison_seconds)
+    monkeypatch.setattr(running, "PACES", comparison_paces)
     monkeypatch.setattr(measuring.time, "monotonic", lambda: made.now)
     yield made
     signals._received.clear()

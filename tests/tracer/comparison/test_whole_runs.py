@@ -46,8 +46,8 @@ class Fake:
 @pytest.fixture
 def machine(monkeypatch, comparison_seconds, comparison_paces):
     clock = Machine()
-    monkeypatch.setattr(measuring, "_SECONDS", comparison_seconds)
-    monkeypatch.setattr(running, "_PACES", comparison_paces)
+    monkeypatch.setattr(measuring, "SECONDS", comparison_seconds)
+    monkeypatch.setattr(running, "PACES", comparison_paces)
     monkeypatch.setattr(measuring.time, "monotonic", lambda: clock.now)
     monkeypatch.setattr(measuring.time, "sleep", lambda seconds: None)
     return clock

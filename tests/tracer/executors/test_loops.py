@@ -35,7 +35,7 @@ def trace(tmp_path_factory):
     x = np.linspace(-1, 1, 200_000, dtype=np.float32)
     np.savez(feeds, trips=np.array(TRIPS), go=np.array(True), x=x)
     proto = onnx.parser.parse_model(LOOP)
-    return tracer.profile(proto, feeds=feeds, runs=8, threads=1, optimization="none")
+    return tracer.profile(proto, inputs=feeds, runs=8, threads=1, optimization="none")
 
 
 def test_nodes_of_a_body_are_called_once_an_iteration(trace):

@@ -14,7 +14,7 @@ from tests.graphs import divided, residual
 from tracer.analyzers.attribution import attribute
 from tracer.analyzers.placement import placements, unplaced
 from tracer.api.compare import naming
-from tracer.api.load import load_result
+from tracer.api.results import load_result
 from tracer.errors import ModelError, UsageError
 from tracer.executors.onnxruntime import calibration, kernel_nodes, profile_events, sessions
 from tracer.executors.onnxruntime.kernel_nodes import Part

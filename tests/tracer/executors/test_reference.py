@@ -28,7 +28,7 @@ def test_own_time_of_a_loop_is_without_that_of_its_body(tmp_path):
 
     feeds = {"x": np.ones(4, np.float32), "flag": np.array(False), "trips": np.array(5)}
     np.savez(tmp_path / "f.npz", **feeds)
-    trace = interpret(parsed(BRANCHES), feeds=tmp_path / "f.npz", runs=2)
+    trace = interpret(parsed(BRANCHES), inputs=tmp_path / "f.npz", runs=2)
     table = trace.nodes.set_index("node")
     assert table.loc["Loop_1.body/Tanh_2", "calls"] == 5
     assert np.isnan(table.loc["If_0.then_branch/Tanh_0", "time_us"])

@@ -49,7 +49,7 @@ def test_a_model_in_qonnx_has_the_same_guarantee_and_values(folder, tmp_path):
     assert "Quant" in operators and "QuantizeLinear" not in operators
     bits = {}
     for path in (qdq, quant):
-        (run,) = tracer.interpret(path, accumulator=14, feeds=[folder / "data.npz"]).runs
+        (run,) = tracer.interpret(path, accumulator=14, inputs=[folder / "data.npz"]).runs
         bits[path] = {sums.node: sums.guaranteed_any_order for sums in run.sums}
     assert len(bits[qdq]) == 2
     assert bits[qdq] == bits[quant]

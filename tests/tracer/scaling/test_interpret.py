@@ -15,7 +15,7 @@ LENET = ROOT / "models" / "lenet" / "lenet.onnx"
 
 def counted(model, data, cluster=None, **named):
     """The run of all data in narrow accumulators."""
-    trace = interpret(model, feeds=Samples(str(data)), cluster=cluster, in_process=True, **named)
+    trace = interpret(model, inputs=Samples(str(data)), cluster=cluster, in_process=True, **named)
     (run,) = trace.runs
     return trace, run
 

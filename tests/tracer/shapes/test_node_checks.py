@@ -209,5 +209,5 @@ def test_a_mask_of_another_length_than_the_cache_is_told(tmp_path):
     ):
         np.savez(feeds := tmp_path / "feeds.npz", input_ids=ids, attention_mask=mask, **cache)
         with pytest.raises(ModelError) as caught:
-            tracer.interpret(path, feeds=feeds, in_process=True)
+            tracer.interpret(path, inputs=feeds, in_process=True)
         assert f"opset 1): {reason}" in str(caught.value)  # a failure of a run has types here

@@ -36,7 +36,7 @@ def folded():
 
 def test_products_that_are_not_folded_are_found_and_their_code_runs(tmp_path):
     result = tracer.tune(
-        folded(), threads=1, optimization="none", only=["optimization"], seconds=12,
+        folded(), threads=1, optimization="none", only=["optimization"], max_seconds=12,
     )  # fmt: skip
     (name, value), *_ = result.plan.steps
     assert (name, value) in (("optimization", "extended"), ("optimization", "all"))
@@ -84,7 +84,7 @@ def test_a_changed_model_is_written_and_computes_what_the_table_says(tmp_path, m
     monkeypatch.setattr(OnnxruntimeBench, "race", Bench(cost).race)
     float_model = parse(WEIGHTS, w=np.random.default_rng(0).random((2048, 2048), np.float32) - 0.5)
     target, x = tmp_path / "tuned.onnx", np.ones((1, 2048), np.float32)
-    asked = {"threads": 1, "only": ["weights_4bit"], "seconds": 60}
+    asked = {"threads": 1, "only": ["weights_4bit"], "max_seconds": 60}
     assert tracer.tune(float_model, **asked).proto is None
     result = tracer.tune(float_model, **asked, allow=["quantize"], output=target)
     assert result.plan.steps[0][0] == "weights_4bit"
@@ -101,7 +101,7 @@ def test_the_command_that_is_printed_makes_the_model_that_was_measured(tmp_path,
     monkeypatch.chdir(tmp_path)
     onnx.save(parse(COMPUTED_SHAPE), "net.onnx")
     monkeypatch.setattr(OnnxruntimeBench, "race", Bench(is_folded_cost).race)
-    result = tracer.tune("net.onnx", dims={"N": 3}, only=["folding"], seconds=60, threads=1,
+    result = tracer.tune("net.onnx", dims={"N": 3}, only=["folding"], max_seconds=60, threads=1,
                          in_process=True)  # fmt: skip
     (command,) = result.commands
     assert command == "tracer tune net.onnx --apply folding=shapes --dim N=3 -o tuned.onnx"

@@ -40,7 +40,7 @@ def accuracy(accumulator, operands=None):
     outputs = []
     tracer.interpret(
         LENET, accumulator=accumulator, operands=operands, batch=60, in_process=True,
-        feeds=Samples("digits", 60), receive=lambda feeds, values: outputs.append(values[0]),
+        inputs=Samples("digits", 60), receive=lambda feeds, values: outputs.append(values[0]),
     )  # fmt: skip
     return 100 * (np.concatenate(outputs).argmax(1) == labels).mean()
 
@@ -81,7 +81,7 @@ def test_integers_of_a_quantised_model_count_overflows(tmp_path):
     text = "32(overflow=wrap),two-level(8,4,32),14(bias=last)"
     result = tracer.what_if(model, text, data, WhatIfOptions(batch=5), in_process=True)
     for row, spelled in zip(result.rows, kinds.listed(text), strict=True):
-        trace = tracer.interpret(model, accumulator=spelled, feeds=data, batch=5, in_process=True)
+        trace = tracer.interpret(model, accumulator=spelled, inputs=data, batch=5, in_process=True)
         assert row.overflow_outputs == trace.nodes["overflow_outputs"].sum()
         assert row.outputs == trace.nodes["outputs"].sum()
         assert row.rel_error_p50 is None

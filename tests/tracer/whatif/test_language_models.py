@@ -24,7 +24,7 @@ def logits(accumulator):
     """The logits of the windows with the sums of `tracer.interpret` in an accumulator."""
     outputs = []
     tracer.interpret(
-        INT4, accumulator=accumulator, batch=6, in_process=True, feeds=Samples(TEXT, 6),
+        INT4, accumulator=accumulator, batch=6, in_process=True, inputs=Samples(TEXT, 6),
         receive=lambda feeds, values: outputs.append(values[0]),
     )  # fmt: skip
     return outputs[0]

@@ -199,7 +199,7 @@ def test_widths_for_each_node_are_within_the_budget_and_cost_less(tmp_path, samp
     outputs = []
     for accumulator in (policy, 40):
         tracer.interpret(
-            model, accumulator=accumulator, feeds=tmp_path / "x.npz",
+            model, accumulator=accumulator, inputs=tmp_path / "x.npz",
             receive=lambda _, values: outputs.append(values[0].argmax(-1)),
         )  # fmt: skip
     assert answer.each.score == pytest.approx(100 * (outputs[0] == outputs[1]).mean())
@@ -230,7 +230,7 @@ def test_a_sweep_with_pinned_nodes_is_plain_runs_with_that_policy(tmp_path, text
         for row in one.answer.rows:
             outputs = []
             trace = tracer.interpret(
-                model, accumulator=policy.format(row.bits), feeds=tmp_path / "x.npz",
+                model, accumulator=policy.format(row.bits), inputs=tmp_path / "x.npz",
                 receive=lambda _, values, to=outputs: to.extend(values),
             )  # fmt: skip
             assert row.score == (100.0 * (outputs[0].argmax(-1) == labels)).mean()
@@ -353,7 +353,7 @@ def test_noise_hides_the_scores_of_a_detector_and_channel_noise_does_not(tmp_pat
     outputs = {}
     for bits in (widths["channel-noise@1"][place], widths["noise"][place], 30):
         tracer.interpret(
-            model, accumulator=f"boxes=30,classes={bits}", feeds=data,
+            model, accumulator=f"boxes=30,classes={bits}", inputs=data,
             receive=lambda _, values, bits=bits: outputs.update({bits: values[0]}),
         )  # fmt: skip
     wide, narrow = outputs.pop(30)[:, 4:], [each[:, 4:] for each in outputs.values()]

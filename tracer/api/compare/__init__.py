@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,7 @@ def _weights(texts: Sequence[str]) -> Path | dict[str, Path] | None:
     return named or None
 
 
+@_calls.with_former_words
 @dataclass(frozen=True)
 class SideSettings:
     """How sides that are run now are run; the names are those of `tracer.profile`.
@@ -68,11 +69,11 @@ class SideSettings:
         group=_calls.INPUT, reads=several(RULES["batch"]).reads,
     )  # fmt: skip
     dims: Mapping[str, int] = _calls.dims(factory=dict)
-    feeds: Path | None = _calls.inputs(_calls.INPUT)
+    inputs: Path | None = _calls.inputs(group=_calls.INPUT)
     input_shape: Sequence[int] | Sequence[Sequence[int]] | None = _calls.input_shape(
         "those of the first ONNX model, else the model's", _calls.INPUT
     )
-    input_dtype: str | Sequence[str] = _calls.input_dtype(_calls.INPUT)
+    input_dtype: str | Sequence[str] = _calls.input_dtype(group=_calls.INPUT)
     seed: int = _calls.seed()
     precision: float = option(
         "Compare whole runs until the ratio is known to this, either way.", 0.01,
@@ -88,10 +89,10 @@ class SideSettings:
         "them.  [default: all cores]",
         0, group=_calls.RUNS, reads=several(RULES["threads"]).reads, typed=None,
     )  # fmt: skip
-    optimization: str = _calls.optimization()
+    optimization: str = _calls.optimization("all")
     provider_options: Mapping[str, str] = _calls.provider_options(factory=dict)
     register: Sequence[str | Path] = _calls.register()
-    arguments: Mapping[str, Any] = _calls.args(_CODE, factory=dict, rule=RULES["args"])
+    args: Mapping[str, Any] = _calls.args(group=_CODE, factory=dict)
     weights: Path | Mapping[str, Path] | None = option(
         "File of weights: safetensors or a state dict (torch), .npz (Chainer). Repeatable for "
         "models of both frameworks.",
@@ -146,9 +147,9 @@ class CompareArguments(Contained):
     sides: Sequence[str]
     _: KW_ONLY
     settings: SideSettings = part(SideSettings, _DEFAULT, build=dict)
-    test: str | Path | None = _calls.data(_ACCURACY, None, "--data")
-    folder: str | Path = _calls.folder(_ACCURACY)
-    test_limit: int | None = _calls.limit(_ACCURACY, "--limit")
+    test: str | Path | None = _calls.data(None, group=_ACCURACY)
+    data_dir: str | Path = _calls.data_dir(group=_ACCURACY)
+    test_limit: int | None = _calls.limit(group=_ACCURACY, flag="--limit")
     metrics: Sequence[str] | None = option(
         "Accuracy metric: top1, top5, mse, perplexity; agreement, noise, channel-noise (with A); "
         "or FILE.py:NAME. Repeatable.  [default: chosen by the data, and agreement]",
@@ -159,7 +160,7 @@ class CompareArguments(Contained):
         "What a row is; model compares totals only.", "layer",
         group=_COMPARISON, reads=("choice", "layer", "module", "op", "model"),
     )  # fmt: skip
-    depth: int | None = _calls.depth(_COMPARISON)
+    depth: int | None = _calls.depth(group=_COMPARISON)
     tolerance: Tolerance | None = part(_Values, None, build=lambda numbers: numbers)
     fail_above: float | None = option(
         "Exit 1 if a side is significantly slower than A by more than this, e.g. 5%.", None,
@@ -184,7 +185,7 @@ def compare(call: CompareArguments) -> Comparison:
 
     With `test`, the ONNX models are also scored on the first `test_limit` samples of this data set,
     by `metrics` (see `tracer.metrics`) [default: one that fits the labels, and agreement with the
-    first side]. Files of named sets are in `folder`.
+    first side]. Files of named sets are in `data_dir`.
 
     The comparison has `verdicts` where shares of the time are given: a side fails if it is shown
     to be slower by more than `fail_above`, and if it is not shown to be as fast, within
@@ -194,34 +195,13 @@ def compare(call: CompareArguments) -> Comparison:
     `in_process` in this one. Raises the errors of `tracer.errors`; InputError if the models have
     too little in common.
     """
-    from tracer.analyzers.compare.totals import Equivalent, Gate, NotSlower, verdicts_of
     from tracer.api.compare import running
-    from tracer.api.compare.values import Scoring
-    from tracer.inputs.request import Samples
 
     if call.test is None and (call.test_limit or call.metrics):
         raise UsageError("a limit or a metric without data", "Name a data set: --data text:FILE.")
     if len(call.sides) * max(len(set(call.threads or ())), 1) < 2:
         raise UsageError("one side alone cannot be compared", "Name two or more.")
-    scoring = None
-    if call.test is not None:
-        scoring = Scoring(
-            Samples(str(call.test), call.test_limit, Path(call.folder)), call.metrics or ()
-        )
-    comparison = running.compare(
-        call.sides,
-        call.by,
-        call.depth,
-        call.settings,
-        call.tolerance,
-        call.threads,
-        scoring,
-        call.progress,
-    )
-    gates: list[Gate] = [] if call.fail_above is None else [NotSlower(call.fail_above)]
-    if call.fail_unless_within is not None:
-        gates.append(Equivalent(call.fail_unless_within))
-    return replace(comparison, verdicts=verdicts_of(comparison.totals, gates))
+    return running.compare(call)
 
 
 @dataclass(frozen=True)
@@ -245,4 +225,4 @@ def sweep(call: SweepArguments) -> Sweeps:
     """
     from tracer.api.compare import running
 
-    return running.sweep(call.sides, call.batches, call.settings, call.progress)
+    return running.sweep(call)

@@ -11,7 +11,7 @@ these.
 
 import importlib.util
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -36,12 +36,12 @@ from tracer.exporters import frameworks
 from tracer.exporters.records import draw, input_specs
 from tracer.exporters.registry import exporter_of
 from tracer.exporters.subject import Code, load_source, names_code, open_subject, runs_in_framework
-from tracer.graph.model import Model
 from tracer.inputs import files
 from tracer.inputs.request import on_sizes_that_run
 from tracer.quantization.from_qonnx import runnable_form
 from tracer.records import environment
 from tracer.storage import trace_file
+from tracer.support.arguments import flag_of
 from tracer.support.imports import not_installed
 
 _DEFAULT = SideSettings()
@@ -49,16 +49,6 @@ _FORMS = (
     "A side is FILE.trace, FILE.onnx, FILE.onnx@ort, @ort:none … @ort:all, @ort:PROVIDER or "
     "@interpreter, or FILE.py:NAME, FILE.py:NAME@torch or @chainer."
 )
-
-_FLAGS = {
-    "dims": "--dim", "feeds": "--inputs", "seed": "--seed",
-    "threads": "--threads", "optimization": "--optimization", "arguments": "--arg",
-    "weights": "--weights", "train": "--train", "backward": "--backward", "device": "--device",
-    "input_shape": "--input-shape", "input_dtype": "--input-dtype", "precision": "--precision",
-    "sessions": "--sessions", "provider_options": "--provider-option",
-    "register": "--register",
-}  # fmt: skip
-"""Options of the settings that some kinds of sides do not use."""
 
 Arrays: TypeAlias = Sequence[NDArray[Any]]
 """An array for each input of a model, by position."""
@@ -127,35 +117,31 @@ def parse(text: str, settings: SideSettings = _DEFAULT) -> NamedSide:
         raise UsageError(f"{text}: {error.what}", error.hint) from error
     if not name or not (Path(name).exists() or names_code(name)):
         raise InputError(f"{name or repr(text)}: no such file", _FORMS)
-    model = _open(name, settings)
+    if not names_code(name):
+        model = open_subject(name)
+    else:
+        with naming_errors(name):
+            weights = settings.weights
+            if isinstance(weights, Mapping):  # the framework of an export chooses among several
+                weights = settings.weights_of(_framework_of(name, settings))
+            shapes, dtype = settings.shapes(None), settings.input_dtype
+            model = open_subject(Code(name, shapes, dtype, settings.args, weights))
     if registry.SHORT_NAMES[engine or DEFAULT] != registry.REFERENCE:
         model = runnable_form(model)
     return OnnxSide(text, model, Path(name), engine or DEFAULT, level, provider)
 
 
-def _open(name: str, settings: SideSettings) -> Model:
-    if not names_code(name):
-        return open_subject(name)
-    with naming_errors(name):
-        weights = settings.weights
-        if isinstance(weights, Mapping):  # the framework of an export chooses among several
-            weights = settings.weights_of(_framework_of(name, settings))
-        shapes, dtype = settings.shapes(None), settings.input_dtype
-        return open_subject(Code(name, shapes, dtype, settings.arguments, weights))
-
-
 def _framework_of(name: str, settings: SideSettings) -> str:
-    return exporter_of(load_source(name, settings.arguments, seed=settings.seed)).name
+    return exporter_of(load_source(name, settings.args, seed=settings.seed)).name
 
 
 def refuse_unused(sides: Sequence[NamedSide], settings: SideSettings) -> None:
     """Raises UsageError for settings that no side uses."""
-    default = SideSettings()
-    used = frozenset[str]().union(*(side.uses for side in sides))
+    used = {"batch"}.union(*(side.uses for side in sides))
     unused = [
-        flag
-        for name, flag in _FLAGS.items()
-        if name not in used and getattr(settings, name) != getattr(default, name)
+        flag_of(each)
+        for each in fields(SideSettings)
+        if each.name not in used and getattr(settings, each.name) != getattr(_DEFAULT, each.name)
     ]
     if isinstance(settings.weights, Mapping):
         taken = {side.framework for side in sides if isinstance(side, FrameworkSide)}
@@ -209,8 +195,8 @@ def shared_inputs(sides: Sequence[NamedSide], settings: SideSettings) -> Arrays 
     None leaves each module its own `input_shape`. Raises UsageError for settings that contradict
     each other, and the errors of `tracer.inputs.request`.
     """
-    if settings.input_shape is not None and (settings.feeds or settings.dims):
-        other = "--inputs" if settings.feeds else "--dim"
+    if settings.input_shape is not None and (settings.inputs or settings.dims):
+        other = "--inputs" if settings.inputs else "--dim"
         raise UsageError(f"--input-shape and {other} both set sizes", "Give one of them.")
     models = [side for side in sides if isinstance(side, OnnxSide)]
     if settings.input_dtype != _DEFAULT.input_dtype:
@@ -229,8 +215,8 @@ def shared_inputs(sides: Sequence[NamedSide], settings: SideSettings) -> Arrays 
         return list(feedset.feeds.values())
     if all(isinstance(side, Recorded) for side in sides):
         return None
-    if settings.feeds is not None:
-        return list(files.read_arrays(settings.feeds).values())
+    if settings.inputs is not None:
+        return list(files.read_arrays(settings.inputs).values())
     if settings.input_shape is None:
         return None
     specs = input_specs(settings.shapes(settings.batch), settings.input_dtype)
@@ -248,9 +234,9 @@ def with_own_inputs(
     written to `folder`. An array that none takes is left to the check of the first model.
     """
     models = [side for side in sides if isinstance(side, OnnxSide)]
-    if settings.feeds is None or settings.feeds.suffix != ".npz" or not models:
+    if settings.inputs is None or settings.inputs.suffix != ".npz" or not models:
         return list(sides), ()
-    given = list(files.npz_members(settings.feeds))
+    given = list(files.npz_members(settings.inputs))
     declared = {value.name for side in models for value in side.model.inputs}
     if not declared.issuperset(given):
         return list(sides), ()
@@ -260,7 +246,7 @@ def with_own_inputs(
         if not isinstance(side, OnnxSide) or own.issuperset(given):
             with_inputs.append(side)
             continue
-        arrays = {n: a for n, a in files.read_arrays(settings.feeds).items() if n in own}
+        arrays = {n: a for n, a in files.read_arrays(settings.inputs).items() if n in own}
         path = folder / f"{len(with_inputs)}.npz"
         np.savez(path, allow_pickle=False, **arrays)
         with_inputs.append(replace(side, feeds=path))

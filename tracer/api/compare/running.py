@@ -7,31 +7,33 @@ own in which the sides take turns.
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
 from tracer.analyzers.compare import MODEL, Comparison
 from tracer.analyzers.compare import compare as compare_sides
 from tracer.analyzers.compare.contrast import FINEST, of_sessions
+from tracer.analyzers.compare.numbers import Numbers, Scores
 from tracer.analyzers.compare.sides import Side, measured_side, recorded_side
 from tracer.analyzers.compare.sweep import Sweeps
 from tracer.analyzers.compare.sweep import sweep as sweep_of
+from tracer.analyzers.compare.totals import equivalent, not_slower, verdicts_of
 from tracer.analyzers.views.text import plural
-from tracer.api.compare import SideSettings, naming, values
+from tracer.api.compare import CompareArguments, SideSettings, SweepArguments, naming, values
 from tracer.api.compare.sides import LiveSide, NamedSide, OnnxSide, Recorded, Runner
 from tracer.containment import signals
 from tracer.containment.activity import Progress, silent
 from tracer.executors.measuring import Pace, by_side, keeping, sessions, timed
-from tracer.inputs.request import with_overrides
+from tracer.inputs.request import Samples, with_overrides
 from tracer.records.trace import INCOMPLETE, Turns
 from tracer.support.temporary import TemporaryFolder
-from tracer.support.tolerance import Tolerance
 from tracer.support.types import FloatArray
 
 _FIRST_RUNS = 5
 """Runs of the profile that tells which kernels a side has, before the turns."""
 
-_PACES = {
+PACES = {
     "whole runs": Pace(block_us=100.0, least_runs=1, session_s=0.05),
     "layers": Pace(block_us=500.0, least_runs=5, session_s=0.1),
 }
@@ -51,29 +53,20 @@ Blocks = list[FloatArray]
 """Median time of the runs of each block, µs: an array for each session."""
 
 
-def compare(
-    sides: Sequence[str],
-    by: str,
-    depth: int | None,
-    settings: SideSettings,
-    tolerance: Tolerance | None,
-    threads: Sequence[int] | None,
-    scoring: values.Scoring | None,
-    progress: Progress | None,
-) -> Comparison:
-    """Compares each of `sides` with the first one, in time and work, and values if tolerated.
-
-    With `scoring`, it also compares their scores on a data set.
-    """
+def compare(call: CompareArguments) -> Comparison:
+    """Compares the sides in time and work, and in scores and values if these are asked for."""
     folder = TemporaryFolder()  # goes when this call ends
-    chosen = _named(sides, settings)
-    if scoring is not None:
+    settings, progress = call.settings, call.progress or silent
+    chosen, scoring = _named(call.sides, settings), None
+    if call.test is not None:
+        data = Samples(str(call.test), call.test_limit, Path(call.data_dir))
+        scoring = values.Scoring(data, call.metrics or ())
         values.check_scoring(chosen, scoring)
-    if threads:
-        chosen = naming.at_each_threads(chosen, threads)
+    if call.threads:
+        chosen = naming.at_each_threads(chosen, call.threads)
     named, divisions = naming.with_own_inputs(chosen, settings, folder.path)
     arrays = naming.shared_inputs(named, settings)
-    run_now, pace = _measure(naming.live_sides(named, arrays), by, settings, progress)
+    run_now, pace = _measure(naming.live_sides(named, arrays), call.by, settings, progress)
     measurements = iter(run_now)
     compared = [
         recorded_side(side.label, side.trace, settings.batch)
@@ -81,31 +74,34 @@ def compare(
         else next(measurements)
         for side in named
     ]
-    comparison = compare_sides(compared, by, depth)
-    comparison = replace(comparison, notes=(*comparison.notes, *divisions, *pace))
+    comparison = compare_sides(compared, call.by, call.depth)
+    notes = [*comparison.notes, *divisions, *pace]
+    scores, numbers = tuple[Scores, ...](), tuple[Numbers, ...]()
     if scoring is not None and not signals.ending():
-        scores, unscored = values.compare_scores(named, scoring, settings, progress or silent)
-        comparison = replace(comparison, scores=scores, notes=(*comparison.notes, *unscored))
-    if tolerance is None or signals.ending():
-        return comparison
-    numbers, notes = values.compare_values(named, arrays, settings, tolerance)
-    return replace(comparison, numbers=numbers, notes=(*comparison.notes, *notes))
+        scores, unscored = values.compare_scores(named, scoring, settings, progress)
+        notes += unscored
+    if call.tolerance is not None and not signals.ending():
+        numbers, unequal = values.compare_values(named, arrays, settings, call.tolerance)
+        notes += unequal
+    gates = [] if call.fail_above is None else [not_slower(call.fail_above)]
+    if call.fail_unless_within is not None:
+        gates.append(equivalent(call.fail_unless_within))
+    verdicts = verdicts_of(comparison.totals, gates)
+    return replace(
+        comparison, notes=tuple(notes), scores=scores, numbers=numbers, verdicts=verdicts
+    )
 
 
-def sweep(
-    sides: Sequence[str],
-    batches: Sequence[int],
-    settings: SideSettings,
-    progress: Progress | None,
-) -> Sweeps:
-    """Compares the batch sizes of each of `sides`."""
-    named = _named(sides, settings)
+def sweep(call: SweepArguments) -> Sweeps:
+    """Compares the batch sizes of each side."""
+    settings, batches = call.settings, call.batches
+    named = _named(call.sides, settings)
     by_batch: list[list[LiveSide]] = []
     for batch in batches:
         arrays = naming.shared_inputs(named, replace(settings, batch=batch))
         by_batch.append([replace(side, batch=batch) for side in naming.live_sides(named, arrays)])
     live = [side for group in zip(*by_batch, strict=True) for side in group]
-    measurements = iter(_measure(live, "op", settings, progress)[0])
+    measurements = iter(_measure(live, "op", settings, call.progress or silent)[0])
     return Sweeps(
         sweep_of(
             side.label,
@@ -121,7 +117,7 @@ def _named(sides: Sequence[str], settings: SideSettings) -> list[NamedSide]:
     named = naming.named_sides(sides, settings)
     naming.refuse_unused(named, settings)
     return [
-        replace(side, model=with_overrides(side.model, side.feeds or settings.feeds))
+        replace(side, model=with_overrides(side.model, side.feeds or settings.inputs))
         if isinstance(side, OnnxSide)
         else side
         for side in named
@@ -129,7 +125,7 @@ def _named(sides: Sequence[str], settings: SideSettings) -> list[NamedSide]:
 
 
 def _measure(
-    live: Sequence[LiveSide], by: str, settings: SideSettings, progress: Progress | None
+    live: Sequence[LiveSide], by: str, settings: SideSettings, progress: Progress
 ) -> tuple[list[Side], tuple[str, ...]]:
     """Returns the sides, which ran alternately, and notes on that.
 
@@ -137,7 +133,6 @@ def _measure(
     """
     if not live:
         return [], ()
-    report = progress or silent
     first = [side.run(_FIRST_RUNS, settings) for side in live]
     runners = [side.runner(settings) for side in live]
     together = not any(side.is_large for side in live)
@@ -145,18 +140,11 @@ def _measure(
     turns: list[list[Turns]] = [[] for _ in live]
     notes: tuple[str, ...] = () if together else (_LARGE,)
     if together and len(live) > 1:
-        blocks, notes = whole_runs(runners, settings, report)
+        blocks, notes = whole_runs(runners, settings, progress)
     if (by != MODEL or not any(blocks)) and not signals.ending():
-        turns, more = layer_turns(runners, settings, together, report)
-        blocks = (
-            blocks
-            if any(blocks)
-            else [
-                # The median undisturbed run of each session is its only block.
-                [np.array([np.median(session.wall_us)]) for session in side]
-                for side in turns
-            ]
-        )
+        turns, more = layer_turns(runners, settings, together, progress)
+        if not any(blocks):  # the median undisturbed run of each session is its only block
+            blocks = [[np.array([np.median(each.wall_us)]) for each in side] for side in turns]
         notes = (*notes, *more)
     sides = [
         measured_side(side.label, trace, taken, whole)
@@ -189,7 +177,7 @@ def whole_runs(
 
     openers = [partial(timed, runner.ready) for runner in runners]
     report = keeping(progress, "comparing whole runs")
-    pace, least = _PACES["whole runs"], _LEAST_SESSIONS["whole runs"]
+    pace, least = PACES["whole runs"], _LEAST_SESSIONS["whole runs"]
     made = sessions(openers, pace, settings, True, least, is_enough, report)
     blocks = by_side(made, len(runners))
     if len(made) < 2:
@@ -222,14 +210,10 @@ def layer_turns(
     signal leaves the sessions that are complete by then.
     """
     made = sessions(
-        [runner.recording for runner in runners],
-        _PACES["layers"],
-        settings,
-        together,
+        [runner.recording for runner in runners], PACES["layers"], settings, together,
         min(_LEAST_SESSIONS["layers"], settings.sessions),
-        lambda made: len(made) >= settings.sessions,
-        keeping(progress, "comparing layers"),
-    )
+        lambda made: len(made) >= settings.sessions, keeping(progress, "comparing layers"),
+    )  # fmt: skip
     # A profiler may lose the events of the last turns: those that all sides have remain.
     common = [(session, min(map(len, session))) for session in made]
     complete = [[side.head(count) for side in session] for session, count in common if count]

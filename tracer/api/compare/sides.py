@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from numpy.typing import NDArray
 
@@ -16,7 +17,7 @@ from tracer.containment.activity import Progress
 from tracer.errors import InputError, TracerError
 from tracer.executors import registry
 from tracer.executors.measuring import Recorder
-from tracer.executors.protocol import AlternatingExecutor, Tensors
+from tracer.executors.protocol import Tensors
 from tracer.executors.settings import EagerSettings
 from tracer.exporters.subject import names_code
 from tracer.graph import stored_weights
@@ -33,23 +34,25 @@ _Opened = TypeVar("_Opened")
 _WARMUP = 2
 """Runs before those of the profile."""
 
-_INPUT_SETTINGS = {"feeds", "input_shape", "input_dtype", "seed"}
+_INPUT_SETTINGS = {"inputs", "input_shape", "input_dtype", "seed"}
 _PACE = {"precision", "sessions", "threads"}
 _ONNX_SETTINGS = frozenset({"dims"} | _PACE | _INPUT_SETTINGS)
-_CODE_SETTINGS = {"arguments", "weights"}
+_CODE_SETTINGS = {"args", "weights"}
 _FRAMEWORK_SETTINGS = frozenset(
     {"train", "backward", "device"} | _CODE_SETTINGS | _PACE | _INPUT_SETTINGS
 )
 
 
-class Runner(Protocol):
-    """Opens a side anew for each session."""
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """Opens a side anew for each session.
 
-    def ready(self) -> AbstractContextManager[Callable[[], float]]:
-        """Opens the side; inside the block a call times an undisturbed run, in µs."""
+    Inside the block of `ready` a call times an undisturbed run, in µs; `recording` is for turns of
+    undisturbed and of recorded runs.
+    """
 
-    def recording(self) -> AbstractContextManager[Recorder]:
-        """Opens the side for turns of undisturbed and of recorded runs."""
+    ready: Callable[[], AbstractContextManager[Callable[[], float]]]
+    recording: Callable[[], AbstractContextManager[Recorder]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,26 +114,18 @@ class OnnxSide:
     ) -> Trace:
         """Profiles the model."""
         batch, dims = self._sizes(settings)
-        feeds = self.feeds or settings.feeds
+        feeds = self.feeds or settings.inputs
         if not feeds and batch is None and not dims and self.source.is_dir():
             feeds = next(iter(sorted(self.source.glob("test_data_set_*"))), None)
         return profile(
-            self.model,
-            batch=batch,
-            runs=runs,
-            warmup=_WARMUP,
-            seed=settings.seed,
-            threads=self._threads(settings),
-            dims=dims,
-            feeds=feeds,
-            optimization=self.level(settings),
-            **self._provided(settings),
+            self.model, batch=batch, runs=runs, warmup=_WARMUP, seed=settings.seed,
+            threads=self._threads(settings), dims=dims, inputs=feeds,
+            optimization=self.level(settings), **self._provided(settings),
             confirm=False,  # once for each of many rounds would take too long
-            progress=progress,
-            executor=self.executor,
-        )
+            progress=progress, executor=self.executor,
+        )  # fmt: skip
 
-    def runner(self, settings: SideSettings) -> "_OnnxRunner":
+    def runner(self, settings: SideSettings) -> Runner:
         """Returns its runner on inputs of the first sizes that it takes."""
         chosen = self._running(settings)
         executor = registry.find_alternating(self.executor)
@@ -141,12 +136,13 @@ class OnnxSide:
                     pass
 
         feedset, _ = on_sizes_that_run(self.request(settings).first_batch(), opens)
-        return _OnnxRunner(self.model, feedset, executor, chosen)
+        subject = (self.model, feedset, chosen)
+        return Runner(partial(executor.ready, *subject), partial(executor.recording, *subject))
 
     def request(self, settings: SideSettings) -> Request:
         """Returns the request for the inputs that it runs on."""
         batch, dims = self._sizes(settings)
-        feeds = self.feeds or settings.feeds
+        feeds = self.feeds or settings.inputs
         return request_for(self.source, self.model, batch, dims, feeds, settings.seed)
 
     def tensors(self, feedset: FeedSet, settings: SideSettings) -> Tensors:
@@ -164,14 +160,8 @@ class OnnxSide:
 
     def _running(self, settings: SideSettings) -> Any:
         """Returns the settings of the executor; they do not depend on what is measured."""
-        return registry.settings_for(
-            self.executor,
-            {
-                "threads": self._threads(settings) or None,
-                LEVEL: self.level(settings),
-                **self._provided(settings),
-            },
-        )
+        chosen = {"threads": self._threads(settings) or None, LEVEL: self.level(settings)}
+        return registry.settings_for(self.executor, {**chosen, **self._provided(settings)})
 
     def _provided(self, settings: SideSettings) -> dict[str, Any]:
         """Returns libraries of operators, and the provider and its options where one is named."""
@@ -226,72 +216,31 @@ class FrameworkSide:
         """Profiles the model in its framework."""
         with naming_errors(self.source):
             return profile_framework(
-                self.source,
-                batch=self.batch or settings.batch,
-                runs=runs,
-                warmup=_WARMUP,
-                seed=settings.seed,
-                threads=settings.threads,
-                framework=self.framework,
-                args=settings.arguments,
-                weights=settings.weights_of(self.framework),
-                train=settings.train,
-                backward=settings.backward,
-                device=settings.device,
-                progress=progress,
-                inputs=self.arrays,
-            )
+                self.source, batch=self.batch or settings.batch, runs=runs, warmup=_WARMUP,
+                seed=settings.seed, threads=settings.threads, framework=self.framework,
+                args=settings.args, weights=settings.weights_of(self.framework),
+                train=settings.train, backward=settings.backward, device=settings.device,
+                progress=progress, inputs=self.arrays,
+            )  # fmt: skip
 
-    def runner(self, settings: SideSettings) -> "_FrameworkRunner":
+    def runner(self, settings: SideSettings) -> Runner:
         """Returns its runner, which loads the model again for each session."""
-        return _FrameworkRunner(self, settings)
-
-
-@dataclass(frozen=True, slots=True)
-class _OnnxRunner:
-    """Opens a model in an executor, on the same feeds."""
-
-    model: Model
-    feedset: FeedSet
-    executor: AlternatingExecutor[Model, FeedSet, Any]
-    settings: Any
-
-    def ready(self) -> AbstractContextManager[Callable[[], float]]:
-        """Opens the model for undisturbed runs."""
-        return self.executor.ready(self.model, self.feedset, self.settings)
-
-    def recording(self) -> AbstractContextManager[Recorder]:
-        """Opens the model for undisturbed and recorded runs."""
-        return self.executor.recording(self.model, self.feedset, self.settings)
-
-
-@dataclass(frozen=True, slots=True)
-class _FrameworkRunner:
-    """Loads a model of a framework."""
-
-    side: FrameworkSide
-    settings: SideSettings
-
-    def ready(self) -> AbstractContextManager[Callable[[], float]]:
-        """Loads the model for undisturbed runs."""
-        return self._opened(lambda executor, *subject: executor.ready(*subject))
-
-    def recording(self) -> AbstractContextManager[Recorder]:
-        """Loads the model for undisturbed and recorded runs."""
-        return self._opened(lambda executor, *subject: executor.recording(*subject))
+        return Runner(
+            partial(self._opened, settings, lambda executor, *of: executor.ready(*of)),
+            partial(self._opened, settings, lambda executor, *of: executor.recording(*of)),
+        )
 
     @contextmanager
-    def _opened(self, opening: Opening[_Opened]) -> Iterator[_Opened]:
-        side, settings = self.side, self.settings
+    def _opened(self, settings: SideSettings, opening: Opening[_Opened]) -> Iterator[_Opened]:
         eager = EagerSettings(
             threads=settings.threads, seed=settings.seed, device=settings.device,
             backward=settings.backward, train=settings.train,
         )  # fmt: skip
-        weights, batch = settings.weights_of(side.framework), side.batch or settings.batch
+        weights, batch = settings.weights_of(self.framework), self.batch or settings.batch
         with (
-            naming_errors(side.source),
-            opened(side.source, side.framework, settings.arguments, weights, batch, eager,
-                   side.arrays, opening) as ready,
+            naming_errors(self.source),
+            opened(self.source, self.framework, settings.args, weights, batch, eager,
+                   self.arrays, opening) as ready,
         ):  # fmt: skip
             yield ready
 

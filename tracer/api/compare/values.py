@@ -74,10 +74,7 @@ class _RunSide:
 
 
 def compare_values(
-    sides: Sequence[NamedSide],
-    arrays: Arrays | None,
-    settings: SideSettings,
-    tolerance: Tolerance,
+    sides: Sequence[NamedSide], arrays: Arrays | None, settings: SideSettings, tolerance: Tolerance
 ) -> tuple[tuple[Numbers, ...], tuple[str, ...]]:
     """Compares the values of each side that can run with the first side's, on `arrays`.
 
@@ -161,7 +158,7 @@ def _run_side(side: LiveSide, arrays: Arrays, settings: SideSettings) -> _RunSid
     if isinstance(side, FrameworkSide):
         with redirect_stdout(sys.stderr):  # stdout is for data; the user's code may print
             return _of_framework(side, arrays, settings)
-    if settings.feeds is None:
+    if settings.inputs is None:
         feeds = _feeds_by_name(side.model, arrays)
     else:  # the file tells by name
         feeds = dict(side.request(settings).feeds().feeds)
@@ -185,22 +182,16 @@ def _of_framework(side: FrameworkSide, arrays: Arrays, settings: SideSettings) -
 
     A model that cannot be exported has outputs alone.
     """
+    weights, seed = settings.weights_of(side.framework), settings.seed
     model = load_source(
-        side.source,
-        settings.arguments,
-        weights=settings.weights_of(side.framework),
-        framework=side.framework,
-        seed=settings.seed,
+        side.source, settings.args, weights=weights, framework=side.framework, seed=seed
     )
     exporter = exporter_of(model, side.framework)
     with failing_clearly(model, arrays):
         outputs = exporter.run(model, arrays)
     specs = [InputSpec(tuple(array.shape), array.dtype.name) for array in arrays]
-    options = ExportOptions(
-        framework=side.framework,
-        dynamic_batch=False,
-        keep_batchnorm=side.framework == "torch",  # Chainer's exporter folds none
-    )
+    keeps = side.framework == "torch"  # Chainer's exporter folds none
+    options = ExportOptions(framework=side.framework, dynamic_batch=False, keep_batchnorm=keeps)
     try:
         conversion = exporter.convert(model, specs, options)
     except ModuleNotFoundError as error:
@@ -232,14 +223,8 @@ def _by_node(
     types = infer(model, FeedSet(feeds, None).shapes)
     names = [value.name for value in model.graph.output]
     named_outputs = list(zip(names, outputs, strict=True))
-    makers = {
-        name: node.key
-        for node in model.nodes
-        if not node.scope.path
-        for name in node.outputs
-        if name
-    }
-    made = {name: makers[name] for name in names if name in makers}
+    main = [node for node in model.nodes if not node.scope.path]
+    made = {name: node.key for node in main for name in node.outputs if name in names}
     return Values(label, node_table(model, types, []), named_outputs, by_node, made)
 
 
