@@ -328,7 +328,12 @@ def _with_ranks(model: Model, dims: Mapping[str, int]) -> dict[str, tuple[Dim, .
             continue
         axes = {axis for owner, _, axis in (key.rpartition(":") for key in dims) if owner == name}
         is_given = axes == {str(axis) for axis in range(len(axes))}
-        rank = (len(axes) if is_given else 0) or _rank_from_weights(model, name)
+        weights = (  # has the rank of the input that it meets
+            _weight_shape(model, node, _RANKED[node.op_type])
+            for node, position in _readers(model, ("", name))
+            if position == 0 and node.op_type in _RANKED
+        )
+        rank = (len(axes) if is_given else 0) or len(next(filter(None, weights), ()))
         if rank:
             ranked[name] = (None,) * rank
         else:
@@ -430,16 +435,6 @@ def _demand(model: Model, node: Node, position: int) -> Mapping[int, int]:
         case operators.RECURRENT if len(weight) == 3:
             return {0: weight[0], 2: weight[2]} if is_state else {2: weight[2]}
     return {}
-
-
-def _rank_from_weights(model: Model, name: str) -> int:
-    """Returns the rank that the weights it meets demand of input `name`; 0 if none does."""
-    for node, position in _readers(model, ("", name)):
-        if position == 0 and node.op_type in _RANKED:
-            weight = _weight_shape(model, node, _RANKED[node.op_type])
-            if weight is not None:
-                return len(weight)
-    return 0
 
 
 def _weight_shape(model: Model, node: Node, position: int) -> tuple[int, ...] | None:

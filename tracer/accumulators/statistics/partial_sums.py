@@ -336,13 +336,13 @@ class PartialSums:
         for each in tallies:
             tally.merge(each)
 
-        def known(name: str) -> list[Any]:
+        def known_bits(name: str) -> list[Any]:
             return [bits for part in parts if (bits := getattr(part, name)) is not None]
 
         names = ("guaranteed", "guaranteed_any_order", "datatype", "guaranteed_inner")
-        bounds: dict[str, Any] = {name: max(known(name), default=None) for name in names}
+        bounds: dict[str, Any] = {name: max(known_bits(name), default=None) for name in names}
         for name in ("guaranteed_channels", "guaranteed_inner_channels"):
-            widths = known(name)
+            widths = known_bits(name)
             bounds[name] = widest_by_channel(widths, channels) if widths else None
         return cls(first.node, tally, **bounds)
 
