@@ -15,8 +15,7 @@ from graphlib import TopologicalSorter
 
 import pandas as pd
 
-from tracer.analyzers.cost.operation import LARGEST
-from tracer.analyzers.cost.registry import Bytes, known_sum, total
+from tracer.analyzers.cost.count import LARGEST, Bytes, known_sum, total
 from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.graph.model import Address, Dataflow, Node, Scope
 from tracer.records.trace import Run

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from tracer.analyzers.cost.operation import LARGEST
+from tracer.analyzers.cost.count import LARGEST
 from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.analyzers.energy.energy_model import operands
 from tracer.graph.model import Model, Node

@@ -11,16 +11,20 @@ from typing import TypeAlias
 
 import pandas as pd
 
-from tracer.analyzers.cost import count, parameters, registry
+from tracer.analyzers.cost import parameters
 from tracer.analyzers.cost.count import (
+    LARGEST,
     NOTHING,
+    Bytes,
     Convention,
     Count,
+    Operation,
     UnknownShapeError,
     UnknownWorkError,
+    find_convention,
+    known_sum,
+    rule_of,
 )
-from tracer.analyzers.cost.operation import LARGEST, Operation
-from tracer.analyzers.cost.registry import Bytes, known_sum
 from tracer.analyzers.cost.typed_model import TypedModel, brief_list, executions_per_run
 from tracer.graph.model import Node
 
@@ -79,7 +83,7 @@ def cost(
     the length of its sequence and a Loop body by its constant maximum; a body of unknown count
     counts once, with a note. Raises UsageError for an unknown `convention`.
     """
-    adds_of = count.find(convention)
+    adds_of = find_convention(convention)
     repeats, notes = executions_per_run(typed.model, typed.facts, calls or {})
     rows = {op.node.key: _rows(op, repeats[op.node.key]) for op in typed.operations}
     weights = parameters.owned(typed.operations, typed.sources)
@@ -116,7 +120,7 @@ def _row(op: Operation, repeats: float) -> _Row:
     node = op.node
     if not repeats:
         return _Row(NOTHING, "", 0, 0)
-    rule = registry.rule_of(op)
+    rule = rule_of(op)
     if rule is None:
         return _Row(None, f"there is no counting rule for {node.qualified_type}", None, None)
     read: Bytes = None

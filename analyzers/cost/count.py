@@ -1,12 +1,28 @@
-"""The work of one execution of an operator, and the error for unknown work."""
+"""The work of one execution of an operator, and the rules that tell it.
+
+A rule, in a module of `analyzers.cost.rules`, tells the work of an operator, and its bytes: each
+input and output once, or as the rule says. It sees a node as an `Operation`: typed operands,
+attributes, constants. Caches are not modelled: a tensor that one operator reads twice counts once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import importlib
+import pkgutil
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
 from operator import add
 
+import numpy as np
+import onnx
+import onnx.numpy_helper
+
 from tracer.errors import UsageError
+from tracer.graph.model import Address, Model, Node, Scope
+from tracer.graph.shape_inference import TensorTypes
+from tracer.graph.tensor_type import TensorType
+from tracer.support.types import Array
 
 
 class UnknownWorkError(Exception):
@@ -84,9 +100,353 @@ def channelwise(count: Count) -> int:
 CONVENTIONS: dict[str, Convention] = {"plain": plain, "channelwise": channelwise}
 
 
-def find(name: str) -> Convention:
+def find_convention(name: str) -> Convention:
     """Returns the convention called `name`. Raises UsageError for an unknown one."""
     if name not in CONVENTIONS:
         allowed = ", ".join(CONVENTIONS)
         raise UsageError(f"no counting convention is called '{name}'", f"Choose one of: {allowed}.")
     return CONVENTIONS[name]
+
+
+LARGEST = 2**63 - 1
+"""Counts are 64-bit integers; larger ones are unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor that a node reads or writes; None is unknown."""
+
+    name: str
+    dtype: str | None
+    known_shape: tuple[int, ...] | None
+    known_size: int | None
+    nbytes: int | None
+    """Bytes of the packed elements; None if size or width are unknown, or beyond 64 bits."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape. Raises UnknownShapeError if a dimension is unknown."""
+        if self.known_shape is None:
+            raise UnknownShapeError(self.name)
+        return self.known_shape
+
+    @property
+    def size(self) -> int:
+        """Number of elements. Raises UnknownShapeError if a dimension is unknown."""
+        if self.known_size is None:
+            raise UnknownShapeError(self.name)
+        return self.known_size
+
+
+def operand(name: str, tensor: TensorType) -> Operand:
+    """Returns the tensor `name` of this type."""
+    shape = tensor.concrete
+    if shape is None or min(shape, default=0) < 0:  # inferred from odd attributes
+        return Operand(name, tensor.dtype, None, None, None)
+    nbytes = tensor.nbytes
+    known = nbytes is not None and nbytes <= LARGEST
+    return Operand(name, tensor.dtype, shape, tensor.size, nbytes if known else None)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Types and constants of the tensors of a model, with a cache of operands."""
+
+    types: TensorTypes
+    opsets: Mapping[str, int]
+    constants: Mapping[Address, onnx.NodeProto]
+    """The Constant node behind each name that has one."""
+    own_rules: Mapping[tuple[str, str], Callable[..., object]] = field(default_factory=dict)
+    """The counting rules of the user's own operators, by domain and name."""
+    _operands: dict[Address, Operand] = field(default_factory=dict)
+
+    def operand(self, name: str, scope: Scope) -> Operand:
+        """Returns the tensor that `name` means in `scope`."""
+        address = (scope.path, name)
+        found = self._operands.get(address)
+        if found is None:
+            tensor = self.types.of(name, scope)
+            found = self._operands[address] = (
+                Operand(name, None, None, None, None) if tensor is None else operand(name, tensor)
+            )
+        return found
+
+    def value(self, name: str, scope: Scope) -> np.ndarray | None:
+        """Returns the values of a constant; None if they depend on data, or are not in the file."""
+        weight = self.types.weight(name, scope)
+        if weight is None:
+            computed = self.types.value(name, scope)
+            return self._constant_node(name, scope) if computed is None else computed
+        if weight.external_data:
+            return None
+        try:
+            return onnx.numpy_helper.to_array(weight)
+        except ValueError:  # it has fewer values than its shape says
+            return None
+
+    def _constant_node(self, name: str, scope: Scope) -> np.ndarray | None:
+        for outer in scope.outward():
+            node = self.constants.get((outer.path, name))
+            if node is not None and len(node.attribute) == 1:
+                value = onnx.helper.get_attribute_value(node.attribute[0])
+                if isinstance(value, onnx.TensorProto):
+                    return None if value.external_data else onnx.numpy_helper.to_array(value)
+                return np.asarray(value) if isinstance(value, (int, float, list)) else None
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A node with typed operands; reading an unknown fact raises UnknownWorkError."""
+
+    node: Node
+    facts: Facts
+
+    @property
+    def op_type(self) -> str:
+        """The operator's name."""
+        return self.node.op_type
+
+    @property
+    def opset(self) -> int:
+        """Version of the operator's domain that the model imports."""
+        return self.facts.opsets.get(self.node.domain, 1)
+
+    def with_types(self, types: Mapping[str, TensorType]) -> Operation:
+        """Returns the operation in calls with other types of its tensors, by name."""
+        own = {(self.node.scope.path, name): operand(name, kind) for name, kind in types.items()}
+        return replace(self, facts=replace(self.facts, _operands=own))
+
+    def has(self, index: int) -> bool:
+        """Returns whether the optional input at `index` is present."""
+        names = self.node.inputs
+        return index < len(names) and bool(names[index])
+
+    def input(self, index: int) -> Operand:
+        """Returns the input at `index`. Raises UnknownWorkError if it is left out."""
+        if not self.has(index):
+            raise UnknownWorkError(f"it has no input {index}")
+        return self.facts.operand(self.node.inputs[index], self.node.scope)
+
+    def output(self, index: int = 0) -> Operand:
+        """Returns the output at `index`. Raises UnknownWorkError if it is left out."""
+        names = self.node.outputs
+        if index >= len(names) or not names[index]:
+            raise UnknownWorkError(f"it has no output {index}")
+        return self.facts.operand(names[index], self.node.scope)
+
+    def inputs(self) -> list[Operand]:
+        """Returns every tensor it reads, each once."""
+        scope, operand = self.node.scope, self.facts.operand
+        return [operand(name, scope) for name in dict.fromkeys(self.node.inputs) if name]
+
+    def outputs(self) -> list[Operand]:
+        """Returns every tensor it writes."""
+        scope, operand = self.node.scope, self.facts.operand
+        return [operand(name, scope) for name in self.node.outputs if name]
+
+    def constant(self, index: int) -> np.ndarray | None:
+        """Returns the values of the input at `index` if the model stores them, else None."""
+        if not self.has(index):
+            return None
+        return self.facts.value(self.node.inputs[index], self.node.scope)
+
+    def integer(self, name: str, default: int) -> int:
+        """Returns an integer attribute."""
+        attribute = self._attribute(name)
+        return default if attribute is None else attribute.i
+
+    def number(self, name: str, default: float) -> float:
+        """Returns a float attribute."""
+        attribute = self._attribute(name)
+        return default if attribute is None else attribute.f
+
+    def text(self, name: str, default: str) -> str:
+        """Returns a string attribute."""
+        attribute = self._attribute(name)
+        return default if attribute is None else attribute.s.decode(errors="replace")
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """Returns a list of integers; empty where the attribute is left out."""
+        attribute = self._attribute(name)
+        return () if attribute is None else tuple(attribute.ints)
+
+    def array(self, name: str) -> Array:
+        """Returns a list of integers, however long."""
+        attribute = self._attribute(name)
+        values = () if attribute is None else attribute.ints
+        return np.fromiter(values, np.int64, len(values))
+
+    def is_text(self, name: str, text: str) -> Array:
+        """Returns which texts of a list are `text`."""
+        attribute, wanted = self._attribute(name), text.encode()
+        strings = () if attribute is None else attribute.strings
+        return np.fromiter((each == wanted for each in strings), np.bool_, len(strings))
+
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """Returns a list of floats; empty where the attribute is left out."""
+        attribute = self._attribute(name)
+        return () if attribute is None else tuple(attribute.floats)
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Returns a list of strings; empty where the attribute is left out."""
+        attribute = self._attribute(name)
+        strings = () if attribute is None else attribute.strings
+        return tuple(text.decode(errors="replace") for text in strings)
+
+    def _attribute(self, name: str) -> onnx.AttributeProto | None:
+        return next((a for a in self.node.proto.attribute if a.name == name), None)
+
+
+def facts_of(model: Model, types: TensorTypes) -> Facts:
+    """Returns the types and constants of `model` for the rules."""
+    constants = {
+        (node.scope.path, node.outputs[0]): node.proto
+        for node in model.nodes
+        if node.op_type == "Constant" and not node.domain and node.outputs
+    }
+    return Facts(types, model.opsets, constants, model.operators.rules)
+
+
+Bytes = int | None
+Traffic = Callable[[Operation], tuple[Bytes, Bytes]]
+"""Returns bytes read and bytes written by one execution; None is unknown."""
+
+Work = Callable[[Operation], Count]
+"""Returns the work of one execution. Raises UnknownWorkError with the reason if it is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The counting rule of an operator.
+
+    `settings` are inputs that are never parameters: shapes, axes, bounds, scales of a number
+    format, running statistics. `packed` returns the number of weights of an input that packs
+    several in one element.
+    """
+
+    work: Work
+    traffic: Traffic
+    settings: frozenset[int]
+    packed: Mapping[int, Callable[[Operation], int]]
+
+
+def everything(op: Operation) -> tuple[Bytes, Bytes]:
+    """Reads its inputs, writes its outputs."""
+    return total(op.inputs()), total(op.outputs())
+
+
+def nothing(op: Operation) -> tuple[Bytes, Bytes]:
+    """Moves nothing: a view, or control flow whose body counts separately."""
+    return 0, 0
+
+
+def only_writes(op: Operation) -> tuple[Bytes, Bytes]:
+    """Writes its output and reads no data."""
+    return 0, total(op.outputs())
+
+
+def selects(op: Operation) -> tuple[Bytes, Bytes]:
+    """Reads the selected part of its first input, and the other inputs."""
+    written = total(op.outputs())
+    selectors = total(operand for operand in op.inputs() if operand.name != op.node.inputs[0])
+    return known_sum((written, selectors)), written
+
+
+def total(operands: Iterable[Operand]) -> Bytes:
+    """Returns the bytes of all operands, or None if one is unknown."""
+    return known_sum([operand.nbytes for operand in operands])
+
+
+def known_sum(parts: Iterable[int | None]) -> int | None:
+    """Returns the sum, or None if a part is unknown or the sum has more than 64 bits."""
+    total = 0
+    for part in parts:
+        if part is None:
+            return None
+        total += part
+    return total if total <= LARGEST else None
+
+
+_RULES: dict[tuple[str, str], Rule] = {}
+
+
+def counts(
+    *op_types: str,
+    domain: str = "",
+    moves: Traffic = everything,
+    settings: Collection[int] = (),
+    packed: Mapping[int, Callable[[Operation], int]] | None = None,
+) -> Callable[[Work], Work]:
+    """Registers a function as the rule of these operators, for every version of them.
+
+    Raises ValueError if an operator already has a rule.
+    """
+
+    def register(work: Work) -> Work:
+        rule = Rule(work, moves, frozenset(settings), packed or {})
+        for op_type in op_types:
+            if (domain, op_type) in _RULES:
+                raise ValueError(f"{domain or 'ai.onnx'}.{op_type} has two counting rules")
+            _RULES[domain, op_type] = rule
+        return work
+
+    return register
+
+
+def per_output(count: Count) -> Work:
+    """Returns the rule of `count` operations for each element of the first output."""
+    return lambda op: count * op.output().size
+
+
+def per_input(count: Count) -> Work:
+    """Returns the rule of `count` operations for each element of the first input."""
+    return lambda op: count * op.input(0).size
+
+
+def no_work(op: Operation) -> Count:
+    """The rule of an operator that only moves, views or describes data."""
+    return NOTHING
+
+
+def find_rule(domain: str, op_type: str) -> Rule | None:
+    """Returns the rule of an operator, or None if there is none."""
+    return _loaded().get((domain, op_type))
+
+
+def rule_of(op: Operation) -> Rule | None:
+    """Returns the rule of a node: the user's own, else the one of its operator; None without."""
+    own = op.facts.own_rules.get((op.node.domain, op.op_type))
+    if own is None:
+        return find_rule(op.node.domain, op.op_type)
+    return Rule(_guarded(own), everything, frozenset(), {})
+
+
+def _guarded(own: Callable[..., object]) -> Work:
+    """Returns the user's function; what it raises, or returns in place of a Count, is a reason."""
+
+    def work(op: Operation) -> Count:
+        try:
+            count = own(op)
+        except UnknownWorkError:
+            raise
+        except Exception as error:  # whatever the user's code raises
+            raise UnknownWorkError(f"its rule raised {type(error).__name__}: {error}") from error
+        if not isinstance(count, Count):
+            raise UnknownWorkError(f"its rule returned a {type(count).__name__}, not a Count")
+        return count
+
+    return work
+
+
+def operators() -> tuple[tuple[str, str], ...]:
+    """Returns the domain and name of every operator that has a rule."""
+    return tuple(sorted(_loaded()))
+
+
+@cache
+def _loaded() -> dict[tuple[str, str], Rule]:
+    rules = importlib.import_module("tracer.analyzers.cost.rules")
+    for module in pkgutil.iter_modules(rules.__path__):
+        importlib.import_module(f"{rules.__name__}.{module.name}")
+    return _RULES

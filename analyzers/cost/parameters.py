@@ -17,12 +17,17 @@ from enum import Enum
 import numpy as np
 import onnx
 
-from tracer.analyzers.cost import registry
-from tracer.analyzers.cost.operation import Address, Facts, Operand, Operation
+from tracer.analyzers.cost.count import (
+    Facts,
+    Operand,
+    Operation,
+    find_rule,
+    known_sum,
+    rule_of,
+)
 from tracer.analyzers.cost.quantized_types import QuantizedTypes
-from tracer.analyzers.cost.registry import known_sum
 from tracer.graph import operators, provenance, tensor_type
-from tracer.graph.model import Model, Node, Scope, bodies
+from tracer.graph.model import Address, Model, Node, Scope, bodies
 from tracer.graph.operators import draws_numbers
 from tracer.support.types import Array
 
@@ -76,7 +81,7 @@ def owned(operations: Iterable[Operation], sources: Sources) -> dict[str, Weight
     """Returns the parameters of every node, by its key; one weight may belong to several nodes."""
     weights: dict[str, Weights] = {}
     for op in operations:
-        rule, parts = registry.find(op.node.domain, op.op_type), list[Weights]()
+        rule, parts = find_rule(op.node.domain, op.op_type), list[Weights]()
         for index, source in sources.of_inputs[op.node.key]:
             if rule is not None and index in rule.settings:
                 continue
@@ -195,7 +200,7 @@ def _resolve(name: str, scope: Scope, origins: Mapping[Address, Weights]) -> Wei
 
 def _derived(node: Node, sources: Sequence[tuple[int, Weights]], types: QuantizedTypes) -> Weights:
     """Returns the weights that the outputs of a constant node are made of; many are none."""
-    rule, data = registry.find(node.domain, node.op_type), Weights()
+    rule, data = find_rule(node.domain, node.op_type), Weights()
     for index, source in sources:
         if (rule is None or index not in rule.settings) and len(data) <= _MOST_SOURCES:
             data = united((data, source))
@@ -270,7 +275,7 @@ def _role(op: Operation, index: int, stored: str | None, named: bool | None) -> 
     name = op.op_type
     if stored in ("bool", "string") or (stored == "int64" and name not in _PRODUCTS_OF_INTEGERS):
         return _Role.OTHER
-    if name in _ALL or registry.rule_of(op) is None:
+    if name in _ALL or rule_of(op) is None:
         return _Role.WEIGHT
     if name in _TABLES:
         return _Role.WEIGHT if index == _TABLES[name] and stored != "int32" else _Role.OTHER

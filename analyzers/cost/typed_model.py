@@ -10,13 +10,19 @@ from functools import cached_property
 
 import numpy as np
 
-from tracer.analyzers.cost import registry
-from tracer.analyzers.cost.count import UnknownWorkError
-from tracer.analyzers.cost.operation import Address, Facts, Operation, facts_of
+from tracer.analyzers.cost.count import (
+    Bytes,
+    Facts,
+    Operation,
+    UnknownWorkError,
+    everything,
+    facts_of,
+    find_rule,
+    known_sum,
+)
 from tracer.analyzers.cost.parameters import Sources, sources
 from tracer.analyzers.cost.quantized_types import QuantizedTypes
-from tracer.analyzers.cost.registry import Bytes, known_sum
-from tracer.graph.model import Dataflow, Model, Scope
+from tracer.graph.model import Address, Dataflow, Model, Scope
 from tracer.graph.operators import CONVOLUTION, product_types
 from tracer.graph.shape_inference import TensorTypes
 
@@ -53,8 +59,8 @@ def aliases(operations: Iterable[Operation], flow: Dataflow) -> Aliases:
 
 
 def _is_view(op: Operation) -> bool:
-    rule = registry.find(op.node.domain, op.op_type)
-    if rule is None or rule.traffic is registry.everything:  # most operators, told at once
+    rule = find_rule(op.node.domain, op.op_type)
+    if rule is None or rule.traffic is everything:  # most operators, told at once
         return False
     if not op.has(0) or not op.outputs():
         return False
@@ -240,7 +246,7 @@ def _traffic_in_group(
     `already_read` has the tensors that earlier members read; this node's are added.
     """
     node, flow, aliases = op.node, typed.flow, typed.aliases
-    rule = registry.find(node.domain, node.op_type)
+    rule = find_rule(node.domain, node.op_type)
     try:
         read, written = rule.traffic(op) if rule else (None, None)
     except (UnknownWorkError, ValueError, IndexError):

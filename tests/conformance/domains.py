@@ -10,7 +10,7 @@ import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from tests.conformance.operators import Key, computed_by, node_of
-from tracer.analyzers.cost import registry as counting
+from tracer.analyzers.cost import count as counting
 from tracer.executors.registry import find_fallback
 from tracer.graph import operators
 from tracer.graph.model import canonical_domain

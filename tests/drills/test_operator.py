@@ -28,8 +28,7 @@ def hypot(a, b):
 COUNTED = '''
 """Hypot of a domain of our own."""
 
-from tracer.analyzers.cost.count import Count
-from tracer.analyzers.cost.registry import counts
+from tracer.analyzers.cost.count import Count, counts
 
 
 @counts("Hypot", domain="drill")

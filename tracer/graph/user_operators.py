@@ -69,7 +69,7 @@ class Operators:
     def counts(self, op_type: str) -> Callable[[_F], _F]:
         """Adds the decorated function as the counting rule of an operator.
 
-        It takes an `Operation` of `tracer.analyzers.cost.operation` and returns an
+        It takes an `Operation` of `tracer.analyzers.cost.count` and returns an
         `tracer.analyzers.cost.count.Count`.
         Raises UsageError for an operator that has a rule already.
         """

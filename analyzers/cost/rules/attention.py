@@ -5,9 +5,17 @@ Every score counts, including scores that a causal mask or a sliding window hide
 
 from functools import partial
 
-from tracer.analyzers.cost.count import Count, UnknownWorkError
-from tracer.analyzers.cost.operation import Operand, Operation
-from tracer.analyzers.cost.registry import Bytes, counts, everything, known_sum, total
+from tracer.analyzers.cost.count import (
+    Bytes,
+    Count,
+    Operand,
+    Operation,
+    UnknownWorkError,
+    counts,
+    everything,
+    known_sum,
+    total,
+)
 from tracer.analyzers.cost.rules import reduction
 from tracer.analyzers.cost.rules.normalization import SCALE, root_mean_square
 from tracer.analyzers.cost.rules.quantization import zero_points

@@ -7,9 +7,7 @@ transposed convolution takes M/group × window MACs. A bias is one addition per 
 import math
 
 from tracer.analyzers.cost.activations import per_element
-from tracer.analyzers.cost.count import Count
-from tracer.analyzers.cost.operation import Operation
-from tracer.analyzers.cost.registry import counts
+from tracer.analyzers.cost.count import Count, Operation, counts
 from tracer.analyzers.cost.rules.quantization import REQUANTISE, zero_points
 
 

@@ -1,9 +1,7 @@
 """Operators that compute each output element from one element of each input."""
 
 from tracer.analyzers.cost.activations import ONE, PER_ELEMENT
-from tracer.analyzers.cost.count import NOTHING, Count
-from tracer.analyzers.cost.operation import Operation
-from tracer.analyzers.cost.registry import counts, no_work, per_output
+from tracer.analyzers.cost.count import NOTHING, Count, Operation, counts, no_work, per_output
 from tracer.analyzers.cost.rules import reduction
 
 _PER_OUTPUT: dict[str, Count] = {

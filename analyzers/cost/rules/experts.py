@@ -7,9 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from tracer.analyzers.cost.activations import per_element
-from tracer.analyzers.cost.count import Count
-from tracer.analyzers.cost.operation import Operation
-from tracer.analyzers.cost.registry import Bytes, counts, known_sum, total
+from tracer.analyzers.cost.count import Bytes, Count, Operation, counts, known_sum, total
 from tracer.analyzers.cost.rules import reduction
 from tracer.analyzers.cost.rules.elementwise import swish
 from tracer.analyzers.cost.rules.quantization import DEQUANTISE

@@ -2,9 +2,7 @@
 
 import math
 
-from tracer.analyzers.cost.count import Count, UnknownWorkError
-from tracer.analyzers.cost.operation import Operation
-from tracer.analyzers.cost.registry import counts, per_input
+from tracer.analyzers.cost.count import Count, Operation, UnknownWorkError, counts, per_input
 
 
 @counts("Det")

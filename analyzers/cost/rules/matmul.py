@@ -3,9 +3,7 @@
 import math
 
 from tracer.analyzers.cost.activations import PER_ELEMENT, per_element
-from tracer.analyzers.cost.count import Count, UnknownWorkError
-from tracer.analyzers.cost.operation import Operation
-from tracer.analyzers.cost.registry import counts
+from tracer.analyzers.cost.count import Count, Operation, UnknownWorkError, counts
 from tracer.analyzers.cost.rules.quantization import (
     DEQUANTISE,
     REQUANTISE,

@@ -5,9 +5,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from tracer.analyzers.cost.activations import PER_ELEMENT
-from tracer.analyzers.cost.count import NOTHING, Count, UnknownWorkError
-from tracer.analyzers.cost.operation import Operation
-from tracer.analyzers.cost.registry import counts, no_work, per_output, selects
+from tracer.analyzers.cost.count import (
+    NOTHING,
+    Count,
+    Operation,
+    UnknownWorkError,
+    counts,
+    no_work,
+    per_output,
+    selects,
+)
 from tracer.analyzers.cost.rules import reduction
 from tracer.support.types import Array
 

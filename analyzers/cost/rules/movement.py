@@ -2,9 +2,11 @@
 
 from functools import partial
 
-from tracer.analyzers.cost.count import NOTHING, Count, UnknownWorkError
-from tracer.analyzers.cost.operation import Operation
-from tracer.analyzers.cost.registry import (
+from tracer.analyzers.cost.count import (
+    NOTHING,
+    Count,
+    Operation,
+    UnknownWorkError,
     counts,
     everything,
     no_work,

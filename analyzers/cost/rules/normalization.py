@@ -12,9 +12,7 @@ Scale and shift are one operation per element each.
 import math
 
 from tracer.analyzers.cost.activations import PER_ELEMENT
-from tracer.analyzers.cost.count import Count
-from tracer.analyzers.cost.operation import Operation
-from tracer.analyzers.cost.registry import Bytes, counts, known_sum, total
+from tracer.analyzers.cost.count import Bytes, Count, Operation, counts, known_sum, total
 from tracer.analyzers.cost.rules.quantization import DEQUANTISE
 
 SCALE = Count(muls=1)

@@ -5,9 +5,7 @@ Like every sum, a maximum is accumulated from its neutral element: K operations 
 
 import math
 
-from tracer.analyzers.cost.count import Count
-from tracer.analyzers.cost.operation import Operation
-from tracer.analyzers.cost.registry import counts, per_input
+from tracer.analyzers.cost.count import Count, Operation, counts, per_input
 
 
 @counts("MaxPool")

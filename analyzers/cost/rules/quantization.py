@@ -3,9 +3,7 @@
 import math
 
 from tracer.analyzers.cost.activations import PER_ELEMENT
-from tracer.analyzers.cost.count import Count
-from tracer.analyzers.cost.operation import Operation
-from tracer.analyzers.cost.registry import counts, per_output, selects
+from tracer.analyzers.cost.count import Count, Operation, counts, per_output, selects
 from tracer.analyzers.cost.rules import reduction
 from tracer.analyzers.cost.rules.pooling import average
 from tracer.graph.operators import QONNX_DOMAIN

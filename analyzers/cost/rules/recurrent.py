@@ -1,9 +1,7 @@
 """Recurrent layers over the full, padded sequence: W x + R h per step, then the gates."""
 
 from tracer.analyzers.cost.activations import per_element
-from tracer.analyzers.cost.count import Count
-from tracer.analyzers.cost.operation import Operation
-from tracer.analyzers.cost.registry import counts
+from tracer.analyzers.cost.count import Count, Operation, counts
 
 # Per hidden unit and step: gates, uses of each activation, arithmetic of the state.
 _CELLS = {

@@ -2,9 +2,7 @@
 
 import math
 
-from tracer.analyzers.cost.count import NOTHING, Count
-from tracer.analyzers.cost.operation import Operation
-from tracer.analyzers.cost.registry import counts, per_input, per_output
+from tracer.analyzers.cost.count import NOTHING, Count, Operation, counts, per_input, per_output
 
 _OVER = {
     # per input element, per output element

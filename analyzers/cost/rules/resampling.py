@@ -5,9 +5,7 @@ Coordinates and interpolation weights are not counted: they are shared between c
 
 import math
 
-from tracer.analyzers.cost.count import NOTHING, Count, UnknownWorkError
-from tracer.analyzers.cost.operation import Operation
-from tracer.analyzers.cost.registry import counts
+from tracer.analyzers.cost.count import NOTHING, Count, Operation, UnknownWorkError, counts
 
 _NEIGHBOURS = {"nearest": 1, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}
 

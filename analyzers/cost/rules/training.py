@@ -3,9 +3,7 @@
 Rates that are the same for all weights are not counted.
 """
 
-from tracer.analyzers.cost.count import Count, UnknownWorkError
-from tracer.analyzers.cost.operation import Operation
-from tracer.analyzers.cost.registry import counts
+from tracer.analyzers.cost.count import Count, Operation, UnknownWorkError, counts
 
 _TRAINING = "ai.onnx.preview.training"
 

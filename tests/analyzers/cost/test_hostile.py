@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from tests.analyzers.cost.graphs import Graph
-from tracer.analyzers.cost import COLUMNS, cost, registry
+from tracer.analyzers.cost import COLUMNS, cost, count
 from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.errors import UsageError
 from tracer.graph import shape_inference
@@ -24,7 +24,7 @@ ATTRIBUTES = (
 
 @st.composite
 def operations(draw):
-    domain, op_type = draw(st.sampled_from(registry.operators()))
+    domain, op_type = draw(st.sampled_from(count.operators()))
     inputs = draw(st.lists(st.sampled_from(["", "a", "b", "c"]), max_size=8))
     numbers = st.dictionaries(st.sampled_from(ATTRIBUTES), st.integers(-3, 9), max_size=4)
     attributes = draw(numbers) | {
