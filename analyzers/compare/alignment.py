@@ -263,7 +263,16 @@ _READ = (
 
 def layer_rows(nodes: pd.DataFrame, kernels: Sequence[Kernel] = ()) -> tuple[LayerRow, ...]:
     """Returns the features of each row of a node table of one run, in order."""
-    before = _before(nodes, kernels)
+    indices: dict[Any, int] = {name: index for index, name in enumerate(nodes["node"].tolist())}
+    producers: dict[tuple[str, str], int] = {}
+    before: dict[int, tuple[int, ...]] = {}  # the rows that compute the inputs of each, by tensors
+    for kernel in kernels:
+        place = indices.get(kernel.node, indices.get(f"{RUNTIME}:{kernel.name}"))
+        if place is None:
+            continue
+        read = [producers[kernel.scope, n] for n in kernel.inputs if (kernel.scope, n) in producers]
+        before[place] = tuple(dict.fromkeys([*before.get(place, ()), *read]))
+        producers.update(((kernel.scope, name), place) for name in kernel.outputs)
     columns = [nodes[name].astype(object).where(nodes[name].notna(), None) for name in _READ]
     shapes = cache(_shapes)  # most rows share theirs
     return tuple(
@@ -290,21 +299,6 @@ def _shapes(text: str | None, batch: int | None) -> str:
         if batch is not None and len(sizes) > 1 and sizes[0] == str(batch):
             sizes[0] = _UNNAMED
     return ", ".join(f"[{','.join(sizes)}]" for sizes in shapes)
-
-
-def _before(nodes: pd.DataFrame, kernels: Sequence[Kernel]) -> dict[int, tuple[int, ...]]:
-    """Returns the rows that compute the inputs of each row, by the tensors of the kernels."""
-    indices: dict[Any, int] = {name: index for index, name in enumerate(nodes["node"].tolist())}
-    producers: dict[tuple[str, str], int] = {}
-    before: dict[int, tuple[int, ...]] = {}
-    for kernel in kernels:
-        index = indices.get(kernel.node, indices.get(f"{RUNTIME}:{kernel.name}"))
-        read = [producers[kernel.scope, n] for n in kernel.inputs if (kernel.scope, n) in producers]
-        if index is None:
-            continue
-        before[index] = tuple(dict.fromkeys([*before.get(index, ()), *read]))
-        producers.update(((kernel.scope, name), index) for name in kernel.outputs)
-    return before
 
 
 _AFFIXES = re.compile(r"^aten::_?|^aten_|^(fused|nhwc|nchwc|qlinear|dynamicquantize|mkldnn_)(?=\w)")

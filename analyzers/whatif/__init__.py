@@ -100,9 +100,15 @@ def _within_budget(result: WhatIf, variant: Variant) -> str:
     if choice is None and answer.ended:
         return f"B: no width for all nodes that loses at most {lost} was found in time."
     if choice is None:
+        pins = variant.pinned.bits
+        bits_of = {work.node: pins.get(work.node, answer.observed) for work in variant.work}
+        scores = (each.score for each in answer.evaluations if pins and each.bits == bits_of)
+        alone = next(scores, None)
+        narrow = "; with only the pinned nodes narrow it is "
+        pinned = "" if alone is None else f"{narrow}{score(judgement, alone)}"
         return (
             f"B: every width for all nodes loses more than {lost} ({wide} in wide accumulators)"
-            f"{_pinned_score(result, variant)}."
+            f"{pinned}."
         )
     bits = variant.swept(choice)[0]
     safe, reference = variant.swept_energy(answer.observed), variant.energy(REFERENCE_BITS)
@@ -121,18 +127,6 @@ def _limit(choice: WidthChoice, limiting: str, less: str) -> str:
     if choice.limiting:
         return "; " + limiting.format(choice.limiting)
     return f"; {less}, {choice.overflowing} overflows most" if choice.overflowing else ""
-
-
-def _pinned_score(result: WhatIf, variant: Variant) -> str:
-    if not variant.pinned.bits:
-        return ""
-    pins, observed = variant.pinned.bits, variant.answer.observed
-    bits = {work.node: pins.get(work.node, observed) for work in variant.work}
-    scores = (each.score for each in variant.answer.evaluations if each.bits == bits)
-    alone = next(scores, None)
-    if alone is None:
-        return ""
-    return f"; with only the pinned nodes narrow it is {score(result.judgement, alone)}"
 
 
 def _each_choice_text(result: WhatIf, variant: Variant, choice: WidthChoice) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -160,26 +160,18 @@ def _histogram(axes: Axes, title: str, sums: Sequence[PartialSums], variant: Var
             if left < end < right:
                 axes.axvline(end, color=HIGH, linewidth=0.5, alpha=0.6)
     axes.set_xlim(left, right)
-    marks = _marks(variant, widths, left, right)
-    axes.set_xticks([value for value, _ in marks], [name for _, name in marks])
-    axes.minorticks_off()
-    axes.set_title(title, fontsize=8, loc="left")
-    axes.set_xlabel("sum; red: ends of accumulators of this many bits", fontsize=7)
-    _finish(axes)
-
-
-def _marks(
-    variant: Variant, widths: Sequence[int], left: float, right: float
-) -> list[tuple[float, str]]:
-    """Returns ticks at 0 and at the ends of some accumulators, labelled with their bits."""
-    gap = max(math.ceil(len(widths) / _TICK_BITS), _TICK_GAP)
+    gap = max(math.ceil(len(widths) / _TICK_BITS), _TICK_GAP)  # ends of some have their bits
     labelled = [widths[0]]
     labelled += [bits for bits in widths if (bits - widths[0]) % gap == 0 and bits > labelled[-1]]
     ends = [(variant.answer.accumulator.range_of(bits), bits) for bits in labelled]
     marks = [(0.0, "0")]
     marks += [(float(high + 1), str(bits)) for (_, high), bits in ends if high + 1 < right]
     marks += [(float(low), str(bits)) for (low, _), bits in ends if left < low]
-    return marks
+    axes.set_xticks([value for value, _ in marks], [name for _, name in marks])
+    axes.minorticks_off()
+    axes.set_title(title, fontsize=8, loc="left")
+    axes.set_xlabel("sum; red: ends of accumulators of this many bits", fontsize=7)
+    _finish(axes)
 
 
 def _finish(axes: Axes) -> None:
@@ -268,9 +260,49 @@ def _run(
 
 def page(result: WhatIf, options: ViewOptions) -> Page:
     """For each variant the answer in words, the widths, and the nodes."""
-    tables = tuple(table for variant in result.variants for table in _tables(result, variant))
+    judgement, unit = result.judgement, result.energy.unit
+    by_width = [
+        number_column("bits", "bits", count, 0),
+        name_column("", "answer", 1),
+        number_column(
+            whatif.metric(judgement), "score", lambda value: score(value, judgement.unit), 2
+        ),
+        number_column("overflow", "overflow_outputs", number, 3),
+        number_column("share", "share", percent, 6),
+        number_column("transient", "transient_outputs", number, 7),
+        number_column("persistent", "persistent_outputs", number, 8),
+        number_column("changed", "outputs_changed", number, 10),
+        number_column("events", "saturation_events", number, 11),
+        number_column("outputs", "outputs", number, 12),
+        number_column(f"energy {unit}".strip(), "energy", si, 4),
+        number_column("saved", "saved", percent, 5),
+        number_column("vs A", "saved_against_safe", percent, 9),
+    ]
+    by_node = [
+        name_column("node", "node", 0),
+        name_column("module", "module", 8),
+        name_column("op", "op_type", 7),
+        number_column("guaranteed", "guaranteed", width, 4),
+        number_column("A", "observed", width, 1),
+        number_column("pinned", "bits_pinned", width, 2),
+        number_column("B", "bits_uniform", width, 2),
+        number_column("C", "bits_each", width, 3),
+        number_column(f"energy B {unit}".strip(), "energy_uniform", si, 5),
+        number_column("energy C", "energy_each", si, 6),
+        number_column("muls", "muls", si, 9),
+        number_column("adds", "adds", si, 10),
+    ]
+    tables = []
+    for variant in result.variants:
+        title = f"{result.model.name} · {label(result, variant)}"
+        head = (*whatif.sentences(result, variant), whatif.effort(result, variant))
+        table, answers = width_rows(variant), _answers(variant)
+        table["answer"] = [answers.get(bits, "") for bits in table["bits"]]
+        table["share"] = table["overflow_outputs"] / table["outputs"].where(table["outputs"] > 0)
+        tables.append(Table(title, by_width, table, head=head))
+        tables.append(Table("Node by node", by_node, nodes(variant), is_long=True))
     notes = (*result.notes, whatif.basis_text(result.energy))
-    return Page(tables, notes, result.environment.summary)
+    return Page(tuple(tables), notes, result.environment.summary)
 
 
 def table(result: WhatIf, options: ViewOptions) -> pd.DataFrame:
@@ -308,45 +340,3 @@ def document(result: WhatIf, options: ViewOptions) -> dict[str, Any]:
 def stored(result: WhatIf, options: ViewOptions) -> bytes:
     """The what-if as an SQLite file."""
     return whatif_file.dumps(result)
-
-
-def _tables(result: WhatIf, variant: Variant) -> Iterator[Table]:
-    title = f"{result.model.name} · {label(result, variant)}"
-    head = (*whatif.sentences(result, variant), whatif.effort(result, variant))
-    table, answers = width_rows(variant), _answers(variant)
-    table["answer"] = [answers.get(bits, "") for bits in table["bits"]]
-    table["share"] = table["overflow_outputs"] / table["outputs"].where(table["outputs"] > 0)
-    judgement, unit = result.judgement, result.energy.unit
-    columns = [
-        number_column("bits", "bits", count, 0),
-        name_column("", "answer", 1),
-        number_column(
-            whatif.metric(judgement), "score", lambda value: score(value, judgement.unit), 2
-        ),
-        number_column("overflow", "overflow_outputs", number, 3),
-        number_column("share", "share", percent, 6),
-        number_column("transient", "transient_outputs", number, 7),
-        number_column("persistent", "persistent_outputs", number, 8),
-        number_column("changed", "outputs_changed", number, 10),
-        number_column("events", "saturation_events", number, 11),
-        number_column("outputs", "outputs", number, 12),
-        number_column(f"energy {unit}".strip(), "energy", si, 4),
-        number_column("saved", "saved", percent, 5),
-        number_column("vs A", "saved_against_safe", percent, 9),
-    ]
-    yield Table(title, columns, table, head=head)
-    columns = [
-        name_column("node", "node", 0),
-        name_column("module", "module", 8),
-        name_column("op", "op_type", 7),
-        number_column("guaranteed", "guaranteed", width, 4),
-        number_column("A", "observed", width, 1),
-        number_column("pinned", "bits_pinned", width, 2),
-        number_column("B", "bits_uniform", width, 2),
-        number_column("C", "bits_each", width, 3),
-        number_column(f"energy B {unit}".strip(), "energy_uniform", si, 5),
-        number_column("energy C", "energy_each", si, 6),
-        number_column("muls", "muls", si, 9),
-        number_column("adds", "adds", si, 10),
-    ]
-    yield Table("Node by node", columns, nodes(variant), is_long=True)

@@ -29,6 +29,8 @@ _UNKNOWN = "unknown"
 def foreign_trace(path: Path, model: Path | None) -> Trace:
     """Returns the trace of a profile; with the model of an onnxruntime profile, by its nodes.
 
+    Without a model, its rows are kernels, each called after itself.
+
     Raises UsageError for a model beside a trace of torch, InputError for a file that is no profile.
     """
     if foreign.kind_of(path) == "torch":
@@ -37,9 +39,28 @@ def foreign_trace(path: Path, model: Path | None) -> Trace:
                 f"{path}: is of torch, and has no nodes of an ONNX model", "Leave out --model."
             )
         profiled = torch_trace.read(path)
-        rows = [row for row in profiled.operations if row.op_type != RANGE]
-        return _trace(path, profiled.run, "torch", operation_table(profiled), len(rows))
-    return _of_kernels(path) if model is None else _of_model(path, model)
+        count = sum(row.op_type != RANGE for row in profiled.operations)
+        return _trace(path, profiled.run, "torch", operation_table(profiled), count)
+    if model is not None:
+        return _of_model(path, model)
+    run = onnxruntime_profile.read(path, None).run
+    rows = [
+        {
+            "node": kernel.name,
+            "index": index,
+            "op_type": kernel.op_type,
+            "domain": kernel.domain,
+            "module": provenance.module_of(onnx.NodeProto(name=kernel.name)),
+            **run.key,
+            "input_shapes": ", ".join(map(str, kernel.input_types)),
+            "output_shapes": ", ".join(map(str, kernel.output_types)),
+            "arena_bytes": kernel.arena_bytes,
+        }
+        for index, kernel in enumerate(run.kernels)
+    ]
+    times = timing(run, [(kernel.name,) for kernel in run.kernels])
+    table = pd.DataFrame(rows, index=[kernel.name for kernel in run.kernels]).join(times)
+    return _trace(path, run, "onnxruntime", table, len(rows))
 
 
 def _of_model(path: Path, file: Path) -> Trace:
@@ -65,28 +86,6 @@ def _of_model(path: Path, file: Path) -> Trace:
         analyzed = replace(analyzed, notes=(*analyzed.notes, *([note] if idle else [])))
     trace = assembled(model, [analyzed], {"read_from": path.name})
     return replace(trace, environment=_elsewhere())
-
-
-def _of_kernels(path: Path) -> Trace:
-    """Returns a trace whose rows are kernels, each called after itself."""
-    run = onnxruntime_profile.read(path, None).run
-    rows = [
-        {
-            "node": kernel.name,
-            "index": index,
-            "op_type": kernel.op_type,
-            "domain": kernel.domain,
-            "module": provenance.module_of(onnx.NodeProto(name=kernel.name)),
-            **run.key,
-            "input_shapes": ", ".join(map(str, kernel.input_types)),
-            "output_shapes": ", ".join(map(str, kernel.output_types)),
-            "arena_bytes": kernel.arena_bytes,
-        }
-        for index, kernel in enumerate(run.kernels)
-    ]
-    times = timing(run, [(kernel.name,) for kernel in run.kernels])
-    table = pd.DataFrame(rows, index=[kernel.name for kernel in run.kernels]).join(times)
-    return _trace(path, run, "onnxruntime", table, len(rows))
 
 
 def _trace(path: Path, run: Run, producer: str, table: pd.DataFrame, nodes: int) -> Trace:

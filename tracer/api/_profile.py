@@ -312,34 +312,23 @@ class _Runs:
                 groups = attribute(model.executed, run.kernels, matches)
         if call.replay and graph is not None:
             positions = list(largest(run, groups, call.replay))
-            kernels = [run.kernels[position] for position in positions]
+            replayed = [run.kernels[position] for position in positions]
             times = np.full(len(run.kernels), np.nan)
-            times[positions] = graph.replay(feedset, kernels, self._progress) * wall(run)["mean"]
+            times[positions] = graph.replay(feedset, replayed, self._progress) * wall(run)["mean"]
             run = replace(run, replayed_us=times)
-        types, calls, differences = self._observed(run, graph, feedset)
-        run = replace(run, notes=(*run.notes, *differences))
+        types, calls = infer(model, feedset.shapes), None
+        if graph is None or observed_shapes.needed(model, types, run.kernels):
+            # shape inference is incomplete or wrong: an optimised model runs once as it is
+            kernels = run.kernels if graph is None else graph.unoptimized_kernels(feedset)
+            observation = observed_shapes.of(model, kernels)
+            types, differences = observation.applied(model, types)
+            calls, run = observation.calls, replace(run, notes=(*run.notes, *differences))
         alone: Mapping[str, float] = {}
         if call.split and graph is not None:
             nodes = longest_fused(run, groups, call.split)
             alone = self._isolated_times(graph, types, nodes, feedset)
         attribution = Attribution(groups, evidence, alone)
         return analyze(model, run, types, calls, call.convention, attribution, self._pricing)
-
-    def _observed(
-        self, run: Run, graph: OptimizedGraph | None, feedset: FeedSet
-    ) -> tuple[TensorTypes, Mapping[str, float] | None, tuple[str, ...]]:
-        """Returns types of tensors, calls of nodes where a run was needed for them, and notes.
-
-        Where shape inference is incomplete or wrong, an optimised model runs once without
-        optimisation.
-        """
-        types = infer(self._model, feedset.shapes)
-        if graph is not None and not observed_shapes.needed(self._model, types, run.kernels):
-            return types, None, ()
-        kernels = run.kernels if graph is None else graph.unoptimized_kernels(feedset)
-        observation = observed_shapes.of(self._model, kernels)
-        types, differences = observation.applied(self._model, types)
-        return types, observation.calls, differences
 
     def _isolated_times(
         self, graph: OptimizedGraph, types: TensorTypes, keys: Sequence[str], feedset: FeedSet

@@ -28,7 +28,7 @@ from tracer.tuning import candidates
 from tracer.tuning import plan as python
 from tracer.tuning.bench import EXECUTOR, OnnxruntimeBench
 from tracer.tuning.candidates import DEFAULT_RTOL, Candidate, Request, Workshop, refuse_unknown
-from tracer.tuning.changes import Steps, find, parsed
+from tracer.tuning.changes import find, parsed
 from tracer.tuning.findings import Findings
 from tracer.tuning.plan import plan_of
 from tracer.tuning.search import Found, Search
@@ -62,7 +62,15 @@ def tune(call: TuneArguments) -> Tuned:
     chosen = parsed(call.apply or ())
     machine, base = Machine.this(), _setup(call)
     if chosen:
-        outcome = _apply(base, chosen, request, report)
+        allowed = request.allow | {step.change.effect for step in chosen}
+        bench, best = OnnxruntimeBench(0, report), Candidate(chosen)
+        Workshop(base, replace(request, allow=allowed), bench).make(best)
+        if best.fault:
+            raise UsageError(
+                f"--apply {', '.join(map(str, chosen))}: {best.fault}",
+                "tracer tune without --apply tries what can be made.",
+            )
+        outcome = Found((), best, Contrast(), None)  # nothing is measured
     else:
         outcome = _search(call, base, request, machine, report)
     proto, setup = None, outcome.best.setup
@@ -119,22 +127,6 @@ def _search(
     left = min(left, _SEARCHED * signals.seconds_left())
     bench = OnnxruntimeBench(call.seed, report)
     return Search(findings, replace(request, seconds=left), bench, report).run()
-
-
-def _apply(base: Setup, steps: Steps, request: Request, report: Progress) -> Found:
-    """Makes steps without measuring. Raises UsageError for one that cannot be made or kept."""
-    allowed = {step.change.effect for step in steps}
-    workshop = Workshop(
-        base, replace(request, allow=request.allow | allowed), OnnxruntimeBench(0, report)
-    )
-    best = Candidate(steps)
-    workshop.make(best)
-    if best.fault:
-        raise UsageError(
-            f"--apply {', '.join(map(str, steps))}: {best.fault}",
-            "tracer tune without --apply tries what can be made.",
-        )
-    return Found((), best, Contrast(), None)
 
 
 def _result(

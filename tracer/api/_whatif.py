@@ -58,7 +58,6 @@ def what_if(call: WhatIfArguments, pool: Pool) -> WhatIf | AccumulatorSweep:
     options = call.options or WhatIfOptions()
     spellings = kinds.listed(call.accumulator) if isinstance(call.accumulator, str) else None
     if spellings is not None:
-        _refuse_widths(options, call.trace)
         return _accumulators(call, spellings, options, pool)
     if call.operands is not None:
         raise UsageError(
@@ -125,30 +124,22 @@ def _opened(call: WhatIfArguments, options: WhatIfOptions, pool: Pool) -> _Opene
     """Opens the model and the data, and chooses the metric, which workers try as they load."""
     loaded = with_overrides(open_subject(call.model), call.data)
     dataset = open_dataset(call.data, loaded, limit=options.limit, folder=Path(call.data_dir))
-    fingerprint = _fingerprint(dataset, pool)
+    fingerprint: Callable[[], str] = cache(dataset.fingerprint)
+    if pool.workers:  # reading all the data takes its time: a thread does it while they compute
+        read: Future[str] = Future()
+        own = reopened(dataset.description, dataset.model)  # a file has one place to read next
+
+        def read_all() -> None:
+            try:
+                read.set_result(own.fingerprint())
+            except BaseException as error:
+                read.set_exception(error)
+
+        Thread(target=read_all, name="fingerprint", daemon=True).start()
+        fingerprint = read.result
     batches = StoredBatches(dataset, options.batch, call.progress)
     metric = first_answer(pool, MetricJob(batches, options.metric), "metric")
     return _Opened(loaded, dataset, batches, metric, fingerprint)
-
-
-def _fingerprint(dataset: Dataset, pool: Pool) -> Callable[[], str]:
-    """Returns a function that tells the fingerprint of the data.
-
-    Reading all of them takes its time, so that a thread does it while workers compute.
-    """
-    if not pool.workers:
-        return cache(dataset.fingerprint)
-    fingerprint: Future[str] = Future()
-    own = reopened(dataset.description, dataset.model)  # a file has one place that is read next
-
-    def read() -> None:
-        try:
-            fingerprint.set_result(own.fingerprint())
-        except BaseException as error:
-            fingerprint.set_exception(error)
-
-    Thread(target=read, name="fingerprint", daemon=True).start()
-    return fingerprint.result
 
 
 @contextmanager
@@ -176,7 +167,19 @@ def _kept_shards(
 def _accumulators(
     call: WhatIfArguments, spellings: tuple[str, ...], options: WhatIfOptions, pool: Pool
 ) -> AccumulatorSweep:
-    """Runs all the data in each accumulator."""
+    """Runs all the data in each accumulator. Raises UsageError for options of widths."""
+    usual = WhatIfOptions()
+    for name, where in _OF_WIDTHS.items():
+        if getattr(options, name) != getattr(usual, name):
+            raise UsageError(
+                f"{where} is about widths, and --accumulator names accumulators",
+                "Say it in the accumulator, as in '18(overflow=wrap)', or leave it out.",
+            )
+    if call.trace is not None:
+        raise UsageError(
+            "a .trace keeps evaluations of widths, and --accumulator names accumulators",
+            "Write .json, .csv, .md, .png or .svg.",
+        )
     deadline = Deadline(None if call.limits is None else call.limits.seconds)
     opened = _opened(call, options, pool)
     loaded, dataset, metric = opened.model, opened.dataset, opened.metric
@@ -211,22 +214,6 @@ def _accumulators(
         rows=tuple(rows),
         notes=tuple(dict.fromkeys((*loaded.notes, *changes, *notes))),
     )  # fmt: skip
-
-
-def _refuse_widths(options: WhatIfOptions, trace: str | Path | None) -> None:
-    """Raises UsageError for options that are about widths, beside accumulators with names."""
-    usual = WhatIfOptions()
-    for name, where in _OF_WIDTHS.items():
-        if getattr(options, name) != getattr(usual, name):
-            raise UsageError(
-                f"{where} is about widths, and --accumulator names accumulators",
-                "Say it in the accumulator, as in '18(overflow=wrap)', or leave it out.",
-            )
-    if trace is not None:
-        raise UsageError(
-            "a .trace keeps evaluations of widths, and --accumulator names accumulators",
-            "Write .json, .csv, .md, .png or .svg.",
-        )
 
 
 def _settings(task: Task) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 import webbrowser
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,7 +68,13 @@ class Output:
         """
         formats = _formats(kind)
         targets = self._targets(formats)
-        _refuse_duplicates(targets)
+        paths = [target.path and target.path.absolute() for target in targets]
+        for index, path in enumerate(paths):
+            if path is None and None in paths[:index]:
+                raise UsageError("two outputs for stdout", "Write one of them to a file with -o.")
+            if path in paths[:index]:
+                where = targets[index].path
+                raise UsageError(f"two outputs for {where}", "Give each a file of its own.")
         reports = [target for target in targets if target.extension == REPORT]
         if self.opened and not any(target.path for target in reports):
             raise UsageError("--open needs a report", "Write one with -o report.html.")
@@ -249,16 +255,6 @@ def _formats(kind: type[Result]) -> Mapping[str, Format]:
     from tracer.analyzers import views
 
     return views.formats(kind)
-
-
-def _refuse_duplicates(targets: Sequence[Target]) -> None:
-    paths = [target.path and target.path.absolute() for target in targets]
-    for index, path in enumerate(paths):
-        if path not in paths[:index]:
-            continue
-        if path is None:
-            raise UsageError("two outputs for stdout", "Write one of them to a file with -o.")
-        raise UsageError(f"two outputs for {targets[index].path}", "Give each a file of its own.")
 
 
 def write_screen(show: Callable[[Console], None]) -> None:

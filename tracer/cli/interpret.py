@@ -189,7 +189,15 @@ class _Writer:
         else:
             if self._count == 1:
                 self._folder(self._place(), *self._held[0])
-            self._move(self._place())
+            made = self._place()
+            with errors_naming(self._path):
+                if not self._path.exists() or not any(self._path.iterdir()):
+                    made.replace(self._path)
+                else:  # files in a folder that is there are replaced one by one
+                    for file in sorted(made.rglob("*.pb")):
+                        place = self._path / file.relative_to(made)
+                        place.parent.mkdir(exist_ok=True)
+                        file.replace(place)
         tell_written(self._path)
 
     def _place(self) -> Path:
@@ -208,17 +216,6 @@ class _Writer:
                 write_atomically(path / f"input_{index}.pb", data)
         for index, value in enumerate(self._model.graph.output):
             write_atomically(path / f"output_{index}.pb", _proto(values[value.name], value))
-
-    def _move(self, made: Path) -> None:
-        """Moves a folder to its place; files in a folder that is there are replaced one by one."""
-        with errors_naming(self._path):
-            if not self._path.exists() or not any(self._path.iterdir()):
-                made.replace(self._path)
-                return
-            for file in sorted(made.rglob("*.pb")):
-                place = self._path / file.relative_to(made)
-                place.parent.mkdir(exist_ok=True)
-                file.replace(place)
 
     def _npz(self) -> bytes:
         """Returns the outputs of all batches, joined along the first axis."""

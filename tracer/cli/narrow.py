@@ -62,7 +62,18 @@ def command(
     """
     from tracer.records.transformed import Narrowed, certificate_beside
 
-    _check_exports(exports, options["tile"])
+    for name in exports:  # before the work
+        form = next((e for e in _TOOLCHAINS if name.endswith(e) or name.startswith(f"{e}:")), None)
+        if form is None:
+            raise UsageError(
+                f"--export {name}: the extension names no toolchain",
+                f"The extensions are {', '.join(_TOOLCHAINS)}; -o writes other files.",
+            )
+        if options["tile"] is not None and form != "qonnx.onnx":
+            raise UsageError(
+                f"--export {name}: FINN and hls4ml have one width for a sum, not one for tiles",
+                "Narrow without --tile, or write the model in QONNX.",
+            )
     paths, others = replace(output, files=(*output.files, *exports)).split(Narrowed, "onnx")
     if len(paths) > 1 or None in paths:
         raise UsageError("the narrowed model goes to one .onnx file", "Name it: -o FILE.onnx.")
@@ -77,19 +88,3 @@ def command(
         if result.certificate is not None:
             tell_written(certificate_beside(target))
     others.emit(result)
-
-
-def _check_exports(names: tuple[str, ...], tile: int | None) -> None:
-    """Raises UsageError for a file of --export that no toolchain reads, before the work."""
-    for name in names:
-        form = next((e for e in _TOOLCHAINS if name.endswith(e) or name.startswith(f"{e}:")), None)
-        if form is None:
-            raise UsageError(
-                f"--export {name}: the extension names no toolchain",
-                f"The extensions are {', '.join(_TOOLCHAINS)}; -o writes other files.",
-            )
-        if tile is not None and form != "qonnx.onnx":
-            raise UsageError(
-                f"--export {name}: FINN and hls4ml have one width for a sum, not one for tiles",
-                "Narrow without --tile, or write the model in QONNX.",
-            )

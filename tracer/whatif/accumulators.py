@@ -121,11 +121,21 @@ def _row(
     parts = task.run(model, policy)
     emulation = AccumulatorEmulation(model, policy)
     formats = (str(rule.operands) for rule in emulation.float_rules.values() if rule.operands)
+    every = policy.assign(model.nodes)
+    rules: Mapping[str, Rule] = {
+        **{key: every[key] for key in emulation.runners}, **emulation.float_rules
+    }  # fmt: skip
+    cost = energy_cost(model, task.batches.dataset, rules, task.energy, task.addition_convention)
+    used = [rules[node].accumulator for node in cost.nodes]
+    # the energy of floats does not depend on these bits
+    bits = [each.bits if isinstance(each, Accumulator) else REFERENCE_BITS for each in used]
+    energies = dict(zip(cost.nodes, cost.per_node(bits), strict=True))
+    unknown = any(energies[node] is None for node in cost.work.nodes)
     row = SweptAccumulator(
         spelling,
         operands=",".join(dict.fromkeys(formats)) or None,
         score=float(np.concatenate([part.scores for part in parts]).mean()),
-        energy=_energy(task, model, policy, emulation),
+        energy=None if unknown else known_sum(energies.values()),
         **(_integer_counts(parts) if emulation.runners else _float_counts(parts)),
     )
     return row, (note for part in parts for note in part.notes)
@@ -153,23 +163,6 @@ def _float_counts(parts: Sequence[_Part]) -> dict[str, Any]:
         "rel_error_p50": error_percentile(total["error_histogram"], 50),
         "rel_error_p99": error_percentile(total["error_histogram"], 99),
     }
-
-
-def _energy(
-    task: AccumulatorTask, model: Model, policy: Policy, emulation: AccumulatorEmulation
-) -> float | None:
-    """Returns the energy per sample; None where a node that multiplies has no figures."""
-    every = policy.assign(model.nodes)
-    integers = {key: every[key] for key in emulation.runners}
-    rules: Mapping[str, Rule] = integers | dict(emulation.float_rules)
-    cost = energy_cost(model, task.batches.dataset, rules, task.energy, task.addition_convention)
-    used = [rules[node].accumulator for node in cost.nodes]
-    # the energy of floats does not depend on these bits
-    bits = [each.bits if isinstance(each, Accumulator) else REFERENCE_BITS for each in used]
-    energies = dict(zip(cost.nodes, cost.per_node(bits), strict=True))
-    if any(energies[node] is None for node in cost.work.nodes):
-        return None
-    return known_sum(energies.values())
 
 
 @dataclass(frozen=True, slots=True)

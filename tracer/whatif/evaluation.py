@@ -98,7 +98,13 @@ class Evaluator:
         self._begun: dict[tuple[Widths, bool], _Begun] = {}
         self._expected: list[tuple[Widths, bool]] = []
         self._asked: Sequence[Future[Any]] = ()
-        self._shards = self._shards_of(batches)
+        self._shards: tuple[Shard, ...] = (Shard(),)  # one where tasks run in this process
+        if pool.workers and batches is not None and batches > 1:
+            size = self._kept.read(EVERY, SIZE, int)
+            if size is None:
+                size = equal_size(pool, self._job, "measure", batches, progress)
+                self._kept.keep(EVERY, SIZE, size)
+            self._shards = cut_shards(batches, size)
         parts, sums = self._measured()
         self._widths = dict(parts[0].widths)
         self._node_steps = parts[0].steps
@@ -249,16 +255,6 @@ class Evaluator:
             counts = reduce(add, (part.counts[key] for part in parts.values()), reused_counts)
             overflows[key] = NodeOverflows(int(sums.tally.outputs.sum()), **asdict(counts))
         return overflows
-
-    def _shards_of(self, batches: int | None) -> tuple[Shard, ...]:
-        """The shards: one where tasks run in this process, else as long as batches tell."""
-        if not self._pool.workers or batches is None or batches < 2:
-            return (Shard(),)
-        size = self._kept.read(EVERY, SIZE, int)
-        if size is None:
-            size = equal_size(self._pool, self._job, "measure", batches, self._progress)
-            self._kept.keep(EVERY, SIZE, size)
-        return cut_shards(batches, size)
 
     def _measured(self) -> tuple[list[ShardBaseline], dict[str, PartialSums]]:
         """Runs all shards in wide accumulators, and adds up their sums as they come.

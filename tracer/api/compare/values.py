@@ -46,7 +46,7 @@ from tracer.quantization.layers import within_time
 from tracer.records.trace import typed_table
 from tracer.shapes import infer
 from tracer.support.imports import not_installed
-from tracer.support.tolerance import Difference, Tolerance
+from tracer.support.tolerance import Tolerance
 from tracer.support.types import FloatArray
 
 _BATCH = 8
@@ -107,8 +107,18 @@ def _numbers(
     """Returns the differences; if there are any, with a note on whether the weights are equal."""
     if first.model is None or second.model is None:
         return numbers(first.values, second.values, tolerance)
-    isolated, obstacle = _isolated_differences(first, second, tolerance)
     outputs = {node.key: node.outputs[0] for node in second.model.nodes if node.outputs}
+    expected = {
+        outputs[other]: in_type_of(first.values.by_node[key], second.values.by_node[other])
+        for key, other in pairs(first.values, second.values)
+    }
+    isolation = Isolation(second.model, expected, tolerance)
+    isolated, obstacle = None, ""  # what each layer differs by on the values of the first side
+    try:
+        Interpreter(second.model, observers=[isolation]).run(None, second.feeds)
+        isolated = isolation.differences
+    except TracerError as error:
+        obstacle = f"layers are not run on the values of {first.side.label}: {error.what}"
     by_tensor = {outputs[key]: value for key, value in second.values.by_node.items()}
     exact = precisions(second.model, by_tensor)
     by_node = {key: exact[name] for key, name in outputs.items() if name in exact}
@@ -131,27 +141,6 @@ def _numbers(
         files = " ".join(f"--weights {side.framework}=FILE" for side in untrained)
         note += f"; to compare trained models, give {files}"
     return replace(result, notes=(*result.notes, note))
-
-
-def _isolated_differences(
-    first: _RunSide, second: _RunSide, tolerance: Tolerance
-) -> tuple[Mapping[str, Difference] | None, str]:
-    """Returns what each layer of the second side differs by on the values of the first, by node.
-
-    Or None, and why the interpreter does not run the second side so.
-    """
-    assert second.model is not None
-    outputs = {node.key: node.outputs[0] for node in second.model.nodes if node.outputs}
-    expected = {
-        outputs[other]: in_type_of(first.values.by_node[key], second.values.by_node[other])
-        for key, other in pairs(first.values, second.values)
-    }
-    isolation = Isolation(second.model, expected, tolerance)
-    try:
-        Interpreter(second.model, observers=[isolation]).run(None, second.feeds)
-    except TracerError as error:
-        return None, f"layers are not run on the values of {first.side.label}: {error.what}"
-    return isolation.differences, ""
 
 
 def _run_side(side: LiveSide, arrays: Arrays, settings: SideSettings) -> _RunSide:
@@ -297,9 +286,20 @@ def compare_scores(
 def _score_pair(
     pair: tuple[OnnxSide, OnnxSide], scoring: Scoring, settings: SideSettings, progress: Progress
 ) -> list[Scores]:
-    """Returns the scores of the second side; no other side is open beside the two."""
+    """Returns the scores of the second side; no other side is open beside the two.
+
+    Raises UsageError where the models fix two numbers of samples.
+    """
     datasets, data = [scoring.open(side) for side in pair], str(scoring.data)
-    size, total = _batch_size(pair, datasets, settings), datasets[0].samples
+    fixed = {dataset.layout.batch for dataset in datasets} - {None}
+    if len(fixed) > 1:
+        labels = " and ".join(side.label for side in pair)
+        numbers = " and ".join(map(str, sorted(filter(None, fixed))))
+        raise UsageError(
+            f"{labels} take {numbers} samples at a time",
+            "Leave --data out, or export them with a dynamic batch.",
+        )
+    size, total = next(iter(fixed), None) or settings.batch or _BATCH, datasets[0].samples
     tallies: list[_Tally] = []
     done = 0
     with ExitStack() as stack:
@@ -334,18 +334,3 @@ def _tallies(scoring: Scoring, batch: Batch, outputs: Outputs) -> list[_Tally]:
         if fitting.name in ("top1", "perplexity"):
             chosen.append(metrics.find(_AGREEMENT))
     return [_Tally(suited(metric, batch, output)) for metric in chosen]
-
-
-def _batch_size(
-    pair: Sequence[OnnxSide], datasets: Sequence[Dataset], settings: SideSettings
-) -> int:
-    """Returns the samples of an inference. Raises UsageError where the models fix two numbers."""
-    fixed = {dataset.layout.batch for dataset in datasets} - {None}
-    if len(fixed) > 1:
-        labels = " and ".join(side.label for side in pair)
-        numbers = " and ".join(map(str, sorted(filter(None, fixed))))
-        raise UsageError(
-            f"{labels} take {numbers} samples at a time",
-            "Leave --data out, or export them with a dynamic batch.",
-        )
-    return next(iter(fixed), None) or settings.batch or _BATCH
