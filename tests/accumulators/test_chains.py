@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.accumulators.nodes import model
+from tests.examples import examples
 from tracer.accumulators import chains
 from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine.sum_runner import OverflowCounter, SumRunner
@@ -143,7 +144,7 @@ def draw_size(size, kernel, stride, pad):
 
 
 @pytest.mark.long
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(graphs(), st.sampled_from(["8", "12", "15", "18", "32"]), st.integers(1, 2))
 def test_random_chains_keep_their_bits(chain, bits, threads):
     proto, x = chain

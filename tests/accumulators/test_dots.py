@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.accumulators.dots import emulate, observe
+from tests.examples import examples
 from tracer.accumulators.engine import dots, oracle
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Order, Stage, Terms, named
@@ -103,7 +104,7 @@ PAIRS = [
 
 
 @pytest.mark.long
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     st.integers(0, 2**32),
     st.sampled_from(PAIRS),
@@ -115,7 +116,7 @@ def test_any_block_is_summed_as_the_oracle_does(seed, kinds, shape, accumulator,
     block(seed, kinds, shape, accumulator, bias_bits).count()
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     st.integers(0, 2**32),
     st.sampled_from([("int8", "uint8"), ("int8", "int8"), ("int4", "uint4"), ("int16", "int16")]),

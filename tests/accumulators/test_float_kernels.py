@@ -4,9 +4,10 @@ from dataclasses import astuple
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tracer.accumulators.engine.float_arithmetic import sum_products
 from tracer.accumulators.floats import compiled_sums, oracle
 from tracer.accumulators.floats.casting import cast, paired
@@ -61,7 +62,7 @@ NO_TERMS = {"seed": 843, "rows": 1, "depth": 0, "columns": 1, "spread": 0, "odd"
 """A sum that begins with -0, and has no terms."""
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(
     spelling=st.sampled_from(ACCUMULATORS), form=st.sampled_from(["fp32", "fp16", "bf16"]),
     case=CASES,
@@ -86,7 +87,7 @@ NARROW = st.fixed_dictionaries({
 })  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     spelling=st.sampled_from(SINGLES), form=st.sampled_from(["fp32", "fp16", "bf16"]), case=NARROW
 )  # fmt: skip
@@ -104,7 +105,7 @@ def test_sums_term_after_term_in_float32_lanes(spelling, form, case):
         assert_same(got, want)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(spelling=st.sampled_from(SINGLE_BLOCKS), case=NARROW)
 def test_block_multiply_adds_in_float32_lanes(spelling, case):
     accumulator = block_fma(spelling)
@@ -114,7 +115,7 @@ def test_block_multiply_adds_in_float32_lanes(spelling, case):
     assert_same(got, oracle.blocks(left, right, start, accumulator))
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(spelling=st.sampled_from(BLOCKS), case=CASES)
 def test_block_multiply_adds(spelling, case):
     accumulator = block_fma(spelling)
@@ -131,7 +132,7 @@ SCALED = [
 ]  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     spelling=st.sampled_from(SCALED), seed=st.integers(0, 9999), rows=st.integers(1, 3),
     depth=st.integers(0, 300), columns=st.integers(1, 9), spread=st.integers(0, 20),

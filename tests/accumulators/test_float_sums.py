@@ -5,9 +5,10 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tracer.accumulators.engine.float_arithmetic import sum_products
 from tracer.accumulators.spec.float_accumulator import FloatFormat, float_accumulator
 from tracer.errors import UsageError
@@ -59,7 +60,7 @@ FRACTIONS = {"rne": nearest, "rz": towards_0, "floor": down}
 formats = st.builds(FloatFormat, st.integers(4, 8), st.integers(1, 22))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     form=formats, rule=st.sampled_from(sorted(FRACTIONS)), fused=st.booleans(),
     chunk=st.sampled_from([None, 1, 4]), seed=st.integers(0, 1000), spread=st.integers(0, 20),

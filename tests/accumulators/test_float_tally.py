@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.accumulators.float_errors import histogram, relative_errors
+from tests.examples import examples
 from tracer.accumulators.statistics import float_partial_sums
 from tracer.accumulators.statistics.float_partial_sums import FloatTally
 from tracer.errors import UsageError
@@ -39,7 +40,7 @@ def tally(*parts: tuple[np.ndarray, ...]) -> FloatTally:
 
 
 @given(SIZES, st.integers(1, 100))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_percentile_is_at_most_an_eighth_above_that_of_numpy(errors, percent):
     counts = histogram(np.array(errors))
     exact = float(np.percentile(errors, percent, method="inverted_cdf"))
@@ -76,7 +77,7 @@ def test_parts_in_any_order_have_the_statistics_of_the_whole(seed, first, second
 
 
 @given(st.integers(0, 2**32), st.integers(0, 700))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_errors_are_counted_in_their_bins(seed, size):
     values, overflowed, _, _, exact = parts = drawn(seed, size)
     got = tally(parts)

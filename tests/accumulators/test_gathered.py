@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.accumulators.patches import patches
+from tests.examples import examples
 from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine import oracle
 from tracer.accumulators.engine.integer_arithmetic import Integers
@@ -77,7 +78,7 @@ def running(kind, accumulator, rows, terms, bias):
     return runner
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(convolutions(), accumulators(), st.sampled_from([0, 5]), st.integers(1, 2))
 def test_windows_are_summed_as_by_the_oracle(convolution, accumulator, fill, threads):
     x, w, bias, slid = convolution
@@ -99,7 +100,7 @@ def test_windows_are_summed_as_by_the_oracle(convolution, accumulator, fill, thr
     np.testing.assert_array_equal(by_channel, values)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(convolutions(), st.integers(1, 2))
 def test_wide_sums_are_tallied_as_those_of_the_oracle(convolution, threads):
     x, w, bias, slid = convolution
@@ -118,7 +119,7 @@ def test_wide_sums_are_tallied_as_those_of_the_oracle(convolution, threads):
     assert runner.tally == tally
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(1, 70), st.integers(1, 9), st.integers(1, 90), accumulators(), st.data())
 def test_rows_are_summed_as_by_the_oracle(count, width, depth, accumulator, data):
     """Numbers as stored, minus a zero point; terms that are neighbours, or anywhere in a row."""

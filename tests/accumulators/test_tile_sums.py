@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tracer.accumulators.engine import oracle, tile_sums
 from tracer.accumulators.engine.tile_sums import Factors, SumLanes, checked, program
 from tracer.accumulators.spec.accumulator import Accumulator
@@ -67,7 +68,7 @@ def products(seed, rows, depth, columns, sizes):
 
 
 @pytest.mark.long
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.integers(0, 2**32),
     st.tuples(st.integers(1, 20), st.integers(1, 60), st.integers(1, 140)),

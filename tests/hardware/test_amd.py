@@ -6,9 +6,10 @@ from math import floor
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.hardware.exact import exponent, rounded
 from tracer.accumulators.engine.float_arithmetic import sum_products
 from tracer.accumulators.hardware.matrix_cores import AMD
@@ -69,7 +70,7 @@ def mi300x(left, right, start, form):
 RULES = {"amd:mi100": mi100, "amd:mi300x": mi300x}
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(case=st.sampled_from([case for case in CASES if case[0] in RULES]),
        seed=st.integers(0, 9999), depth=st.integers(1, 40), spread=st.integers(0, 14))  # fmt: skip
 def test_blocks_are_those_of_exact_fractions(case, seed, depth, spread):

@@ -6,9 +6,10 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.hardware import exact, vectors
 from tracer.accumulators.engine.float_arithmetic import sum_products
 from tracer.accumulators.hardware.matrix_cores import NVIDIA
@@ -127,7 +128,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(case=st.sampled_from(CASES), seed=st.integers(0, 9999), depth=st.integers(1, 70),
        spread=st.integers(0, 12))  # fmt: skip
 def test_blocks_are_those_of_exact_fractions(case, seed, depth, spread):

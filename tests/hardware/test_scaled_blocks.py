@@ -5,11 +5,12 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from tests.accumulators.nodes import narrowed
+from tests.examples import examples
 from tests.hardware import exact
 from tracer.accumulators import hardware
 from tracer.accumulators.engine.float_arithmetic import sum_products
@@ -53,7 +54,7 @@ def chained(accumulator, left, right, start, **rule):
     return float(value)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     card=st.sampled_from(CARDS), name=st.sampled_from([*GROUPS]), seed=st.integers(0, 9999),
     depth=st.integers(1, 200), spread=st.sampled_from([2, 9, 20]),
@@ -78,7 +79,7 @@ MX = {
 }  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     card=st.sampled_from(CARDS), name=st.sampled_from([*MX]), seed=st.integers(0, 9999),
     depth=st.integers(1, 100), spread=st.sampled_from([1, 9, 20]),

@@ -1,9 +1,10 @@
 """Compiled products and convolutions against numpy, on integers, which floats multiply exactly."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tracer.interpreter.numeric import compiled, parallel
 
 
@@ -11,7 +12,7 @@ def integers(seed, *shape):
     return np.random.default_rng(seed).integers(-9, 10, shape).astype(np.float32)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.tuples(st.integers(1, 3), st.integers(1, 30), st.integers(1, 60), st.integers(1, 150)),
     st.integers(1, 2),

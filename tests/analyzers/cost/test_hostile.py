@@ -1,11 +1,12 @@
 """Whatever shapes and attributes a file claims, the counter answers; it never fails."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
 from tests.analyzers.cost.graphs import Graph
+from tests.examples import examples
 from tracer.analyzers.cost import COLUMNS, cost, count
 from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.errors import UsageError
@@ -34,7 +35,7 @@ def operations(draw):
 
 
 @given(operations(), st.fixed_dictionaries(dict.fromkeys("abcy", tensor)))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_no_shape_and_no_attribute_makes_the_counter_fail(node, types):
     graph = Graph()
     graph.nodes.append(node)

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tracer
+from tests.examples import examples
 from tracer.interpreter.numeric import products
 from tracer.narrowing import rounding
 
@@ -32,7 +33,7 @@ def factors(seed, integers):
     return left, right, random.permutation(depth)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["left", "right", "none"]))
 def test_the_order_of_the_terms_changes_no_bit_of_a_product(seed, integers):
     left, right, order = factors(seed, integers)
@@ -42,7 +43,7 @@ def test_the_order_of_the_terms_changes_no_bit_of_a_product(seed, integers):
         assert np.array_equal(found[::-1], multiply(left[::-1], right))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["left", "right", "none"]))
 def test_a_product_is_the_product(seed, integers):
     left, right, _ = factors(seed, integers)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tracer.records.whatif import Evaluation
 from tracer.storage.whatif_file import WhatIfFile
 from tracer.whatif.evaluation import EvaluationCache
@@ -72,7 +73,7 @@ losses = st.tuples(*[st.integers(1, 9)] * 3)
 works = st.tuples(*[st.integers(1, 9)] * 3)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(needs, losses, works, st.integers(0, 12))
 def test_one_width_for_all_is_the_least_that_is_allowed(needs, losses, works, budget):
     network = Network(needs, losses)
@@ -84,7 +85,7 @@ def test_one_width_for_all_is_the_least_that_is_allowed(needs, losses, works, bu
     assert choice.energy == least * sum(works)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(needs, losses, works, st.integers(0, 12), st.none() | losses)
 def test_a_width_for_each_costs_no_more_and_cannot_lose_another_bit(
     needs, losses, works, budget, seen
