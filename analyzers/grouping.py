@@ -99,18 +99,17 @@ def _operators(nodes: pd.DataFrame) -> pd.Series[str]:
     of_kernel: dict[int, list[str | None]] = {}
     for kernel, operator, is_known in zip(nodes["kernel"], operators, known, strict=True):
         of_kernel.setdefault(kernel, []).append(operator if is_known else None)
-    joined = {kernel: _common_operator(operators) for kernel, operators in of_kernel.items()}
+    joined = dict[int, str | None]()
+    for kernel, every in of_kernel.items():
+        names = [operator for operator in every if operator is not None]
+        if len(names) < len(every):
+            joined[kernel] = every[0]
+        elif len(names) <= _LISTED:
+            joined[kernel] = "+".join(names)
+        else:  # a compiled subgraph has hundreds
+            counts = Counter(names).most_common()
+            joined[kernel] = "+".join(f"{n} {name}" if n > 1 else name for name, n in counts)
     return pd.Series(joined, dtype="string")
-
-
-def _common_operator(operators: list[str | None]) -> str | None:
-    known = [operator for operator in operators if operator is not None]
-    if len(known) < len(operators):
-        return operators[0]
-    if len(known) <= _LISTED:
-        return "+".join(known)
-    counts = Counter(known).most_common()  # a compiled subgraph has hundreds
-    return "+".join(f"{count} {name}" if count > 1 else name for name, count in counts)
 
 
 def by_op(nodes: pd.DataFrame) -> pd.DataFrame:
@@ -255,7 +254,10 @@ def by_kernel(run: Run | None) -> pd.DataFrame:
         raise UsageError("nothing ran, so there are no kernels", "Group by node, op or module.")
     times = timing(run, [(str(i),) for i in range(len(run.kernels))])
     times = times.reindex([str(i) for i in range(len(run.kernels))])
-    outer = ~_handed_on(run)
+    op_types = {kernel.name: kernel.op_type for kernel in run.kernels}
+    inside = Counter(kernel.scope for kernel in run.kernels)
+    alone = [op_types.get(k.scope) == k.op_type and inside[k.scope] == 1 for k in run.kernels]
+    outer = ~np.array(alone, np.bool_)
     totals = _totals(run, times["time_us"].to_numpy(np.float64))
     rows = pd.DataFrame(
         {
@@ -272,15 +274,6 @@ def by_kernel(run: Run | None) -> pd.DataFrame:
     folded["time_total_share"] = folded["time_us_total"] / (folded["time_us"].sum() or np.nan)
     folded["time_us_per_call"] = folded["time_us_total"] / folded["calls"]
     return folded
-
-
-def _handed_on(run: Run) -> npt.NDArray[np.bool_]:
-    """Returns which kernels are alone inside a kernel of the same name."""
-    names = {kernel.name: kernel.op_type for kernel in run.kernels}
-    inside = Counter(kernel.scope for kernel in run.kernels)
-    return np.array(
-        [names.get(k.scope) == k.op_type and inside[k.scope] == 1 for k in run.kernels], np.bool_
-    )
 
 
 def _totals(run: Run, own: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -39,7 +39,11 @@ def memory(
     live: dict[str, Bytes] = {}
     for scope in typed.model.scopes:  # a body after the one around it
         if scope.owner is not None:
-            around[scope.path] = _beside_body(typed, scope.owner, live[scope.owner.key])
+            written = total(
+                typed.facts.operand(name, scope.owner.scope) for name in scope.owner.outputs if name
+            )
+            beside = live[scope.owner.key]
+            around[scope.path] = None if beside is None or written is None else beside - written
         outside = around[scope.path]
         for key, size in _live(typed, scope, graphs.get(scope.path, ()), last).items():
             live[key] = known_sum((outside, size))
@@ -92,8 +96,15 @@ def _live(
     typed: TypedModel, scope: Scope, nodes: Sequence[Node], last: Mapping[Address, int]
 ) -> dict[str, Bytes]:
     """Returns the bytes of one graph's tensors that are alive at each of its nodes, by key."""
+    if not nodes:
+        return {}
+    born = {(scope.path, value.name): 0 for value in scope.graph.input}
+    for at, node in enumerate(nodes):
+        born.update((tensor, at) for tensor in typed.flow.outputs_of(node))
     change, unknown = [0] * (len(nodes) + 1), [0] * (len(nodes) + 1)
-    for tensor, first in _born(typed, scope, nodes).items():
+    for tensor, first in born.items():
+        if tensor in typed.sources.of_tensors or tensor in typed.aliases.viewed:
+            continue  # it has no bytes of its own
         size = typed.facts.operand(tensor[1], scope).nbytes
         which, amount = (unknown, 1) if size is None else (change, size)
         which[first] += amount
@@ -104,26 +115,6 @@ def _live(
         total, missing = total + delta, missing + gap
         alive[node.key] = None if missing or total > LARGEST else total
     return alive
-
-
-def _born(typed: TypedModel, scope: Scope, nodes: Sequence[Node]) -> dict[Address, int]:
-    """Returns the tensors of a graph with bytes of their own, and the positions of their makers."""
-    if not nodes:
-        return {}
-    born = {(scope.path, value.name): 0 for value in scope.graph.input}
-    for at, node in enumerate(nodes):
-        born.update((tensor, at) for tensor in typed.flow.outputs_of(node))
-    weights, viewed = typed.sources.of_tensors, typed.aliases.viewed
-    return {
-        tensor: at for tensor, at in born.items() if tensor not in weights and tensor not in viewed
-    }
-
-
-def _beside_body(typed: TypedModel, owner: Node, live: Bytes) -> Bytes:
-    """Returns the bytes alive around a node while its body runs, without its outputs."""
-    outputs = (typed.facts.operand(name, owner.scope) for name in owner.outputs if name)
-    written = total(outputs)
-    return None if live is None or written is None else live - written
 
 
 def _schedule(nodes: Iterable[Node], flow: Dataflow, ran: Mapping[str, int]) -> tuple[Node, ...]:

@@ -13,7 +13,7 @@ hardware that it emulates.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -69,7 +69,10 @@ def merged(sources: Sequence[Source]) -> Trace:
             )
     ordered = (base, *others)
     _check_runs(ordered)
-    priced = _priced(ordered)
+    # energies belong to the widths that sums were counted at; else those of the first trace count
+    having = [each for each in ordered if each.trace.nodes[_ENERGY].notna().any()]
+    counting = (each for each in having if _counts(each.trace.nodes))
+    priced = next(counting, next(iter(having), None))
     more_rows = [
         own_rows(other.trace, run)
         for other in others
@@ -116,16 +119,6 @@ def _counts(nodes: pd.DataFrame) -> bool:
     return bool(nodes[_COUNTED].notna().any())
 
 
-def _priced(sources: Sequence[Source]) -> Source | None:
-    """Returns the trace whose energies count: they belong to the widths that sums were counted at.
-
-    Without counted sums, it is the first trace with energies.
-    """
-    having = [source for source in sources if source.trace.nodes[_ENERGY].notna().any()]
-    counting = (source for source in having if _counts(source.trace.nodes))
-    return next(counting, next(iter(having), None))
-
-
 def _executors(source: Source) -> frozenset[str]:
     """Returns the executors of the rows of a trace."""
     return frozenset(source.trace.nodes["executor"].dropna()) if source.timed else frozenset()
@@ -165,21 +158,14 @@ def _with_columns(nodes: pd.DataFrame, other: Source, with_energy: bool) -> pd.D
         size = None if pd.isna(batch) else int(batch)
         same = table[of_batch(table, size)]
         sampled = same if len(same) else table[table["batch"].isin(table["batch"].iloc[:1])]
-        sampled = sampled.assign(energy=_scaled(sampled, nodes[of_batch(nodes, size)]))
+        # energy is proportional to the multiplications of a node, as these are to the batch size
+        here = nodes[of_batch(nodes, size)].drop_duplicates("node").set_index("node")["macs"]
+        ours = here.astype("float64").reindex(sampled["node"]).to_numpy()
+        theirs = sampled["macs"].astype("float64")
+        sampled = sampled.assign(energy=(sampled[_ENERGY] * ours / theirs).where(theirs > 0))
         for name in sorted(lacking):
             nodes = _filled(nodes, size, name, same if name in _WORK else sampled, name)
     return nodes
-
-
-def _scaled(theirs: pd.DataFrame, here: pd.DataFrame) -> pd.Series[float]:
-    """Returns the energy of the rows of `theirs` for the work of those of `here`, float64.
-
-    Energy is proportional to the multiplications of a node, as these are to the batch size.
-    """
-    macs = here.drop_duplicates("node").set_index("node")["macs"].astype("float64")
-    own = theirs["macs"].astype("float64")
-    ours = pd.Series(macs.reindex(theirs["node"]).to_numpy(), theirs.index)
-    return (theirs[_ENERGY] * ours / own).where(own > 0)
 
 
 def _filled(
@@ -199,19 +185,16 @@ def _filled(
 def _settings(sources: Sequence[Source], priced: Source | None) -> dict[str, Any]:
     """Returns the settings of the base, the energy model, and under MERGED the others' settings."""
     base, *others = (source.trace for source in sources)
-    more = [each for trace in others for each in _recorded(trace)]
-    settings = {**base.settings, MERGED: [*base.settings.get(MERGED, []), *more]}
+    merged_in = list(base.settings.get(MERGED, []))
+    for trace in others:
+        own = {name: value for name, value in trace.settings.items() if name != MERGED}
+        environment = msgspec.json.decode(msgspec.json.encode(trace.environment))
+        merged_in += [{"settings": own, "environment": environment}]
+        merged_in += trace.settings.get(MERGED, [])
+    settings = {**base.settings, MERGED: merged_in}
     if priced is not None:
         settings[_ENERGY] = priced.trace.settings.get(_ENERGY)
     return settings if settings[MERGED] else dict(base.settings)
-
-
-def _recorded(trace: Trace) -> Iterator[Mapping[str, Any]]:
-    """Yields the settings and the environment of a trace, and of those merged into it."""
-    own = {name: value for name, value in trace.settings.items() if name != MERGED}
-    environment = msgspec.json.decode(msgspec.json.encode(trace.environment))
-    yield {"settings": own, "environment": environment}
-    yield from trace.settings.get(MERGED, [])
 
 
 def _notes(base: Source, others: Sequence[Source], priced: Source | None) -> Iterator[str]:

@@ -23,7 +23,31 @@ class Observation:
 
     def applied(self, model: Model, types: TensorTypes) -> tuple[TensorTypes, tuple[str, ...]]:
         """Returns the types of the run, and notes on what inference has otherwise."""
-        return types.updated(self.types, self.varying), _notes(model, self.differences(types))
+        updated, differences = types.updated(self.types, self.varying), self.differences(types)
+        if not differences:
+            return updated, ()
+        flow = model.dataflow
+        first: dict[str, list[Node]] = {}
+        behind = 0
+        for node in model.nodes:
+            if any(address in differences for address in flow.outputs_of(node)):
+                if any(address in differences for address in flow.read(node)):
+                    behind += 1
+                else:
+                    first.setdefault(node.qualified_type, []).append(node)
+        notes = []
+        for op_type, nodes in first.items():
+            at = next(address for address in flow.outputs_of(nodes[0]) if address in differences)
+            inferred, observed = differences[at]
+            more = f" and {len(nodes) - 1:,} more" if len(nodes) > 1 else ""
+            notes.append(
+                f"'{nodes[0].key}'{more} ({op_type}): the run has {observed}, where inference has "
+                f"{inferred}; the run counts"
+            )
+        if behind:
+            what = "nodes behind have other shapes in the run than by inference too"
+            notes.append(f"{behind:,} {what}")
+        return updated, tuple(notes)
 
     def differences(self, types: TensorTypes) -> dict[Address, tuple[TensorType, TensorType]]:
         """Returns the inferred and the observed type of tensors where they contradict."""
@@ -131,32 +155,3 @@ class _Names:
                 return {}
             found[name] = left.pop(0)
         return {} if left else found
-
-
-def _notes(
-    model: Model, differences: Mapping[Address, tuple[TensorType, TensorType]]
-) -> tuple[str, ...]:
-    """Returns a note for each operator that inference has other shapes of than the run."""
-    if not differences:
-        return ()
-    flow = model.dataflow
-    first: dict[str, list[Node]] = {}
-    behind = 0
-    for node in model.nodes:
-        if any(address in differences for address in flow.outputs_of(node)):
-            if any(address in differences for address in flow.read(node)):
-                behind += 1
-            else:
-                first.setdefault(node.qualified_type, []).append(node)
-    notes = []
-    for op_type, nodes in first.items():
-        at = next(address for address in flow.outputs_of(nodes[0]) if address in differences)
-        inferred, observed = differences[at]
-        more = f" and {len(nodes) - 1:,} more" if len(nodes) > 1 else ""
-        notes.append(
-            f"'{nodes[0].key}'{more} ({op_type}): the run has {observed}, where inference has "
-            f"{inferred}; the run counts"
-        )
-    if behind:
-        notes.append(f"{behind:,} nodes behind have other shapes in the run than by inference too")
-    return tuple(notes)

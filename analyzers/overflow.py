@@ -33,7 +33,21 @@ def overflow(sums: Sequence[PartialSums]) -> pd.DataFrame:
     Counts cover all inferences and channels. Extremes and errors are in integer units, before any
     scale. A node without outputs has only a width.
     """
-    rows = {of_node.node: _row(of_node) for of_node in sums}
+    rows = {}
+    for of_node in sums:
+        by_channel = channels(of_node)
+        row: dict[str, int | None] = {
+            "bits": of_node.tally.accumulator.bits,
+            "bits_guaranteed": of_node.guaranteed,
+            "bits_guaranteed_inner": of_node.guaranteed_inner,
+            "bits_datatype": of_node.datatype,
+        }
+        for name in (*_EXTREMES, "bits_observed", *_COUNTED, *_EMULATED):
+            present = by_channel[name].dropna()
+            row[name] = int(present.agg(BY_NAME[name].fold)) if len(present) else None
+        if of_node.tally.missing.any():
+            row.update(dict.fromkeys(_EMULATED))
+        rows[of_node.node] = row
     table = pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS))
     return table.astype("Int64")
 
@@ -107,22 +121,6 @@ def widest(all_sums: Sequence[PartialSums], most: int) -> Sequence[PartialSums]:
 def bits_observed(sums: PartialSums) -> int:
     """Returns the width that holds every observed partial sum of a node."""
     return int(sums.tally.bits_observed.max(initial=0))
-
-
-def _row(sums: PartialSums) -> dict[str, int | None]:
-    by_channel = channels(sums)
-    row: dict[str, int | None] = {
-        "bits": sums.tally.accumulator.bits,
-        "bits_guaranteed": sums.guaranteed,
-        "bits_guaranteed_inner": sums.guaranteed_inner,
-        "bits_datatype": sums.datatype,
-    }
-    for name in (*_EXTREMES, "bits_observed", *_COUNTED, *_EMULATED):
-        present = by_channel[name].dropna()
-        row[name] = int(present.agg(BY_NAME[name].fold)) if len(present) else None
-    if sums.tally.missing.any():
-        row.update(dict.fromkeys(_EMULATED))
-    return row
 
 
 _PERCENTILES = {"rel_error_p50": 50, "rel_error_p99": 99}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
 from tracer.records import environment
-from tracer.records.trace import Kernel, Run
+from tracer.records.trace import Run
 
 COPIES = ("MemcpyFromHost", "MemcpyToHost")
 """Operators that onnxruntime inserts to copy a tensor between the memories of two providers."""
@@ -53,34 +52,32 @@ def placements(run: Run, nodes: pd.DataFrame) -> tuple[Placement, ...]:
         provider=[kernel.provider if kernel else "" for kernel in kernels],
         copies=[kernel is not None and kernel.op_type in COPIES for kernel in kernels],
     )
-    found = [
-        _placement(str(name), run.kernels, own)
-        for name, own in rows.groupby("provider", sort=False)
-        if name
-    ]
+    found = []
+    for name, held in rows.groupby("provider", sort=False):
+        if not name:
+            continue
+        own = [kernel for kernel in run.kernels if kernel.provider == name]
+        copying = held[held["copies"]]
+        modelled = held[held["index"].notna() & ~held["copies"]]
+        sizes = modelled["kernels"].value_counts()
+        compiled = [kernel.name for kernel in own if kernel.is_compiled]
+        on_device = [
+            k.device_us for k in own if k.op_type not in COPIES and k.device_us is not None
+        ]
+        placement = Placement(
+            provider=str(name),
+            nodes=Counter(modelled["op_type"].astype(str)),
+            kernels=len(own),
+            subgraphs=tuple(sorted((int(sizes.get(n, 0)) for n in compiled), reverse=True)),
+            copies=Counter(kernel.op_type for kernel in own if kernel.op_type in COPIES),
+            time_us=float(held["time_us"].sum() - copying["time_us"].sum()),
+            copies_us=float(copying["time_us"].sum()),
+            device_us=sum(on_device) if on_device else None,
+        )
+        found.append(placement)
     return tuple(sorted(found, key=lambda each: -each.time_us))
 
 
 def unplaced(nodes: pd.DataFrame) -> int:
     """Returns how many nodes of the model no kernel has."""
     return int((nodes["index"].notna() & nodes["kernels"].isna()).sum())
-
-
-def _placement(name: str, kernels: Sequence[Kernel], rows: pd.DataFrame) -> Placement:
-    """Returns what the provider `name` ran; `rows` are those whose kernels are its own."""
-    own = [kernel for kernel in kernels if kernel.provider == name]
-    copying = rows[rows["copies"]]
-    modelled = rows[rows["index"].notna() & ~rows["copies"]]
-    sizes = modelled["kernels"].value_counts()
-    compiled = [kernel.name for kernel in own if kernel.is_compiled]
-    on_device = [k.device_us for k in own if k.op_type not in COPIES and k.device_us is not None]
-    return Placement(
-        provider=name,
-        nodes=Counter(modelled["op_type"].astype(str)),
-        kernels=len(own),
-        subgraphs=tuple(sorted((int(sizes.get(n, 0)) for n in compiled), reverse=True)),
-        copies=Counter(kernel.op_type for kernel in own if kernel.op_type in COPIES),
-        time_us=float(rows["time_us"].sum() - copying["time_us"].sum()),
-        copies_us=float(copying["time_us"].sum()),
-        device_us=sum(on_device) if on_device else None,
-    )

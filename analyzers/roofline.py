@@ -8,7 +8,7 @@ Patterson, "Roofline: An Insightful Visual Performance Model for Multicore Archi
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -93,7 +93,11 @@ def rows(
     timed = times[times["time_us"].notna()]
     sums = timed.groupby("kernels", sort=False)[list(_TIMES)].sum()
     total = {str(label): (time, low, high) for label, time, low, high in sums.itertuples()}
-    total |= {str(label): (time, time, time) for label, time in _on_device(timed, run).items()}
+    if run.executor == "onnxruntime":
+        queued = {kernel.name for kernel in run.kernels if queues(kernel.provider)}
+        own = timed[timed["kernels"].isin(queued)]
+        on_device = own.groupby("kernels", sort=False)["time_us_device"].sum()
+        total |= {str(label): (time, time, time) for label, time in on_device.items()}
     first = timed["kernels"].drop_duplicates()
     key_of = dict(zip(first, first.index, strict=True))
     return tuple(
@@ -108,15 +112,6 @@ def rows(
         for label, members in nodes.items()
         if label in total and not str(key_of[label]).startswith(f"{RUNTIME}:")
     )
-
-
-def _on_device(timed: pd.DataFrame, run: Run) -> dict[Hashable, float]:
-    """Returns the times on the device of the kernels that a provider of onnxruntime queues."""
-    if run.executor != "onnxruntime":
-        return {}
-    queued = {kernel.name for kernel in run.kernels if queues(kernel.provider)}
-    own = timed[timed["kernels"].isin(queued)]
-    return own.groupby("kernels", sort=False)["time_us_device"].sum().to_dict()
 
 
 def arithmetic(kernel: Kernel) -> str:

@@ -26,7 +26,18 @@ def node_table(
     `parts` are the columns of the analyzers, indexed by node key. Columns nobody filled are
     missing values.
     """
-    identity = _identity(model, types)
+    nodes = model.nodes
+    columns = {
+        "index": [node.index for node in nodes],
+        "op_type": [node.op_type for node in nodes],
+        "domain": [node.domain for node in nodes],
+        "module": [node.module for node in nodes],
+        "source": [node.source for node in nodes],
+        "input_shapes": [_shapes(node.inputs, node, types) for node in nodes],
+        "output_shapes": [_shapes(node.outputs, node, types) for node in nodes],
+    }
+    keys = [node.key for node in nodes]
+    identity = pd.DataFrame(columns, index=pd.Index(keys, dtype="object"))
     known = set(identity.index)
     extra = list(dict.fromkeys(key for part in parts for key in part.index if key not in known))
     rows = pd.Index([*identity.index, *extra], dtype="object")
@@ -34,7 +45,15 @@ def node_table(
     table["node"] = table.index
     if run is not None:
         table = table.assign(**run.key)
-        _describe_kernels(table, run, extra)
+        by_name = {kernel.name: kernel for kernel in run.kernels}
+        for key in extra:  # kernels without nodes are described by the profile
+            kernel = by_name.get(str(table.at[key, "kernels"]))
+            if kernel is not None:
+                table.at[key, "op_type"] = kernel.op_type
+                table.at[key, "domain"] = kernel.domain
+                table.at[key, "input_shapes"] = ", ".join(map(str, kernel.input_types))
+                table.at[key, "output_shapes"] = ", ".join(map(str, kernel.output_types))
+                table.at[key, "arena_bytes"] = kernel.arena_bytes
     return typed_table(table)
 
 
@@ -66,36 +85,8 @@ def of_batch(nodes: pd.DataFrame, batch: int | None) -> pd.Series[bool]:
     return same.fillna(False).astype(bool)
 
 
-def _identity(model: Model, types: TensorTypes) -> pd.DataFrame:
-    nodes = model.nodes
-    columns = {
-        "index": [node.index for node in nodes],
-        "op_type": [node.op_type for node in nodes],
-        "domain": [node.domain for node in nodes],
-        "module": [node.module for node in nodes],
-        "source": [node.source for node in nodes],
-        "input_shapes": [_shapes(node.inputs, node, types) for node in nodes],
-        "output_shapes": [_shapes(node.outputs, node, types) for node in nodes],
-    }
-    keys = [node.key for node in nodes]
-    return pd.DataFrame(columns, index=pd.Index(keys, dtype="object"))
-
-
 def _shapes(names: Sequence[str], node: Node, types: TensorTypes) -> str:
     return ", ".join([str(types.of(name, node.scope) or "?") for name in names if name])
-
-
-def _describe_kernels(table: pd.DataFrame, run: Run, keys: Sequence[str]) -> None:
-    """Fills the rows of kernels without nodes from the profile."""
-    by_name = {kernel.name: kernel for kernel in run.kernels}
-    for key in keys:
-        kernel = by_name.get(str(table.at[key, "kernels"]))
-        if kernel is not None:
-            table.at[key, "op_type"] = kernel.op_type
-            table.at[key, "domain"] = kernel.domain
-            table.at[key, "input_shapes"] = ", ".join(map(str, kernel.input_types))
-            table.at[key, "output_shapes"] = ", ".join(map(str, kernel.output_types))
-            table.at[key, "arena_bytes"] = kernel.arena_bytes
 
 
 _STATISTICS = {

@@ -211,7 +211,13 @@ def notes(run: Run, groups: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     warnings += _without_a_free_processor(run)
     rows = _rows(run, groups)
     correction = _correction(run, rows)
-    warnings += [*_fit(run, rows, correction), *_tails(run)]
+    warnings += _fit(run, rows, correction)
+    times = wall(run)
+    if run.has_undisturbed and len(counted.wall_us) > 1 and times["mean"] > 0:
+        warnings.append(
+            f"{TAILS}{times['p90']:,.1f} µs (p90), {times['p99']:,.1f} µs (p99) and "
+            f"{times['max']:,.1f} µs at most; {1e6 / times['mean']:,.0f} runs per second"
+        )
     short = int(_unresolved(rows, correction).sum())
     if short:
         every = "no row" if short == len(rows.bias) else f"{short:,} of {len(rows.bias):,} rows"
@@ -228,16 +234,6 @@ def _unresolved(rows: _Rows, correction: Correction) -> npt.NDArray[np.bool_]:
     net = rows.raw.mean - correction.added
     unresolved: npt.NDArray[np.bool_] = (rows.bias > 0) & (net < _TELLING * correction.error)
     return unresolved
-
-
-def _tails(run: Run) -> Iterator[str]:
-    """Yields the slow end of the undisturbed runs, where there are several."""
-    times = wall(run)
-    if run.has_undisturbed and len(run.counted.wall_us) > 1 and times["mean"] > 0:
-        yield (
-            f"{TAILS}{times['p90']:,.1f} µs (p90), {times['p99']:,.1f} µs (p99) and "
-            f"{times['max']:,.1f} µs at most; {1e6 / times['mean']:,.0f} runs per second"
-        )
 
 
 def _without_a_free_processor(run: Run) -> Iterator[str]:
@@ -301,7 +297,9 @@ def _rows(run: Run, groups: Sequence[tuple[str, ...]]) -> _Rows:
     counted = run.counted
     settled = run.samples[counted.profiled]
     calls = np.array([kernel.calls for kernel in run.kernels])
-    variances = _errors(run, settled, calls) ** 2
+    clock = tick_error(settled, calls, run.tick_us) if run.tick_us else np.zeros(len(calls))
+    single = np.zeros(len(calls)) if run.bias_error_us is None else run.bias_error_us
+    errors: FloatArray = np.hypot(clock, single * calls)
 
     def by_row(values: FloatArray) -> FloatArray:
         """Sums the kernels (on the last axis) of each row."""
@@ -317,16 +315,9 @@ def _rows(run: Run, groups: Sequence[tuple[str, ...]]) -> _Rows:
         members,
         samples,
         by_row(run.bias_us * calls),
-        np.sqrt(by_row(variances)),
+        np.sqrt(by_row(errors**2)),
         summarize(samples, run.tick_us, stalls=not counted.is_busy),
     )
-
-
-def _errors(run: Run, samples: FloatArray, calls: FloatArray) -> FloatArray:
-    clock = tick_error(samples, calls, run.tick_us) if run.tick_us else np.zeros(len(calls))
-    single = np.zeros(len(calls)) if run.bias_error_us is None else run.bias_error_us
-    errors: FloatArray = np.hypot(clock, single * calls)
-    return errors
 
 
 def _correction(run: Run, rows: _Rows) -> Correction:

@@ -45,19 +45,15 @@ def products(model: Model) -> Iterator[Product]:
         op_type = _OPERATORS.get(node.op_type)
         if op_type is None or node.domain or node.scope.path:
             continue
+        attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
         yield Product(
             node.key,
             f"{op_type}_{counts[op_type]}",
-            _group(node) > 1,
+            int(attributes.get("group", 1)) > 1,
             scales.stored_integers(node.inputs[1], node.scope) is not None,
             -sum(_exponent(scales, node, name) for name in node.inputs[:2]),
         )
         counts[op_type] += 1
-
-
-def _group(node: Node) -> int:
-    attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
-    return int(attributes.get("group", 1))
 
 
 def _exponent(scales: TensorScales, node: Node, name: str) -> int:
@@ -96,13 +92,10 @@ def finn_configuration(model: Model, widths: Mapping[str, int]) -> dict[str, Any
 
 def hls4ml_configuration(model: Model, widths: Mapping[str, int]) -> dict[str, Any]:
     """Returns the type `accum` of each layer of `model` with a width, by the name in QONNX."""
-    layers = {
-        product.name: {"Precision": {"accum": _fixed(widths[product.key], product.fraction_bits)}}
-        for product in products(model)
-        if product.key in widths
-    }
+    layers = {}
+    for product in products(model):
+        if product.key in widths:
+            bits = widths[product.key]
+            accum = f"fixed<{bits},{bits - product.fraction_bits}>"
+            layers[product.name] = {"Precision": {"accum": accum}}
     return {"LayerName": layers}
-
-
-def _fixed(bits: int, fraction_bits: int) -> str:
-    return f"fixed<{bits},{bits - fraction_bits}>"

@@ -415,15 +415,13 @@ def find_rule(domain: str, op_type: str) -> Rule | None:
 
 
 def rule_of(op: Operation) -> Rule | None:
-    """Returns the rule of a node: the user's own, else the one of its operator; None without."""
+    """Returns the rule of a node: the user's own, else the one of its operator; None without.
+
+    What the user's function raises, or returns in place of a Count, is a reason.
+    """
     own = op.facts.own_rules.get((op.node.domain, op.op_type))
     if own is None:
         return find_rule(op.node.domain, op.op_type)
-    return Rule(_guarded(own), everything, frozenset(), {})
-
-
-def _guarded(own: Callable[..., object]) -> Work:
-    """Returns the user's function; what it raises, or returns in place of a Count, is a reason."""
 
     def work(op: Operation) -> Count:
         try:
@@ -436,7 +434,7 @@ def _guarded(own: Callable[..., object]) -> Work:
             raise UnknownWorkError(f"its rule returned a {type(count).__name__}, not a Count")
         return count
 
-    return work
+    return Rule(work, everything, frozenset(), {})
 
 
 def operators() -> tuple[tuple[str, str], ...]:

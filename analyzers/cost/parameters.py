@@ -284,14 +284,12 @@ def _role(op: Operation, index: int, stored: str | None, named: bool | None) -> 
     if named and stored in _FLOATS and name in _ELEMENTWISE:
         return _Role.COMBINED
     fits = op.input(index).dtype in _FLOATS or name.startswith("QLinear")
-    combines = name in _ELEMENTWISE and fits and not _is_factor(op, index)
-    return _Role.COMBINED if combines else _Role.OTHER
-
-
-def _is_factor(op: Operation, index: int) -> bool:
-    """Returns whether one number serves several elements, as the scale of attention does."""
+    if name not in _ELEMENTWISE or not fits:
+        return _Role.OTHER
     size, shape = op.input(index).known_size, op.output().known_shape
-    return size == 1 and (shape is None or math.prod(shape[-1:]) != 1)
+    # one number serves several elements, as the scale of attention does
+    is_factor = size == 1 and (shape is None or math.prod(shape[-1:]) != 1)
+    return _Role.OTHER if is_factor else _Role.COMBINED
 
 
 def _is_mask(op: Operation, values: Array | None) -> bool:

@@ -100,7 +100,16 @@ def mapped(
     lost: Mapping[str, Fate]
     lost = fates(model.executed, kernels, [row.nodes for row in rows], evidence)
     if model.stand_in is not None:
-        rows = _of_own_nodes(model, rows)
+        of_own = [model.own_nodes(row.nodes) for row in rows]
+        rows = tuple(
+            replace(
+                row,
+                nodes=group,
+                role=_role(group, of_own),
+                named=None if row.named is None else model.own_nodes(row.named),
+            )
+            for row, group in zip(rows, of_own, strict=True)
+        )
         # The fate of a node itself goes before those of its other parts.
         own = {own: fate for key, fate in lost.items() for own in model.own_nodes([key])}
         itself = {key: fate for key, fate in lost.items() if key in own}
@@ -137,20 +146,6 @@ def _kernel_rows(
             named=by_name if by_name != group else None,
         )
         for kernel, group, by_name, verdict in zip(kernels, groups, named, verdicts, strict=True)
-    )
-
-
-def _of_own_nodes(model: Model, rows: Sequence[FusedKernel]) -> tuple[FusedKernel, ...]:
-    """Returns `rows` with the nodes of `model` that the nodes of its stand-in are parts of."""
-    groups = [model.own_nodes(row.nodes) for row in rows]
-    return tuple(
-        replace(
-            row,
-            nodes=group,
-            role=_role(group, groups),
-            named=None if row.named is None else model.own_nodes(row.named),
-        )
-        for row, group in zip(rows, groups, strict=True)
     )
 
 

@@ -56,13 +56,6 @@ def scaled_dot_product(scores: int, width: int, value_width: int, masks: int) ->
     return per_score * scores
 
 
-def _rotary_traffic(op: Operation) -> tuple[Bytes, Bytes]:
-    """Reads the rows of both tables that the tokens need; without positions, all of them."""
-    if not op.has(3):
-        return everything(op)
-    return rotary_traffic(op, tables=(1, 2))
-
-
 def rotary_traffic(op: Operation, tables: tuple[int, int]) -> tuple[Bytes, Bytes]:
     """Counts everything, but of the tables a row for each token at most."""
     shape = op.input(0).shape
@@ -81,7 +74,11 @@ def table_rows(op: Operation, index: int, rows: int) -> Bytes:
     return table.nbytes * min(rows, table.shape[0]) // max(table.shape[0], 1)
 
 
-@counts("RotaryEmbedding", settings=(3,), moves=_rotary_traffic)
+# reads the rows of both tables that the tokens need; without positions, all of them
+@counts(
+    "RotaryEmbedding", settings=(3,),
+    moves=lambda op: rotary_traffic(op, tables=(1, 2)) if op.has(3) else everything(op),
+)  # fmt: skip
 def _rotary(op: Operation) -> Count:
     shape = op.input(0).shape
     heads = op.integer("num_heads", 0)
