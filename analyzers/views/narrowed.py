@@ -59,7 +59,21 @@ def page(result: Narrowed, options: ViewOptions) -> Page:
         shown = [replace(each, rank=other.get(each.rank, each.rank)) for each in shown]
     head = (*_sentences(result), *_promises(result))
     nodes = Table(title, shown, table(result, options), head=head, is_long=True)
-    return Page((*([_curve(result)] if len(result.curve) > 1 else []), nodes), result.notes)
+    if len(result.curve) < 2:
+        return Page((nodes,), result.notes)
+    unit = result.judgement.unit
+    rows = pd.DataFrame([asdict(each) for each in result.curve])
+    rows["change"] = rows["narrowed"] - result.score
+    rows["kept"] = ["kept" if bits == result.bits else "" for bits in rows["bits"]]
+    columns = (
+        number_column("bits", "bits", "{:.0f}".format, 0),
+        number_column("narrowed", "narrowed", lambda v: score(v, unit), 1),
+        number_column("change", "change", lambda v: f"{v:+.3g}", 2),
+        number_column("saturated", "saturated", lambda v: score(v, unit), 1),
+        name_column("", "kept", 0),
+    )
+    title = f"{result.model.name} · {whatif.metric(result.judgement)} by width"
+    return Page((Table(title, columns, rows), nodes), result.notes)
 
 
 def table(result: Narrowed, options: ViewOptions) -> pd.DataFrame:
@@ -147,21 +161,6 @@ def figure(result: Narrowed, options: ViewOptions) -> Figure:
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
     return chart
-
-
-def _curve(result: Narrowed) -> Table:
-    unit = result.judgement.unit
-    rows = pd.DataFrame([asdict(each) for each in result.curve])
-    rows["change"] = rows["narrowed"] - result.score
-    rows["kept"] = ["kept" if bits == result.bits else "" for bits in rows["bits"]]
-    columns = (
-        number_column("bits", "bits", "{:.0f}".format, 0),
-        number_column("narrowed", "narrowed", lambda v: score(v, unit), 1),
-        number_column("change", "change", lambda v: f"{v:+.3g}", 2),
-        number_column("saturated", "saturated", lambda v: score(v, unit), 1),
-        name_column("", "kept", 0),
-    )
-    return Table(f"{result.model.name} · {whatif.metric(result.judgement)} by width", columns, rows)
 
 
 def _sentences(result: Narrowed) -> Iterator[str]:

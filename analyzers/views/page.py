@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from html import escape
 from typing import Any, Literal, TypeAlias, get_type_hints
@@ -20,28 +20,26 @@ from tracer.text import brief, line
 def html(page: Page, options: ViewOptions) -> str:
     """The tables and notes of `page`; long tables have 10 rows unless `options.top` is set."""
     top = DEFAULT_TOP if options.top is None else options.top
-    parts = [part for table in page.tables for part in _table_html(table, top)]
+    parts = []
+    for table in page.tables:
+        parts += [f"<p><b>{_escaped_text(table.title)}</b></p>"] if table.title else []
+        parts += map(_paragraph, table.head)
+        columns, rows = table.cells(top, on_page=True)
+        # An attribute rather than a style: the policy of a report forbids styles outside its sheet.
+        aligned = ["" if c.is_name else ' align="right"' for c in columns]
+        pairs = zip(columns, aligned, strict=True)
+        heads = "".join(f"<th{side}>{_escaped_text(c.header)}</th>" for c, side in pairs)
+        parts.append(f"<table><tr>{heads}</tr>")
+        for row in rows:
+            texts = zip(row, aligned, strict=True)
+            cells = "".join(f"<td{side}>{_escaped_text(text)}</td>" for text, side in texts)
+            parts.append(f"<tr>{cells}</tr>")
+        parts.append("</table>")
+        if len(rows) < len(table.rows):
+            parts.append(_paragraph(f"… {plural(len(table.rows) - len(rows), 'more row')}"))
+        parts += map(_paragraph, (*table.lines, *table.advice))
     parts += [_paragraph(f"note: {note}") for note in page.warnings]
     return "".join((*parts, _paragraph(page.foot) if page.foot else ""))
-
-
-def _table_html(table: Table, top: int) -> Iterator[str]:
-    if table.title:
-        yield f"<p><b>{_escaped_text(table.title)}</b></p>"
-    yield from map(_paragraph, table.head)
-    columns, rows = table.cells(top, on_page=True)
-    # An attribute rather than a style: the policy of a report forbids styles outside its sheet.
-    aligned = ["" if c.is_name else ' align="right"' for c in columns]
-    pairs = zip(columns, aligned, strict=True)
-    heads = "".join(f"<th{side}>{_escaped_text(c.header)}</th>" for c, side in pairs)
-    yield f"<table><tr>{heads}</tr>"
-    for row in rows:
-        cells = zip(row, aligned, strict=True)
-        yield f"<tr>{''.join(f'<td{side}>{_escaped_text(text)}</td>' for text, side in cells)}</tr>"
-    yield "</table>"
-    if len(rows) < len(table.rows):
-        yield _paragraph(f"… {plural(len(table.rows) - len(rows), 'more row')}")
-    yield from map(_paragraph, (*table.lines, *table.advice))
 
 
 def _paragraph(text: str) -> str:

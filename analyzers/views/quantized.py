@@ -56,7 +56,21 @@ def page(result: Quantized, options: ViewOptions) -> Page:
         head.append(line)
     if len(result.outputs) > _MOST_OUTPUTS:
         head.append(f"{len(result.outputs) - _MOST_OUTPUTS} more outputs: --json")
-    shown = Table(_title(result), _COLUMNS, layers, head=tuple(head), is_long=True)
+    settings = result.settings
+    if "bits" in settings:
+        zero = "symmetric" if settings["symmetric"] else "with zero points"
+        title = (
+            f"{result.model.name} · {settings['bits']}-bit weights in blocks of "
+            f"{settings['block']}, {zero} · accuracy level {settings['accuracy_level']}"
+        )
+    else:
+        scales = "per channel" if settings["per_channel"] else "per tensor"
+        title = (
+            f"{result.model.name} · {settings['weight_type']} weights {scales}, "
+            f"{settings['activation_type']} activations · {settings['format']}, "
+            f"{settings['method']} of {settings['calibrate']}"
+        )
+    shown = Table(title, _COLUMNS, layers, head=tuple(head), is_long=True)
     return Page((shown,), result.notes)
 
 
@@ -113,22 +127,6 @@ def report(result: Quantized, options: ViewOptions) -> Content:
         graphs=graphs,
         specs=_SPECS,
         notes=result.notes,
-    )
-
-
-def _title(result: Quantized) -> str:
-    settings = result.settings
-    if "bits" in settings:
-        zero = "symmetric" if settings["symmetric"] else "with zero points"
-        return (
-            f"{result.model.name} · {settings['bits']}-bit weights in blocks of "
-            f"{settings['block']}, {zero} · accuracy level {settings['accuracy_level']}"
-        )
-    scales = "per channel" if settings["per_channel"] else "per tensor"
-    return (
-        f"{result.model.name} · {settings['weight_type']} weights {scales}, "
-        f"{settings['activation_type']} activations · {settings['format']}, {settings['method']} "
-        f"of {settings['calibrate']}"
     )
 
 

@@ -112,8 +112,11 @@ def _fit(
             overflow="ellipsis",
             width=widths[column.header],
         )
-        if column.is_name:
-            texts[column.header] = _cut_names(column, texts[column.header], widths[column.header])
+        names, most = texts[column.header], widths[column.header]
+        if column.is_name and column.cut == "begin":
+            texts[column.header] = [_ending(name, most) for name in names]
+        elif column.is_name and column.cut == "middle" and _is_cut(names, most):
+            texts[column.header] = short_names(names, most)  # rich leaves out the end of others
     for cells in zip(*(texts[c.header] for c in shown), strict=True):
         table.add_row(*(Text(cell) for cell in cells))
     return table, remark
@@ -121,15 +124,6 @@ def _fit(
 
 def _is_cut(names: Sequence[str], width: int) -> bool:
     return any(cell_len(name) > width for name in names)
-
-
-def _cut_names(column: Column, names: Sequence[str], width: int) -> list[str]:
-    """Names cut to `width` cells. Where the end is left out, rich does it."""
-    if column.cut == "begin":
-        return [_ending(name, width) for name in names]
-    if column.cut == "end" or not _is_cut(names, width):
-        return list(names)
-    return short_names(names, width)
 
 
 def _ending(text: str, width: int) -> str:

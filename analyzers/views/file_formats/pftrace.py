@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views.exchange import Process, Timeline, Track
+from tracer.analyzers.views.exchange import Process, Timeline
 from tracer.analyzers.views.file_formats import Extra, Format
 from tracer.text import escaped, printable
 
@@ -42,15 +42,33 @@ class _Writer:
         around.process.pid = number
         around.process.process_name = printable(process.name)
         around.child_ordering = self._protos.TrackDescriptor.EXPLICIT
+        kinds = self._protos.TrackEvent
         for rank, track in enumerate(process.tracks):
-            self._slices(around.uuid, rank, track)
+            described = self._track()
+            described.parent_uuid = around.uuid
+            described.name = printable(track.name)
+            described.sibling_order_rank = rank
+            for time, begun in track.boundaries():
+                if begun is None:
+                    self._event(time, described.uuid, kinds.TYPE_SLICE_END)
+                    continue
+                event = self._event(time, described.uuid, kinds.TYPE_SLICE_BEGIN)
+                event.name = printable(begun.name)
+                for name, value in begun.values.items():
+                    annotation = event.debug_annotations.add(name=name)
+                    if isinstance(value, str):
+                        annotation.string_value = escaped(value)
+                    elif isinstance(value, int):
+                        annotation.int_value = value
+                    else:
+                        annotation.double_value = value
         for counter in process.counters:
             described = self._track()
             described.parent_uuid = around.uuid
             described.name = counter.name
             described.counter.unit = self._protos.CounterDescriptor.UNIT_SIZE_BYTES
             for time, value in counter.points:
-                event = self._event(time, described.uuid, self._protos.TrackEvent.TYPE_COUNTER)
+                event = self._event(time, described.uuid, kinds.TYPE_COUNTER)
                 event.counter_value = value
 
     def _track(self) -> Any:
@@ -66,27 +84,6 @@ class _Writer:
         packet.track_event.track_uuid = track
         packet.track_event.type = kind
         return packet.track_event
-
-    def _slices(self, around: int, rank: int, track: Track) -> None:
-        described = self._track()
-        described.parent_uuid = around
-        described.name = printable(track.name)
-        described.sibling_order_rank = rank
-        kinds, uuid = self._protos.TrackEvent, described.uuid
-        for time, begun in track.boundaries():
-            if begun is None:
-                self._event(time, uuid, kinds.TYPE_SLICE_END)
-                continue
-            event = self._event(time, uuid, kinds.TYPE_SLICE_BEGIN)
-            event.name = printable(begun.name)
-            for name, value in begun.values.items():
-                annotation = event.debug_annotations.add(name=name)
-                if isinstance(value, str):
-                    annotation.string_value = escaped(value)
-                elif isinstance(value, int):
-                    annotation.int_value = value
-                else:
-                    annotation.double_value = value
 
 
 FORMATS = (

@@ -82,20 +82,18 @@ class _Writer:
 
     def sample(self, profile: Profile, sample: Sample, stack: tuple[Frame, ...]) -> None:
         """Adds a sample; in the file the innermost frame comes first."""
-        places = [self._location(frame) for frame in reversed(stack)]
+        for frame in reversed(stack):
+            if frame not in self._locations:
+                number = self._locations[frame] = len(self._locations) + 1
+                name = self._text(printable(frame.name))
+                file = self._text(escaped(frame.file))
+                self.message.function.add(id=number, name=name, system_name=name, filename=file)
+                place = self.message.location.add(id=number, mapping_id=_MAPPING)
+                place.line.add(function_id=number, line=frame.line)
+        places = [self._locations[frame] for frame in reversed(stack)]
         values = (round(sample.time_us * 1000), sample.macs, sample.moved_bytes)
         added = self.message.sample.add(location_id=places, value=values)
         added.label.add(key=self._text("run"), str=self._text(printable(profile.name)))
-
-    def _location(self, frame: Frame) -> int:
-        if frame not in self._locations:
-            number = self._locations[frame] = len(self._locations) + 1
-            name = self._text(printable(frame.name))
-            file = self._text(escaped(frame.file))
-            self.message.function.add(id=number, name=name, system_name=name, filename=file)
-            place = self.message.location.add(id=number, mapping_id=_MAPPING)
-            place.line.add(function_id=number, line=frame.line)
-        return self._locations[frame]
 
     def _text(self, text: str) -> int:
         if text not in self._texts:

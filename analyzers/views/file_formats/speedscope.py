@@ -6,7 +6,7 @@ The format is that of speedscope's file-format-schema.json: a "sampled" profile 
 from typing import Any
 
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views.exchange import Frame, Profile, Stacks
+from tracer.analyzers.views.exchange import Frame, Stacks
 from tracer.analyzers.views.file_formats import Format
 from tracer.analyzers.views.file_formats.json import compact
 from tracer.errors import UsageError
@@ -18,8 +18,22 @@ _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 def render(stacks: Stacks, options: ViewOptions) -> bytes:
     """One JSON object in ASCII; weights are µs. Raises UsageError where no stack has a time."""
     numbers: dict[Frame, int] = {}
-    profiles = [_profile(each, numbers) for each in stacks.profiles]
-    profiles = [each for each in profiles if each["weights"]]
+    profiles = []
+    for profile in stacks.profiles:
+        timed = [sample for sample in profile.samples if sample.time_us > 0]
+        if not timed:
+            continue
+        weights = [sample.time_us for sample in timed]
+        shown = {
+            "type": "sampled",
+            "name": printable(profile.name),
+            "unit": "microseconds",
+            "startValue": 0,
+            "endValue": sum(weights),
+            "samples": [[numbers.setdefault(f, len(numbers)) for f in s.stack] for s in timed],
+            "weights": weights,
+        }
+        profiles.append(shown)
     if not profiles:
         raise UsageError(
             "a flame graph needs times, and this trace has none",
@@ -40,23 +54,6 @@ def render(stacks: Stacks, options: ViewOptions) -> bytes:
             "profiles": profiles,
         }
     )
-
-
-def _profile(profile: Profile, numbers: dict[Frame, int]) -> dict[str, Any]:
-    """Returns one profile, and gives every new frame the next number."""
-    timed = [sample for sample in profile.samples if sample.time_us > 0]
-    weights = [sample.time_us for sample in timed]
-    return {
-        "type": "sampled",
-        "name": printable(profile.name),
-        "unit": "microseconds",
-        "startValue": 0,
-        "endValue": sum(weights),
-        "samples": [
-            [numbers.setdefault(frame, len(numbers)) for frame in sample.stack] for sample in timed
-        ],
-        "weights": weights,
-    }
 
 
 FORMATS = (Format("speedscope.json", "stacks", render),)

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views.exchange import Board, BoardNode, Histogram, message_classes
+from tracer.analyzers.views.exchange import Board, BoardNode, message_classes
 from tracer.analyzers.views.file_formats import Format
 from tracer.text import escaped, printable
 
@@ -95,7 +95,16 @@ def _events(board: Board) -> Iterator[bytes]:
         summary.value.add(tag=escaped(scalar.tag), simple_value=scalar.value)
         yield _event(step=scalar.step, summary=summary)
     for histogram in board.histograms:
-        yield _event(step=histogram.step, summary=_histogram(histogram))
+        limits, counts = histogram.limits, histogram.counts
+        summary = _new("Summary")
+        drawn = summary.value.add(tag=escaped(histogram.tag)).histo
+        drawn.min, drawn.max, drawn.num = histogram.low, histogram.high, sum(counts)
+        pairs = list(zip(limits, counts, strict=True))  # every value is taken to be at its limit
+        drawn.sum = sum(limit * count for limit, count in pairs)
+        drawn.sum_squares = sum(limit**2 * count for limit, count in pairs)
+        drawn.bucket_limit.extend(limits)
+        drawn.bucket.extend(counts)
+        yield _event(step=histogram.step, summary=summary)
 
 
 def _names(nodes: Sequence[BoardNode]) -> list[str]:
@@ -118,19 +127,6 @@ def _names(nodes: Sequence[BoardNode]) -> list[str]:
 def _valid(name: str) -> str:
     plain = _STRANGE.sub("_", printable(name))
     return plain if plain[:1].isalnum() or plain[:1] == "." else f".{plain}"
-
-
-def _histogram(histogram: Histogram) -> Any:
-    """Returns the summary; the sum and the squares take every value to be at its limit."""
-    limits, counts = histogram.limits, histogram.counts
-    summary = _new("Summary")
-    drawn = summary.value.add(tag=escaped(histogram.tag)).histo
-    drawn.min, drawn.max, drawn.num = histogram.low, histogram.high, sum(counts)
-    drawn.sum = sum(limit * count for limit, count in zip(limits, counts, strict=True))
-    drawn.sum_squares = sum(limit**2 * count for limit, count in zip(limits, counts, strict=True))
-    drawn.bucket_limit.extend(limits)
-    drawn.bucket.extend(counts)
-    return summary
 
 
 @cache

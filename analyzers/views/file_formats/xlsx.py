@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -49,7 +48,21 @@ def render(table: pd.DataFrame, options: ViewOptions) -> bytes:
         sheet.freeze_panes(1, 1)
         if len(table.columns):
             sheet.autofilter(0, 0, len(table), len(table.columns) - 1)
-        _draw(book, *longest_rows(table))
+        column, rows = longest_rows(table)
+        if rows:
+            sheet = book.add_worksheet("chart")
+            sheet.set_column(0, 0, _WIDEST)
+            sheet.write_string(0, 1, column)
+            for row, (label, amount) in enumerate(rows, 1):
+                sheet.write_string(row, 0, label)
+                _write(sheet, row, 1, amount)
+            chart = book.add_chart({"type": "bar"})
+            labels, amounts = (["chart", 1, place, len(rows), place] for place in (0, 1))
+            chart.add_series({"name": column, "categories": labels, "values": amounts})
+            chart.set_y_axis({"reverse": True})
+            chart.set_legend({"none": True})
+            chart.set_title({"name": f"largest {column}"})
+            sheet.insert_chart("D2", chart, {"x_scale": 1.5, "y_scale": 1.5})
     return content.getvalue()
 
 
@@ -62,27 +75,6 @@ def _write(sheet: Any, row: int, column: int, value: object) -> None:
         sheet.write_number(row, column, value)
     elif not (isinstance(value, float) and math.isinf(value)):
         sheet.write_string(row, column, printable(str(value), _CELL))
-
-
-def _draw(book: Any, column: str, rows: Sequence[tuple[str, float]]) -> None:
-    """Adds a sheet with the largest rows and bars of them."""
-    if not rows:
-        return
-    sheet = book.add_worksheet("chart")
-    sheet.set_column(0, 0, _WIDEST)
-    sheet.write_string(0, 1, column)
-    for row, (name, value) in enumerate(rows, 1):
-        sheet.write_string(row, 0, name)
-        _write(sheet, row, 1, value)
-    chart = book.add_chart({"type": "bar"})
-    last = len(rows)
-    chart.add_series(
-        {"name": column, "categories": ["chart", 1, 0, last, 0], "values": ["chart", 1, 1, last, 1]}
-    )
-    chart.set_y_axis({"reverse": True})
-    chart.set_legend({"none": True})
-    chart.set_title({"name": f"largest {column}"})
-    sheet.insert_chart("D2", chart, {"x_scale": 1.5, "y_scale": 1.5})
 
 
 FORMATS = (Format("xlsx", "table", render, is_binary=True, needs=Extra("xlsxwriter", "excel")),)

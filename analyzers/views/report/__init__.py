@@ -10,6 +10,7 @@ number; the scripts in `page/` format, fold and draw them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -38,21 +39,15 @@ def texts(places: Iterable[object]) -> Mapping[str, str]:
     for place in distinct:
         name, _, number = place.rpartition(":")
         if name not in files:
-            files[name] = _lines(name)
+            files[name] = []
+            with suppress(OSError, ValueError):  # not there, not readable, or no name of a file
+                path = Path(name).resolve()
+                is_own = path.suffix == ".py" and path.is_relative_to(Path.cwd())
+                if is_own and path.stat().st_size <= _MOST_BYTES:
+                    files[name] = path.read_text("utf-8", errors="replace").splitlines()
         if number.isdecimal() and 0 < int(number) <= len(files[name]):
             found[printable(place)] = printable(files[name][int(number) - 1].strip())
     return found
-
-
-def _lines(name: str) -> list[str]:
-    try:
-        path = Path(name).resolve()
-        is_own = path.suffix == ".py" and path.is_relative_to(Path.cwd())
-        if not is_own or path.stat().st_size > _MOST_BYTES:
-            return []
-        return path.read_text("utf-8", errors="replace").splitlines()
-    except (OSError, ValueError):  # not there, not readable, or no name of a file at all
-        return []
 
 
 def drawings(models: Sequence[ModelInfo]) -> tuple[tuple[Layout, ...], tuple[int | None, ...]]:

@@ -131,6 +131,12 @@ def document(trace: Trace, options: ViewOptions) -> dict[str, Any]:
 def _run_fields(trace: Trace, section: Section, options: ViewOptions) -> dict[str, Any]:
     run = section.run
     counted = run.counted if run else None
+    # Sums of the columns that add up; one is left out where no node has a value, and with unknown
+    # nodes it is a lower bound. A weight that several nodes share counts for each in `params`, and
+    # once in `model.params`.
+    own = section.nodes[section.nodes["index"].notna()]
+    sums = {name: own[name].sum() for name in SUMMED if own[name].notna().any()}
+    totals = {n: int(v) if BY_NAME[n].dtype == "Int64" else float(v) for n, v in sums.items()}
     return {
         "batch": section.batch,
         "executor": run.executor if run else None,
@@ -155,26 +161,13 @@ def _run_fields(trace: Trace, section: Section, options: ViewOptions) -> dict[st
         "returning_us": run.returning_us if run and run.returning_us == run.returning_us else None,
         "coverage": coverage(run, section.nodes) if run else None,
         "backward_share": backward_share(section.nodes) if run else None,
-        "totals": _totals(section.nodes),
+        "totals": {**totals, "nodes_unknown": int(own["macs"].isna().sum())},
         "by": options.by,
         "nodes": records(rows(section, options)),
         "advice": advise(trace, run, section.nodes),
         "sums": [_sums(sums) for sums in run.sums] if run else [],
         "float_sums": [_float_sums(sums) for sums in run.float_sums] if run else [],
     }
-
-
-def _totals(nodes: pd.DataFrame) -> dict[str, Any]:
-    """Returns the sums of the columns that add up, and of how many nodes the work is unknown.
-
-    A sum is left out where no node has a value; with unknown nodes it is a lower bound. A weight
-    that several nodes share counts for each in `params`, and once in `model.params`.
-    """
-    own = nodes[nodes["index"].notna()]
-    known = [name for name in SUMMED if own[name].notna().any()]
-    sums = {name: own[name].sum() for name in known}
-    plain = {n: int(v) if BY_NAME[n].dtype == "Int64" else float(v) for n, v in sums.items()}
-    return {**plain, "nodes_unknown": int(own["macs"].isna().sum())}
 
 
 def _sums(sums: PartialSums) -> dict[str, Any]:

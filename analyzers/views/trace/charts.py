@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -62,10 +62,37 @@ def times_figure(trace: Trace, options: ViewOptions) -> Figure:
     chart = empty_figure(width, 4.6 * len(panels))
     axes = chart.subplots(len(panels), squeeze=False)[:, 0]
     for panel, section, bars in zip(axes, drawn, panels, strict=True):
+        positions, heights = range(len(bars.names)), bars.heights
         title = plain(headline(trace, section))
         lines = textwrap.fill(title, int(width * _TITLE_CHARACTERS_PER_INCH))
         panel.set_title(lines, fontsize=10, loc="left", pad=18)
-        _draw_panel(panel, bars)
+        colors = [HIGH if red else PLAIN for red in bars.red]
+        if bars.rest:
+            colors[-1] = OTHERS
+        if len(heights) <= _MOST_BARS:
+            panel.bar(positions, heights, color=colors, width=0.8)
+        else:
+            panel.vlines(positions, 0, heights, colors=colors, linewidth=1)
+        if bars.threshold is not None:
+            panel.axhline(bars.threshold, color=HIGH, linewidth=0.8, linestyle="--")
+            amount = (
+                f"{micros(bars.threshold)} µs" if bars.is_time else f"{si(bars.threshold)} MACs"
+            )
+            panel.annotate(
+                f"red: ≥ {amount}{bars.meaning}", (0, 1), (0, 5), "axes fraction",
+                "offset points", fontsize=8, color=HIGH,
+            )  # fmt: skip
+        panel.set_ylabel("time per run [µs]" if bars.is_time else "MACs")
+        if not bars.is_time:
+            panel.yaxis.set_major_formatter(lambda value, _: si(value))
+        panel.margins(x=0.01)
+        panel.set_ylim(bottom=0, top=None if heights.any() or bars.threshold else 1)
+        panel.spines[["top", "right"]].set_visible(False)
+        if len(heights) <= _MOST_LABELS:
+            panel.set_xticks(positions, bars.names, rotation=90, fontsize=7)
+            panel.set_xlabel(bars.remark, fontsize=7)
+        else:
+            panel.set_xlabel(f"{len(heights):,} rows in the order of the graph")
     return chart
 
 
@@ -131,35 +158,6 @@ def _threshold(
     what = f"{len(red):,} rows hold" if len(red) > 1 else "1 row holds"
     share = f"{red.sum() / longest.sum():.0%} of the {'time' if timed else 'MACs'}"
     return float(red.iloc[-1]), f": {what} {share}"
-
-
-def _draw_panel(axes: Any, bars: _Bars) -> None:
-    positions, heights = range(len(bars.names)), bars.heights
-    colors = [HIGH if red else PLAIN for red in bars.red]
-    if bars.rest:
-        colors[-1] = OTHERS
-    if len(heights) <= _MOST_BARS:
-        axes.bar(positions, heights, color=colors, width=0.8)
-    else:
-        axes.vlines(positions, 0, heights, colors=colors, linewidth=1)
-    if bars.threshold is not None:
-        axes.axhline(bars.threshold, color=HIGH, linewidth=0.8, linestyle="--")
-        amount = f"{micros(bars.threshold)} µs" if bars.is_time else f"{si(bars.threshold)} MACs"
-        axes.annotate(
-            f"red: ≥ {amount}{bars.meaning}", (0, 1), (0, 5), "axes fraction", "offset points",
-            fontsize=8, color=HIGH,
-        )  # fmt: skip
-    axes.set_ylabel("time per run [µs]" if bars.is_time else "MACs")
-    if not bars.is_time:
-        axes.yaxis.set_major_formatter(lambda value, _: si(value))
-    axes.margins(x=0.01)
-    axes.set_ylim(bottom=0, top=None if heights.any() or bars.threshold else 1)
-    axes.spines[["top", "right"]].set_visible(False)
-    if len(heights) <= _MOST_LABELS:
-        axes.set_xticks(positions, bars.names, rotation=90, fontsize=7)
-        axes.set_xlabel(bars.remark, fontsize=7)
-    else:
-        axes.set_xlabel(f"{len(heights):,} rows in the order of the graph")
 
 
 _COLUMNS = 3
@@ -382,7 +380,7 @@ def _draw_roofs(axes: Axes, rows: pd.DataFrame, peaks: Peaks, integer: bool) -> 
 
 
 _RADII = (8, 18, 32, 50, 72, 98, 128, 164)
-_DIRECTIONS = 16
+_ANGLES = tuple(2 * math.pi * step / 16 for step in range(1, 17))
 _POINTS_PER_INCH = 72
 
 
@@ -416,7 +414,8 @@ def place_labels(axes: Axes, points: Points, texts: Sequence[str]) -> None:
     if legend is not None:
         taken.append(legend.get_window_extent())
     for index, text in enumerate(texts):
-        for offset in _offsets(points.radius(index)):
+        radii = [points.radius(index) + more for more in _RADII]
+        for offset in ((r * math.cos(a), r * math.sin(a)) for r in radii for a in _ANGLES):
             label: Any = axes.annotate(
                 text, (points.x[index], points.y[index]), offset, textcoords="offset points",
                 ha="left" if offset[0] > 1 else "right" if offset[0] < -1 else "center",
@@ -432,23 +431,10 @@ def place_labels(axes: Axes, points: Points, texts: Sequence[str]) -> None:
                 and axes.bbox.y0 <= box.y0
                 and box.y1 <= axes.bbox.y1
             )
-            if (inside and not any(box.overlaps(other) for other in taken)) and not _covers(
-                box, centres, pixels
-            ):
+            across = (box.x0 - pixels < centres[:, 0]) & (centres[:, 0] < box.x1 + pixels)
+            up = (box.y0 - pixels < centres[:, 1]) & (centres[:, 1] < box.y1 + pixels)
+            is_free = not any(box.overlaps(other) for other in taken)
+            if inside and is_free and not (across & up).any():
                 taken.append(box)
                 break
             label.remove()
-
-
-def _offsets(least: float) -> Iterator[tuple[float, float]]:
-    for radius in (least + more for more in _RADII):
-        for step in range(_DIRECTIONS):
-            angle = 2 * math.pi * (step + 1) / _DIRECTIONS
-            yield radius * math.cos(angle), radius * math.sin(angle)
-
-
-def _covers(box: Any, centres: FloatArray, radius: FloatArray) -> bool:
-    """Returns whether a box overlaps a point; all in pixels."""
-    across = (box.x0 - radius < centres[:, 0]) & (centres[:, 0] < box.x1 + radius)
-    up = (box.y0 - radius < centres[:, 1]) & (centres[:, 1] < box.y1 + radius)
-    return bool((across & up).any())

@@ -223,20 +223,17 @@ def board(trace: Trace, options: ViewOptions) -> Board:
             for label, (section, _) in zip(labels, ran, strict=True)
             if section.nodes["time_us"].notna().any()
         },
-        scalars=[each for own in shown for each in _scalars(own, _series(trace, own))],
+        scalars=[each for own in shown for each in _scalars(trace, own)],
         histograms=[histogram for run in trace.runs for histogram in _histograms(run)],
     )
 
 
-def _series(trace: Trace, section: Section) -> str:
-    """Returns what tells runs of the same batch apart, as the begin of a tag; '' for one series."""
+def _scalars(trace: Trace, section: Section) -> Iterator[Scalar]:
+    """Yields the totals of a section; a tag begins with what tells runs of the same batch apart."""
     keys = [{n: v for n, v in each.key.items() if n != "batch"} for each in sections(trace)]
     own = {n: v for n, v in section.key.items() if n != "batch"}
     differing = [n for n in own if any(key[n] != own[n] for key in keys)]
-    return "".join(f"{n} {own[n]}/" for n in differing)
-
-
-def _scalars(section: Section, series: str) -> Iterator[Scalar]:
+    series = "".join(f"{n} {own[n]}/" for n in differing)
     step, nodes, run = section.batch or 0, section.nodes, section.run
     if run is not None:
         yield Scalar(f"{series}time/wall_us", step, wall(run)["mean"])

@@ -124,17 +124,14 @@ def _integer_words(narrow: pd.DataFrame, covered: Coverage) -> tuple[str, str]:
     bits = width(float(guaranteed.max()))
     where = ", " if covered.is_whole else "; guaranteed at "
     extents = "" if covered.is_whole else f": {extent(covered)}"
-    return overflows, f"{data}{where}{bits} bits for any input{extents}{_inner(narrow)}"
-
-
-def _inner(narrow: pd.DataFrame) -> str:
-    """Tells where registers within the sums overflow, which no width of the accumulator changes."""
-    inside = (narrow["overflow_outputs"] > 0) & (narrow["bits_observed"] <= narrow["bits"])
-    if not inside.any():
-        return ""
-    needed = narrow["bits_guaranteed_inner"].max()
-    enough = "" if pd.isna(needed) else f", which need {width(float(needed))} bits for any input"
-    return f"; no width keeps inner registers from overflowing{enough}"
+    inner = ""
+    if ((narrow["overflow_outputs"] > 0) & (observed <= narrow["bits"])).any():
+        needed = narrow["bits_guaranteed_inner"].max()
+        enough = (
+            "" if pd.isna(needed) else f", which need {width(float(needed))} bits for any input"
+        )
+        inner = f"; no width keeps inner registers from overflowing{enough}"
+    return overflows, f"{data}{where}{bits} bits for any input{extents}{inner}"
 
 
 def worst_first(rows: pd.DataFrame, full_numbers: bool = False) -> pd.DataFrame:

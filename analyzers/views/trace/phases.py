@@ -105,30 +105,29 @@ def generation(trace: Trace) -> dict[str, Any] | None:
     known = trace.generation
     if known is None:
         return None
-    some = _by_configuration(sections(trace)).values()
+    configurations = []
+    for some in _by_configuration(sections(trace)).values():
+        generated, total = _generated(some, known), known.prefill + (known.decode or 0)
+        batch = some[0].batch or 1
+        speed: dict[str, Speed | None] = {}
+        if generated:
+            speed["prefill"] = speeds.prefill(known, generated)
+            speed["decode"] = speeds.decode(known, generated)
+        configuration = {
+            "batch": batch,
+            **{name: some[0].key[name] for name in ("threads", "optimization")},
+            "generations": len(generated.prefill_us) if generated else 0,
+            "speed": {name: _plain(each) for name, each in speed.items()},
+            "cache_bytes": known.cache.nbytes(batch, total),
+            "cache_bytes_allocated": generated.allocated_bytes if generated else None,
+            "growth": [_plain(fit) for fit in _fits(some, known, ViewOptions())],
+        }
+        configurations.append(configuration)
     return {
         "prefill": known.prefill,
         "decode": known.decode,
         "cache": asdict(known.cache),
-        "configurations": [_configuration(each, known) for each in some],
-    }
-
-
-def _configuration(some: Sequence[Section], known: Generation) -> dict[str, Any]:
-    generated, total = _generated(some, known), known.prefill + (known.decode or 0)
-    batch = some[0].batch or 1
-    speed: dict[str, Speed | None] = {}
-    if generated:
-        speed["prefill"] = speeds.prefill(known, generated)
-        speed["decode"] = speeds.decode(known, generated)
-    return {
-        "batch": batch,
-        **{name: some[0].key[name] for name in ("threads", "optimization")},
-        "generations": len(generated.prefill_us) if generated else 0,
-        "speed": {name: _plain(each) for name, each in speed.items()},
-        "cache_bytes": known.cache.nbytes(batch, total),
-        "cache_bytes_allocated": generated.allocated_bytes if generated else None,
-        "growth": [_plain(fit) for fit in _fits(some, known, ViewOptions())],
+        "configurations": configurations,
     }
 
 

@@ -51,7 +51,14 @@ def sequences(kinds: Sequence[int], links: Collection[Link], passing: Sequence[i
     """
     words = _words(kinds, links)
     longest = min(_LONGEST, len(kinds) // 2)
-    found = [each for length in range(1, longest + 1) for each in _stretches(words, length)]
+    found: list[_Stretch] = []
+    for length in range(1, longest + 1):
+        least = _FEWEST if length > 1 else _FEWEST_ALONE
+        equal = np.concatenate([[False], words[length:] == words[:-length], [False]])
+        starts, stops = np.flatnonzero(np.diff(equal)).reshape(-1, 2).T
+        for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+            if stop - start >= (least - 1) * length:
+                found.append((start, stop + length, length))
     found.sort(key=lambda each: (each[0] - each[1], each[2], each[0]))
     taken = bytearray(len(kinds))
     chosen = []
@@ -59,7 +66,10 @@ def sequences(kinds: Sequence[int], links: Collection[Link], passing: Sequence[i
         if not any(taken[start:stop]):
             taken[start:stop] = bytes([True]) * (stop - start)
             if length > 1:
-                chosen.append(_run_beginnings(start, stop, length, passing))
+                room = min(length - 1, stop - start - _FEWEST * length)
+                moved = range(start, start + room + 1)  # to where few links pass
+                begin = min(moved, key=lambda each: passing[each + length])
+                chosen.append(range(begin, stop - length + 1, length))
     return sorted(chosen, key=lambda each: each.start)
 
 
@@ -72,24 +82,6 @@ def _words(kinds: Sequence[int], links: Collection[Link]) -> IntArray:
     numbers: dict[tuple[int, ...], int] = {}
     words = ((kind, *sorted(steps)) for kind, steps in zip(kinds, back, strict=True))
     return np.array([numbers.setdefault(word, len(numbers)) for word in words], np.int64)
-
-
-def _stretches(words: IntArray, length: int) -> Iterator[_Stretch]:
-    """Yields where words at this distance are equal for long enough."""
-    least = _FEWEST if length > 1 else _FEWEST_ALONE
-    equal = np.concatenate([[False], words[length:] == words[:-length], [False]])
-    starts, stops = np.flatnonzero(np.diff(equal)).reshape(-1, 2).T
-    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
-        if stop - start >= (least - 1) * length:
-            yield start, stop + length, length
-
-
-def _run_beginnings(start: int, stop: int, length: int, passing: Sequence[int]) -> range:
-    """Returns the beginnings in a stretch, moved to where few links pass."""
-    room = min(length - 1, stop - start - _FEWEST * length)
-    moved = range(start, start + room + 1)
-    begin = min(moved, key=lambda each: passing[each + length])
-    return range(begin, stop - length + 1, length)
 
 
 MOST_CHILDREN = 400
@@ -327,7 +319,13 @@ def laid_out(topology: Topology) -> Layout | None:
     every = list(boxes(root))
     for box in every:
         box.label = shorten_name(printable(box.label), _LABEL)
-    insides = list(_insides(every))
+    insides = []
+    known: dict[tuple[tuple[Size, ...], frozenset[Link]], Arrangement] = {}
+    for box in every:  # the insides of equal blocks are computed once
+        key = tuple(map(_size, box.children)), frozenset(box.links)
+        if key not in known:
+            known[key] = arranged(*key)
+        insides.append(known[key])
     number = {box: at for at, box in enumerate(every)}
     rows = []
     for at, (box, inside) in enumerate(zip(every, insides, strict=True)):
@@ -340,16 +338,6 @@ def laid_out(topology: Topology) -> Layout | None:
         opened=tuple(_opened(every)),
         **_ends(topology, every),
     )
-
-
-def _insides(every: list[Box]) -> Iterator[Arrangement]:
-    """Yields the inside of each box; those of equal blocks are computed once."""
-    known: dict[tuple[tuple[Size, ...], frozenset[Link]], Arrangement] = {}
-    for box in every:
-        key = tuple(map(_size, box.children)), frozenset(box.links)
-        if key not in known:
-            known[key] = arranged(*key)
-        yield known[key]
 
 
 def _size(box: Box) -> Size:

@@ -53,21 +53,20 @@ class Bands:
             if room < 0:
                 break
             bundle = EXIT if link[1] == OUTSIDE else link[0]
-            route = self.routes[link] = [self._waypoint(bundle, row) for row in passed]
+            route = self.routes[link] = []
+            for row in passed:
+                item = self._waypoints.setdefault((bundle, row), len(self.above))
+                if item == len(self.above):
+                    self.above.append([])
+                    self.below.append([])
+                    self.rows[row].append(item)
+                    if 0 < row < len(self.rows) - 1:
+                        self.bundles.setdefault(bundle, []).append(item)
+                route.append(item)
             for upper, lower in pairwise([*link[:1], *route, *link[1:]]):
                 if OUTSIDE not in (upper, lower) and lower not in self.below[upper]:
                     self.below[upper].append(lower)
                     self.above[lower].append(upper)
-
-    def _waypoint(self, bundle: int, row: int) -> int:
-        item = self._waypoints.setdefault((bundle, row), len(self.above))
-        if item == len(self.above):
-            self.above.append([])
-            self.below.append([])
-            self.rows[row].append(item)
-            if 0 < row < len(self.rows) - 1:
-                self.bundles.setdefault(bundle, []).append(item)
-        return item
 
 
 def _ranks(count: int, links: Collection[Link]) -> tuple[list[int], list[bool]]:

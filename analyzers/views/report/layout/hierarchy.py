@@ -274,19 +274,18 @@ class _Hierarchy:
                 connected.leaves[n] or not among.issuperset(connected.readers[n]) for n in group
             ):
                 box.links.add((number, OUTSIDE))
-            child, inside, depth = self._child(group, level)
+            node = group[0]
+            path = self._paths[node][level:]
+            if len(group) > 1:
+                child = Box(MODULE, path[0], nodes=self._count(group))
+                inside, depth = group, level + 1
+            else:
+                op_type = self._topology.op_types[node]
+                label = " ".join(filter(None, (op_type, ".".join(path))))
+                child = Box(NODE, label, node, op_type, self._count(group))
+                inside, depth = self._bodies.get(node, []), 0
             box.children.append(child)
             yield child, inside, depth
-
-    def _child(self, group: list[int], level: int) -> tuple[Box, list[int], int]:
-        node = group[0]
-        path = self._paths[node][level:]
-        if len(group) > 1:
-            return Box(MODULE, path[0], nodes=self._count(group)), group, level + 1
-        body = self._bodies.get(node, [])
-        op_type = self._topology.op_types[node]
-        label = " ".join(filter(None, (op_type, ".".join(path))))
-        return Box(NODE, label, node, op_type, self._count(group)), body, 0
 
     def _count(self, nodes: Sequence[int]) -> int:
         """The number of nodes, with those of their bodies."""
