@@ -104,13 +104,7 @@ def of_runs(runs: FloatArray) -> Sample:
     """
     medians = np.median(in_batches(runs), axis=1)
     sample = of_means(medians)
-    # The variance of the mean grows by (1 + r) / (1 - r) for a correlation r of neighbours (Law,
-    # Simulation Modeling and Analysis, 5th ed., 4.4). A negative r would weaken the test.
-    centred = medians - medians.mean()
-    power = float((centred**2).sum())
-    r = float((centred[1:] * centred[:-1]).sum()) / power if power else 0.0
-    r = min(max(r, 0.0), 0.9)
-    return replace(sample, error=sample.error * math.sqrt((1 + r) / (1 - r)))
+    return replace(sample, error=sample.error * math.sqrt(_inflation(medians)))
 
 
 def contrast(first: Sample, second: Sample) -> Contrast:
@@ -122,9 +116,7 @@ def contrast(first: Sample, second: Sample) -> Contrast:
     if min(first.dof, second.dof) < 1:
         return Contrast(ratio, change=change)
     aa, bb = first.error**2, second.error**2
-    scale = aa**2 / first.dof + bb**2 / second.dof
-    # Welch, 1947, rounded down
-    dof = int((aa + bb) ** 2 / scale) if scale > 0 else min(first.dof, second.dof)
+    dof = _welch(aa, first.dof, bb, second.dof)
     systematic = math.hypot(first.systematic, second.systematic)
     error, dof = _with_systematic(math.sqrt(aa + bb), dof, systematic)
     if not error > 0:  # the clock of whole µs never moved, so the error is unknown
@@ -194,14 +186,8 @@ def of_turns(logs: FloatArray, first: Sample, second: Sample) -> Contrast:
     half = t_quantile(LEVEL, dof) * error
     low, high = (raw * math.expm1(end) - added for end in (log - half, log + half))
     p = t_p_value((log - math.log1p(added / raw)) / error, dof)
-    found = replace(plain, change_low=low, change_high=high, p=p)
-    # the size of the ratio is uncertain where the first time is, not whether it lies beside 1
-    uncertain = half / error * first.systematic
-    least, most = time - uncertain, time + uncertain
-    if least <= 0:
-        return found
-    lowest = 1 + low / (least if low < 0 else most)
-    return replace(found, low=max(0.0, lowest), high=1 + high / (most if high < 0 else least))
+    ratio_low, ratio_high = _ratios(low, high, time, half / error * first.systematic)
+    return replace(plain, low=ratio_low, high=ratio_high, change_low=low, change_high=high, p=p)
 
 
 def only_first(sample: Sample) -> Contrast:
@@ -252,6 +238,18 @@ def misfit_of(first: Sample, second: Sample) -> float:
     return math.hypot(alike, first.misfit * apart[0], second.misfit * apart[1])
 
 
+def _ratios(low: float, high: float, first: float, uncertain: float) -> tuple[float, float]:
+    """Returns the ends of a ratio to a time `first` ± `uncertain` that changes by `low` to `high`.
+
+    Its size is uncertain where that time is, not whether it lies beside 1. NaN if it is unbounded.
+    """
+    least, most = first - uncertain, first + uncertain
+    if least <= 0:
+        return math.nan, math.nan
+    lowest = 1 + low / (least if low < 0 else most)
+    return max(0.0, lowest), 1 + high / (most if high < 0 else least)
+
+
 def _with_systematic(error: float, dof: int, systematic: float) -> tuple[float, int]:
     """Returns an error with a systematic one, and its degrees of freedom.
 
@@ -265,6 +263,12 @@ def _with_systematic(error: float, dof: int, systematic: float) -> tuple[float, 
     return math.hypot(error, systematic), dof
 
 
+def _welch(aa: float, dof_a: int, bb: float, dof_b: int) -> int:
+    """Returns the degrees of freedom of a difference (Welch, 1947), rounded down."""
+    scale = aa**2 / dof_a + bb**2 / dof_b
+    return int((aa + bb) ** 2 / scale) if scale > 0 else min(dof_a, dof_b)
+
+
 def _fieller(a: float, b: float, spread: tuple[float, float], t: float) -> tuple[float, float]:
     """Returns the range of r with (b - r a)² <= t² (bb + r² aa); NaN if unbounded."""
     aa, bb = (t * t * value for value in spread)
@@ -273,3 +277,18 @@ def _fieller(a: float, b: float, spread: tuple[float, float], t: float) -> tuple
         return math.nan, math.nan
     root = math.sqrt(max(middle * middle - square * rest, 0.0))
     return max((middle - root) / square, 0.0), (middle + root) / square
+
+
+def _inflation(series: FloatArray) -> float:
+    """Returns the variance inflation of the mean by correlation of neighbours, at least 1.
+
+    It is (1 + r) / (1 - r) for a correlation r (Law, Simulation Modeling and Analysis, 5th ed.,
+    4.4). A negative r would weaken the test, and counts as 0.
+    """
+    centred = series - series.mean()
+    power = float((centred**2).sum())
+    if power <= 0:
+        return 1.0
+    neighbours = float((centred[1:] * centred[:-1]).sum()) / power
+    neighbours = min(max(neighbours, 0.0), 0.9)
+    return (1 + neighbours) / (1 - neighbours)
