@@ -49,7 +49,7 @@ def section() -> str:
     for domain in DOMAINS:
         by_way = _by_way(domain)
         names = [name for each in by_way.values() for name in each]
-        counted = [name for name in names if counting.find_convention(domain, name) is not None]
+        counted = [name for name in names if counting.find_rule(domain, name) is not None]
         sizes = (len(names), *(len(by_way[way]) for way in WAYS), len(counted))
         rows.append(f"| `{domain or 'ai.onnx'}` | {' | '.join(map(str, sizes))} |\n")
         lists.append(_listed(domain, by_way, sorted(set(names) - set(counted))))
