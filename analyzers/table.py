@@ -6,9 +6,6 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from tracer.analyzers.cost.count import LARGEST
-from tracer.analyzers.cost.typed_model import TypedModel
-from tracer.analyzers.energy.energy_model import operands
 from tracer.graph.model import Model, Node
 from tracer.graph.shape_inference import TensorTypes
 from tracer.records.columns import BY_NAME, COLUMNS, marked
@@ -121,19 +118,3 @@ def origins(values: Sequence[NodeValues]) -> Sequence[NodeValues]:
     the nodes before them.
     """
     return [node for node in values if node.own is not None and node.own.fault]
-
-
-def bit_operations(typed: TypedModel, macs: pd.Series) -> pd.DataFrame:
-    """Returns the column `bops` (Int64) of the nodes of known MACs, by node key.
-
-    Factors of a quantised model have the width before DequantizeLinear, others that of their type.
-    The value is missing where a type is unknown, or the count needs more than 64 bits.
-    """
-    known = {str(key): int(count) for key, count in macs.dropna().items()}
-    bops = {key: 0 for key, count in known.items() if not count}
-    if len(bops) < len(known):
-        for key, factors in operands(typed).items():
-            total = known.get(key, 0) * factors.activation_bits * factors.weight_bits
-            if 0 < total <= LARGEST:
-                bops[key] = total
-    return pd.DataFrame({"bops": pd.Series(bops, dtype="Int64")})

@@ -17,15 +17,14 @@ import pandas as pd
 
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Rule
+from tracer.analyzers.cost import Operands, operands
 from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.analyzers.energy import models
 from tracer.analyzers.energy.energy_model import (
     EnergyModel,
     EnergyRule,
     FloatEnergy,
-    Operands,
     Work,
-    operands,
 )
 from tracer.analyzers.options import energy_models
 from tracer.errors import InputError, UsageError, refusing
@@ -51,6 +50,7 @@ __all__ = [
     "FloatEnergy",
     "NodeEnergies",
     "Operands",
+    "Pricing",
     "Work",
     "energy",
     "find",
@@ -71,6 +71,18 @@ class NodeEnergies:
 
     table: pd.DataFrame = field(repr=False)
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pricing:
+    """An energy model, and the rules of the nodes with narrow accumulators by key."""
+
+    model: EnergyModel
+    rules: Mapping[str, Rule] = field(default_factory=dict)
+
+    def energies(self, typed: TypedModel, counts: pd.DataFrame) -> NodeEnergies:
+        """Returns the energies of the nodes; see `energy`."""
+        return energy(self.model, typed, counts, self.rules)
 
 
 def names() -> tuple[str, ...]:

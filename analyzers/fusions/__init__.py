@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias
 
-from tracer.analyzers.attribution import attribute
-from tracer.analyzers.attribution.graph import UNCHANGING, constants
+from tracer.analyzers.attribution import UNCHANGING, attribute, constants
 from tracer.analyzers.fusions.confirmation import UNKNOWN, Verdict, confirm
 from tracer.graph.model import Model, Node, Scope
 from tracer.records.columns import as_column

@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from tracer.analyzers.attribution.graph import UNCHANGING, constants, needs, same_operator
+from tracer.analyzers.attribution import UNCHANGING, constants, needs, same_operator
 from tracer.graph.model import Model, Node
 from tracer.graph.operators import CONVERSIONS
 from tracer.records.tensor_match import Evidence

@@ -20,7 +20,7 @@ from tests.fuzz.seeds import seeds
 from tests.fuzz.trials import Task, trials
 from tests.fuzz.verdicts import FAILED, suspicious, verdict
 from tracer.cli._messages import progress
-from tracer.support import timing
+from tracer.containment import memory
 
 CHECKED = 5
 """One mutant of so many runs with checks."""
@@ -118,7 +118,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="runs the fifth with checks alone; --only and --corpus run with checks then",
     )
     add("--only", type=int, metavar="N", help="runs and keeps one mutant, and tells each command")
-    add("--jobs", type=int, default=timing.processor_count(), metavar="N",
+    add("--jobs", type=int, default=memory.processor_count(), metavar="N",
         help="mutants at a time [default: one for each processor]")  # fmt: skip
     add("--keep", type=Path, default=Path("build/fuzz"), metavar="FOLDER",
         help="folder for mutants that fail [default: build/fuzz]")  # fmt: skip

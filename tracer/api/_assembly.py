@@ -9,16 +9,15 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
-from tracer.accumulators.spec.policy import Rule
 from tracer.analyzers import roofline
 from tracer.analyzers.attribution import attribute, main_first
-from tracer.analyzers.cost import Cost, cost
+from tracer.analyzers.cost import bit_operations, cost
 from tracer.analyzers.cost.typed_model import TypedModel, kernel_traffic, unavoidable_macs
-from tracer.analyzers.energy import EnergyModel, energy
+from tracer.analyzers.energy import Pricing
 from tracer.analyzers.fusions.confirmation import doubted
 from tracer.analyzers.memory import arena, memory
 from tracer.analyzers.overflow import of_floats, overflow
-from tracer.analyzers.table import bit_operations, node_table, value_columns
+from tracer.analyzers.table import node_table, value_columns
 from tracer.analyzers.timing import fused_parts, notes, split_notes, timing
 from tracer.containment.activity import Progress
 from tracer.errors import TracerError, out_of_memory
@@ -35,14 +34,6 @@ from tracer.records.trace import Run, Trace, distinctions
 
 Groups: TypeAlias = Sequence[tuple[str, ...]]
 """The keys of the nodes of each kernel of a run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pricing:
-    """An energy model, and the rules of the nodes with narrow accumulators by key."""
-
-    model: EnergyModel
-    rules: Mapping[str, Rule] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +91,7 @@ def analyze(
     """
     typed_model = TypedModel(model, types)
     counted = cost(typed_model, calls, convention)
-    work, unpriced = priced(typed_model, counted, pricing)
+    energies = pricing and pricing.energies(typed_model, counted.table)
     if attribution is None:
         attribution = Attribution(attribute(model.executed, run.kernels))
     evidence, alone = attribution.evidence, attribution.alone
@@ -119,13 +110,16 @@ def analyze(
     sums = overflow(run.sums)
     if run.float_sums:
         sums = pd.concat([sums, of_floats(run.float_sums)])
+    work = [counted.table, bit_operations(typed_model, counted.table["macs"])]
+    work += [energies.table] if energies else []
     measured = [times, parts, *work, roofs(None), needs, sums, value_columns(run.values)]
     table = node_table(model, types, measured, run)
     table.loc[table["node"].isin(counted.idle), "calls"] = 0.0
     measuring = (*notes(run, groups), *split_notes(headed, alone))
-    every_note = (*run.notes, *unconfirmed, *measuring, *cost_notes(counted), *unpriced)
+    every_note = (*run.notes, *unconfirmed, *measuring, *counted.every_note)
+    every_note += energies.notes if energies else ()
     shown = roofline.reached_peaks(run, headed, macs)
-    return Analyzed(run, table, parameter_count(counted), every_note, roofs, shown)
+    return Analyzed(run, table, counted.params, every_note, roofs, shown)
 
 
 def matched(
@@ -185,38 +179,6 @@ def _plain(value: object) -> object:
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     return value if isinstance(value, int | float | None) else str(value)
-
-
-def priced(
-    typed: TypedModel, counted: Cost, pricing: Pricing | None
-) -> tuple[list[pd.DataFrame], tuple[str, ...]]:
-    """Returns the columns of work, with energies if there is a `pricing`, and notes on these."""
-    work = [counted.table, bit_operations(typed, counted.table["macs"])]
-    if pricing is None:
-        return work, ()
-    energies = energy(pricing.model, typed, counted.table, pricing.rules)
-    return [*work, energies.table], energies.notes
-
-
-def energy_settings(model: EnergyModel | None) -> Mapping[str, str] | None:
-    """Returns what a trace says of its energies: the name of the model, its unit and source."""
-    if model is None:
-        return None
-    return {"model": model.name, "unit": model.unit, "source": model.source}
-
-
-def cost_notes(counted: Cost) -> tuple[str, ...]:
-    """Returns the assumptions of a count, and why it could not count nodes."""
-    return (
-        *counted.notes,
-        *(f"work unknown, excluded from all totals: {n}" for n in counted.causes),
-    )
-
-
-def parameter_count(counted: Cost) -> int | None:
-    """Returns the number of parameters, a shared weight once; None where unknown."""
-    params = counted.totals["params"]
-    return None if params is None else int(params)
 
 
 def as_list(value: Any) -> Sequence[Any]:

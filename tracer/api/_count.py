@@ -11,12 +11,11 @@ from tracer.accumulators.hardware import spelling
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Rule, as_policy
 from tracer.analyzers import energy as energy_models
-from tracer.analyzers import observed_shapes
-from tracer.analyzers.cost import cost
+from tracer.analyzers.cost import bit_operations, cost, typed_model
 from tracer.analyzers.cost.typed_model import TypedModel
+from tracer.analyzers.energy import Pricing
 from tracer.analyzers.memory import memory
 from tracer.analyzers.table import node_table
-from tracer.api._assembly import Pricing, cost_notes, energy_settings, parameter_count, priced
 from tracer.api._generation import planned, refuse_other_inputs
 from tracer.api.count import Count
 from tracer.errors import UsageError
@@ -95,7 +94,7 @@ def count(call: Count) -> Trace:
         environment=environment.observe(),
         settings={
             "dims": dict(call.dims or {}), "convention": call.convention,
-            "accumulator": accumulators, "energy": energy_settings(energy_model),
+            "accumulator": accumulators, "energy": energy_model and energy_model.settings,
             "feeds": None if call.inputs is None else str(call.inputs), "run": call.run,
             "phases": None if phases is None else asdict(phases),
         },
@@ -107,23 +106,29 @@ def count(call: Count) -> Trace:
 
 
 def _counted(
-    model: Model, sizes: _Sizes, convention: str, pricing: Pricing | None, rules: Mapping[str, Rule]
+    model: Model,
+    sizes: _Sizes,
+    convention: str,
+    pricing: Pricing | None,
+    rules: Mapping[str, Rule],
 ) -> tuple[pd.DataFrame, int | None, tuple[str, ...]]:
     """Returns the rows of the node table at one set of sizes, the parameters, and notes."""
     types = sizes.types
     typed_model = TypedModel(model, types)
     counted = cost(typed_model, sizes.calls, convention)
-    work, unpriced = priced(typed_model, counted, pricing)
+    energies = pricing and pricing.energies(typed_model, counted.table)
     needs = memory(typed_model, idle=counted.idle)
     repeats = counted.repeats if any(times != 1 for times in counted.repeats.values()) else {}
     calls = pd.DataFrame({"calls": pd.Series(repeats, dtype="float64")})  # where not all are 1
+    work = [counted.table, bit_operations(typed_model, counted.table["macs"])]
+    work += [energies.table] if energies else []
     table = node_table(model, types, [*work, calls, _accumulators(rules), needs])
     advice = (_ADVICE,) if counted.causes and sizes.calls is None else ()
     table = table.assign(batch=batch_of(model, sizes.shapes))
     if sizes.phase is not None:
         table = table.assign(phase=sizes.phase.name, past=sizes.phase.past)
-    notes = (*sizes.notes, *cost_notes(counted), *advice, *unpriced)
-    return table, parameter_count(counted), notes
+    notes = (*sizes.notes, *counted.every_note, *advice, *(energies.notes if energies else ()))
+    return table, counted.params, notes
 
 
 def _of_a_phase(decoder: Decoder, call: Count, phase: Phase) -> _Sizes:
@@ -146,7 +151,7 @@ def _of_a_run(request: Request) -> _Sizes:
     feedset, graph = on_sizes_that_run(
         request.first_batch(), lambda feeds: runtime.optimize(model, feeds, settings)
     )
-    seen = observed_shapes.of(model, graph.kernels)
+    seen = typed_model.observe(model, graph.kernels)
     types, differences = seen.applied(model, infer(model, feedset.shapes))
     told = f"shapes, branches and trip counts are those of a run in {_EXECUTOR}"
     return _Sizes(feedset.shapes, types, seen.calls, (*feedset.notes, told, *differences))

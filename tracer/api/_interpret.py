@@ -6,9 +6,9 @@ from typing import Any
 
 from tracer.accumulators.spec.policy import Rule, as_policy
 from tracer.analyzers import energy as energy_models
-from tracer.analyzers import observed_shapes
+from tracer.analyzers.cost import typed_model
 from tracer.analyzers.options import DEFAULT_ENERGY_MODEL
-from tracer.api._assembly import Pricing, analyze, assembled, configured, energy_settings
+from tracer.api._assembly import analyze, assembled, configured
 from tracer.api.interpret import InterpretArguments
 from tracer.containment.activity import silent
 from tracer.executors import registry
@@ -72,18 +72,18 @@ def interpret(call: InterpretArguments) -> Trace:
                 first, rules = next(iter(batches)), narrowed.assign(request.model.nodes)
                 chosen = {"by_sample": call.by_sample, "policy": narrowed, "pool": pool}
                 run = run_in(registry.EMULATED, batches, chosen)
-    observation = observed_shapes.of(loaded, run.kernels)
+    observation = typed_model.observe(loaded, run.kernels)
     types, differences = observation.applied(loaded, infer(loaded, first.shapes))
     run = replace(run, notes=(*run.notes, *differences))
     counted = (*(sums.node for sums in run.sums), *(sums.node for sums in run.float_sums))
     narrow = {node: rules[node] for node in counted}
-    pricing = None if energy_model is None else Pricing(energy_model, narrow)
+    pricing = None if energy_model is None else energy_models.Pricing(energy_model, narrow)
     analyzed = [analyze(loaded, run, types, observation.calls, call.convention, pricing=pricing)]
     recorded = {
         "threads": call.threads, **said, "batch": call.batch, "dims": call.dims,
         "feeds": call.inputs, "fallback": call.fallback,
         "register": [str(path) for path in call.register], "seed": call.seed,
-        "convention": call.convention, "energy": energy_settings(energy_model),
+        "convention": call.convention, "energy": energy_model and energy_model.settings,
     }  # fmt: skip
     return assembled(replace(loaded, notes=reference.notes), analyzed, recorded)
 

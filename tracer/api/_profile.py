@@ -15,20 +15,18 @@ import numpy as np
 
 from tracer import host
 from tracer.analyzers import energy as energy_models
-from tracer.analyzers import observed_shapes
 from tracer.analyzers.attribution import attribute
+from tracer.analyzers.cost import typed_model
 from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.analyzers.timing import largest, longest_fused, wall
 from tracer.api._assembly import (
     Analyzed,
     Attribution,
     Groups,
-    Pricing,
     analyze,
     as_list,
     assembled,
     configured,
-    energy_settings,
     matched,
 )
 from tracer.api._generation import Phased, refuse_other_inputs
@@ -124,11 +122,11 @@ def profile(call: ProfileArguments) -> Trace:
     recorded = {
         **asdict(start.settings[0]), **several, "batch": start.batch, "dims": call.dims,
         "feeds": call.inputs, "seed": call.seed, "convention": call.convention,
-        "energy": energy_settings(energy_model), "replay": call.replay,
+        "energy": energy_model and energy_model.settings, "replay": call.replay,
         "split": call.split, "phases": None if phases is None else asdict(phases),
         "plan": None if call.plan is None else str(call.plan),
     }  # fmt: skip
-    pricing = None if energy_model is None else Pricing(energy_model)
+    pricing = None if energy_model is None else energy_models.Pricing(energy_model)
     return _Runs(call, start, phased, pricing, recorded).trace()
 
 
@@ -214,7 +212,7 @@ class _Runs:
         call: ProfileArguments,
         start: _Start,
         phased: Phased | None,
-        pricing: Pricing | None,
+        pricing: energy_models.Pricing | None,
         recorded: Mapping[str, object],
     ) -> None:
         self._call, self._start, self._phased, self._pricing = call, start, phased, pricing
@@ -317,10 +315,10 @@ class _Runs:
             times[positions] = graph.replay(feedset, replayed, self._progress) * wall(run)["mean"]
             run = replace(run, replayed_us=times)
         types, calls = infer(model, feedset.shapes), None
-        if graph is None or observed_shapes.needed(model, types, run.kernels):
+        if graph is None or typed_model.needed(model, types, run.kernels):
             # shape inference is incomplete or wrong: an optimised model runs once as it is
             kernels = run.kernels if graph is None else graph.unoptimized_kernels(feedset)
-            observation = observed_shapes.of(model, kernels)
+            observation = typed_model.observe(model, kernels)
             types, differences = observation.applied(model, types)
             calls, run = observation.calls, replace(run, notes=(*run.notes, *differences))
         alone: Mapping[str, float] = {}

@@ -1,6 +1,7 @@
-"""Limits of this process: memory, to a share of what the machine has free, and open files."""
+"""What this process may use: a share of the memory that is free, open files, processors."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -133,3 +134,10 @@ def _number(file: Path) -> int | None:
     with contextlib.suppress(OSError, ValueError):
         return int(file.read_text())
     return None
+
+
+def processor_count() -> int:
+    """Returns the number of processors that the system lets this process run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

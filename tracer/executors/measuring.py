@@ -20,11 +20,10 @@ from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from tracer.containment import activity, signals
+from tracer.containment import activity, memory, signals
 from tracer.containment.activity import Progress, silent
 from tracer.executors.settings import PRECISION, MeasuringSettings
 from tracer.records.trace import MachineUse, Turns, Usage
-from tracer.support import timing
 from tracer.support.statistics import summarize
 from tracer.support.timing import HAS_USAGE, SPINNING_S, Moment, RunTimer
 from tracer.support.types import FloatArray
@@ -89,7 +88,7 @@ def use_of(wall: RunTimer, recorded: RunTimer, began: Moment) -> MachineUse | No
         usages.append(Usage(np.array(timer.switches, np.float64), np.array(timer.cpu_us)))
     # What the host of a virtual machine took is as lost as what other programs had.
     others = None if load.others is None else min(1.0, load.others + (load.stolen or 0.0))
-    return MachineUse(usages[0], usages[1], timing.processor_count(), others)
+    return MachineUse(usages[0], usages[1], memory.processor_count(), others)
 
 
 class Order(Protocol):

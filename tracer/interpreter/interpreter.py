@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 
 from tracer import limits
-from tracer.containment import activity
+from tracer.containment import activity, memory
 from tracer.containment.activity import Progress
 from tracer.errors import InputError, LimitError, ModelError, TracerError, UsageError, out_of_memory
 from tracer.graph import stored_weights, tensor_type
@@ -36,7 +36,6 @@ from tracer.interpreter.operators import Body, Operator, registry_of
 from tracer.interpreter.plan import BoundPlan, Fuse, Plan, Planner, Step, WrapKernel, fused
 from tracer.interpreter.values import Value
 from tracer.limits import Limits, enforced
-from tracer.support import timing
 from tracer.support.types import dtype_text, type_text
 
 
@@ -220,7 +219,7 @@ class Interpreter:
         with (
             activity.doing(self.model.name, "the interpreter ran the model", patient=True),
             enforced(self.limits.in_proportion(nbytes)) as budget,
-            parallel.threads(self._threads and min(self._threads, timing.processor_count())),
+            parallel.threads(self._threads and min(self._threads, memory.processor_count())),
             announced(self._progress),
             tensors.pooled(self._memory),
             # an operator that no complex number fits would drop the imaginary part, and go on

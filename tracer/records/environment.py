@@ -18,8 +18,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import ClassVar
 
+from tracer.containment import memory
 from tracer.records.result import Result
-from tracer.support import timing
 from tracer.support.timing import Load
 
 RUNTIMES = (
@@ -179,9 +179,9 @@ class Environment(Result):
 def observe() -> Environment:
     """Returns this machine and its package versions, which are read without importing packages."""
     gpus, cuda = _gpus()
-    memory = None
+    memory_bytes = None
     with suppress(AttributeError, ValueError, OSError):  # Windows has no sysconf
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         distribution: str | None = platform.freedesktop_os_release()["PRETTY_NAME"]
     except OSError:  # no Linux, or a container without /etc/os-release
@@ -189,9 +189,9 @@ def observe() -> Environment:
         distribution = f"macOS {release}" if release else None
     return Environment(
         cpu=cpu_model(),
-        cpu_count=timing.processor_count(),
+        cpu_count=memory.processor_count(),
         cpu_flags=cpu_flags(),
-        memory_bytes=memory,
+        memory_bytes=memory_bytes,
         gpus=gpus,
         cuda=cuda,
         os=f"{platform.system()} {platform.release()}",

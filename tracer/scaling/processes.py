@@ -9,11 +9,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
 
+from tracer.containment import memory
 from tracer.containment.calls import Call, Reply, Worker
 from tracer.errors import CrashError, LimitError
 from tracer.scaling.dispatcher import Dispatcher, Done, run
 from tracer.scaling.pool import Job, Note, Task
-from tracer.support import timing
 from tracer.support.temporary import TemporaryFolder
 
 _THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -29,7 +29,7 @@ class ProcessPool:
     def __init__(
         self, workers: int, threads: int | None, note: Note, modules: Sequence[str]
     ) -> None:
-        own = threads or max(timing.processor_count() // workers, 1)
+        own = threads or max(memory.processor_count() // workers, 1)
         self._folder = TemporaryFolder()
         self._dispatcher = Dispatcher(note)
         self._seats = [

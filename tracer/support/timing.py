@@ -127,10 +127,3 @@ class Moment:
             return Load(None, None, switches)
         others = now.busy - self.busy - (now.own - self.own)
         return Load(max(0.0, others / total), (now.stolen - self.stolen) / total, switches)
-
-
-def processor_count() -> int:
-    """Returns the number of processors that the system lets this process run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -11,12 +11,12 @@ import onnx
 import onnxruntime as ort
 
 from tracer import host
+from tracer.containment import memory
 from tracer.executors.settings import OrtSettings, SessionSettings
 from tracer.graph import loading, stored_weights
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.records import environment
-from tracer.support import timing
 from tracer.support.temporary import TemporaryFolder
 
 
@@ -43,7 +43,7 @@ class Machine:
             cpu=environment.cpu_model(),
             architecture=platform.machine(),
             cores=host.cores(),
-            cpus=timing.processor_count(),
+            cpus=memory.processor_count(),
             flags=frozenset(environment.cpu_flags()),
             providers=tuple(ort.get_available_providers()),
             onnxruntime=ort.__version__,

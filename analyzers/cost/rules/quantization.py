@@ -1,11 +1,8 @@
 """Quantisation and dequantisation, also those of QONNX, and operators on quantised tensors."""
 
-import math
-
 from tracer.analyzers.cost.activations import PER_ELEMENT
 from tracer.analyzers.cost.count import Count, Operation, counts, per_output, selects
 from tracer.analyzers.cost.rules import reduction
-from tracer.analyzers.cost.rules.pooling import average
 from tracer.graph.operators import QONNX_DOMAIN
 
 REQUANTISE = Count(adds=1, muls=1, other=3)
@@ -95,12 +92,6 @@ counts("QLinearWhere", domain=_MICROSOFT, settings=(0, 2, 3, 5, 6, 7, 8))(per_ou
 def _binary(op: Operation) -> Count:
     operands = op.input(0).size + op.input(3).size
     return DEQUANTISE * operands + (_BINARY[op.op_type] + REQUANTISE) * op.output().size
-
-
-@counts("QLinearAveragePool", domain=_MICROSOFT, settings=(1, 2, 3, 4))
-def _average_pool(op: Operation) -> Count:
-    window = math.prod(op.integers("kernel_shape"))
-    return (average(window) + REQUANTISE) * op.output().size
 
 
 @counts("QLinearGlobalAveragePool", "QLinearReduceMean", domain=_MICROSOFT, settings=(1, 2, 3, 4))
