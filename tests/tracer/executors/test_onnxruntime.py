@@ -10,7 +10,7 @@ from onnx import helper
 
 import tracer
 from tests.graphs import BRANCHES, DATA_DEPENDENT, residual
-from tracer.analyzers import observed_shapes
+from tracer.analyzers.cost import typed_model
 from tracer.containment.activity import silent
 from tracer.errors import ModelError, UsageError
 from tracer.executors.onnxruntime import calibration, profile_events, recording
@@ -97,7 +97,7 @@ def test_names_that_break_json_or_repeat_or_are_missing_come_back_as_keys():
 def test_calls_of_bodies_are_counted_and_the_branch_not_taken_has_none():
     proto = onnx.parser.parse_model(BRANCHES)
     result = run(proto, BRANCH_FEEDS, runs=2, optimization="none")
-    seen = observed_shapes.of(loading.from_proto(proto), result.kernels).calls
+    seen = typed_model.observe(loading.from_proto(proto), result.kernels).calls
     assert seen["If_0"] == seen["If_0.then_branch/Exp_1"] == 1
     assert seen["If_0.else_branch/Neg_0"] == 0
     assert seen["Loop_1.body/Tanh_2"] == 3
@@ -113,7 +113,7 @@ def test_shapes_that_depend_on_data_are_those_of_the_run():
     model = loading.from_proto(proto)
     feeds = {"x": np.array([[0, 1, 2, 0, 0, 0, 0, 0]], np.float32)}
     result = run(proto, feeds, runs=1, optimization="none")
-    assert str(observed_shapes.of(model, result.kernels).types["", "z"]) == "int64[2,2]"
+    assert str(typed_model.observe(model, result.kernels).types["", "z"]) == "int64[2,2]"
 
 
 @pytest.mark.parametrize("optimization", OPTIMIZATIONS)
