@@ -336,7 +336,7 @@ class _Converter:
         if name not in self.converters:
             raise ModelError(
                 f"there is no converter of Chainer's function {name}, called{where}",
-                "docs/chainer-coverage.md lists those there are; docs/exporting.md says how the "
+                "docs/chainer-coverage.md lists those there are; docs/frameworks.md says how the "
                 "model has its own.",
             )
         for attribute in ("indices", "condition"):  # of Permutate and of Where
