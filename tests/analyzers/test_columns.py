@@ -63,6 +63,6 @@ def test_groups_hold_what_the_specs_say_they_do():
 
 
 def test_the_page_has_the_columns_of_today():
-    page = Path("docs/node-table.md").read_text(encoding="utf-8")
+    page = Path("docs/columns.md").read_text(encoding="utf-8")
     assert columns_page.updated(page) == page
     assert all(f"| `{name}` |" in page for name in COLUMNS)

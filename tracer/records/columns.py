@@ -1,7 +1,7 @@
 """The columns of the node table: `SPECS` describes each of them, and everything else derives.
 
 The order, the types, how rows are folded, what a terminal or a page shows, and the table in
-docs/node-table.md all follow from it. A new column is one line here and the analyzer that fills
+docs/columns.md all follow from it. A new column is one line here and the analyzer that fills
 it.
 """
 

@@ -8,7 +8,7 @@ import pytest
 from tracer.analyzers import advice
 
 RULES = [rule.__name__ for rule in advice.rules()]
-PAGE = Path("docs/roofline.md").read_text()
+PAGE = Path("docs/advice.md").read_text()
 
 
 @pytest.mark.parametrize("rule", RULES)
