@@ -71,6 +71,6 @@ COMPILE := $(BIN)/python -m compileall -q tracer
 	touch $@
 
 .venv/all: pyproject.toml constraints.txt | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --editable '.[all,dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[all,chainer,dev]'
 	$(COMPILE)
 	touch $@ .venv/core

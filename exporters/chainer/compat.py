@@ -38,7 +38,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tracer.errors import UsageError
+from tracer.support.imports import not_installed
 
 PACKAGES = ("chainer", "chainermn", "chainerx", "onnx_chainer")
 _NUMPY_1_USERS = ("chainer.functions.array.as_strided", "chainer.functions.array.resize_images")
@@ -63,9 +63,7 @@ def load() -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != "chainer":
             raise
-        raise UsageError(
-            "Chainer is not installed", "Install it: pip install 'tracer-onnx[chainer]'."
-        ) from error
+        raise not_installed("a model of Chainer", error) from error
 
 
 def _is_chainers(module: str) -> bool:

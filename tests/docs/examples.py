@@ -2,8 +2,9 @@
 
 A block fenced as `console` holds commands, each after `$ `, and the output below them, if any. A
 block fenced as `python` holds code. All blocks of a page run in one folder, in the order of the
-page, with the shipped models in `models/`. `python -m tests.docs.examples README.md` replaces the
-outputs that a page shows by complete ones; cut them by hand, and mark each cut with a line `…`.
+page, with the models of a checkout in `models/` and those of `tracer demo` in `demo/`.
+`python -m tests.docs.examples README.md` replaces the outputs that a page shows by complete ones;
+cut them by hand, and mark each cut with a line `…`.
 
 Other blocks, and tables, show commands with names that stand for the reader's: those are parsed.
 """
@@ -12,6 +13,7 @@ import io
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
+
+from tracer.support.examples import FOLDER
 
 ROOT = Path(__file__).parents[2]
 COLUMNS = 110
@@ -103,6 +107,9 @@ def _of(language: str, text: str) -> Iterator[Example]:
 def folder_of_examples(folder: Path) -> Path:
     """`folder`, with what the examples need in it."""
     (folder / "models").symlink_to(ROOT / "models")
+    (folder / "demo").mkdir()
+    for model in FOLDER.glob("*.onnx"):
+        shutil.copy(model, folder / "demo")
     return folder
 
 

@@ -5,7 +5,6 @@ import sys
 import numpy as np
 import pytest
 
-from models import data
 from tracer.errors import UsageError
 from tracer.inputs.datasets import images
 
@@ -13,7 +12,6 @@ from tracer.inputs.datasets import images
 @pytest.mark.parametrize(
     ("package", "use"),
     [
-        ("sklearn", lambda tmp_path: data.load("digits")),
         ("PIL", lambda tmp_path: images.read(tmp_path / "a.png")),
         ("PIL", lambda tmp_path: images.fit(np.zeros((1, 1, 2, 2), np.uint8), (1, 4, 4))),
     ],

@@ -199,16 +199,22 @@ def test_bad_input_is_one_clear_message(args, expected, message, capfd):
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize(("framework", "file"), [("torch", TORCH), ("chainer", CHAINER)])
+@pytest.mark.parametrize(
+    ("framework", "file", "install"),
+    [
+        ("torch", TORCH, "pip install 'tracer-onnx[torch]'"),
+        ("chainer", CHAINER, "pip install --no-build-isolation chainer==7.8.1"),
+    ],
+)
 def test_a_framework_that_is_not_installed_is_named_with_what_to_install(
-    framework, file, capfd, monkeypatch
+    framework, file, install, capfd, monkeypatch
 ):
     monkeypatch.setitem(sys.modules, framework, None)
     for name in [n for n in sys.modules if "nets_" in n]:
         monkeypatch.delitem(sys.modules, name)
     code, _, err = run(capfd, "profile", f"{file}:Toy", *FAST)
     assert code == 2
-    assert f"pip install 'tracer-onnx[{framework}]'" in err
+    assert install in err
     assert err.count("\n") == 1
 
 

@@ -1,4 +1,4 @@
-"""`tracer demo`: profile a model that ships with tracer, and write every kind of result."""
+"""`tracer demo`: write the models that ship with tracer, profile one, and write every result."""
 
 import importlib.util
 import shlex
@@ -7,12 +7,13 @@ from pathlib import Path
 import cloup
 
 from tracer.cli import _options, profile
-from tracer.cli._messages import tell
+from tracer.cli._messages import tell, tell_written
 from tracer.cli._types import PathName
-from tracer.errors import InputError
+from tracer.support import files
+from tracer.support.examples import example
 
-_MODEL = Path("models", "resnet_cifar", "resnet20.onnx")
-_FILES = ("resnet20.csv", "resnet20.html", "resnet20.trace")
+_MODELS = ("resnet20.onnx", "resnet20.int8.onnx", "lenet.onnx", "lenet.int8.onnx")
+_RESULTS = ("resnet20.csv", "resnet20.html", "resnet20.trace")
 _CHART = "resnet20.png"
 
 
@@ -20,29 +21,28 @@ _CHART = "resnet20.png"
 @cloup.argument("folder", type=PathName(), default="demo", required=False)
 @cloup.option_group("Output", _options.OPEN, _options.FORCE)
 def command(folder: Path, opened: bool, force: bool) -> None:
-    """Profile a ResNet-20, and write all kinds of results.
+    """Write example models, and profile one of them.
 
-    FOLDER receives the table (.csv), the report (.html), the trace, and the chart (.png) if
-    matplotlib is installed.  [default: demo]
+    FOLDER receives a ResNet-20 and a LeNet, in floats and in 8 bits; and of the ResNet-20 the table
+    (.csv), the report (.html), the trace, and the chart (.png) if matplotlib is installed.
+    [default: demo]
 
     \b
     Examples:
       tracer demo
       tracer demo --open
+      tracer profile demo/lenet.onnx
     """
-    root = Path(__file__).parents[2]
-    model = root / _MODEL
-    if not model.is_file():
-        raise InputError(
-            f"{model}: the models are not installed with the package",
-            "Clone the repository for them, or run: tracer profile MODEL.onnx -o report.html.",
-        )
-    if root == Path.cwd():
-        model = _MODEL
+    models = {folder / name: example(name) for name in _MODELS}
     folder.mkdir(parents=True, exist_ok=True)
-    files = [*_FILES, *([_CHART] if importlib.util.find_spec("matplotlib") else [])]
-    written = [word for name in files for word in ("-o", str(folder / name))]
+    for path in models:
+        files.check_writable(path, force)
+    for path, source in models.items():
+        files.write_atomically(path, source.read_bytes())
+        tell_written(path)
+    results = [*_RESULTS, *([_CHART] if importlib.util.find_spec("matplotlib") else [])]
+    written = [word for name in results for word in ("-o", str(folder / name))]
     flags = [flag for flag, on in (("--open", opened), ("--force", force)) if on]
-    arguments = [str(model), *written, *flags]
+    arguments = [str(folder / _MODELS[0]), *written, *flags]
     tell(f"tracer profile {shlex.join(arguments)}")
     profile.command.main(arguments, prog_name="tracer profile", standalone_mode=False)

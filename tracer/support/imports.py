@@ -20,13 +20,14 @@ from tracer.errors import InputError, TracerError, UsageError
 
 _EXTRAS = {
     **dict.fromkeys(("torch", "onnxscript", "safetensors"), "torch"),
-    **dict.fromkeys(("PIL", "sklearn", "tensorboardX"), "train"),
+    **dict.fromkeys(("PIL", "tensorboardX"), "train"),
     **dict.fromkeys(("dask", "distributed"), "dask"),
-    "chainer": "chainer",
     "pyarrow": "parquet",
     "tokenizers": "text",
 }
 """The extra of this package that brings an optional package."""
+_CHAINER = "pip install 'setuptools~=80.0' && pip install --no-build-isolation chainer==7.8.1"
+"""Its build needs a package that setuptools 81 dropped."""
 
 
 def require(feature: str, *packages: str) -> None:
@@ -38,17 +39,6 @@ def require(feature: str, *packages: str) -> None:
             raise not_installed(feature, error) from error
 
 
-def folder_of(feature: str, package: str) -> Path:
-    """Returns the folder of an installed package without importing it.
-
-    Raises UsageError, as `require` does.
-    """
-    spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        raise not_installed(feature, ModuleNotFoundError(name=package))
-    return Path(spec.submodule_search_locations[0])
-
-
 def not_installed(feature: str, error: ModuleNotFoundError) -> UsageError:
     """Returns the error that names what to install for `feature`, which failed with `error`.
 
@@ -56,9 +46,9 @@ def not_installed(feature: str, error: ModuleNotFoundError) -> UsageError:
     """
     package = (error.name or "").partition(".")[0]
     extra = _EXTRAS.get(package)
-    if extra:
-        remedy = f"Run pip install 'tracer-onnx[{extra}]'."
-        return UsageError(f"{feature} needs '{package}', which is not installed", remedy)
+    if extra or package == "chainer":
+        remedy = f"pip install 'tracer-onnx[{extra}]'" if extra else _CHAINER
+        return UsageError(f"{feature} needs '{package}', which is not installed", f"Run {remedy}.")
     return UsageError(
         f"{feature} imports '{package}', which is not installed",
         "Install the package that contains it, or add its folder to PYTHONPATH.",

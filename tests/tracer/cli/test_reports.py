@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import tracer.cli
-from tracer.cli import demo
 
-MODEL = Path(__file__).parents[3] / "models" / "lenet" / "lenet.onnx"
+ROOT = Path(__file__).parents[3]
+MODEL = ROOT / "models" / "lenet" / "lenet.onnx"
 
 
 @pytest.fixture
@@ -71,12 +71,15 @@ def test_the_demo_writes_every_kind_of_result(capfd, tmp_path, opened):
     assert code == 0 and "resnet20.onnx" in out and "tracer profile" in err
     names = {file.name for file in (tmp_path / "d").iterdir()}
     assert names >= {"resnet20.csv", "resnet20.html", "resnet20.trace"}
+    for name in ("lenet/lenet", "lenet/lenet.int8", "resnet_cifar/resnet20.int8"):
+        shipped = ROOT / "models" / f"{name}.onnx"
+        assert (tmp_path / "d" / shipped.name).read_bytes() == shipped.read_bytes()
     assert opened == [(tmp_path / "d" / "resnet20.html").as_uri()]
     assert run(capfd, "demo", tmp_path / "d")[0] == 3  # what is there stays without --force
 
 
-def test_a_demo_without_its_model_says_what_to_do(capfd, tmp_path, monkeypatch):
-    monkeypatch.setattr(demo, "_MODEL", Path("nowhere.onnx"))
+def test_a_demo_without_its_models_says_what_to_do(capfd, tmp_path, monkeypatch):
+    monkeypatch.setattr("tracer.support.examples.FOLDER", Path("nowhere"))
     code, _, err = run(capfd, "demo", tmp_path / "d")
-    assert code == 3 and "Clone the repository" in err and "Traceback" not in err
+    assert code == 3 and "Install tracer again" in err and "Traceback" not in err
     assert not (tmp_path / "d").exists()
