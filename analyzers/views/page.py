@@ -14,6 +14,7 @@ from tracer.analyzers.options import DEFAULT_TOP, ViewOptions
 from tracer.analyzers.views.text import FORMATS, FULL_FORMATS, RESULT_FORMATS, micros, plural
 from tracer.inputs.feedset import CHOSEN
 from tracer.records.columns import PAGE_RANK, ColumnSpec
+from tracer.records.trace import INCOMPLETE
 from tracer.text import brief, line
 
 
@@ -38,7 +39,7 @@ def html(page: Page, options: ViewOptions) -> str:
         if len(rows) < len(table.rows):
             parts.append(_paragraph(f"… {plural(len(table.rows) - len(rows), 'more row')}"))
         parts += map(_paragraph, (*table.lines, *table.advice))
-    parts += [_paragraph(f"note: {note}") for note in page.warnings]
+    parts += [_paragraph(f"note: {note}") for note in page.doubts]
     return "".join((*parts, _paragraph(page.foot) if page.foot else ""))
 
 
@@ -147,24 +148,27 @@ class Table:
         return [c for c, _ in shown], list(zip(*(cells for _, cells in shown), strict=True))
 
 
-_ROUTINE = (
-    "inputs are ", "inputs of ", "energy is ", "whole runs took turns", "unprofiled runs take ",
+_DOUBTS = (
+    INCOMPLETE, "out of time", "no time was left", "profiler overhead was", "the nodes take",
+    "work unknown", "energy unknown", "batch sizes differ", "recorded earlier", "ran no node",
+    "how long a run takes is not known", "the peaks may be too low", "not compared", "not scored",
+    "differs: ", "unlike ranges", "channels (axis",
 )  # fmt: skip
-"""Beginnings of notes that every run has: a terminal shows them only with `--notes`."""
+"""What is in notes that make a number wrong or doubtful, and that a page therefore shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Tables, warnings about them, and a line on the machine at the foot."""
+    """Tables, notes about them, and a line on the machine at the foot."""
 
     tables: tuple[Table, ...]
     notes: tuple[str, ...] = ()
     foot: str = ""
 
     @property
-    def warnings(self) -> tuple[str, ...]:
-        """The notes without the routine notes, which may begin with a label: `A: inputs are …`."""
-        return tuple(n for n in self.remarks if not n.rpartition(": ")[2].startswith(_ROUTINE))
+    def doubts(self) -> tuple[str, ...]:
+        """The notes that make a number wrong or doubtful; a terminal counts the others."""
+        return tuple(note for note in self.remarks if any(part in note for part in _DOUBTS))
 
     @property
     def leading(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""A page on a terminal: as many columns as its width has room for, the most important notes.
+"""A page on a terminal: as many columns as its width has room for, and notes that cast doubt.
 
 A console of `WITHOUT_EDGE` cells is no terminal: it gets the columns of a Markdown page, uncut.
 """
@@ -29,30 +29,30 @@ _OPTIONAL = 10
 
 _GAP = 2
 
-MOST_NOTES = 3
 WITHOUT_EDGE = 1 << 20
 
 
 def show(page: Page, options: ViewOptions, console: Console) -> None:
-    """Print chosen sizes, tables, then notes: the first three, or all with `options.notes`."""
+    """Print chosen sizes, tables, then notes: those that cast doubt, or all of them."""
     top = DEFAULT_TOP if options.top is None else options.top
     _show_notes(page.leading, console)
     for position, table in enumerate(page.tables):
         if position:
             console.print()
         _show_table(table, top, console)
-    shown = page.remarks if options.notes else page.warnings[:MOST_NOTES]
+    shown = page.remarks if options.notes else page.doubts
     _show_notes(shown, console)
     if len(shown) < len(page.remarks):
-        more = plural(len(page.remarks) - len(shown), "more note" if shown else "note")
-        console.print(Text(f"{more}: --notes", style="dim"))
+        count = plural(len(page.remarks) - len(shown), "more note" if shown else "note")
+        them = "it" if count.startswith("1 ") else "them"
+        console.print(Text(f"{count}: --notes shows {them}", style="dim"))
     if page.foot:
         console.print(Text(safe_line(page.foot), style="dim"))
 
 
 def _show_notes(notes: Sequence[str], console: Console) -> None:
     for note in notes:
-        console.print(Text(safe_line(f"note: {note}"), style="yellow"))
+        console.print(Text.assemble(("note: ", "bold magenta"), safe_line(note)))
 
 
 def _show_table(table: Table, top: int, console: Console) -> None:
@@ -78,7 +78,7 @@ def _show_table(table: Table, top: int, console: Console) -> None:
     for line in table.lines:
         console.print(Text(safe_line(line)))
     for line in table.advice:
-        console.print(Text(f"- {safe_line(line)}", style="cyan"))
+        console.print(Text.assemble(("- ", "bold magenta"), safe_line(line)))
 
 
 def _fit(

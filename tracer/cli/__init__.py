@@ -13,6 +13,7 @@ import cloup
 from tracer import __version__
 from tracer.cli._messages import tell, tell_standing, write_incident
 from tracer.cli._options import DEBUG
+from tracer.cli._typed import keep_words
 from tracer.containment import activity, signals
 from tracer.errors import InputError, LimitError, TracerError, is_lack_of_memory, out_of_memory
 from tracer.support import files, temporary
@@ -47,6 +48,14 @@ class Commands(cloup.Group):
         command = importlib.import_module(f"tracer.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Finds the command, and keeps the words behind its name for the next step."""
+        name, command, words = super().resolve_command(ctx, args)
+        keep_words(ctx, words)
+        return name, command, words
 
     def list_sections(
         self, ctx: click.Context, include_default_section: bool = True

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracer.analyzers.options import ViewOptions
 from tracer.cli._messages import tell, tell_written
+from tracer.cli._next_step import show_next_step
 from tracer.containment import activity, fence, signals
 from tracer.errors import InputError, TracerError, UsageError
 from tracer.support.files import cache_folder, check_writable, write_atomically
@@ -178,12 +179,16 @@ class Output:
         return replace(self.options, folder=None if path is None else path.parent)
 
     def show(self, result: Result) -> None:
-        """Writes the terminal's page, unless a file is stdout."""
+        """Writes the terminal's page and the next step, unless a file is stdout."""
         from tracer.analyzers import views
+
+        def show(console: Console) -> None:
+            views.show(result, console, self.options)
+            show_next_step(result, console)
 
         formats = _formats(type(result))
         if all(target.path is not None for target in self._targets(formats)):
-            write_screen(lambda console: views.show(result, console, self.options))
+            write_screen(show)
 
 
 def write_stdout(data: bytes) -> None:

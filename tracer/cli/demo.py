@@ -8,6 +8,9 @@ import cloup
 
 from tracer.cli import _options, profile
 from tracer.cli._messages import tell, tell_written
+from tracer.cli._messages import tell
+from tracer.cli._next_step import show_box
+from tracer.cli._output import write_screen
 from tracer.cli._types import PathName
 from tracer.support import files
 from tracer.support.examples import example
@@ -46,3 +49,6 @@ def command(folder: Path, opened: bool, force: bool) -> None:
     arguments = [str(folder / _MODELS[0]), *written, *flags]
     tell(f"tracer profile {shlex.join(arguments)}")
     profile.command.main(arguments, prog_name="tracer profile", standalone_mode=False)
+    line = shlex.join(["tracer", "report", str(folder / "resnet20.trace"), "--by", "op"])
+    why = f"shows its operators; {folder / 'resnet20.html'} is its page"
+    write_screen(lambda console: show_box(line, why, console))

@@ -11,6 +11,8 @@ import cloup
 from tracer.api import export as api
 from tracer.cli import _options
 from tracer.cli._messages import tell, tell_written
+from tracer.cli._next_step import show_next_step
+from tracer.cli._output import write_screen
 
 
 @cloup.command()
@@ -46,3 +48,4 @@ def command(source: str, options: dict[str, Any]) -> None:
     )
     for note in exported.notes:
         tell(f"note: {note}")
+    write_screen(lambda console: show_next_step(exported, console))

@@ -1,0 +1,162 @@
+"""The next step under a result: a command that runs as it stands, and keeps what the user gave."""
+
+import io
+import re
+import shlex
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import onnx
+import pytest
+from rich.console import Console
+
+import tracer.cli
+from tests.graphs import residual
+from tracer.cli._next_step import _RULES, show_box
+from tracer.cli._typed import Typed
+
+LENET = Path(__file__).parents[3] / "models" / "lenet"
+FAST = ("--runs", "2", "--threads", "1")
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    """The name of a model that a shell needs quotes for."""
+    folder = tmp_path / "it's mine"
+    folder.mkdir()
+    onnx.save(residual(), folder / "m.onnx")
+    monkeypatch.chdir(tmp_path)
+    return "it's mine/m.onnx"
+
+
+def next_of(capfd, *args):
+    """The words of the next step that a command prints. Every option of it is there."""
+    assert tracer.cli.main([str(arg) for arg in args]) == 0
+    out = capfd.readouterr().out
+    (box,) = re.findall(r"Next:\s(.*?)\n[╰─]─", out, re.DOTALL)
+    command = re.split(r"   |\n", box.replace("\\\n", ""))[0]
+    words = shlex.split(command)
+    check(words)
+    return words
+
+
+def check(words):
+    program, name, *rest = words
+    assert program == "tracer"
+    command = tracer.cli.tracer.get_command(None, name)
+    command.make_context(name, rest, resilient_parsing=True)
+
+
+def runs(words):
+    return tracer.cli.main(words[1:]) == 0
+
+
+def test_a_count_leads_to_a_profile_that_runs_and_keeps_the_sizes(model, capfd):
+    words = next_of(capfd, "count", model, "--batch", "3", "--by", "op", "--top", "1")
+    assert words == ["tracer", "profile", model, "--batch", "3"]
+    assert runs(words)
+
+
+def test_a_profile_leads_to_a_tuning_of_the_same_session(model, capfd):
+    words = next_of(capfd, "profile", model, *FAST, "--batch", "1,2", "-o", "r.trace")
+    assert words[:5] == ["tracer", "tune", model, "--threads", "1"]
+    assert "--batch" not in words  # one that tune cannot read
+    changes = words[words.index("--try") + 1] if "--try" in words else ""
+    assert ("--allow" in words) == ("static_int8" in changes)
+    assert next_of(capfd, "report", "r.trace")[:5] == [
+        "tracer",
+        "report",
+        "r.trace",
+        "-o",
+        "r.html",
+    ]
+
+
+def test_values_are_checked_before_times_are_taken(model, capfd):
+    words = next_of(capfd, "interpret", model, "--seed", "3")
+    assert words == ["tracer", "interpret", model, "--seed", "3", "--against", "ort"]
+    assert next_of(capfd, *words[1:]) == ["tracer", "profile", model, "--seed", "3"]
+
+
+def test_fused_kernels_are_measured_against_none(model, capfd):
+    words = next_of(capfd, "fusions", model)
+    assert words == ["tracer", "compare", f"{model}@ort:none", model]
+
+
+def test_sides_that_are_alike_take_more_turns(model, capfd):
+    shutil.copy(model, "again.onnx")
+    words = next_of(capfd, "compare", model, "again.onnx", "--sessions", "2", "--precision", "50%")
+    if words[1] == "compare":  # a busy machine may tell them apart
+        assert words[2:4] == [model, "again.onnx"]
+        assert int(words[words.index("--sessions") + 1]) > 2
+    else:
+        assert words[1] == "profile"
+
+
+def test_sums_lead_to_widths_and_widths_to_a_narrow_model(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(LENET / "lenet.int8.onnx", "q.onnx")
+    given = ["--data", "digits", "--limit", "4"]
+    words = next_of(capfd, "interpret", "q.onnx", "--accumulator", "16", *given)
+    assert words[:3] == ["tracer", "whatif", "q.onnx"]
+    assert words[words.index("--limit") + 1] == "4"
+    low, high = map(int, words[words.index("--accumulator") + 1].split(":"))
+    assert low < 16 < high
+    words[words.index("--accumulator") + 1] = f"{high - 1}:{high}"
+    words = next_of(capfd, *words[1:])
+    assert words[:3] == ["tracer", "narrow", "q.onnx"]
+    assert words[-1] == f"q.acc{words[words.index('--bits') + 1]}.onnx"
+    assert next_of(capfd, "interpret", "q.onnx", "--accumulator", "16", "--batch", "1")[1] == (
+        "interpret"  # no data whose accuracy could be kept
+    )
+
+
+def test_a_quantised_model_is_compared_with_its_origin(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(LENET / "lenet.onnx", "f.onnx")
+    words = next_of(capfd, "quantize", "f.onnx", "--calibrate", "digits", "--limit", "4",
+                    "--test-limit", "8", "-o", "q.onnx")  # fmt: skip
+    assert words == ["tracer", "compare", "f.onnx", "q.onnx"]
+
+
+def steps(result, command, *params):
+    """The words of every step that a rule knows after a result."""
+    typed = Typed(command, {"model": ("model", ("net.onnx",)), **dict(params)})
+    found = [shlex.split(line) for line, _ in _RULES[type(result).__name__](result, typed)]
+    for words in found:
+        check(words)
+    return found
+
+
+class Tuned(SimpleNamespace):
+    """What the rule of a tuning reads."""
+
+
+@pytest.mark.parametrize(
+    ("made", "proto", "params", "expected"),
+    [
+        ([], None, [], "tracer tune net.onnx --allow quantize"),
+        ([], None, [("allow", ("--allow", ("quantize",)))], "tracer profile net.onnx -o"),
+        ([("threads", "2")], None, [], "tracer tune net.onnx --apply threads=2 --save"),
+        ([("static_int8", "int8")], b"", [("max_seconds", ("--max-seconds", ("9",)))],
+         "tracer tune net.onnx --apply static_int8=int8 --allow quantize -o net.tuned.onnx"),
+        ([("fusions", "bert")], b"", [("outputs", ("-o", ("t.onnx",)))], "tracer profile t.onnx"),
+        ([("threads", "2")], None, [("plan", ("--save", ("p.json",)))],
+         "tracer profile net.onnx --plan p.json"),
+    ],
+)  # fmt: skip
+def test_what_a_tuning_chose_is_kept_then_used(made, proto, params, expected):
+    result = Tuned(plan=SimpleNamespace(steps=made), proto=proto)
+    assert shlex.join(steps(result, "tune", *params)[0]).startswith(expected)
+
+
+@pytest.mark.parametrize("width", [40, 80, 100, 160])
+def test_the_box_fits_and_its_command_can_be_pasted(width):
+    command = ["tracer", "compare", "a file.onnx", "b.onnx", "--sessions", "48", "--dim", "past=0"]
+    stream = io.StringIO()
+    show_box(shlex.join(command), "narrows the interval", Console(file=stream, width=width))
+    text = stream.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    pasted = re.search(r"tracer (?:\\\n|.)*?(?=   \S|\n| *│)", text)[0]
+    assert shlex.split(pasted.replace("\\\n", "")) == command

@@ -1,0 +1,327 @@
+"""The one command that a result suggests, in a box under its tables, and why.
+
+A function for each kind of result yields steps, the most useful first. The first that is not what
+the user has just typed is shown. Each is a command that runs as it stands.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tracer.cli._typed import Typed, new_file
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tracer.analyzers.advice import Advice
+    from tracer.analyzers.compare import Comparison
+    from tracer.analyzers.fusions import Fusions
+    from tracer.exporters.records import Exported
+    from tracer.records.environment import Environment
+    from tracer.records.trace import Trace
+    from tracer.records.transformed import Narrowed, Quantized, Tuned
+    from tracer.records.whatif import AccumulatorSweep, WhatIf
+
+Steps: TypeAlias = "Iterator[tuple[str, str]]"
+"""Command lines, and what each does."""
+
+_CHANGES = {
+    "fusions": "fused kernels", "optimization": "other optimisation levels",
+    "fixed_dimensions": "fixed dimensions", "folding": "folded shapes", "layout": "other layouts",
+    "static_int8": "8-bit integers", "weights_4bit": "4-bit weights",
+    "threads": "other numbers of threads",
+}  # fmt: skip
+"""Changes of `tracer tune` that advice names, in words."""
+_OF_THEIR_NODES = {"fusions", "fixed_dimensions", "folding"}
+"""Changes that save no more than the nodes take which the advice is about."""
+_LEAST_GAIN = 0.01
+_MOST_LOST = 1.0
+"""Points of accuracy that quantisation may lose before a layer is left out."""
+_BELOW = 4
+"""Bits below the fewest that any node needs, from which widths are tried."""
+
+
+def show_next_step(result: object, console: Console) -> None:
+    """Prints the next step after a result, if the command line was typed and there is one."""
+    typed, rule = Typed.now(), _RULES.get(type(result).__name__)
+    if typed is None or rule is None or not (typed.subjects or typed.command == "env"):
+        return
+    steps = _after_report(typed) if typed.command == "report" else rule(result, typed)
+    told = typed.next(typed.command, typed.subjects)
+    step = next((step for step in steps if step[0] != told), None)
+    if step is not None:
+        show_box(*step, console)
+
+
+def show_box(line: str, why: str, console: Console) -> None:
+    """Prints a command and what it does: in one line, or in two where the console is narrow.
+
+    A command that is longer than a line is continued behind a backslash, as a shell reads it.
+    """
+    from rich.panel import Panel
+    from rich.text import Text
+
+    from tracer.text import line as safe_line
+
+    head, command, room = "Next: ", safe_line(line), console.width - 4
+    between = "   " if len(head) + len(command) + len(why) + 3 <= room else "\n"
+    is_long = len(head) + len(command) > room
+    if is_long:
+        head, command = "Next:\n", _continued(command, console.width)
+    text = Text.assemble((head, "bold magenta"), (command, "bold"), between, why)
+    if is_long:  # a box would put spaces behind a backslash
+        rule = Text("─" * console.width, "magenta")
+        console.print(rule, text, rule, sep="\n", soft_wrap=True)
+    else:
+        console.print(Panel.fit(text, border_style="magenta"))
+
+
+def _continued(line: str, room: int) -> str:
+    """Returns a command line whose words are on lines of at most `room` cells, if they fit."""
+    parts, lines = list[str](), [""]
+    for word in map(shlex.quote, shlex.split(line)):
+        if parts and parts[-1].startswith("-") and not word.startswith("-"):
+            parts[-1] += f" {word}"  # a flag and its value
+        else:
+            parts.append(word)
+    for part in parts:
+        if lines[-1].strip() and len(lines[-1]) + len(part) + len(" \\") > room:
+            lines.append("  ")
+        lines[-1] += f"{part} "
+    return "\\\n".join(lines).rstrip()
+
+
+def _after_trace(trace: Trace, typed: Typed) -> Steps:
+    model, nodes = typed.subjects, trace.nodes
+    if not trace.runs:
+        unknown = int((nodes["macs"].isna() & nodes["index"].notna()).sum())
+        if unknown and not typed.has("run", "inputs"):
+            yield typed.next("count", model, "--run"), "counts what depends on data, in one run"
+        yield typed.next("profile", model), "measures where the time goes"
+    elif "outputs" in nodes and nodes["outputs"].notna().any():
+        yield from _after_sums(trace, typed)
+    elif typed.command == "interpret":
+        yield from _after_values(trace, typed)
+    elif not trace.model.opsets:  # it ran in its framework
+        if not typed.has("backward", "train"):
+            sides = [*model, f"{model[0]}@ort"]
+            yield typed.next("compare", sides), "measures whether onnxruntime is faster"
+        yield typed.next("profile", model, "--by", "module"), "shows the time of each module"
+    else:
+        yield from _after_profile(trace, typed)
+
+
+def _after_report(typed: Typed) -> Steps:
+    traces = typed.subjects
+    if not typed.text("outputs", ".html"):
+        words = ["-o", new_file(traces[0], ".html"), "--open"]
+        yield typed.next("report", traces, *words), "opens its page in a browser"
+    yield typed.next("report", traces, "--by", "op"), "shows its operators"
+
+
+def _after_profile(trace: Trace, typed: Typed) -> Steps:
+    """Yields the tuning that may save most by the advice, then all of it."""
+    from tracer.analyzers.advice import advise
+    from tracer.analyzers.views.trace.headline import sections
+
+    each = [a for s in sections(trace) for a in advise(trace, s.run, s.nodes, most=None) if a.tune]
+    for advice in sorted(each, key=lambda advice: -_gain(advice)):
+        if _gain(advice) < _LEAST_GAIN:
+            continue
+        *first, last = (_CHANGES[name] for name in advice.tune)
+        named = f"{', '.join(first)} or {last}" if first else last
+        most = "" if advice.at_most is None else f" (at most {_gain(advice):.0%})"
+        words = ["--try", ",".join(advice.tune), *_allowing(advice.tune)]
+        why = f"measures whether {named} are faster{most}"
+        yield typed.next("tune", typed.subjects, *words), why
+    why = "tries what could make it faster here, and keeps what does"
+    yield typed.next("tune", typed.subjects), why
+
+
+def _gain(advice: Advice) -> float:
+    """Returns the share of the time that a change may save at most."""
+    room = 1.0 if advice.at_most is None else 1 - 1 / max(advice.at_most, 1.0)
+    return min(room, advice.time_share) if _OF_THEIR_NODES.issuperset(advice.tune) else room
+
+
+def _allowing(changes: Iterable[str]) -> list[str]:
+    """Returns the option that allows the effects of some changes of `tracer tune`."""
+    from tracer.tuning.changes import ALLOWED, find
+
+    effects = dict.fromkeys(find(name).effect for name in changes)
+    allowed = ",".join(effect for effect in effects if effect not in ALLOWED)
+    return ["--allow", allowed] if allowed else []
+
+
+def _after_sums(trace: Trace, typed: Typed) -> Steps:
+    """Yields the accumulators that keep the accuracy if the data are known, else those that hold.
+
+    Accumulators of floats have no width.
+    """
+    counted, model = trace.nodes[trace.nodes["outputs"].notna()], typed.subjects
+    if typed.text("by") == "sample":
+        yield typed.next(typed.command, model, without=("by",)), "shows which nodes overflow"
+    needed, bits = counted["bits_observed"].dropna(), counted["bits"].dropna()
+    data = typed.text("data") or typed.text("inputs")
+    is_float = needed.empty or bits.empty
+    if data:
+        tried = f"fp32,bf16,{typed.text('accumulator')}"
+        if not is_float:
+            low, high = min(needed.min(), bits.min()), max(needed.max(), bits.max())
+            tried = f"{max(int(low) - _BELOW, 2)}:{int(high)}"
+        what = "cheapest" if is_float else "narrowest"
+        why = f"finds the {what} accumulators that keep the accuracy"
+        yield typed.next("whatif", model, "--accumulator", tried, "--data", data), why
+    elif not is_float:
+        words = ["--accumulator", f"{int(needed.max())}"]
+        why = f"checks that nothing overflows in {words[-1]} bits"
+        yield typed.next(typed.command, model, *words), why
+
+
+def _after_values(trace: Trace, typed: Typed) -> Steps:
+    from tracer.analyzers.table import origins
+
+    model = typed.subjects
+    if not typed.has("against"):
+        why = "checks every node against onnxruntime"
+        yield typed.next("interpret", model, "--against", "ort"), why
+    elif origins(trace.runs[0].values):
+        words = ["-o", new_file(model[0], ".csv")]
+        yield typed.next("interpret", model, *words), "writes the errors of every node"
+    yield typed.next("profile", model), "times every node in onnxruntime"
+
+
+def _after_comparison(result: Comparison, typed: Typed) -> Steps:
+    """Yields what explains other values, narrows an interval, or looks into the fastest side."""
+    sides, labels = typed.subjects, [side.label for side in result.sides]
+    totals = result.totals.to_dict("records")
+    if len(sides) != len(labels):  # one model, with several numbers of threads
+        threads = str(min(result.sides, key=lambda side: side.wall.mean).run.threads or 0)
+        why = f"shows where the time goes with {threads} threads, the fastest number"
+        yield typed.next("profile", sides, "--threads", threads), why
+        return
+    for numbers in result.numbers:
+        second = sides[labels.index(numbers.second)]
+        if numbers.differ and second.endswith(".onnx"):
+            why = f"shows which nodes of {second} differ from onnxruntime"
+            yield typed.next("interpret", [second], "--against", "ort"), why
+    turns = result.sides[0].turns_us
+    if turns is not None and not any(row["significant"] for row in totals[1:]):
+        low, high = (f"{totals[1][end] - 1:+.1%}" for end in ("ratio_low", "ratio_high"))
+        words = ["--sessions", str(4 * len(turns))]
+        yield typed.next("compare", sides, *words), f"narrows the interval, now {low} to {high}"
+    fastest = sides[min(range(len(sides)), key=lambda index: float(totals[index]["time_us"]))]
+    why = "shows where the time of the fastest side goes"
+    name, _, runs_in = fastest.partition("@")
+    runner, _, setting = runs_in.partition(":")
+    if name.endswith(".trace"):
+        yield typed.next("report", [name], "-o", new_file(name, ".html"), "--open"), why
+    elif runner == "interpreter":
+        yield typed.next("interpret", [name]), why
+    else:
+        flag = "--optimization" if setting in _LEVELS else "--provider"
+        yield typed.next("profile", [name], *((flag, setting) if setting else ())), why
+
+
+_LEVELS = ("none", "basic", "extended", "all")
+
+
+def _after_sweep(result: object, typed: Typed) -> Steps:
+    why = "finds the settings and the batch size for the most samples per second"
+    yield typed.next("tune", typed.subjects[:1], "--goal", "throughput"), why
+
+
+def _after_fusions(result: Fusions, typed: Typed) -> Steps:
+    model = typed.subjects
+    if model[0].endswith(".onnx") and any(len(kernel.nodes) > 1 for kernel in result.kernels):
+        why = "measures what the fused kernels save"
+        sides = [f"{model[0]}@ort:none", *model]
+        yield typed.next("compare", sides, without=("optimization",)), why
+    yield typed.next("profile", model), "measures the time of each kernel"
+
+
+def _after_whatif(result: WhatIf, typed: Typed) -> Steps:
+    variant, model = result.variants[0], typed.subjects
+    answer = variant.answer
+    if answer.ended and typed.has("max_seconds"):
+        seconds = f"{4 * float(typed.text('max_seconds')):g}"
+        why = "gives the search the time that it lacked"
+        yield typed.next("whatif", model, "--max-seconds", seconds), why
+    bits = answer.observed if answer.uniform is None else min(variant.swept(answer.uniform))
+    words = ["--bits", str(bits), "-o", new_file(model[0], f".acc{bits}.onnx")]
+    why = f"makes a model whose sums fit {bits} bits for any input"
+    yield typed.next("narrow", model, *words), why
+
+
+def _after_accumulators(result: AccumulatorSweep, typed: Typed) -> Steps:
+    for chosen in (result.cheapest, *result.sufficient[::-1], *result.rows[-1:]):
+        if chosen is not None:
+            why = f"shows what {chosen.accumulator} does to the sums of each node"
+            words = ["--accumulator", chosen.accumulator]
+            yield typed.next("interpret", typed.subjects, *words), why
+
+
+def _after_narrow(result: Narrowed, typed: Typed) -> Steps:
+    model, file, bits = typed.subjects, typed.text("outputs", ".onnx"), result.bits
+    if abs(result.score - result.scores.narrowed) > result.judgement.budget:
+        words = ["--bits", f"{bits + 1}", "-o", new_file(model[0], f".acc{bits + 1}.onnx")]
+        yield typed.next("narrow", model, *words), "loses less accuracy, with one bit more"
+    if file:
+        why = "measures the time and the values of both"
+        yield typed.next("compare", [*model, file]), why
+    words = ["-o", new_file(model[0], f".acc{bits}.onnx")]
+    yield typed.next("narrow", model, *words), "keeps the narrowed model in a file"
+
+
+def _after_quantize(result: Quantized, typed: Typed) -> Steps:
+    accuracy, file, model = result.accuracy, typed.text("outputs", ".onnx"), typed.subjects
+    if accuracy is not None and accuracy.unit == "%" and not typed.has("exclude") and result.layers:
+        lost = accuracy.before - accuracy.after
+        if lost > _MOST_LOST:
+            noisiest = max(result.layers, key=lambda layer: layer.added_noise)
+            words = ["--exclude", noisiest.node, "-o", new_file(file, ".onnx")]
+            why = f"leaves the noisiest layer in floats ({lost:.1f} points are lost now)"
+            yield typed.next("quantize", model, *words), why
+    yield typed.next("compare", [*model, file]), "measures whether the quantised model is faster"
+
+
+def _after_tune(result: Tuned, typed: Typed) -> Steps:
+    steps, model = [f"{change}={value}" for change, value in result.plan.steps], typed.subjects
+    file, plan = typed.text("outputs", ".onnx"), typed.text("plan")
+    if steps and (plan or (file and result.proto is not None)):
+        why, words = "shows where the time goes now", (["--plan", plan] if plan else [])
+        yield typed.next("profile", model if plan else [file], *words), why
+    elif steps:
+        words = ["--apply", ",".join(steps), *_allowing(change for change, _ in result.plan.steps)]
+        kept = ["-o", new_file(model[0], ".tuned.onnx")]
+        if result.proto is None:
+            kept = ["--save", new_file(model[0], ".plan.json")]
+        line = typed.next("tune", model, *words, *kept, without=("only", "max_seconds"))
+        yield line, "keeps the fastest combination, without measuring again"
+    elif not typed.has("allow"):
+        why = "also tries arithmetic of 8 and 4 bits, which changes results"
+        yield typed.next("tune", model, "--allow", "quantize", without=("only",)), why
+    words = ["-o", new_file(model[0], ".html"), "--open"]
+    yield typed.next("profile", model, *words), "opens the page of a profile in a browser"
+
+
+def _after_export(result: Exported, typed: Typed) -> Steps:
+    if typed.text("to") == "qonnx":
+        yield shlex.join(["tracer", "count", str(result.path)]), "counts its work, bits included"
+    yield shlex.join(["tracer", "profile", str(result.path)]), "measures where the time goes"
+
+
+def _after_env(result: Environment, typed: Typed) -> Steps:
+    if result.peaks is None:
+        yield "tracer env --peaks", "measures the peak rates of this machine (3 s)"
+    yield "tracer demo", "profiles a ResNet-20, and writes every kind of result"
+
+
+_RULES: Mapping[str, Callable[[Any, Typed], Steps]] = {
+    "Trace": _after_trace, "Comparison": _after_comparison, "Sweeps": _after_sweep,
+    "Fusions": _after_fusions, "WhatIf": _after_whatif, "AccumulatorSweep": _after_accumulators,
+    "Narrowed": _after_narrow, "Quantized": _after_quantize, "Tuned": _after_tune,
+    "Exported": _after_export, "Environment": _after_env,
+}  # fmt: skip
