@@ -8,7 +8,6 @@ import cloup
 
 from tracer.cli import _options, profile
 from tracer.cli._messages import tell, tell_written
-from tracer.cli._messages import tell
 from tracer.cli._next_step import show_box
 from tracer.cli._output import write_screen
 from tracer.cli._types import PathName
@@ -49,6 +48,6 @@ def command(folder: Path, opened: bool, force: bool) -> None:
     arguments = [str(folder / _MODELS[0]), *written, *flags]
     tell(f"tracer profile {shlex.join(arguments)}")
     profile.command.main(arguments, prog_name="tracer profile", standalone_mode=False)
-    line = shlex.join(["tracer", "report", str(folder / "resnet20.trace"), "--by", "op"])
-    why = f"shows its operators; {folder / 'resnet20.html'} is its page"
+    line = shlex.join(["tracer", "compare", *(str(folder / name) for name in _MODELS[:2])])
+    why = "measures whether 8-bit arithmetic is faster here"
     write_screen(lambda console: show_box(line, why, console))
