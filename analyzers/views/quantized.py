@@ -127,6 +127,7 @@ def report(result: Quantized, options: ViewOptions) -> Content:
         graphs=graphs,
         specs=_SPECS,
         notes=result.notes,
+        first={"sort": "added_noise", "color": "added_noise"},
     )
 
 

@@ -223,6 +223,7 @@ def report(result: WhatIf, options: ViewOptions) -> Content:
         ),
         environment=environment.machine_fields(result.environment),
         notes=own_page.notes,
+        first={"view": "overflow", "sort": "bits_observed", "color": "bits_observed"},
     )
 
 

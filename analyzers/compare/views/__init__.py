@@ -183,6 +183,7 @@ def report(result: Comparison, options: ViewOptions) -> Content:
         sources=side_sources(result.sides),
         environment=environment.machine_fields(result.sides[0].trace.environment),
         notes=shown.notes,
+        first={"view": "ratios", "sort": "change_us", "color": "change_us"},
     )
 
 

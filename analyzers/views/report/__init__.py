@@ -11,7 +11,7 @@ number; the scripts in `page/` format, fold and draw them.
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -212,7 +212,9 @@ class Content:
 
     `page` is what readers without scripts see. `graphs` are laid out. `sources` is the text of
     source lines, by `file:line`. `environment` are names and values. `specs` describe columns that
-    this kind of result has beside those of the node table.
+    this kind of result has beside those of the node table. `first` is what the page opens on, by
+    the names of `core/state.js`: the `view` in front, the `color` of the graph, and the column that
+    `sort`s the table, whose first row is selected.
     """
 
     title: str
@@ -227,3 +229,4 @@ class Content:
     environment: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
     redacted: bool = False
+    first: Mapping[str, str] = field(default_factory=dict)

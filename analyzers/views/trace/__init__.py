@@ -230,7 +230,17 @@ def report(trace: Trace, options: ViewOptions) -> Content:
         sources=texts(trace.nodes["source"]),
         environment=environment.machine_fields(trace.environment),
         notes=trace.notes,
+        first=_first(trace) if kind == "interpret" else {},
     )
+
+
+def _first(trace: Trace) -> dict[str, str]:
+    """Returns what a report of narrow accumulators opens on: what overflows, or large errors."""
+    if any(run.sums for run in trace.runs):
+        over = trace.nodes["overflow_outputs"].gt(0).any()
+        column = "overflow_outputs" if over else "bits_observed"
+        return {"view": "overflow", "sort": column, "color": "overflow_share" if over else column}
+    return {"view": "errors", "sort": "rel_error_p99", "color": "rel_error_p99"}
 
 
 def lines(tables: Iterable[Table]) -> tuple[str, ...]:

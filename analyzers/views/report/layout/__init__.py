@@ -248,8 +248,6 @@ _CHARACTER = 7
 _HEIGHT, _LEAST_WIDTH, _PADDING = 38, 76, 20
 """Pixels of a closed box with two lines, its label and a value. The padding is beside the label.
 Even sizes have whole middles."""
-_MOST_SHAPES = 40
-"""Most boxes that are shown at first: what a reader takes in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,12 +294,11 @@ class Edges:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Boxes, edges, the boxes that are open at first, and the children of box 0 that read each
-    input of the model and make each output."""
+    """Boxes, edges, and the children of box 0 that read each input of the model and make each
+    output."""
 
     boxes: Boxes
     edges: Edges
-    opened: tuple[int, ...]
     inputs: Mapping[str, tuple[int, ...]]
     outputs: Mapping[str, tuple[int, ...]]
 
@@ -335,7 +332,6 @@ def laid_out(topology: Topology) -> Layout | None:
     return Layout(
         boxes=_boxes(every, insides),
         edges=Edges(*map(tuple, zip(*rows, strict=True))) if rows else Edges((), (), (), ()),
-        opened=tuple(_opened(every)),
         **_ends(topology, every),
     )
 
@@ -372,20 +368,6 @@ def _boxes(every: list[Box], insides: list[Arrangement]) -> Boxes:
         inner_w=tuple(inside.size[0] for inside in insides),
         inner_h=tuple(inside.size[1] for inside in insides),
     )
-
-
-def _opened(every: list[Box]) -> Iterator[int]:
-    """Yields the boxes that are open at first: whole levels, as long as there is room."""
-    number = {box: at for at, box in enumerate(every)}
-    level = every[:1]
-    room = _MOST_SHAPES
-    while level:
-        yield from (number[box] for box in level)
-        inside = [child for box in level for child in box.children]
-        room -= len(inside) - len(level)
-        level = [box for box in inside if box.children and box.kind != REPEATED]
-        if sum(len(box.children) - 1 for box in level) > room:
-            return
 
 
 def _ends(topology: Topology, every: list[Box]) -> dict[str, Mapping[str, tuple[int, ...]]]:

@@ -44,7 +44,7 @@ class Columns {
 
   text(name, row) {
     const bound = name === "time_us" && this.value("time_us_ci95_low", row) === 0 ? this.value("time_us_ci95_high", row) : null;
-    return bound > this.value(name, row) ? `< ${Format.micros(bound)}` : Format.cell(this.specs[name], this.value(name, row));
+    return bound !== null && bound > this.value(name, row) ? `< ${Format.micros(bound)}` : Format.cell(this.specs[name], this.value(name, row));
   }
 
   title(row) {
@@ -60,6 +60,16 @@ class Columns {
   by(keys) {
     const time = this.column("time_us"), last = (row) => (!time || Number.isNaN(time[row])) + (keys[row] !== this.kernels[row]);
     return [...Columns.positions(keys).values()].map((rows) => rows.sort((a, b) => last(a) - last(b) || a - b));
+  }
+
+  /** All rows by a column, those without a value last; of differences the largest change is first. */
+  ordered(name, isDescending = true) {
+    const values = this.column(name), rows = Array.from({ length: this.size }, (_, row) => row), sign = isDescending ? -1 : 1;
+    if (!values) return rows;
+    const isChange = isDescending && this.specs[name]?.header?.startsWith("Δ"), key = (row) => (isChange ? Math.abs(values[row]) : values[row]);
+    const missing = (row) => values[row] === null || Number.isNaN(values[row]);
+    const compare = (a, b) => (key(a) < key(b) ? -sign : key(a) > key(b) ? sign : a - b);
+    return [...rows.filter((row) => !missing(row)).sort(compare), ...rows.filter(missing)];
   }
 
   get byKernel() {

@@ -75,7 +75,7 @@ class Groups extends Columns {
 
   /** One row may have no share, as its time is only a bound; the errors of several cancel out. */
   share(folded) {
-    const parts = this.rows.column("time_us"), times = this.column("time_us"), total = Groups.folds.sum([...times.keys()], times);
+    const parts = this.rows.column("time_us"), times = this.column("time_us"), total = Groups.folds.sum([...parts.keys()], parts);
     this.groups.forEach((rows, at) => {
       if (rows.filter((row) => !Number.isNaN(parts[row])).length > 1) folded[at] = total ? times[at] / total : NaN;
     });

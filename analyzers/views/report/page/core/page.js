@@ -47,8 +47,7 @@ class Page {
   }
 
   front() {
-    const named = (name, value) => this.pictures.find(({ view }) => view[name] === value);
-    const chosen = named("id", this.state.view) ?? named("leads", this.report.kind) ?? this.pictures[0];
+    const chosen = this.pictures.find(({ view }) => view.id === this.state.view) ?? this.pictures[0];
     for (const each of this.pictures) {
       each.host.hidden = each !== chosen;
       each.tab.setAttribute("aria-selected", each === chosen);
@@ -66,7 +65,8 @@ class Page {
     if (names.has("run")) {
       const before = this.report.rows(this.run);
       this.chooseRun();
-      this.state.selected = this.sameNodes(before, this.report.rows(this.run));
+      const same = this.sameNodes(before, this.report.rows(this.run));
+      this.state.selected = same.length ? same : this.report.leading(this.run);
       names.add("selected");
     }
     if (names.has("view")) this.front();

@@ -46,10 +46,14 @@ class Palette {
   /** What the colours mean: a strip with its ends, or a patch for each kind. */
   legend() {
     if (this.kinds) return this.kinds.flatMap((kind) => [Palette.patch(this.color(kind), 10), kind, " "]);
-    const { low, high, spec } = this, steps = Array.from({ length: 24 }, (_, at) => low + (at / 23) * (high - low));
-    if (!(high >= low)) return ["no box has a value"];
+    const { low, high, spec } = this;
+    return high >= low ? [Format.cell(spec, low) || "0", this.strip(), Format.whole(spec, high)] : ["no box has a value"];
+  }
+
+  strip() {
+    const steps = Array.from({ length: 24 }, (_, at) => this.low + (at / 23) * (this.high - this.low));
     const strip = steps.map((value, at) => svg.rect({ x: 5 * at, width: 5.5, height: 10, fill: this.color(value) }));
-    return [Format.cell(spec, low) || "0", svg.svg({ width: 120, height: 10, "aria-hidden": "true" }, strip), Format.whole(spec, high)];
+    return svg.svg({ width: 120, height: 10, "aria-hidden": "true" }, strip);
   }
 
   static patch(fill, size) {

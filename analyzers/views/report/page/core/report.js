@@ -2,7 +2,7 @@
 
 class Report {
   constructor(data) {
-    Object.assign(this, data, { folded: new Map() }); // title, kind, specs, runs, graphs, pairs, accuracy, sources, environment, notes
+    Object.assign(this, data, { folded: new Map() }); // title, kind, first, specs, runs, graphs, pairs, accuracy, sources, environment, notes
     this.tables = data.runs.map((run) => new Columns(run, data.specs));
   }
 
@@ -11,6 +11,18 @@ class Report {
     const bytes = Uint8Array.from(atob(textContent), (letter) => letter.charCodeAt());
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
     return new Report(await new Response(stream).json());
+  }
+
+  /** The column by which rows are sorted at first. */
+  sortedBy(rows, chosen = "") {
+    return [chosen, this.first.sort, "time_us", "macs"].find((name) => rows.has(name)) ?? "";
+  }
+
+  /** The rows selected at first: those of the first line of the table. */
+  leading(run) {
+    if (!this.rows(run)) return [];
+    const rows = this.grouped(run, this.groupings(run)[0]), [row] = rows.ordered(this.sortedBy(rows));
+    return row === undefined ? [] : rows.members(row);
   }
 
   rows(run) {

@@ -19,9 +19,11 @@ class State extends EventTarget {
 
   static pause = 150; // milliseconds
 
-  constructor() {
+  /** `first` is what a page of this kind shows at first, where it differs from `State.first`. */
+  constructor(first) {
     super();
-    const told = () => ({ ...structuredClone(State.first), ...State.read(location.hash) });
+    this.first = { ...State.first, ...first };
+    const told = () => ({ ...structuredClone(this.first), ...State.read(location.hash) });
     Object.assign(this, told());
     addEventListener("hashchange", () => this.set(told()));
   }
@@ -60,7 +62,7 @@ class State extends EventTarget {
 
   write() {
     if (location.protocol === "about:") return; // the frame of a notebook has no address of its own
-    const told = Object.entries(State.first).filter(([name, first]) => String(this[name]) !== String(first));
+    const told = Object.entries(this.first).filter(([name, first]) => String(this[name]) !== String(first));
     const text = new URLSearchParams(told.map(([name]) => [name, this[name]])).toString();
     history.replaceState(null, "", `#${text.replaceAll("%2C", ",")}`);
   }

@@ -1,5 +1,5 @@
 /* Views: a class in each file of `views/`. It has a static `id`, a `title`, and a `place` (head, findings, picture,
-   details or table); tabs also have an `order`, and `leads`, the kind of report in which they are in front at first. */
+   details or table); tabs also have an `order`. */
 
 class View {
   static depends = ["run"]; // names in the state for which it is drawn again
@@ -19,7 +19,7 @@ class View {
       this.run = this.report.runs[this.state.run];
       this.rows = this.report.rows(this.state.run);
       this.marks = null;
-      const drawn = has(this.run, this.rows) ? this.draw() : [Chart.caption(missing)];
+      const drawn = has(this.run, this.rows) ? this.draw(changed) : [Chart.caption(missing)];
       if (drawn.some((element, at) => element !== this.host.childNodes[at])) this.host.replaceChildren(...drawn);
     }
     this.update(changed);

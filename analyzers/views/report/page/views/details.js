@@ -37,7 +37,7 @@ class Details extends View {
       : Details.head(Format.plural(selected.length, "node"));
     return [
       ...head,
-      html.p({ class: "nodes" }, this.links(rows.slice(0, Details.most)), others > 0 ? ` and ${others} more` : ""),
+      html.p({ class: "nodes" }, this.links(rows.slice(0, Details.most)), others > 0 && html.span(`and ${others} more`)),
       ...this.advice(rows),
       this.facts(new Groups(this.rows, "node", [rows], isWhole), 0),
     ];
@@ -53,13 +53,13 @@ class Details extends View {
   kernel(row) {
     const nodes = this.rows.byKernel.find((rows) => rows.includes(row)), [first, ...others] = nodes;
     if (!others.length) return [];
-    const [said, named] = first === row ? ["one kernel with ", others] : ["its time is in the kernel of ", [first]];
-    return [html.p({ class: "nodes" }, said, this.links(named))];
+    const [said, named] = first === row ? ["one kernel with", others] : ["its time is in the kernel of", [first]];
+    return [html.p({ class: "nodes" }, html.span(said), this.links(named))];
   }
 
   links(rows) {
     const link = (row) => Draw.button(this.rows.title(row), (event) => this.state.pick([row], event), { title: this.rows.value("op_type", row) });
-    return rows.flatMap((row, at) => (at ? [", ", link(row)] : [link(row)]));
+    return rows.map(link);
   }
 
   advice(rows) {
@@ -67,12 +67,16 @@ class Details extends View {
     return about.map(({ text }) => html.p({ class: "advice" }, text));
   }
 
+  /** The columns of the table, then, folded, those that only files have. */
   facts(rows, row) {
     const told = rows.names().filter((name) => !Details.told.has(name) && rows.text(name, row) !== "");
-    return html.dl(told.flatMap((name) => {
+    const list = (names) => html.dl(names.flatMap((name) => {
       const spec = rows.specs[name];
       return [html.dt({ title: spec.sentence }, spec.header ?? name), html.dd(Format.whole(spec, rows.value(name, row)))];
     }));
+    const others = told.filter((name) => rows.specs[name].header === null);
+    const more = others.length > 0 && html.details({ open: this.isMore, ontoggle: ({ target }) => { this.isMore = target.open; } }, html.summary("more"), list(others));
+    return html.div(list(told.filter((name) => !others.includes(name))), more);
   }
 }
 

@@ -6,6 +6,8 @@ class Graph extends Chart {
   static order = 1;
   static depends = ["run", "color", "open"];
   static most = 1500; // boxes at once; more would make the page slow
+  static readable = 60; // boxes that a reader takes in at first
+  static repeated = 3; // the kind of a box of equal blocks
   static above = 18; // pixels for the names of inputs and outputs
   static zooms = [0.1, 2.5];
   static kinds = 12; // values of a text that has colours
@@ -14,9 +16,9 @@ class Graph extends Chart {
   static missing = "There is no graph of this run: its file has none, or the model is too large to draw.";
   static has = (run) => run.graph !== null;
 
-  draw() {
+  draw(changed) {
     if (this.drawn !== this.run) this.begin();
-    this.reveal();
+    if (changed.has("selected") || changed.has("run")) this.reveal(); // what is closed by hand stays closed
     const wanted = [this.state.color, ...Graph.preferred], step = (factor) => () => this.zoom(this.scale * factor);
     this.columns = this.rows.names().filter((name) => this.isColour(name));
     this.name = wanted.find((name) => this.columns.includes(name));
@@ -47,6 +49,7 @@ class Graph extends Chart {
     Object.assign(this, boxes, { drawn: this.run, geometry: new Geometry(this.graph), held: new Map() });
     this.boxOf = new Map(boxes.node.map((node, box) => [node < 0 ? undefined : this.rows.ofNode(node), box]));
     this.boxOf.delete(undefined);
+    this.opened = this.openedAtFirst();
     if (this.root) return;
     this.root = svg.svg({ class: "graph", "aria-label": "Graph of the model" });
     this.tools = html.div({ class: "tools" });
@@ -62,7 +65,7 @@ class Graph extends Chart {
   isColour(name) {
     if (name === "op_type") return true; // there is always one column
     const { header, fold } = this.rows.specs[name], isText = this.rows.isText(name);
-    if (!header || name === "bar" || (!isText && fold === "none")) return false;
+    if (!header || name === "bar" || (!isText && fold === "none" && !(name in Groups.derived))) return false;
     const distinct = new Set(this.rows.column(name)).size;
     return distinct > 1 && (!isText || distinct <= Graph.kinds + 1);
   }
@@ -71,8 +74,38 @@ class Graph extends Chart {
     return this.geometry.children.has(box);
   }
 
+  /** What is selected at first is seen; then the boxes open that hold most, while there is room. Of equal blocks one opens. */
+  openedAtFirst() {
+    const inside = (box) => this.geometry.children.get(box) ?? [], open = new Set([0]), amounts = new Map();
+    const first = this.report.leading(this.state.run).find((row) => this.boxOf.has(row)), whole = this.amount(0);
+    for (const box of this.around(this.boxOf.get(first))) open.add(box);
+    for (;;) {
+      const parents = [...open], room = Graph.readable - parents.reduce((sum, box) => sum + inside(box).length - 1, 0);
+      const isOneOpen = (parent) => this.kind[parent] === Graph.repeated && inside(parent).some((box) => open.has(box));
+      const closed = parents.filter((box) => !isOneOpen(box)).flatMap(inside).filter((box) => this.holds(box) && !open.has(box));
+      for (const box of closed) if (!amounts.has(box)) amounts.set(box, this.amount(box));
+      closed.sort((one, other) => amounts.get(other) - amounts.get(one));
+      const next = closed.find((box) => inside(box).length <= room || amounts.get(box) > whole / 2);
+      if (next === undefined) return open;
+      open.add(next);
+    }
+  }
+
+  /** How much of what the report is about a box holds: the column that sorts the table, or nodes. */
+  amount(box) {
+    const name = this.report.sortedBy(this.rows);
+    return name ? Math.abs(this.value(this.rowsOf(box), name)) || 0 : this.count[box];
+  }
+
+  /** The boxes around a box, from the inside out, without the whole model. */
+  around(box) {
+    const boxes = [];
+    for (let each = this.parent[box] ?? 0; each > 0; each = this.parent[each]) boxes.push(each);
+    return boxes;
+  }
+
   isOpen(box) {
-    return this.graph.opened.includes(box) !== this.state.open.includes(box);
+    return this.opened.has(box) !== this.state.open.includes(box);
   }
 
   /** Opens or closes the box of a mark; whether it is one that opens. */
@@ -149,8 +182,8 @@ class Graph extends Chart {
   }
 
   /** The value of one row or of several together; null where there is none. */
-  value(rows) {
-    const value = rows.length === 1 ? this.rows.value(this.name, rows[0]) : new Groups(this.rows, "node", [rows]).value(this.name, 0);
+  value(rows, name = this.name) {
+    const value = rows.length === 1 ? this.rows.value(name, rows[0]) : new Groups(this.rows, "node", [rows]).value(name, 0);
     return Number.isNaN(value) ? null : value;
   }
 
@@ -192,11 +225,12 @@ class Graph extends Chart {
       value && text("value", middle, line + 14, Plot.cut(value, letters)));
   }
 
-  /** Opens what holds the one selected row; many rows are only outlined. Whether anything opened. */
+  /** Opens what holds the selected row or kernel; other rows are only outlined. Whether anything opened. */
   reveal() {
-    const { selected, open } = this.state, box = selected.length === 1 ? this.boxOf.get(selected[0]) : undefined;
-    const closed = [], other = new Set(open);
-    for (let around = this.parent[box] ?? 0; around > 0; around = this.parent[around]) if (!this.isOpen(around)) closed.push(around);
+    const { selected, open } = this.state, whole = this.rows.folded.find((rows) => rows.includes(selected[0])) ?? [];
+    const isOne = selected.length === 1 || selected.every((row) => whole.includes(row));
+    const box = isOne ? this.boxOf.get(selected.find((row) => this.boxOf.has(row))) : undefined;
+    const closed = this.around(box).filter((each) => !this.isOpen(each)), other = new Set(open);
     if (!closed.length) return false;
     for (const each of closed) if (!other.delete(each)) other.add(each); // a box that is open at first was closed by hand
     this.state.open = [...other]; // without an event: it follows from the selection

@@ -4,7 +4,6 @@ class Overflow extends Chart {
   static id = "overflow";
   static title = "Overflow";
   static order = 15;
-  static leads = "whatif";
   static line = 22;
   static widest = 64;
   static signs = { bits_observed: "observed", bits_guaranteed: "guaranteed", bits_datatype: "datatype" };

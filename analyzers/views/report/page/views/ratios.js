@@ -4,7 +4,6 @@ class Ratios extends Chart {
   static id = "ratios";
   static title = "A and B";
   static order = 5;
-  static leads = "compare";
   static line = 22;
   static ticks = [1, 2, 0.5, 10, 0.1, 5, 0.2, 1.25, 0.8, 100, 0.01, 1.1, 0.9, 1000, 0.001]; // the roundest first
   static fits = (report) => report.pairs.length > 0;

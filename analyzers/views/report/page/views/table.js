@@ -57,25 +57,14 @@ class Table extends View {
   }
 
   get sortedBy() {
-    if (this.rows.has(this.state.sort)) return this.state.sort;
-    const isEmulated = this.report.kind === "interpret"; // its times tell little
-    const names = [...(isEmulated ? ["overflow_outputs"] : []), "time_us", "macs"];
-    return names.find((name) => this.rows.has(name)) ?? "";
+    return this.report.sortedBy(this.rows, this.state.sort);
   }
 
   /** All rows in their order, which is kept: filters are typed faster than rows are sorted. */
   sorted() {
     const key = [this.state.run, this.by.value, this.sortedBy, this.state.descending].join();
-    if (this.sortedAs !== key) Object.assign(this, { sortedAs: key, inOrder: this.ordered(this.rows.column(this.sortedBy)) });
+    if (this.sortedAs !== key) Object.assign(this, { sortedAs: key, inOrder: this.rows.ordered(this.sortedBy, this.state.descending) });
     return this.inOrder;
-  }
-
-  ordered(values) {
-    const rows = Array.from({ length: this.rows.size }, (_, row) => row), sign = this.state.descending ? -1 : 1;
-    if (!values) return rows;
-    const missing = (row) => values[row] === null || Number.isNaN(values[row]);
-    const compare = (a, b) => (values[a] < values[b] ? -sign : values[a] > values[b] ? sign : a - b);
-    return [...rows.filter((row) => !missing(row)).sort(compare), ...rows.filter(missing)];
   }
 
   /** The columns that fit, those with the lowest rank first; or all. */
