@@ -3,6 +3,9 @@
 A page links to files as they lie in the repository, so its links work there as well. A file outside
 of docs/ that a page links to becomes a page of the site, `repo/PATH`: Markdown as it is, source
 code as a block.
+
+Commands of gallery.md run once, and the reports that they write are in the site, each below its
+command. Remove build/gallery to have them written anew.
 """
 
 import os
@@ -11,13 +14,19 @@ import re
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from tests.docs.examples import examples, folder_of_examples
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+GALLERY = "gallery.md"
+REPORTS = ROOT / "build" / "gallery"
 _LINK = re.compile(r"""(\]\(|\b(?:src|href)=")([^)"\s#:]+)""")
 _LANGUAGES = {".py": "python", ".toml": "toml", ".yml": "yaml", ".yaml": "yaml"}
+_REPORT = re.compile(r"^\$ .* -o (\w+)\.html\n```\n", re.MULTILINE)
 _NO_SEARCH = "---\nsearch:\n  exclude: true\n---\n\n"
 
 
@@ -34,7 +43,23 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             files.append(File.generated(config, _uri(target), content=content))
             sources += [target] if target.suffix == ".md" else []
         known |= outside
+    for report in _reports():
+        files.append(File.generated(config, f"gallery/{report.name}", abs_src_path=str(report)))
     return files
+
+
+def _reports() -> list[Path]:
+    """The reports that the commands of the gallery write; runs those that did not run yet."""
+    if not REPORTS.exists():
+        REPORTS.mkdir(parents=True)
+        folder_of_examples(REPORTS)
+    for example in examples(DOCS / GALLERY):
+        reports = [name for name in example.arguments if name.endswith(".html")]
+        if reports and not all((REPORTS / name).exists() for name in reports):
+            done = example.run(REPORTS)
+            if done.returncode:
+                raise PluginError(f"{example.code}\n{done.stderr}")
+    return sorted(REPORTS.glob("*.html"))
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -48,6 +73,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return link[0]
         return link[1] + posixpath.relpath(_uri(target), posixpath.dirname(uri))
 
+    if uri == GALLERY:
+        markdown = _REPORT.sub(r"\g<0>\n[Open this report](gallery/\1.html)\n", markdown)
     return _LINK.sub(lead, markdown)
 
 
