@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from tests.docs import commands_page
 from tests.docs.words import ROOT
 
 
@@ -20,3 +21,7 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert 'href="start/"' in home  # README.md, whose links begin with docs/
     assert (tmp_path / "repo" / "benchmarks" / "index.html").exists()
     assert (tmp_path / "search" / "search_index.json").stat().st_size > 100_000
+
+
+def test_the_page_of_commands_has_the_options_of_today():
+    assert (ROOT / "docs" / "commands.md").read_text(encoding="utf-8") == commands_page.page()
