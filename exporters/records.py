@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tracer.errors import UsageError
 from tracer.records.result import Result
 from tracer.support.temporary import TemporaryFolder
+from tracer.text import plural
 
 Arrays: TypeAlias = "Sequence[NDArray[Any]]"
 BATCH = "batch"
@@ -161,7 +162,7 @@ class Exported(Result):
     def headline(self) -> str:
         """The file and its difference from the framework."""
         checked = f"max abs error {self.max_abs_error:.2g} against {self.framework}"
-        return f"{self.path}, {self.nodes} nodes, {checked}"
+        return f"{self.path}, {plural(self.nodes, 'node')}, {checked}"
 
 
 class Exporter(Protocol):

@@ -11,9 +11,12 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tracer import errors, limits
     from tracer.accumulators.spec.accumulator import Accumulator
     from tracer.accumulators.spec.policy import Policy
-    from tracer.api.compare import compare, sweep
+    from tracer.analyzers.compare import Comparison
+    from tracer.analyzers.fusions import Fusions
+    from tracer.api.compare import SideSettings, compare, sweep
     from tracer.api.count import count
     from tracer.api.export import export
     from tracer.api.framework import profile_framework
@@ -25,8 +28,26 @@ if TYPE_CHECKING:
     from tracer.api.results import load, merge, save
     from tracer.api.tune import tune
     from tracer.api.whatif import what_if
+    from tracer.errors import (
+        ClusterError,
+        CrashError,
+        InputError,
+        LimitError,
+        ModelError,
+        ThresholdError,
+        TracerError,
+        UsageError,
+    )
+    from tracer.exporters.records import Exported
     from tracer.graph.user_operators import Operators
+    from tracer.inputs.request import Samples
     from tracer.interpreter.interpreter import Interpreter
+    from tracer.limits import Limits
+    from tracer.records.result import ViewOptions
+    from tracer.records.trace import Trace
+    from tracer.records.transformed import Narrowed, Quantized, Tuned
+    from tracer.records.whatif import WhatIf
+    from tracer.support.tolerance import Tolerance
 
 # Before onnxruntime is imported anywhere: it reports graph names and errors over the network, from
 # threads that run while times are measured.
@@ -35,14 +56,37 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 __version__ = "0.1.0"
 __all__ = [
     "Accumulator",
+    "ClusterError",
+    "Comparison",
+    "CrashError",
+    "Exported",
+    "Fusions",
+    "InputError",
     "Interpreter",
+    "LimitError",
+    "Limits",
+    "ModelError",
+    "Narrowed",
     "Operators",
     "Policy",
+    "Quantized",
+    "Samples",
+    "SideSettings",
+    "ThresholdError",
+    "Tolerance",
+    "Trace",
+    "TracerError",
+    "Tuned",
+    "UsageError",
+    "ViewOptions",
+    "WhatIf",
     "compare",
     "count",
+    "errors",
     "export",
     "fusions",
     "interpret",
+    "limits",
     "load",
     "merge",
     "narrow",
@@ -55,27 +99,38 @@ __all__ = [
     "what_if",
 ]
 
-_HOMES = {
-    "Operators": "tracer.graph.user_operators",
-    "profile": "tracer.api.profile",
-    "profile_framework": "tracer.api.framework",
-    "compare": "tracer.api.compare",
-    "sweep": "tracer.api.compare",
-    "count": "tracer.api.count",
-    "export": "tracer.api.export",
-    "fusions": "tracer.api.fusions",
-    "interpret": "tracer.api.interpret",
-    "quantize": "tracer.api.quantize",
-    "narrow": "tracer.api.narrow",
-    "tune": "tracer.api.tune",
-    "what_if": "tracer.api.whatif",
-    "load": "tracer.api.results",
-    "merge": "tracer.api.results",
-    "save": "tracer.api.results",
-    "Accumulator": "tracer.accumulators.spec.accumulator",
-    "Policy": "tracer.accumulators.spec.policy",
-    "Interpreter": "tracer.interpreter.interpreter",
+_NAMES = {
+    "tracer.accumulators.spec.accumulator": "Accumulator",
+    "tracer.accumulators.spec.policy": "Policy",
+    "tracer.analyzers.compare": "Comparison",
+    "tracer.analyzers.fusions": "Fusions",
+    "tracer.api.compare": "SideSettings compare sweep",
+    "tracer.api.count": "count",
+    "tracer.api.export": "export",
+    "tracer.api.framework": "profile_framework",
+    "tracer.api.fusions": "fusions",
+    "tracer.api.interpret": "interpret",
+    "tracer.api.narrow": "narrow",
+    "tracer.api.profile": "profile",
+    "tracer.api.quantize": "quantize",
+    "tracer.api.results": "load merge save",
+    "tracer.api.tune": "tune",
+    "tracer.api.whatif": "what_if",
+    "tracer.errors": "ClusterError CrashError InputError LimitError ModelError ThresholdError "
+    "TracerError UsageError",
+    "tracer.exporters.records": "Exported",
+    "tracer.graph.user_operators": "Operators",
+    "tracer.inputs.request": "Samples",
+    "tracer.interpreter.interpreter": "Interpreter",
+    "tracer.limits": "Limits",
+    "tracer.records.result": "ViewOptions",
+    "tracer.records.trace": "Trace",
+    "tracer.records.transformed": "Narrowed Quantized Tuned",
+    "tracer.records.whatif": "WhatIf",
+    "tracer.support.tolerance": "Tolerance",
 }
+"""What is imported from where, when it is first used."""
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 
 _MOVED = {
@@ -91,6 +146,8 @@ _MOVED = {
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in ("errors", "limits"):
+        return importlib.import_module(f"tracer.{name}")
     if name in _MOVED:
         home = _MOVED[name]
         warnings.warn(f"tracer.{name} is now {home}", DeprecationWarning, stacklevel=2)

@@ -67,3 +67,8 @@ def _visible(char: str) -> str:
     if char == "\n":
         return "⏎"
     return char.encode("unicode_escape").decode() if is_hidden(char) else char
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 node`, `2,000 nodes`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -16,6 +16,7 @@ from tracer.records.model_info import ModelInfo
 from tracer.records.result import Result
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Kernel
+from tracer.text import plural
 
 ALONE, GROUP, PART, OVERHEAD = "alone", "group", "part", "overhead"
 """Roles of a kernel: it runs one node, a group of nodes, part of a node, or none (overhead)."""
@@ -78,7 +79,8 @@ class Fusions(Result):
 
     def headline(self) -> str:
         """The model, its nodes and its kernels."""
-        return f"{self.model.name}, {len(self.nodes)} nodes in {len(self.kernels)} kernels"
+        nodes, kernels = plural(len(self.nodes), "node"), plural(len(self.kernels), "kernel")
+        return f"{self.model.name}, {nodes} in {kernels}"
 
 
 def mapped(

@@ -14,19 +14,21 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views import file_formats, redaction, terminal
+from tracer.analyzers.views import drawing, file_formats, redaction, terminal
 from tracer.analyzers.views.file_formats import Format
-from tracer.analyzers.views.page import html
+from tracer.analyzers.views.notebook import notebook_html
 from tracer.errors import UsageError
 from tracer.records.result import Result
 
 if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
     from rich.console import Console
 
 _DEFAULT = ViewOptions()
@@ -69,9 +71,34 @@ def show(result: Result, console: Console, options: ViewOptions = _DEFAULT) -> N
     terminal.show(_view(result).page(shown, options), options, console)
 
 
+def table(result: Result, options: ViewOptions) -> pd.DataFrame:
+    """The rows of `result`."""
+    rows: pd.DataFrame = _view(result).table(result, options)
+    return rows
+
+
+def plot(result: Result, chart: str, options: ViewOptions) -> Figure:
+    """The chart of `result` with this name, or its first; a notebook shows it.
+
+    Raises UsageError where there is none, or matplotlib is missing.
+    """
+    charts = {
+        f".{name}".removesuffix(".png")[1:]: each
+        for name, each in formats(type(result)).items()
+        if f".{name}".endswith(".png")
+    }
+    if chart not in charts:
+        known = f"Its charts are {', '.join(map(repr, charts))}." if charts else "It has none."
+        raise UsageError(f"a {type(result).__name__} has no chart '{chart}'", known)
+    charts[chart].check()
+    figure: Figure = getattr(_view(result), charts[chart].part)(result, options)
+    vars(figure)["_repr_png_"] = partial(drawing.saved, figure, "png")
+    return figure
+
+
 def as_html(result: Result, options: ViewOptions = _DEFAULT) -> str:
-    """The page of `result` as static HTML, as notebooks show it."""
-    return html(_view(result).page(result, options), options)
+    """The page of `result` as HTML, as notebooks show it."""
+    return notebook_html(_view(result).page(result, options), options)
 
 
 def _view(result: Result) -> ModuleType:

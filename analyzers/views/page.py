@@ -23,17 +23,17 @@ def html(page: Page, options: ViewOptions) -> str:
     top = DEFAULT_TOP if options.top is None else options.top
     parts = []
     for table in page.tables:
-        parts += [f"<p><b>{_escaped_text(table.title)}</b></p>"] if table.title else []
+        parts += [f"<p><b>{escaped(table.title)}</b></p>"] if table.title else []
         parts += map(_paragraph, table.head)
         columns, rows = table.cells(top, on_page=True)
         # An attribute rather than a style: the policy of a report forbids styles outside its sheet.
         aligned = ["" if c.is_name else ' align="right"' for c in columns]
         pairs = zip(columns, aligned, strict=True)
-        heads = "".join(f"<th{side}>{_escaped_text(c.header)}</th>" for c, side in pairs)
+        heads = "".join(f"<th{side}>{escaped(c.header)}</th>" for c, side in pairs)
         parts.append(f"<table><tr>{heads}</tr>")
         for row in rows:
             texts = zip(row, aligned, strict=True)
-            cells = "".join(f"<td{side}>{_escaped_text(text)}</td>" for text, side in texts)
+            cells = "".join(f"<td{side}>{escaped(text)}</td>" for text, side in texts)
             parts.append(f"<tr>{cells}</tr>")
         parts.append("</table>")
         if len(rows) < len(table.rows):
@@ -44,10 +44,11 @@ def html(page: Page, options: ViewOptions) -> str:
 
 
 def _paragraph(text: str) -> str:
-    return f"<p>{_escaped_text(text)}</p>"
+    return f"<p>{escaped(text)}</p>"
 
 
-def _escaped_text(text: str) -> str:
+def escaped(text: str) -> str:
+    """Returns text for HTML: nothing in a name of a model is an element."""
     return escape(line(text))
 
 

@@ -10,6 +10,7 @@ from tracer.limits import size_text
 from tracer.records.columns import Format
 from tracer.records.whatif import Coverage
 from tracer.text import line, printable
+from tracer.text import plural as plural  # part of the texts of numbers
 
 _CUT = "…"
 MOST_CHARACTERS = 28
@@ -116,11 +117,6 @@ def quantity(value: float, unit: str, text: Callable[[float], str] = si) -> str:
     """`2.36 MB` and `144 B`: a number, as `text` writes it, with the unit it is a number of."""
     number = text(value)
     return f"{number}{unit}" if " " in number else f"{number} {unit}"
-
-
-def plural(count: int, noun: str) -> str:
-    """`1 node`, `2,000 nodes`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def micros(value: float | None) -> str:

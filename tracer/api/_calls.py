@@ -13,13 +13,14 @@ import inspect
 import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from tracer.analyzers.options import ADDITION_CONVENTIONS, DEFAULT_ENERGY_MODEL
 from tracer.containment import calls
+from tracer.containment.activity import Progress, progress_bar, silent
 from tracer.errors import UsageError
 from tracer.exporters import frameworks
 from tracer.support.arguments import (
@@ -47,15 +48,21 @@ class Contained:
     """The arguments of every function that runs in a child process, checked by their rules.
 
     `seconds` and `process_bytes` of `limits` limit the child; `in_process` keeps the call in this
-    process.
+    process. `progress` is called as the work goes on; see `progress_bar` for True, False and None.
     """
 
+    progress: Progress | bool | None = None
     limits: Limits | None = None
     in_process: bool = False
 
     def __post_init__(self) -> None:
         """Raises UsageError for a value that is not allowed."""
         check_fields(self)
+
+    @property
+    def report(self) -> Progress:
+        """What is called as the work goes on."""
+        return self.progress if callable(self.progress) else silent
 
 
 FORMER = {
@@ -116,13 +123,14 @@ def contained(
             signature.bind(*args, **words)
             chosen = record(*args, **words)
             is_client = not isinstance(getattr(chosen, "cluster", None), str | None)
-            if chosen.in_process or getattr(chosen, "receivers", None) or is_client:
-                return function(chosen)
-            most = chosen.limits
-            seconds, nbytes = (most.seconds, most.process_bytes) if most else (None, None)
-            there = {**vars(chosen), "in_process": True}
-            load_results: Any = partial(importlib.import_module, "tracer.records.trace")
-            return calls.contained(call, there, seconds, nbytes, load_results)
+            with progress_bar(chosen.progress) as progress:
+                if chosen.in_process or getattr(chosen, "receivers", None) or is_client:
+                    return function(replace(chosen, progress=progress))
+                most = chosen.limits
+                seconds, nbytes = (most.seconds, most.process_bytes) if most else (None, None)
+                there = {**vars(chosen), "in_process": True, "progress": progress}
+                load_results: Any = partial(importlib.import_module, "tracer.records.trace")
+                return calls.contained(call, there, seconds, nbytes, load_results)
 
         described = "\n".join(
             textwrap.fill(f"{each.name}: {each.metadata['help']}", 96, subsequent_indent="    ")

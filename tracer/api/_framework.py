@@ -16,7 +16,6 @@ from tracer.analyzers.operations import operation_table
 from tracer.analyzers.timing import notes
 from tracer.api._assembly import as_list, configured
 from tracer.api.framework import ProfileFrameworkArguments
-from tracer.containment.activity import silent
 from tracer.errors import InputError, TracerError, UsageError
 from tracer.executors import registry
 from tracer.executors.calls import BACKWARD, RANGE, described
@@ -63,7 +62,7 @@ def profile_framework(call: ProfileFrameworkArguments) -> Trace:
     _check_number(model, call.target, drawn[0])
     profiles: list[Profiled] = []
     for arrays, setting in product(drawn, settings):
-        arguments = (model, arrays, setting, call.progress or silent)
+        arguments = (model, arrays, setting, call.report)
         profiles.append(_configured(executor.profile(*arguments), setting))
         try:
             profiles += [_configured(compiler.profile(*arguments), setting)] if compiler else []

@@ -10,7 +10,6 @@ from tracer.analyzers.cost import typed_model
 from tracer.analyzers.options import DEFAULT_ENERGY_MODEL
 from tracer.api._assembly import analyze, assembled, configured
 from tracer.api.interpret import InterpretArguments
-from tracer.containment.activity import silent
 from tracer.executors import registry
 from tracer.executors.protocol import Receive
 from tracer.exporters.subject import open_subject
@@ -104,7 +103,7 @@ def _runner(call: InterpretArguments, model: Model) -> Callable[..., Run]:
     def run_in(executor: str, inputs: FeedSet | Iterable[FeedSet], chosen: dict[str, Any]) -> Run:
         settings = registry.settings_for(executor, chosen | general)
         running = registry.find(executor)
-        profiled = running.profile(model, inputs, settings, call.progress or silent)
+        profiled = running.profile(model, inputs, settings, call.report)
         return configured(profiled.run, settings)
 
     return run_in

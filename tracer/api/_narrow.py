@@ -16,7 +16,7 @@ from tracer.analyzers import energy as energy_models
 from tracer.analyzers.energy import EnergyModel
 from tracer.api.narrow import NarrowArguments
 from tracer.containment import signals
-from tracer.containment.activity import Progress, silent
+from tracer.containment.activity import Progress
 from tracer.errors import ModelError
 from tracer.exporters import writing
 from tracer.exporters.subject import open_subject
@@ -87,9 +87,10 @@ def narrow(call: NarrowArguments) -> Narrowed:
         writing.check_target(target, call.force)
         check_writable(certificate_beside(target), call.force)
     # before minutes are spent: raises UsageError
-    plan, tried = requirement.parse_widths(call.bits, call.tile, call.guarantee)
+    widths = [call.bits] if isinstance(call.bits, int) else call.bits
+    plan, tried = requirement.parse_widths(widths, call.tile, call.guarantee)
     folder = Path(call.data_dir)
-    report, batch = call.progress or silent, call.batch
+    report, batch = call.report, call.batch
     loaded = open_subject(call.model)
     if not any(node.op_type in MULTIPLYING for node in loaded.nodes):
         raise _without_layers(loaded, "it has no convolution and no product")

@@ -32,7 +32,6 @@ from tracer.api._assembly import (
 from tracer.api._generation import Phased, refuse_other_inputs
 from tracer.api.profile import ProfileArguments
 from tracer.containment import signals
-from tracer.containment.activity import silent
 from tracer.errors import TracerError, UsageError
 from tracer.executors import registry
 from tracer.executors.protocol import OptimizedGraph
@@ -97,7 +96,7 @@ def profile(call: ProfileArguments) -> Trace:
         loaded = runnable_form(loaded)
     phased = None
     if phases is not None:
-        phased = Phased.of(loaded, phases, call.executor, call.seed, call.progress)
+        phased = Phased.of(loaded, phases, call.executor, call.seed, call.report)
     swept = {"threads": as_list(call.threads), "optimization": as_list(call.optimization)}
     chosen = {
         "runs": call.runs, "warmup": call.warmup, "min_time": call.min_time,
@@ -218,7 +217,7 @@ class _Runs:
         self._call, self._start, self._phased, self._pricing = call, start, phased, pricing
         self._model, self._recorded = start.model, recorded
         find = registry.find_optimizing if call.replay or call.split else registry.find
-        self._executor, self._progress = find(call.executor), call.progress or silent
+        self._executor, self._progress = find(call.executor), call.report
         self._roofs = _Roofs(call.peaks)
         self._counts = sorted({getattr(each, "threads", None) or 0 for each in start.settings})
         each_phase = (None,) if phased is None else phased.phases.in_order()

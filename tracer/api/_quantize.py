@@ -40,18 +40,18 @@ def quantize(call: QuantizeArguments) -> Quantized:
     with opened_pool(call.cluster, note=call.note, modules=_MODULES) as pool:
         if not isinstance(options, WeightOptions):
             assert samples is not None  # `_data` refuses a request without
-            graph = quantizer.quantize(loaded, samples, options, call.progress, pool)
+            graph = quantizer.quantize(loaded, samples, options, call.report, pool)
         elif pool.workers:
             raise UsageError(
                 "weights alone need no calibration, which workers share out",
                 "Leave out --workers and --scheduler.",
             )
         else:
-            graph = quantize_weights(loaded, options, samples, call.progress)
+            graph = quantize_weights(loaded, options, samples, call.report)
     scores, note = None, "nothing was measured: give --test DATA"
     if test_data is not None:
         models = Interpreter(loaded), Interpreter(graph.model)
-        scores = accuracy(*models, test_data, metric, call.batch, call.progress)
+        scores = accuracy(*models, test_data, metric, call.batch, call.report)
         total, note = test_data.samples, f"no metric fits {test_data.name}: give --metric"
         if scores is not None:
             done = f"{scores.samples:,} of {total or 0:,} samples"

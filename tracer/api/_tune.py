@@ -13,7 +13,7 @@ from tracer.analyzers.compare.contrast import Contrast
 from tracer.api.profile import profile
 from tracer.api.tune import TuneArguments
 from tracer.containment import signals
-from tracer.containment.activity import Progress, silent
+from tracer.containment.activity import Progress
 from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.exporters import writing
@@ -48,7 +48,7 @@ _DENORMALS = (
 
 def tune(call: TuneArguments) -> Tuned:
     """Profiles the model, searches, and writes the changed model; or makes `apply` alone."""
-    report = call.progress or silent
+    report = call.report
     tolerance = call.tolerance or Tolerance(relative=DEFAULT_RTOL)
     request = Request(
         call.goal, call.max_seconds, frozenset(call.allow), tolerance, tuple(call.only or ())

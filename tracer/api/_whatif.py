@@ -13,7 +13,6 @@ from tracer.accumulators.spec import kinds
 from tracer.analyzers import energy
 from tracer.analyzers.views.redaction import bare
 from tracer.api.whatif import WhatIfArguments
-from tracer.containment.activity import silent
 from tracer.errors import ClusterError, UsageError
 from tracer.exporters.subject import open_subject
 from tracer.graph.model import Model
@@ -71,7 +70,7 @@ def what_if(call: WhatIfArguments, pool: Pool) -> WhatIf | AccumulatorSweep:
     opened = _opened(call, options, pool)
     loaded, dataset, metric = opened.model, opened.dataset, opened.metric
     model_of_energy = energy.find(options.energy)
-    graphs, changes = graph_variants(loaded, dataset, options, Path(call.data_dir), call.progress)
+    graphs, changes = graph_variants(loaded, dataset, options, Path(call.data_dir), call.report)
 
     def identity() -> dict[str, str]:
         return opened.identity(options, changes)
@@ -84,9 +83,7 @@ def what_if(call: WhatIfArguments, pool: Pool) -> WhatIf | AccumulatorSweep:
             task = Task(
                 dataset, metric, model_of_energy, options, plan, pool, shards, call.limits, deadline
             )
-            found, notes, convention = run_variants(
-                task, graphs, accumulators, file, call.progress or silent
-            )
+            found, notes, convention = run_variants(task, graphs, accumulators, file, call.report)
         result = WhatIf(
             model=ModelInfo.of(loaded),
             environment=environment.observe(),
@@ -137,7 +134,7 @@ def _opened(call: WhatIfArguments, options: WhatIfOptions, pool: Pool) -> _Opene
 
         Thread(target=read_all, name="fingerprint", daemon=True).start()
         fingerprint = read.result
-    batches = StoredBatches(dataset, options.batch, call.progress)
+    batches = StoredBatches(dataset, options.batch, call.report)
     metric = first_answer(pool, MetricJob(batches, options.metric), "metric")
     return _Opened(loaded, dataset, batches, metric, fingerprint)
 
@@ -186,15 +183,13 @@ def _accumulators(
     changes: list[str] = []
 
     def quantized() -> Model:
-        (graph,), notes = graph_variants(
-            loaded, dataset, options, Path(call.data_dir), call.progress
-        )
+        (graph,), notes = graph_variants(loaded, dataset, options, Path(call.data_dir), call.report)
         changes.extend(notes)
         return graph.model
 
     task = AccumulatorTask(
         loaded, cache(quantized), opened.batches, metric, energy.find(options.energy), options,
-        call.operands, pool, call.progress or silent, call.limits, deadline,
+        call.operands, pool, call.report, call.limits, deadline,
     )  # fmt: skip
     rows, scores, notes = try_accumulators(task, spellings)
     return AccumulatorSweep(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from tracer.api import _calls
 from tracer.api._calls import Contained, contained
-from tracer.containment.activity import Progress
 from tracer.executors.settings import DEVICES, LOSSES, OPTIMIZERS
 from tracer.support.arguments import RULES, argument, instance, maybe, option, several, swept
 
@@ -67,7 +66,6 @@ class ProfileFrameworkArguments(FrameworkOptions, Contained):
     precision: float | None = None
     threads: int | Sequence[int] = argument(0, rule=swept(RULES["threads"]))
     seed: int = 0
-    progress: Progress | None = None
     inputs: Sequence[NDArray[Any]] | None = argument(
         None, rule=maybe(several(instance("numpy.ndarray")))
     )

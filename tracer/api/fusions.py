@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from tracer.api import _calls
 from tracer.api._calls import Contained, contained
-from tracer.containment.activity import Progress, silent
 from tracer.support.arguments import option
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ class FusionsArguments(Contained):
     optimization: str = _calls.optimization("all")
     threads: int = _calls.threads()
     register: Sequence[str | Path] = _calls.register()
-    progress: Progress | None = None
     executor: str = "onnxruntime"
 
 
@@ -84,7 +82,7 @@ def fusions(call: FusionsArguments) -> Fusions:
     feed_sets = [first, *(request.feeds() for request in requests[1:])]
     feed_sets += requests[0].further_feeds(first)
     most = call.limits or Limits(live_bytes=min(_COMPARED_BYTES, fair_share()))
-    matches = matched(graph, feed_sets, most, call.progress or silent)
+    matches = matched(graph, feed_sets, most, call.report)
     failure = matches if isinstance(matches, TracerError) else None
     notes = (f"values were not compared: {failure.what}",) if failure else ()
     return mapped(

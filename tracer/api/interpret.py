@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from tracer.analyzers.options import DEFAULT_ENERGY_MODEL
 from tracer.api import _calls
 from tracer.api._calls import Contained, contained
-from tracer.containment.activity import Progress
 from tracer.errors import UsageError
 from tracer.support.arguments import RULES, option, part
 
@@ -82,7 +81,6 @@ class InterpretArguments(Contained):
     operands: str | None = None
     by_sample: bool = False
     convention: str = "plain"
-    progress: Progress | None = None
     receive: Receive | None = None
     receivers: Sequence[Receiver] = ()
     cluster: Client | str | None = None

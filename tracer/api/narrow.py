@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from tracer.api import _calls
 from tracer.api._calls import Contained, contained
-from tracer.containment.activity import Progress
 from tracer.support.arguments import TEXT, Rule, amount, either, integer, maybe, option, several
 
 if TYPE_CHECKING:
@@ -19,7 +18,8 @@ if TYPE_CHECKING:
 
 _SUMS, _SCORES = "Accumulators", "Accuracy and energy"
 _WIDTHS = Rule(
-    "widths, as '16', '12:20', 'conv1=18,*=16' or [14, 16]", either(TEXT, several(integer())).holds
+    "widths, as 16, '12:20', 'conv1=18,*=16' or [14, 16]",
+    either(integer(), TEXT, several(integer())).holds,
 )
 
 
@@ -28,10 +28,10 @@ class NarrowArguments(Contained):
     """The arguments of `narrow`."""
 
     model: ModelSource
-    bits: str | Sequence[int] = option(
+    bits: int | str | Sequence[int] = option(
         "Width that all sums must fit: 16. 'conv1=18,*=16' sets it by node, operator or module. "
         "12:20 tries each width, and keeps the narrowest within the budget.",
-        group=_SUMS, rule=_WIDTHS, metavar="WIDTHS",
+        group=_SUMS, rule=_WIDTHS, metavar="WIDTHS", reads=(),
     )  # fmt: skip
     data: str | Path = _calls.data(group=_calls.INPUT)
     _: KW_ONLY
@@ -65,7 +65,6 @@ class NarrowArguments(Contained):
     energy: str = _calls.energy_of_sums(group=_SCORES)
     output: str | Path | None = None
     force: bool = False
-    progress: Progress | None = None
 
 
 @contained(NarrowArguments)

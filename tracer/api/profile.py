@@ -88,7 +88,6 @@ class ProfileArguments(Contained):
     energy: str | None = _calls.energy("none", _calls.ONNX)
     peaks: Callable[[int], Peaks] | None = None
     confirm: bool = True
-    progress: Progress | None = None
     executor: str = "onnxruntime"
     keep: Callable[[Trace], object] | None = None
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from tracer.api import _calls
 from tracer.api._calls import Contained, contained
-from tracer.containment.activity import Progress
 from tracer.errors import UsageError
 from tracer.quantization.options import BITS, BLOCKS, LEVELS, QuantizationOptions, WeightOptions
 from tracer.support.arguments import TEXT, instance, maybe, option, part
@@ -96,7 +95,6 @@ class QuantizeArguments(Contained):
     metric: str | None = _calls.metric(_ACCURACY, "with the float model")
     output: str | Path | None = None
     force: bool = False
-    progress: Progress | None = None
     cluster: Client | str | None = None
     note: Callable[[str], None] | None = None
 

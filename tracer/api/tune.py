@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from tracer.api import _calls
 from tracer.api._calls import Contained, contained
-from tracer.containment.activity import Progress
 from tracer.support.arguments import TEXT, Rule, amount, maybe, option, several
 
 if TYPE_CHECKING:
@@ -69,7 +68,6 @@ class TuneArguments(Contained):
     tolerance: Tolerance | None = None
     output: str | Path | None = None
     force: bool = False
-    progress: Progress | None = None
 
 
 @contained(TuneArguments)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from tracer.api import _calls
 from tracer.api._calls import Contained, contained
-from tracer.containment.activity import Progress
 from tracer.support.arguments import (
     TEXT,
     Rule,
@@ -57,7 +56,6 @@ class WhatIfArguments(Contained):
     threads: int = _calls.threads_of_interpreter(group="Search")
     trace: str | Path | None = None
     force: bool = False
-    progress: Progress | None = None
     cluster: Client | str | None = None
     note: Callable[[str], None] | None = None
 

@@ -10,17 +10,22 @@ import contextlib
 import mmap
 import os
 import struct
+import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tracer.errors import out_of_memory
+from tracer.text import printable
 
 Progress: TypeAlias = Callable[[int, int, str], None]
 """Called with the completed steps, the total steps, and the current work."""
 PATIENCE_S = 600.0
 """Seconds that native code may take for a step, where the time of the process is not limited."""
+_DELAY_S, _REDRAW_S = 1.0, 0.2
+"""Shorter work shows no bar; shortest time between two drawings of one."""
 _HEAD = struct.Struct("<dddqqqqq")
 """Three times (seconds of the monotonic clock, 0 for none), steps done, steps in total, one more
 than the exit code (0 while Python code runs), whether a model runs, and whether there are results
@@ -226,6 +231,50 @@ def step() -> None:
 
 def silent(done: int, total: int, what: str) -> None:
     """Reports nothing."""
+
+
+@contextlib.contextmanager
+def progress_bar(progress: Progress | bool | None) -> Iterator[Progress | bool]:
+    """Yields what to report to: `progress`, or a function that draws a bar on stderr, or False.
+
+    A bar is drawn for work of more than a second: always for True, and for None on a terminal and
+    in a notebook. A process with a supervisor draws none: the supervisor does.
+    """
+    if callable(progress):
+        yield progress
+        return
+    if _page is not None or not (_is_watched() if progress is None else progress):
+        yield False
+        return
+    bars: dict[str, Any] = {}
+    due = time.monotonic() + _DELAY_S
+
+    def update(done: int, total: int, task: str) -> None:
+        if task not in bars and total and (time.monotonic() < due or done >= total):
+            return  # work without steps reports nothing later
+        if task not in bars:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # in a notebook without widgets, text is a bar too
+                from tqdm.auto import tqdm
+            bars[task] = tqdm(desc=printable(task), leave=False, miniters=1, mininterval=_REDRAW_S)
+        bar = bars[task]
+        bar.total = total or None
+        bar.update(done - bar.n)
+        if total and done >= total:
+            bars.pop(task).close()
+
+    try:
+        yield update
+    finally:
+        for bar in bars.values():
+            bar.close()
+
+
+def _is_watched() -> bool:
+    """Returns whether somebody sees stderr: a terminal, or a notebook, which is none."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    in_notebook = "IPKernelApp" in getattr(shell, "config", ())
+    return in_notebook or (sys.stderr is not None and sys.stderr.isatty())
 
 
 def noting(progress: Progress) -> Progress:

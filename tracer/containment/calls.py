@@ -57,7 +57,7 @@ def contained(
     """
     if supervisor.in_process():  # feeds may be large: nothing is pickled in vain
         return function(**arguments)
-    callbacks = {name: arguments[name] for name in _CALLBACKS if arguments.get(name) is not None}
+    callbacks = {name: arguments[name] for name in _CALLBACKS if callable(arguments.get(name))}
     rest = {name: value for name, value in arguments.items() if name not in callbacks}
     call = Call(function, rest, tuple(callbacks), seconds, nbytes)
     data = _pickled(call)

@@ -3,15 +3,21 @@
 Imports little, because every `--help` imports `ViewOptions`.
 """
 
+from __future__ import annotations
+
 import importlib
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from tracer.errors import UsageError
 from tracer.support.files import check_writable, write_atomically
 from tracer.text import line
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +102,35 @@ class Result:
         write_atomically(target, views.render(self, extension, placed))
         return target
 
+    def to_pandas(self, options: ViewOptions | None = None) -> pd.DataFrame:
+        """Returns the rows of the result as a table: what `save` writes to a .csv.
+
+        >>> import tracer
+        >>> tracer.count("models/lenet/lenet.onnx").to_pandas()[["node", "macs"]].head(2)
+                   node    macs
+        0  node_Conv_22  352800
+        1     node_relu       0
+        """
+        table: pd.DataFrame = importlib.import_module(_VIEWS).table(self, options or ViewOptions())
+        return table
+
+    def plot(self, chart: str = "", options: ViewOptions | None = None) -> Figure:
+        """Returns a chart: what `save` writes to a .png, or for "roofline" to a .roofline.png.
+
+        Raises UsageError for a result without such a chart, and where matplotlib is missing.
+
+        >>> import tracer
+        >>> len(tracer.count("models/lenet/lenet.onnx").plot().axes)
+        1
+        """
+        figure: Figure = importlib.import_module(_VIEWS).plot(self, chart, options or ViewOptions())
+        return figure
+
     def _repr_html_(self) -> str:
         html: str = importlib.import_module(_VIEWS).as_html(self)
         return html
 
-    def show(self, options: ViewOptions | None = None, height: int = 900) -> "Report":
+    def show(self, options: ViewOptions | None = None, height: int = 900) -> Report:
         """Returns the report of the result, which a notebook shows in a frame of `height` pixels.
 
         Raises UsageError for a result that has no report.

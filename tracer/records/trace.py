@@ -12,16 +12,18 @@ usual full speed count.
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.partial_sums import PartialSums, SampleSums
+from tracer.errors import UsageError
 from tracer.graph.tensor_type import CallTypes, TensorType
 from tracer.interpreter.observers import Statistics
 from tracer.records import environment
@@ -29,9 +31,15 @@ from tracer.records.columns import BY_NAME, INTERMEDIATE, stored_spec
 from tracer.records.columns import COLUMNS as COLUMNS  # part of the interface beside Trace
 from tracer.records.environment import Environment
 from tracer.records.model_info import ModelInfo
-from tracer.records.result import Result
+from tracer.records.result import Result, ViewOptions
 from tracer.support.tolerance import Difference
 from tracer.support.types import BoolArray, FloatArray
+from tracer.text import plural
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tracer.analyzers.compare import Comparison
 
 EMULATED = "times are those of emulating the accumulators"
 """The note of a run with narrow accumulators."""
@@ -139,6 +147,21 @@ class Run:
     past: int | None = None
     returning_us: float = math.nan
     use: MachineUse | None = field(default=None, repr=False)
+
+    @property
+    def median_us(self) -> float:
+        """The median of the undisturbed runs without the instrument, µs."""
+        return float(np.median(self.counted.wall_us))
+
+    @property
+    def summary(self) -> str:
+        """The number of runs and their time; that of emulated runs says nothing of hardware."""
+        runs = plural(len(self.wall_us), "run")
+        if self.is_emulated:
+            return runs
+        median = self.median_us
+        time = f"{median:,.0f}" if median >= 100 else f"{median:.3g}"
+        return f"{runs} of {time} µs{' on a busy machine' * self.counted.is_busy}"
 
     @property
     def counted(self) -> CountedRuns:
@@ -269,18 +292,57 @@ class Trace(Result):
         """Whether the measurement was broken off."""
         return any(note.startswith(INCOMPLETE) for note in self.notes)
 
+    @property
+    def wall_us(self) -> float:
+        """The median time of an undisturbed run, µs: that of the headline.
+
+        Raises UsageError for a trace that has not one run: `runs` has the `median_us` of each.
+
+        >>> import tracer
+        >>> tracer.profile("models/lenet/lenet.onnx", runs=10).wall_us > 0
+        True
+        """
+        if len(self.runs) != 1:
+            raise UsageError(
+                f"{self.model.name}: the trace has {plural(len(self.runs), 'run')}, not one",
+                "Read [run.median_us for run in trace.runs].",
+            )
+        return self.runs[0].median_us
+
+    def top(self, count: int = 10, by: str = "node") -> pd.DataFrame:
+        """Returns the `count` slowest rows, or without times those with the most MACs.
+
+        Nodes that ran in one kernel share a row. `by` is `node`, `op`, `module`, `source` or
+        `kernel`. The columns are the main ones of the page; `to_pandas` has all.
+
+        >>> import tracer
+        >>> tracer.count("models/lenet/lenet.onnx").top(2)[["node", "op_type", "macs"]]
+                   node op_type    macs
+        0  node_Conv_22    Conv  352800
+        1  node_Conv_23    Conv  240000
+        """
+        views = importlib.import_module("tracer.analyzers.views.trace")
+        rows: pd.DataFrame = views.top(self, ViewOptions(by=by, top=count))
+        return rows
+
+    def compare(self, *others: Trace | str | Path, by: str = "layer") -> Comparison:
+        """Compares other traces, or models that are run now, with this trace: `tracer.compare`.
+
+        >>> import tracer
+        >>> trace = tracer.profile("models/lenet/lenet.onnx", runs=10)
+        >>> trace.compare(trace).totals["ratio"].tolist()
+        [1.0, 1.0]
+        """
+        api = importlib.import_module("tracer.api.compare")
+        comparison: Comparison = api.compare([self, *others], by=by)
+        return comparison
+
     def headline(self) -> str:
         """The model, its nodes, and each run."""
         told = distinctions(self.runs, always=("executor", "batch"))
-        counts = (len(run.wall_us) for run in self.runs)
-        runs = [f"{t}, {_number(count, 'run')}" for t, count in zip(told, counts, strict=True)]
-        busy = dict.fromkeys(run.counted.sentence() for run in self.runs if not run.is_emulated)
-        nodes = f"{self.model.name}, {_number(self.model.nodes, 'node')}"
-        return "; ".join([nodes, *(runs or ["not run"]), *filter(None, busy)])
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+        runs = [f"{text}, {run.summary}" for text, run in zip(told, self.runs, strict=True)]
+        nodes = f"{self.model.name}, {plural(self.model.nodes, 'node')}"
+        return "; ".join([nodes, *(runs or ["not run"])])
 
 
 def typed_table(table: pd.DataFrame) -> pd.DataFrame:

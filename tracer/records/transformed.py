@@ -12,6 +12,7 @@ from tracer.records.columns import as_column
 from tracer.records.model_info import ModelInfo
 from tracer.records.result import Result
 from tracer.records.whatif import EnergyBasis, Judgement, known_sum
+from tracer.text import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class Quantized(Result):
             if accuracy is None
             else f"{accuracy.metric} {accuracy.before:.4g} -> {accuracy.after:.4g}"
         )
-        return f"{self.model.name}, {len(self.layers)} layers, {change}"
+        return f"{self.model.name}, {plural(len(self.layers), 'layer')}, {change}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +187,7 @@ class Narrowed(Result):
     def headline(self) -> str:
         """The model, its width and its score."""
         change = f"{self.score:.4g} -> {self.scores.narrowed:.4g}"
-        return f"{self.model.name}, {self.bits} bits, {self.judgement.metric} {change}"
+        return f"{self.model.name}, {plural(self.bits, 'bit')}, {self.judgement.metric} {change}"
 
 
 def certificate_beside(model: Path) -> Path:

@@ -20,6 +20,7 @@ from tracer.records.environment import Environment
 from tracer.records.model_info import ModelInfo
 from tracer.records.result import Result
 from tracer.support.types import Array
+from tracer.text import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,8 +264,9 @@ class WhatIf(Result):
         """The model, the variants, and the observed width of the first."""
         first = self.variants[0].answer
         uniform = "none" if first.uniform is None else max(first.uniform.widths)
+        variants = plural(len(self.variants), "variant")
         return (
-            f"{self.model.name}, {len(self.variants)} variants; {first.accumulator.order}: "
+            f"{self.model.name}, {variants}; {first.accumulator.order}: "
             f"observed {first.observed} bits, within the budget {uniform}"
         )
 
@@ -323,9 +325,9 @@ class AccumulatorSweep(Result):
 
     def headline(self) -> str:
         """The model, the accumulators, and those within the budget."""
+        accumulators = plural(len(self.rows), "accumulator")
         return (
-            f"{self.model.name}, {len(self.rows)} accumulators, {len(self.sufficient)} of them "
-            f"within the budget"
+            f"{self.model.name}, {accumulators}, {len(self.sufficient)} of them within the budget"
         )
 
 

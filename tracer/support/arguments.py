@@ -145,7 +145,8 @@ RULES: Mapping[str, Rule] = {
     ),
     **dict.fromkeys(("path", "data", "data_dir"), PATH),
     **dict.fromkeys(("output", "calibrate", "test", "trace", "weights", "plan"), maybe(PATH)),
-    **dict.fromkeys(("progress", "receive", "peaks", "keep", "note"), maybe(FUNCTION)),
+    **dict.fromkeys(("receive", "peaks", "keep", "note"), maybe(FUNCTION)),
+    "progress": maybe(either(FUNCTION, FLAG)),
     "model": ANYTHING,  # opening or exporting it says what it is not
     "accumulator": maybe(
         either(integer(), PATH, instance(*(f"tracer.accumulators.spec.{name}" for name in
@@ -163,7 +164,7 @@ RULES: Mapping[str, Rule] = {
     "register": Rule("a list of paths", either(_EMPTY, several(PATH)).holds, ("path",)),
     "args": maybe(replace(mapping(ANYTHING), reads=("argument",))),
     "inputs": _INPUTS,
-    "sides": several(TEXT),
+    "sides": several(either(TEXT, PATH, instance("tracer.records.trace.Trace"))),
     "metrics": maybe(several(TEXT)),
     "batches": several(_COUNTS["batch"]),
     "input_shape": maybe(_SHAPES),

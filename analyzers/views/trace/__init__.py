@@ -51,7 +51,7 @@ from tracer.analyzers.views.trace.headline import (
 from tracer.analyzers.views.trace.model_files import annotated, head_room, node_times, node_values
 from tracer.analyzers.views.trace.overflow import has_overflow, sums_text
 from tracer.analyzers.views.trace.phases import generation
-from tracer.analyzers.views.trace.run_tables import tables
+from tracer.analyzers.views.trace.run_tables import tables, top
 from tracer.records.columns import BY_NAME, SUMMED
 from tracer.records.trace import Run, Trace, distinctions
 from tracer.storage import trace_file
@@ -75,6 +75,7 @@ __all__ = [
     "sums",
     "table",
     "timeline",
+    "top",
 ]
 
 

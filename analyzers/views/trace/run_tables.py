@@ -20,6 +20,9 @@ from tracer.records.trace import Run, Trace
 from tracer.support.tolerance import Tolerance
 from tracer.text import printable
 
+_MAIN_RANK = 8
+"""Rank of the last column that a terminal of 100 cells has room for."""
+
 _CALLS_RANK = 3
 """Rank of the calls in the table of kernels, which are called many times each."""
 
@@ -82,6 +85,19 @@ def tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Tab
         advice=tuple(advice.text for advice in advise(trace, section.run, section.nodes)),
         weight=("time_share", "time") if groups["time_us"].notna().any() else ("macs", "MACs"),
     )
+
+
+def top(trace: Trace, options: ViewOptions) -> pd.DataFrame:
+    """Returns the first rows of each run, in the main columns that have values."""
+    shown = []
+    for section in sections(trace):
+        rows = headline.ordered(folded(section, options), options).iloc[: options.top or None]
+        shown.append(rows.assign(**section.key) if len(sections(trace)) > 1 else rows)
+    every = pd.concat(shown, ignore_index=True)
+    specs = [s for s in specs_of(every.columns) if s.header and s.rank <= _MAIN_RANK]
+    keys = [name for name in Run.KEY if len(shown) > 1 and every[name].nunique() > 1]
+    names = [s.name for s in specs if s.name in every and every[s.name].notna().any()]
+    return every[[NAMES[options.by], *keys, *(n for n in names if n != NAMES[options.by])]]
 
 
 def _lines(

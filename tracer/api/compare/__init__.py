@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from tracer.api import _calls
 from tracer.api._calls import Contained, contained
-from tracer.containment.activity import Progress
 from tracer.errors import UsageError
 from tracer.executors.settings import DEVICES
 from tracer.exporters import frameworks
@@ -30,6 +29,7 @@ from tracer.support.arguments import (
 if TYPE_CHECKING:
     from tracer.analyzers.compare import Comparison
     from tracer.analyzers.compare.sweep import Sweeps
+    from tracer.records.trace import Trace
     from tracer.support.tolerance import Tolerance
 
 _CODE, _ACCURACY, _COMPARISON = "Framework (FILE.py:NAME)", "Accuracy", "Comparison"
@@ -144,7 +144,7 @@ class _Values:
 class CompareArguments(Contained):
     """The arguments of `compare`."""
 
-    sides: Sequence[str]
+    sides: Sequence[str | Path | Trace]
     _: KW_ONLY
     settings: SideSettings = part(SideSettings, _DEFAULT, build=dict)
     test: str | Path | None = _calls.data(None, group=_ACCURACY)
@@ -171,16 +171,15 @@ class CompareArguments(Contained):
         group=_COMPARISON, reads=("percent",),
     )  # fmt: skip
     threads: Sequence[int] | None = argument(None, rule=maybe(several(RULES["threads"])))
-    progress: Progress | None = None
 
 
 @contained(CompareArguments)
 def compare(call: CompareArguments) -> Comparison:
     """Compares each of `sides` with the first one, in time and work.
 
-    Sides are named as on the command line (see `tracer.api.compare.naming`). Those that are not
-    saved traces are run now, alternating. With a `tolerance` their values are compared as well, on
-    the inputs of the first ONNX model (see `tracer.api.compare.naming`). With `threads`, each side
+    A side is a Trace, or named as on the command line (see `tracer.api.compare.naming`). Models are
+    run now, alternating. With a `tolerance` their values are compared as well, on the inputs of the
+    first ONNX model. With `threads`, each side
     is compared at each of these numbers of threads, instead of that of the settings.
 
     With `test`, the ONNX models are also scored on the first `test_limit` samples of this data set,
@@ -208,11 +207,10 @@ def compare(call: CompareArguments) -> Comparison:
 class SweepArguments(Contained):
     """The arguments of `sweep`."""
 
-    sides: Sequence[str]
+    sides: Sequence[str | Path | Trace]
     batches: Sequence[int]
     _: KW_ONLY
     settings: SideSettings = _DEFAULT
-    progress: Progress | None = None
 
 
 @contained(SweepArguments)

@@ -40,6 +40,7 @@ from tracer.inputs import files
 from tracer.inputs.request import on_sizes_that_run
 from tracer.quantization.from_qonnx import runnable_form
 from tracer.records import environment
+from tracer.records.trace import Trace
 from tracer.storage import trace_file
 from tracer.support.arguments import flag_of
 from tracer.support.imports import not_installed
@@ -54,14 +55,15 @@ Arrays: TypeAlias = Sequence[NDArray[Any]]
 """An array for each input of a model, by position."""
 
 
-def named_sides(texts: Sequence[str], settings: SideSettings) -> list[NamedSide]:
-    """Returns the sides that `texts` name, with short labels.
+def named_sides(sides: Sequence[str | Path | Trace], settings: SideSettings) -> list[NamedSide]:
+    """Returns the sides, which are traces or named by texts, with short labels.
 
     A model that is exported gets the inputs that the settings describe, else those of the first
     ONNX file, as far as its sizes are not guessed, else its own. Raises the errors of `parse`.
     """
-    sides = {text: parse(text, settings) for text in texts if not _is_exported(text)}
-    models = [side for side in sides.values() if isinstance(side, OnnxSide)]
+    texts = [str(side) for side in sides if not isinstance(side, Trace)]
+    named = {text: parse(text, settings) for text in texts if not _is_exported(text)}
+    models = [side for side in named.values() if isinstance(side, OnnxSide)]
     exported = [text for text in texts if _is_exported(text)]
     if exported and models and settings.input_shape is None:
         feedset = models[0].request(settings).feeds()
@@ -69,8 +71,13 @@ def named_sides(texts: Sequence[str], settings: SideSettings) -> list[NamedSide]
         if not feedset.chosen and all(isinstance(array, np.ndarray) for array in arrays):
             shapes, dtypes = zip(*((a.shape, a.dtype.name) for a in arrays), strict=True)
             settings = replace(settings, input_shape=shapes, input_dtype=dtypes)
-    sides |= {text: parse(text, settings) for text in exported}
-    return with_short_labels([sides[text] for text in texts])
+    named |= {text: parse(text, settings) for text in exported}
+    return with_short_labels(
+        [
+            Recorded(side.model.name, side) if isinstance(side, Trace) else named[str(side)]
+            for side in sides
+        ]
+    )
 
 
 def _is_exported(text: str) -> bool:

@@ -23,10 +23,10 @@ from tracer.analyzers.views.text import plural
 from tracer.api.compare import CompareArguments, SideSettings, SweepArguments, naming, values
 from tracer.api.compare.sides import LiveSide, NamedSide, OnnxSide, Recorded, Runner
 from tracer.containment import signals
-from tracer.containment.activity import Progress, silent
+from tracer.containment.activity import Progress
 from tracer.executors.measuring import Pace, by_side, keeping, sessions, timed
 from tracer.inputs.request import Samples, with_overrides
-from tracer.records.trace import INCOMPLETE, Turns
+from tracer.records.trace import INCOMPLETE, Trace, Turns
 from tracer.support.temporary import TemporaryFolder
 from tracer.support.types import FloatArray
 
@@ -56,7 +56,7 @@ Blocks = list[FloatArray]
 def compare(call: CompareArguments) -> Comparison:
     """Compares the sides in time and work, and in scores and values if these are asked for."""
     folder = TemporaryFolder()  # goes when this call ends
-    settings, progress = call.settings, call.progress or silent
+    settings, progress = call.settings, call.report
     chosen, scoring = _named(call.sides, settings), None
     if call.test is not None:
         data = Samples(str(call.test), call.test_limit, Path(call.data_dir))
@@ -101,7 +101,7 @@ def sweep(call: SweepArguments) -> Sweeps:
         arrays = naming.shared_inputs(named, replace(settings, batch=batch))
         by_batch.append([replace(side, batch=batch) for side in naming.live_sides(named, arrays)])
     live = [side for group in zip(*by_batch, strict=True) for side in group]
-    measurements = iter(_measure(live, "op", settings, call.progress or silent)[0])
+    measurements = iter(_measure(live, "op", settings, call.report)[0])
     return Sweeps(
         sweep_of(
             side.label,
@@ -113,7 +113,7 @@ def sweep(call: SweepArguments) -> Sweeps:
     )
 
 
-def _named(sides: Sequence[str], settings: SideSettings) -> list[NamedSide]:
+def _named(sides: Sequence[str | Path | Trace], settings: SideSettings) -> list[NamedSide]:
     named = naming.named_sides(sides, settings)
     naming.refuse_unused(named, settings)
     return [
