@@ -46,7 +46,7 @@ WRONG = {
     "tolerance": [0.1, (1e-3, 1e-5), Limits()],
     "accumulator": [True, 1.5, -3],
     "options": [{}, "fast", Limits()],
-    "progress": [True, "yes"],
+    "progress": [1, "yes"],
     "force": [1, "yes", None],
     "batches": [4, [], [0], "1,2", [1, True]],
     "sides": ["a.onnx", [], [1, 2], [None]],

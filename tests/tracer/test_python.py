@@ -93,7 +93,7 @@ def test_traces_in_memory_are_compared_as_their_files_are(trace, tmp_path):
 
 def test_a_result_says_in_a_line_what_it_is(trace):
     one = tracer.interpret(INT8, batch=60, accumulator=16)
-    assert repr(one) == "Trace(lenet.int8.onnx, 41 nodes; emulated, batch 60, 1 run)"
+    assert repr(one) == "Trace(lenet.int8.onnx, 32 nodes; reference, batch 60, 1 run)"
     assert re.fullmatch(r"Trace\(.*; onnxruntime, batch 2, \d+ runs of \d.* µs.*\)", repr(trace))
     assert repr(tracer.count(LENET)) == "Trace(lenet.onnx, 12 nodes; not run)"
 

@@ -256,7 +256,10 @@ def progress_bar(progress: Progress | bool | None) -> Iterator[Progress | bool]:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # in a notebook without widgets, text is a bar too
                 from tqdm.auto import tqdm
-            bars[task] = tqdm(desc=printable(task), leave=False, miniters=1, mininterval=_REDRAW_S)
+            bars[task] = tqdm(
+                desc=printable(task), total=total or None, leave=False, miniters=1,
+                mininterval=_REDRAW_S,
+            )  # fmt: skip
         bar = bars[task]
         bar.total = total or None
         bar.update(done - bar.n)
