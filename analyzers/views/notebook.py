@@ -58,7 +58,7 @@ def _table(table: Table, top: int) -> list[str]:
 
 def _fitting(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
     """Returns the places of the columns that a notebook has room for, by their rank."""
-    room, shown = _ROOM, []
+    room, shown = _ROOM, list[int]()
     for place in sorted(range(len(columns)), key=lambda place: columns[place].rank):
         most = _BAR_CELLS if columns[place].field == _BAR else _LONGEST_NAME
         longest = max((len(row[place]) for row in rows), default=0)
