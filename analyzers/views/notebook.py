@@ -24,7 +24,7 @@ _DIM = "opacity:.7"
 
 
 def notebook_html(page: Page, options: ViewOptions) -> str:
-    """The tables of `page`, 10 rows unless `options.top` is set, and its notes, folded."""
+    """The tables of `page`, 10 rows unless `options.top` is set, and its notes: others than doubts are folded."""
     top = DEFAULT_TOP if options.top is None else options.top
     parts = list(_lines(page.leading))
     for table in page.tables:
@@ -32,10 +32,12 @@ def notebook_html(page: Page, options: ViewOptions) -> str:
         parts += _lines(table.head)
         parts += _table(table, top)
         parts += _lines((*table.lines, *table.advice))
-    if page.warnings:
-        notes = "".join(_lines(page.warnings, f"{_DIM};margin-left:1em"))
-        summary = f'<summary style="cursor:pointer">{plural(len(page.warnings), "note")}</summary>'
-        parts.append(f"<details>{summary}{notes}</details>")
+    parts += _lines(f"note: {note}" for note in page.doubts)
+    others = [note for note in page.remarks if note not in page.doubts]
+    if others:
+        summary = f'<summary style="cursor:pointer">{plural(len(others), "more note")}</summary>'
+        notes = "".join(_lines(others, "margin-left:1em"))
+        parts.append(f'<details style="{_DIM}">{summary}{notes}</details>')
     parts += _lines([page.foot] if page.foot else [], _DIM)
     return f'<div style="line-height:1.5;overflow-x:auto">{"".join(parts)}</div>'
 
