@@ -24,7 +24,7 @@ _DIM = "opacity:.7"
 
 
 def notebook_html(page: Page, options: ViewOptions) -> str:
-    """The tables of `page`, 10 rows unless `options.top` is set; notes without doubts are folded."""
+    """The tables of `page`, 10 rows unless `options.top` is set; folds notes without doubts."""
     top = DEFAULT_TOP if options.top is None else options.top
     parts = list(_lines(page.leading))
     for table in page.tables:
