@@ -20,7 +20,7 @@ from tracer.errors import InputError, TracerError, UsageError
 
 _EXTRAS = {
     **dict.fromkeys(("torch", "onnxscript", "safetensors"), "torch"),
-    **dict.fromkeys(("PIL", "tensorboardX"), "train"),
+    "tensorboardX": "train",
     **dict.fromkeys(("dask", "distributed"), "dask"),
     "pyarrow": "parquet",
     "tokenizers": "text",

@@ -6,6 +6,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from tracer.support.distributions import t_quantile
 from tracer.support.types import FloatArray
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
@@ -127,17 +128,3 @@ def middle_mean(values: FloatArray) -> FloatArray:
     cut = (len(ordered) + 1) // 4
     middle: FloatArray = ordered[cut : len(ordered) - cut].mean(axis=0)
     return middle
-
-
-def t_quantile(level: float, dof: int) -> float:
-    """Returns the t that |T| exceeds with probability `level`, for Student's t distribution."""
-    from scipy.special import stdtrit  # 0.35 s
-
-    return float(stdtrit(dof, 1 - level / 2))
-
-
-def t_p_value(t: float, dof: int) -> float:
-    """Returns P(|T| > |t|) for Student's t distribution with `dof` degrees of freedom."""
-    from scipy.special import stdtr
-
-    return float(2 * stdtr(dof, -abs(t)))

@@ -49,7 +49,7 @@ from tracer.analyzers.views.trace.headline import Section
 from tracer.analyzers.views.trace.run_tables import tables
 from tracer.records.columns import ColumnSpec
 from tracer.records.trace import INCOMPLETE
-from tracer.support.statistics import t_quantile
+from tracer.support.distributions import t_quantile
 
 MOST_GROUPS = 30
 COLOURS = ("#4878a8", "#e1812c", "#3a923a", "#9372b2", "#845b53", "#d684bd", "#7f7f7f", "#a8a83a")

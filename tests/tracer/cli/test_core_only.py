@@ -12,8 +12,8 @@ ROOT = Path(__file__).parents[3]
 MODEL = str(ROOT / "models" / "lenet" / "lenet.onnx")
 INT8 = str(ROOT / "models" / "lenet" / "lenet.int8.onnx")
 OPTIONAL = (
-    "PIL", "chainer", "matplotlib", "onnx_chainer", "onnx_ir", "onnxscript", "perfetto", "pyarrow",
-    "safetensors", "sklearn", "tensorboardX", "torch", "xlsxwriter",
+    "chainer", "matplotlib", "onnx_chainer", "onnx_ir", "onnxscript", "perfetto", "pyarrow",
+    "safetensors", "scipy", "sklearn", "tensorboardX", "torch", "xlsxwriter",
 )  # fmt: skip
 CODE = f"""
 import contextlib, io, json, sys

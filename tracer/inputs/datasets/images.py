@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracer.errors import InputError, refusing
-from tracer.support.imports import require
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -40,7 +39,6 @@ def fit(x: Pixels, shape: tuple[int, int, int]) -> Pixels:
     x = _channels(x, channels)
     if x.shape[2:] == (height, width):
         return x
-    require("resizing images", "PIL")
     from PIL import Image
 
     def resize(plane: Pixels) -> Pixels:
@@ -61,9 +59,8 @@ def read(path: Path) -> Pixels:
 def decoded(file: Path | IO[bytes], name: str) -> Pixels:
     """Reads an image called `name` as uint8 [1, C, H, W], C 1 or 3.
 
-    Raises InputError for other files, UsageError where Pillow is not installed.
+    Raises InputError for other files.
     """
-    require("reading an image file", "PIL")
     from PIL import Image
 
     hint = "Name a PNG or JPEG image."
