@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tests.docs import commands_page
-from tests.docs.words import ROOT
+from tests.docs.words import LIMIT, LIMIT_OF_README, ROOT, words
 
 
 @pytest.mark.nightly
@@ -25,3 +25,9 @@ def test_the_site_builds_without_a_warning(tmp_path):
 
 def test_the_page_of_commands_has_the_options_of_today():
     assert (ROOT / "docs" / "commands.md").read_text(encoding="utf-8") == commands_page.page()
+
+
+def test_pages_that_are_written_by_hand_stay_short():
+    """Whoever adds words takes others away: `python -m tests.docs.words` lists the pages."""
+    assert words()["README.md"] <= LIMIT_OF_README
+    assert sum(words().values()) <= LIMIT
