@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -119,19 +120,28 @@ class Sample:
         return [value.shape for value in (*self.inputs.values(), *labels)]
 
 
-def stacked(samples: Iterable[Sample], rows: int) -> Iterator[Batch]:
-    """Yields `rows` samples at a time, and fewer before one of other shapes."""
-    pending: list[Sample] = []
-    for sample in samples:
-        if pending and sample.shapes != pending[0].shapes:
+class SampleReader(ABC):
+    """A source that reads one sample after the other."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def read_samples(self, rows: int, first: int) -> Iterator[Sample]:
+        """Yields samples from number `first` on, of which memory may hold `rows`."""
+
+    def pieces(self, rows: int, first: int = 0) -> Iterator[Batch]:
+        """Yields `rows` samples at a time, and fewer before one of other shapes."""
+        pending: list[Sample] = []
+        for sample in self.read_samples(rows, first):
+            if pending and sample.shapes != pending[0].shapes:
+                yield _stack(pending)
+                pending = []
+            pending.append(sample)
+            if len(pending) == rows:
+                yield _stack(pending)
+                pending = []
+        if pending:
             yield _stack(pending)
-            pending = []
-        pending.append(sample)
-        if len(pending) == rows:
-            yield _stack(pending)
-            pending = []
-    if pending:
-        yield _stack(pending)
 
 
 @dataclass(frozen=True, slots=True)

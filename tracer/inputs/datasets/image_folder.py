@@ -15,7 +15,7 @@ from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType
 from tracer.inputs.datasets import images
-from tracer.inputs.datasets.batch import Batch, Sample, find_start, image_input, stacked
+from tracer.inputs.datasets.batch import Sample, SampleReader, find_start, image_input
 
 _SUFFIXES = frozenset((".jpeg", ".jpg", ".png", ".bmp", ".pgm", ".ppm", ".tif", ".tiff", ".webp"))
 _SPLITS = {"train": ("train",), "test": ("val", "test", "validation")}
@@ -45,7 +45,7 @@ class _Folder:
 
 
 @dataclass(frozen=True, slots=True)
-class FolderImages:
+class FolderImages(SampleReader):
     """The images in `folders`, decoded one by one, as the input `name`, with their classes."""
 
     name: str
@@ -58,11 +58,8 @@ class FolderImages:
         """The number of images."""
         return sum(len(folder.names) for folder in self.folders)
 
-    def pieces(self, rows: int, first: int = 0) -> Iterator[Batch]:
-        """Yields images, uint8 [n, C, H, W] in the sizes of the input, and classes, int64 [n]."""
-        return stacked(self._samples(first), rows)
-
-    def _samples(self, first: int) -> Iterator[Sample]:
+    def read_samples(self, rows: int, first: int) -> Iterator[Sample]:
+        """Yields images, uint8 [C, H, W] in the sizes of the input, and classes, int64."""
         begun, skipped = find_start(first, (len(folder.names) for folder in self.folders))
         for folder in self.folders[begun:]:
             for number in range(skipped, len(folder.names)):

@@ -15,7 +15,7 @@ import numpy as np
 from tracer.errors import InputError, refusing
 from tracer.graph.model import Model
 from tracer.inputs.datasets import images
-from tracer.inputs.datasets.batch import Batch, Fields, Sample, choose_fields, stacked
+from tracer.inputs.datasets.batch import Fields, Sample, SampleReader, choose_fields
 from tracer.support.imports import require
 from tracer.support.types import Array
 
@@ -30,7 +30,7 @@ _FORM = (
 
 
 @dataclass(frozen=True, slots=True)
-class ParquetRows:
+class ParquetRows(SampleReader):
     """The rows of `paths`, one file after another; `groups` are the rows of each row group."""
 
     paths: tuple[Path, ...]
@@ -42,18 +42,17 @@ class ParquetRows:
         """The rows of all files."""
         return sum(map(sum, self.groups))
 
-    def pieces(self, rows: int, first: int = 0) -> Iterator[Batch]:
+    def read_samples(self, rows: int, first: int) -> Iterator[Sample]:
         """Yields rows from number `first` on; reads no row group before that of `first`."""
-        return stacked(self._samples(min(rows, _DECODED), first), rows)
-
-    def _samples(self, rows: int, first: int) -> Iterator[Sample]:
         for path, groups in zip(self.paths, self.groups, strict=True):
             for number, count in enumerate(groups):
                 rest, first = first, max(0, first - count)
                 if rest >= count:
                     continue
                 with _opened(path) as file:
-                    for table in file.iter_batches(rows, [number], self.fields.names):
+                    for table in file.iter_batches(
+                        min(rows, _DECODED), [number], self.fields.names
+                    ):
                         passed = min(rest, table.num_rows)
                         rest -= passed
                         part = table.slice(passed)

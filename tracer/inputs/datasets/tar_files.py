@@ -17,12 +17,11 @@ from tracer.graph.model import Model
 from tracer.inputs.datasets import images
 from tracer.inputs.datasets.batch import (
     LABELS,
-    Batch,
     Fields,
     Sample,
+    SampleReader,
     choose_fields,
     find_start,
-    stacked,
 )
 from tracer.support.types import Array
 
@@ -62,7 +61,7 @@ _Members = Mapping[str, _Member]
 
 
 @dataclass(frozen=True, slots=True)
-class TarSamples:
+class TarSamples(SampleReader):
     """The samples of tar files, one file after another; `places` are where each sample begins."""
 
     paths: tuple[Path, ...]
@@ -74,11 +73,8 @@ class TarSamples:
         """The samples of all files."""
         return sum(map(len, self.places))
 
-    def pieces(self, rows: int, first: int = 0) -> Iterator[Batch]:
+    def read_samples(self, rows: int, first: int) -> Iterator[Sample]:
         """Yields samples from number `first` on, at which it begins to read."""
-        return stacked(self._samples(first), rows)
-
-    def _samples(self, first: int) -> Iterator[Sample]:
         begun, skipped = find_start(first, map(len, self.places))
         for path, places in zip(self.paths[begun:], self.places[begun:], strict=True):
             for _, members in _grouped(path, places[skipped]):

@@ -14,7 +14,7 @@ from tracer.errors import InputError, TracerError
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType
 from tracer.inputs.datasets import images
-from tracer.inputs.datasets.batch import Batch, Fields, Sample, choose_fields, stacked
+from tracer.inputs.datasets.batch import Fields, Sample, SampleReader, choose_fields
 from tracer.support import imports
 from tracer.support.types import Array
 
@@ -40,7 +40,7 @@ class _Sharded(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class UserSamples:
+class UserSamples(SampleReader):
     """The samples of `make()`, which is called for each reading; see `open_user_samples`.
 
     `samples` is the length of what it returns; None if that has none.
@@ -52,11 +52,8 @@ class UserSamples:
     samples: int | None
     fields: Fields
 
-    def pieces(self, rows: int, first: int = 0) -> Iterator[Batch]:
+    def read_samples(self, rows: int, first: int) -> Iterator[Sample]:
         """Yields samples; those before `first` are read and dropped if only that finds it."""
-        return stacked(self._samples(first), rows)
-
-    def _samples(self, first: int) -> Iterator[Sample]:
         with _errors_naming(self.spec, self.file):
             for number, sample in enumerate(_values(self.spec, self.make(), first), first):
                 where, values = f"{self.spec}: sample {number:,}", _by_field(sample)

@@ -1,4 +1,4 @@
-"""What can be changed so that the sums of a node fit: a module each, with a `MEASURE`."""
+"""What can be changed so that the sums of a node fit: a function each, marked `@measure`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from tracer.narrowing.fitting import sqnr_db
 from tracer.narrowing.fragment import Fragment
@@ -36,6 +36,9 @@ class Proposal:
         return sqnr_db(self.error, self.power)
 
 
+Propose = TypeVar("Propose", bound=Callable[..., Proposal | None])
+
+
 @dataclass(frozen=True, slots=True)
 class Measure:
     """A change by its `name`; a lower `rank` changes less, and is preferred where it suffices.
@@ -54,15 +57,27 @@ class Measure:
     dear: bool = False
 
 
+_MEASURES: list[Measure] = []
+
+
+def measure(
+    name: str, rank: int, changes: type, *, keeps_values: bool = False, dear: bool = False
+) -> Callable[[Propose], Propose]:
+    """Makes a measure of a function that proposes a change; the others are fields of Measure."""
+
+    def register(propose: Propose) -> Propose:
+        _MEASURES.append(Measure(name, rank, changes, propose, keeps_values, dear))
+        return propose
+
+    return register
+
+
 @cache
 def measures() -> tuple[Measure, ...]:
     """Returns all measures, those that change the least first."""
-    modules = (
+    for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
-        for module in pkgutil.iter_modules(__path__)
-    )
-    found: list[Measure] = [module.MEASURE for module in modules]
-    return tuple(sorted(found, key=lambda measure: measure.rank))
+    return tuple(sorted(_MEASURES, key=lambda measure: (measure.rank, measure.name)))
 
 
 def best(proposals: Sequence[Proposal | None]) -> Proposal | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from tracer.narrowing.layers import Grid
-from tracer.narrowing.measures import Measure, Proposal, best, falling
+from tracer.narrowing.measures import Proposal, best, falling, measure
 from tracer.narrowing.measures.weights import on_grid
 from tracer.narrowing.requirement import Need
 from tracer.narrowing.samples import LayerSamples
@@ -48,8 +48,7 @@ def _of_bits(
     return propose(own.of_bits(bits, kept))
 
 
-def _propose(samples: LayerSamples, need: Need) -> Proposal | None:
+@measure("activations", 3, LayerSamples)
+def propose(samples: LayerSamples, need: Need) -> Proposal | None:
+    """Proposes weights for activations of fewer bits."""
     return fewer_bits(samples.layer.grid, need, partial(on_grid, samples, need))
-
-
-MEASURE = Measure("activations", 3, LayerSamples, _propose)

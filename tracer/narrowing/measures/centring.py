@@ -8,14 +8,16 @@ channels together, which must fit too. It is added times the means as a real num
 from __future__ import annotations
 
 from tracer.narrowing.layers import Grid
-from tracer.narrowing.measures import Measure, Proposal, best
+from tracer.narrowing.measures import Proposal, best, measure
 from tracer.narrowing.measures.activations import fewer_bits
 from tracer.narrowing.measures.weights import on_grid
 from tracer.narrowing.requirement import Need
 from tracer.narrowing.samples import LayerSamples
 
 
-def _propose(samples: LayerSamples, need: Need) -> Proposal | None:
+@measure("centring", 4, LayerSamples, dear=True)
+def propose(samples: LayerSamples, need: Need) -> Proposal | None:
+    """Proposes weights of mean 0, where the sum of the inputs fits too."""
     layer = samples.layer
     if layer.groups > 1 or not need.is_for_any_input:
         return None
@@ -26,6 +28,3 @@ def _propose(samples: LayerSamples, need: Need) -> Proposal | None:
         return on_grid(samples, need, grid, centred=True) if fits else None
 
     return best([centred(layer.grid), fewer_bits(layer.grid, need, centred)])
-
-
-MEASURE = Measure("centring", 4, LayerSamples, _propose, dear=True)

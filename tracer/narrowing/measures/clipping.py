@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from tracer.narrowing import fitting
-from tracer.narrowing.measures import Measure, Proposal, falling
+from tracer.narrowing.measures import Proposal, falling, measure
 from tracer.narrowing.measures.weights import on_grid
 from tracer.narrowing.requirement import Need
 from tracer.narrowing.samples import LayerSamples
@@ -21,13 +21,12 @@ _MOST_EXCESS = 16.0
 _MOST_BITS = 8
 
 
-def _propose(samples: LayerSamples, need: Need) -> Proposal | None:
+@measure("clipping", 2, LayerSamples)
+def propose(samples: LayerSamples, need: Need) -> Proposal | None:
+    """Proposes weights for clipped activations, unless the sums are far too large."""
     own = samples.layer.grid
     if fitting.excess(samples.layer, need) > _MOST_EXCESS:
         return None
     grids = [own.clipped(kept) for kept in _KEPT]
     possible = [grid for grid in grids if 0 < grid.bits <= _MOST_BITS]
     return falling([partial(on_grid, samples, need, grid) for grid in possible])
-
-
-MEASURE = Measure("clipping", 2, LayerSamples, _propose)

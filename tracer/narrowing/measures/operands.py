@@ -14,7 +14,7 @@ import numpy as np
 
 from tracer.narrowing.fragment import Fragment
 from tracer.narrowing.layers import Grid, PlainSum
-from tracer.narrowing.measures import Measure, Proposal, best
+from tracer.narrowing.measures import Proposal, best, measure
 from tracer.narrowing.requirement import MARGIN, Need
 from tracer.narrowing.samples import SumSamples
 
@@ -31,7 +31,9 @@ def fits_already(samples: SumSamples, need: Need) -> bool:
     return int(np.prod(extents, dtype=object)) <= _room(samples, need)
 
 
-def _propose(samples: SumSamples, need: Need) -> Proposal | None:
+@measure("operands", 1, SumSamples)
+def propose(samples: SumSamples, need: Need) -> Proposal | None:
+    """Shares the steps between the operands as loses the least, then clips their ranges."""
     node, room = samples.node, _room(samples, need)
     pairs = list(_extents(node, room))
     tried = [_proposal(samples, _grids(node, pair)) for pair in pairs]
@@ -107,6 +109,3 @@ def _write(fragment: Fragment, node: PlainSum, grids: tuple[Grid, ...]) -> None:
         if grid != node.grids[index]:
             inputs[index] = fragment.on_grid(inputs[index], grid)
     fragment.finish(fragment.copy(inputs, "sum"))
-
-
-MEASURE = Measure("operands", 1, SumSamples, _propose)

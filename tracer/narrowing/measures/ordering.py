@@ -13,13 +13,15 @@ from __future__ import annotations
 from functools import partial
 
 from tracer.narrowing import fragment, partial_sum_extremes
-from tracer.narrowing.measures import Measure, Proposal
+from tracer.narrowing.measures import Proposal, measure
 from tracer.narrowing.requirement import MARGIN, Need
 from tracer.narrowing.rounding import product
 from tracer.narrowing.samples import LayerSamples
 
 
-def _propose(samples: LayerSamples, need: Need) -> Proposal | None:
+@measure("ordering", 0, LayerSamples, keeps_values=True)
+def propose(samples: LayerSamples, need: Need) -> Proposal | None:
+    """Proposes an order in which the partial sums of the samples fit."""
     layer, read = samples.layer, samples.read[:, 0]
     if need.is_for_any_input or layer.groups > 1 or not layer.is_storable:
         return None
@@ -34,6 +36,3 @@ def _propose(samples: LayerSamples, need: Need) -> Proposal | None:
         float((samples.wanted**2).mean(0).sum()),
         layer.grid.bits,
     )
-
-
-MEASURE = Measure("ordering", 0, LayerSamples, _propose, keeps_values=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from tracer.narrowing.measures import Measure, Proposal, best
+from tracer.narrowing.measures import Proposal, best, measure
 from tracer.narrowing.measures.activations import fewer_bits
 from tracer.narrowing.measures.weights import on_grid
 from tracer.narrowing.requirement import Need
@@ -17,12 +17,11 @@ from tracer.narrowing.samples import LayerSamples
 _PARTS = 2
 
 
-def _propose(samples: LayerSamples, need: Need) -> Proposal | None:
+@measure("splitting", 5, LayerSamples, dear=True)
+def propose(samples: LayerSamples, need: Need) -> Proposal | None:
+    """Proposes weights for two nodes, each with half of the channels."""
     layer = samples.layer
     if layer.groups > 1 or need.tile is not None or layer.depth < _PARTS * layer.window:
         return None
     split = partial(on_grid, samples, need, parts=_PARTS)
     return best([split(layer.grid), fewer_bits(layer.grid, need, split)])
-
-
-MEASURE = Measure("splitting", 5, LayerSamples, _propose, dear=True)

@@ -7,7 +7,7 @@ from functools import partial
 from tracer.narrowing import fragment
 from tracer.narrowing.fitting import fit_layer
 from tracer.narrowing.layers import Grid
-from tracer.narrowing.measures import Measure, Proposal
+from tracer.narrowing.measures import Proposal, measure
 from tracer.narrowing.requirement import Need
 from tracer.narrowing.samples import LayerSamples
 
@@ -25,8 +25,7 @@ def on_grid(
     return Proposal(write, fit.error, fit.power, grid.bits, again)
 
 
-def _propose(samples: LayerSamples, need: Need) -> Proposal:
+@measure("weights", 1, LayerSamples)
+def propose(samples: LayerSamples, need: Need) -> Proposal:
+    """Proposes weights for the activations as they are."""
     return on_grid(samples, need, samples.layer.grid)
-
-
-MEASURE = Measure("weights", 1, LayerSamples, _propose)
