@@ -50,6 +50,40 @@ class CacheEntry:
     batch: int
     time: int
 
+    @classmethod
+    def of(
+        cls, model: Model, name: str, kind: TensorType | None, presents: Mapping[str, str]
+    ) -> CacheEntry:
+        """Returns the entry of input `name`, of whose outputs `presents` has the names by place.
+
+        Raises ModelError for an input that is no cache.
+        """
+        shape = kind.shape if kind is not None else None
+        if kind is None or shape is None or len(shape) not in (4, 5):
+            raise ModelError(f"{model.name}: input '{name}' is {kind}, not a cache", _LOOKED_FOR)
+        if _place(name) not in presents:
+            raise ModelError(
+                f"{model.name}: no output returns the cache '{name}'; its outputs are "
+                f"{_list_names([value.name for value in model.graph.output])}",
+                _LOOKED_FOR,
+            )
+        batch = len(shape) - 4
+        if any(not isinstance(size, int) for size in (shape[1], shape[3])) and not batch:
+            met = sizes_from_attention(model, name)
+            shape = tuple(met.get(axis, size) for axis, size in enumerate(shape))
+        open_axes = [
+            axis for axis in range(batch + 1, len(shape)) if not isinstance(shape[axis], int)
+        ]
+        if len(open_axes) > 1:
+            raise ModelError(
+                f"{model.name}: the cache '{name}' is {kind}, of which heads and size are not "
+                "fixed",
+                "Export the model with its heads and their size fixed, and only batch and past "
+                "open.",
+            )
+        time = open_axes[0] if open_axes else batch + 2
+        return cls(name, presents[_place(name)], shape, kind.dtype, batch, time)
+
     @property
     def heads_and_size(self) -> tuple[int, int]:
         """The heads of keys and values, and the numbers of a head."""
@@ -238,7 +272,7 @@ def recognise(model: Model) -> Decoder:
             f"{model.name} has no {missing}; its inputs are {_list_names(kinds)}", _LOOKED_FOR
         )
     presents = {_place(v.name): v.name for v in model.graph.output if _is_cache(v.name, "present")}
-    cache = tuple(_entry(model, name, kinds[name], presents) for name in pasts)
+    cache = tuple(CacheEntry.of(model, name, kinds[name], presents) for name in pasts)
     rules, declared = {}, declared_shapes(model)
     for name in kinds:
         rule, rank = INPUT_RULES.get(name.lower()), len(declared.get(name, ()))
@@ -262,32 +296,6 @@ def _is_cache(name: str, which: str) -> bool:
 def _place(name: str) -> str:
     """Returns what a past and its present have in common: `.0.key`, `_key_0`, `_0`."""
     return _CACHE.sub("", name)
-
-
-def _entry(
-    model: Model, name: str, kind: TensorType | None, presents: Mapping[str, str]
-) -> CacheEntry:
-    shape = kind.shape if kind is not None else None
-    if kind is None or shape is None or len(shape) not in (4, 5):
-        raise ModelError(f"{model.name}: input '{name}' is {kind}, not a cache", _LOOKED_FOR)
-    if _place(name) not in presents:
-        raise ModelError(
-            f"{model.name}: no output returns the cache '{name}'; its outputs are "
-            f"{_list_names([value.name for value in model.graph.output])}",
-            _LOOKED_FOR,
-        )
-    batch = len(shape) - 4
-    if any(not isinstance(size, int) for size in (shape[1], shape[3])) and not batch:
-        met = sizes_from_attention(model, name)
-        shape = tuple(met.get(axis, size) for axis, size in enumerate(shape))
-    open_axes = [axis for axis in range(batch + 1, len(shape)) if not isinstance(shape[axis], int)]
-    if len(open_axes) > 1:
-        raise ModelError(
-            f"{model.name}: the cache '{name}' is {kind}, of which heads and size are not fixed",
-            "Export the model with its heads and their size fixed, and only batch and past open.",
-        )
-    time = open_axes[0] if open_axes else batch + 2
-    return CacheEntry(name, presents[_place(name)], shape, kind.dtype, batch, time)
 
 
 def _fixed_batch(model: Model, tokens: str, cache: Sequence[CacheEntry]) -> int | None:

@@ -298,7 +298,7 @@ def schedule(
     of the graph and values captured from the outer graph are never freed.
     """
     slots = _Slots(inputs, weights)
-    placed = [_placed(task, slots) for task in tasks]
+    placed = [slots.place(task) for task in tasks]
     output_slots = tuple(slots.of(name) for name in outputs)
     last = {
         slot: number
@@ -356,20 +356,19 @@ class _Slots:
         self.template.append(value)
         return self.named[name]
 
-
-def _placed(task: Task, slots: _Slots) -> Step:
-    """Returns the step of a task, without what it frees."""
-    reads = tuple(slots.of(name) for name in task.reads)
-    bodies = {
-        attribute: BoundPlan(
-            plan, tuple((slots.of(name), inside) for name, inside in plan.captures.items())
-        )
-        for attribute, plan in task.bodies.items()
-    }
-    writes = tuple((at, slots.write(name)) for at, name in enumerate(task.writes) if name)
-    needed = writes[-1][0] + 1 if writes else 0
-    kernel = None if bodies else task.kernel
-    return Step(task, kernel, bodies, reads, writes, needed, ())
+    def place(self, task: Task) -> Step:
+        """Returns the step of a task, without what it frees."""
+        reads = tuple(self.of(name) for name in task.reads)
+        bodies = {
+            attribute: BoundPlan(
+                plan, tuple((self.of(name), inside) for name, inside in plan.captures.items())
+            )
+            for attribute, plan in task.bodies.items()
+        }
+        writes = tuple((at, self.write(name)) for at, name in enumerate(task.writes) if name)
+        needed = writes[-1][0] + 1 if writes else 0
+        kernel = None if bodies else task.kernel
+        return Step(task, kernel, bodies, reads, writes, needed, ())
 
 
 def _postponed(tasks: Sequence[Task], constants: set[str]) -> list[Task]:

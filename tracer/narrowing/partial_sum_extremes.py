@@ -167,8 +167,8 @@ class _Search:
         sums = _Sums(terms, start, self.registers.starts)
         if len(self.registers.starts) == 1 and np.abs(sums.totals).max(initial=0) > 1:
             return None
-        for ordered in (_interleaved, _greedy):
-            order = ordered(sums)
+        for propose in (sums.interleave, sums.order_greedily):
+            order = propose()
             if sums.extremes(order) <= 1:
                 return order
         return None
@@ -202,34 +202,32 @@ class _Sums:
         terms = self.terms[:, order].reshape(len(self.terms), -1)
         return float(term_extremes(terms, self.start, self.starts).max(initial=0))
 
+    def interleave(self) -> Array:
+        """Returns positive and negative channels of the first sum in turn, the largest first."""
+        added, total, order = self.channels[0], self.start[0], list[int]()
+        rising = np.argsort(np.abs(added), kind="stable")
+        up, down = ([*rising[is_side]] for is_side in (added[rising] > 0, added[rising] <= 0))
+        while up or down:
+            side = up if up and (total <= 0 or not down) else down
+            order.append(int(side.pop()))
+            total += added[order[-1]]
+        return np.array(order)
 
-def _interleaved(sums: _Sums) -> Array:
-    """Positive and negative channels of the first sum in turn, each the largest first."""
-    added, total, order = sums.channels[0], sums.start[0], list[int]()
-    rising = np.argsort(np.abs(added), kind="stable")
-    up, down = ([*rising[is_side]] for is_side in (added[rising] > 0, added[rising] <= 0))
-    while up or down:
-        side = up if up and (total <= 0 or not down) else down
-        order.append(int(side.pop()))
-        total += added[order[-1]]
-    return np.array(order)
-
-
-def _greedy(sums: _Sums) -> Array:
-    """The channel comes next that keeps the largest magnitude of all sums the smallest."""
-    window, count = sums.terms.shape[2], sums.terms.shape[1]
-    left, order, total = np.arange(count), list[int](), sums.start
-    whole = _Channels.of(sums.terms, [])
-    for place in range(count):
-        first = place * window
-        cuts = [cut - first for cut in sums.starts[1:] if first <= cut < first + window]
-        channels = _Channels.of(sums.terms, cuts) if cuts else whole
-        far = channels.extremes(total, left)
-        best = int((far.max(0) + _TIE * (far**2).mean(0)).argmin())
-        order.append(int(left[best]))
-        total = channels.after(total, order[-1])
-        left = np.delete(left, best)
-    return np.array(order)
+    def order_greedily(self) -> Array:
+        """Returns channels, of which each keeps the largest magnitude of all sums the smallest."""
+        window, count = self.terms.shape[2], self.terms.shape[1]
+        left, order, total = np.arange(count), list[int](), self.start
+        whole = _Channels.of(self.terms, [])
+        for place in range(count):
+            first = place * window
+            cuts = [cut - first for cut in self.starts[1:] if first <= cut < first + window]
+            channels = _Channels.of(self.terms, cuts) if cuts else whole
+            far = channels.extremes(total, left)
+            best = int((far.max(0) + _TIE * (far**2).mean(0)).argmin())
+            order.append(int(left[best]))
+            total = channels.after(total, order[-1])
+            left = np.delete(left, best)
+        return np.array(order)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ up to the first step that leaves the range. `observed` and `emulated` choose the
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -89,7 +88,7 @@ def _possible_overflows(matrices: Matrices, accumulator: Accumulator) -> tuple[A
     outside = np.zeros(matrices.shape, bool)
     doubtful = np.flatnonzero((matrices.least < low) | (matrices.most > high))
     if len(doubtful):
-        sizes = _product(_magnitudes(_some_rows(matrices, doubtful)))
+        sizes = _product(matrices.of_rows(doubtful).magnitudes())
         bias, sums = matrices.bias[doubtful], final[doubtful]
         up = (sizes + sums) // 2 + np.maximum(bias, 0)
         down = (sums - sizes) // 2 + np.minimum(bias, 0)
@@ -111,13 +110,13 @@ def _clipped(
         return emulated(matrices, terms, accumulator)
     values, events = sums.final.copy(), _events(sums).copy()
     if dense:
-        clipped = emulated(_some_rows(matrices, rows), terms, accumulator)
+        clipped = emulated(matrices.of_rows(rows), terms, accumulator)
         values[rows], events[rows] = clipped.values, clipped.events
         return Clipped(values, events)
     scattered = np.argwhere(outside)
     for piece in parallel.pieces(len(scattered), max(_PRODUCTS // matrices.depth, 1)):
         row, column = scattered[piece].T
-        clipped = emulated(_single_sums(matrices, row, column), terms, accumulator)
+        clipped = emulated(matrices.single_sums(row, column), terms, accumulator)
         values[row, column], events[row, column] = clipped.values[0], clipped.events[0]
     return Clipped(values, events)
 
@@ -134,29 +133,6 @@ def _product(matrices: Matrices) -> Array:
     final = np.empty(matrices.shape, np.int64)
     products.integers(matrices.left, matrices.right, final)
     return final
-
-
-def _magnitudes(matrices: Matrices) -> Matrices:
-    """Matrices of the magnitudes, for the same number of sums."""
-    kind = np.int16 if max(matrices.factors) < 1 << 15 else np.int64
-    left, right = (np.abs(side.astype(kind)) for side in (matrices.left, matrices.right))
-    most = matrices.factors[1] * left.sum(1, np.int64)
-    bounds = {"least": np.zeros_like(most), "most": most, "bound": int(most.max(initial=0))}
-    return replace(matrices, left=left, right=right, **bounds)
-
-
-def _some_rows(matrices: Matrices, rows: Array) -> Matrices:
-    names = ("left", "bias", "least", "most")
-    return replace(matrices, **{name: getattr(matrices, name)[rows] for name in names})
-
-
-def _single_sums(matrices: Matrices, rows: Array, columns: Array) -> Matrices:
-    """Scattered sums as one row of ones times their products."""
-    terms = matrices.left[rows].T.astype(np.int64) * matrices.right[:, columns]
-    ones, largest = np.ones((1, matrices.depth), np.int64), matrices.largest_term
-    bound = np.full(1, matrices.bound)
-    return Matrices(ones, np.ascontiguousarray(terms), matrices.bias[rows].T, (1, largest),
-                    -bound, bound, matrices.bound)  # fmt: skip
 
 
 def observed(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> UnlimitedSums:

@@ -63,6 +63,27 @@ class Matrices:
         """A magnitude that no product exceeds."""
         return self.factors[0] * self.factors[1]
 
+    def magnitudes(self) -> Matrices:
+        """Returns the matrices of the magnitudes, for the same number of sums."""
+        kind = np.int16 if max(self.factors) < 1 << 15 else np.int64
+        left, right = (np.abs(side.astype(kind)) for side in (self.left, self.right))
+        most = self.factors[1] * left.sum(1, np.int64)
+        bounds = {"least": np.zeros_like(most), "most": most, "bound": int(most.max(initial=0))}
+        return replace(self, left=left, right=right, **bounds)
+
+    def of_rows(self, rows: Array) -> Matrices:
+        """Returns the matrices of some rows of sums."""
+        names = ("left", "bias", "least", "most")
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
+
+    def single_sums(self, rows: Array, columns: Array) -> Matrices:
+        """Returns scattered sums as one row of ones times their products."""
+        terms = self.left[rows].T.astype(np.int64) * self.right[:, columns]
+        ones, largest = np.ones((1, self.depth), np.int64), self.largest_term
+        bound = np.full(1, self.bound)
+        return Matrices(ones, np.ascontiguousarray(terms), self.bias[rows].T, (1, largest),
+                        -bound, bound, self.bound)  # fmt: skip
+
 
 def checked(left: Array, right: Array, bias: Array | None, terms: Terms) -> Matrices:
     """Returns matrices that fit each other and 64 bits. Raises ModelError for others."""

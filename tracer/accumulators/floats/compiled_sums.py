@@ -62,7 +62,7 @@ def sequential(
     `start` is (M or 1, P or 1). `indices` (M, P) are None for rules that draw nothing.
     """
     sides = Factors.of(left, right)
-    largest = _bound(sides, start, accumulator)
+    largest = sides.bound(start, accumulator)
     if largest is not None:
         single = single_sequential(sides, start, accumulator, largest)
         if single is not None:
@@ -181,24 +181,6 @@ def _powers(values: Array, a: BlockFma) -> Array:
             f"Cast the operands to {a.operands}, or choose a block that multiplies what they are.",
         )
     return out
-
-
-def _bound(sides: Factors, start: Array, accumulator: FloatAccumulator) -> float | None:
-    """Returns what no sum exceeds; None if a product or a sum may leave the range, or is flushed.
-
-    A rounding multiplies a magnitude by at most 1 + 2^-`fraction_bits`, or adds a least number; a
-    product is rounded three times at most: alone, in its sum, and in the sum of its chunk.
-    """
-    formats = [accumulator.format, accumulator.product_format or accumulator.format]
-    if any(form.subnormals != "kept" for form in formats):
-        return None
-    depth = sides.left.shape[1]
-    roundings = 3 * depth + 3
-    growth = np.exp(roundings * 2.0 ** -min(form.fraction_bits for form in formats))
-    added = roundings * 2.0 ** max(form.least_bit for form in formats)
-    exact = depth * sides.largest + float(np.abs(start).max(initial=0))
-    bound = float((exact + added) * growth)
-    return bound if bound <= min(form.largest for form in formats) else None
 
 
 def _state(outs: tuple[Array, ...]) -> State:
@@ -343,6 +325,24 @@ class Factors:
         products = float(least) * float(others[1]), float(largest) * float(others[2])
         is_exact = not (bits | others[0]) & _UNUSED and products[0] >= _LEAST_NORMAL
         return cls(sides[0], sides[1], *products, bool(is_exact))
+
+    def bound(self, start: Array, accumulator: FloatAccumulator) -> float | None:
+        """Returns what no sum exceeds; None if a product or a sum may leave the range.
+
+        So it is where one may be flushed. A rounding multiplies a magnitude by at most
+        1 + 2^-`fraction_bits`, or adds a least number; a product is rounded three times at most:
+        alone, in its sum, and in the sum of its chunk.
+        """
+        formats = [accumulator.format, accumulator.product_format or accumulator.format]
+        if any(form.subnormals != "kept" for form in formats):
+            return None
+        depth = self.left.shape[1]
+        roundings = 3 * depth + 3
+        growth = np.exp(roundings * 2.0 ** -min(form.fraction_bits for form in formats))
+        added = roundings * 2.0 ** max(form.least_bit for form in formats)
+        exact = depth * self.largest + float(np.abs(start).max(initial=0))
+        bound = float((exact + added) * growth)
+        return bound if bound <= min(form.largest for form in formats) else None
 
 
 def _wide(values: Array) -> Array:

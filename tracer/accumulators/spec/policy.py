@@ -85,6 +85,26 @@ class Entry(Generic[ValueT]):
         names = (node.key, node.op_type, node.qualified_type, node.module or "")
         return any(n == self.pattern or fnmatchcase(n, self.pattern) for n in names if n)
 
+    def without_effect(self, nodes: Sequence[Node]) -> UsageError:
+        """Returns the error that says why this entry is the first match of none of `nodes`."""
+        taken = next((node.key for node in nodes if self.matches(node)), None)
+        if taken is not None:
+            return UsageError(
+                f"entry '{self.text}' has no effect: an earlier entry already matches every node "
+                f"it names (e.g. '{taken}')",
+                "The first entry that matches a node counts: put the special before the general.",
+            )
+        computing = [node for node in nodes if node.op_type not in CONVERSIONS]
+        names = [node.op_type for node in computing]
+        names = list(dict.fromkeys(names + [n for x in computing for n in (x.module, x.key) if n]))
+        near = difflib.get_close_matches(self.pattern, names, _NAMES_LISTED, cutoff=0.5)
+        more = ", …" if len(names) > _NAMES_LISTED else ""
+        listed = f"There are {', '.join(names[:_NAMES_LISTED]) or 'none'}{more}."
+        return UsageError(
+            f"entry '{self.text}' matches no node, operator or module",
+            f"Similar names are {', '.join(near)}." if near else listed,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -174,28 +194,8 @@ def first_matches(
     used = {id(entry) for entry in matches.values()}
     for entry in entries:
         if id(entry) not in used and entry.pattern != ALL:
-            raise _unused(entry, nodes)
+            raise entry.without_effect(nodes)
     return matches
-
-
-def _unused(entry: Entry[ValueT], nodes: Sequence[Node]) -> UsageError:
-    taken = next((node.key for node in nodes if entry.matches(node)), None)
-    if taken is not None:
-        return UsageError(
-            f"entry '{entry.text}' has no effect: an earlier entry already matches every node it "
-            f"names (e.g. '{taken}')",
-            "The first entry that matches a node counts: put the special before the general.",
-        )
-    computing = [node for node in nodes if node.op_type not in CONVERSIONS]
-    names = [node.op_type for node in computing]
-    names = list(dict.fromkeys(names + [n for x in computing for n in (x.module, x.key) if n]))
-    near = difflib.get_close_matches(entry.pattern, names, _NAMES_LISTED, cutoff=0.5)
-    more = ", …" if len(names) > _NAMES_LISTED else ""
-    listed = f"There are {', '.join(names[:_NAMES_LISTED]) or 'none'}{more}."
-    return UsageError(
-        f"entry '{entry.text}' matches no node, operator or module",
-        f"Similar names are {', '.join(near)}." if near else listed,
-    )
 
 
 def as_policy(

@@ -398,6 +398,18 @@ class SampleSums:
             )
         return cls(nodes, **{name: arrays[name].astype(np.int64) for name in QUANTITIES})
 
+    @classmethod
+    def merged(cls, parts: Sequence[SampleSums]) -> SampleSums:
+        """Returns the samples of all parts, with the nodes numbered as they come."""
+        nodes = {node: None for part in parts for node in part.nodes}
+        numbers = {node: number for number, node in enumerate(nodes)}
+        arrays = {name: [part.arrays()[name] for part in parts] for name in QUANTITIES}
+        arrays["worst_node"] = [
+            np.array([*(numbers[node] for node in part.nodes), -1])[part.worst_node]
+            for part in parts
+        ]
+        return cls(tuple(nodes), **{n: np.concatenate(each) for n, each in arrays.items()})
+
 
 QUANTITIES = tuple(field.name for field in fields(SampleSums) if field.name != "nodes")
 

@@ -256,6 +256,7 @@ def merged(runs: Sequence[Run]) -> Run:
     for run in runs:
         begin, end = end, end + len(run.wall_us)
         samples[begin:end, [columns[each.name] for each in run.kernels]] = run.samples
+    by_sample = [run.sums_by_sample for run in runs if run.sums_by_sample is not None]
     notes = dict.fromkeys(note for run in runs for note in run.notes if note != EMULATED)
     return replace(
         runs[0],
@@ -267,7 +268,7 @@ def merged(runs: Sequence[Run]) -> Run:
         notes=(*notes, EMULATED),
         sums=merged_by_node([run.sums for run in runs]),
         float_sums=merged_by_node([run.float_sums for run in runs]),
-        sums_by_sample=_by_sample(runs),
+        sums_by_sample=SampleSums.merged(by_sample) if by_sample else None,
     )
 
 
@@ -278,20 +279,6 @@ def merged_by_node(sums: Sequence[Sequence[_Sums]]) -> tuple[_Sums, ...]:
         for each in own:
             nodes.setdefault(each.node, []).append(each)
     return tuple(parts[0].merged(parts) for parts in nodes.values())
-
-
-def _by_sample(runs: Sequence[Run]) -> SampleSums | None:
-    """The samples of all runs, with the nodes numbered as they come."""
-    parts = [run.sums_by_sample for run in runs if run.sums_by_sample is not None]
-    if not parts:
-        return None
-    nodes = {node: None for part in parts for node in part.nodes}
-    numbers = {node: number for number, node in enumerate(nodes)}
-    arrays = {name: [part.arrays()[name] for part in parts] for name in parts[0].arrays()}
-    arrays["worst_node"] = [
-        np.array([*(numbers[node] for node in part.nodes), -1])[part.worst_node] for part in parts
-    ]
-    return SampleSums(tuple(nodes), **{n: np.concatenate(each) for n, each in arrays.items()})
 
 
 executor: Executor[Model, Iterable[FeedSet], EmulatedSettings] = _Emulated()

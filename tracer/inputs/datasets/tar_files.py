@@ -55,6 +55,43 @@ class _Member:
         file.seek(self.info.offset_data)
         return file.read(self.info.size)
 
+    def array(self) -> Array:
+        if self.kind != _ARRAY:
+            kinds = ", ".join((*_IMAGES, _ARRAY))
+            raise InputError(f"{self.name}: neither an image nor an array", f"Kinds are {kinds}.")
+        with refusing(lambda why: InputError(f"{self.name}: not an array ({why})", _SAVE)):
+            return np.asarray(np.load(io.BytesIO(self.read()), allow_pickle=False))
+
+    def label(self) -> Array:
+        """Returns a label: an array, a number as text, or that in an object of JSON."""
+        if self.kind == _ARRAY:
+            return self.array()
+        if self.kind == _JSON:
+            value = self.json_label()
+            if value is None:
+                raise InputError(f"{self.name}: has no label", f"Name it {', '.join(LABELS)}.")
+            return value
+        text = self.read()[:_BLOCK]
+        try:
+            return np.asarray(int(text.decode()), np.int64)
+        except (ValueError, OverflowError) as error:
+            raise InputError(
+                f"{self.name}: {text[:40]!r} is no class", "Write its number: 0, 1, …"
+            ) from error
+
+    def json_label(self) -> Array | None:
+        """Returns the label in an object of JSON, or a JSON number; None if there is none."""
+        with refusing(lambda why: InputError(f"{self.name}: not JSON ({why})")):
+            content = json.loads(self.read())
+            if isinstance(content, dict):
+                content = next((content[name] for name in LABELS if name in content), None)
+            if content is None:
+                return None
+            label = np.asarray(content)
+        if label.dtype.kind not in "iuf":
+            raise InputError(f"{self.name}: the label is no number", "Write its number: 0, 1, …")
+        return label
+
 
 _Members = Mapping[str, _Member]
 """The files of a sample by field: `jpg`, or `mask` of 000123.mask.npy."""
@@ -88,13 +125,13 @@ class TarSamples(SampleReader):
                 for name, own in self.fields.inputs.items():
                     member = members[own]
                     if member.kind not in _IMAGES:
-                        inputs[name] = _array(member)
+                        inputs[name] = member.array()
                         continue
                     pixels = images.decoded(io.BytesIO(member.read()), member.name)
                     declared = self.fields.types[name]
                     inputs[name] = np.asarray(images.fit_declared(pixels, declared)[0])
                 label = self.fields.label
-                yield Sample(inputs, None if label is None else _label(members[label]))
+                yield Sample(inputs, None if label is None else members[label].label())
             skipped = 0
 
 
@@ -112,7 +149,7 @@ def open_tars(paths: Sequence[Path], model: Model) -> TarSamples:
     with _opened(path, offsets[0]) as tar:
         _, members = next(_samples(path, tar))
         chosen = choose_fields(f"{path}: the first sample", members, model, (*_IMAGES, _ARRAY))
-        if chosen.label is None and _JSON in members and _in_json(members[_JSON]) is not None:
+        if chosen.label is None and _JSON in members and members[_JSON].json_label() is not None:
             chosen = Fields(chosen.inputs, _JSON, chosen.types)
     return TarSamples(tuple(p for p, _ in filled), tuple(each for _, each in filled), chosen)
 
@@ -166,43 +203,3 @@ def _split(path: str) -> tuple[str, str]:
     folder, slash, last = path.rpartition("/")
     key, _, extension = last.partition(".")
     return (folder + slash + key if key else ""), extension.lower()
-
-
-def _array(member: _Member) -> Array:
-    if member.kind != _ARRAY:
-        kinds = ", ".join((*_IMAGES, _ARRAY))
-        raise InputError(f"{member.name}: neither an image nor an array", f"Kinds are {kinds}.")
-    with refusing(lambda why: InputError(f"{member.name}: not an array ({why})", _SAVE)):
-        return np.asarray(np.load(io.BytesIO(member.read()), allow_pickle=False))
-
-
-def _label(member: _Member) -> Array:
-    """Returns a label: an array, a number as text, or that in an object of JSON."""
-    if member.kind == _ARRAY:
-        return _array(member)
-    if member.kind == _JSON:
-        value = _in_json(member)
-        if value is None:
-            raise InputError(f"{member.name}: has no label", f"Name it {', '.join(LABELS)}.")
-        return value
-    text = member.read()[:_BLOCK]
-    try:
-        return np.asarray(int(text.decode()), np.int64)
-    except (ValueError, OverflowError) as error:
-        raise InputError(
-            f"{member.name}: {text[:40]!r} is no class", "Write its number: 0, 1, …"
-        ) from error
-
-
-def _in_json(member: _Member) -> Array | None:
-    """Returns the label in an object of JSON, or a JSON number; None if there is none."""
-    with refusing(lambda why: InputError(f"{member.name}: not JSON ({why})")):
-        content = json.loads(member.read())
-        if isinstance(content, dict):
-            content = next((content[name] for name in LABELS if name in content), None)
-        if content is None:
-            return None
-        label = np.asarray(content)
-    if label.dtype.kind not in "iuf":
-        raise InputError(f"{member.name}: the label is no number", "Write its number: 0, 1, …")
-    return label

@@ -44,6 +44,22 @@ class RecurrentSettings:
     layout: int = 0
     output_sequence: int = 0
 
+    def functions(self) -> list[Activation]:
+        """Returns the activations by name; alphas and betas are assigned in order."""
+        alphas = iter(self.activation_alpha or ())
+        betas = iter(self.activation_beta or ())
+        functions = []
+        for name in self.activations or ():
+            if name.lower() not in _ACTIVATIONS:
+                raise ModelError(f"activation '{name}' is not one of {', '.join(_ACTIVATIONS)}")
+            alpha, beta, function = _ACTIVATIONS[name.lower()]
+            if name.lower() in _TAKES_ALPHA:
+                alpha = next(alphas, alpha)
+            if name.lower() in _TAKES_BETA:
+                beta = next(betas, beta)
+            functions.append(_clipped(function, alpha, beta, self.clip))
+        return functions
+
 
 @dataclass(frozen=True, slots=True)
 class GateProducts:
@@ -190,7 +206,7 @@ def _run(
     each, size = len(names), r.shape[1]
     names = (list(settings.activations or names) * len(w))[: each * len(w)]
     biases = np.zeros((len(r), 2 * size), r.dtype) if b is None else b
-    functions = _activations(replace(settings, activations=names))
+    functions = replace(settings, activations=names).functions()
     products, ready = gate_products(w, r, read), []
     for d, cell in enumerate(cells):
         bias = biases[d][:size], biases[d][size:]
@@ -215,23 +231,6 @@ _ACTIVATIONS: dict[str, tuple[float, float, Callable[[Array, float, float], Arra
 }
 _TAKES_ALPHA = {"affine", "elu", "hardsigmoid", "leakyrelu", "scaledtanh", "thresholdedrelu"}
 _TAKES_BETA = {"affine", "hardsigmoid", "scaledtanh"}
-
-
-def _activations(settings: RecurrentSettings) -> list[Activation]:
-    """Returns the activations by name; alphas and betas are assigned in order."""
-    alphas = iter(settings.activation_alpha or ())
-    betas = iter(settings.activation_beta or ())
-    functions = []
-    for name in settings.activations or ():
-        if name.lower() not in _ACTIVATIONS:
-            raise ModelError(f"activation '{name}' is not one of {', '.join(_ACTIVATIONS)}")
-        alpha, beta, function = _ACTIVATIONS[name.lower()]
-        if name.lower() in _TAKES_ALPHA:
-            alpha = next(alphas, alpha)
-        if name.lower() in _TAKES_BETA:
-            beta = next(betas, beta)
-        functions.append(_clipped(function, alpha, beta, settings.clip))
-    return functions
 
 
 def _clipped(

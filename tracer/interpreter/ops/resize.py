@@ -42,6 +42,29 @@ class ResizedAxis:
     start: float
     end: float
 
+    def sources(self, coordinates: str) -> Array:
+        """Returns the input coordinate of each output."""
+        x = np.arange(self.out, dtype=np.float64)
+        width = self.scale * self.size
+        centred = (x + 0.5) / self.scale - 0.5
+        if coordinates == "half_pixel":
+            return centred
+        if coordinates == "tf_half_pixel_for_nn":  # of opset 11 alone
+            return (x + 0.5) / self.scale
+        if coordinates == "pytorch_half_pixel":
+            return centred if self.out > 1 else np.zeros_like(x)
+        if coordinates == "half_pixel_symmetric":
+            return self.size / 2 * (1 - self.out / width) + centred
+        if coordinates == _ASYMMETRIC:
+            return x / self.scale
+        if coordinates == "align_corners":
+            return x * (self.size - 1) / (width - 1) if width != 1 else np.zeros_like(x)
+        if coordinates == "tf_crop_and_resize":
+            span = (self.end - self.start) * (self.size - 1)
+            inside = x * span / (width - 1) if width != 1 else np.full_like(x, span / 2)
+            return inside + self.start * (self.size - 1)
+        raise ModelError(f"coordinate_transformation_mode '{coordinates}' is not supported")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResizeMethod:
@@ -89,7 +112,7 @@ def resize(
     for dim, axis in zip(dims, resized_axes, strict=True):
         if axis.size == axis.out and axis.scale == 1 and not (crop and roi is not None):
             continue
-        where = _sources(axis, method.coordinate_transformation_mode)
+        where = axis.sources(method.coordinate_transformation_mode)
         resized = _along(resized, dim, axis, where, method)
         if crop:
             beyond = (where < 0) | (where > axis.size - 1)
@@ -148,30 +171,6 @@ def resized_sizes(
         scale = choices[policy](factors)
         return [scale] * len(sources), [int(scale * n + 0.5) for n in sources]
     raise ModelError("both scales and sizes are missing")
-
-
-def _sources(axis: ResizedAxis, coordinates: str) -> Array:
-    """Returns the input coordinate of each output."""
-    x = np.arange(axis.out, dtype=np.float64)
-    width = axis.scale * axis.size
-    centred = (x + 0.5) / axis.scale - 0.5
-    if coordinates == "half_pixel":
-        return centred
-    if coordinates == "tf_half_pixel_for_nn":  # of opset 11 alone
-        return (x + 0.5) / axis.scale
-    if coordinates == "pytorch_half_pixel":
-        return centred if axis.out > 1 else np.zeros_like(x)
-    if coordinates == "half_pixel_symmetric":
-        return axis.size / 2 * (1 - axis.out / width) + centred
-    if coordinates == _ASYMMETRIC:
-        return x / axis.scale
-    if coordinates == "align_corners":
-        return x * (axis.size - 1) / (width - 1) if width != 1 else np.zeros_like(x)
-    if coordinates == "tf_crop_and_resize":
-        span = (axis.end - axis.start) * (axis.size - 1)
-        inside = x * span / (width - 1) if width != 1 else np.full_like(x, span / 2)
-        return inside + axis.start * (axis.size - 1)
-    raise ModelError(f"coordinate_transformation_mode '{coordinates}' is not supported")
 
 
 def _along(x: Array, dim: int, axis: ResizedAxis, where: Array, method: ResizeMethod) -> Array:
