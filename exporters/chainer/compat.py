@@ -158,12 +158,6 @@ def _module(name: str, **names: object) -> ModuleType:
     return module
 
 
-def _numpy_with_distutils() -> ModuleType:
-    """Returns numpy with `distutils.system_info`, which Chainer imports on macOS."""
-    system_info = _module("numpy.distutils.system_info", get_info=lambda name: {})
-    return _Overlay(np, {"distutils": _module("numpy.distutils", system_info=system_info)})
-
-
 def _onnx_mapping() -> ModuleType:
     """Returns the part of onnx 1.6's `onnx.mapping` that onnx_chainer uses."""
     types = helper.get_all_tensor_dtypes()
@@ -199,7 +193,15 @@ def _pkg_resources() -> ModuleType:
 
 
 _REPLACEMENTS = {
-    "numpy.distutils.system_info": _numpy_with_distutils,
+    "numpy.distutils.system_info": lambda: _Overlay(
+        np,
+        {
+            "distutils": _module(  # on macOS
+                "numpy.distutils",
+                system_info=_module("numpy.distutils.system_info", get_info=lambda name: {}),
+            )
+        },
+    ),
     "onnx": lambda: _Overlay(onnx, {"mapping": _onnx_mapping()}),
     "onnx.mapping": _onnx_mapping,
     "pkg_resources": _pkg_resources,

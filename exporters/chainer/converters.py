@@ -10,7 +10,7 @@ import copy
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import onnx
@@ -20,6 +20,10 @@ Convert: TypeAlias = Callable[[Any], Nodes]
 _GRU, _LSTMS = "n_step_gru", ("n_step_lstm", "n_step_bilstm")
 _INPUT, _RECURRENT = (0, 3, 1, 2), (4, 7, 5, 6)
 """Chainer's weights in the order of ONNX's gates: input, output, forget, cell."""
+_CORRECTIONS: dict[str, Callable[[Any, Convert], Nodes]] = {}
+CONVERTERS: dict[str, Callable[[Any], Nodes]] = {}
+"""Converters by the names of their functions; each imports onnx_chainer while a model is traced."""
+_Function = TypeVar("_Function", bound=Callable[..., Nodes])
 
 
 def correct(name: str, params: Any, convert: Convert) -> Nodes:
@@ -49,6 +53,17 @@ def whole_sequences(chainer: Any) -> Iterator[None]:
             setattr(*place, function)
 
 
+def _register(table: dict[str, _Function], *names: str) -> Callable[[_Function], _Function]:
+    """Enters a function into a table, under the names of functions of Chainer."""
+
+    def enter(function: _Function) -> _Function:
+        table.update(dict.fromkeys(names, function))
+        return function
+
+    return enter
+
+
+@_register(_CORRECTIONS, "ConvolutionND", "DeconvolutionND")
 def _dilated(params: Any, convert: Convert) -> Nodes:
     """Adds the dilation, which ConvolutionND and DeconvolutionND leave out."""
     nodes = convert(params)
@@ -56,6 +71,7 @@ def _dilated(params: Any, convert: Convert) -> Nodes:
     return nodes
 
 
+@_register(_CORRECTIONS, "ResizeImages")
 def _interpolated(params: Any, convert: Convert) -> Nodes:
     """Sets Resize's alignment of corners, which differs from ResizeImages' default."""
     nodes = convert(params)
@@ -70,6 +86,7 @@ def _interpolated(params: Any, convert: Convert) -> Nodes:
     return nodes
 
 
+@_register(_CORRECTIONS, "PReLUFunction")
 def _slope_by_channel(params: Any, convert: Convert) -> Nodes:
     """Unsqueezes PReLU's slope: Chainer broadcasts from the channel on, ONNX from the last axis."""
     from onnx_chainer.onnx_helper import GraphBuilder
@@ -84,6 +101,7 @@ def _slope_by_channel(params: Any, convert: Convert) -> Nodes:
     return tuple(builder.nodes(params.output_names))
 
 
+@_register(_CORRECTIONS, "Softplus")
 def _sharpened(params: Any, convert: Convert) -> Nodes:
     """Adds Softplus' beta, which is left out: log(1 + exp(beta x)) / beta."""
     from onnx_chainer.onnx_helper import GraphBuilder
@@ -98,6 +116,7 @@ def _sharpened(params: Any, convert: Convert) -> Nodes:
     return tuple(builder.nodes(params.output_names))
 
 
+@_register(_CORRECTIONS, "Unpooling2D")
 def _cropped(params: Any, convert: Convert) -> Nodes:
     """Crops the larger image as Unpooling2D with `cover_all` does; onnx_chainer stretches it."""
     from onnx_chainer.functions.array import get_slice_node
@@ -123,6 +142,7 @@ def _cropped(params: Any, convert: Convert) -> Nodes:
     return (*nodes, *builder.nodes(outputs))
 
 
+@_register(_CORRECTIONS, "TransposeSequence")
 def _by_step(params: Any, convert: Convert) -> Nodes:
     """Converts TransposeSequence of any lengths; onnx_chainer wants one length."""
     from onnx_chainer.onnx_helper import GraphBuilder
@@ -147,17 +167,6 @@ def _set(node: onnx.NodeProto, **attributes: object) -> None:
     changed = [onnx.helper.make_attribute(name, value) for name, value in attributes.items()]
     del node.attribute[:]
     node.attribute.extend([*unchanged, *changed])
-
-
-_CORRECTIONS: dict[str, Callable[[Any, Convert], Nodes]] = {
-    "ConvolutionND": _dilated,
-    "DeconvolutionND": _dilated,
-    "PReLUFunction": _slope_by_channel,
-    "ResizeImages": _interpolated,
-    "Softplus": _sharpened,
-    "TransposeSequence": _by_step,
-    "Unpooling2D": _cropped,
-}
 
 
 def _as_function(function: Callable[..., Any], name: str, variable: type) -> Callable[..., Any]:
@@ -187,6 +196,37 @@ def _leaves(values: Any) -> Iterator[Any]:
             yield value
 
 
+@_register(CONVERTERS, "LSTM")
+def _step(params: Any) -> Sequence[onnx.NodeProto]:
+    """Converts a step of an LSTM: c' = tanh(a) sigmoid(i) + sigmoid(f) c, h = sigmoid(o) tanh(c').
+
+    The gates a, i, f and o of a cell are neighbours in x. Cells without rows in x, whose sequences
+    have ended, stay as they are.
+    """
+    from onnx_chainer.onnx_helper import GraphBuilder
+
+    builder = GraphBuilder()
+    (c, x), (next_c, h) = params.input_names, params.output_names
+    (cells, *_), (rows, channels, *sizes) = (variable.shape for variable in params.func.inputs)
+    split = np.array([0, channels // 4, 4, *sizes], np.int64)
+    gates = builder.op("Reshape", [x, params.context.add_const(split, "gates")])
+    gates = builder.op("Split", [gates], num_outputs=4, axis=2)
+    a, i, f, o = (builder.op("Squeeze", [gate], axes=[2]) for gate in gates)
+    ended: list[str] = []
+    if rows < cells:
+        parts = [rows, cells - rows]
+        c, *ended = builder.op("Split", [c], num_outputs=2, axis=0, split=parts)
+    added = builder.op("Mul", [builder.op("Tanh", [a]), builder.op("Sigmoid", [i])])
+    kept = builder.op("Mul", [builder.op("Sigmoid", [f]), c])
+    new = f"{next_c}_new" if ended else next_c
+    builder.op_output_named("Add", [added, kept], [new])
+    builder.op_output_named("Mul", [builder.op("Sigmoid", [o]), builder.op("Tanh", [new])], [h])
+    if ended:
+        builder.op_output_named("Concat", [new, *ended], [next_c], axis=0)
+    return tuple(builder.nodes())
+
+
+@_register(CONVERTERS, *_LSTMS)
 def _sequences(params: Any) -> Sequence[onnx.NodeProto]:
     """Converts `n_step_lstm` and `n_step_bilstm`, whose inputs are steps [batch, size]."""
     from onnx_chainer.onnx_helper import GraphBuilder
@@ -233,39 +273,3 @@ def _concat(builder: Any, names: Sequence[str]) -> str:
 
 def _stacked(builder: Any, names: Sequence[str]) -> str:
     return _concat(builder, [builder.op("Unsqueeze", [name], axes=[0]) for name in names])
-
-
-def _step(params: Any) -> Sequence[onnx.NodeProto]:
-    """Converts a step of an LSTM: c' = tanh(a) sigmoid(i) + sigmoid(f) c, h = sigmoid(o) tanh(c').
-
-    The gates a, i, f and o of a cell are neighbours in x. Cells without rows in x, whose sequences
-    have ended, stay as they are.
-    """
-    from onnx_chainer.onnx_helper import GraphBuilder
-
-    builder = GraphBuilder()
-    (c, x), (next_c, h) = params.input_names, params.output_names
-    (cells, *_), (rows, channels, *sizes) = (variable.shape for variable in params.func.inputs)
-    split = np.array([0, channels // 4, 4, *sizes], np.int64)
-    gates = builder.op("Reshape", [x, params.context.add_const(split, "gates")])
-    gates = builder.op("Split", [gates], num_outputs=4, axis=2)
-    a, i, f, o = (builder.op("Squeeze", [gate], axes=[2]) for gate in gates)
-    ended: list[str] = []
-    if rows < cells:
-        parts = [rows, cells - rows]
-        c, *ended = builder.op("Split", [c], num_outputs=2, axis=0, split=parts)
-    added = builder.op("Mul", [builder.op("Tanh", [a]), builder.op("Sigmoid", [i])])
-    kept = builder.op("Mul", [builder.op("Sigmoid", [f]), c])
-    new = f"{next_c}_new" if ended else next_c
-    builder.op_output_named("Add", [added, kept], [new])
-    builder.op_output_named("Mul", [builder.op("Sigmoid", [o]), builder.op("Tanh", [new])], [h])
-    if ended:
-        builder.op_output_named("Concat", [new, *ended], [next_c], axis=0)
-    return tuple(builder.nodes())
-
-
-CONVERTERS: dict[str, Callable[[Any], Sequence[onnx.NodeProto]]] = {
-    "LSTM": _step,
-    **dict.fromkeys(_LSTMS, _sequences),
-}
-"""Converters by the names of their functions; each imports onnx_chainer while a model is traced."""

@@ -54,10 +54,7 @@ class CacheEntry:
     def of(
         cls, model: Model, name: str, kind: TensorType | None, presents: Mapping[str, str]
     ) -> CacheEntry:
-        """Returns the entry of input `name`, of whose outputs `presents` has the names by place.
-
-        Raises ModelError for an input that is no cache.
-        """
+        """Returns the entry of an input; `presents` are outputs by place. Raises ModelError."""
         shape = kind.shape if kind is not None else None
         if kind is None or shape is None or len(shape) not in (4, 5):
             raise ModelError(f"{model.name}: input '{name}' is {kind}, not a cache", _LOOKED_FOR)

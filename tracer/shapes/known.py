@@ -316,7 +316,10 @@ class KnownValues:
         """Returns the outputs of the node of a tensor; none where it fails."""
         node = self._flow.makers.get(address)
         if node is None:
-            return [self._stored(address)]
+            weight = self._weights.get(address)
+            if weight is None or weight.external_data or not self._is_small(address):
+                return ()  # fed, or large
+            return [_of_failing(lambda: values.from_tensor(weight))]
         if node.op_type == "If":
             return sources[1:]
         by_name = dict(zip(dict.fromkeys(filter(None, node.inputs)), sources, strict=False))
@@ -335,13 +338,6 @@ class KnownValues:
             else None
             for each in arrays
         ]  # fmt: skip
-
-    def _stored(self, address: Address) -> Array | None:
-        """Returns the value of a small initializer; None for a tensor that is fed."""
-        weight = self._weights.get(address)
-        if weight is None or weight.external_data or not self._is_small(address):
-            return None
-        return _of_failing(lambda: values.from_tensor(weight))
 
 
 def _of_failing(compute: Callable[[], _Result]) -> _Result | None:

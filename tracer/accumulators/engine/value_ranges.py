@@ -259,11 +259,6 @@ def _clipped(known: _Known, node: Node) -> ValueRange:
     return ValueRange.of_type(x.dtype) if any(map(math.isnan, ends)) else x.clipped(*ends)
 
 
-def _concat_range(known: _Known, node: Node) -> ValueRange:
-    each = (known.of(name, node.scope) for name in node.inputs)
-    return reduce(ValueRange.union, each, known.input(node))
-
-
 def _padded(known: _Known, node: Node) -> ValueRange:
     """Padding is a number, or elements."""
     fill = next((a.f for a in node.proto.attribute if a.name == "value"), 0.0)
@@ -341,7 +336,9 @@ _RULES: dict[str, _Rule] = {
     "DequantizeLinear": _dequantized,
     "Relu": lambda known, node: known.input(node).clipped(0, math.inf),
     "Clip": _clipped,
-    "Concat": _concat_range,
+    "Concat": lambda known, node: reduce(
+        ValueRange.union, (known.of(name, node.scope) for name in node.inputs), known.input(node)
+    ),
     "Pad": _padded,
     **dict.fromkeys(
         ("Resize", "Upsample"),

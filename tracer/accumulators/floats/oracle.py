@@ -106,23 +106,18 @@ def _chained(state: State, left: Array, right: Array, value: Array, a: BlockFma)
                 part = slice(first, first + a.length)
                 value = _block(state, left[:, part], right[part], value, a)
             return value
-        case "split":
-            return _split(state, left, right, value, a)
+        case "split":  # two interleaved blocks from 0, then the sum before, to nearest
+            order = split_order(left.shape[1], a.length)
+            left, right = (np.pad(left, ((0, 0), (0, len(order) - left.shape[1]))),
+                           np.pad(right, ((0, len(order) - len(right)), (0, 0))))  # fmt: skip
+            for pair in order.reshape(-1, 2, a.length):
+                inner = np.zeros_like(value)
+                for k in pair:
+                    inner = _block(state, left[:, k], right[k], inner, a)
+                value = state.put(odd_sum(inner, value), a.out)
+            return value
         case _:
             assert_never(a.schedule)
-
-
-def _split(state: State, left: Array, right: Array, value: Array, a: BlockFma) -> Array:
-    """Two interleaved blocks from 0, then the sum before, added to nearest."""
-    order = split_order(left.shape[1], a.length)
-    left, right = (np.pad(left, ((0, 0), (0, len(order) - left.shape[1]))),
-                   np.pad(right, ((0, len(order) - len(right)), (0, 0))))  # fmt: skip
-    for pair in order.reshape(-1, 2, a.length):
-        inner = np.zeros_like(value)
-        for k in pair:
-            inner = _block(state, left[:, k], right[k], inner, a)
-        value = state.put(odd_sum(inner, value), a.out)
-    return value
 
 
 def split_order(depth: int, length: int) -> Array:

@@ -66,17 +66,12 @@ def _count(rule: Rule, v: Vectors, added: Any, state: list[Any], limit: Any) -> 
     b, value = v.builder, rule(v, added, limit)
     before, after, events = (b.bitcast(each, v.integers) for each in (added, value, state[0]))
     left = b.icmp_signed("!=", before, after)
-    events = b.add(events, b.select(left, _one(v, limit), ir.Constant(v.integers, None)))
+    # 1 is the second bit of a float of at least 2: the compiler would add a constant by way of a
+    # vector of the comparison, not under its mask
+    shift = ir.Constant(v.integers, [v.bits - 2] * v.count)
+    one = b.lshr(b.bitcast(b.fadd(limit, v.constant(2.0)), v.integers), shift)
+    events = b.add(events, b.select(left, one, ir.Constant(v.integers, None)))
     return [value, b.bitcast(events, v.kind)]
-
-
-def _one(v: Vectors, limit: Any) -> Any:
-    """1 in every lane: the second bit of a float of at least 2.
-
-    The compiler would add a constant by way of a vector of the comparison, not under its mask.
-    """
-    b, shift = v.builder, ir.Constant(v.integers, [v.bits - 2] * v.count)
-    return b.lshr(b.bitcast(b.fadd(limit, v.constant(2.0)), v.integers), shift)
 
 
 def _extremes(v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:

@@ -10,7 +10,6 @@ import numpy as np
 
 from tracer.accumulators.engine.float_arithmetic import FloatOperands, FloatRunner
 from tracer.accumulators.engine.integer_arithmetic import (
-    Integers,
     NodeOperands,
     NoIntegerForm,
     Operand,
@@ -115,7 +114,14 @@ def einsum(operands: NodeOperands) -> ComputeSums:
         left, right = a.integers(inputs[0]), b.integers(inputs[1])
         rows = replace(left, numbers=equation.rows(left.numbers))
         columns = replace(right, numbers=equation.columns(right.numbers))
-        sums = _products(runner, rows, columns)
+        is_turned = rows.constant and not columns.constant  # stored rows are channels
+        if is_turned:
+            rows, columns = (
+                replace(each, numbers=each.numbers.swapaxes(-1, -2)) for each in (columns, rows)
+            )
+        sums = product_sums(runner, rows, columns, None, None)
+        assert sums is not None
+        sums = sums.swapaxes(-1, -2) if is_turned else sums
         arranged = equation.arranged(sums, left.numbers.shape, right.numbers.shape)
         kind = operands.float_type(inputs[0])
         return computed(arranged, lambda sums: (sums * step).astype(kind))
@@ -135,19 +141,6 @@ def float_einsum(operands: FloatOperands) -> ComputeFloats:
         return equation.arranged(float_sums(left, right, None, runner), a.shape, b.shape)
 
     return compute
-
-
-def _products(runner: SumRunner, rows: Integers, columns: Integers) -> Array:
-    """The sums, int64, of matrices; where the first ones are stored, their rows are channels."""
-    has_rows = rows.constant and not columns.constant
-
-    def turned(matrices: Integers) -> Integers:
-        return replace(matrices, numbers=matrices.numbers.swapaxes(-1, -2))
-
-    sides = (turned(columns), turned(rows)) if has_rows else (rows, columns)
-    sums = product_sums(runner, *sides, None, None)
-    assert sums is not None
-    return sums.swapaxes(-1, -2) if has_rows else sums
 
 
 def _steps(operand: Operand, letters: str, out: str) -> Array:

@@ -240,6 +240,21 @@ class Level:
         if self.size is not None:
             check_size("a tile", self.size)
 
+    @classmethod
+    def read(cls, text: str) -> Level:
+        """Returns the level of this spelling. Raises UsageError."""
+        match = _LEVEL_SPELLING.fullmatch(text.strip())
+        if match is None or (match[4] and not match[3]):
+            raise UsageError(
+                f"'{text}' is not a level of tiles",
+                "It is size:bits:overflow, as 256:16 or 256:16:wrap; 2x8 takes terms that are 8 "
+                "apart.",
+            )
+        overflow: Overflow = match[4] or "saturate"  # type: ignore[assignment]  # Register checks
+        register = Register(int(match[3]), overflow) if match[3] else None
+        size = None if match[1] == ALL else int(match[1])
+        return cls(size, register, int(match[2] or 1))
+
     def groups(self, count: int) -> Array:
         """Returns the positions of `count` terms by group, as `Stage` has them."""
         size = count if self.size is None else min(self.size, -(-count // self.stride))
@@ -274,7 +289,7 @@ class Tiles(Order):
     @classmethod
     def read(cls, sizes: Sequence[str]) -> Tiles:
         """Returns the order with these spellings of levels. Raises UsageError."""
-        return cls(tuple(map(_level, sizes)))
+        return cls(tuple(map(Level.read, sizes)))
 
     def stages(self, terms: Terms) -> tuple[Stage, ...]:
         """Returns a stage for each level, and the sum of the last tiles."""
@@ -287,19 +302,6 @@ class Tiles(Order):
     def __str__(self) -> str:
         """The spelling that `named` reads."""
         return f"tiles({','.join(map(str, self.levels))})"
-
-
-def _level(text: str) -> Level:
-    match = _LEVEL_SPELLING.fullmatch(text.strip())
-    if match is None or (match[4] and not match[3]):
-        raise UsageError(
-            f"'{text}' is not a level of tiles",
-            "It is size:bits:overflow, as 256:16 or 256:16:wrap; 2x8 takes terms that are 8 apart.",
-        )
-    overflow: Overflow = match[4] or "saturate"  # type: ignore[assignment]  # checked by Register
-    register = Register(int(match[3]), overflow) if match[3] else None
-    size = None if match[1] == ALL else int(match[1])
-    return Level(size, register, int(match[2] or 1))
 
 
 def named(spelling: str) -> Order:

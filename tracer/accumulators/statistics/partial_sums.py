@@ -271,6 +271,22 @@ class Tally:
         """The mean absolute error over all outputs of the node; 0 without outputs."""
         return sum(self.abs_error_sum) / max(int(self.outputs.sum()), 1)
 
+    def totals(self) -> dict[str, int]:
+        """Returns the statistics of all channels that summed."""
+        seen = self.outputs > 0
+        counts = self.overflow(self.accumulator.bits)
+        return {
+            **{field.name: int(getattr(counts, field.name).sum()) for field in fields(Overflow)},
+            "saturation_events": int(self.saturation_events.sum()),
+            "outputs_changed": int(self.outputs_changed.sum()),
+            "max_abs_error": int(self.max_abs_error.max()),
+            "acc_min": int(self.acc_min[seen].min()),
+            "acc_max": int(self.acc_max[seen].max()),
+            "final_min": int(self.final_min[seen].min()),
+            "final_max": int(self.final_max[seen].max()),
+            "bits_observed": int(self.bits_observed.max()),
+        }
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Tally):
             return NotImplemented
@@ -423,7 +439,7 @@ class SampleRecorder:
 
     def add(self, tallies: Mapping[str, Tally]) -> None:
         """Adds a sample: the tally of each node by its key; nodes without sums do not count."""
-        of_nodes = {node: _of_node(tally) for node, tally in tallies.items() if tally.outputs.any()}
+        of_nodes = {node: tally.totals() for node, tally in tallies.items() if tally.outputs.any()}
         row = {
             name: _JOIN_NODES.get(name, sum)(own[name] for own in of_nodes.values())
             if of_nodes
@@ -448,20 +464,3 @@ _JOIN_NODES: Mapping[str, Callable[[Iterable[int]], int]] = {
     "max_abs_error": max, "bits_observed": max,
 }  # fmt: skip
 """How quantities of two nodes are joined; other quantities are added."""
-
-
-def _of_node(tally: Tally) -> dict[str, int]:
-    """The statistics of all channels of a node that summed."""
-    seen = tally.outputs > 0
-    counts = tally.overflow(tally.accumulator.bits)
-    return {
-        **{field.name: int(getattr(counts, field.name).sum()) for field in fields(Overflow)},
-        "saturation_events": int(tally.saturation_events.sum()),
-        "outputs_changed": int(tally.outputs_changed.sum()),
-        "max_abs_error": int(tally.max_abs_error.max()),
-        "acc_min": int(tally.acc_min[seen].min()),
-        "acc_max": int(tally.acc_max[seen].max()),
-        "final_min": int(tally.final_min[seen].min()),
-        "final_max": int(tally.final_max[seen].max()),
-        "bits_observed": int(tally.bits_observed.max()),
-    }

@@ -118,7 +118,9 @@ def input_shapes(model: Model, run: Run) -> dict[str, tuple[int, ...]]:
     names = {value.name for value in model.inputs}
     shapes: dict[str, tuple[int, ...]] = {}
     for kernel in run.kernels:
-        present = [name for name in kernel.inputs if name] or _read_by_parts(kernel)
+        # events of the subgraphs that were looked at list the types of what their parts read
+        read = kernel.inputs if any(kernel.inputs) else _read_from_outside(kernel.parts)
+        present = [name for name in read if name]
         if len(present) != len(kernel.input_types):
             continue
         for name, kind in zip(present, kernel.input_types, strict=True):
@@ -127,14 +129,11 @@ def input_shapes(model: Model, run: Run) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _read_by_parts(kernel: Kernel) -> list[str]:
-    """Returns the tensors that a compiled subgraph reads from outside, in the order of its nodes.
-
-    Events of the subgraphs that were looked at list their types in this order.
-    """
-    made = {name for part in kernel.parts for name in part.outputs}
-    read = (name for part in kernel.parts for name in part.inputs if name and name not in made)
-    return list(dict.fromkeys(read))
+def _read_from_outside(parts: Sequence[Node | Kernel]) -> tuple[str, ...]:
+    """Returns the tensors that these nodes read and none of them computes, in their order."""
+    made = {name for part in parts for name in part.outputs}
+    read = dict.fromkeys(name for part in parts for name in part.inputs if name not in made)
+    return tuple(read)
 
 
 def _read_runs(path: Path) -> tuple[RunTable, tuple[SeparateKernel, ...], tuple[str, ...]]:
@@ -369,10 +368,8 @@ def _place(
     """Returns a kernel with the name in the profile, its graph, and its node by name alone."""
     kernel = replace(kernel, name=separate.name, scope=kernel.scope or match.path or "")
     if listed:
-        made = {name for node in listed for name in node.outputs}
-        read = dict.fromkeys(name for node in listed for name in node.inputs if name not in made)
         node, outputs = listed[0].key, listed[-1].outputs
-        return replace(kernel, node=node, inputs=tuple(read), outputs=outputs)
+        return replace(kernel, node=node, inputs=_read_from_outside(listed), outputs=outputs)
     if kernel.outputs or kernel.parts:
         return kernel
     return replace(kernel, node=search.nearest_node(separate.label, match.path))

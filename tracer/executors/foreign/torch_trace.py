@@ -88,8 +88,12 @@ def _spans(events: Sequence[_Event]) -> Iterator[Span]:
     for event in events:
         if event.ph != "X" or event.name.startswith(_STEP):
             continue
-        kind, name = _kind(event)
-        if kind is None:
+        kind, name = Kind.RANGE, event.name
+        if event.cat == "cpu_op":
+            kind = Kind.BACKWARD if name.startswith(BACKWARD) else Kind.FORWARD
+        elif event.cat == "python_function" and name.startswith(_MODULE):
+            kind, name = Kind.MODULE, name.removeprefix(_MODULE)
+        elif event.cat not in _RANGES:
             continue
         args = msgspec.json.decode(event.args, type=_Args) if event.cat == "cpu_op" else _Args()
         begin = _ns(event.ts)
@@ -102,15 +106,6 @@ def _spans(events: Sequence[_Event]) -> Iterator[Span]:
             args.sequence,
             inputs=tensor_types(args.dims, args.types),
         )
-
-
-def _kind(event: _Event) -> tuple[Kind | None, str]:
-    if event.cat == "cpu_op":
-        is_backward = event.name.startswith(BACKWARD)
-        return (Kind.BACKWARD if is_backward else Kind.FORWARD), event.name
-    if event.cat == "python_function" and event.name.startswith(_MODULE):
-        return Kind.MODULE, event.name.removeprefix(_MODULE)
-    return (Kind.RANGE if event.cat in _RANGES else None), event.name
 
 
 def tensor_types(shapes: Sequence[Any], dtypes: Sequence[Any]) -> tuple[TensorType, ...]:

@@ -44,15 +44,14 @@ class ParquetRows(SampleReader):
 
     def read_samples(self, rows: int, first: int) -> Iterator[Sample]:
         """Yields rows from number `first` on; reads no row group before that of `first`."""
+        rows = min(rows, _DECODED)
         for path, groups in zip(self.paths, self.groups, strict=True):
             for number, count in enumerate(groups):
                 rest, first = first, max(0, first - count)
                 if rest >= count:
                     continue
                 with _opened(path) as file:
-                    for table in file.iter_batches(
-                        min(rows, _DECODED), [number], self.fields.names
-                    ):
+                    for table in file.iter_batches(rows, [number], self.fields.names):
                         passed = min(rest, table.num_rows)
                         rest -= passed
                         part = table.slice(passed)

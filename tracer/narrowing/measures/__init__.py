@@ -36,9 +36,6 @@ class Proposal:
         return sqnr_db(self.error, self.power)
 
 
-Propose = TypeVar("Propose", bound=Callable[..., Proposal | None])
-
-
 @dataclass(frozen=True, slots=True)
 class Measure:
     """A change by its `name`; a lower `rank` changes less, and is preferred where it suffices.
@@ -58,6 +55,7 @@ class Measure:
 
 
 _MEASURES: list[Measure] = []
+Propose = TypeVar("Propose", bound=Callable[..., Proposal | None])
 
 
 def measure(
