@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from html import escape
 from typing import Any, Literal, TypeAlias, get_type_hints
 
@@ -89,8 +89,8 @@ def longest_rows(table: pd.DataFrame) -> tuple[str, list[tuple[str, float]]]:
     return column, list(zip(names.tolist(), rows[column].astype(float).tolist(), strict=True))
 
 
-Cut = Literal["begin", "middle", "end"]
-"""The part of a long name that a narrow terminal leaves out."""
+Cut = Literal["begin", "middle", "end", "text"]
+"""The part of a long name that a narrow terminal leaves out; a text has lines instead."""
 
 Row: TypeAlias = "pd.Series[Any]"
 """A row of a table, its numbers as floats."""
@@ -184,7 +184,8 @@ class Page:
 
 def facts(title: str, rows: pd.DataFrame) -> Page:
     """A page of one table with the columns `name` and `value`."""
-    columns = (name_column("", "name", 0), name_column("value", "value", 1))
+    value = replace(name_column("value", "value", 1), cut="text")
+    columns = (name_column("", "name", 0), value)
     return Page((Table(title, columns, rows),))
 
 
@@ -208,7 +209,7 @@ def time_text(row: Row) -> str:
     return micros(row["time_us"])
 
 
-_OPERATORS = ("op_type", "kernel_op")
+_OPERATORS, _TEXTS = ("op_type", "kernel_op"), ("why",)
 
 
 def number_column(header: str, field: str, text: Callable[[float], str], rank: int) -> Column:
@@ -228,7 +229,7 @@ def name_column(header: str, field: str, rank: int) -> Column:
 
 
 def _cut_of(field: str) -> Cut:
-    return "end" if field in _OPERATORS else "middle"
+    return "end" if field in _OPERATORS else "text" if field in _TEXTS else "middle"
 
 
 def record_columns(

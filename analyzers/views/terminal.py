@@ -17,15 +17,21 @@ from tracer.analyzers.views.text import plural, short_names, without_prefix
 from tracer.text import line as safe_line
 from tracer.text import printable
 
-_NAME_LEAST, _NAME_ROOM, _NAME_COMFORT = 6, 20, 30
+_NAME_LEAST, _NAME_ROOM, _NAME_COMFORT = 6, 20, 40
 """Cells that a name needs, on narrow and wide terminals, and its cells before optional columns."""
+_TEXT_LEAST = 24
+"""Cells of a sentence, which wraps."""
 
 _BESIDE_A_NAME, _SHARE_OF_A_NAME, _SHARE_OF_OTHERS = 20, 3, 9
 """On a narrow terminal the name of a row needs a third of the cells beyond 20, so that it can be
 read on 80; its other names need a ninth of the cells."""
 
-_OPTIONAL = 10
-"""Columns of this rank or higher get room only after the names are complete."""
+_SHARE_OF_OPERATORS = 5
+"""Operators take no more than a fifth of a terminal before columns of numbers have room."""
+
+_OPTIONAL = 5
+"""Columns of this rank or higher get room only after the names have theirs, up to comfort or half
+of the terminal: what tells rows apart comes before other numbers."""
 
 _GAP = 2
 
@@ -86,52 +92,44 @@ def _fit(
 ) -> tuple[Grid, str]:
     """The `rows` of texts in those of `columns` that fit into `width` cells, and a remark or ''.
 
-    If the names of the rows have no room, the folders that most begin with are left out of them;
-    the remark tells these.
+    If names have no room, the folders that most begin with are left out of them; the remark tells
+    these. What is cut then leaves no two names the same.
     """
     texts = {
         c.header: list(cells) for c, cells in zip(columns, zip(*rows, strict=True), strict=True)
     }
+    widths, remarks = _widths(columns, texts, width), list[str]()
+    for column in columns:
+        names = texts[column.header]
+        if not column.is_name or not _is_cut(names, widths.get(column.header)):
+            continue
+        if column.cut == "end":
+            most = max(width // _SHARE_OF_OPERATORS, widths.get(column.header, 0))
+            texts[column.header] = short_names(names, most, column.cut)
+        elif column.cut == "middle":
+            texts[column.header], prefix = without_prefix(names)
+            remarks += [f"{prefix} in {column.header}"] if prefix else []
     widths = _widths(columns, texts, width)
-    first, remark = min(columns, key=lambda c: c.rank), ""
-    if (
-        first.is_name
-        and first.cut == "middle"
-        and _is_cut(texts[first.header], widths[first.header])
-    ):
-        texts[first.header], prefix = without_prefix(texts[first.header])
-        remark = f"… before a name stands for {prefix}" if prefix else ""
-        widths = _widths(columns, texts, width)
     table = Grid(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     shown = [c for c in columns if c.header in widths]
     for column in shown:
+        names, most = texts[column.header], widths[column.header]
         table.add_column(
             Text(printable(column.header)),
             justify="left" if column.is_name or not column.header else "right",
-            no_wrap=True,
-            overflow="ellipsis",
-            width=widths[column.header],
+            no_wrap=column.cut != "text",
+            overflow="fold" if column.cut == "text" else "ellipsis",
+            width=most,
         )
-        names, most = texts[column.header], widths[column.header]
-        if column.is_name and column.cut == "begin":
-            texts[column.header] = [_ending(name, most) for name in names]
-        elif column.is_name and column.cut == "middle" and _is_cut(names, most):
-            texts[column.header] = short_names(names, most)  # rich leaves out the end of others
+        if column.is_name and column.cut != "text" and _is_cut(names, most):
+            texts[column.header] = short_names(names, most, column.cut)
     for cells in zip(*(texts[c.header] for c in shown), strict=True):
         table.add_row(*(Text(cell) for cell in cells))
-    return table, remark
+    return table, f"… stands for {', '.join(remarks)}" if remarks else ""
 
 
-def _is_cut(names: Sequence[str], width: int) -> bool:
-    return any(cell_len(name) > width for name in names)
-
-
-def _ending(text: str, width: int) -> str:
-    if cell_len(text) <= width:
-        return text
-    while cell_len(text) >= width:
-        text = text[1:]
-    return f"…{text}"
+def _is_cut(names: Sequence[str], width: int | None) -> bool:
+    return width is None or any(cell_len(name) > width for name in names)
 
 
 def _widths(
@@ -145,9 +143,11 @@ def _widths(
     widths: dict[str, int] = {}
     for column in sorted(columns, key=lambda c: c.rank):
         if column.rank >= _OPTIONAL:
-            room -= _grow(widths, names, full, room, _NAME_COMFORT)
+            room -= _grow(widths, names, full, room, min(width // 2, _NAME_COMFORT))
         least = full[column.header]
-        if column.is_name:
+        if column.cut == "text":
+            least = min(least, _TEXT_LEAST)
+        elif column.is_name:
             of_name = (width - _BESIDE_A_NAME) // _SHARE_OF_A_NAME
             share = of_name if column is of_row else width // _SHARE_OF_OTHERS
             least = min(least, max(_NAME_LEAST, share), _NAME_ROOM)
@@ -155,18 +155,22 @@ def _widths(
             break
         widths[column.header] = least
         room -= least + _GAP
-    _grow(widths, names, full, room, width)
+    _grow(widths, names, full, room, _SHARE_OF_OPERATORS * width)
     return widths
 
 
 def _grow(
     widths: dict[str, int], names: Sequence[Column], full: Mapping[str, int], room: int, most: int
 ) -> int:
-    """Widens the visible names, short names first, up to `most` cells; returns the cells used."""
-    taken = 0
-    for name in sorted(names, key=lambda column: full[column.header]):
+    """Widens the visible names up to `most` cells: that of the row, then short names first.
+
+    Returns the cells used.
+    """
+    taken, ranks = 0, [name.rank for name in names]
+    for name in sorted(names, key=lambda each: (each.rank > min(ranks), full[each.header])):
         if name.header in widths:
-            room_for = min(full[name.header], most) - widths[name.header]
+            share = most * 2 // _SHARE_OF_OPERATORS if name.cut == "end" else most
+            room_for = min(full[name.header], share) - widths[name.header]
             more = max(0, min(room - taken, room_for))
             widths[name.header] += more
             taken += more

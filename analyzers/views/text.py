@@ -1,9 +1,9 @@
 """Numbers and names as people read them, and the functions behind the formats of columns."""
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from itertools import takewhile
 from typing import Any
 
 from tracer.limits import size_text
@@ -14,9 +14,6 @@ from tracer.text import plural as plural  # part of the texts of numbers
 
 _CUT = "…"
 MOST_CHARACTERS = 28
-_LEAST_APART = 14
-"""Names in fewer characters have no room for what distinguishes them."""
-
 _SEPARATORS = "/.:"
 _LEAST_PREFIX = 6
 _LEAST_NAMES = 3
@@ -39,19 +36,21 @@ def without_prefix(names: Sequence[str]) -> tuple[list[str], str]:
     return [_CUT + n[len(prefix) :] if n.startswith(prefix) else n for n in names], prefix
 
 
-def short_names(names: Sequence[str], most: int = MOST_CHARACTERS) -> list[str]:
-    """Returns `names` in at most `most` characters each, cut in the middle.
+def short_names(
+    names: Sequence[str], most: int = MOST_CHARACTERS, cut: str = "middle"
+) -> list[str]:
+    """Returns `names` in at most `most` characters each, cut where `cut` says.
 
     Names that become equal show what distinguishes them, and at last a number: `conv…block… #2`.
     """
-    distinct = dict.fromkeys(names)
     alike: dict[str, list[str]] = defaultdict(list)
-    for name in distinct:
-        alike[shorten_name(name, most)].append(name)
+    for name in dict.fromkeys(names):
+        alike[shorten_name(name, most, cut)].append(name)
     chosen: dict[str, str] = {}
     taken: set[str] = set()
+    others = [name for group in alike.values() if len(group) > 1 for name in group]
     for short, group in sorted(alike.items(), key=lambda item: len(item[1])):
-        forms = [short] if len(group) == 1 else _apart(group, most)
+        forms = [short] if len(group) == 1 else _apart(group, others, most)
         for name, form in zip(group, forms, strict=True):
             number, free = 1, form
             while free in taken:
@@ -62,33 +61,42 @@ def short_names(names: Sequence[str], most: int = MOST_CHARACTERS) -> list[str]:
     return [chosen[name] for name in names]
 
 
-def shorten_name(name: str, most: int) -> str:
-    """The beginning and the end of a name, which often tells more."""
+def shorten_name(name: str, most: int, cut: str = "middle") -> str:
+    """The beginning and the end of a name, which often tells more; or without one of them."""
     if len(name) <= most:
         return name
     kept = most - len(_CUT)
-    end = (kept + 1) // 2
-    return name[: kept - end] + _CUT + name[-end:]
+    end = {"begin": kept, "end": 0}.get(cut, (kept + 1) // 2)
+    return name[: kept - end] + _CUT + name[len(name) - end :]
 
 
-def _apart(group: Sequence[str], most: int) -> list[str]:
-    """The beginning, the part that only one of the names has, and the end."""
-    if most < _LEAST_APART:
-        return [shorten_name(name, most) for name in group]
-    before = _equal_beginnings(group)
-    after = _equal_beginnings([name[before:][::-1] for name in group])
+def _apart(group: Sequence[str], others: Sequence[str], most: int) -> list[str]:
+    """Returns the words that not all names have, and as many others as fit.
+
+    Names are the `others` that were cut as well, or where this takes too much room, the group.
+    Words in front of such a word come first, then the last. `…` stands for the rest:
+    `…/layers.10…/query/MatMul`.
+    """
+    commons = [set.intersection(*({*_WORD.findall(n)} for n in names)) for names in (others, group)]
     forms = []
-    for name in group:
-        own = shorten_name(name[before : len(name) - after], most // 2 - len(_CUT))
-        room = most - len(own) - 2 * len(_CUT)
-        end = min((room + 1) // 2, after)
-        forms.append(name[: room - end] + _CUT + own + _CUT + name[len(name) - end :])
+    for words in map(_WORD.findall, group):
+        each = ([word not in common for word in words] for common in commons)
+        kept = min(each, key=lambda kept: len(_elided(words, kept)) > most)
+        follows = [*kept[1:], False]
+        for place in sorted(range(len(words)), key=lambda at: (not follows[at], -at)):
+            tried = [*kept[:place], True, *kept[place + 1 :]]
+            kept = tried if len(_elided(words, tried)) <= most else kept
+        forms.append(shorten_name(_elided(words, kept), most))
     return forms
 
 
-def _equal_beginnings(names: Sequence[str]) -> int:
-    """The number of first characters that all names share."""
-    return sum(1 for _ in takewhile(lambda each: len(set(each)) == 1, zip(*names, strict=False)))
+def _elided(words: Sequence[str], kept: Sequence[bool]) -> str:
+    parts = (word if keep else "\0" for word, keep in zip(words, kept, strict=True))
+    return re.sub("\0+", _CUT, "".join(parts))
+
+
+_WORD = re.compile(r"[\W_]*[^\W_]+|[\W_]+$")
+"""A word of a name, with the separators in front of it."""
 
 
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))

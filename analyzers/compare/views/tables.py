@@ -28,8 +28,8 @@ from tracer.analyzers.views.text import cosine, digits, micros, percent, plural,
 from tracer.text import brief, printable
 
 _NAMES = {
-    "layer": (("layer", 0), ("module", 6), ("op", 5)),
-    "module": (("module", 0), ("op", 30), ("also_holds", 31)),
+    "layer": (("layer", 0), ("module", 111), ("op", 110)),
+    "module": (("module", 0), ("op", 130), ("also_holds", 131)),
     "op": (("op", 0),),
 }  # fmt: skip
 """The columns that name the rows, and their ranks, by grouping."""
@@ -61,10 +61,10 @@ def layers_table(result: Comparison, rows: pd.DataFrame) -> Table:
         columns.append(Column(header, f"change_us_{end}", ratio(f"_{end}"), 100 + 2 * position))
     if len(ends) == 2:
         bounds = interval("ratio_low_b", "ratio_high_b", times)
-        columns.append(Column(INTERVAL, "ratio_low_b", bounds, 104))
-        columns.append(number_column("Δ µs", "change_us_b", signed, 103))
+        columns.append(Column(INTERVAL, "ratio_low_b", bounds, 103))
+        columns.append(number_column("Δ µs", "change_us_b", signed, 112))
         bounds = interval("change_low_us_b", "change_high_us_b", signed)
-        columns.append(Column("Δ interval", "change_low_us_b", bounds, 105))
+        columns.append(Column("Δ interval", "change_low_us_b", bounds, 113))
     for position, (what, field) in enumerate(_WORK):
         first, *others = (rows[f"{field}_{end}"].fillna(0) for end in ends)
         are_equal = all(first.eq(other).all() for other in others)

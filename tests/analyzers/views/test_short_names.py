@@ -1,5 +1,6 @@
 """Names in charts: short, with both ends, and different where the names are."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,14 +28,27 @@ def test_a_name_alone_keeps_both_ends(name):
     assert len(name) > MOST_CHARACTERS or shown == name
 
 
-def test_what_distinguishes_names_is_shown():
-    names = [f"/model/encoder/layers.{n}/self_attention/query/MatMul" for n in (3, 14)]
-    for name, own, shown in zip(names, ("3", "14"), short_names(names), strict=True):
-        begin, middle, end = shown.split("…")
-        assert middle == own
-        assert name.startswith(begin)
-        assert name.endswith(end)
-        assert min(len(begin), len(end)) >= 8
+@pytest.mark.parametrize("most", [24, 28, 40])
+def test_what_distinguishes_names_is_shown(most):
+    names = [f"/model/encoder/layers.{n}/self_attention/query/MatMul" for n in (1, 10, 11)]
+    for own, shown in zip(("1", "10", "11"), short_names(names, most), strict=True):
+        assert f"layers.{own}" in shown
+        assert shown.endswith("/MatMul")
+
+
+def test_of_two_differences_both_are_shown():
+    pairs = [(n, part) for n in (3, 13) for part in ("query", "key")]
+    names = [f"/model/encoder/layers.{n}/self_attention/{part}/MatMul" for n, part in pairs]
+    for (n, part), shown in zip(pairs, short_names(names, 22), strict=True):
+        assert f".{n}" in shown
+        assert f"/{part}" in shown
+
+
+def test_names_are_cut_where_they_tell_least():
+    fused = ["Conv+BatchNormalization+Relu", "Conv+BatchNormalization+Add+Relu"]
+    assert short_names(fused, 16, "end") == ["Conv…+Relu", "Conv…+Add+Relu"]
+    assert short_names(fused[:1], 16, "end") == ["Conv+BatchNorma…"]
+    assert short_names(["a/long/folder/net.py:36"], 12, "begin") == ["…r/net.py:36"]
 
 
 def test_folders_that_most_names_share_are_left_out_and_told():
