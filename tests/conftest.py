@@ -1,7 +1,9 @@
 """Property tests are given all the time they need: a busy machine fails nobody's build."""
 
+import functools
 import gc
 import os
+import sys
 from dataclasses import replace
 
 # Before anything imports torch: two threads for each small tensor wait for each other, and where
@@ -39,6 +41,17 @@ def pytest_collection():
     finally:
         gc.freeze()
         gc.enable()
+
+
+def pytest_runtest_setup():
+    """torch builds its table of translations for each export: here, once for each opset.
+
+    It takes half of the time of an export of a small network, and nothing in the tests adds to it.
+    """
+    module = sys.modules.get("torch.onnx._internal.exporter._registration")
+    if module and not hasattr(module.ONNXRegistry.from_torchlib, "cache_info"):
+        table = functools.cache(module.ONNXRegistry.from_torchlib)
+        module.ONNXRegistry.from_torchlib = staticmethod(table)
 
 
 @pytest.fixture(scope="session", autouse=True)
