@@ -40,3 +40,13 @@ def test_the_normal_distribution_is_that_of_scipy():
     p = np.concatenate([np.logspace(-200, -1, 99), np.linspace(0, 1, 99), [np.nan]])
     found = distributions.normal_quantile(p)
     assert found == pytest.approx(special.ndtri(p), rel=1e-12, abs=1e-15, nan_ok=True)
+
+
+@pytest.mark.parametrize("dof", [1, 5, 1e7, 1e9, np.inf])
+def test_no_argument_keeps_a_search_from_ending(dof):
+    for level in (1e-100, 1e-12, 0.5, 1 - 1e-15):
+        assert distributions.t_quantile(level, dof) >= 0
+    for t in (0.0, 1e-300, 1e200, np.inf):
+        assert 0 <= distributions.t_p_value(t, dof) <= 1
+    assert np.isnan(distributions.t_p_value(np.nan, dof))
+    assert np.isnan(distributions.t_quantile(np.nan, dof))
