@@ -8,6 +8,7 @@ Commands of gallery.md run once, and the reports that they write are in the site
 command. Remove build/gallery to have them written anew.
 """
 
+import json
 import os
 import posixpath
 import re
@@ -33,6 +34,7 @@ _NO_SEARCH = "---\nsearch:\n  exclude: true\n---\n\n"
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the home page, and all that pages link to outside of docs/."""
     files.append(File.generated(config, "index.md", content=(ROOT / "README.md").read_text()))
+    files.append(File.generated(config, "notebook.md", content=_notebook_page()))
     sources = [_source(file.src_uri) for file in files.documentation_pages()]
     known: set[Path] = set()
     while sources:
@@ -78,6 +80,20 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return _LINK.sub(lead, markdown)
 
 
+def _notebook_page() -> str:
+    """docs/notebook.ipynb as a page: its cells, and the HTML or the text that each shows."""
+    parts = ['<a href="../notebook.ipynb" download>Download this notebook</a>']
+    for cell in json.loads((DOCS / "notebook.ipynb").read_text())["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", ()):
+            shown = output["data"].get("text/html")
+            text = "".join(output["data"]["text/plain"])
+            parts.append(f'<div markdown="0">\n{"".join(shown)}\n</div>' if shown
+                         else f"```text\n{text}\n```")  # fmt: skip
+    return "\n\n".join([parts[1], parts[0], *parts[2:]])
+
+
 def _targets(page: Path) -> set[Path]:
     """What exists of the files and folders that a page links to."""
     links = _LINK.findall(page.read_text()) if page.suffix == ".md" else []
@@ -103,7 +119,7 @@ def _source(uri: str) -> Path:
     if uri.startswith("repo/"):
         path = ROOT / uri.removeprefix("repo/")
         return path if path.exists() else path.with_suffix("")
-    return DOCS / uri
+    return DOCS / uri.replace("notebook.md", "notebook.ipynb")
 
 
 def _uri(target: Path) -> str:
@@ -111,7 +127,7 @@ def _uri(target: Path) -> str:
     if target == ROOT / "README.md":
         return "index.md"
     if target.is_relative_to(DOCS):
-        return target.relative_to(DOCS).as_posix()
+        return target.relative_to(DOCS).as_posix().replace(".ipynb", ".md")
     name = f"repo/{target.relative_to(ROOT).as_posix()}"
     return name if target.suffix == ".md" or target.suffix == ".png" else f"{name}.md"
 

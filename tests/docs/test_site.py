@@ -1,11 +1,14 @@
 """The documentation is a site without broken links."""
 
+import json
+import re
 import subprocess
 import sys
 
 import pytest
 
-from tests.docs import commands_page
+import tracer
+from tests.docs import commands_page, notebook
 from tests.docs.words import LIMIT, LIMIT_OF_README, ROOT, words
 
 
@@ -31,3 +34,21 @@ def test_pages_that_are_written_by_hand_stay_short():
     """Whoever adds words takes others away: `python -m tests.docs.words` lists the pages."""
     assert words()["README.md"] <= LIMIT_OF_README
     assert sum(words().values()) <= LIMIT
+
+
+def test_the_reference_of_python_has_all_names():
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    listed = re.search(r"members: \[(.*)\]", page)[1].split(", ")
+    assert listed == [name for name in tracer.__all__ if name[0].isupper()]
+
+
+def test_the_notebook_has_the_cells_of_its_source():
+    cells = json.loads(notebook.NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    assert ["".join(cell["source"]) for cell in cells] == [cell.strip() for cell in notebook.CELLS]
+
+
+@pytest.mark.nightly
+@pytest.mark.needs("sklearn")
+def test_the_notebook_runs():
+    shown = [cell.outputs[0].data for cell in notebook.written().cells if cell.cell_type == "code"]
+    assert all("text/html" in data for data in shown[:-1])
