@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/accumulators.md: `python -m tests.docs.sum_pictures docs`.
+"""Draws how sums are computed, for two pages: `python -m tests.docs.sum_pictures docs`.
 
 They show what float32 computes here: lanes that are limited, and floats near the limit of 24 bits.
 """

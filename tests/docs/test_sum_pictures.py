@@ -1,4 +1,4 @@
-"""The pictures of docs/accumulators.md show true sums."""
+"""The pictures of sums in the documentation are true."""
 
 import pytest
 
