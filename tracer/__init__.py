@@ -38,16 +38,18 @@ if TYPE_CHECKING:
         TracerError,
         UsageError,
     )
-    from tracer.exporters.records import Exported
+    from tracer.exporters.records import Exported, ExportOptions
     from tracer.graph.user_operators import Operators
     from tracer.inputs.request import Samples
     from tracer.interpreter.interpreter import Interpreter
     from tracer.limits import Limits
+    from tracer.quantization.options import QuantizationOptions, WeightOptions
     from tracer.records.result import ViewOptions
     from tracer.records.trace import Trace
     from tracer.records.transformed import Narrowed, Quantized, Tuned
     from tracer.records.whatif import WhatIf
     from tracer.support.tolerance import Tolerance
+    from tracer.whatif.options import WhatIfOptions
 
 # Before onnxruntime is imported anywhere: it reports graph names and errors over the network, from
 # threads that run while times are measured.
@@ -59,6 +61,7 @@ __all__ = [
     "ClusterError",
     "Comparison",
     "CrashError",
+    "ExportOptions",
     "Exported",
     "Fusions",
     "InputError",
@@ -69,6 +72,7 @@ __all__ = [
     "Narrowed",
     "Operators",
     "Policy",
+    "QuantizationOptions",
     "Quantized",
     "Samples",
     "SideSettings",
@@ -79,7 +83,9 @@ __all__ = [
     "Tuned",
     "UsageError",
     "ViewOptions",
+    "WeightOptions",
     "WhatIf",
+    "WhatIfOptions",
     "compare",
     "count",
     "errors",
@@ -118,16 +124,18 @@ _NAMES = {
     "tracer.api.whatif": "what_if",
     "tracer.errors": "ClusterError CrashError InputError LimitError ModelError ThresholdError "
     "TracerError UsageError",
-    "tracer.exporters.records": "Exported",
+    "tracer.exporters.records": "ExportOptions Exported",
     "tracer.graph.user_operators": "Operators",
     "tracer.inputs.request": "Samples",
     "tracer.interpreter.interpreter": "Interpreter",
     "tracer.limits": "Limits",
+    "tracer.quantization.options": "QuantizationOptions WeightOptions",
     "tracer.records.result": "ViewOptions",
     "tracer.records.trace": "Trace",
     "tracer.records.transformed": "Narrowed Quantized Tuned",
     "tracer.records.whatif": "WhatIf",
     "tracer.support.tolerance": "Tolerance",
+    "tracer.whatif.options": "WhatIfOptions",
 }
 """What is imported from where, when it is first used."""
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}

@@ -1,10 +1,13 @@
 """What Python adds to the command line: names, docstrings that run, results in a notebook, bars."""
 
+import doctest
 import html.parser
+import inspect
 import io
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -194,3 +197,45 @@ def test_a_type_checker_knows_what_the_functions_return(tmp_path):
     out, _, _ = api.run(["--strict", "--config-file=", "--follow-imports=silent", str(program)])
     assert "Comparison" in out and 'keyword argument "rums"' in out
     assert out.count(": error:") == 1, out
+
+
+def examples_of(each, name):
+    """The examples in the documentation of a function or a class, with those of its methods."""
+    found = doctest.DocTestFinder().find(each, name, module=False, globs={})
+    return [example for example in found if example.examples]
+
+
+PUBLIC = {name: getattr(tracer, name) for name in tracer.__all__} | {"Result": Result}
+SLOW = ("compare", "export", "narrow", "sweep", "tune")
+NEEDS = {"export": "torch", "profile_framework": "torch"} | dict.fromkeys(
+    ("interpret", "narrow", "quantize", "what_if"), "sklearn"
+)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.nightly] if name in SLOW else [])
+        for name, each in PUBLIC.items()
+        if examples_of(each, name)
+    ],
+)
+def test_the_examples_in_the_documentation_print_what_they_show(name, tmp_path, monkeypatch):
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
+    (tmp_path / "models").symlink_to(Path("models").resolve())
+    monkeypatch.chdir(tmp_path)
+    runner, failures = doctest.DocTestRunner(), io.StringIO()
+    for example in examples_of(PUBLIC[name], name):
+        runner.run(example, out=failures.write)
+    assert runner.failures == 0, failures.getvalue()
+
+
+def test_every_function_and_every_method_of_a_trace_has_an_example():
+    functions = [name for name, each in PUBLIC.items() if inspect.isfunction(each)]
+    assert [name for name in functions if not examples_of(PUBLIC[name], name)] == []
+    shown = [each.name for name in ("Trace", "Result") for each in examples_of(PUBLIC[name], name)]
+    methods = {name for name, _ in inspect.getmembers(tracer.Trace, inspect.isfunction)}
+    assert {m for m in methods if not m.startswith("_")} - {"headline"} <= {
+        name.partition(".")[2] for name in shown
+    }

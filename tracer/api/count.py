@@ -62,6 +62,12 @@ def count(call: Count) -> Trace:
 
     onnx infers the shapes in a child process, within `seconds` and `process_bytes` of `limits`, or
     with `in_process` in this one. Raises the errors of `tracer.errors`.
+
+    >>> import tracer
+    >>> tracer.count("models/lenet/lenet.onnx").top(2)[["node", "op_type", "macs"]]
+               node op_type    macs
+    0  node_Conv_22    Conv  352800
+    1  node_Conv_23    Conv  240000
     """
     from tracer.api import _count
 

@@ -99,6 +99,11 @@ def export(call: ExportArguments) -> Exported:
     Raises UsageError or ModelError if the model cannot be exported, InputError if `path` exists or
     cannot be written, ThresholdError if onnxruntime and the framework disagree. Nothing is written
     in these cases. Weights of more than 1.5 GiB go to a file beside `path`.
+
+    >>> import tracer
+    >>> exported = tracer.export("models/lenet/torch_net.py:LeNet", "net.onnx")
+    >>> exported.nodes, exported.framework
+    (12, 'torch')
     """
     from tracer.exporters import pipeline
     from tracer.exporters.records import ExportOptions, inputs_of

@@ -86,6 +86,11 @@ def profile_framework(call: ProfileFrameworkArguments) -> Trace:
 
     The model runs in a child process, within `seconds` and `process_bytes` of `limits`, or with
     `in_process` in this one. Raises the errors of `tracer.errors`.
+
+    >>> import tracer
+    >>> trace = tracer.profile_framework("models/lenet/torch_net.py:LeNet", runs=5, batch=2)
+    >>> trace.runs[0].executor
+    'torch'
     """
     from tracer.api import _framework
 

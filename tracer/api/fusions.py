@@ -51,6 +51,11 @@ def fusions(call: FusionsArguments) -> Fusions:
     The model runs in a child process, within `seconds` and `process_bytes` of `limits`, or with
     `in_process` in this one. The interpreter keeps to the other `limits` [default: 4 GiB of live
     values]. Raises the errors of `tracer.errors` for a model or inputs that cannot run.
+
+    >>> import tracer
+    >>> rows = tracer.fusions("models/lenet/lenet.onnx").to_pandas().set_index("node")
+    >>> bool(rows["kernel"]["node_relu"] == rows["kernel"]["node_Conv_22"])
+    True
     """
     from tracer.analyzers.fusions import mapped
     from tracer.api._assembly import matched

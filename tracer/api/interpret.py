@@ -120,6 +120,12 @@ def interpret(call: InterpretArguments) -> Trace:
 
     The model runs in a child process, within `limits`, or with `receivers` or `in_process` in this
     one. Raises the errors of `tracer.errors`, among them LimitError for a run beyond `limits`.
+
+    >>> import tracer
+    >>> model, digits = "models/lenet/lenet.int8.onnx", tracer.Samples("digits", 64)
+    >>> trace = tracer.interpret(model, inputs=digits, accumulator=16)
+    >>> int(trace.nodes["overflow_outputs"].sum())
+    224396
     """
     from tracer.api import _interpret
 

@@ -93,6 +93,12 @@ def narrow(call: NarrowArguments) -> Narrowed:
 
     All this is done in a child process, within `limits`, or with `in_process` in this one. Raises
     the errors of `tracer.errors`.
+
+    >>> import tracer
+    >>> model = "models/lenet/lenet.int8.onnx"
+    >>> narrowed = tracer.narrow(model, 22, "digits", limit=32, test_limit=64)
+    >>> all(node.fits for node in narrowed.nodes)
+    True
     """
     from tracer.api import _narrow
 

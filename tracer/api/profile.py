@@ -170,6 +170,13 @@ def profile(call: ProfileArguments) -> Trace:
     The model runs in a child process, within `seconds` and `process_bytes` of `limits`;
     `in_process` runs it in this one, without limits. Raises the errors of `tracer.errors`, and
     CrashError if the child dies.
+
+    >>> import tracer
+    >>> trace = tracer.profile("models/lenet/lenet.onnx", runs=20, threads=1)
+    >>> trace.wall_us > 0
+    True
+    >>> trace.top(1)["node"].tolist()
+    ['node_Conv_22 +1']
     """
     from tracer.exporters.subject import runs_in_framework
 

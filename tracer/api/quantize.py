@@ -118,6 +118,12 @@ def quantize(call: QuantizeArguments) -> Quantized:
     All this is done in a child process, within `seconds` and `process_bytes` of `limits`, or with
     `in_process` in this one. Raises the errors of `tracer.errors`; replaces an existing file only
     with `force`.
+
+    >>> import tracer
+    >>> model = "models/lenet/lenet.onnx"
+    >>> int8 = tracer.quantize(model, "digits", limit=64, test_limit=64, output="int8.onnx")
+    >>> int8.accuracy.metric, int8.accuracy.samples
+    ('top1', 64)
     """
     from tracer.api import _quantize
 

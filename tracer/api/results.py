@@ -14,7 +14,13 @@ from tracer.support.arguments import check_arguments, instance, maybe
 
 
 def load(path: str | Path) -> Trace:
-    """Returns the trace at `path`. Raises InputError where the file holds none."""
+    """Returns the trace at `path`. Raises InputError where the file holds none.
+
+    >>> import tracer
+    >>> path = tracer.count("models/lenet/lenet.onnx").save("lenet.trace", force=True)
+    >>> tracer.load(path)
+    Trace(lenet.onnx, 12 nodes; not run)
+    """
     check_arguments(locals())
     return trace_file.load(path)
 
@@ -54,6 +60,13 @@ def merge(*traces: Trace | str | Path) -> Trace:
     `time_us@reference`; columns that the base lacks come from the other traces. Raises UsageError
     without traces, InputError for a file that is no trace, and for traces that contradict each
     other (see `tracer.analyzers.merging`).
+
+    >>> import tracer
+    >>> times = tracer.profile("models/lenet/lenet.onnx", runs=5)
+    >>> values = tracer.interpret("models/lenet/lenet.onnx", runs=1)
+    >>> merged = tracer.merge(times, values).to_pandas()
+    >>> "time_us@reference" in merged and "value_max" in merged
+    True
     """
     if not traces:
         raise UsageError("there is no trace to merge", "Name one or more.")
@@ -75,6 +88,10 @@ def save(
 
     `options` set what the file shows. Raises UsageError for an unknown format, InputError where
     the file exists (unless `force`) or cannot be written.
+
+    >>> import tracer
+    >>> tracer.save(tracer.count("models/lenet/lenet.onnx"), "work.csv", force=True).name
+    'work.csv'
     """
     rules = {"options": maybe(instance("tracer.records.result.ViewOptions"))}
     check_arguments({"result": result, "path": path, "options": options, "force": force}, rules)

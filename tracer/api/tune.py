@@ -87,6 +87,11 @@ def tune(call: TuneArguments) -> Tuned:
 
     All this is done in a child process, within `limits`, or with `in_process` in this one. Raises
     the errors of `tracer.errors`.
+
+    >>> import tracer
+    >>> tuned = tracer.tune("models/lenet/lenet.onnx", only=["spinning"], max_seconds=2)
+    >>> tuned.trials[0].change, tuned.plan.goal
+    ('spinning', 'latency')
     """
     from tracer.api import _tune
 

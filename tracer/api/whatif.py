@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _WIDTHS = Rule(
     "widths, as '12:32', 'conv1=18,*=12:32' or [16, 18], or accumulators, as 'fp32,fp16'",
-    either(TEXT, several(integer())).holds,
+    either(integer(), TEXT, several(integer())).holds,
 )
 
 
@@ -41,10 +41,10 @@ class WhatIfArguments(Contained):
     GROUPS = (_calls.INPUT,)
 
     model: ModelSource
-    accumulator: str | Sequence[int] = option(
+    accumulator: int | str | Sequence[int] = option(
         "Widths to try, in bits: 12:32 or 12,14,16. 'conv1=18,12:32' keeps node conv1 at 18 bits. "
         "Or accumulators of any kind to compare: fp32,tc:h100,fp16.",
-        group=SUMS, rule=_WIDTHS, metavar="WIDTHS|LIST",
+        group=SUMS, rule=_WIDTHS, metavar="WIDTHS|LIST", reads=(),
     )  # fmt: skip
     data: str | Path = _calls.data(group=_calls.INPUT)
     data_dir: str | Path = _calls.data_dir(group=_calls.INPUT)
@@ -80,6 +80,12 @@ def what_if(call: WhatIfArguments) -> WhatIf | AccumulatorSweep:
 
     The model runs in a child process, within `limits`, or with `in_process` in this one. Raises the
     errors of `tracer.errors`; a `trace` is continued; `force` begins anew.
+
+    >>> import tracer
+    >>> model, few = "models/lenet/lenet.int8.onnx", tracer.WhatIfOptions(limit=64)
+    >>> result = tracer.what_if(model, "20:24", "digits", options=few)
+    >>> result.variants[0].answer.observed
+    22
     """
     from tracer.scaling.pool import opened_pool
 

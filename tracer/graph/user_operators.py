@@ -40,6 +40,10 @@ class Operators:
 
     A function that computes has the operator's inputs as positional parameters, and its attributes
     as keyword-only ones. It returns the output, or a tuple of several.
+
+    >>> import tracer
+    >>> tracer.Operators("my.domain").domain
+    'my.domain'
     """
 
     def __init__(self, domain: str) -> None:

@@ -72,6 +72,11 @@ class Interpreter:
     `analyzers/cost/rules/`, and a test. `operators` adds operators to one interpreter only, and
     takes precedence over all others: a list of `Operator`, a `tracer.Operators`, or the file that
     makes one, whose code is then run.
+
+    >>> import numpy as np, tracer
+    >>> images = np.zeros((2, 3, 32, 32), np.float32)
+    >>> tracer.Interpreter("models/lenet/lenet.onnx").run(None, {"x": images})[0].shape
+    (2, 10)
     """
 
     def __init__(

@@ -88,6 +88,11 @@ class Result:
         The file is written completely or not at all. Raises UsageError for an extension that names
         no format of this result or needs a missing package, InputError where the file exists
         (unless `force`) or cannot be written.
+
+        >>> import tracer
+        >>> path = tracer.count("models/lenet/lenet.onnx").save("work.md", force=True)
+        >>> path.read_text().splitlines()[0]
+        '### lenet.onnx · batch 1'
         """
         target = Path(path)
         views = importlib.import_module(_VIEWS)
@@ -134,6 +139,10 @@ class Result:
         """Returns the report of the result, which a notebook shows in a frame of `height` pixels.
 
         Raises UsageError for a result that has no report.
+
+        >>> import tracer
+        >>> tracer.count("models/lenet/lenet.onnx").show(height=600)
+        Report(height=600)
         """
         views = importlib.import_module(_VIEWS)
         page: bytes = views.render(self, "html", options or ViewOptions())

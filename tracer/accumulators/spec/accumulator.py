@@ -136,6 +136,10 @@ class Accumulator:
 
     `order` and `product_rounding` may be given as text that `orders.named` and `rounding` read.
     Raises UsageError for a width, a word or an order that is not allowed.
+
+    >>> import tracer
+    >>> tracer.Accumulator(16).range
+    (-32768, 32767)
     """
 
     bits: int

@@ -125,6 +125,10 @@ class Policy:
 
     `formats` are fixed-point formats of operands whose products are summed in integers, `operands`
     formats of those summed in floats. Raises UsageError for formats without such an accumulator.
+
+    >>> import tracer
+    >>> print(tracer.Policy.of(tracer.Accumulator(16)))
+    *=16
     """
 
     accumulators: tuple[Entry[AnyAccumulator], ...]

@@ -193,6 +193,13 @@ def compare(call: CompareArguments) -> Comparison:
     Sides run in a child process, within `seconds` and `process_bytes` of `limits`, or with
     `in_process` in this one. Raises the errors of `tracer.errors`; InputError if the models have
     too little in common.
+
+    >>> import tracer
+    >>> sides = ["models/lenet/lenet.onnx", "models/lenet/lenet.int8.onnx"]
+    >>> few = tracer.SideSettings(sessions=4, precision=0.2)
+    >>> both = tracer.compare(sides, by="model", settings=few)
+    >>> both.totals["side"].tolist()
+    ['lenet.onnx', 'lenet.int8.onnx']
     """
     from tracer.api.compare import running
 
@@ -220,6 +227,11 @@ def sweep(call: SweepArguments) -> Sweeps:
     Runs alternate between batch sizes and models, in a child process, within `seconds` and
     `process_bytes` of `limits`, or with `in_process` in this one. Raises UsageError for a side
     without these sizes, and the other errors of `tracer.errors`.
+
+    >>> import tracer
+    >>> few = tracer.SideSettings(sessions=4, precision=0.2, threads=1)
+    >>> tracer.sweep(["models/lenet/lenet.onnx"], [1, 4], settings=few)
+    Sweeps(lenet.onnx at batch 1, 4)
     """
     from tracer.api.compare import running
 
